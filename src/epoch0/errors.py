@@ -1,0 +1,53 @@
+"""One clear error for bad input: it repeats what was passed and says what would work."""
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+
+class InputError(ValueError):
+    """Something the caller passed cannot be used; the message says what it was and what would work.
+
+    The command line prints it as one line and leaves with exit code 2; a library user catches it as a ``ValueError``.
+    """
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """The closest known name, as the end of an error message.
+
+    >>> suggest("rleu", ["relu", "tanh"])
+    " Did you mean 'relu'?"
+    >>> suggest("qqq", ["relu", "tanh"])
+    ''
+    """
+    close = difflib.get_close_matches(str(name).lower(), list(known), n=1, cutoff=0.5)
+    return f" Did you mean '{close[0]}'?" if close else ""
+
+
+def check_finite(name: str, values: Any) -> None:
+    """Refuse NaN and infinity in an array or tensor, saying how many there are and where the first one is.
+
+    Args:
+        name: what the values are, as the user would call them.
+        values: a tensor, an array or anything numpy can read; any shape.
+
+    Raises:
+        InputError: if any entry is NaN or infinite.
+    """
+    if hasattr(values, "isfinite"):  # a torch tensor, tested where it lives and in its own dtype
+        finite = values.detach().isfinite()
+        if bool(finite.all()):
+            return
+        finite = finite.cpu().numpy()
+    else:
+        finite = np.isfinite(np.asarray(values, dtype=np.float64))
+    bad = np.argwhere(~np.atleast_1d(finite))
+    if len(bad) == 0:
+        return
+    where = tuple(int(i) for i in bad[0])
+    raise InputError(
+        f"{name} holds {len(bad)} NaN or infinite value{'s' if len(bad) > 1 else ''} "
+        f"out of {finite.size} (the first at index {where if len(where) > 1 else where[0]}); every value must be finite."
+    )

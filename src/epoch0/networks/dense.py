@@ -1,0 +1,137 @@
+"""Fully connected random networks with any weight law (Price-Tanner section 1.1, Raghu section 2, Hayou section 2)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from epoch0 import activations
+from epoch0.activations import Activation
+from epoch0.distributions import Gaussian, Law
+from epoch0.errors import InputError
+from epoch0.networks.nonlinearities import module_of
+from epoch0.seeds import generator
+
+Scaling = Literal["fan_in", "fan_out", "none"]
+
+
+@dataclass(frozen=True)
+class DenseSpec:
+    """What a dense random network is, apart from its seed; :func:`mlp` and :func:`ensemble` document the fields."""
+
+    sizes: tuple[int, ...]
+    activation: Activation
+    weights: Law
+    biases: Law
+    scaling: Scaling
+    linear_output: bool
+    dtype: torch.dtype
+
+    @property
+    def depth(self) -> int:
+        """Number of weight layers."""
+        return len(self.sizes) - 1
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights and biases of one network."""
+        return sum((fan_in + 1) * fan_out for fan_in, fan_out in zip(self.sizes, self.sizes[1:], strict=False))
+
+    def entry_law(self, layer: int) -> Law:
+        """The law of one entry of the weight matrix of that layer as stored, scaling included."""
+        fan_in, fan_out = self.sizes[layer], self.sizes[layer + 1]
+        fan = {"fan_in": fan_in, "fan_out": fan_out, "none": 1}[self.scaling]
+        return self.weights if fan == 1 else self.weights.scaled(1.0 / math.sqrt(fan))
+
+    def names(self) -> list[tuple[str, str]]:
+        """Names of the weight and the bias of each layer in the module, as in its state dict."""
+        return [(f"{2 * layer}.weight", f"{2 * layer}.bias") for layer in range(self.depth)]
+
+    def skeleton(self) -> nn.Sequential:
+        """The module without memory for its parameters (meta device): what ``torch.func.functional_call`` needs."""
+        layers: list[nn.Module] = []
+        for layer, (fan_in, fan_out) in enumerate(zip(self.sizes, self.sizes[1:], strict=False)):
+            layers.append(nn.Linear(fan_in, fan_out, device="meta", dtype=self.dtype))
+            if layer < self.depth - 1 or not self.linear_output:
+                layers.append(module_of(self.activation))
+        return nn.Sequential(*layers)
+
+    def fill(self, parameters: Sequence[tuple[Tensor, Tensor]], source: torch.Generator) -> None:
+        """Draw one network into the given (weight, bias) tensors; the order of the draws is part of the format."""
+        for layer, (weight, bias) in enumerate(parameters):
+            self.entry_law(layer).sample(weight.shape, source, out=weight)
+            self.biases.sample(bias.shape, source, out=bias)
+
+    def build(self, source: torch.Generator) -> nn.Sequential:
+        """One network with its own memory."""
+        network = self.skeleton().to_empty(device="cpu")
+        linear = [layer for layer in network if isinstance(layer, nn.Linear)]
+        with torch.no_grad():
+            self.fill([(layer.weight, layer.bias) for layer in linear], source)
+        return network
+
+
+def dense_spec(
+    sizes: Sequence[int],
+    activation: str | Activation,
+    weights: Law | None,
+    biases: Law | None,
+    scaling: str,
+    linear_output: bool,
+    dtype: torch.dtype,
+) -> DenseSpec:
+    """The checked description of a dense network.
+
+    Raises:
+        InputError: naming the argument that cannot be used.
+    """
+    widths = tuple(sizes)
+    if len(widths) < 2 or not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in widths):
+        raise InputError(f"sizes={list(widths)!r} is no network; give at least two integers > 0, such as [784, 256, 10].")
+    if scaling not in ("fan_in", "fan_out", "none"):
+        raise InputError(f"scaling={scaling!r} is not known; use 'fan_in', 'fan_out' or 'none'.")
+    weights = Gaussian(math.sqrt(2.0)) if weights is None else weights
+    biases = Gaussian(0.0) if biases is None else biases
+    for name, law in (("weights", weights), ("biases", biases)):
+        if not isinstance(law, Law):
+            raise InputError(f"{name}={law!r} is no law; use one such as Gaussian(1.0) or Sparse(Uniform(1.0), 0.5).")
+    if dtype not in (torch.float32, torch.float64):
+        raise InputError(f"dtype {dtype} is not supported; use torch.float32 or torch.float64.")
+    return DenseSpec(widths, activations.get(activation), weights, biases, scaling, linear_output, dtype)  # type: ignore[arg-type]
+
+
+def mlp(
+    sizes: Sequence[int],
+    activation: str | Activation = "relu",
+    weights: Law | None = None,
+    biases: Law | None = None,
+    scaling: str = "fan_in",
+    linear_output: bool = True,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+) -> nn.Sequential:
+    """A fully connected network with random weights.
+
+    >>> net = mlp([784, 256, 10], weights=Gaussian(2**0.5), biases=Gaussian(1e-3), seed=0)
+    >>> net(torch.zeros(5, 784)).shape                          # (batch, inputs) -> (batch, outputs)
+    torch.Size([5, 10])
+
+    Args:
+        sizes: inputs, widths of the hidden layers, outputs; L + 1 numbers for L weight layers.
+        activation: a name of :mod:`epoch0.activations`, or an activation.
+        weights: law of a weight before the scaling; None is ``Gaussian(sqrt 2)``, He's law.
+        biases: law of a bias, never scaled; None is zero.
+        scaling: divide the weights by sqrt(fan_in), sqrt(fan_out) or nothing ("none").
+        linear_output: whether the last layer is left without the nonlinearity.
+        seed: names the draw; ``mlp(..., seed=s)`` is always the same network.
+        dtype: torch.float32 or torch.float64.
+
+    Raises:
+        InputError: naming the argument that cannot be used.
+
+    Source: Price-Tanner section 1.1; He et al. 2015 for the default law.
+    """
+    return dense_spec(sizes, activation, weights, biases, scaling, linear_output, dtype).build(generator(seed))
