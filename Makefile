@@ -1,0 +1,57 @@
+# Every target makes .venv if it is missing; nothing is needed but python3.11+ and pip.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# One thread a process: the tests and the demo run several processes, and small products lose time to many threads.
+RUN := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: help demo test test-slow lint docs bench clean
+
+help:
+	@echo "make demo       set up, then check three networks, regenerate a figure, write demo-out/report.html"
+	@echo "make test       set up, then the test suite (test-slow: also training and big runs)"
+	@echo "make lint       ruff and mypy --strict          make docs   the documentation, warnings are errors"
+	@echo "make bench      speed, as ratios in CPU seconds  make clean  remove everything that was made"
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "epoch0 needs Python 3.11 or newer; this is " + sys.version.split()[0] + " (make PYTHON=python3.12 ...)")'
+	$(PYTHON) -m venv .venv
+
+.venv/.core: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) -e .
+	@touch $@
+
+.venv/.test: .venv/.core
+	$(PIP) -e '.[test]'
+	@touch $@
+
+.venv/.docs: .venv/.core
+	$(PIP) -e '.[docs]'
+	@touch $@
+
+.venv/.lint: .venv/.core
+	$(PIP) -e '.[lint]'
+	@touch $@
+
+demo: .venv/.core
+	$(RUN) $(BIN)/epoch0 demo --out demo-out
+
+test: .venv/.test
+	$(RUN) $(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow"
+
+test-slow: .venv/.test
+	$(RUN) $(BIN)/python -m pytest -n auto --maxprocesses 8
+
+lint: .venv/.lint
+	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/mypy
+
+docs: .venv/.docs
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+bench: .venv/.core
+	$(RUN) $(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf .venv demo-out docs/_build build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
