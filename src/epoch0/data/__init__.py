@@ -1,0 +1,24 @@
+"""Data sets as numpy arrays: embedded digits, IDX, CIFAR binary, image folders, npz; fetched and checked on request.
+
+>>> digits = load("digits", split="train")
+>>> digits.inputs("norm").shape                                 # (n, pixels), every row of Euclidean norm 1
+(1437, 64)
+"""
+
+from epoch0.data.dataset import NORMALIZATIONS, DataSet
+from epoch0.data.fetching import fetch
+from epoch0.data.loading import Availability, available, load, path
+from epoch0.data.readers import load_npz, read_idx, write_idx
+
+__all__ = [
+    "NORMALIZATIONS",
+    "Availability",
+    "DataSet",
+    "available",
+    "fetch",
+    "load",
+    "load_npz",
+    "path",
+    "read_idx",
+    "write_idx",
+]

@@ -1,0 +1,252 @@
+"""The known data sets: what they are, where they are looked for, and the checksums of their official content.
+
+Looking goes ``data_dir`` first, then the folder in EPOCH0_DATA, then the cache; a folder that lacks the set is passed
+over, and a set found nowhere is an error that names every folder searched. Nothing is substituted for another set.
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from epoch0.errors import InputError, suggest
+
+SPLITS = ("train", "test")
+ENVIRONMENT = "EPOCH0_DATA"
+RECORD = "epoch0-checksums.md5"
+EMBEDDED = Path(__file__).parent / "digits"
+
+
+@dataclass(frozen=True)
+class KnownFile:
+    """One file of a set: its name, and the size and MD5 of its official (decompressed) content where known."""
+
+    name: str
+    bytes: int
+    md5: str | None = None
+
+
+@dataclass(frozen=True)
+class KnownSet:
+    """A data set epoch0 knows by name.
+
+    Args:
+        name: what the user calls it.
+        what: one line about it.
+        licence: licence, or the terms it comes under.
+        format: ``"idx"`` (files in pairs: images, labels), ``"cifar10"`` or ``"cifar100"`` (binary batches).
+        folders: where it may lie under a data folder; fetching writes the first.
+        train: files of the train split.
+        test: files of the test split.
+        classes: class names in label order.
+        mirrors: addresses to download from, in this order: a folder for IDX files, an archive otherwise.
+        archive: the archive at the mirrors, with its own size and MD5; None if files are downloaded one by one.
+        download: bytes to download.
+        peak: the value of a fully lit pixel.
+    """
+
+    name: str
+    what: str
+    licence: str
+    format: str
+    folders: tuple[str, ...]
+    train: tuple[KnownFile, ...]
+    test: tuple[KnownFile, ...]
+    classes: tuple[str, ...]
+    mirrors: tuple[str, ...] = ()
+    archive: KnownFile | None = None
+    download: int = 0
+    peak: int = 255
+
+    def files(self, split: str | None = None) -> tuple[KnownFile, ...]:
+        """The files of one split, or of both."""
+        return {"train": self.train, "test": self.test, None: self.train + self.test}[split]
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the set ships inside the package."""
+        return not self.folders
+
+
+def _idx_files(sizes: tuple[int, int], md5: tuple[str, str], prefix: str) -> tuple[KnownFile, ...]:
+    images, labels = (f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte")
+    return KnownFile(images, sizes[0], md5[0]), KnownFile(labels, sizes[1], md5[1])
+
+
+_DIGIT_NAMES = tuple("0123456789")
+_CIFAR10_NAMES = "airplane automobile bird cat deer dog frog horse ship truck"
+_CIFAR100_NAMES = """
+    apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can
+    castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin
+    elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard
+    lobster man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear
+    pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea seal
+    shark shrew skunk skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank
+    telephone television tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
+"""
+_TRAIN_BYTES, _TEST_BYTES = (47_040_016, 60_008), (7_840_016, 10_008)
+
+SETS: dict[str, KnownSet] = {
+    known.name: known
+    for known in (
+        KnownSet(
+            "digits",
+            "UCI handwritten digits, 8 x 8, 1,437 + 360 images, inside the package",
+            "CC BY 4.0",
+            "idx",
+            (),
+            _idx_files(
+                (91_984, 1_445), ("e333a576b80e2540bca103773a6d3112", "d29200ee0a4803dd035a5c60068a86cb"), "train"
+            ),
+            _idx_files((23_056, 368), ("ae18a447655afdafd1c82f6d2f08e523", "0d24b60eda4ee9942788015dff18fa82"), "test"),
+            _DIGIT_NAMES,
+            peak=16,
+        ),
+        KnownSet(
+            "mnist",
+            "handwritten digits, 28 x 28, 60,000 + 10,000 images",
+            "CC BY-SA 3.0",
+            "idx",
+            ("mnist", "MNIST/raw"),
+            _idx_files(_TRAIN_BYTES, ("6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624"), "train"),
+            _idx_files(_TEST_BYTES, ("2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637"), "t10k"),
+            _DIGIT_NAMES,
+            ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
+            download=11_594_722,
+        ),
+        KnownSet(
+            "fashion-mnist",
+            "Zalando's articles of clothing, 28 x 28, 60,000 + 10,000 images",
+            "MIT",
+            "idx",
+            ("fashion-mnist", "FashionMNIST/raw"),
+            _idx_files(_TRAIN_BYTES, ("f4a8712d7a061bf5bd6d2ca38dc4d50a", "9018921c3c673c538a1fc5bad174d6f9"), "train"),
+            _idx_files(_TEST_BYTES, ("8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965"), "t10k"),
+            ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"),
+            (
+                "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+                "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+            ),
+            download=30_878_645,
+        ),
+        KnownSet(
+            "cifar10",
+            "colour photographs, 32 x 32, 10 classes, 50,000 + 10,000 images",
+            "none stated; cite Krizhevsky 2009",
+            "cifar10",
+            ("cifar10/cifar-10-batches-bin", "cifar-10-batches-bin"),
+            tuple(KnownFile(f"data_batch_{i}.bin", 30_730_000) for i in range(1, 6)),
+            (KnownFile("test_batch.bin", 30_730_000),),
+            tuple(_CIFAR10_NAMES.split()),
+            ("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
+            KnownFile("cifar-10-binary.tar.gz", 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"),
+            download=170_052_171,
+        ),
+        KnownSet(
+            "cifar100",
+            "colour photographs, 32 x 32, 100 classes, 50,000 + 10,000 images",
+            "none stated; cite Krizhevsky 2009",
+            "cifar100",
+            ("cifar100/cifar-100-binary", "cifar-100-binary"),
+            (KnownFile("train.bin", 153_700_000),),
+            (KnownFile("test.bin", 30_740_000),),
+            tuple(_CIFAR100_NAMES.split()),
+            ("https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",),
+            KnownFile("cifar-100-binary.tar.gz", 168_513_733, "03b5dce01913d631647c71ecec9e9cb8"),
+            download=168_513_733,
+        ),
+    )
+}
+
+
+def known_set(name: str) -> KnownSet:
+    """The set of this name.
+
+    Raises:
+        InputError: if there is none (suggests the nearest).
+    """
+    if name not in SETS:
+        raise InputError(
+            f"data set {name!r} is unknown; there are {', '.join(SETS)}, and folder:PATH for a folder of images."
+            f"{suggest(name, SETS)}"
+        )
+    return SETS[name]
+
+
+def cache_folder() -> Path:
+    """The folder fetched sets are kept in: the user's cache folder of this operating system."""
+    import pooch
+
+    return Path(pooch.os_cache("epoch0"))
+
+
+def places(data_dir: str | os.PathLike[str] | None) -> list[tuple[str, Path]]:
+    """The folders that are searched, in order, each with the reason it is."""
+    found = [] if data_dir is None else [("data_dir", Path(data_dir).expanduser())]
+    if os.environ.get(ENVIRONMENT):
+        found.append((ENVIRONMENT, Path(os.environ[ENVIRONMENT]).expanduser()))
+    return [*found, ("cache", cache_folder())]
+
+
+def present(known: KnownSet, split: str | None, folder: Path) -> dict[KnownFile, Path]:
+    """Those files of a set that lie in this very folder, under any of the names they go by."""
+    found: dict[KnownFile, Path] = {}
+    for file in known.files(split):
+        for spelling in _spellings(known, file):
+            if (folder / spelling).is_file():
+                found[file] = folder / spelling
+                break
+    return found
+
+
+def _spellings(known: KnownSet, file: KnownFile) -> list[str]:
+    if known.format != "idx":
+        return [file.name]
+    names = (file.name, file.name.replace("-idx", ".idx"))
+    return [name + suffix for name in names for suffix in (".gz", "")]  # the first is what fetching writes
+
+
+def find(known: KnownSet, split: str | None, data_dir: str | os.PathLike[str] | None) -> dict[KnownFile, Path] | None:
+    """Every file of a split (of both, for None) from the first folder that has them all; None if none has."""
+    wanted = len(known.files(split))
+    if known.embedded:
+        return present(known, split, EMBEDDED)
+    for _, root in places(data_dir):
+        for folder in known.folders:
+            files = present(known, split, root / folder)
+            if len(files) == wanted:
+                return files
+    return None
+
+
+def absent(known: KnownSet, split: str | None, data_dir: str | os.PathLike[str] | None) -> InputError:
+    """The error for a set that was found nowhere: what to do, and every folder searched."""
+    searched = []
+    for reason, root in places(data_dir):
+        for folder in known.folders:
+            here = present(known, split, root / folder)
+            missing = [file.name for file in known.files(split) if file not in here]
+            searched.append(f"{root / folder} ({reason}{'; lacks ' + ', '.join(missing) if here else ''})")
+    return InputError(
+        f"data set {known.name}{f' ({split})' if split else ''} was not found. Fetch it with `epoch0 data fetch "
+        f"{known.name}` ({known.download / 1e6:.0f} MB), or name the folder that holds {known.folders[0]} with "
+        f"--data-dir (data_dir=) or {ENVIRONMENT}. Searched: {'; '.join(searched)}."
+    )
+
+
+def official(file: KnownFile, path: Path, raw: bytes) -> bool | None:
+    """Whether the content is the official one; None if no official checksum of it is known.
+
+    The members of the CIFAR archives have no published checksums: fetching checks the archive and records theirs
+    beside them, and later loads compare with that record.
+    """
+    expected = file.md5 or _recorded(path)
+    return None if expected is None else hashlib.md5(raw, usedforsecurity=False).hexdigest() == expected
+
+
+def _recorded(path: Path) -> str | None:
+    try:
+        lines = (path.parent / RECORD).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return next((line.split()[0] for line in lines if line.split()[1:] == [path.name]), None)

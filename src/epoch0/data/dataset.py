@@ -1,0 +1,159 @@
+"""A labelled image set in memory, and the three ways to turn its pixels into network inputs."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epoch0.errors import InputError, suggest
+
+NORMALIZATIONS = ("unit", "standard", "norm")
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """Images with labels; a value, never changed by epoch0.
+
+    >>> digits = load("digits", split="test")
+    >>> digits.images.shape, digits.labels.shape               # (n, channels, height, width), (n,)
+    ((360, 1, 8, 8), (360,))
+    >>> digits.inputs().shape                                  # (n, channels * height * width), float32 in [0, 1]
+    (360, 64)
+
+    Args:
+        name: what the set is called, such as ``"mnist"``.
+        split: ``"train"``, ``"test"``, or ``"all"`` for an image folder without split folders.
+        images: pixels, shape (n, channels, height, width), uint8, n >= 1.
+        labels: class index of every image, shape (n,), int64.
+        classes: name of every class, in label order.
+        peak: the value of a fully lit pixel (16 for the digits, 255 elsewhere).
+        verified: whether the content is known to be the official one, by checksum.
+
+    Raises:
+        InputError: if there is no image, the images are not (n, channels, height, width), or counts, labels and
+            classes do not fit together.
+    """
+
+    name: str
+    split: str
+    images: NDArray[np.uint8] = field(repr=False)
+    labels: NDArray[np.int64] = field(repr=False)
+    classes: tuple[str, ...] = field(repr=False)
+    peak: int = 255
+    verified: bool = False
+
+    def __post_init__(self) -> None:
+        if self.images.ndim != 4 or self.labels.ndim != 1:
+            raise InputError(
+                f"{self.name} ({self.split}) has images of shape {self.images.shape} and labels of shape "
+                f"{self.labels.shape}; they must be (n, channels, height, width) and (n,)."
+            )
+        if self.images.size == 0:
+            raise InputError(f"{self.name} ({self.split}) holds no image; a data set needs at least one.")
+        if len(self.images) != len(self.labels):
+            raise InputError(
+                f"{self.name} ({self.split}) has {len(self.images):,} images but {len(self.labels):,} labels; "
+                "the counts must agree."
+            )
+        low, high = int(self.labels.min()), int(self.labels.max())
+        if low < 0 or high >= len(self.classes):
+            raise InputError(
+                f"{self.name} ({self.split}) has labels from {low} to {high} for {len(self.classes)} classes; "
+                f"labels run from 0 to {len(self.classes) - 1}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __str__(self) -> str:
+        shape = " x ".join(str(size) for size in self.images.shape[1:])
+        content = "official content" if self.verified else "content not verified"
+        return f"{self.name} ({self.split}): {len(self):,} images of {shape}, {len(self.classes)} classes, {content}"
+
+    def inputs(
+        self,
+        normalize: str | None = "unit",
+        flatten: bool = True,
+        dtype: type[np.floating] | np.dtype | str = np.float32,
+        like: "DataSet | None" = None,
+    ) -> NDArray[np.floating]:
+        """The images as fresh floating-point network inputs.
+
+        >>> digits = load("digits")
+        >>> float(digits.inputs("unit").max())                 # shape (1437, 64)
+        1.0
+        >>> digits.inputs("norm", flatten=False).shape         # each image has Euclidean norm 1
+        (1437, 1, 8, 8)
+
+        Args:
+            normalize: ``"unit"`` divides by `peak`; ``"standard"`` gives every channel zero mean and unit variance
+                over the whole set; ``"norm"`` scales every image to Euclidean norm 1; None keeps pixel values.
+            flatten: shape (n, channels * height * width) instead of (n, channels, height, width).
+            dtype: a floating-point dtype.
+            like: for ``"standard"``, the set whose mean and variance are used (the train split, when this is the
+                test split); by default this one.
+
+        Raises:
+            InputError: for an unknown normalization, a dtype that is not floating-point, a constant channel under
+                ``"standard"``, or an entirely black image under ``"norm"``.
+        """
+        if not np.issubdtype(np.dtype(dtype), np.floating):
+            raise InputError(f"dtype {np.dtype(dtype)} cannot hold network inputs; use a floating-point dtype.")
+        if like is not None and normalize != "standard":
+            raise InputError(f"like= names the statistics for normalize='standard'; normalize is {normalize!r}.")
+        if normalize is None:
+            values = self.images.astype(dtype)
+        elif normalize == "unit":
+            values = self.images.astype(dtype)
+            values /= self.peak
+        elif normalize == "standard":
+            values = self._standardized(self if like is None else like, np.dtype(dtype))
+        elif normalize == "norm":
+            values = self._on_the_sphere(np.dtype(dtype))
+        else:
+            raise InputError(
+                f"normalize={normalize!r} is unknown; use one of {', '.join(NORMALIZATIONS)}, or None for plain "
+                f"pixel values.{suggest(normalize, NORMALIZATIONS)}"
+            )
+        return values.reshape(len(self), -1) if flatten else values
+
+    def _standardized(self, like: "DataSet", dtype: np.dtype) -> np.ndarray:
+        if like.images.shape[1] != self.images.shape[1]:
+            raise InputError(
+                f"like={like.name} has {like.images.shape[1]} channels and {self.name} has {self.images.shape[1]}; "
+                "the statistics of one cannot be used for the other."
+            )
+        mean, std = _channel_statistics(like.images)
+        if np.any(std == 0):
+            raise InputError(
+                f"channel {int(np.argmin(std))} of {like.name} ({like.split}) is constant, so it has no unit variance; "
+                "use normalize='unit'."
+            )
+        values = self.images.astype(dtype)
+        values -= mean.astype(dtype).reshape(-1, 1, 1)
+        values /= std.astype(dtype).reshape(-1, 1, 1)
+        return values
+
+    def _on_the_sphere(self, dtype: np.dtype) -> np.ndarray:
+        flat = self.images.reshape(len(self), -1)
+        # einsum would overflow in uint8; float64 is exact for sums of squares of bytes
+        norms = np.array([np.linalg.norm(row.astype(np.float64)) for row in flat])
+        if np.any(norms == 0):
+            raise InputError(
+                f"image {int(np.argmin(norms))} of {self.name} ({self.split}) is entirely black, so it cannot be "
+                "scaled to norm 1; use normalize='unit'."
+            )
+        values = self.images.astype(dtype)
+        values /= norms.astype(dtype).reshape(-1, 1, 1, 1)
+        return values
+
+
+def _channel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Exact mean and standard deviation of every channel, from its histogram of the 256 byte values."""
+    levels = np.arange(256, dtype=np.float64)
+    mean, std = np.empty(images.shape[1]), np.empty(images.shape[1])
+    for channel in range(images.shape[1]):
+        share = np.bincount(images[:, channel].ravel(), minlength=256) / images[:, channel].size
+        mean[channel] = share @ levels
+        std[channel] = np.sqrt(share @ (levels - mean[channel]) ** 2)
+    return mean, std

@@ -1,0 +1,206 @@
+"""Loading a data set by name: known sets from the first folder that has them, image folders by path."""
+
+import functools
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from epoch0.data.catalogue import SETS, SPLITS, KnownFile, KnownSet, absent, find, known_set, official
+from epoch0.data.dataset import DataSet
+from epoch0.data.readers import IMAGE_SUFFIXES, content, parse_cifar, parse_idx, read_images
+from epoch0.errors import InputError, suggest
+
+_FOLDER = "folder:"
+_LABEL_BYTES = {"cifar10": 1, "cifar100": 2}
+_Parsed = TypeVar("_Parsed")
+
+
+def load(name: str, split: str = "train", data_dir: str | os.PathLike[str] | None = None) -> DataSet:
+    """A data set by name.
+
+    >>> str(load("digits"))
+    'digits (train): 1,437 images of 1 x 8 x 8, 10 classes, official content'
+    >>> load("mnist", split="test").images.shape                # (n, channels, height, width)
+    (10000, 1, 28, 28)
+
+    Args:
+        name: ``"digits"`` (inside the package), ``"mnist"``, ``"fashion-mnist"``, ``"cifar10"``, ``"cifar100"``, or
+            ``"folder:PATH"`` for image files in PATH/split/class/ or PATH/class/. A folder without split folders has
+            no test part: it is one set, whose split is called ``"all"``, asked for as ``"train"``.
+        split: ``"train"`` or ``"test"``.
+        data_dir: folder searched first; then the one in the environment variable EPOCH0_DATA, then the cache.
+
+    Raises:
+        InputError: if the set is unknown, found nowhere (says how to fetch it and where was searched), or damaged
+            (names the file, with sizes and checksums).
+    """
+    if split not in SPLITS:
+        raise InputError(f"split={split!r} is unknown; a data set has 'train' and 'test'.{suggest(split, SPLITS)}")
+    if name.startswith(_FOLDER):
+        return _load_folder(name, Path(name.removeprefix(_FOLDER)).expanduser(), split)
+    known = known_set(name)
+    files = find(known, split, data_dir)
+    if files is None:
+        raise absent(known, split, data_dir)
+    read = _read_cifar if known.format in _LABEL_BYTES else _read_idx
+    images, labels, verified = read(known, files)
+    try:
+        return DataSet(name, split, images, labels, known.classes, known.peak, verified)
+    except InputError as error:
+        raise InputError(f"{error} (Read from {next(iter(files.values())).parent}.)") from error
+
+
+def path(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
+    """The folder a known set would be loaded from.
+
+    Raises:
+        InputError: if the set is unknown or is not complete in any folder searched.
+    """
+    known = known_set(name)
+    files = find(known, None, data_dir)
+    if files is None:
+        raise absent(known, None, data_dir)
+    return next(iter(files.values())).parent
+
+
+dataclass(frozen=True)
+class Availability:
+    """One line of the list of known sets.
+
+    Args:
+        name: what to ask for.
+        what: one line about the set.
+        found: the folder it would be loaded from; None if it must be fetched.
+        bytes: size of its files on disk where found, else of the download.
+        licence: licence, or the terms it comes under.
+    """
+
+    name: str
+    what: str
+    found: Path | None
+    bytes: int
+    licence: str
+
+
+def available(data_dir: str | os.PathLike[str] | None = None) -> list[Availability]:
+    """Every known set, and where it is (both splits complete) or how much there is to download."""
+    rows = []
+    for known in SETS.values():
+        files = find(known, None, data_dir)
+        found = next(iter(files.values())).parent if files else None
+        size = sum(file.stat().st_size for file in files.values()) if files else known.download
+        rows.append(Availability(known.name, known.what, found, size, known.licence))
+    return rows
+
+
+def check(known: KnownSet, file: KnownFile, path: Path) -> bool | None:
+    """Read one file of a known set in full: True if it is the official one, False if not, None if that is unknown.
+
+    Raises:
+        InputError: if the file is damaged.
+    """
+    return _parsed(known, file, path, _parser(known, file))[1]
+
+
+def _parser(known: KnownSet, file: KnownFile) -> Callable[[bytes, str], object]:
+    if known.format in _LABEL_BYTES:
+        return _cifar_parser(known)
+    return _parse_images if "idx3" in file.name else _parse_labels
+
+
+def _cifar_parser(known: KnownSet) -> Callable[[bytes, str], tuple[np.ndarray, np.ndarray]]:
+    return functools.partial(parse_cifar, label_bytes=_LABEL_BYTES[known.format], classes=len(known.classes))
+
+
+def _parsed(
+    known: KnownSet, file: KnownFile, path: Path, parse: Callable[[bytes, str], _Parsed]
+) -> tuple[_Parsed, bool | None]:
+    """The parsed file and whether it is official; an error about it also gives sizes and checksums."""
+    raw, trouble = content(path)
+    try:
+        if trouble:
+            raise InputError(f"{path} {trouble}: {len(raw):,} bytes could be decompressed.")
+        return parse(raw, str(path)), official(file, path, raw)
+    except InputError as error:
+        md5 = hashlib.md5(raw, usedforsecurity=False).hexdigest()
+        raise InputError(
+            f"{error} Found {len(raw):,} bytes with MD5 {md5}; the official {file.name} has {file.bytes:,} bytes"
+            f"{f' with MD5 {file.md5}' if file.md5 else ''}, decompressed. Remove the file and run "
+            f"`epoch0 data fetch {known.name}`."
+        ) from error
+
+
+def _parse_images(raw: bytes, source: str) -> np.ndarray:
+    array = parse_idx(raw, source)
+    if array.ndim != 3 or array.dtype != np.uint8:
+        raise InputError(f"{source} holds {array.dtype} of shape {array.shape}; images are uint8 (n, height, width).")
+    return array[:, None]
+
+
+def _parse_labels(raw: bytes, source: str) -> np.ndarray:
+    array = parse_idx(raw, source)
+    if array.ndim != 1 or array.dtype.kind not in "ui":
+        raise InputError(f"{source} holds {array.dtype} of shape {array.shape}; labels are integers of shape (n,).")
+    return array.astype(np.int64)
+
+
+def _read_idx(known: KnownSet, files: dict[KnownFile, Path]) -> tuple[np.ndarray, np.ndarray, bool]:
+    (images_file, images_path), (labels_file, labels_path) = files.items()
+    images, images_official = _parsed(known, images_file, images_path, _parse_images)
+    labels, labels_official = _parsed(known, labels_file, labels_path, _parse_labels)
+    return images, labels, bool(images_official and labels_official)
+
+
+def _read_cifar(known: KnownSet, files: dict[KnownFile, Path]) -> tuple[np.ndarray, np.ndarray, bool]:
+    batches, verified = [], True
+    for file, where in files.items():
+        batch, is_official = _parsed(known, file, where, _cifar_parser(known))
+        batches.append(batch)
+        verified = verified and is_official is True
+        # a batch cut off between two records is still a well-formed batch; its siblings tell
+        if len(batch[1]) != len(batches[0][1]):
+            raise InputError(
+                f"{where} holds {len(batch[1]):,} images and {next(iter(files.values())).name} beside it "
+                f"{len(batches[0][1]):,}; the batches of a set are of one size, so one of them is incomplete."
+            )
+    images, labels = zip(*batches, strict=True)
+    return np.concatenate(images), np.concatenate(labels), verified
+
+
+def _load_folder(name: str, root: Path, split: str) -> DataSet:
+    if not root.is_dir():
+        raise InputError(f"{name}: {root} is not a folder; it must hold split/class/ or class/ with image files.")
+    splits = [root / one for one in SPLITS if (root / one).is_dir()]
+    if splits and root / split not in splits:
+        raise InputError(f"{name} has no folder {split!r}; it has {splits[0].name!r}.")
+    if not splits and split == "test":
+        raise InputError(
+            f"{name} has no split folders, so it has no test part; ask for split='train' to get all of it, or sort the "
+            "images into train/ and test/."
+        )
+    # classes are those of both splits, so that a label means the same in each
+    classes = sorted({folder.name for one in splits or [root] for folder in one.iterdir() if _is_class(folder)})
+    images: list[Path] = []
+    labels: list[int] = []
+    for label, class_name in enumerate(classes):
+        folder = (root / split if splits else root) / class_name
+        members = sorted(member for member in folder.rglob("*") if member.suffix.lower() in IMAGE_SUFFIXES)
+        images += members
+        labels += [label] * len(members)
+    if not images:
+        raise InputError(
+            f"{name} ({split}) holds no image; {root} must hold split/class/ or class/ with "
+            f"{', '.join(IMAGE_SUFFIXES)} files."
+        )
+    return DataSet(
+        name, split if splits else "all", read_images(images), np.array(labels, dtype=np.int64), tuple(classes)
+    )
+
+
+def _is_class(folder: Path) -> bool:
+    return folder.is_dir() and not folder.name.startswith(".")

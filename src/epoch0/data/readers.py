@@ -1,0 +1,261 @@
+"""Readers of the file formats image sets come in: IDX, CIFAR binary records, image folders, npz.
+
+Every reader turns a missing, truncated or malformed file into one InputError that names the file and says, where the
+format tells, how many bytes it has and how many it should have.
+"""
+
+import gzip
+import math
+import os
+import sys
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from epoch0.errors import InputError, check_finite
+
+# Source: Y. LeCun, "The MNIST database", section "The IDX file format"; all numbers are big-endian.
+IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+CIFAR_PIXELS = 3 * 32 * 32
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
+_PIECE = 1 << 20
+
+
+def content(path: Path) -> tuple[bytes, str]:
+    """The bytes of a file, decompressed if it is gzip, and what is wrong with the compression ("" if nothing).
+
+    A damaged gzip file still gives the bytes before the damage, so that an error can say how far it goes. Gzip is told
+    by its first two bytes, not by the file's name.
+
+    Raises:
+        InputError: if the file cannot be opened or read.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+    if raw[:2] != b"\x1f\x8b":
+        return raw, ""
+    parts: list[bytes] = []
+    while raw:
+        member = zlib.decompressobj(wbits=31)
+        for start in range(0, len(raw), _PIECE):
+            try:
+                parts.append(member.decompress(raw[start : start + _PIECE]))
+            except zlib.error:
+                return b"".join(parts), "is a damaged gzip file"
+            if member.eof:
+                raw = member.unused_data + raw[start + _PIECE :]
+                break
+        else:
+            return b"".join(parts), "is a gzip file that ends too early"
+        if raw[:2] != b"\x1f\x8b" and raw.strip(b"\0"):
+            return b"".join(parts), f"has {len(raw):,} bytes after the end of its gzip content"
+        raw = raw.lstrip(b"\0")  # archives padded to a block size end in zeros
+    return b"".join(parts), ""
+
+
+def parse_idx(raw: bytes, source: str) -> np.ndarray:
+    """The array in the (decompressed) bytes of an IDX file, in the machine's byte order.
+
+    >>> parse_idx(encode_idx(np.zeros((5, 28, 28), np.uint8)), "five images").shape
+    (5, 28, 28)
+
+    Args:
+        raw: the whole file.
+        source: what to call it in an error.
+
+    Raises:
+        InputError: if this is no IDX file, or its length differs from what its header says.
+    """
+    if len(raw) < 4:
+        raise InputError(f"{source} is no IDX file: it has {len(raw)} bytes, and the header alone needs 4.")
+    if raw[0] or raw[1] or raw[2] not in IDX_TYPES or raw[3] == 0:
+        raise InputError(
+            f"{source} is no IDX file: it begins with {raw[:4].hex(' ')}; IDX begins with 00 00, a type "
+            f"({', '.join(f'{code:02x}' for code in IDX_TYPES)}) and the number of dimensions."
+        )
+    dtype, dimensions = np.dtype(IDX_TYPES[raw[2]]), raw[3]
+    start = 4 + 4 * dimensions
+    if len(raw) < start:
+        raise InputError(
+            f"{source} is truncated: it has {len(raw):,} bytes, and its header of {dimensions} sizes needs {start}."
+        )
+    shape = tuple(int(size) for size in np.frombuffer(raw, ">u4", dimensions, offset=4))
+    expected = start + math.prod(shape) * dtype.itemsize
+    if len(raw) != expected:
+        state = "is truncated" if len(raw) < expected else "is too long"
+        raise InputError(
+            f"{source} {state}: it has {len(raw):,} bytes, and its header (shape {shape}, {dtype.name}) asks for "
+            f"{expected:,}."
+        )
+    # an empty array may still name sizes beyond what numpy can address
+    if dimensions > 32 or math.prod(max(size, 1) for size in shape) * dtype.itemsize > sys.maxsize:
+        raise InputError(f"{source} has shape {shape}, which is more than an array can have.")
+    return np.frombuffer(raw, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def encode_idx(array: np.ndarray) -> bytes:
+    """The bytes of an IDX file that holds this array.
+
+    Args:
+        array: 1 to 32 dimensions; uint8, int8, int16, int32, float32 or float64, in any byte order.
+
+    Raises:
+        InputError: for another dtype, or no dimension.
+    """
+    codes = {np.dtype(name): code for code, name in IDX_TYPES.items()}
+    big_endian = array.dtype.newbyteorder(">")
+    if big_endian not in codes or array.ndim == 0:
+        raise InputError(
+            f"an array of {array.dtype.name} and shape {array.shape} has no IDX form; IDX holds "
+            f"{', '.join(dtype.name for dtype in codes)} with at least one dimension."
+        )
+    header = bytes([0, 0, codes[big_endian], array.ndim]) + np.array(array.shape, ">u4").tobytes()
+    return header + array.astype(big_endian).tobytes()
+
+
+def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
+    """The array in an IDX file, gzipped or not.
+
+    >>> read_idx("train-images-idx3-ubyte.gz").shape            # MNIST
+    (60000, 28, 28)
+
+    Raises:
+        InputError: if the file is missing, no IDX file, or not as long as its header says.
+
+    Source: Y. LeCun, "The MNIST database", section "The IDX file format".
+    """
+    raw, trouble = content(Path(path))
+    if trouble:
+        raise InputError(f"{path} {trouble}: {len(raw):,} bytes could be decompressed.")
+    return parse_idx(raw, str(path))
+
+
+def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
+    """Write an array as an IDX file, gzipped if the name ends in ``.gz``; the file appears whole or not at all.
+
+    The same array gives the same bytes (no time stamp in the gzip header).
+
+    Raises:
+        InputError: if IDX cannot hold the array (see `encode_idx`).
+    """
+    raw, path = encode_idx(array), Path(path)
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_bytes(gzip.compress(raw, 9, mtime=0) if path.suffix == ".gz" else raw)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def parse_cifar(raw: bytes, source: str, label_bytes: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels in the bytes of a CIFAR binary batch.
+
+    >>> images, labels = parse_cifar(raw, "data_batch_1.bin", label_bytes=1, classes=10)
+    >>> images.shape, labels.shape
+    ((10000, 3, 32, 32), (10000,))
+
+    Args:
+        raw: records of `label_bytes` label bytes and 3,072 pixel bytes (red, green and blue plane, row by row).
+        source: what to call the file in an error.
+        label_bytes: 1 for CIFAR-10, 2 for CIFAR-100 (coarse label, then fine label; the fine one is returned).
+        classes: number of (fine) classes.
+
+    Raises:
+        InputError: if the bytes are not whole records, or a label is out of range.
+
+    Source: A. Krizhevsky, "The CIFAR-10 and CIFAR-100 datasets", section "Binary version".
+    """
+    record = label_bytes + CIFAR_PIXELS
+    if len(raw) == 0 or len(raw) % record:
+        raise InputError(
+            f"{source} is no CIFAR batch or is truncated: it has {len(raw):,} bytes, which is not a multiple of the "
+            f"{record:,} bytes of one record (the next multiple is {(len(raw) // record + 1) * record:,})."
+        )
+    records = np.frombuffer(raw, np.uint8).reshape(-1, record)
+    labels = records[:, label_bytes - 1].astype(np.int64)
+    if labels.max() >= classes:
+        first = int(np.argmax(labels >= classes))
+        raise InputError(
+            f"{source} is no CIFAR batch: record {first} has label {labels[first]}, and labels run from 0 to "
+            f"{classes - 1}."
+        )
+    return records[:, label_bytes:].reshape(-1, 3, 32, 32).copy(), labels
+
+
+def read_images(paths: Sequence[Path]) -> np.ndarray:
+    """Image files of one size as an array, shape (n, channels, height, width), uint8.
+
+    One channel if every file is grayscale, else three (red, green, blue; an alpha channel is dropped). Needs pillow.
+
+    Raises:
+        InputError: if pillow is missing, a file is damaged, or sizes differ (names the file).
+    """
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise InputError("reading image folders needs pillow: pip install 'epoch0[images]'.") from error
+    arrays: list[np.ndarray] = []
+    for path in paths:
+        try:
+            with Image.open(path) as image:
+                arrays.append(np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"), np.uint8))
+        except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+            raise InputError(f"{path} is not a readable image: {error}.") from error
+        if arrays[-1].shape[:2] != arrays[0].shape[:2]:
+            raise InputError(
+                f"{path} is {arrays[-1].shape[1]} x {arrays[-1].shape[0]} pixels and {paths[0]} is "
+                f"{arrays[0].shape[1]} x {arrays[0].shape[0]}; all images of a folder must have one size."
+            )
+    if all(array.ndim == 2 for array in arrays):
+        return np.stack(arrays)[:, None]
+    colour = [array if array.ndim == 3 else np.repeat(array[..., None], 3, axis=2) for array in arrays]
+    return np.ascontiguousarray(np.stack(colour).transpose(0, 3, 1, 2))
+
+
+def load_npz(path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray | None]:
+    """Inputs ``x`` and, where there are any, targets ``y`` from an ``.npz`` file; nothing is unpickled.
+
+    >>> np.savez("batch.npz", x=np.zeros((32, 784), np.float32), y=np.zeros(32, np.int64))
+    >>> x, y = load_npz("batch.npz")
+    >>> x.shape, y.shape                                        # (n, ...), (n, ...)
+    ((32, 784), (32,))
+
+    Args:
+        path: a file with the array ``x``, shape (n, ...), real numbers, n >= 1, and optionally ``y``, shape (n, ...).
+
+    Returns:
+        x and y in the dtypes of the file; y is None if the file has none.
+
+    Raises:
+        InputError: if the file is missing or damaged, ``x`` is not there, or an array cannot be used.
+    """
+    try:
+        with open(path, "rb") as file:
+            if file.read(4)[:2] != b"PK":
+                raise InputError(f"{path} is no .npz file; write one with numpy.savez(path, x=inputs, y=targets).")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                names = list(archive.files)
+                if "x" not in names:
+                    raise InputError(f"{path} has no array named x; it holds {', '.join(names) or 'nothing'}.")
+                x, y = archive["x"], archive["y"] if "y" in names else None
+    except InputError:
+        raise
+    except (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    for name, array in (("x", x), ("y", y)):
+        if array is None:
+            continue
+        if array.dtype.kind not in "buif":
+            raise InputError(f"{name} in {path} is of type {array.dtype}; it must hold real numbers.")
+        if array.ndim == 0 or len(array) == 0:
+            raise InputError(f"{name} in {path} has shape {array.shape}; it needs at least one example: (n, ...).")
+        check_finite(f"{name} in {path}", array)
+    if y is not None and len(x) != len(y):
+        raise InputError(f"{path} has {len(x)} examples in x but {len(y)} in y; the counts must agree.")
+    return x, y
