@@ -50,14 +50,14 @@ class Activation:
     @property
     def homogeneous(self) -> bool:
         """Whether phi(c h) = c phi(h) for every c > 0: then rescaling a layer rescales what follows exactly."""
-        return self.slopes is not None and self.breaks in ((), (0.0,)) and self.function(np.zeros(1))[0] == 0.0
+        return self.slopes is not None and self.breaks in ((), (0.0,)) and not self.function(np.zeros(1)).any()
 
 
 def _piecewise(name: str, breaks: tuple[float, ...], slopes: tuple[float, ...], **parameters: float) -> Activation:
     """A continuous piecewise-linear activation through the origin, from its break points and slopes."""
     points, rates = np.asarray(breaks), np.asarray(slopes)
 
-    def unshifted(h: Array) -> Array:
+    def unshifted(h: Any) -> Any:
         value = rates[0] * h
         for point, step in zip(points, np.diff(rates), strict=True):
             value = value + step * np.maximum(h - point, 0.0)
@@ -66,7 +66,7 @@ def _piecewise(name: str, breaks: tuple[float, ...], slopes: tuple[float, ...], 
     offset = unshifted(np.zeros(1))[0]
 
     def function(h: Any) -> Array:
-        return unshifted(np.asarray(h, dtype=np.float64)) - offset
+        return np.asarray(unshifted(np.asarray(h, dtype=np.float64)) - offset)
 
     def derivative(h: Any) -> Array:
         return np.asarray(rates[np.searchsorted(points, np.asarray(h, dtype=np.float64), side="left")])

@@ -40,5 +40,15 @@ def generator(seed: int, *path: int) -> "torch.Generator":
     """
     import torch
 
-    state = _sequence(seed, path).generate_state(2, np.uint32)
-    return torch.Generator().manual_seed(int(state[0]) << 32 | int(state[1]))
+    source = torch.Generator()
+    state = source.get_state()
+    # manual_seed would keep 32 bits only, so that two of 100,000 networks would probably share a stream. The whole
+    # Mersenne state is filled instead, as numpy does it: 624 words after a header of 24 bytes.
+    words = _sequence(seed, path).generate_state(624, np.uint32).astype(np.uint64)
+    words[0] = 0x80000000
+    fields = state.numpy()
+    fields[0:8].view(np.uint64)[0] = words[1]  # what initial_seed() reports
+    fields[8:16].view(np.int32)[:] = (1, 1)  # one word left before the state is renewed; seeded
+    fields[16:24].view(np.uint64)[0] = 0
+    fields[24 : 24 + 8 * 624].view(np.uint64)[:] = words
+    return source.set_state(state)
