@@ -1,0 +1,84 @@
+"""What torch says when a model cannot be run or differentiated, said again in words that help (one clear error)."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from epoch0.errors import InputError
+
+
+class _Operation(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def module(self) -> str: ...
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return text[0] if text else type(error).__name__
+
+
+def _expects(module: nn.Module) -> str:
+    """What a module wants its input to be, where its kind says so."""
+    if isinstance(module, nn.Linear):
+        return f"{module.in_features} features"
+    if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        size = {1: "length", 2: "height, width", 3: "depth, height, width"}[len(module.kernel_size)]
+        return f"{module.in_channels} channels, as (examples, {module.in_channels}, {size})"
+    if isinstance(module, nn.modules.batchnorm._NormBase):
+        return f"{module.num_features} channels or features"
+    if isinstance(module, nn.LayerNorm):
+        return f"last dimensions {tuple(module.normalized_shape)}"
+    if isinstance(module, nn.MultiheadAttention):
+        return f"{module.embed_dim} features"
+    if isinstance(module, nn.RNNBase):
+        return f"{module.input_size} features, as (length, examples, {module.input_size}) or batch first"
+    return ""
+
+
+def explain_first_run(
+    error: Exception, model: nn.Module, x: Tensor, stack: Sequence[tuple[str, nn.Module, tuple[Any, ...]]]
+) -> InputError:
+    """The error for a model that fails on the input it is given.
+
+    Args:
+        error: what was raised.
+        model: the model.
+        x: its input.
+        stack: the modules that were running, outermost first: name, module, its arguments.
+    """
+    given = f"an input of shape {tuple(x.shape)}"
+    path, module, args = stack[-1] if stack else ("", model, ())
+    kind = type(module).__name__
+    where = f"{kind} '{path}'" if path else f"the model {kind}"
+    inner = next((tuple(a.shape) for a in args if isinstance(a, Tensor)), None)
+    if (wanted := _expects(module)) and inner is not None:
+        return InputError(f"the model cannot take {given}: {where} expects {wanted}, got input {inner}. ({_first_line(error)})")
+    return InputError(f"the model fails on {given}, in {where}: {type(error).__name__}: {_first_line(error)}")
+
+
+def explain_replay(error: Exception, ops: Sequence[_Operation], index: int) -> Exception:
+    """The error for an operation that cannot be differentiated forwards or backwards, or batched; others come back as they are.
+
+    Args:
+        error: what was raised.
+        ops: the recorded operations.
+        index: the one that was running; ``len(ops)`` if none.
+    """
+    text = str(error)
+    after = f"operation {ops[index].name} in module '{ops[index].module}'" if index < len(ops) else "an operation"
+    if "forward mode AD" in text or "forward AD" in text or "jvp" in text:
+        return InputError(
+            f"{after} has no forward derivative in torch, so tangents cannot be carried through it ({_first_line(error)}). "
+            "Give the autograd function a jvp, or write the operation with torch functions."
+        )
+    if "vmap" in text or "functorch" in text or "Batching rule" in text:
+        return InputError(
+            f"{after} cannot be run for many networks at once ({_first_line(error)}). Measure the networks one by one."
+        )
+    if "derivative for" in text and "not implemented" in text:
+        return InputError(f"{after} has no derivative in torch ({_first_line(error)}); write it with torch functions that have one.")
+    return error

@@ -1,0 +1,165 @@
+"""The user's model is only borrowed: check it, check its input, and give it back unchanged to the bit (THEORY section 0)."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from epoch0.errors import InputError
+
+
+def _same_bits(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors of one shape hold the same bits, NaN included."""
+    return torch.equal(a, b) or bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+class _TensorState:
+    """One tensor as it was: its storage, its bits, its gradient and its flag."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor, self.data, self.requires_grad = tensor, tensor.detach(), tensor.requires_grad
+        self.bits = self.data.clone()
+        self.grad = tensor.grad if tensor.is_leaf else None
+        self.grad_bits = None if self.grad is None else self.grad.detach().clone()
+
+    def restore(self) -> None:
+        tensor = self.tensor
+        if tensor.data_ptr() != self.data.data_ptr() or tensor.shape != self.data.shape:
+            tensor.data = self.data
+        with torch.no_grad():
+            if not _same_bits(self.data, self.bits):
+                self.data.copy_(self.bits)
+            if tensor.is_leaf:
+                if tensor.requires_grad != self.requires_grad:
+                    tensor.requires_grad_(self.requires_grad)
+                if tensor.grad is not self.grad:
+                    tensor.grad = self.grad
+                if self.grad is not None and self.grad_bits is not None and not _same_bits(self.grad, self.grad_bits):
+                    self.grad.detach().copy_(self.grad_bits)
+
+
+class _ModuleState:
+    """One module's attributes as they were: mode, hooks, parameters, buffers, and plain lists, sets and dicts."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module, self.attributes = module, dict(module.__dict__)
+        self.containers = [(value, copy(value)) for value in self.attributes.values() if isinstance(value, dict | list | set)]
+
+    def restore(self) -> None:
+        for value, saved in self.containers:
+            value.clear()
+            value.extend(saved) if isinstance(value, list) else value.update(saved)
+        self.module.__dict__.clear()
+        self.module.__dict__.update(self.attributes)
+
+
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    for value in module.__dict__.values():
+        values = value.values() if isinstance(value, dict) else [value]
+        yield from (v for v in values if isinstance(v, Tensor) and not is_lazy(v) and v.device.type != "meta")
+
+
+@contextmanager
+def unchanged(model: nn.Module) -> Iterator[None]:
+    """Give the model and the global random states back as they were, also after an exception or Ctrl-C.
+
+    >>> with unchanged(model):
+    ...     model.eval()(x)                     # modes, buffers, gradients, hooks, attributes: all come back
+
+    Parameters, buffers and other tensors keep their identity and their bits, ``.grad`` stays the same object, and so do
+    the hooks, the train/eval mode of every submodule, ``requires_grad``, plain attributes, and the random states of
+    torch (CPU, and CUDA where it is in use), numpy and python. It holds a copy of the model's tensors meanwhile.
+    """
+    modules = [_ModuleState(module) for module in model.modules()]
+    tensors = {id(t): t for module in model.modules() for t in _tensors(module)}
+    states = [_TensorState(t) for t in tensors.values()]
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    cpu, generator, python = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    try:
+        yield
+    finally:
+        for module in modules:
+            module.restore()
+        for state in states:
+            state.restore()
+        torch.set_rng_state(cpu)
+        if cuda:
+            torch.cuda.set_rng_state_all(cuda)
+        np.random.set_state(generator)
+        random.setstate(python)
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """The module the user wrote: what ``torch.compile`` or a parallel wrapper was put around."""
+    while True:
+        if isinstance(original := getattr(model, "_orig_mod", None), nn.Module):
+            model = original
+        elif isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        else:
+            return model
+
+
+def check_model(model: Any) -> None:
+    """Refuse what cannot be measured: no module, no parameters, NaN or infinite values, half precision.
+
+    Raises:
+        InputError: with the name of the first parameter or buffer at fault.
+    """
+    if not isinstance(model, nn.Module):
+        kind = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+        hint = "; make an instance of it first" if isinstance(model, type) and issubclass(model, nn.Module) else ""
+        raise InputError(f"a torch.nn.Module is needed, not {kind}{hint}.")
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if is_lazy(tensor):
+            raise InputError(f"'{name}' is lazy and has no values yet; call the model once on a batch first.")
+        if tensor.device.type == "meta":
+            raise InputError(f"'{name}' is on the meta device and has no values; move the model with .to_empty and load it.")
+        if tensor.dtype in (torch.float16, torch.bfloat16):
+            raise InputError(
+                f"'{name}' is {tensor.dtype}, too coarse to measure gains in; measure a copy: copy.deepcopy(model).float()."
+            )
+        if tensor.is_floating_point() and not bool((finite := tensor.isfinite()).all()):
+            bad = tensor.numel() - int(finite.sum())
+            kind = "NaN" if bool(tensor.isnan().any()) else "infinity"
+            raise InputError(f"'{name}' holds {kind}: {bad} of its {tensor.numel()} values are not finite.")
+    if next(model.parameters(), None) is None:
+        raise InputError(f"the model {type(model).__name__} has no parameters: there is nothing to measure.")
+
+
+def check_input(model: nn.Module, x: Any) -> Tensor:
+    """The input in the model's own floating dtype, or the reason why it cannot be one.
+
+    Args:
+        model: a checked model.
+        x: a batch of examples, shape (examples, ...), floating point.
+
+    Returns:
+        x, detached, in the dtype of the model's first floating parameter.
+
+    Raises:
+        InputError: if x is no tensor, has an integer dtype, no examples, NaN, or is on another device than the model.
+    """
+    if not isinstance(x, Tensor):
+        raise InputError(f"the input must be a torch tensor of shape (examples, ...), not a {type(x).__name__}.")
+    shape = tuple(x.shape)
+    if not x.is_floating_point():
+        raise InputError(
+            f"the input {shape} is {x.dtype}, which has no derivative; give a floating-point batch (images: x.float() / 255; "
+            "tokens: measure the model from the embedding's output on)."
+        )
+    if x.dim() == 0 or x.numel() == 0:
+        raise InputError(f"the input has shape {shape}: an empty batch; give at least one example, shape (examples, ...).")
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
+    if parameter is not None and parameter.device != x.device:
+        raise InputError(f"the model is on {parameter.device} and the input {shape} on {x.device}; use x.to('{parameter.device}').")
+    if not bool((finite := x.isfinite()).all()):
+        kind = "NaN" if bool(x.isnan().any()) else "infinity"
+        raise InputError(f"the input {shape} holds {kind}: {x.numel() - int(finite.sum())} of its {x.numel()} values are not finite.")
+    return x.detach() if parameter is None else x.detach().to(parameter.dtype)

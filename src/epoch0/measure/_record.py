@@ -1,0 +1,286 @@
+"""Write down one run of a model: every torch function, which tensors it joined, and in which module it ran (THEORY section 0).
+
+Dependence on the input is not guessed: the recorded run has gradients switched on for the input alone, so a tensor depends on it
+exactly when it requires a gradient. Where code cannot be followed, the gradient graph says where a tensor came from.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from epoch0.activations import Activation
+from epoch0.errors import InputError
+from epoch0.measure import _ops
+from epoch0.measure._failures import explain_first_run
+
+
+@dataclass(frozen=True)
+class Node:
+    """One tensor of the record, in one version (a change in place makes a new node).
+
+    Attributes:
+        index: its place in ``Tape.nodes``; the input is 0.
+        op: index of the operation that made it, -1 for the input.
+        shape: its shape in the recorded run.
+        real: whether it is real floating point.
+        depends: whether a derivative with respect to the input reaches it.
+    """
+
+    index: int
+    op: int
+    shape: tuple[int, ...]
+    real: bool
+    depends: bool
+
+
+@dataclass(frozen=True)
+class Op:
+    """One call of a torch function.
+
+    Attributes:
+        index: its place in ``Tape.ops``.
+        name: plain name, such as ``"linear"`` or ``"relu"``.
+        module: qualified name of the innermost module it ran in, ``""`` for the model itself.
+        inputs: nodes among its arguments.
+        outputs: nodes it made, in order; a change in place may make one for each name of the tensor.
+        results: how many of the outputs it returned (the rest are other names of a tensor changed in place).
+        weights: parameters that take part, by qualified name.
+        kind: ``"linear"``, ``"convolution"``, ... for a weighted operation, else ``""``.
+        activation: the activation it is, if it is one and there is a rule for it.
+        elementwise: whether it is an elementwise nonlinearity.
+        gain: mean over output units of the sum of squared weights into the unit; NaN unless one linear map or convolution.
+        fan_in: weights into one unit; 0 unless one linear map or convolution.
+        cut: whether it depends on the input but no derivative goes through it (detach, a no_grad block).
+        unseen: nodes that came from code that cannot be followed, as (place among the tensor arguments, node).
+    """
+
+    index: int
+    name: str
+    module: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    results: int
+    weights: tuple[str, ...] = ()
+    kind: str = ""
+    activation: Activation | None = None
+    elementwise: bool = False
+    gain: float = float("nan")
+    fan_in: int = 0
+    cut: bool = False
+    unseen: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Tap:
+    """A place to measure at: a name for people and the node behind it."""
+
+    name: str
+    node: int
+    activation: Activation | None = None
+
+
+class Recorder(TorchFunctionMode):
+    """Writes down one run; see the fields of :class:`~epoch0.measure._tape.Tape`."""
+
+    def __init__(self, model: nn.Module, batch_norm: str) -> None:
+        super().__init__()
+        self.model, self.batch_norm = model, batch_norm
+        self.ops: list[Op] = []
+        self.events: list[Op] = []
+        self.nodes: list[Node] = []
+        self.overwritten: set[int] = set()
+        self.has_batch_norm = self.has_dropout = False
+        self._known: dict[int, tuple[Tensor, int]] = {}  # the tensor is kept, so that its id stays its own
+        self._sharing: dict[int, list[Tensor]] = {}  # tensors on one storage
+        self._gradients: dict[tuple[Any, int], int] = {}
+        self._weights = {id(p): (p, frozenset([name])) for name, p in model.named_parameters()}
+        self._stack: list[tuple[str, nn.Module, tuple[Any, ...], int]] = []  # module, its arguments, nonlinearities before it
+        self._calls: list[tuple[str, Tensor, int | None]] = []
+        self._nonlinear: list[tuple[str, Tensor, int | None, Activation | None]] = []
+
+    def record(self, x: Tensor, one_tensor: Callable[[Any], Tensor]) -> int:
+        """Run the model once and return the node of its output.
+
+        Args:
+            x: the checked input, shape (examples, ...).
+            one_tensor: picks the output tensor out of what the model returns.
+
+        Raises:
+            InputError: if the model fails on x, or its output does not depend on x.
+        """
+        start = x.clone().requires_grad_().clone()
+        self._new_node(start)
+        with self._hooks():
+            try:
+                with self:
+                    result = self.model(start)
+            except (InputError, torch.OutOfMemoryError):
+                raise
+            except Exception as error:
+                raise explain_first_run(error, self.model, x, [frame[:3] for frame in self._stack]) from error
+        tensor = one_tensor(result)
+        if not tensor.requires_grad:
+            raise InputError(
+                f"no derivative of the model's output reaches its input of shape {tuple(x.shape)}: the output is constant or detached."
+            )
+        return self._node_of(tensor)[0] or 0
+
+    def named(self) -> tuple[dict[str, tuple[Tap, ...]], tuple[Tap, ...]]:
+        """The outputs of modules by name, and the outputs of the nonlinearities, each use under its own name."""
+        modules: dict[str, tuple[Tap, ...]] = {}
+        for path, tensor, node in self._calls:
+            node = self._known.get(id(tensor), (tensor, None))[1] if node is None else node
+            if node is not None:
+                uses = modules.get(path, ())
+                modules[path] = (*uses, Tap(use(path, len(uses) + 1), node))
+        count: Counter[str] = Counter()
+        taps = []
+        for name, tensor, node, activation in self._nonlinear:
+            node = self._known.get(id(tensor), (tensor, None))[1] if node is None else node
+            if node is not None:
+                count[name] += 1
+                taps.append(Tap(use(name, count[name]), node, activation))
+        return modules, tuple(taps)
+
+    @contextmanager
+    def _hooks(self) -> Iterator[None]:
+        handles: list[Any] = []
+        try:
+            for path, module in self.model.named_modules():
+                handles.append(module.register_forward_pre_hook(self._enter(path), prepend=True))
+                handles.append(module.register_forward_hook(self._leave(path)))
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _enter(self, path: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
+            self._stack.append((path, module, args, len(self._nonlinear)))
+
+        return hook
+
+    def _leave(self, path: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any, result: Any) -> None:
+            while self._stack[-1][1] is not module:  # the model caught an exception of a submodule
+                self._stack.pop()
+            before = self._stack.pop()[3]
+            tensor = next((t for t in _ops.tensors_in(result) if t.requires_grad), None)
+            if tensor is None or not path:
+                return
+            node = self._node_if_known(tensor)
+            self._calls.append((path, tensor, node))
+            if len(inside := self._nonlinear[before:]) and _is_activation(module):
+                # a module that is nothing but a nonlinearity is named after itself, however it computes it
+                activation = inside[0][3] if len(inside) == 1 and inside[0][2] == node else None
+                self._nonlinear[before:] = [(path, tensor, node, activation)]
+
+        return hook
+
+    def _node_if_known(self, tensor: Tensor) -> int | None:
+        node = self._known[id(tensor)][1] if id(tensor) in self._known else None
+        return None if node is None or (tensor.requires_grad and not self.nodes[node].depends) else node
+
+    def _node_of(self, tensor: Tensor) -> tuple[int | None, bool]:
+        """The node of a tensor, and whether it came from code that cannot be followed; None for a constant."""
+        node = self._node_if_known(tensor)
+        if node is not None or not tensor.requires_grad:
+            return node, False
+        sources, seen, todo = set(), set(), [(tensor.grad_fn, tensor.output_nr)]
+        while todo:
+            at = todo.pop()
+            if at[0] is None or at in seen:
+                continue
+            seen.add(at)
+            if at in self._gradients:
+                sources.add(self._gradients[at])
+            else:
+                todo.extend(at[0].next_functions)
+        node = self._new_node(tensor)
+        name = type(tensor.grad_fn).__name__.removesuffix("Backward")
+        self.events.append(Op(-1, name, self._path(), tuple(sorted(sources)), (node,), 0))
+        return node, True
+
+    def _path(self) -> str:
+        return self._stack[-1][0] if self._stack else ""
+
+    def _new_node(self, tensor: Tensor) -> int:
+        node = Node(
+            len(self.nodes), len(self.ops) if self.nodes else -1, tuple(tensor.shape), tensor.is_floating_point(), tensor.requires_grad
+        )
+        self.nodes.append(node)
+        self._known[id(tensor)] = (tensor, node.index)
+        if tensor.requires_grad:
+            self._gradients[tensor.grad_fn, tensor.output_nr] = node.index
+            sharing = self._sharing.setdefault(tensor.untyped_storage().data_ptr(), [])
+            if all(t is not tensor for t in sharing):
+                sharing.append(tensor)
+        return node.index
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name = kwargs or {}, _ops.function_name(func)
+        if name in _ops.DROPOUTS:
+            self.has_dropout |= float(_ops.argument(args, kwargs, 1, "p", 0.5)) > 0
+            return _ops.call(func, name, args, kwargs, self.batch_norm)
+        self.has_batch_norm |= name in ("batch_norm", "instance_norm")
+        given = _ops.tensors_in((args, kwargs))
+        versions = [tensor._version for tensor in given]
+        nodes, unseen = [], []
+        for place, tensor in enumerate(given):
+            node, hidden = self._node_of(tensor)
+            nodes.append(node)
+            unseen += [(place, node)] if hidden and node is not None else []
+        result = _ops.call(func, name, args, kwargs, self.batch_norm)
+        made = _ops.tensors_in(args[0] if name == "setitem" else result)
+        if not made:
+            return result
+        inputs = tuple(dict.fromkeys(n for n in nodes if n is not None and self.nodes[n].depends))
+        weights = frozenset[str]().union(*(self._weights[id(t)][1] for t in given if id(t) in self._weights))
+        outputs = self._outputs(given, versions, made)
+        depends = any(self.nodes[n].depends for n in outputs)
+        op = Op(len(self.ops), name, self._path(), inputs, tuple(outputs), len(made), tuple(sorted(weights)), unseen=tuple(unseen))
+        if not depends:
+            if weights:
+                self._weights.update({id(t): (t, weights) for t in made if id(t) not in self._weights})
+            op = replace(op, cut=bool(inputs) and any(self.nodes[n].real for n in outputs))
+        elif weights and name in _ops.WEIGHTED:
+            gain, fan_in = _ops.weight_gain(func, name, args, kwargs)
+            op = replace(op, kind=_ops.WEIGHTED[name], gain=gain, fan_in=fan_in)
+        elif name in _ops.ELEMENTWISE and len(inputs) == 1 and len(made) == 1:
+            op = replace(op, elementwise=True, activation=_ops.activation(name, args, kwargs))
+            path = self._path()
+            self._nonlinear.append((f"{path}.{name}()" if path else f"{name}()", made[0], outputs[0], op.activation))
+        self.ops.append(op)
+        self.events.append(op)
+        return result
+
+    def _outputs(self, given: list[Tensor], versions: list[int], made: list[Tensor]) -> list[int]:
+        """New nodes for what a call made, and for every other name of a tensor that it changed in place."""
+        changed = [t for t, version in zip(given, versions, strict=True) if t._version != version]
+        others = []
+        for tensor in changed:
+            for t in self._sharing.get(tensor.untyped_storage().data_ptr(), [tensor]):
+                if id(t) in self._known:
+                    self.overwritten.add(self._known[id(t)][1])
+                if t.requires_grad and all(t is not u for u in (*made, *others)):
+                    others.append(t)
+        return [self._new_node(t) for t in (*made, *others)]
+
+
+def _is_activation(module: nn.Module) -> bool:
+    bare = next(module.children(), None) is None
+    return bare and (type(module).__module__ == "torch.nn.modules.activation" or next(module.parameters(), None) is None)
+
+
+def use(name: str, count: int) -> str:
+    """The name of the n-th use of something: the name itself, then ``"... (2nd use)"`` and so on."""
+    if count == 1:
+        return name
+    suffix = {1: "st", 2: "nd", 3: "rd"}.get(count % 10 if count % 100 not in (11, 12, 13) else 0, "th")
+    return f"{name} ({count}{suffix} use)"

@@ -1,0 +1,284 @@
+"""Run any model once, write down what it computes, and run it again with chosen tensors looked at or replaced (THEORY section 0).
+
+The record is made of torch functions, wherever they are called: in a module, functionally, in place, in a module used twice.
+Dropout is the identity and batch norm uses the statistics asked for; the model is in eval mode and comes back unchanged.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+
+from epoch0.errors import InputError, suggest
+from epoch0.measure import _ops
+from epoch0.measure._failures import explain_replay
+from epoch0.measure._guard import bare, check_input, check_model, unchanged
+from epoch0.measure._record import Node, Op, Recorder, Tap
+
+Change = Callable[[Tensor], Tensor | None]
+
+
+@dataclass(frozen=True)
+class Tape:
+    """The record of one run.
+
+    Attributes:
+        model: the model, in eval mode while the tape is open.
+        x: the checked input, shape (examples, ...).
+        batch_norm: ``"train"`` or ``"eval"``.
+        ops: the calls in order.
+        events: the same, and among them what code that cannot be followed did (an autograd function), with index -1.
+        nodes: the tensors in order of their making.
+        output: node of the output.
+        nonlinearities: outputs of the elementwise nonlinearities in order, with unique names.
+        modules: outputs of the named modules; a module used twice has two taps, the second named ``"... (2nd use)"``.
+        has_batch_norm: whether batch or instance norm ran.
+        has_dropout: whether dropout with a positive rate ran (as the identity).
+        overwritten: nodes whose memory is changed in place later in the run.
+    """
+
+    model: nn.Module
+    x: Tensor
+    batch_norm: str
+    ops: tuple[Op, ...]
+    events: tuple[Op, ...] = field(repr=False)
+    nodes: tuple[Node, ...]
+    output: int
+    nonlinearities: tuple[Tap, ...]
+    modules: Mapping[str, tuple[Tap, ...]] = field(repr=False)
+    has_batch_norm: bool
+    has_dropout: bool
+    overwritten: frozenset[int] = field(repr=False)
+
+    def taps(self, names: Sequence[str] | None = None) -> list[Tap]:
+        """The places with these names, in the order of the names; by default all nonlinearities.
+
+        Args:
+            names: modules (``"layer1.0.conv1"``) or nonlinearities (``"block.relu()"``); a module used twice gives every use,
+                ``"name (2nd use)"`` only that one.
+
+        Raises:
+            InputError: for an unknown name, with the nearest and the list of all.
+        """
+        if names is None:
+            return list(self.nonlinearities)
+        if isinstance(names, str):
+            names = [names]
+        found: list[Tap] = []
+        single = {tap.name: tap for taps in self.modules.values() for tap in taps}
+        single.update({tap.name: tap for tap in self.nonlinearities})
+        for name in names:
+            if name in self.modules:
+                found.extend(self.modules[name])
+            elif name in single:
+                found.append(single[name])
+            else:
+                known = [n for n in single if n]
+                raise InputError(f"no layer is named {name!r}.{suggest(name, known)} The layers are {', '.join(known)}.")
+        return found
+
+    def run(self, x: Tensor, change: Mapping[int, Change] | None = None, call: Callable[[Tensor], Any] | None = None) -> Tensor:
+        """Run the same computation again, looking at or replacing chosen tensors on the way.
+
+        Works inside ``torch.func`` transforms and with dual tensors: nothing is kept, everything is returned or handed
+        to ``change``.
+
+        Args:
+            x: the input, of the recorded shape up to the number of examples.
+            change: for a node, a function of its tensor; what it returns replaces the tensor from there on, None leaves it.
+            call: what to run instead of the model on x, such as a ``functional_call`` with other weights.
+
+        Returns:
+            The output tensor.
+
+        Raises:
+            InputError: if the operations differ from those recorded, or one cannot be differentiated or batched.
+        """
+        mode = _Replay(self, change or {})
+        torch.manual_seed(0)  # a model that draws noise draws the same in each run; the guard restores the state
+        start = mode.at(0, x.clone())  # cloned: the model may change its input in place
+        with _quiet_attention():
+            try:
+                with mode:
+                    result = (call or self.model)(start)
+            except InputError:
+                raise
+            except Exception as error:
+                raise explain_replay(error, self.ops, mode.index) from error
+        if mode.index < len(self.ops):
+            raise _different(self.ops[mode.index], "nothing more")
+        return mode.finish(one_tensor(result))
+
+    def values(self, x: Tensor, nodes: Sequence[int], call: Callable[[Tensor], Any] | None = None) -> list[Tensor]:
+        """The tensors of these nodes for another input: a pure function of x, for ``torch.func.jvp``, ``vmap`` and the like.
+
+        Args:
+            x: the input, shape (examples, ...).
+            nodes: the nodes wanted; 0 is the input itself.
+            call: as in :meth:`run`.
+        """
+        seen: dict[int, Tensor] = {}
+
+        def keep(node: int) -> Change:
+            def change(tensor: Tensor) -> None:
+                seen[node] = tensor.clone() if node in self.overwritten else tensor
+
+            return change
+
+        self.run(x, {node: keep(node) for node in nodes}, call)
+        return [seen[node] for node in nodes]
+
+    @contextmanager
+    def backward(self) -> Iterator[None]:
+        """Where ``torch.autograd.grad`` belongs: code run again in the backward pass (checkpointing) sees the same rules."""
+        with _quiet_attention(), _Rules(self.batch_norm):
+            try:
+                yield
+            except InputError:
+                raise
+            except (RuntimeError, NotImplementedError) as error:
+                raise explain_replay(error, self.ops, len(self.ops)) from error
+
+
+@contextmanager
+def tape(model: nn.Module, x: Tensor, *, batch_norm: str = "train") -> Iterator[Tape]:
+    """Check the model and the input, run the model once, and lend the record; afterwards the model is as it was.
+
+    >>> with tape(model, x) as t:                              # x of shape (examples, ...)
+    ...     [tap.name for tap in t.nonlinearities]
+    ...     t.values(x, [tap.node for tap in t.nonlinearities])
+    ['1', '3']
+
+    Args:
+        model: any module that maps one tensor to one tensor; in whatever mode, on whatever device.
+        x: a batch, shape (examples, ...).
+        batch_norm: ``"train"``: the statistics of the batch, as training sees it; ``"eval"``: the running statistics.
+            Neither touches the running statistics.
+
+    Raises:
+        InputError: if the model, the input or their combination cannot be measured.
+    """
+    if batch_norm not in ("train", "eval"):
+        raise InputError(f"batch_norm={batch_norm!r}; it is 'train' (statistics of the batch) or 'eval' (running statistics).")
+    model = bare(model)
+    check_model(model)
+    x = check_input(model, x)
+    with unchanged(model):
+        model.eval()
+        for parameter in model.parameters():
+            parameter.requires_grad_(False)
+        recorder = Recorder(model, batch_norm)
+        torch.manual_seed(0)
+        with _quiet_attention(), torch.enable_grad():
+            output = recorder.record(x, one_tensor)
+        modules, nonlinearities = recorder.named()
+        yield Tape(
+            model, x, batch_norm, tuple(recorder.ops), tuple(recorder.events), tuple(recorder.nodes), output,
+            nonlinearities, modules, recorder.has_batch_norm, recorder.has_dropout, frozenset(recorder.overwritten),
+        )  # fmt: skip
+
+
+def one_tensor(result: Any) -> Tensor:
+    """The model's output when it is one floating-point tensor, alone or in a tuple or dict.
+
+    Raises:
+        InputError: if there is none or more than one.
+    """
+    found = [t for t in _ops.tensors_in(result if not hasattr(result, "to_tuple") else result.to_tuple()) if t.is_floating_point()]
+    if len(found) == 1:
+        return found[0]
+    what = f"a {type(result).__name__} with {len(found)} floating-point tensors"
+    raise InputError(f"the model returns {what}; one is needed: wrap the model so that its forward returns the one to measure.")
+
+
+@contextmanager
+def _quiet_attention() -> Iterator[None]:
+    # only the plain implementation of attention has forward derivatives everywhere
+    with sdpa_kernel(SDPBackend.MATH):
+        yield
+
+
+def _different(op: Op, found: str) -> InputError:
+    return InputError(
+        f"the model computes something else each time: operation {op.index} was {op.name} in module '{op.module}', now {found}. "
+        "A model whose control flow depends on the data cannot be measured."
+    )
+
+
+class _Rules(TorchFunctionMode):
+    """Dropout and batch norm as asked for, and nothing else."""
+
+    def __init__(self, batch_norm: str) -> None:
+        super().__init__()
+        self.batch_norm = batch_norm
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _ops.call(func, _ops.function_name(func), args, kwargs or {}, self.batch_norm)
+
+
+class _Replay(TorchFunctionMode):
+    """Count the operations, compare with the record, hand the chosen tensors over."""
+
+    def __init__(self, record: Tape, change: Mapping[int, Change]) -> None:
+        super().__init__()
+        self.record, self.change, self.index = record, change, 0
+        self.replaced: dict[int, tuple[Tensor, Tensor]] = {}  # a tensor changed in place and replaced, and what by
+
+    def at(self, node: int, tensor: Tensor) -> Tensor:
+        new = self.change[node](tensor) if node in self.change else None
+        return tensor if new is None else new
+
+    def current(self, tensor: Tensor) -> Tensor:
+        while id(tensor) in self.replaced:
+            tensor = self.replaced[id(tensor)][1]
+        return tensor
+
+    def replace(self, old: Tensor, new: Tensor) -> None:
+        if old is not new:
+            self.replaced[id(old)] = (old, new)
+
+    def finish(self, result: Tensor) -> Tensor:
+        result = self.current(result)
+        made = self.record.nodes[self.record.output].op
+        return self.at(self.record.output, result) if made == len(self.record.ops) else result
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs, name, ops = kwargs or {}, _ops.function_name(func), self.record.ops
+        if self.replaced:
+            args, kwargs = _ops.map_tensors(args, self.current), _ops.map_tensors(kwargs, self.current)
+        if self.index < len(ops) and ops[self.index].unseen and ops[self.index].name == name:
+            found = _ops.tensors_in((args, kwargs))
+            for place, node in ops[self.index].unseen:
+                self.replace(found[place], self.at(node, found[place]))
+            if self.replaced:
+                args, kwargs = _ops.map_tensors(args, self.current), _ops.map_tensors(kwargs, self.current)
+        result = _ops.call(func, name, args, kwargs, self.record.batch_norm)
+        written = args[0] if name == "setitem" else result
+        if name in _ops.DROPOUTS or not (tensors := _ops.tensors_in(written)):
+            return result
+        if self.index >= len(ops):
+            raise _different(Op(self.index, "nothing more", "", (), (), 0), name)
+        op = ops[self.index]
+        if op.name != name or op.results != len(tensors):
+            raise _different(op, name)
+        self.index += 1
+        if op.cut:
+            result = _ops.map_tensors(result, _detach)
+        elif any(node in self.change for node in op.outputs):
+            new = [self.at(node, tensor) for node, tensor in zip(op.outputs, tensors, strict=False)]
+            old_inputs = {id(t) for t in _ops.tensors_in((args, kwargs))}
+            for old, fresh in zip(tensors, new, strict=True):
+                if id(old) in old_inputs:
+                    self.replace(old, fresh)
+            rest = iter(new)
+            result = None if name == "setitem" else _ops.map_tensors(result, lambda _: next(rest))
+        return result
+
+
+def _detach(tensor: Tensor) -> Tensor:
+    return tensor.detach() if tensor.is_floating_point() or tensor.is_complex() else tensor
