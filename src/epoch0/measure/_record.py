@@ -129,7 +129,8 @@ class Recorder(TorchFunctionMode):
             raise InputError(
                 f"no derivative of the model's output reaches its input of shape {tuple(x.shape)}: the output is constant or detached."
             )
-        return self._node_of(tensor)[0] or 0
+        node = self._node_if_known(tensor)
+        return self._unseen(tensor, (tensor.grad_fn, tensor.output_nr)) if node is None else node
 
     def named(self) -> tuple[dict[str, tuple[Tap, ...]], tuple[Tap, ...]]:
         """The outputs of modules by name, and the outputs of the nonlinearities, each use under its own name."""
@@ -187,12 +188,9 @@ class Recorder(TorchFunctionMode):
         node = self._known[id(tensor)][1] if id(tensor) in self._known else None
         return None if node is None or (tensor.requires_grad and not self.nodes[node].depends) else node
 
-    def _node_of(self, tensor: Tensor) -> tuple[int | None, bool]:
-        """The node of a tensor, and whether it came from code that cannot be followed; None for a constant."""
-        node = self._node_if_known(tensor)
-        if node is not None or not tensor.requires_grad:
-            return node, False
-        sources, seen, todo = set(), set(), [(tensor.grad_fn, tensor.output_nr)]
+    def _unseen(self, tensor: Tensor, origin: tuple[Any, int]) -> int:
+        """A node for a tensor from code that cannot be followed, joined to the nodes that the gradient graph leads back to."""
+        sources, seen, todo = set[int](), set[tuple[Any, int]](), [origin]
         while todo:
             at = todo.pop()
             if at[0] is None or at in seen:
@@ -203,9 +201,9 @@ class Recorder(TorchFunctionMode):
             else:
                 todo.extend(at[0].next_functions)
         node = self._new_node(tensor)
-        name = type(tensor.grad_fn).__name__.removesuffix("Backward")
+        name = type(origin[0]).__name__.removesuffix("Backward")
         self.events.append(Op(-1, name, self._path(), tuple(sorted(sources)), (node,), 0))
-        return node, True
+        return node
 
     def _path(self) -> str:
         return self._stack[-1][0] if self._stack else ""
@@ -231,15 +229,19 @@ class Recorder(TorchFunctionMode):
         self.has_batch_norm |= name in ("batch_norm", "instance_norm")
         given = _ops.tensors_in((args, kwargs))
         versions = [tensor._version for tensor in given]
-        nodes, unseen = [], []
-        for place, tensor in enumerate(given):
-            node, hidden = self._node_of(tensor)
-            nodes.append(node)
-            unseen += [(place, node)] if hidden and node is not None else []
+        nodes = [self._node_if_known(tensor) for tensor in given]
+        origins = [(tensor.grad_fn, tensor.output_nr) if tensor.requires_grad else None for tensor in given]
         result = _ops.call(func, name, args, kwargs, self.batch_norm)
         made = _ops.tensors_in(args[0] if name == "setitem" else result)
         if not made:
             return result
+        unseen = []
+        for place, (tensor, origin) in enumerate(zip(given, origins, strict=True)):
+            if nodes[place] is None and origin is not None:
+                nodes[place] = self._node_if_known(tensor)  # it may be among the arguments twice
+                if nodes[place] is None:
+                    nodes[place] = node = self._unseen(tensor, origin)
+                    unseen.append((place, node))
         inputs = tuple(dict.fromkeys(n for n in nodes if n is not None and self.nodes[n].depends))
         weights = frozenset[str]().union(*(self._weights[id(t)][1] for t in given if id(t) in self._weights))
         outputs = self._outputs(given, versions, made)

@@ -172,15 +172,20 @@ def tape(model: nn.Module, x: Tensor, *, batch_norm: str = "train") -> Iterator[
         model.eval()
         for parameter in model.parameters():
             parameter.requires_grad_(False)
-        recorder = Recorder(model, batch_norm)
-        torch.manual_seed(0)
-        with _quiet_attention(), torch.enable_grad():
-            output = recorder.record(x, one_tensor)
-        modules, nonlinearities = recorder.named()
-        yield Tape(
-            model, x, batch_norm, tuple(recorder.ops), tuple(recorder.events), tuple(recorder.nodes), output,
-            nonlinearities, modules, recorder.has_batch_norm, recorder.has_dropout, frozenset(recorder.overwritten),
-        )  # fmt: skip
+        yield _record(model, x, batch_norm)
+
+
+def _record(model: nn.Module, x: Tensor, batch_norm: str) -> Tape:
+    # a function of its own, so that the recorded tensors are freed before the tape is used
+    recorder = Recorder(model, batch_norm)
+    torch.manual_seed(0)
+    with _quiet_attention(), torch.enable_grad():
+        output = recorder.record(x, one_tensor)
+    modules, nonlinearities = recorder.named()
+    return Tape(
+        model, x, batch_norm, tuple(recorder.ops), tuple(recorder.events), tuple(recorder.nodes), output,
+        nonlinearities, modules, recorder.has_batch_norm, recorder.has_dropout, frozenset(recorder.overwritten),
+    )  # fmt: skip
 
 
 def one_tensor(result: Any) -> Tensor:

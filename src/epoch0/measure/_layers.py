@@ -1,0 +1,182 @@
+"""Layers of any model: the stretches between tensors that every path from input to output goes through (THEORY section 0).
+
+Only there is the gain of a stretch a number of its own and the product over stretches the gain of the whole, so a residual
+block is one layer, and so is a U-Net with a skip from its first to its last resolution.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from epoch0.activations import Activation
+from epoch0.errors import InputError
+from epoch0.measure import _ops
+from epoch0.measure._record import Op, use
+from epoch0.measure._tape import Tape
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One stretch of the model between two tensors that all paths share.
+
+    Attributes:
+        name: qualified name of the weighted module, or what several have in common.
+        kind: ``"linear"``, ``"convolution"``, ``"attention"``, ..., ``"residual block"`` where paths are added up, ``"block"``
+            for several weighted operations or none.
+        input: node it starts from.
+        output: node it ends with.
+        weights: the parameters of its weighted operations, by qualified name.
+        weighted: how many weighted operations it has.
+        fan_in: weights into one unit, 0 unless it has exactly one linear map or convolution.
+        weight_gain: mean over units of the sum of squared weights into the unit (sigma_w^2), NaN likewise.
+        activation: its only nonlinearity, None if there is none, more than one, or no rule for it.
+        pre_activation: node that goes into it, None likewise.
+        nonlinearities: how many nonlinear operations it has.
+        has_norm: whether batch, layer or another norm is in it.
+        plain: whether it is one linear map or convolution, then at most one activation, and nothing else but reshapes.
+    """
+
+    name: str
+    kind: str
+    input: int
+    output: int
+    weights: tuple[str, ...]
+    weighted: int
+    fan_in: int
+    weight_gain: float
+    activation: Activation | None
+    pre_activation: int | None
+    nonlinearities: int
+    has_norm: bool
+    plain: bool
+
+
+def _needed(tape: Tape) -> list[Op]:
+    """The events that the output is computed from, in order."""
+    wanted, events = {tape.output}, []
+    for event in reversed(tape.events):
+        if any(node in wanted and tape.nodes[node].depends for node in event.outputs):
+            events.append(event)
+            wanted.update(node for node in event.inputs if tape.nodes[node].depends)
+    return events[::-1]
+
+
+def stretches(tape: Tape) -> list[tuple[int, int, list[Op]]]:
+    """The model cut at every tensor that all paths go through: start node, end node and events of each piece.
+
+    Right after such an event exactly one tensor that the output depends on is still to be used: one pass over the events counts them.
+    """
+    events = _needed(tape)
+    last_use = {node: place for place, event in enumerate(events) for node in event.inputs if tape.nodes[node].depends}
+    last_use[tape.output] = len(events)
+    ends: dict[int, list[int]] = {}
+    for node, place in last_use.items():
+        ends.setdefault(place, []).append(node)
+    alive, pieces, start, piece = {0}, [], 0, list[Op]()
+    for place, event in enumerate(events):
+        piece.append(event)
+        alive.update(node for node in event.outputs if last_use.get(node, -1) > place)
+        alive.difference_update(ends.get(place, ()))
+        if len(alive) == 1 and tape.nodes[(node := next(iter(alive)))].real and node != start:
+            pieces.append((start, node, piece))
+            start, piece = node, []
+    return pieces
+
+
+def layers(tape: Tape) -> tuple[Layer, ...]:
+    """The layers of a recorded model, in order; their gains multiply to that of the model.
+
+    >>> [layer.name for layer in layers(tape)]                 # Linear, ReLU, Linear
+    ['0', '2']
+
+    A new layer starts where a weighted operation does; what has no weights of that kind (activation, norm, pool, reshape) belongs
+    to the layer before it, and at the beginning to the first layer.
+    """
+    groups: list[list[tuple[int, int, list[Op]]]] = []
+    for piece in stretches(tape):
+        starts = any(op.kind for op in piece[2])
+        if not groups or (starts and any(op.kind for p in groups[-1] for op in p[2])):
+            groups.append([])
+        groups[-1].append(piece)
+    names = _names([[op for piece in group for op in piece[2] if op.kind] for group in groups], type(tape.model).__name__)
+    return tuple(_layer(name, group) for name, group in zip(names, groups, strict=True))
+
+
+def _layer(name: str, group: list[tuple[int, int, list[Op]]]) -> Layer:
+    ops = [op for _, _, piece in group for op in piece]
+    weighted = [op for op in ops if op.kind]
+    nonlinear = [op for op in ops if op.elementwise or op.name in _ops.OTHER_NONLINEAR]
+    one = nonlinear[0] if len(nonlinear) == 1 and nonlinear[0].elementwise else None
+    joined = any(op.name in ("add", "sub") and len(op.inputs) > 1 for _, _, piece in group for op in piece if any(o.kind for o in piece))
+    norm = any(op.name in _ops.NORMS for op in ops)
+    plain = (
+        len(weighted) == 1
+        and weighted[0].fan_in > 0
+        and (not nonlinear or (one is not None and one.activation is not None and ops.index(one) > ops.index(weighted[0])))
+        and all(op in weighted or op in nonlinear or op.name in _ops.RESHAPES for op in ops)
+    )
+    return Layer(
+        name=name,
+        kind="residual block" if joined else weighted[0].kind if len(weighted) == 1 else "block",
+        input=group[0][0],
+        output=group[-1][1],
+        weights=tuple(dict.fromkeys(weight for op in weighted for weight in op.weights)),
+        weighted=len(weighted),
+        fan_in=weighted[0].fan_in if len(weighted) == 1 else 0,
+        weight_gain=weighted[0].gain if len(weighted) == 1 else float("nan"),
+        activation=one.activation if one else None,
+        pre_activation=one.inputs[0] if one else None,
+        nonlinearities=len(nonlinear),
+        has_norm=norm,
+        plain=plain,
+    )
+
+
+def _place(op: Op) -> str:
+    """Where a weighted operation is, for people: its module, or its parameter when it is called by the model itself."""
+    return op.module or op.weights[0].removesuffix(".weight").removesuffix(".bias")
+
+
+def _names(weighted: list[list[Op]], model: str) -> list[str]:
+    """A unique name a layer: its weighted module, else the path its modules share, else the first and the last of them."""
+    places = [list(dict.fromkeys(_place(op) for op in ops)) for ops in weighted]
+    names: list[str] = []
+    for index, own in enumerate(places):
+        if not own:
+            names.append(model)
+            continue
+        shared = _shared(own)
+        others = [place for other, paths in enumerate(places) if other != index for place in paths]
+        if len(own) > 1 and (not shared or any(place == shared or place.startswith(shared + ".") for place in others)):
+            names.append(f"{own[0]} … {own[-1]}")
+        else:
+            names.append(shared)
+    seen: dict[str, int] = {}
+    for index, name in enumerate(names):
+        seen[name] = seen.get(name, 0) + 1
+        names[index] = use(name, seen[name])
+    return names
+
+
+def _shared(paths: list[str]) -> str:
+    parts = [path.split(".") for path in paths]
+    common = [step[0] for step in zip(*parts, strict=False) if len(set(step)) == 1]
+    length = next((i for i, step in enumerate(zip(*parts, strict=False)) if len(set(step)) > 1), len(common))
+    return ".".join(parts[0][:length])
+
+
+def require_nonlinearity(tape: Tape) -> None:
+    """Refuse a model that computes an affine map of its input.
+
+    Raises:
+        InputError: if no nonlinear operation was recorded and the output is affine along the line through the input.
+    """
+    if tape.nonlinearities or any(op.elementwise or op.name in _ops.OTHER_NONLINEAR for op in _needed(tape)):
+        return
+    with torch.no_grad():
+        zero, one, two = (tape.run(tape.x * factor).double() for factor in (0.0, 1.0, 2.0))
+    if float((two - 2 * one + zero).norm()) <= 1e-4 * float((one - zero).norm()):
+        raise InputError(
+            f"the model {type(tape.model).__name__} has no nonlinearity: it is one affine map whatever its depth. "
+            "Put an activation between its layers."
+        )
