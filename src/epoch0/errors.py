@@ -4,8 +4,6 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
 
 class InputError(ValueError):
     """Something the caller passed cannot be used; the message says what it was and what would work.
@@ -36,6 +34,8 @@ def check_finite(name: str, values: Any) -> None:
     Raises:
         InputError: if any entry is NaN or infinite.
     """
+    import numpy as np  # here, so that the command line's help does not wait for it
+
     if hasattr(values, "isfinite"):  # a torch tensor, tested where it lives and in its own dtype
         finite = values.detach().isfinite()
         if bool(finite.all()):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +41,11 @@ class Ensemble:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, which: "int | slice") -> "nn.Sequential | Ensemble":
+    @overload
+    def __getitem__(self, which: int) -> nn.Sequential: ...
+    @overload
+    def __getitem__(self, which: slice) -> "Ensemble": ...
+    def __getitem__(self, which: int | slice) -> "nn.Sequential | Ensemble":
         if isinstance(which, slice):
             return Ensemble(self.spec, self.seed, self.indices[which])
         try:

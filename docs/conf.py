@@ -1,0 +1,27 @@
+"""Settings of the documentation build."""
+
+import epoch0
+
+project = "epoch0"
+author = "The epoch0 authors"
+copyright = "2026, the epoch0 authors"
+release = epoch0.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
+myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_custom_sections = ["Source"]
+napoleon_use_ivar = True
+python_maximum_signature_line_length = 100
+
+html_theme = "furo"
+html_title = "epoch0"
+html_static_path: list[str] = []
+exclude_patterns = ["_build"]
