@@ -68,7 +68,7 @@ def path(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
     return next(iter(files.values())).parent
 
 
-dataclass(frozen=True)
+@dataclass(frozen=True)
 class Availability:
     """One line of the list of known sets.
 
