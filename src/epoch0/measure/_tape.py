@@ -168,7 +168,7 @@ def tape(model: nn.Module, x: Tensor, *, batch_norm: str = "train") -> Iterator[
     model = bare(model)
     check_model(model)
     x = check_input(model, x)
-    with unchanged(model):
+    with unchanged(model), torch.inference_mode(False):
         model.eval()
         for parameter in model.parameters():
             parameter.requires_grad_(False)

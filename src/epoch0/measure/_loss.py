@@ -1,0 +1,80 @@
+"""From outputs and targets to the scalar whose gradient is measured, with every mismatch said plainly (THEORY section 0)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from epoch0.errors import InputError
+
+Loss = Callable[[Any, Any], Tensor]
+
+
+def scalar_loss(output: Tensor, targets: Any, loss: Loss | None) -> Tensor:
+    """The loss of a batch.
+
+    >>> scalar_loss(torch.zeros(2, 10), torch.tensor([3, 9]), None)            # cross-entropy of 10 equal classes
+    tensor(2.3026)
+
+    Args:
+        output: the model's output, shape (examples, ...).
+        targets: classes, integers of shape (examples,) or one for each position; or values of the output's shape.
+        loss: ``loss(output, targets) -> scalar``; by default cross-entropy for integers, mean squared error for floats.
+
+    Raises:
+        InputError: if the targets do not fit the output, or the loss is not one finite number that depends on the output.
+    """
+    if loss is None:
+        if not isinstance(targets, Tensor):
+            raise InputError(f"targets must be a torch tensor, not a {type(targets).__name__}.")
+        targets = targets.to(output.device)
+        return _squares(output, targets) if targets.is_floating_point() else _cross_entropy(output, targets.long())
+    try:
+        value = loss(output, targets)
+    except Exception as error:
+        raise InputError(f"the loss fails on outputs {tuple(output.shape)}: {type(error).__name__}: {error}") from error
+    if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+        what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise InputError(f"the loss must return one number computed from the outputs with torch, not {what}.")
+    if not bool(value.isfinite()):
+        raise InputError(f"the loss of this batch is {float(value)}; a finite one is needed for gradients.")
+    return value.reshape(())
+
+
+def _wrong(output: Tensor, targets: Tensor, wanted: str) -> InputError:
+    return InputError(
+        f"targets of shape {tuple(targets.shape)} do not fit outputs of shape {tuple(output.shape)}: {wanted}, or give a loss of your own."
+    )
+
+
+def _squares(output: Tensor, targets: Tensor) -> Tensor:
+    if output.shape != targets.shape:
+        raise _wrong(output, targets, f"float targets (mean squared error) need shape {tuple(output.shape)}")
+    return F.mse_loss(output, targets.to(output.dtype))
+
+
+def _cross_entropy(output: Tensor, targets: Tensor) -> Tensor:
+    if output.dim() >= 2 and targets.shape == output.shape[:-1]:  # classes last: (examples, classes), (examples, length, classes)
+        output, targets = output.reshape(-1, output.shape[-1]), targets.reshape(-1)
+    elif output.dim() < 2 or targets.shape != (output.shape[0], *output.shape[2:]):
+        raise _wrong(output, targets, f"integer targets (classes) need one for each of the {output.shape[0]} examples")
+    classes = output.shape[1]
+    if bool(((targets < 0) | (targets >= classes)).any()):
+        bad = int(targets[(targets < 0) | (targets >= classes)][0])
+        raise InputError(f"target {bad} is out of range: the model has {classes} outputs, so classes go from 0 to {classes - 1}.")
+    return F.cross_entropy(output, targets)
+
+
+def check_targets(x: Tensor, targets: Any, loss: Loss | None) -> None:
+    """Refuse targets of another length than the batch, and a loss without targets, before anything is run.
+
+    Raises:
+        InputError: with both lengths.
+    """
+    if targets is None and loss is not None:
+        raise InputError("a loss was given but no targets; loss(outputs, targets) needs both.")
+    if isinstance(targets, torch.Tensor) and (targets.dim() == 0 or len(targets) != len(x)):
+        found = "one number" if targets.dim() == 0 else f"{len(targets)} targets"
+        raise InputError(f"{found} for {len(x)} examples; give one target an example.")

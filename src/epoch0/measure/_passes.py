@@ -1,0 +1,190 @@
+"""The passes over a network that its gains are estimated from (THEORY section 0).
+
+Between two stations J is the Jacobian of the whole batch. For a random direction v of any length E ||J v||^2/||v||^2 is the mean
+squared singular value ||J||_F^2/N_in exactly, and E ||J^T g||^2/||g||^2 = ||J||_F^2/N_out, so both estimates below have the mean
+||J||_F^2/N_out without any bias. Each pass serves all layers: every station gets its own fresh direction.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.autograd.forward_ad as forward_ad
+from numpy.typing import NDArray
+from torch import Tensor
+
+from epoch0.measure._layers import Layer
+from epoch0.measure._tape import Change, Tape
+from epoch0.seeds import generator
+
+Array = NDArray[np.float64]
+
+# streams of the seed, one a kind of direction
+_TANGENTS, _COTANGENTS, _INPUT_TANGENT, _OUTPUT_COTANGENT = range(4)
+
+
+@dataclass
+class Squares:
+    """Squared stretches of one kind, by direction and layer.
+
+    Attributes:
+        total: ratio for the whole batch, shape (directions, layers).
+        examples: the same with the share of each example alone, shape (examples, layers), averaged over directions; NaN where the
+            first dimension of a station is not the examples.
+    """
+
+    total: Array
+    examples: Array = field(repr=False)
+
+
+def square(tensor: Tensor) -> float:
+    """Sum of squares, accumulated in float64."""
+    return float(tensor.detach().double().square().sum())
+
+
+def _by_example(tensor: Tensor | None, examples: int) -> Array:
+    if tensor is None or tensor.shape[0] != examples:
+        return np.full(examples, 0.0 if tensor is None else np.nan)
+    return np.asarray(tensor.detach().double().reshape(examples, -1).square().sum(1).cpu())
+
+
+def _direction(like: Tensor, source: torch.Generator) -> Tensor:
+    return torch.randn(like.shape, generator=source, dtype=like.dtype).to(like.device)
+
+
+def mean_squares(tape: Tape, nodes: Sequence[int]) -> dict[int, float]:
+    """Mean square of one unit in each of these tensors, over units and examples."""
+    found: dict[int, float] = {}
+
+    def look(node: int) -> Change:
+        def change(tensor: Tensor) -> None:
+            found[node] = square(tensor) / tensor.numel()
+
+        return change
+
+    with torch.no_grad():
+        tape.run(tape.x, {node: look(node) for node in nodes})
+    return found
+
+
+def _tangent_pass(tape: Tape, layers: Sequence[Layer], source: torch.Generator, fresh: bool) -> tuple[list[float], list[Array]]:
+    """Carry a tangent from each layer's start (fresh) or from the input alone to each layer's end; mean squares a unit."""
+    examples, scale = len(tape.x), [0.0]
+    total, single = [], []
+
+    def start(tensor: Tensor) -> Tensor:
+        direction = _direction(tensor, source)
+        scale[0] = square(direction) / direction.numel()
+        return forward_ad.make_dual(tensor, direction)
+
+    def end(last: bool) -> Change:
+        def change(tensor: Tensor) -> Tensor | None:
+            primal, tangent = forward_ad.unpack_dual(tensor)
+            total.append(0.0 if tangent is None else square(tangent) / tensor.numel() / scale[0])
+            single.append(_by_example(tangent, examples) * examples / tensor.numel() / scale[0])
+            return None if last or not fresh else start(primal.clone())
+
+        return change
+
+    ends = {layer.output: end(layer is layers[-1]) for layer in layers}
+    with torch.no_grad(), forward_ad.dual_level():
+        tape.run(tape.x, {0: start, **ends})
+    return total, single
+
+
+def forward_squares(tape: Tape, layers: Sequence[Layer], directions: int, seed: int, *, fresh: bool) -> Squares:
+    """(||J v||^2/n_out) / (||v||^2/n_in), one forward pass a direction for all layers.
+
+    Args:
+        tape: the record.
+        layers: its layers.
+        directions: how many random directions.
+        seed: of the directions.
+        fresh: a fresh v for each layer, and J its own Jacobian; otherwise one v at the input, and J the Jacobian from there.
+    """
+    stream = _TANGENTS if fresh else _INPUT_TANGENT
+    passes = [_tangent_pass(tape, layers, generator(seed, stream, d), fresh) for d in range(directions)]
+    examples = np.mean([single for _, single in passes], axis=0).T
+    return Squares(np.array([total for total, _ in passes]), examples)
+
+
+def backward_squares(tape: Tape, layers: Sequence[Layer], directions: int, seed: int) -> Squares:
+    """||J^T g||^2/||g||^2 with a fresh g at the end of each layer: one forward pass, one backward pass a direction."""
+    ends: list[Tensor] = []
+    starts: list[Tensor] = []
+
+    def restart(tensor: Tensor) -> Tensor:
+        starts.append(tensor.detach().requires_grad_())
+        return starts[-1].clone()
+
+    def cut(last: bool) -> Change:
+        def change(tensor: Tensor) -> Tensor | None:
+            ends.append(tensor)
+            return None if last else restart(tensor)
+
+        return change
+
+    cuts = {layer.output: cut(layer is layers[-1]) for layer in layers}
+    examples, total, single = len(tape.x), [], []
+    with torch.enable_grad():
+        tape.run(tape.x, {0: restart, **cuts})
+        for d in range(directions):
+            source = generator(seed, _COTANGENTS, d)
+            cotangents = [_direction(end, source) for end in ends]
+            with tape.backward():
+                back = torch.autograd.grad(ends, starts, cotangents, retain_graph=d + 1 < directions, allow_unused=True)
+            scale = [square(g) for g in cotangents]
+            total.append([0.0 if b is None else square(b) / s for b, s in zip(back, scale, strict=True)])
+            single.append([_by_example(b, examples) * examples / s for b, s in zip(back, scale, strict=True)])
+    return Squares(np.array(total), np.mean(single, axis=0).T)
+
+
+def gradient_norms(
+    tape: Tape, layers: Sequence[Layer], loss: Callable[[Tensor], Tensor] | None, directions: int, seed: int
+) -> tuple[list[float], dict[str, float]]:
+    """Norms of the gradient at the input and at the end of each layer, and of each weight's gradient.
+
+    Args:
+        tape: the record.
+        layers: its layers.
+        loss: output -> scalar; None for random cotangents g at the output, root mean square over ``directions`` of them.
+        directions: how many of those.
+        seed: of those.
+
+    Returns:
+        The norms at the ``layers + 1`` stations, and norm by parameter name.
+    """
+    stations: list[Tensor] = []
+
+    def keep(node: int) -> Change:
+        def change(tensor: Tensor) -> Tensor | None:
+            tensor = tensor.requires_grad_() if node == 0 else tensor
+            stations.append(tensor)
+            return tensor.clone() if node == 0 or node in tape.overwritten else None
+
+        return change
+
+    names = dict.fromkeys(name for layer in layers for name in layer.weights)
+    weights = {name: p for name, p in tape.model.named_parameters() if name in names and p.is_floating_point()}
+    for weight in weights.values():
+        weight.requires_grad_(True)
+    try:
+        with torch.enable_grad():
+            output = tape.run(tape.x, {node: keep(node) for node in (0, *(layer.output for layer in layers))})
+            end = output if loss is None else loss(output)
+            draws: list[Tensor | None] = [None]
+            if loss is None:
+                draws = [_direction(end, generator(seed, _OUTPUT_COTANGENT, d)) for d in range(directions)]
+            sums = np.zeros(len(stations) + len(weights))
+            for place, draw in enumerate(draws):
+                with tape.backward():
+                    gradients = torch.autograd.grad(
+                        end, [*stations, *weights.values()], draw, retain_graph=place + 1 < len(draws), allow_unused=True
+                    )
+                sums += [0.0 if g is None else square(g) for g in gradients]
+    finally:
+        for weight in weights.values():
+            weight.requires_grad_(False)
+    norms = [float(n) for n in np.sqrt(sums / len(draws))]
+    return norms[: len(stations)], dict(zip(weights, norms[len(stations) :], strict=True))
