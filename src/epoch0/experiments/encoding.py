@@ -1,0 +1,111 @@
+"""The exact written form of a trial's result: JSON for numbers and small arrays, safetensors for large ones."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from epoch0.errors import InputError
+
+_INLINE = 1024  # entries; a smaller array is written into the JSON, since a small file costs more than a long line
+_ARRAY, _FILE = "$array", "$file"
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_DTYPES = ("bool", *_INTEGERS, "float16", "float32", "float64")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A result as it is written: its JSON, and the bytes of a safetensors file for its large arrays or None."""
+
+    text: str
+    arrays: bytes | None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of both parts; kept in the row, so that a changed byte is noticed."""
+        both = hashlib.sha256(self.text.encode())
+        both.update(self.arrays or b"")
+        return both.hexdigest()
+
+
+def encode(result: Mapping[str, Any]) -> Encoded:
+    """A result in the exact form the store keeps: floats to the bit, arrays with dtype and shape.
+
+    >>> encode({"length": 0.1, "growth": np.ones(3)}).text
+    '{"length":0.1,"growth":{"$array":[1.0,1.0,1.0],"dtype":"float64","shape":[3]}}'
+
+    Args:
+        result: names to numbers (NaN and infinity too), strings, booleans, None, lists, mappings, numpy scalars (kept
+            as the Python number of the same value) and numpy arrays of any shape. Tuples become lists.
+
+    Raises:
+        InputError: naming the place of a value that cannot be kept exactly.
+    """
+    large: dict[str, np.ndarray[Any, Any]] = {}
+    if not isinstance(result, Mapping):
+        raise InputError(f"a trial function returned a {type(result).__name__}; a result is a dict of named values.")
+    text = json.dumps(_plain(result, "result", large), separators=(",", ":"))
+    if not large:
+        return Encoded(text, None)
+    from safetensors.numpy import save
+
+    return Encoded(text, save(large))
+
+
+def decode(encoded: Encoded) -> dict[str, Any]:
+    """The result that :func:`encode` wrote.
+
+    >>> decode(encode({"growth": np.ones(3)}))["growth"]          # shape (3,), float64
+    array([1., 1., 1.])
+    """
+    large: dict[str, np.ndarray[Any, Any]] = {}
+    if encoded.arrays is not None:
+        from safetensors.numpy import load
+
+        large = load(encoded.arrays)
+    result: dict[str, Any] = _rebuilt(json.loads(encoded.text), large)
+    return result
+
+
+def _plain(value: Any, place: str, large: dict[str, np.ndarray[Any, Any]]) -> Any:
+    """The value in JSON's own types; arrays too large for a row are collected in `large`."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, np.ndarray):
+        if str(value.dtype) not in _DTYPES:
+            raise InputError(f"{place} is an array of dtype {value.dtype}; use one of {', '.join(_DTYPES)}.")
+        form = {"dtype": str(value.dtype), "shape": list(value.shape)}
+        if value.size <= _INLINE:
+            return {_ARRAY: value.ravel().tolist(), **form}
+        name = str(len(large))
+        large[name] = np.ascontiguousarray(value)
+        return {_FILE: name, **form}
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str) or name in (_ARRAY, _FILE):
+                raise InputError(f"{place} has the name {name!r}; names are strings other than {_ARRAY!r}, {_FILE!r}.")
+        return {name: _plain(item, f"{place}[{name!r}]", large) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{place}[{index}]", large) for index, item in enumerate(value)]
+    raise InputError(
+        f"{place} is a {type(value).__name__}, which cannot be kept; return numbers, strings, lists, mappings and "
+        "numpy arrays (for a tensor its .numpy())."
+    )
+
+
+def _rebuilt(value: Any, large: dict[str, np.ndarray[Any, Any]]) -> Any:
+    """The inverse of `_plain`."""
+    if isinstance(value, list):
+        return [_rebuilt(item, large) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if _ARRAY in value:
+        return np.array(value[_ARRAY], dtype=value["dtype"]).reshape(value["shape"])
+    if _FILE in value:
+        return large[value[_FILE]]
+    return {name: _rebuilt(item, large) for name, item in value.items()}

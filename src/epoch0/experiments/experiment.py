@@ -1,0 +1,213 @@
+"""A trial: a pure function of a frozen spec and a seed, with a content key; a paper's experiment is many of them."""
+
+import dataclasses
+import hashlib
+import importlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from epoch0.errors import InputError, suggest
+
+DATA_VERSION = 1
+"""Raise it when the same spec and seed would give other numbers than before: every old key is then out of date."""
+
+_CLASS = "$class"  # the one reserved name: a frozen dataclass is written as {"$class": "module:Name", field: value}
+_LARGEST_SEED = 2**63 - 1  # what SQLite's integers hold
+
+TrialFunction = Callable[[Any, int], dict[str, Any]]
+"""``f(spec, seed) -> result``: module-level, pure, its result a dict of numbers, strings, lists and numpy arrays."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a function: what it computes is decided by ``function``, ``spec`` and ``seed`` and by nothing else.
+
+    >>> trial = Trial("epoch0.papers.price_tanner.growth:network", {"width": 784, "weights": Gaussian(2.0)}, seed=7)
+    >>> len(trial.key)
+    64
+
+    The spec is frozen when the trial is made: later changes to a dict that was passed do not reach the trial. Two
+    trials are equal when their keys are. The order of a mapping's names does not matter; the numbers 1 and 1.0 are
+    different, since a function may treat them differently; tuples count as lists.
+
+    Args:
+        function: ``"package.module:name"`` of a module-level function of (spec, seed).
+        spec: a mapping of JSON-able values (numbers, strings, booleans, None, lists, mappings) and frozen
+            dataclasses such as weight laws; or one frozen dataclass. The function receives it back with the same
+            classes: sequences as lists, and as tuples inside a dataclass.
+        seed: an integer in [0, 2^63).
+
+    Raises:
+        InputError: if a value cannot be written exactly (NaN, infinity, arrays, functions, mutable dataclasses).
+    """
+
+    function: str
+    spec: Any = field(compare=False)
+    seed: int
+    canonical: str = field(init=False, repr=False, compare=False)
+    key: str = field(init=False, repr=False)
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
+
+    def __post_init__(self) -> None:
+        module, colon, name = self.function.partition(":")
+        if not (colon and module and name.isidentifier()):
+            raise InputError(f"trial function {self.function!r} is not of the form 'package.module:name'.")
+        seed = self.seed
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed <= _LARGEST_SEED:
+            raise InputError(f"trial seed {seed!r} cannot be used; a seed is an integer from 0 to 2**63 - 1.")
+        object.__setattr__(self, "seed", int(seed))
+        canonical = canonical_json(self.spec)
+        object.__setattr__(self, "canonical", canonical)
+        object.__setattr__(self, "spec", read_canonical(canonical))
+        parts = {"data_version": DATA_VERSION, "function": self.function, "seed": self.seed}
+        text = f'{json.dumps(parts, sort_keys=True, separators=(",", ":"))[:-1]},"spec":{canonical}}}'
+        object.__setattr__(self, "key", hashlib.sha256(text.encode()).hexdigest())
+
+    def __str__(self) -> str:
+        """The trial in one line: function, seed and spec, a long spec shortened in the middle."""
+        spec = self.canonical if len(self.canonical) <= 300 else f"{self.canonical[:200]} ... {self.canonical[-80:]}"
+        return f"{self.function} seed={self.seed} spec={spec}"
+
+
+def canonical_json(value: Any) -> str:
+    """The one text of a spec: names sorted, no spaces, ASCII, every float by its shortest exact decimal.
+
+    >>> canonical_json({"b": (1, 2.0), "a": Gaussian(0.1)})
+    '{"a":{"$class":"epoch0.distributions:Gaussian","std":0.1},"b":[1,2.0]}'
+
+    Args:
+        value: a spec, see :class:`Trial`.
+
+    Raises:
+        InputError: naming the place of the first value that has no exact text.
+    """
+    return json.dumps(_plain(value, "spec"), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def read_canonical(text: str) -> Any:
+    """The spec that :func:`canonical_json` wrote, its dataclasses made again from their classes.
+
+    >>> read_canonical('{"a":{"$class":"epoch0.distributions:Gaussian","std":0.1}}')
+    {'a': Gaussian(std=0.1)}
+
+    Raises:
+        InputError: if the text is no JSON, or names a class that is not a frozen dataclass.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"a spec is not JSON ({error}): {text[:200]!r}.") from error
+    return _rebuilt(value, inside_dataclass=False)
+
+
+def resolve(function: str) -> TrialFunction:
+    """The function a trial names.
+
+    >>> resolve("epoch0.papers.price_tanner.growth:network")        # doctest: +ELLIPSIS
+    <function network at ...>
+
+    Raises:
+        InputError: if the module cannot be imported or has no such function.
+    """
+    found = _imported(function, "trial function")
+    if not callable(found):
+        raise InputError(f"trial function {function!r} is a {type(found).__name__}, not a function of (spec, seed).")
+    checked: TrialFunction = found
+    return checked
+
+
+def parse(kind: Any, text: str | bytes) -> Any:
+    """JSON from outside as a value of the given type, strictly: no unknown names, no quiet conversions.
+
+    >>> parse(list[Trial], '[{"function": "package.module:name", "spec": {"width": 32}, "seed": 0}]')[0].seed
+    0
+
+    Args:
+        kind: a frozen dataclass, or a container of them such as ``list[Trial]``. Dataclasses refuse unknown names
+            when they carry ``__pydantic_config__ = {"extra": "forbid"}``, as :class:`Trial` does.
+        text: the JSON.
+
+    Raises:
+        InputError: with the place and the reason of the first problem and the number of others.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind).validate_json(text)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False)
+        where = ".".join(str(part) for part in problems[0]["loc"]) or "the top level"
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        name = getattr(kind, "__name__", str(kind))
+        raise InputError(f"JSON for {name} cannot be used: at {where}: {problems[0]['msg']}{more}.") from error
+
+
+def _imported(name: str, what: str) -> Any:
+    """The object ``module:name`` stands for."""
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise InputError(f"{what} {name!r} cannot be imported: {error}.") from error
+    if not hasattr(module, attribute):
+        raise InputError(f"{what} {name!r}: {module_name} has no {attribute!r}.{suggest(attribute, dir(module))}")
+    return getattr(module, attribute)
+
+
+def _is_frozen(dataclass_type: Any) -> bool:
+    return bool(dataclass_type.__dataclass_params__.frozen)
+
+
+def _plain(value: Any, place: str) -> Any:
+    """The value in JSON's own types; `place` says where it stands, for the error."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise InputError(f"{place} is {value}; a trial's spec holds finite numbers only.")
+        return float(value)
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str) or name == _CLASS:
+                raise InputError(f"{place} has the name {name!r}; names are strings, and {_CLASS!r} is reserved.")
+        return {name: _plain(item, f"{place}[{name!r}]") for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, f"{place}[{index}]") for index, item in enumerate(value)]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        kind = type(value)
+        if not _is_frozen(kind) or "." in kind.__qualname__:
+            raise InputError(f"{place} is a {kind.__name__}; a dataclass in a spec is frozen and defined in a module.")
+        named = {part.name: getattr(value, part.name) for part in dataclasses.fields(value) if part.init}
+        fields = {name: _plain(item, f"{place}.{name}") for name, item in named.items()}
+        return {_CLASS: f"{kind.__module__}:{kind.__qualname__}", **fields}
+    raise InputError(
+        f"{place} is a {type(value).__name__}, which has no exact text; use numbers, strings, lists, mappings and "
+        "frozen dataclasses (for an array its .tolist(), for a function its name)."
+    )
+
+
+def _rebuilt(value: Any, inside_dataclass: bool) -> Any:
+    """The inverse of `_plain`."""
+    if isinstance(value, list):
+        items = [_rebuilt(item, inside_dataclass) for item in value]
+        return tuple(items) if inside_dataclass else items
+    if not isinstance(value, dict):
+        return value
+    if _CLASS not in value:
+        return {name: _rebuilt(item, inside_dataclass) for name, item in value.items()}
+    kind = _imported(value[_CLASS], "spec class")
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind) and _is_frozen(kind)):
+        raise InputError(f"spec class {value[_CLASS]!r} is not a frozen dataclass.")
+    fields = {name: _rebuilt(item, True) for name, item in value.items() if name != _CLASS}
+    try:
+        return kind(**fields)
+    except TypeError as error:
+        raise InputError(f"spec class {value[_CLASS]!r} does not take the fields {sorted(fields)}: {error}.") from error

@@ -1,0 +1,234 @@
+"""Run trials: only what is missing, stored as it finishes, the same results for any workers and after any kill."""
+
+import math
+import signal
+import tempfile
+import threading
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from epoch0.errors import InputError
+from epoch0.experiments.engine import Died, Engine, Failure, Outcome
+from epoch0.experiments.experiment import Trial, resolve
+from epoch0.experiments.progress import Progress
+from epoch0.experiments.store import Store
+
+_GROUP_SECONDS = 0.2  # small trials travel together until they take about this long; a kill loses no more than that
+_LARGEST_GROUP = 512
+_DEATHS = 3  # a trial whose worker dies this often is given up
+
+
+class TrialError(RuntimeError):
+    """A trial could not be finished; all others were, and are in the store.
+
+    Attributes:
+        trial: the first that failed, in the order given.
+        cause: its error, as ``"Type: message"``.
+        traceback: where it happened inside the worker; empty if the worker died.
+        failed: how many trials failed.
+    """
+
+    def __init__(self, message: str, trial: Trial, cause: str, traceback: str, failed: int) -> None:
+        super().__init__(message)
+        self.trial, self.cause, self.traceback, self.failed = trial, cause, traceback, failed
+
+
+class TrialInputError(TrialError, InputError):
+    """A trial refused its input: the first failure was an :class:`~epoch0.errors.InputError`."""
+
+
+def run(
+    trials: Sequence[Trial],
+    store: Store | None = None,
+    *,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+    shard: str | None = None,
+) -> list[dict[str, Any]]:
+    """The results of all trials, in their order; those in the store already are not run again.
+
+    >>> with Store("results.sqlite") as store:
+    ...     results = run([Trial("package.module:name", {"width": 32}, seed) for seed in range(100)], store, workers=2)
+    >>> len(results)
+    100
+
+    Ctrl-C stops the workers and raises ``KeyboardInterrupt`` when all that is finished is in the store; a second one
+    does not wait for that.
+
+    Args:
+        trials: what to run; equal trials are run once.
+        store: where results are kept; None keeps them for this call only.
+        workers: processes on this machine, default one per CPU; never more than there are trials to run.
+        scheduler: address of a dask scheduler, such as ``"tcp://host:8786"``, instead.
+        engine: workers that are shared with other runs, instead of either.
+        progress: shows how far the run is; None shows nothing.
+        shard: ``"i/n"`` runs only the i-th of every n trials (i from 1 to n), for a job array in which each job has a
+            store of its own, to be joined by :func:`epoch0.experiments.store.merge`.
+
+    Returns:
+        One dict a trial (a trial of the shard), exactly as it is in the store: tuples are lists.
+
+    Raises:
+        InputError: if an argument, the store or the scheduler cannot be used.
+        TrialError: if trials failed, after all others finished; it is an InputError if the trial's error was one.
+    """
+    if engine is not None and (workers is not None or scheduler is not None):
+        raise InputError("engine was given together with workers or scheduler; the engine has its own workers.")
+    own = Engine(workers=workers, scheduler=scheduler) if engine is None else None
+    wanted = list(trials) if shard is None else _shard(trials, shard)
+    for function in {trial.function for trial in wanted}:
+        resolve(function)
+    with ExitStack() as stack:
+        if store is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="epoch0-"))
+            store = stack.enter_context(Store(Path(folder) / "results.sqlite"))
+        unique = {trial.key: trial for trial in wanted}
+        finished = store.keys()
+        missing = [trial for key, trial in unique.items() if key not in finished]
+        if progress is not None:
+            progress.begin(len(unique), len(unique) - len(missing))
+            stack.callback(progress.end)
+        if missing:
+            if own is not None and scheduler is None:
+                own = Engine(workers=min(len(missing), workers or _cpu_count()))
+            used = own or engine
+            assert used is not None
+            _Run(missing, store, used, progress).finish(close=own is not None)
+        results: dict[str, dict[str, Any]] = {}
+        for key in unique:
+            result = store.get(key)
+            assert result is not None, key
+            results[key] = result
+        return [results[trial.key] for trial in wanted]
+
+
+class _Run:
+    """The trials of one call that are not in the store, on their way into it."""
+
+    def __init__(self, missing: list[Trial], store: Store, engine: Engine, progress: Progress | None) -> None:
+        self.store, self.engine, self.progress = store, engine, progress
+        self.order = {trial.key: index for index, trial in enumerate(missing)}
+        self.pending = deque(missing)
+        self.suspects: deque[Trial] = deque()  # their worker died: each runs again in a group of its own
+        self.deaths: Counter[str] = Counter()
+        self.flying: dict[Any, list[Trial]] = {}
+        self.failures: list[tuple[Trial, Failure]] = []
+        self.seconds = math.inf  # recent mean duration of a trial
+
+    def finish(self, close: bool) -> None:
+        """Run everything, then raise what went wrong; whatever ends it, what had finished is stored."""
+        done = False
+        try:
+            with _interrupts_wait() as interrupted:
+                while (self.pending or self.suspects or self.flying) and not interrupted.is_set():
+                    self._fill()
+                    handle = self.engine.wait(0.2)
+                    if handle is not None:
+                        self._collect(handle)
+                if interrupted.is_set():
+                    while (handle := self.engine.wait(0.0)) is not None:
+                        self._collect(handle)
+                    raise KeyboardInterrupt
+            done = True
+        finally:
+            if close or not done:
+                self.engine.close(now=not done)
+        if self.failures:
+            raise self._error()
+
+    def _fill(self) -> None:
+        """One group a free worker thread: nothing waits behind another, so a death accuses only what was running."""
+        slots = self.engine.slots()
+        while len(self.flying) < slots and (self.pending or self.suspects):
+            if self.suspects:
+                group = [self.suspects.popleft()]
+            else:
+                fair = math.ceil(len(self.pending) / (2 * slots))  # the last groups end together
+                fitting = int(_GROUP_SECONDS / self.seconds) if self.seconds > 0 else _LARGEST_GROUP
+                size = max(1, min(fair, fitting, _LARGEST_GROUP))
+                group = [self.pending.popleft() for _ in range(size)]
+            self.flying[self.engine.submit(group, _GROUP_SECONDS)] = group
+
+    def _collect(self, handle: Any) -> None:
+        group = self.flying.pop(handle)
+        outcomes = self.engine.outcomes(handle)
+        if isinstance(outcomes, Died):
+            self._accuse(group, outcomes.times)
+            return
+        self.pending.extendleft(reversed(group[len(outcomes) :]))
+        for trial, outcome in zip(group, outcomes, strict=False):
+            self._keep(trial, outcome)
+
+    def _keep(self, trial: Trial, outcome: Outcome) -> None:
+        known = self.seconds if math.isfinite(self.seconds) else outcome.seconds
+        self.seconds = 0.9 * known + 0.1 * outcome.seconds
+        if outcome.failure is not None:
+            self.failures.append((trial, outcome.failure))
+        elif outcome.result is not None:
+            self.store.put(trial, outcome.result)
+        if self.progress is not None:
+            self.progress.advance()
+
+    def _accuse(self, group: list[Trial], times: int) -> None:
+        """A worker died: which trial of a larger group it was is found by running each one alone."""
+        self.engine.slots(ask=True)
+        if len(group) == 1:
+            (trial,) = group
+            self.deaths[trial.key] += times
+            if self.deaths[trial.key] >= _DEATHS:
+                cause = f"it killed its worker process {self.deaths[trial.key]} times (out of memory, or a crash)"
+                self.failures.append((trial, Failure(cause, "", False)))
+                if self.progress is not None:
+                    self.progress.advance()
+                return
+        self.suspects.extend(group)
+
+    def _error(self) -> TrialError:
+        trial, failure = min(self.failures, key=lambda pair: self.order[pair[0].key])
+        failed, total = len(self.failures), len(self.order)
+        rest = f" (the other {total - failed} are finished and stored)" if total > failed else ""
+        message = f"{failed} of {total} trials failed{rest}. The first, {trial}: {failure.cause}"
+        kind = TrialInputError if failure.bad_input else TrialError
+        return kind(message, trial, failure.cause, failure.traceback, failed)
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C into an event, so that it never falls inside a commit; a second one acts at once."""
+    interrupted = threading.Event()
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield interrupted
+        return
+
+    def note(number: int, frame: Any) -> None:
+        interrupted.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _shard(trials: Sequence[Trial], shard: str) -> list[Trial]:
+    """The trials of one job of an array."""
+    first, _, second = shard.partition("/")
+    if not (first.isascii() and first.isdigit() and second.isascii() and second.isdigit()):
+        raise InputError(f"shard {shard!r} is not of the form i/n, such as 2/8.")
+    part, parts = int(first), int(second)
+    if not 1 <= part <= parts:
+        raise InputError(f"shard {shard!r}: the part must be from 1 to {parts}.")
+    return list(trials[part - 1 :: parts])
+
+
+def _cpu_count() -> int:
+    from dask.system import CPU_COUNT
+
+    return int(CPU_COUNT)

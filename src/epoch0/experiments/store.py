@@ -1,0 +1,362 @@
+"""Where finished trials are kept: one SQLite file, one commit a trial, large arrays beside it as safetensors.
+
+Kept at every moment, a kill included::
+
+    a row is in the file  =>  its result is whole, and so is the array file it names
+    a file is open to write  =>  no other process has it open to write
+"""
+
+import errno
+import os
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from epoch0.errors import InputError
+from epoch0.experiments.encoding import Encoded, decode, encode
+from epoch0.experiments.experiment import Trial
+
+STORE_VERSION = 1
+"""The layout of the file; another one is refused."""
+
+_APPLICATION = 0x65303030  # "e000" in the SQLite header: whose file this is
+_NETWORK_DISKS = re.compile(
+    r"(nfs|smb|cifs|ncpfs|afs|ceph|lustre|gpfs|beegfs|panfs|pvfs|orangefs|glusterfs|9p|virtiofs"
+    r"|fuse\.(sshfs|s3fs|rclone|juicefs|glusterfs|ceph))"
+)
+_SCHEMA = """
+CREATE TABLE results (
+    key TEXT PRIMARY KEY, function TEXT NOT NULL, seed INTEGER NOT NULL, spec TEXT NOT NULL,
+    result TEXT NOT NULL, arrays TEXT, digest TEXT NOT NULL)
+"""
+_COLUMNS = "key, function, seed, spec, result, arrays, digest"
+
+
+class Store:
+    """The results file of one driver: keys to results.
+
+    >>> with Store("results.sqlite") as store:
+    ...     store.put(trial, {"growth": np.ones(10)})
+    ...     store.get(trial.key)["growth"].shape
+    (10,)
+
+    Args:
+        path: the file; made, with its folder, if it is missing. Large arrays stand beside it in ``<path>.arrays/``.
+        read_only: look without locking; the file may be open to write elsewhere.
+        journal: ``"wal"`` (fast, local disks), ``"delete"`` (also right on network file systems), or ``"auto"``,
+            which asks the operating system what the folder is on.
+
+    Raises:
+        InputError: if another process writes to the file, or it is no results file, of another version, truncated
+            or damaged, or cannot be opened; it is never changed then.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        read_only: bool = False,
+        journal: Literal["auto", "wal", "delete"] = "auto",
+    ) -> None:
+        if journal not in ("auto", "wal", "delete"):
+            raise InputError(f"journal {journal!r} is not known; use 'auto', 'wal' or 'delete'.")
+        self.path = Path(path)
+        self.arrays = self.path.with_name(self.path.name + ".arrays")
+        self._writes = False
+        self._lock: sqlite3.Connection | None = None
+        self._database: sqlite3.Connection | None = None
+        try:
+            with self._explained("opened"):
+                if read_only:
+                    _check_header(self.path)
+                    self._database = _connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True)
+                    self._check_contents()
+                    return
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                if self.path.exists():
+                    _check_header(self.path)
+                self._take_lock()
+                if not self.path.exists():
+                    self._create()
+                self._database = _connect(str(self.path))
+                self._check_contents()
+                if journal == "auto":
+                    journal = "delete" if on_network(self.path.parent) else "wal"
+                granted = self._execute(f"PRAGMA journal_mode={journal}").fetchone()[0]
+                self._execute(f"PRAGMA synchronous={'NORMAL' if granted == 'wal' else 'FULL'}")
+                self._unfinished.unlink(missing_ok=True)
+                self._writes = True
+        except BaseException:
+            self.close()
+            raise
+
+    def get(self, key: str) -> dict[str, Any] | None:
+        """The result of the trial with this key, or None.
+
+        Raises:
+            InputError: if the row or its array file was damaged since it was written.
+        """
+        with self._explained("read"):
+            row = self._execute("SELECT result, arrays, digest FROM results WHERE key = ?", (key,)).fetchone()
+            return None if row is None else decode(self._checked(key, *row))
+
+    def put(self, trial: Trial, result: Mapping[str, Any] | Encoded) -> None:
+        """Keep a finished trial: when this returns, a kill of the process cannot lose it.
+
+        A key that is there already is left as it is: trials are pure, so it is the same result.
+
+        Args:
+            trial: what was run.
+            result: what it returned, or :func:`encode` of it.
+
+        Raises:
+            InputError: if the disk is full or not writable; the trial is then not in the file, all others are.
+        """
+        if self._database is not None and not self._writes:
+            raise InputError(f"{self.path} was opened to read only; open it with Store({str(self.path)!r}) to write.")
+        encoded = result if isinstance(result, Encoded) else encode(result)
+        with self._explained("written"):
+            if trial.key in self:
+                return
+            name = self._write_arrays(trial.key, encoded)
+            row = (trial.key, trial.function, trial.seed, trial.canonical, encoded.text, name, encoded.digest)
+            self._execute("INSERT INTO results VALUES (?,?,?,?,?,?,?)", row)
+
+    def keys(self) -> set[str]:
+        """The keys of all finished trials."""
+        with self._explained("read"):
+            return {key for (key,) in self._execute("SELECT key FROM results")}
+
+    def __contains__(self, key: object) -> bool:
+        return self._execute("SELECT 1 FROM results WHERE key = ?", (key,)).fetchone() is not None
+
+    def __len__(self) -> int:
+        return int(self._execute("SELECT count(*) FROM results").fetchone()[0])
+
+    def __str__(self) -> str:
+        """One line: the file, how many results of which functions, the size on disk."""
+        if self._database is None:
+            return f"{self.path}: closed"
+        counts = self._execute("SELECT function, count(*) FROM results GROUP BY function ORDER BY function").fetchall()
+        kinds = ", ".join(f"{count} of {function}" for function, count in counts)
+        files = list(self.arrays.glob("*.safetensors")) if self.arrays.is_dir() else []
+        size = sum(path.stat().st_size for path in [self.path, *files]) / 1e6
+        total = sum(count for _, count in counts)
+        return f"{self.path}: {total} result{'s' * (total != 1)}{f' ({kinds})' if kinds else ''}, {size:.1f} MB"
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file and let others write to it; calling it again does nothing."""
+        if self._database is not None:
+            if self._writes:
+                # A file at rest is one file that any disk and any read-only copy can open. Not possible while
+                # someone reads along, and then not needed: the last to close leaves a sound file all the same.
+                try:
+                    self._database.execute("PRAGMA journal_mode=delete").fetchall()
+                except sqlite3.Error:
+                    self._database.rollback()
+            self._database.close()
+            self._database, self._writes = None, False
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    @property
+    def _unfinished(self) -> Path:
+        """The one name under which an array file is written before it is whole; there is one writer."""
+        return self.arrays / "unfinished.tmp"
+
+    def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+        if self._database is None:
+            raise InputError(f"{self.path} is closed; open it again with Store({str(self.path)!r}).")
+        return self._database.execute(statement, values)
+
+    def _take_lock(self) -> None:
+        """Be the only writer until this process closes the store or dies: the system drops the lock with it."""
+        lock = _connect(str(self.path) + ".lock")
+        lock.execute("PRAGMA busy_timeout=0")
+        try:
+            lock.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:
+            lock.close()
+            if "locked" not in str(error):
+                raise
+            raise InputError(
+                f"{self.path} is open to write in another run; wait for it to end, or give this run a file of its own "
+                "and merge the two afterwards."
+            ) from error
+        self._lock = lock
+
+    def _create(self) -> None:
+        """An empty results file, put in place whole: a file that is cut short was cut by someone else."""
+        fresh = self.path.with_name(self.path.name + ".new")
+        fresh.unlink(missing_ok=True)
+        database = _connect(str(fresh))
+        try:
+            database.execute("BEGIN")
+            database.execute(_SCHEMA)
+            database.execute(f"PRAGMA application_id={_APPLICATION}")
+            database.execute(f"PRAGMA user_version={STORE_VERSION}")
+            database.execute("COMMIT")
+        finally:
+            database.close()
+        os.replace(fresh, self.path)
+
+    def _check_contents(self) -> None:
+        """Whole: SQLite's own check of every page, and our table."""
+        answer = self._execute("PRAGMA quick_check(1)").fetchone()[0]
+        if answer != "ok":
+            raise sqlite3.DatabaseError(answer)
+        self._execute(f"SELECT {_COLUMNS} FROM results LIMIT 1").fetchone()
+
+    def _write_arrays(self, key: str, encoded: Encoded) -> str | None:
+        """Put the array file in place whole and on the disk, before any row names it."""
+        if encoded.arrays is None:
+            return None
+        self.arrays.mkdir(exist_ok=True)
+        name = f"{key}.safetensors"
+        try:
+            with open(self._unfinished, "wb") as file:
+                file.write(encoded.arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(self._unfinished, self.arrays / name)
+        except OSError:
+            self._unfinished.unlink(missing_ok=True)
+            raise
+        return name
+
+    def _checked(self, key: str, text: str, arrays: str | None, digest: str) -> Encoded:
+        """A row and its array file, exactly as they were written."""
+        content = None
+        if arrays is not None:
+            file = self.arrays / arrays
+            if not file.is_file():
+                raise InputError(f"{file} is missing, and {self.path} refers to it; put it back beside the file.")
+            content = file.read_bytes()
+        encoded = Encoded(text, content)
+        if encoded.digest != digest:
+            damaged = self.path if arrays is None else f"{self.path} or {self.arrays / arrays}"
+            raise InputError(
+                f"{damaged} was changed or damaged after it was written (trial {key[:12]}...); "
+                "restore it from a copy, or move it away and run again."
+            )
+        return encoded
+
+    @contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        """Every failure of the file as one error that names it and says what to do."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            number = error.errno if isinstance(error, OSError) else None
+            full = number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or "full" in str(error)
+            damaged = type(error) is sqlite3.DatabaseError
+            if full:
+                hint = "the disk is full; make room and run again: what is finished is kept and not run again"
+            elif damaged:
+                hint = f"it is truncated or damaged ({error}); restore it from a copy, or move it away and run again"
+            else:
+                hint = f"{error}; check the path, its permissions and the disk, or give another file"
+            raise InputError(f"{self.path} cannot be {what}: {hint}.") from error
+
+
+def merge(sources: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str]) -> int:
+    """Join results files, such as those of a job array, into one; all or nothing.
+
+    >>> merge(["part1.sqlite", "part2.sqlite"], into="results.sqlite")
+    200
+
+    Args:
+        sources: results files; they are only read, and may still be growing.
+        into: the file to add to; made if it is missing.
+
+    Returns:
+        How many results were added; those that were there already are not counted.
+
+    Raises:
+        InputError: if a file cannot be used, or two files hold different results for one trial.
+    """
+    if isinstance(sources, str | os.PathLike):
+        sources = [sources]
+    added = 0
+    with Store(into) as target, target._explained("written"):
+        target._execute("BEGIN IMMEDIATE")
+        for source in sources:
+            with Store(source, read_only=True) as part, part._explained("read"):
+                for row in part._execute(f"SELECT {_COLUMNS} FROM results"):
+                    key, _, _, _, text, arrays, digest = row
+                    held = target._execute("SELECT digest FROM results WHERE key = ?", (key,)).fetchone()
+                    if held is None:
+                        target._write_arrays(key, part._checked(key, text, arrays, digest))
+                        target._execute("INSERT INTO results VALUES (?,?,?,?,?,?,?)", row)
+                        added += 1
+                    elif held[0] != digest:
+                        raise InputError(
+                            f"{part.path} and {target.path} (or a file merged before) hold different results for the "
+                            f"trial {row[1]} seed={row[2]} spec={row[3][:200]}: they come from different code or "
+                            "machines; keep them apart, or run that trial again."
+                        )
+        target._execute("COMMIT")
+    return added
+
+
+def on_network(folder: str | os.PathLike[str], mounts: str = "/proc/mounts") -> bool:
+    """Whether a folder is on a network file system, where SQLite's write-ahead log does not work.
+
+    Args:
+        folder: an existing folder.
+        mounts: the system's table of mounted file systems; without one the answer is True, the safe side.
+    """
+    try:
+        lines = Path(mounts).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return True
+    here = Path(folder).resolve()
+    best, kind = -1, ""
+    for line in lines:
+        parts = line.split()
+        if len(parts) < 3:
+            continue
+        point = Path(parts[1].replace("\\040", " "))
+        if (point == here or point in here.parents) and len(point.parts) >= best:  # the later of two on one point shows
+            best, kind = len(point.parts), parts[2]
+    return _NETWORK_DISKS.match(kind) is not None
+
+
+def _connect(name: str, uri: bool = False) -> sqlite3.Connection:
+    """A connection that commits every statement by itself; readers wait for a writer's commit."""
+    return sqlite3.connect(name, timeout=10.0, isolation_level=None, uri=uri)
+
+
+def _check_header(path: Path) -> None:
+    """Ours and of this version, from the bytes SQLite keeps at 60 and 68, before SQLite itself may touch the file."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give the name of a file for the results.")
+    if not path.exists():
+        raise InputError(f"{path} does not exist; give the name of a results file.")
+    with open(path, "rb") as file:
+        start = file.read(100)
+    if not start:
+        raise InputError(f"{path} is empty: truncated, or no results file; remove it or give another file name.")
+    if not start.startswith(b"SQLite format 3\x00") or len(start) < 100:
+        raise InputError(f"{path} is no results file (or its beginning is damaged); give another file name.")
+    version, application = (int.from_bytes(start[at : at + 4], "big") for at in (60, 68))
+    if application != _APPLICATION:
+        raise InputError(f"{path} is an SQLite file of another program; give a new file name for the results.")
+    if version != STORE_VERSION:
+        raise InputError(
+            f"{path} is a results file of version {version}, and this epoch0 writes version {STORE_VERSION}; "
+            "use the epoch0 that made it, or give a new file name."
+        )

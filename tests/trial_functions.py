@@ -1,0 +1,77 @@
+"""Trial functions that worker processes import by name."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from epoch0.errors import InputError
+from epoch0.seeds import numpy_generator
+
+
+def _note(spec: dict[str, Any], seed: int) -> None:
+    """Leave one mark an execution, if the spec names a folder for them."""
+    if "marks" in spec:
+        with open(Path(spec["marks"]) / f"{seed}", "a") as file:
+            file.write(f"{os.getpid()}\n")
+
+
+def draw(spec: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Random numbers and a product, of whatever size."""
+    _note(spec, seed)
+    size = spec.get("size", 3)
+    matrix = numpy_generator(seed, 1).standard_normal((size, size))
+    return {"seed": seed, "mean": matrix.mean(), "product": matrix @ matrix.T, "law": str(spec.get("law"))}
+
+
+def sleep(spec: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Take some seconds."""
+    time.sleep(spec["seconds"])
+    _note(spec, seed)
+    return {"seed": seed}
+
+
+def nothing(spec: dict[str, Any], seed: int) -> dict[str, Any]:
+    """As little as possible."""
+    return {"seed": seed}
+
+
+def fail(spec: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Raise for the seeds the spec names."""
+    _note(spec, seed)
+    if seed in spec["bad"]:
+        if spec.get("input"):
+            raise InputError("the data set is absent; fetch it.")
+        raise ZeroDivisionError("no way")
+    if seed in spec.get("unkept", []):
+        return {"what": object()}
+    return {"seed": seed}
+
+
+def die(spec: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Kill the worker process for the seeds the spec names; `once` only the first time."""
+    _note(spec, seed)
+    if seed in spec["bad"]:
+        mark = Path(spec["marks"]) / f"died{seed}"
+        if not (spec.get("once") and mark.exists()):
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    return {"seed": seed}
+
+
+def surroundings(spec: dict[str, Any], seed: int) -> dict[str, Any]:
+    """What a trial sees of its process."""
+    import torch
+
+    return {
+        "threads": torch.get_num_threads(),
+        "openmp": os.environ["OMP_NUM_THREADS"],
+        "interrupt_ignored": signal.getsignal(signal.SIGINT) is signal.SIG_IGN,
+        "main_file": getattr(sys.modules["__main__"], "__file__", None),
+        "process": os.getpid(),
+        "array": np.arange(spec.get("size", 2)),
+    }
