@@ -1,0 +1,144 @@
+"""What a training run reports: its rows, what may look on while it runs, and the finished run."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from epoch0.errors import InputError, suggest
+
+if TYPE_CHECKING:
+    import pandas
+
+Row = dict[str, Any]
+"""What is known at one step: ``step``, ``epoch``, ``loss`` (mean over the steps since the last row), every metric."""
+
+
+Callback = Callable[[int, nn.Module, Mapping[str, Any]], Mapping[str, Any] | None]
+"""``callback(step, model, metrics)`` looks at a model while it trains; what it returns is added to the row.
+
+``metrics`` is the row so far. A bare callback is called at every evaluation; wrap it in :class:`Every` for a pace of
+its own. The model is in eval mode and must be left as it was.
+"""
+
+
+@dataclass(frozen=True)
+class Every:
+    """A callback that is called before the first step, then after every so many, and after the last one asked for.
+
+    >>> Every(100, lambda step, model, metrics: {"bias": float(model.bias.norm())}).steps
+    100
+    """
+
+    steps: int
+    callback: Callback
+
+    def __post_init__(self) -> None:
+        """Refuse a pace that is none."""
+        if self.steps < 1:
+            raise InputError(f"Every({self.steps}, ...) never comes round; its number of steps is at least 1.")
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Share of examples whose largest output is the right one; per network for a stack of networks.
+
+    >>> Accuracy(torch.eye(2), torch.tensor([0, 0]))(nn.Identity())
+    {'accuracy': 0.5}
+
+    Attributes:
+        inputs: the examples, shape (examples, *input shape).
+        targets: their classes, integers of shape (examples,).
+        name: what to call it in the row.
+        batch_size: examples a forward pass.
+    """
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    name: str = "accuracy"
+    batch_size: int = 1000
+
+    @torch.no_grad()
+    def __call__(self, model: nn.Module) -> dict[str, Any]:
+        """Evaluate; the model's outputs have shape (..., batch, classes)."""
+        device = next((parameter.device for parameter in model.parameters()), self.inputs.device)
+        right: torch.Tensor | int = 0
+        for x, y in zip(self.inputs.split(self.batch_size), self.targets.split(self.batch_size), strict=True):
+            right = right + (model(x.to(device)).argmax(-1) == y.to(device)).sum(-1)
+        return {self.name: plain(self.name, torch.as_tensor(right).double() / len(self.targets))}
+
+
+@dataclass(frozen=True)
+class Training:
+    """A finished training run.
+
+    >>> done = train(nn.Linear(2, 2), (torch.eye(2), torch.tensor([0, 1])), epochs=3)      # doctest: +SKIP
+    >>> done.steps, done.stopped_because, len(done.history)     # doctest: +SKIP
+    (3, 'steps', 4)
+
+    Attributes:
+        model: the very module that was passed in, now trained, in the mode in which it came.
+        history: one row per step at which something was measured, in order; the first one is before any training.
+        steps: optimizer steps done in all, the resumed ones included.
+        stopped_because: ``"steps"`` (all that were asked for), ``"until"`` (the predicate said so), ``"diverged"``
+            (NaN or infinity).
+    """
+
+    model: nn.Module
+    history: tuple[Row, ...]
+    steps: int
+    stopped_because: Literal["steps", "until", "diverged"]
+
+    @property
+    def diverged(self) -> bool:
+        """Did the loss, or a parameter, stop being a finite number?"""
+        return self.stopped_because == "diverged"
+
+    def best(self, metric: str, *, largest: bool = True) -> Row:
+        """The row with the largest (or smallest) value of a metric, the earliest among equals.
+
+        >>> training.best("accuracy")["step"]                                   # doctest: +SKIP
+        400
+
+        Raises:
+            InputError: if no row holds a finite number under that name.
+        """
+        rows = [r for r in self.history if isinstance(r.get(metric), int | float) and math.isfinite(r[metric])]
+        if not rows:
+            known = sorted({name for row in self.history for name in row})
+            raise InputError(
+                f"no row of this training holds a number called {metric!r}; its columns are {', '.join(known)}."
+                + suggest(metric, known)
+            )
+        return max(rows, key=lambda row: row[metric] if largest else -row[metric])
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """The history as a table, one row per evaluated step, with a plain-word status column."""
+        import pandas
+
+        status = ["running"] * (len(self.history) - 1) + [f"stopped: {self.stopped_because}"]
+        return pandas.DataFrame(list(self.history)).assign(status=status)
+
+    def __str__(self) -> str:
+        """One line: how long, why it stopped, what the last row says."""
+        last = {k: v for k, v in self.history[-1].items() if isinstance(v, int | float) and k not in ("step", "epoch")}
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in last.items())
+        return f"{self.steps} steps, stopped: {self.stopped_because}" + (f" ({shown})" if shown else "")
+
+
+def plain(name: str, value: Any) -> Any:
+    """A metric as JSON can hold it, so that a resumed history equals an uninterrupted one."""
+    if isinstance(value, torch.Tensor | np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(name, item) for item in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise InputError(
+        f"the metric {name!r} is a {type(value).__name__}; "
+        "a number, a string, an array or a list of them can be recorded."
+    )

@@ -1,0 +1,163 @@
+"""Stacked training against training one by one."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from epoch0.distributions import Gaussian
+from epoch0.errors import InputError
+from epoch0.networks import ensemble
+from epoch0.seeds import generator
+from epoch0.train.loop import SGD, Adam, train
+from epoch0.train.record import Accuracy
+from epoch0.train.stacked import FreezeAt, Stacked
+
+
+def toy_data(examples: int = 90) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gaussian inputs (examples, 6) in three classes."""
+    x = torch.randn(examples, 6, generator=generator(11))
+    return x, x[:, :3].argmax(1)
+
+
+def largest_difference(one: nn.Module, other: nn.Module) -> float:
+    """Largest absolute difference of two networks' parameters and buffers."""
+    a, b = one.state_dict(), other.state_dict()
+    assert a.keys() == b.keys()
+    return max(float((a[name].double() - b[name].double()).abs().max()) for name in a)
+
+
+@pytest.mark.parametrize("how", [SGD(momentum=0.9, weight_decay=1e-3), Adam()], ids=["sgd", "adam"])
+def test_equals_training_one_by_one(how: SGD | Adam) -> None:
+    """float32, 100 steps, every parameter of every network to 1e-6."""
+    data, nets = toy_data(), ensemble(7, [6, 16, 16, 3], weights=Gaussian(1.3), seed=2)
+    stack = Stacked.of(nets)
+    options = {"steps": 100, "batch_size": 16, "optimizer": how, "learning_rate": 0.003, "seed": 5}
+    train(stack, data, **options, loss=stack.loss(F.cross_entropy))
+    for index, net in enumerate(nets):
+        alone = train(net, data, **options).model
+        assert largest_difference(alone, nets[index]) > 1e-2, "the network has moved"
+        assert largest_difference(alone, stack.unstack(index)) < 1e-6
+
+
+def test_forward_and_unstack_are_the_networks_themselves() -> None:
+    x, _ = toy_data()
+    nets = ensemble(4, [6, 8, 3], biases=Gaussian(0.1), seed=3)
+    stack = Stacked.of(nets)
+    assert len(stack) == 4 and stack(x).shape == (4, 90, 3)
+    for index, net in enumerate(nets):
+        assert largest_difference(stack.unstack(index), net) == 0
+        torch.testing.assert_close(stack(x)[index], net(x))
+    assert [p.requires_grad for p in stack.unstack(0).parameters()] == [True] * 4
+
+
+def test_convolutions_batch_norm_and_tied_weights_stack_too() -> None:
+    def conv() -> nn.Module:
+        net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten())
+        net.append(nn.Linear(32, 32)).append(nn.Linear(32, 32))
+        net[5].weight = net[4].weight
+        return net.append(nn.Linear(32, 3))
+
+    nets = [conv() for _ in range(3)]
+    x, y = torch.randn(40, 1, 6, 6, generator=generator(1)), torch.arange(40) % 3
+    stack = Stacked.of(nets)
+    options = {"steps": 10, "batch_size": 20, "learning_rate": 0.05}
+    train(stack, (x, y), **options, loss=stack.loss(F.cross_entropy))
+    for index, net in enumerate(nets):
+        alone = train(copy.deepcopy(net), (x, y), **options).model
+        assert largest_difference(alone, stack.unstack(index)) < 1e-5
+        own = stack.unstack(index)
+        assert own[5].weight is own[4].weight
+        assert int(own[1].num_batches_tracked) == 10
+
+
+def test_dropout_differs_between_networks_and_is_seeded() -> None:
+    net = nn.Sequential(nn.Linear(6, 50), nn.Dropout(0.5), nn.Linear(50, 3))
+    x, y = toy_data()
+
+    def run() -> Stacked:
+        stack = Stacked.of([net, net])
+        return train(stack, (x, y), steps=5, loss=stack.loss(F.cross_entropy), seed=1).model  # type: ignore[return-value]
+
+    one, two = run(), run()
+    assert largest_difference(one, two) == 0
+    assert largest_difference(one.unstack(0), one.unstack(1)) > 1e-4
+    one.eval()
+    assert torch.equal(one(x), one(x)), "eval mode reaches the stacked architecture"
+
+
+def test_a_frozen_network_is_what_it_would_be_had_it_stopped_alone(tmp_path) -> None:
+    data, nets = toy_data(), ensemble(6, [6, 16, 3], seed=1)
+    held_out = toy_data(60)
+    options = {"batch_size": 10, "optimizer": "adam", "learning_rate": 0.003, "evaluate_every": 3}
+
+    def stacked_run(steps: int = 600, checkpoint=None) -> tuple[Stacked, object]:
+        stack = Stacked.of(nets)
+        done = train(
+            stack, data, steps=steps, **options, loss=stack.loss(F.cross_entropy), evaluate=Accuracy(*held_out),
+            callbacks=[FreezeAt("accuracy", 0.8)], until=lambda row: row["running"] == 0, checkpoint=checkpoint,
+        )  # fmt: skip
+        return stack, done
+
+    stack, done = stacked_run()
+    assert done.stopped_because == "until" and stack.running == 0
+    frozen = stack.frozen_at.tolist()
+    assert len(set(frozen)) > 2 and max(frozen) == done.steps
+    for index, net in enumerate(nets):
+        alone = train(
+            net, data, steps=600, **options, evaluate=Accuracy(*held_out), until=lambda row: row["accuracy"] > 0.8
+        )
+        assert alone.steps == frozen[index]
+        assert largest_difference(alone.model, stack.unstack(index)) < 1e-6
+    # the snapshots are in the checkpoint
+    half = sorted(frozen)[3]
+    stacked_run(half, tmp_path / "c")
+    again, _ = stacked_run(600, tmp_path / "c")
+    assert again.frozen_at.tolist() == frozen
+    assert all(largest_difference(again.unstack(i), stack.unstack(i)) == 0 for i in range(6))
+    before = [stack.unstack(i) for i in range(6)]
+    stack.settle()
+    accuracies = Accuracy(*held_out)(stack)["accuracy"]
+    assert min(accuracies) > 0.8
+    assert all(largest_difference(before[i], stack.unstack(i)) == 0 for i in range(6))
+    row = next(row for row in done.history if row["step"] == frozen[0])
+    assert row["accuracy"][0] == pytest.approx(accuracies[0])
+
+
+def test_one_diverging_network_does_not_take_the_others_along() -> None:
+    data, nets = toy_data(), list(ensemble(3, [6, 16, 3], seed=1))
+    with torch.no_grad():
+        nets[1][0].weight.mul_(1e30)
+        nets[1][2].weight.mul_(1e30)
+    stack = Stacked.of(nets)
+    done = train(stack, data, steps=20, loss=stack.loss(F.cross_entropy), callbacks=[])
+    assert done.stopped_because == "steps"
+    assert stack.diverged.tolist() == [False, True, False] and stack.running == 2
+    alone = train(nets[2], data, steps=20).model
+    assert largest_difference(alone, stack.unstack(2)) < 1e-6
+    hopeless = Stacked.of([nets[1], nets[1]])
+    assert train(hopeless, data, steps=20, loss=hopeless.loss(F.cross_entropy)).diverged
+
+
+def test_what_cannot_be_stacked() -> None:
+    with pytest.raises(InputError, match="no networks"):
+        Stacked.of([])
+    with pytest.raises(InputError, match="cannot be stacked"):
+        Stacked.of([nn.Linear(2, 3), nn.Linear(3, 3)])
+    with pytest.raises(InputError, match="cannot be stacked"):
+        Stacked.of([nn.Linear(2, 3), nn.Sequential(nn.Linear(2, 3))])
+    with pytest.raises(InputError, match="without parameters"):
+        Stacked.of([nn.ReLU()])
+    with pytest.raises(InputError, match=r"missing \['bias'\], not in it \['b'\]"):
+        Stacked(nn.Linear(2, 3), {"weight": torch.zeros(4, 3, 2), "b": torch.zeros(4, 3)})
+    with pytest.raises(InputError, match=r"bias \(4, 2\); one first dimension for all"):
+        Stacked(nn.Linear(2, 3), {"weight": torch.zeros(4, 3, 2), "bias": torch.zeros(4, 2)})
+    stack = Stacked.of([nn.Linear(6, 3)])
+    with pytest.raises(InputError, match="network 1 is not in a stack of 1"):
+        stack.unstack(1)
+    with pytest.raises(InputError, match="works on a stack of networks, not on a Linear"):
+        FreezeAt("accuracy", 0.5)(0, nn.Linear(2, 2), {})
+    with pytest.raises(InputError, match=r"needs a metric 'accuracy' .* this row has loss"):
+        FreezeAt("accuracy", 0.5)(0, stack, {"loss": 1.0})
