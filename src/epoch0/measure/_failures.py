@@ -10,10 +10,17 @@ from epoch0.errors import InputError
 
 class _Operation(Protocol):
     @property
+    def index(self) -> int: ...
+
+    @property
     def name(self) -> str: ...
 
     @property
     def module(self) -> str: ...
+
+
+class NoForwardDerivative(InputError):
+    """An operation has no forward derivative in torch; it may still have a backward one."""
 
 
 def _first_line(error: Exception) -> str:
@@ -56,29 +63,40 @@ def explain_first_run(
     where = f"{kind} '{path}'" if path else f"the model {kind}"
     inner = next((tuple(a.shape) for a in args if isinstance(a, Tensor)), None)
     if (wanted := _expects(module)) and inner is not None:
-        return InputError(f"the model cannot take {given}: {where} expects {wanted}, got input {inner}. ({_first_line(error)})")
+        return InputError(
+            f"the model cannot take {given}: {where} expects {wanted}, got input {inner}. ({_first_line(error)})"
+        )
     return InputError(f"the model fails on {given}, in {where}: {type(error).__name__}: {_first_line(error)}")
 
 
-def explain_replay(error: Exception, ops: Sequence[_Operation], index: int) -> Exception:
-    """The error for an operation that cannot be differentiated forwards or backwards, or batched; others come back as they are.
+def explain_replay(error: Exception, events: Sequence[_Operation], index: int) -> Exception:
+    """The error for an operation that cannot be differentiated or batched; others come back as they are.
 
     Args:
         error: what was raised.
-        ops: the recorded operations.
-        index: the one that was running; ``len(ops)`` if none.
+        events: what was recorded; code that cannot be followed has index -1.
+        index: the counted operation that was running or came next.
     """
     text = str(error)
-    after = f"operation {ops[index].name} in module '{ops[index].module}'" if index < len(ops) else "an operation"
+    place = next((place for place, event in enumerate(events) if event.index == index), len(events))
+    # an autograd function fails in its own code, before the operation that uses its result
+    at = place - 1 if place > 0 and events[place - 1].index < 0 else place
+    what = "an operation"
+    if at < len(events):
+        what = f"operation {events[at].name}" + (f" in module '{events[at].module}'" if events[at].module else "")
+    after = what if at == place else what.replace("operation", "autograd function").replace(" in ", ", used in ")
     if "forward mode AD" in text or "forward AD" in text or "jvp" in text:
-        return InputError(
-            f"{after} has no forward derivative in torch, so tangents cannot be carried through it ({_first_line(error)}). "
-            "Give the autograd function a jvp, or write the operation with torch functions."
+        return NoForwardDerivative(
+            f"{after} has no forward derivative in torch, so tangents cannot be carried through it "
+            f"({_first_line(error)}). Give the autograd function a jvp, write it with torch functions, or measure "
+            "without tangents (lengths: method='chords')."
         )
     if "vmap" in text or "functorch" in text or "Batching rule" in text:
         return InputError(
             f"{after} cannot be run for many networks at once ({_first_line(error)}). Measure the networks one by one."
         )
     if "derivative for" in text and "not implemented" in text:
-        return InputError(f"{after} has no derivative in torch ({_first_line(error)}); write it with torch functions that have one.")
+        return InputError(
+            f"{after} has no derivative in torch ({_first_line(error)}); write it with torch functions that have one."
+        )
     return error

@@ -1,4 +1,4 @@
-"""The user's model is only borrowed: check it, check its input, and give it back unchanged to the bit (THEORY section 0)."""
+"""The user's model is borrowed: check it, check its input, give it back unchanged to the bit (THEORY section 0)."""
 
 import random
 from collections.abc import Iterator
@@ -49,7 +49,9 @@ class _ModuleState:
 
     def __init__(self, module: nn.Module) -> None:
         self.module, self.attributes = module, dict(module.__dict__)
-        self.containers = [(value, copy(value)) for value in self.attributes.values() if isinstance(value, dict | list | set)]
+        self.containers = [
+            (value, copy(value)) for value in self.attributes.values() if isinstance(value, dict | list | set)
+        ]
 
     def restore(self) -> None:
         for value, saved in self.containers:
@@ -80,7 +82,8 @@ def unchanged(model: nn.Module) -> Iterator[None]:
     tensors = {id(t): t for module in model.modules() for t in _tensors(module)}
     states = [_TensorState(t) for t in tensors.values()]
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    cpu, generator, python = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    cpu, python = torch.get_rng_state(), random.getstate()
+    legacy = np.random.get_state()  # noqa: NPY002 - the user's global state is kept, not used
     try:
         yield
     finally:
@@ -91,7 +94,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         torch.set_rng_state(cpu)
         if cuda:
             torch.cuda.set_rng_state_all(cuda)
-        np.random.set_state(generator)
+        np.random.set_state(legacy)  # noqa: NPY002
         random.setstate(python)
 
 
@@ -120,10 +123,13 @@ def check_model(model: Any) -> None:
         if is_lazy(tensor):
             raise InputError(f"'{name}' is lazy and has no values yet; call the model once on a batch first.")
         if tensor.device.type == "meta":
-            raise InputError(f"'{name}' is on the meta device and has no values; move the model with .to_empty and load it.")
+            raise InputError(
+                f"'{name}' is on the meta device and has no values; move the model with .to_empty and load it."
+            )
         if tensor.dtype in (torch.float16, torch.bfloat16):
             raise InputError(
-                f"'{name}' is {tensor.dtype}, too coarse to measure gains in; measure a copy: copy.deepcopy(model).float()."
+                f"'{name}' is {tensor.dtype}, too coarse to measure gains in; measure a copy: "
+                "copy.deepcopy(model).float()."
             )
         if tensor.is_floating_point() and not bool((finite := tensor.isfinite()).all()):
             bad = tensor.numel() - int(finite.sum())
@@ -151,15 +157,21 @@ def check_input(model: nn.Module, x: Any) -> Tensor:
     shape = tuple(x.shape)
     if not x.is_floating_point():
         raise InputError(
-            f"the input {shape} is {x.dtype}, which has no derivative; give a floating-point batch (images: x.float() / 255; "
-            "tokens: measure the model from the embedding's output on)."
+            f"the input {shape} is {x.dtype}, which has no derivative; give a floating-point batch "
+            "(images: x.float() / 255; tokens: measure the model from the embedding's output on)."
         )
     if x.dim() == 0 or x.numel() == 0:
-        raise InputError(f"the input has shape {shape}: an empty batch; give at least one example, shape (examples, ...).")
+        raise InputError(
+            f"the input has shape {shape}: an empty batch; give at least one example, shape (examples, ...)."
+        )
     parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
     if parameter is not None and parameter.device != x.device:
-        raise InputError(f"the model is on {parameter.device} and the input {shape} on {x.device}; use x.to('{parameter.device}').")
+        raise InputError(
+            f"the model is on {parameter.device} and the input {shape} on {x.device}; use x.to('{parameter.device}')."
+        )
     if not bool((finite := x.isfinite()).all()):
         kind = "NaN" if bool(x.isnan().any()) else "infinity"
-        raise InputError(f"the input {shape} holds {kind}: {x.numel() - int(finite.sum())} of its {x.numel()} values are not finite.")
+        raise InputError(
+            f"the input {shape} holds {kind}: {x.numel() - int(finite.sum())} of its {x.numel()} values are not finite."
+        )
     return x.detach() if parameter is None else x.detach().to(parameter.dtype)

@@ -1,7 +1,7 @@
-"""Layers of any model: the stretches between tensors that every path from input to output goes through (THEORY section 0).
+"""Layers of any model: the stretches between tensors that every path from input to output shares (THEORY section 0).
 
-Only there is the gain of a stretch a number of its own and the product over stretches the gain of the whole, so a residual
-block is one layer, and so is a U-Net with a skip from its first to its last resolution.
+Only there is the gain of a stretch a number of its own and the product over stretches the gain of the whole, so a
+residual block is one layer, and so is a U-Net with a skip from its first to its last resolution.
 """
 
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ class Layer:
 
     Attributes:
         name: qualified name of the weighted module, or what several have in common.
-        kind: ``"linear"``, ``"convolution"``, ``"attention"``, ..., ``"residual block"`` where paths are added up, ``"block"``
-            for several weighted operations or none.
+        kind: ``"linear"``, ``"convolution"``, ``"attention"``, ..., ``"residual block"`` where paths are added up,
+            ``"block"`` for several weighted operations or none.
         input: node it starts from.
         output: node it ends with.
         weights: the parameters of its weighted operations, by qualified name.
@@ -64,7 +64,8 @@ def _needed(tape: Tape) -> list[Op]:
 def stretches(tape: Tape) -> list[tuple[int, int, list[Op]]]:
     """The model cut at every tensor that all paths go through: start node, end node and events of each piece.
 
-    Right after such an event exactly one tensor that the output depends on is still to be used: one pass over the events counts them.
+    Right after such an event exactly one tensor that the output depends on is still to be used: one pass over the
+    events counts them.
     """
     events = _needed(tape)
     last_use = {node: place for place, event in enumerate(events) for node in event.inputs if tape.nodes[node].depends}
@@ -89,8 +90,8 @@ def layers(tape: Tape) -> tuple[Layer, ...]:
     >>> [layer.name for layer in layers(tape)]                 # Linear, ReLU, Linear
     ['0', '2']
 
-    A new layer starts where a weighted operation does; what has no weights of that kind (activation, norm, pool, reshape) belongs
-    to the layer before it, and at the beginning to the first layer.
+    A new layer starts where a weighted operation does; what has no weights of that kind (activation, norm, pool,
+    reshape) belongs to the layer before it, and at the beginning to the first layer.
     """
     groups: list[list[tuple[int, int, list[Op]]]] = []
     for piece in stretches(tape):
@@ -98,7 +99,9 @@ def layers(tape: Tape) -> tuple[Layer, ...]:
         if not groups or (starts and any(op.kind for p in groups[-1] for op in p[2])):
             groups.append([])
         groups[-1].append(piece)
-    names = _names([[op for piece in group for op in piece[2] if op.kind] for group in groups], type(tape.model).__name__)
+    names = _names(
+        [[op for piece in group for op in piece[2] if op.kind] for group in groups], type(tape.model).__name__
+    )
     return tuple(_layer(name, group) for name, group in zip(names, groups, strict=True))
 
 
@@ -107,12 +110,20 @@ def _layer(name: str, group: list[tuple[int, int, list[Op]]]) -> Layer:
     weighted = [op for op in ops if op.kind]
     nonlinear = [op for op in ops if op.elementwise or op.name in _ops.OTHER_NONLINEAR]
     one = nonlinear[0] if len(nonlinear) == 1 and nonlinear[0].elementwise else None
-    joined = any(op.name in ("add", "sub") and len(op.inputs) > 1 for _, _, piece in group for op in piece if any(o.kind for o in piece))
+    joined = any(
+        op.name in ("add", "sub") and len(op.inputs) > 1
+        for _, _, piece in group
+        for op in piece
+        if any(o.kind for o in piece)
+    )
     norm = any(op.name in _ops.NORMS for op in ops)
     plain = (
         len(weighted) == 1
         and weighted[0].fan_in > 0
-        and (not nonlinear or (one is not None and one.activation is not None and ops.index(one) > ops.index(weighted[0])))
+        and (
+            not nonlinear
+            or (one is not None and one.activation is not None and ops.index(one) > ops.index(weighted[0]))
+        )
         and all(op in weighted or op in nonlinear or op.name in _ops.RESHAPES for op in ops)
     )
     return Layer(
@@ -138,7 +149,9 @@ def _place(op: Op) -> str:
 
 
 def _names(weighted: list[list[Op]], model: str) -> list[str]:
-    """A unique name a layer: its weighted module, else the path its modules share, else the first and the last of them."""
+    """A unique name a layer: its weighted module, else the path its modules share, else the first and the last of
+    them.
+    """
     places = [list(dict.fromkeys(_place(op) for op in ops)) for ops in weighted]
     names: list[str] = []
     for index, own in enumerate(places):

@@ -1,4 +1,4 @@
-"""From outputs and targets to the scalar whose gradient is measured, with every mismatch said plainly (THEORY section 0)."""
+"""From outputs and targets to the scalar whose gradient is measured, every mismatch said plainly (THEORY section 0)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,8 @@ def scalar_loss(output: Tensor, targets: Any, loss: Loss | None) -> Tensor:
         loss: ``loss(output, targets) -> scalar``; by default cross-entropy for integers, mean squared error for floats.
 
     Raises:
-        InputError: if the targets do not fit the output, or the loss is not one finite number that depends on the output.
+        InputError: if the targets do not fit the output, or the loss is not one finite number that depends on the
+            output.
     """
     if loss is None:
         if not isinstance(targets, Tensor):
@@ -45,7 +46,8 @@ def scalar_loss(output: Tensor, targets: Any, loss: Loss | None) -> Tensor:
 
 def _wrong(output: Tensor, targets: Tensor, wanted: str) -> InputError:
     return InputError(
-        f"targets of shape {tuple(targets.shape)} do not fit outputs of shape {tuple(output.shape)}: {wanted}, or give a loss of your own."
+        f"targets of shape {tuple(targets.shape)} do not fit outputs of shape {tuple(output.shape)}: "
+        f"{wanted}, or give a loss of your own."
     )
 
 
@@ -56,14 +58,18 @@ def _squares(output: Tensor, targets: Tensor) -> Tensor:
 
 
 def _cross_entropy(output: Tensor, targets: Tensor) -> Tensor:
-    if output.dim() >= 2 and targets.shape == output.shape[:-1]:  # classes last: (examples, classes), (examples, length, classes)
+    if (
+        output.dim() >= 2 and targets.shape == output.shape[:-1]
+    ):  # classes last: (examples, classes), (examples, length, classes)
         output, targets = output.reshape(-1, output.shape[-1]), targets.reshape(-1)
     elif output.dim() < 2 or targets.shape != (output.shape[0], *output.shape[2:]):
         raise _wrong(output, targets, f"integer targets (classes) need one for each of the {output.shape[0]} examples")
     classes = output.shape[1]
     if bool(((targets < 0) | (targets >= classes)).any()):
         bad = int(targets[(targets < 0) | (targets >= classes)][0])
-        raise InputError(f"target {bad} is out of range: the model has {classes} outputs, so classes go from 0 to {classes - 1}.")
+        raise InputError(
+            f"target {bad} is out of range: the model has {classes} outputs, so classes go from 0 to {classes - 1}."
+        )
     return F.cross_entropy(output, targets)
 
 

@@ -1,4 +1,4 @@
-"""What each torch function is to a measurement: a nonlinearity, a weighted operation, a norm, a pool; and what to call instead.
+"""What each torch function is to a measurement, a nonlinearity or a weighted operation or a norm, and what to call.
 
 Dropout is the identity and batch norm takes the statistics that were asked for (THEORY section 0).
 """
@@ -50,7 +50,9 @@ def _clamp(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | None:
 
 def _prelu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | None:
     weight = argument(args, kwargs, 1, "weight", None)
-    return activations.leaky_relu(float(weight.detach())) if isinstance(weight, Tensor) and weight.numel() == 1 else None
+    return (
+        activations.leaky_relu(float(weight.detach())) if isinstance(weight, Tensor) and weight.numel() == 1 else None
+    )
 
 
 def _maximum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | None:
@@ -71,6 +73,12 @@ def _unknown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | None
     return None
 
 
+_WITHOUT_RULE = (
+    "relu6", "hardsigmoid", "hardswish", "sigmoid", "expit", "selu", "mish", "softplus", "softsign", "logsigmoid",
+    "log_sigmoid", "sin", "cos", "clamp_max", "minimum", "softshrink", "hardshrink", "tanhshrink", "logit", "atan",
+    "arctan", "heaviside", "sign", "abs",
+)  # fmt: skip
+
 ELEMENTWISE: dict[str, Callable[[tuple[Any, ...], dict[str, Any]], Activation | None]] = {
     **{name: _named(name) for name in ("relu", "tanh", "erf", "gelu", "silu")},
     "leaky_relu": lambda a, k: activations.leaky_relu(float(argument(a, k, 1, "negative_slope", 0.01))),
@@ -86,24 +94,20 @@ ELEMENTWISE: dict[str, Callable[[tuple[Any, ...], dict[str, Any]], Activation | 
     "clamp_min": lambda a, k: activations.get("relu") if argument(a, k, 1, "min", None) == 0 else None,
     "maximum": _maximum,
     "threshold": _threshold,
-    **{
-        name: _unknown
-        for name in (
-            "relu6", "hardsigmoid", "hardswish", "sigmoid", "expit", "selu", "mish", "softplus", "softsign", "logsigmoid",
-            "log_sigmoid", "sin", "cos", "clamp_max", "minimum", "softshrink", "hardshrink", "tanhshrink", "logit", "atan",
-            "arctan", "heaviside", "sign", "abs", "square_relu",
-        )
-    },
-}  # fmt: skip
+    **dict.fromkeys(_WITHOUT_RULE, _unknown),
+}
 """Elementwise nonlinearities, and the activation that each call is (None where there is no rule for it)."""
 
-OTHER_NONLINEAR = frozenset(
-    """max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices
-    adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d lp_pool1d lp_pool2d
-    softmax softmin log_softmax gumbel_softmax multi_head_attention_forward scaled_dot_product_attention glu
-    lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
-    max min amax amin topk sort kthvalue median pow square exp log log1p expm1 sqrt rsqrt norm logsumexp where""".split()
-)
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
+
+OTHER_NONLINEAR = frozenset({
+    "max_pool1d", "max_pool2d", "max_pool3d", "max_pool1d_with_indices", "max_pool2d_with_indices",
+    "max_pool3d_with_indices", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
+    "fractional_max_pool2d", "fractional_max_pool3d", "lp_pool1d", "lp_pool2d", "softmax", "softmin", "log_softmax",
+    "gumbel_softmax", "multi_head_attention_forward", "scaled_dot_product_attention", "glu", "max", "min", "amax",
+    "amin", "topk", "sort", "kthvalue", "median", "pow", "square", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt",
+    "norm", "logsumexp", "where", *_RECURRENT,
+})  # fmt: skip
 """Nonlinear, but no elementwise activation whose output is a layer of its own."""
 
 WEIGHTED = {
@@ -113,7 +117,7 @@ WEIGHTED = {
     **{f"conv_transpose{d}d": "convolution" for d in (1, 2, 3)},
     "convolution": "convolution",
     "multi_head_attention_forward": "attention",
-    **{name: "recurrent" for name in "lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell".split()},
+    **dict.fromkeys(_RECURRENT, "recurrent"),
 }  # fmt: skip
 """Operations that multiply by learnt weights and so start a layer."""
 
@@ -163,7 +167,7 @@ def call(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[str, Any
     if func is F.instance_norm:
         return _statistics(func, args, kwargs, "use_input_stats", batch_norm)
     if name == "scaled_dot_product_attention":
-        args = args[:4] + (0.0,) + args[5:] if len(args) > 4 else args
+        args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
         kwargs = {**kwargs, "dropout_p": 0.0} if "dropout_p" in kwargs else kwargs
     return func(*args, **kwargs)
 
@@ -176,7 +180,8 @@ def activation(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Acti
 def weight_gain(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[float, int]:
     """Mean over output units of the sum of squared weights into the unit, and the number of weights into a unit.
 
-    For a dense layer this is fan_in * mean(W^2) = sigma_w^2. A convolution sees fewer weights at a zero-padded border, and that is
+    For a dense layer this is fan_in * mean(W^2) = sigma_w^2. A convolution sees fewer weights at a zero-padded
+    border, and that is
     counted: the call itself is made with squared weights on an input of ones.
 
     Returns:

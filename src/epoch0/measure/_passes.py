@@ -1,8 +1,9 @@
 """The passes over a network that its gains are estimated from (THEORY section 0).
 
-Between two stations J is the Jacobian of the whole batch. For a random direction v of any length E ||J v||^2/||v||^2 is the mean
-squared singular value ||J||_F^2/N_in exactly, and E ||J^T g||^2/||g||^2 = ||J||_F^2/N_out, so both estimates below have the mean
-||J||_F^2/N_out without any bias. Each pass serves all layers: every station gets its own fresh direction.
+Between two stations J is the Jacobian of the whole batch. For a random direction v of any length E ||J v||^2/||v||^2
+is the mean squared singular value ||J||_F^2/N_in exactly, and E ||J^T g||^2/||g||^2 = ||J||_F^2/N_out, so both
+estimates below have the mean ||J||_F^2/N_out without any bias. Each pass serves all layers: every station gets its
+own fresh direction.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ import torch.autograd.forward_ad as forward_ad
 from numpy.typing import NDArray
 from torch import Tensor
 
+from epoch0.measure._failures import NoForwardDerivative
 from epoch0.measure._layers import Layer
 from epoch0.measure._tape import Change, Tape
 from epoch0.seeds import generator
@@ -30,8 +32,8 @@ class Squares:
 
     Attributes:
         total: ratio for the whole batch, shape (directions, layers).
-        examples: the same with the share of each example alone, shape (examples, layers), averaged over directions; NaN where the
-            first dimension of a station is not the examples.
+        examples: the same with the share of each example alone, shape (examples, layers), averaged over directions;
+            NaN where the first dimension of a station is not the examples.
     """
 
     total: Array
@@ -68,29 +70,68 @@ def mean_squares(tape: Tape, nodes: Sequence[int]) -> dict[int, float]:
     return found
 
 
-def _tangent_pass(tape: Tape, layers: Sequence[Layer], source: torch.Generator, fresh: bool) -> tuple[list[float], list[Array]]:
-    """Carry a tangent from each layer's start (fresh) or from the input alone to each layer's end; mean squares a unit."""
-    examples, scale = len(tape.x), [0.0]
-    total, single = [], []
+class _Stretch:
+    """Mean squares a unit of what one tangent became at the end of each layer, relative to what it started as."""
+
+    def __init__(self, examples: int, source: torch.Generator) -> None:
+        self.examples, self.source, self.scale = examples, source, 0.0
+        self.total: list[float] = []
+        self.single: list[Array] = []
+
+    def draw(self, like: Tensor) -> Tensor:
+        direction = _direction(like, self.source)
+        self.scale = square(direction) / direction.numel()
+        return direction
+
+    def add(self, tangent: Tensor | None, like: Tensor) -> None:
+        self.total.append(0.0 if tangent is None else square(tangent) / like.numel() / self.scale)
+        self.single.append(_by_example(tangent, self.examples) * self.examples / like.numel() / self.scale)
+
+
+def _dual_pass(tape: Tape, layers: Sequence[Layer], source: torch.Generator, fresh: bool) -> _Stretch:
+    """One forward pass with dual numbers; a fresh tangent for each layer, or one from the input through all."""
+    found = _Stretch(len(tape.x), source)
 
     def start(tensor: Tensor) -> Tensor:
-        direction = _direction(tensor, source)
-        scale[0] = square(direction) / direction.numel()
-        return forward_ad.make_dual(tensor, direction)
+        dual: Tensor = forward_ad.make_dual(tensor, found.draw(tensor))
+        return dual
 
     def end(last: bool) -> Change:
         def change(tensor: Tensor) -> Tensor | None:
             primal, tangent = forward_ad.unpack_dual(tensor)
-            total.append(0.0 if tangent is None else square(tangent) / tensor.numel() / scale[0])
-            single.append(_by_example(tangent, examples) * examples / tensor.numel() / scale[0])
+            found.add(tangent, primal)
             return None if last or not fresh else start(primal.clone())
 
         return change
 
-    ends = {layer.output: end(layer is layers[-1]) for layer in layers}
     with torch.no_grad(), forward_ad.dual_level():
-        tape.run(tape.x, {0: start, **ends})
-    return total, single
+        tape.run(tape.x, {0: start, **{layer.output: end(layer is layers[-1]) for layer in layers}})
+    return found
+
+
+def _twice_backward(tape: Tape, layers: Sequence[Layer]) -> Callable[[torch.Generator, bool], _Stretch]:
+    """The same without forward derivatives: J^T u is linear in u, and its derivative along v is J v."""
+    with torch.enable_grad():
+        starts, ends = _cut(tape, layers)
+        zeros = [torch.zeros_like(end, requires_grad=True) for end in ends]
+        with tape.backward():
+            back = torch.autograd.grad(ends, starts, zeros, create_graph=True, allow_unused=True)
+
+    def one_pass(source: torch.Generator, fresh: bool) -> _Stretch:
+        found = _Stretch(len(tape.x), source)
+        tangent: Tensor | None = found.draw(starts[0])
+        for place, (pulled, zero) in enumerate(zip(back, zeros, strict=True)):
+            if fresh and place:
+                tangent = found.draw(starts[place])
+            if pulled is None or tangent is None or not pulled.requires_grad:
+                tangent = None
+            else:
+                with tape.backward():
+                    (tangent,) = torch.autograd.grad(pulled, zero, tangent, retain_graph=True, allow_unused=True)
+            found.add(tangent, zero)
+        return found
+
+    return one_pass
 
 
 def forward_squares(tape: Tape, layers: Sequence[Layer], directions: int, seed: int, *, fresh: bool) -> Squares:
@@ -101,22 +142,27 @@ def forward_squares(tape: Tape, layers: Sequence[Layer], directions: int, seed: 
         layers: its layers.
         directions: how many random directions.
         seed: of the directions.
-        fresh: a fresh v for each layer, and J its own Jacobian; otherwise one v at the input, and J the Jacobian from there.
+        fresh: a fresh v for each layer, and J its own Jacobian; otherwise one v at the input, and J the Jacobian from
+            there.
     """
     stream = _TANGENTS if fresh else _INPUT_TANGENT
-    passes = [_tangent_pass(tape, layers, generator(seed, stream, d), fresh) for d in range(directions)]
-    examples = np.mean([single for _, single in passes], axis=0).T
-    return Squares(np.array([total for total, _ in passes]), examples)
+    try:
+        passes = [_dual_pass(tape, layers, generator(seed, stream, d), fresh) for d in range(directions)]
+    except NoForwardDerivative:
+        one_pass = _twice_backward(tape, layers)
+        passes = [one_pass(generator(seed, stream, d), fresh) for d in range(directions)]
+    examples = np.mean([one.single for one in passes], axis=0).T
+    return Squares(np.array([one.total for one in passes]), examples)
 
 
-def backward_squares(tape: Tape, layers: Sequence[Layer], directions: int, seed: int) -> Squares:
-    """||J^T g||^2/||g||^2 with a fresh g at the end of each layer: one forward pass, one backward pass a direction."""
-    ends: list[Tensor] = []
+def _cut(tape: Tape, layers: Sequence[Layer]) -> tuple[list[Tensor], list[Tensor]]:
+    """Run with the graph cut at every station: where each layer starts and where it ends, with a graph of its own."""
     starts: list[Tensor] = []
+    ends: list[Tensor] = []
 
     def restart(tensor: Tensor) -> Tensor:
         starts.append(tensor.detach().requires_grad_())
-        return starts[-1].clone()
+        return starts[-1].clone()  # a leaf must not be changed in place
 
     def cut(last: bool) -> Change:
         def change(tensor: Tensor) -> Tensor | None:
@@ -125,10 +171,15 @@ def backward_squares(tape: Tape, layers: Sequence[Layer], directions: int, seed:
 
         return change
 
-    cuts = {layer.output: cut(layer is layers[-1]) for layer in layers}
+    tape.run(tape.x, {0: restart, **{layer.output: cut(layer is layers[-1]) for layer in layers}})
+    return starts, ends
+
+
+def backward_squares(tape: Tape, layers: Sequence[Layer], directions: int, seed: int) -> Squares:
+    """||J^T g||^2/||g||^2 with a fresh g at the end of each layer: one forward pass, one backward pass a direction."""
     examples, total, single = len(tape.x), [], []
     with torch.enable_grad():
-        tape.run(tape.x, {0: restart, **cuts})
+        starts, ends = _cut(tape, layers)
         for d in range(directions):
             source = generator(seed, _COTANGENTS, d)
             cotangents = [_direction(end, source) for end in ends]
@@ -148,7 +199,8 @@ def gradient_norms(
     Args:
         tape: the record.
         layers: its layers.
-        loss: output -> scalar; None for random cotangents g at the output, root mean square over ``directions`` of them.
+        loss: output -> scalar; None for random cotangents g at the output, root mean square over ``directions`` of
+            them.
         directions: how many of those.
         seed: of those.
 
@@ -180,7 +232,11 @@ def gradient_norms(
             for place, draw in enumerate(draws):
                 with tape.backward():
                     gradients = torch.autograd.grad(
-                        end, [*stations, *weights.values()], draw, retain_graph=place + 1 < len(draws), allow_unused=True
+                        end,
+                        [*stations, *weights.values()],
+                        draw,
+                        retain_graph=place + 1 < len(draws),
+                        allow_unused=True,
                     )
                 sums += [0.0 if g is None else square(g) for g in gradients]
     finally:

@@ -1,7 +1,8 @@
-"""Write down one run of a model: every torch function, which tensors it joined, and in which module it ran (THEORY section 0).
+"""Write down one run of a model: every torch function, the tensors it joined and its module (THEORY section 0).
 
-Dependence on the input is not guessed: the recorded run has gradients switched on for the input alone, so a tensor depends on it
-exactly when it requires a gradient. Where code cannot be followed, the gradient graph says where a tensor came from.
+Dependence on the input is not guessed: the recorded run has gradients switched on for the input alone, so a tensor
+depends on it exactly when it requires a gradient. Where code cannot be followed, the gradient graph says where a
+tensor came from.
 """
 
 from collections import Counter
@@ -54,7 +55,8 @@ class Op:
         kind: ``"linear"``, ``"convolution"``, ... for a weighted operation, else ``""``.
         activation: the activation it is, if it is one and there is a rule for it.
         elementwise: whether it is an elementwise nonlinearity.
-        gain: mean over output units of the sum of squared weights into the unit; NaN unless one linear map or convolution.
+        gain: mean over output units of the sum of squared weights into the unit; NaN unless one linear map or
+            convolution.
         fan_in: weights into one unit; 0 unless one linear map or convolution.
         cut: whether it depends on the input but no derivative goes through it (detach, a no_grad block).
         unseen: nodes that came from code that cannot be followed, as (place among the tensor arguments, node).
@@ -100,7 +102,9 @@ class Recorder(TorchFunctionMode):
         self._sharing: dict[int, list[Tensor]] = {}  # tensors on one storage
         self._gradients: dict[tuple[Any, int], int] = {}
         self._weights = {id(p): (p, frozenset([name])) for name, p in model.named_parameters()}
-        self._stack: list[tuple[str, nn.Module, tuple[Any, ...], int]] = []  # module, its arguments, nonlinearities before it
+        self._stack: list[
+            tuple[str, nn.Module, tuple[Any, ...], int]
+        ] = []  # module, its arguments, nonlinearities before it
         self._calls: list[tuple[str, Tensor, int | None]] = []
         self._nonlinear: list[tuple[str, Tensor, int | None, Activation | None]] = []
 
@@ -127,7 +131,8 @@ class Recorder(TorchFunctionMode):
         tensor = one_tensor(result)
         if not tensor.requires_grad:
             raise InputError(
-                f"no derivative of the model's output reaches its input of shape {tuple(x.shape)}: the output is constant or detached."
+                f"no derivative of the model's output reaches its input of shape {tuple(x.shape)}: "
+                "the output is constant or detached."
             )
         node = self._node_if_known(tensor)
         return self._unseen(tensor, (tensor.grad_fn, tensor.output_nr)) if node is None else node
@@ -189,7 +194,9 @@ class Recorder(TorchFunctionMode):
         return None if node is None or (tensor.requires_grad and not self.nodes[node].depends) else node
 
     def _unseen(self, tensor: Tensor, origin: tuple[Any, int]) -> int:
-        """A node for a tensor from code that cannot be followed, joined to the nodes that the gradient graph leads back to."""
+        """A node for a tensor from code that cannot be followed, joined to the nodes that the gradient graph leads
+        back to.
+        """
         sources, seen, todo = set[int](), set[tuple[Any, int]](), [origin]
         while todo:
             at = todo.pop()
@@ -210,7 +217,11 @@ class Recorder(TorchFunctionMode):
 
     def _new_node(self, tensor: Tensor) -> int:
         node = Node(
-            len(self.nodes), len(self.ops) if self.nodes else -1, tuple(tensor.shape), tensor.is_floating_point(), tensor.requires_grad
+            len(self.nodes),
+            len(self.ops) if self.nodes else -1,
+            tuple(tensor.shape),
+            tensor.is_floating_point(),
+            tensor.requires_grad,
         )
         self.nodes.append(node)
         self._known[id(tensor)] = (tensor, node.index)
@@ -246,7 +257,16 @@ class Recorder(TorchFunctionMode):
         weights = frozenset[str]().union(*(self._weights[id(t)][1] for t in given if id(t) in self._weights))
         outputs = self._outputs(given, versions, made)
         depends = any(self.nodes[n].depends for n in outputs)
-        op = Op(len(self.ops), name, self._path(), inputs, tuple(outputs), len(made), tuple(sorted(weights)), unseen=tuple(unseen))
+        op = Op(
+            len(self.ops),
+            name,
+            self._path(),
+            inputs,
+            tuple(outputs),
+            len(made),
+            tuple(sorted(weights)),
+            unseen=tuple(unseen),
+        )
         if not depends:
             if weights:
                 self._weights.update({id(t): (t, weights) for t in made if id(t) not in self._weights})
@@ -277,7 +297,9 @@ class Recorder(TorchFunctionMode):
 
 def _is_activation(module: nn.Module) -> bool:
     bare = next(module.children(), None) is None
-    return bare and (type(module).__module__ == "torch.nn.modules.activation" or next(module.parameters(), None) is None)
+    return bare and (
+        type(module).__module__ == "torch.nn.modules.activation" or next(module.parameters(), None) is None
+    )
 
 
 def use(name: str, count: int) -> str:

@@ -1,11 +1,12 @@
-"""Run any model once, write down what it computes, and run it again with chosen tensors looked at or replaced (THEORY section 0).
+"""Run any model once, write it down, and run it again with chosen tensors looked at or replaced (THEORY section 0).
 
-The record is made of torch functions, wherever they are called: in a module, functionally, in place, in a module used twice.
-Dropout is the identity and batch norm uses the statistics asked for; the model is in eval mode and comes back unchanged.
+The record is made of torch functions, wherever they are called: in a module, functionally, in place, in a module used
+twice. Dropout is the identity and batch norm uses the statistics asked for; the model is in eval mode and comes back
+unchanged.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,8 +60,8 @@ class Tape:
         """The places with these names, in the order of the names; by default all nonlinearities.
 
         Args:
-            names: modules (``"layer1.0.conv1"``) or nonlinearities (``"block.relu()"``); a module used twice gives every use,
-                ``"name (2nd use)"`` only that one.
+            names: modules (``"layer1.0.conv1"``) or nonlinearities (``"block.relu()"``); a module used twice gives
+                every use, ``"name (2nd use)"`` only that one.
 
         Raises:
             InputError: for an unknown name, with the nearest and the list of all.
@@ -79,10 +80,14 @@ class Tape:
                 found.append(single[name])
             else:
                 known = [n for n in single if n]
-                raise InputError(f"no layer is named {name!r}.{suggest(name, known)} The layers are {', '.join(known)}.")
+                raise InputError(
+                    f"no layer is named {name!r}.{suggest(name, known)} The layers are {', '.join(known)}."
+                )
         return found
 
-    def run(self, x: Tensor, change: Mapping[int, Change] | None = None, call: Callable[[Tensor], Any] | None = None) -> Tensor:
+    def run(
+        self, x: Tensor, change: Mapping[int, Change] | None = None, call: Callable[[Tensor], Any] | None = None
+    ) -> Tensor:
         """Run the same computation again, looking at or replacing chosen tensors on the way.
 
         Works inside ``torch.func`` transforms and with dual tensors: nothing is kept, everything is returned or handed
@@ -90,7 +95,8 @@ class Tape:
 
         Args:
             x: the input, of the recorded shape up to the number of examples.
-            change: for a node, a function of its tensor; what it returns replaces the tensor from there on, None leaves it.
+            change: for a node, a function of its tensor; what it returns replaces the tensor from there on, None
+                leaves it.
             call: what to run instead of the model on x, such as a ``functional_call`` with other weights.
 
         Returns:
@@ -109,13 +115,14 @@ class Tape:
             except InputError:
                 raise
             except Exception as error:
-                raise explain_replay(error, self.ops, mode.index) from error
+                raise explain_replay(error, self.events, mode.index) from error
         if mode.index < len(self.ops):
             raise _different(self.ops[mode.index], "nothing more")
         return mode.finish(one_tensor(result))
 
     def values(self, x: Tensor, nodes: Sequence[int], call: Callable[[Tensor], Any] | None = None) -> list[Tensor]:
-        """The tensors of these nodes for another input: a pure function of x, for ``torch.func.jvp``, ``vmap`` and the like.
+        """The tensors of these nodes for another input: a pure function of x, for ``torch.func.jvp``, ``vmap`` and
+        the like.
 
         Args:
             x: the input, shape (examples, ...).
@@ -135,14 +142,16 @@ class Tape:
 
     @contextmanager
     def backward(self) -> Iterator[None]:
-        """Where ``torch.autograd.grad`` belongs: code run again in the backward pass (checkpointing) sees the same rules."""
+        """Where ``torch.autograd.grad`` belongs: code run again in the backward pass (checkpointing) sees the same
+        rules.
+        """
         with _quiet_attention(), _Rules(self.batch_norm):
             try:
                 yield
             except InputError:
                 raise
             except (RuntimeError, NotImplementedError) as error:
-                raise explain_replay(error, self.ops, len(self.ops)) from error
+                raise explain_replay(error, self.events, len(self.ops)) from error
 
 
 @contextmanager
@@ -164,7 +173,9 @@ def tape(model: nn.Module, x: Tensor, *, batch_norm: str = "train") -> Iterator[
         InputError: if the model, the input or their combination cannot be measured.
     """
     if batch_norm not in ("train", "eval"):
-        raise InputError(f"batch_norm={batch_norm!r}; it is 'train' (statistics of the batch) or 'eval' (running statistics).")
+        raise InputError(
+            f"batch_norm={batch_norm!r}; it is 'train' (statistics of the batch) or 'eval' (running statistics)."
+        )
     model = bare(model)
     check_model(model)
     x = check_input(model, x)
@@ -194,11 +205,17 @@ def one_tensor(result: Any) -> Tensor:
     Raises:
         InputError: if there is none or more than one.
     """
-    found = [t for t in _ops.tensors_in(result if not hasattr(result, "to_tuple") else result.to_tuple()) if t.is_floating_point()]
+    found = [
+        t
+        for t in _ops.tensors_in(result if not hasattr(result, "to_tuple") else result.to_tuple())
+        if t.is_floating_point()
+    ]
     if len(found) == 1:
         return found[0]
     what = f"a {type(result).__name__} with {len(found)} floating-point tensors"
-    raise InputError(f"the model returns {what}; one is needed: wrap the model so that its forward returns the one to measure.")
+    raise InputError(
+        f"the model returns {what}; one is needed: wrap the model so that its forward returns the one to measure."
+    )
 
 
 @contextmanager
@@ -210,7 +227,8 @@ def _quiet_attention() -> Iterator[None]:
 
 def _different(op: Op, found: str) -> InputError:
     return InputError(
-        f"the model computes something else each time: operation {op.index} was {op.name} in module '{op.module}', now {found}. "
+        f"the model computes something else each time: operation {op.index} was {op.name} in module '{op.module}', "
+        f"now {found}. "
         "A model whose control flow depends on the data cannot be measured."
     )
 

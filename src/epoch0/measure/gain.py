@@ -1,173 +1,17 @@
-"""The gain of every layer of any model: how much it stretches signals going forward and gradients going back (THEORY section 0)."""
+"""The gain of every layer of any model: how it stretches signals and gradients (THEORY section 0)."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from epoch0.errors import InputError
+from epoch0.measure._gain_result import Gain, LayerGain
 from epoch0.measure._layers import Layer, layers
 from epoch0.measure._loss import Loss, check_targets, scalar_loss
 from epoch0.measure._passes import Squares, backward_squares, forward_squares, gradient_norms, mean_squares
 from epoch0.measure._tape import tape
-
-if TYPE_CHECKING:
-    import pandas
-
-Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class LayerGain:
-    """What one layer does to signals and gradients.
-
-    Attributes:
-        name: qualified name of its weighted module, or what several have in common.
-        kind: ``"linear"``, ``"convolution"``, ``"residual block"``, ...
-        forward: chi going forward, (||J v||^2/n_out) / (||v||^2/n_in) averaged over random directions v.
-        forward_error: its standard error over directions, for this batch.
-        forward_example_error: its standard error over examples, for another batch of the same size; NaN if it is unknown.
-        backward: chi going back, ||J^T g||^2/||g||^2 averaged over random directions g.
-        backward_error: as above.
-        backward_example_error: as above.
-        predicted: sigma_w^2 E phi'(sqrt(q) Z)^2 at the measured q, for one linear map or convolution with at most one known
-            activation; None for anything else.
-        pre_activation: q, the mean square of a pre-activation; NaN unless the layer has exactly one known activation.
-        square_in: mean square of one unit entering, over units and examples.
-        square_out: mean square of one unit leaving.
-        tangent: mean square a unit, relative to the input's, of a tangent carried from the input to the end of this layer.
-        tangent_error: its standard error over directions.
-        gradient: norm of the gradient at the end of this layer (of the loss, or of random cotangents at the output).
-        weight_gradients: norm of the gradient of each parameter of the weighted operations.
-        weighted: how many weighted operations the layer has.
-        has_norm: whether a norm is in it.
-        verdict: ``"keeps"``, ``"grows"``, ``"shrinks"``, ``"unclear"``, ``"dead"`` or ``"overflows"``; see :func:`gain`.
-    """
-
-    name: str
-    kind: str
-    forward: float
-    forward_error: float
-    forward_example_error: float
-    backward: float
-    backward_error: float
-    backward_example_error: float
-    predicted: float | None
-    pre_activation: float
-    square_in: float
-    square_out: float
-    tangent: float
-    tangent_error: float
-    gradient: float
-    weight_gradients: Mapping[str, float] = field(repr=False)
-    weighted: int
-    has_norm: bool
-    verdict: str
-
-
-@dataclass(frozen=True)
-class Gain:
-    """The gains of a model on a batch; one row a layer.
-
-    Attributes:
-        layers: the rows, from the input on.
-        examples: size of the batch.
-        directions: random directions a layer.
-        seed: of the directions.
-        batch_norm: ``"train"`` (statistics of the batch) or ``"eval"`` (running ones); None if the model has no batch norm.
-        dropout: whether the model has dropout; it was off.
-        input_gradient: norm of the gradient at the input.
-        loss: the loss that the gradients are of; None for random cotangents at the output.
-    """
-
-    layers: tuple[LayerGain, ...]
-    examples: int
-    directions: int
-    seed: int
-    batch_norm: str | None
-    dropout: bool
-    input_gradient: float
-    loss: float | None
-
-    @property
-    def depth(self) -> int:
-        """How many layers."""
-        return len(self.layers)
-
-    @property
-    def chi_forward(self) -> Array:
-        """Forward chi of each layer, shape (layers,)."""
-        return np.array([layer.forward for layer in self.layers])
-
-    @property
-    def chi_backward(self) -> Array:
-        """Backward chi of each layer, shape (layers,)."""
-        return np.array([layer.backward for layer in self.layers])
-
-    @property
-    def total_forward(self) -> float:
-        """Log of the product of the forward gains; a tangent's norm a unit changes by exp of half of it. -inf if a layer is dead."""
-        return _log_sum(self.chi_forward)
-
-    @property
-    def total_forward_error(self) -> float:
-        """Standard error of :attr:`total_forward` over directions."""
-        return _log_error(self.chi_forward, np.array([layer.forward_error for layer in self.layers]))
-
-    @property
-    def total_backward(self) -> float:
-        """Log of the product of the backward gains; a gradient's norm changes by exp of half of it. -inf if a layer is dead."""
-        return _log_sum(self.chi_backward)
-
-    @property
-    def total_backward_error(self) -> float:
-        """Standard error of :attr:`total_backward` over directions."""
-        return _log_error(self.chi_backward, np.array([layer.backward_error for layer in self.layers]))
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader must know: how batch norm and dropout were treated, and which layers hold several operations."""
-        found = []
-        if self.batch_norm:
-            statistics = "the statistics of this batch, as in training" if self.batch_norm == "train" else "the running statistics"
-            found.append(f"batch norm used {statistics}")
-        if self.dropout:
-            found.append("dropout was off")
-        for layer in self.layers:
-            if layer.weighted > 1 and layer.kind != "residual block":
-                found.append(f"'{layer.name}' is one layer of {layer.weighted} weighted operations: paths around them meet only at its end")
-        return tuple(found)
-
-    def __str__(self) -> str:
-        """The table: chi forward and backward with errors, prediction, mean squares, gradients, verdict."""
-        head = ("layer", "kind", "chi forward", "chi backward", "predicted", "square in", "square out", "gradient", "verdict")
-        rows = [
-            (
-                layer.name, layer.kind, _with_error(layer.forward, layer.forward_error),
-                _with_error(layer.backward, layer.backward_error), "" if layer.predicted is None else f"{layer.predicted:.3g}",
-                f"{layer.square_in:.3g}", f"{layer.square_out:.3g}", f"{layer.gradient:.3g}", layer.verdict,
-            )
-            for layer in self.layers
-        ]  # fmt: skip
-        widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-        lines = [f"gain of {self.depth} layers over {self.examples} examples, {self.directions} random directions each"]
-        lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)]
-        forward, backward = math.exp(self.total_forward / 2), math.exp(self.total_backward / 2)
-        lines.append(f"whole depth: tangents times {forward:.3g}, gradients times {backward:.3g} in norm")
-        return "\n".join([*lines, *self.notes])
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """One row a layer, with the attributes of :class:`LayerGain` as columns."""
-        import pandas
-
-        names = [name for name in LayerGain.__dataclass_fields__ if name != "weight_gradients"]
-        frame = pandas.DataFrame([{name: getattr(layer, name) for name in names} for layer in self.layers])
-        frame["weight_gradient"] = [math.hypot(*layer.weight_gradients.values()) for layer in self.layers]
-        return frame
 
 
 def gain(
@@ -187,21 +31,22 @@ def gain(
     >>> g.chi_forward.round(1), g.layers[0].predicted                    # 1, 1 and the readout's 2
     (array([1., 1., 2.]), 1.0)
 
-    A layer is a stretch between two tensors that all paths share: a residual block is one. J is its Jacobian for the whole batch,
-    so batch norm couples the examples. Both gains estimate ||J||_F^2/n_out, without bias, one going each way. The model is borrowed
-    in whatever mode and comes back unchanged to the bit; dropout is off.
+    A layer is a stretch between two tensors that all paths share: a residual block is one. J is its Jacobian for the
+    whole batch, so batch norm couples the examples. Both gains estimate ||J||_F^2/n_out, without bias, one going each
+    way. The model is borrowed in whatever mode and comes back unchanged to the bit; dropout is off.
 
-    Verdicts speak of the depth L of the whole network: ``keeps`` means that if all layers had this gain, norms would change less than
-    twofold from end to end (|log chi| L/2 < log 2); ``grows`` and ``shrinks`` that they would change more, and that chi differs from
-    1 by two standard errors; ``unclear`` that the errors leave it open (more directions or examples decide); ``dead`` that nothing
-    passes; ``overflows`` that numbers are not finite.
+    Verdicts speak of the depth L of the whole network: ``keeps`` means that if all layers had this gain, norms would
+    change less than twofold from end to end (|log chi| L/2 < log 2); ``grows`` and ``shrinks`` that they would change
+    more, and that chi differs from 1 by two standard errors; ``unclear`` that the errors leave it open (more
+    directions or examples decide); ``dead`` that nothing passes; ``overflows`` that numbers are not finite.
 
     Args:
         net: any module from one tensor to one tensor.
         x: a batch, shape (examples, ...), floating point; cast to the model's dtype.
-        targets: classes (integers, shape (examples,)) or values of the output's shape; without them gradients start from random
-            cotangents at the output.
-        loss: ``loss(outputs, targets) -> scalar``; by default cross-entropy for integer targets, mean squared error for floats.
+        targets: classes (integers, shape (examples,)) or values of the output's shape; without them gradients start
+            from random cotangents at the output.
+        loss: ``loss(outputs, targets) -> scalar``; by default cross-entropy for integer targets, mean squared error
+            for floats.
         batch_norm: ``"train"``: statistics of this batch, as training sees it; ``"eval"``: running statistics.
         directions: random directions a layer, >= 2; errors fall with its square root.
         seed: of the directions.
@@ -234,7 +79,9 @@ def gain(
         for place, layer in enumerate(found)
     )
     mode = batch_norm if record.has_batch_norm else None
-    return Gain(rows, len(record.x), directions, seed, mode, record.has_dropout, gradients[0], values[0] if values else None)
+    return Gain(
+        rows, len(record.x), directions, seed, mode, record.has_dropout, gradients[0], values[0] if values else None
+    )
 
 
 def _row(
@@ -279,7 +126,9 @@ def _estimate(squares: Squares, place: int) -> tuple[float, float, float]:
 
 
 def _predicted(layer: Layer, q: float) -> float | None:
-    """Mean-field chi at the measured variance of the pre-activation, where the layer is one that the formula speaks of."""
+    """Mean-field chi at the measured variance of the pre-activation, where the layer is one that the formula speaks
+    of.
+    """
     if not layer.plain or not math.isfinite(layer.weight_gain):
         return None
     if layer.activation is None:
@@ -304,15 +153,3 @@ def _verdict(chi: float, error: float, depth: int, square_out: float) -> str:
     if low < 1 < chi + 2 * error:
         return "unclear"
     return "grows" if chi > 1 else "shrinks"
-
-
-def _log_sum(chi: Array) -> float:
-    return float(np.log(chi).sum()) if (chi > 0).all() else (-math.inf if (chi == 0).any() else math.nan)
-
-
-def _log_error(chi: Array, error: Array) -> float:
-    return float(np.sqrt(((error / chi) ** 2).sum())) if (chi > 0).all() else math.nan
-
-
-def _with_error(value: float, error: float) -> str:
-    return f"{value:.3g} ± {error:.1g}"
