@@ -200,12 +200,16 @@ def test_a_folder_that_cannot_be_made_is_one_error(
 def test_fetch_mends_its_own_folder(server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_mnist(server, monkeypatch)
     data.fetch("mnist")
-    (cache / "mnist" / "train-images-idx3-ubyte.gz").write_bytes(b"\x1f\x8b cut")
-    (cache / "mnist" / "t10k-labels-idx1-ubyte.gz").unlink()
-    with pytest.raises(InputError, match="epoch0 data fetch mnist"):
-        data.load("mnist")
-    data.fetch("mnist")
-    assert data.load("mnist").verified and data.load("mnist", "test").verified
+    images, labels = (cache / "mnist" / f"{name}-ubyte.gz" for name in ("train-images-idx3", "t10k-labels-idx1"))
+    for damage in ([images], [labels], [images, labels]):
+        for file in damage:
+            file.write_bytes(b"\x1f\x8b cut") if file == images else file.unlink()
+        with pytest.raises(InputError, match="epoch0 data fetch mnist"):
+            data.load("mnist", "train" if images in damage else "test")
+        data.fetch("mnist")
+        assert data.load("mnist").verified and data.load("mnist", "test").verified
+    data.write_idx(labels, made_idx(1, 10)[1][::-1])  # official images with other labels are not the official set
+    assert not data.load("mnist", "test").verified
 
 
 def test_fetch_never_overwrites_other_content(
