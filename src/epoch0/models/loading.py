@@ -39,7 +39,8 @@ def load_model(spec: str, weights: str | Path | None = None, *, seed: int = 0) -
 
     Args:
         spec: ``package.module:callable`` or ``path/file.py:callable``; the callable is a function returning a module,
-            a subclass of ``nn.Module``, or a module itself, and is called without arguments. Packages are looked for in
+            a subclass of ``nn.Module``, or a module itself, and is called without arguments. Packages are looked for
+            in
             the working directory too, and a file may import its neighbours.
         weights: a safetensors file with exactly the names and shapes of the model's state.
         seed: what the user's code draws from torch's global generator while it builds the model; the generator is

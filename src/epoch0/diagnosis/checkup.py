@@ -1,0 +1,188 @@
+"""The checkup: what happens to norms, tangents and gradients in each layer, what it means at this depth, what to
+change.
+
+It joins the gains of the layers (Hayou section 2.2; measured, and predicted from the weights) with the judgement of
+:mod:`epoch0.diagnosis.verdict` and the cure of :mod:`epoch0.diagnosis.remedy`.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from epoch0.diagnosis.advice import advice
+from epoch0.diagnosis.notes import kind
+from epoch0.diagnosis.notes import notes as how
+from epoch0.diagnosis.remedy import Gains, Remedy, find_remedy, try_branches
+from epoch0.diagnosis.result import Checkup, LayerCheckup
+from epoch0.diagnosis.verdict import COLLAPSED, SATURATED, read_passage, read_phase, read_status, read_verdict
+from epoch0.measure._gain_result import LayerGain
+from epoch0.measure._layers import Layer, layers, require_nonlinearity, stretches
+from epoch0.measure._loss import Loss
+from epoch0.measure._passes import forward_squares
+from epoch0.measure._tape import Tape, tape
+from epoch0.measure.gain import gain
+from epoch0.measure.signals import Signals, signals
+
+
+def checkup(
+    net: nn.Module,
+    x: Tensor,
+    targets: Any = None,
+    *,
+    loss: Loss | None = None,
+    batch_norm: str = "train",
+    directions: int = 8,
+    seed: int = 0,
+    name: str | None = None,
+    inputs: str | None = None,
+    notes: Sequence[str] = (),
+) -> Checkup:
+    """Judge a network before its first epoch: will it train at this depth, which layers are to blame, what to change.
+
+    >>> net = epoch0.networks.mlp([784, *[256] * 20, 10], weights=epoch0.Gaussian(1.0))
+    >>> print(checkup(net, torch.randn(64, 784)).verdict)       # x of shape (examples, ...)
+    Will not train as it is: gradients vanish, the first layer receives one 2.9 orders of magnitude smaller than the
+    last.
+
+    Args:
+        net: any module from one tensor to one tensor, in whatever mode; it is given back unchanged to the bit.
+        x: a batch, shape (examples, ...); about 100 examples are enough.
+        targets: classes or values, as for :func:`epoch0.gain`; without them gradients start from random directions at
+            the output.
+        loss: ``loss(outputs, targets) -> scalar``; cross-entropy or mean squared error by default.
+        batch_norm: ``"train"``: batch norm as training sees it, running statistics untouched; ``"eval"``: running
+            statistics.
+        directions: random directions a layer, >= 2; errors fall with the square root.
+        seed: of the directions.
+        name: what to call the model; its class by default.
+        inputs: what x is, in words; its shape by default.
+        notes: sentences to add to the notes.
+
+    Raises:
+        InputError: if the model has no nonlinearity, or the model, the input, the targets or their combination cannot
+            be measured.
+
+    Source: Schoenholz et al. 2017 (depth scales); Hayou et al. 2021, section 2.2 (phases).
+    """
+    measured = gain(net, x, targets, loss, batch_norm=batch_norm, directions=directions, seed=seed)
+    with tape(net, x, batch_norm=batch_norm) as record:
+        require_nonlinearity(record)
+        found = layers(record)
+        states = signals(record, found)
+        shapes = [record.nodes[node].shape[1:] for node in (0, *(layer.output for layer in found))]
+        kinds = [kind(record, layer) for layer in found]
+        pools = [_averaged(record, layer) for layer in found]
+        branches = try_branches(record, found, directions, seed)
+
+    def forward_gains(stream: int) -> Gains:
+        with tape(net, x, batch_norm=batch_norm) as again:
+            squares = forward_squares(again, layers(again), directions, seed + stream, fresh=True).total
+        return list(squares.mean(axis=0)), list(squares.std(axis=0, ddof=1) / math.sqrt(directions))
+
+    start = ([row.forward for row in measured.layers], [row.forward_error for row in measured.layers])
+    remedy = find_remedy(net, found, start, forward_gains, branches)
+    collapsed = _collapsed(states)
+    best = [_judged(row, pool) for row, pool in zip(measured.layers, pools, strict=True)]
+    rows = tuple(
+        _row(row, kinds[i], pools[i], best[i], states[i : i + 2], shapes[i : i + 2], collapsed[i], remedy, i)
+        for i, row in enumerate(measured.layers)
+    )
+    bent = [pair for pair, layer in zip(best, found, strict=True) if layer.nonlinearities]
+    backward, forward = read_passage(*_columns(best[1:])), read_passage(*_columns(best))
+    phase = read_phase(*_columns(bent))
+    verdict = read_verdict(
+        backward,
+        forward,
+        dead=[row.name for row in rows if row.status == "dead"],
+        overflowing=[row.name for row in rows if row.status == "overflows"],
+        collapsed=[row.name for row in rows if row.status == "collapsed"],
+    )
+    model = name or type(net).__name__
+    return Checkup(
+        model=model,
+        subject=inputs or f"a batch of shape {tuple(x.shape)}",
+        reading=verdict,
+        phase_reading=phase,
+        backward=backward,
+        forward=forward,
+        input_gradient=measured.input_gradient,
+        layers=rows,
+        advice=tuple(advice(verdict, phase, backward, [row.name for row in rows], found, remedy)),
+        notes=tuple(how(measured, rows, targets is not None, notes)),
+    )
+
+
+def _judged(row: LayerGain, pool: float) -> tuple[float, float]:
+    """The gain that is judged, and its error: from both ways of measuring, which estimate one number, without average
+    pooling.
+
+    The mean over k places divides the squares of independent perturbations by k, once and whatever the weights; what
+    the places have
+    in common passes whole, and so do the gradients of weights used at all of them. It is no part of what depth
+    multiplies up.
+    """
+    return pool * (row.forward + row.backward) / 2, pool * math.hypot(row.forward_error, row.backward_error) / 2
+
+
+def _averaged(record: Tape, layer: Layer) -> float:
+    """How many places average pooling on the main path of a layer takes the mean over."""
+    size = {node.index: math.prod(node.shape) for node in record.nodes}
+    share = 1.0
+    for start, end, events in stretches(record):
+        # a pool within a branch, such as a squeeze, is no stretch of its own
+        pool = len(events) == 1 and ("avg_pool" in events[0].name or events[0].name == "mean")
+        if pool and layer.input <= start < layer.output:
+            share *= size[start] / size[end]
+    return share
+
+
+def _columns(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [gain for gain, _ in pairs], [error for _, error in pairs]
+
+
+def _collapsed(states: Sequence[Signals]) -> list[bool]:
+    """After which layers examples look the same, though they did not at the input."""
+    start = states[0].unlikeness
+    return [state.unlikeness < min(COLLAPSED, 0.1 * start) for state in states[1:]]
+
+
+def _row(
+    row: LayerGain,
+    kind: str,
+    pool: float,
+    judged: tuple[float, float],
+    states: Sequence[Signals],
+    shapes: Sequence[tuple[int, ...]],
+    collapsed: bool,
+    remedy: Remedy,
+    index: int,
+) -> LayerCheckup:
+    before, after = states
+    status = read_status(*judged, depth=len(remedy.factors))
+    if status not in ("dead", "overflows"):
+        status = "collapsed" if collapsed else "saturated" if after.saturated >= SATURATED else status
+    return LayerCheckup(
+        name=row.name,
+        kind=kind,
+        shape_in=tuple(shapes[0]),
+        shape_out=tuple(shapes[1]),
+        norm_in=before.size,
+        norm_out=after.size,
+        forward_gain=row.forward,
+        forward_error=row.forward_error,
+        backward_gain=row.backward,
+        backward_error=row.backward_error,
+        predicted=row.predicted,
+        averaged=pool,
+        tangent=math.sqrt(row.tangent),
+        gradient=row.gradient,
+        weight_gradient=math.hypot(*row.weight_gradients.values()),
+        unlikeness=None if math.isnan(after.unlikeness) else after.unlikeness,
+        dead_units=after.dead,
+        saturated=None if math.isnan(after.saturated) else after.saturated,
+        factor=remedy.factors[index],
+        factor_note=remedy.reasons[index],
+        status=status,
+    )

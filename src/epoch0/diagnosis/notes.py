@@ -1,0 +1,88 @@
+"""What a layer is made of, and how a checkup was measured, in words."""
+
+from collections.abc import Sequence
+
+from epoch0.diagnosis.result import LayerCheckup
+from epoch0.diagnosis.verdict import SATURATED
+from epoch0.measure._gain_result import Gain
+from epoch0.measure._layers import Layer
+from epoch0.measure._tape import Tape
+
+NORMS = {
+    "batch_norm": "batch norm",
+    "layer_norm": "layer norm",
+    "group_norm": "group norm",
+    "instance_norm": "instance norm",
+    "rms_norm": "RMS norm",
+}
+"""Torch's names of the norms, in words."""
+
+
+def kind(record: Tape, layer: Layer) -> str:
+    """What a layer is made of, in words: its operations in order, each said once.
+
+    >>> kind(record, layer)
+    'convolution, batch norm, relu'
+    """
+    words: dict[str, int] = {}
+    for op in record.ops:
+        if not any(layer.input < node <= layer.output for node in op.outputs):
+            continue
+        word = op.kind or NORMS.get(op.name, "")
+        if op.elementwise:
+            word = op.name.replace("_", " ")
+        elif "pool" in op.name:
+            word = "max pool" if "max" in op.name else "average pool"
+        if word:
+            words[word] = words.get(word, 0) + 1
+    parts = ", ".join(word if count == 1 else f"{count} {word}s" for word, count in words.items())
+    return f"{layer.kind}: {parts}" if layer.kind in ("residual block", "block") and parts else parts or layer.kind
+
+
+def notes(measured: Gain, rows: Sequence[LayerCheckup], targets: bool, more: Sequence[str]) -> list[str]:
+    """How it was measured, and what was seen beside the gains.
+
+    Args:
+        measured: the gains.
+        rows: the layers of the checkup.
+        targets: whether gradients are those of a loss.
+        more: sentences to begin with.
+    """
+    said = [*more]
+    if measured.batch_norm == "train":
+        said.append(
+            "Batch norm was measured as training sees it, with the statistics of this batch; its running statistics "
+            "are untouched."
+        )
+    elif measured.batch_norm == "eval":
+        said.append("Batch norm was measured with its running statistics, as in evaluation; training sees other gains.")
+    if measured.dropout:
+        said.append("Dropout was off.")
+    start = "the loss" if targets else "random directions at the output, as there are no targets"
+    said.append(
+        f"Each gain is the mean over {measured.directions} random directions (seed {measured.seed}) on "
+        f"{measured.examples} examples, ± its standard error; gradient norms start from {start}. The model was given "
+        "back unchanged."
+    )
+    pooled = [f"{row.name} (over {row.averaged:g} places)" for row in rows if row.averaged > 1]
+    if pooled:
+        said.append(
+            f"Average pooling in {', '.join(pooled)} is left out of the judgement: it divides the gain by the places "
+            "once, whatever the weights, and the gradients of shared weights add up over the places again."
+        )
+    saturated = [row.name for row in rows if row.saturated is not None and row.saturated >= SATURATED]
+    if saturated:
+        said.append(
+            f"More than half of the values are saturated after {', '.join(saturated)}: the weights are so large "
+            "that little gets through."
+        )
+    mostly_dead = [f"{row.name} ({row.dead_units:.0%})" for row in rows if 0.5 < row.dead_units < 1]
+    if mostly_dead:
+        said.append(f"More than half of the units are zero for every example after {', '.join(mostly_dead)}.")
+    collapsed = [row for row in rows if row.status == "collapsed"]
+    if collapsed:
+        said.append(
+            f"From {collapsed[0].name} on all examples point the same way (mean 1 - cosine "
+            f"{collapsed[0].unlikeness:.1g}): the network hardly sees its input."
+        )
+    return said

@@ -1,0 +1,104 @@
+"""What a batch looks like after every layer: its size, how alike its examples are, which units are dead or saturated.
+
+The similarity of examples is the correlation c of mean-field theory (Hayou B.1: c -> c* with depth); gains say how it
+moves.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from epoch0.measure._layers import Layer
+from epoch0.measure._tape import Tape
+
+SATURATION = 0.95
+"""A unit is saturated where a bounded activation is beyond this share of its range, measured from the middle."""
+
+BOUNDS = {
+    "tanh": (-1.0, 1.0),
+    "erf": (-1.0, 1.0),
+    "hardtanh": (-1.0, 1.0),
+    "softsign": (-1.0, 1.0),
+    "sigmoid": (0.0, 1.0),
+    "expit": (0.0, 1.0),
+    "hardsigmoid": (0.0, 1.0),
+}
+"""Ranges of the bounded elementwise functions, by torch's name."""
+
+UNITS = 4
+"""Fewer numbers than this an example say nothing by their cosine: two positive numbers always point the same way."""
+
+
+@dataclass(frozen=True)
+class Signals:
+    """The batch at one place of the model.
+
+    Attributes:
+        size: root mean square of a unit over the batch.
+        unlikeness: mean over pairs of examples of 1 - cosine; NaN with one example, fewer than 4 units, or zeros only.
+        dead: share of units that are zero for every example.
+        saturated: share of the units' values that are saturated, over the layer's bounded nonlinearities; NaN without
+            any.
+    """
+
+    size: float
+    unlikeness: float
+    dead: float
+    saturated: float
+
+
+def signals(tape: Tape, layers: Sequence[Layer]) -> list[Signals]:
+    """The batch at the input and after each layer, L + 1 places for L layers.
+
+    >>> with tape(mlp([64, 32, 10]), x) as t:                  # x of shape (examples, 64)
+    ...     [s.size for s in signals(t, layers(t))]            # input, after layer 1, after layer 2
+    """
+    bounded = _bounded_outputs(tape, layers)
+    nodes = [layers[0].input, *(layer.output for layer in layers)] if layers else []
+    wanted = list(dict.fromkeys([*nodes, *(node for found in bounded for node, _ in found)]))
+    with torch.no_grad():
+        values = dict(zip(wanted, tape.values(tape.x, wanted), strict=True))
+    shares = [math.nan]
+    for found in bounded:
+        each = [_saturated(values[node], *BOUNDS[name]) for node, name in found]
+        shares.append(sum(each) / len(each) if each else math.nan)
+    return [_look(values[node], share) for node, share in zip(nodes, shares, strict=True)]
+
+
+def _bounded_outputs(tape: Tape, layers: Sequence[Layer]) -> list[list[tuple[int, str]]]:
+    """For each layer, the outputs of its bounded nonlinearities; a layer holds the nodes between its input and its
+    output.
+    """
+    found: list[list[tuple[int, str]]] = []
+    for layer in layers:
+        bounded = [(op.outputs[0], op.name) for op in tape.ops if op.elementwise and op.name in BOUNDS]
+        found.append([(node, name) for node, name in bounded if layer.input < node <= layer.output])
+    return found
+
+
+def _look(values: Tensor, saturated: float) -> Signals:
+    flat = values.detach().double().flatten(1) if values.dim() > 1 else values.detach().double()[:, None]
+    dead = float((flat == 0).all(dim=0).double().mean())
+    return Signals(float(flat.square().mean().sqrt()), _unlikeness(flat), dead, saturated)
+
+
+def _unlikeness(flat: Tensor) -> float:
+    """Mean of 1 - cosine over pairs, from the length of the mean direction: no pair is formed; zero examples are left
+    out.
+    """
+    norms = flat.norm(dim=1)
+    flat = flat[norms > 0] / norms[norms > 0, None]
+    count = len(flat)
+    if count < 2 or flat.shape[1] < UNITS:
+        return math.nan
+    # written as a spread around the mean direction, so that nearly equal directions lose no digits
+    mean = flat.mean(dim=0)
+    return float((flat - mean).square().sum() / (count - 1))
+
+
+def _saturated(values: Tensor, low: float, high: float) -> float:
+    middle, half = (low + high) / 2, (high - low) / 2
+    return float(((values - middle).abs() >= SATURATION * half).double().mean())

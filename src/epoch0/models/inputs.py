@@ -1,0 +1,167 @@
+"""Inputs for a model named on the command line: examples of a data set or Gaussian noise, in the layout the model
+accepts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from epoch0 import data as datasets
+from epoch0.errors import InputError
+from epoch0.measure._guard import check_model, unchanged
+from epoch0.seeds import generator, numpy_generator
+
+EXAMPLES = 128
+"""Examples in a batch when nothing else is asked for: enough for batch statistics, small enough for a large model."""
+
+TRIED = 2
+"""Examples of the trial runs that find the layout."""
+
+Attempt = tuple[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A batch that the model accepts, and what it is.
+
+    Attributes:
+        x: shape (examples, ...), in the model's dtype and on its device.
+        targets: class index of each example, shape (examples,), or None.
+        description: what the batch is, and what was decided on the way, such as
+            ``"128 examples of digits (train), flat, 64 numbers each"``.
+    """
+
+    x: Tensor
+    targets: Tensor | None
+    description: str
+
+
+def inputs_for(
+    model: nn.Module,
+    *,
+    data: str | None = None,
+    input_shape: str | Sequence[int] | None = None,
+    batch: int = EXAMPLES,
+    split: str = "train",
+    normalize: str | None = "standard",
+    data_dir: str | Path | None = None,
+    seed: int = 0,
+) -> Inputs:
+    """A batch for a model whose input layout is not known.
+
+    >>> batch = inputs_for(mlp([64, 32, 10]), data="digits")
+    >>> batch.x.shape, batch.targets.shape                      # flat, because the model refuses images
+    (torch.Size([128, 64]), torch.Size([128]))
+
+    Args:
+        model: is run on two examples per layout, images first, and left unchanged.
+        data: a name of :func:`epoch0.data.load`, or the path of an ``.npz`` file with x and perhaps y; by default the
+            embedded digits, unless `input_shape` is given.
+        input_shape: shape of one example, ``(3, 32, 32)`` or ``"3,32,32"``, for Gaussian inputs of mean 0 and
+            variance 1
+            instead of `data`.
+        batch: number of examples; fewer if the set has fewer.
+        split: ``"train"`` or ``"test"``, for named sets.
+        normalize: how named sets are scaled, see :meth:`epoch0.data.DataSet.inputs`.
+        data_dir: folder looked into first for named sets.
+        seed: which examples, or which noise.
+
+    Raises:
+        InputError: if both or an impossible source is asked for, or the model accepts no layout (each attempt is
+            told).
+    """
+    check_model(model)
+    if batch < 1:
+        raise InputError(f"a batch of {batch} examples cannot be measured; ask for at least 1.")
+    if data is not None and input_shape is not None:
+        raise InputError(f"inputs come from data={data!r} or have a random input_shape={input_shape!r}; choose one.")
+    labels: Tensor | None = None
+    if input_shape is not None:
+        attempts, what = _noise(input_shape, batch, seed)
+    else:
+        attempts, labels, what = _examples(data or "digits", batch, split, normalize, data_dir, seed)
+    layout, x, outputs = _accepted(model, attempts, what)
+    targets, note = _targets(labels, outputs)
+    if targets is not None:
+        targets = targets.to(x.device)
+    return Inputs(x, targets, f"{len(x)} examples of {what}{layout}{note}")
+
+
+def _noise(shape: str | Sequence[int], batch: int, seed: int) -> tuple[list[Attempt], str]:
+    try:
+        sizes = tuple(int(size) for size in (shape.replace("x", ",").split(",") if isinstance(shape, str) else shape))
+    except ValueError:
+        sizes = ()
+    if not sizes or min(sizes) < 1:
+        raise InputError(f"the input shape {shape!r} cannot be used; give that of one example, such as 784 or 3,32,32.")
+    return [("", torch.randn(batch, *sizes, generator=generator(seed)))], f"Gaussian noise {_times(sizes)}"
+
+
+def _examples(
+    name: str, examples: int, split: str, normalize: str | None, data_dir: str | Path | None, seed: int
+) -> tuple[list[Attempt], Tensor | None, str]:
+    labels: np.ndarray | None
+    if name.endswith(".npz"):
+        values, labels = datasets.load_npz(name)
+        what = Path(name).name
+    else:
+        loaded = datasets.load(name, split, data_dir)
+        values, labels = loaded.inputs(normalize, flatten=False), loaded.labels
+        what = f"{loaded.name} ({loaded.split})"
+    chosen = np.arange(len(values))
+    if len(values) > examples:
+        chosen = np.sort(numpy_generator(seed).choice(len(values), examples, replace=False))
+    x = torch.from_numpy(np.ascontiguousarray(values[chosen], dtype=np.float64)).to(torch.get_default_dtype())
+    targets = None if labels is None else torch.from_numpy(np.ascontiguousarray(labels[chosen]))
+    attempts = [(f", as {_times(tuple(x.shape[1:]))}", x)]
+    if x.dim() > 2:
+        attempts.append((f", flat, {x[0].numel()} numbers each", x.flatten(1)))
+    return attempts, targets, what
+
+
+def _accepted(model: nn.Module, attempts: list[Attempt], what: str) -> tuple[str, Tensor, Tensor]:
+    """The first layout on which the model runs, with its outputs on the trial examples."""
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
+    refusals = []
+    for layout, x in attempts:
+        if parameter is not None:
+            x = x.to(device=parameter.device, dtype=parameter.dtype)
+        try:
+            with unchanged(model), torch.no_grad():
+                model.eval()
+                outputs = model(x[:TRIED])
+        except Exception as problem:
+            lines = str(problem).strip().splitlines() or [""]
+            refusals.append(f"shape {(len(x), *x.shape[1:])}: {type(problem).__name__}: {lines[0]}")
+            continue
+        return layout, x, outputs
+    tried = "; ".join(refusals)
+    raise InputError(
+        f"the model accepts {what} in no layout. Tried {tried}. Give the shape of one example with --input-shape, "
+        "or examples in the right shape as an .npz file."
+    )
+
+
+def _targets(labels: Tensor | None, outputs: Tensor) -> tuple[Tensor | None, str]:
+    """The labels if the model has one output for each class, or why they are left out, to be added to the
+    description.
+    """
+    if labels is None:
+        return None, ""
+    if labels.is_floating_point() or labels.dim() != 1:
+        return None, "; the targets in the file are no class labels and were left out"
+    if not isinstance(outputs, Tensor) or outputs.dim() != 2:
+        return None, "; the labels were left out, as the output is not one score a class"
+    labels, scores, largest = labels.long(), int(outputs.shape[1]), int(labels.max())
+    if int(labels.min()) < 0 or largest >= scores:
+        plural = "s" if scores > 1 else ""
+        return None, f"; the labels were left out, as they go up to {largest} and the model has {scores} output{plural}"
+    return labels, ""
+
+
+def _times(sizes: tuple[int, ...]) -> str:
+    return "×".join(str(size) for size in sizes)
