@@ -1,22 +1,12 @@
 """What torch says when a model cannot be run or differentiated, said again in words that help (one clear error)."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor, nn
 
 from epoch0.errors import InputError
-
-
-class _Operation(Protocol):
-    @property
-    def index(self) -> int: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def module(self) -> str: ...
+from epoch0.measure._graph import Op
 
 
 class NoForwardDerivative(InputError):
@@ -69,7 +59,7 @@ def explain_first_run(
     return InputError(f"the model fails on {given}, in {where}: {type(error).__name__}: {_first_line(error)}")
 
 
-def explain_replay(error: Exception, events: Sequence[_Operation], index: int) -> Exception:
+def explain_replay(error: Exception, events: Sequence[Op], index: int) -> Exception:
     """The error for an operation that cannot be differentiated or batched; others come back as they are.
 
     Args:

@@ -11,7 +11,7 @@ import torch
 from epoch0.activations import Activation
 from epoch0.errors import InputError
 from epoch0.measure import _ops
-from epoch0.measure._record import Op, use
+from epoch0.measure._graph import Op, use
 from epoch0.measure._tape import Tape
 
 

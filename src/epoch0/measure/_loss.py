@@ -40,7 +40,7 @@ def scalar_loss(output: Tensor, targets: Any, loss: Loss | None) -> Tensor:
         what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
         raise InputError(f"the loss must return one number computed from the outputs with torch, not {what}.")
     if not bool(value.isfinite()):
-        raise InputError(f"the loss of this batch is {float(value)}; a finite one is needed for gradients.")
+        raise InputError(f"the loss of this batch is {float(value.detach())}; a finite one is needed for gradients.")
     return value.reshape(())
 
 

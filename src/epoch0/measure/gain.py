@@ -65,7 +65,7 @@ def gain(
 
         def measured_loss(output: Tensor) -> Tensor:
             value = scalar_loss(output, targets, loss)
-            values.append(float(value))
+            values.append(float(value.detach()))
             return value
 
         gradients, weights = gradient_norms(record, found, None if targets is None else measured_loss, directions, seed)
@@ -91,9 +91,8 @@ def _row(
     chi_forward, forward_error, forward_example_error = _estimate(forward, place)
     chi_backward, backward_error, backward_example_error = _estimate(backward, place)
     tangent, tangent_error, _ = _estimate(travelled, place)
-    error = math.hypot(
-        np.nanmax([forward_error, forward_example_error]), np.nanmax([backward_error, backward_example_error])
-    )
+    # fmax: the error over examples may be unknown
+    error = math.hypot(np.fmax(forward_error, forward_example_error), np.fmax(backward_error, backward_example_error))
     before = math.nan if layer.pre_activation is None else squares[layer.pre_activation]
     return LayerGain(
         name=layer.name,
@@ -121,8 +120,9 @@ def _row(
 def _estimate(squares: Squares, place: int) -> tuple[float, float, float]:
     """Mean over directions, its standard error over directions and over examples."""
     total, examples = squares.total[:, place], squares.examples[:, place]
-    over_examples = examples.std(ddof=1) / math.sqrt(len(examples)) if len(examples) > 1 else math.nan
-    return float(total.mean()), float(total.std(ddof=1) / math.sqrt(len(total))), float(over_examples)
+    with np.errstate(all="ignore"):  # a network that overflows has no errors to state
+        over_examples = examples.std(ddof=1) / math.sqrt(len(examples)) if len(examples) > 1 else math.nan
+        return float(total.mean()), float(total.std(ddof=1) / math.sqrt(len(total))), float(over_examples)
 
 
 def _predicted(layer: Layer, q: float) -> float | None:

@@ -1,0 +1,217 @@
+"""Gains against explicit Jacobians, closed forms and mean-field predictions, over a declared list of networks."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from measured_models import CASES, Case, Functional
+from torch import Tensor, nn
+
+import epoch0 as e0
+from epoch0.errors import InputError
+from epoch0.measure.gain import gain
+
+DIRECTIONS = 64
+
+
+def jacobian_gain(function: object, h: Tensor) -> float:
+    """||J||_F^2 / N_out from the Jacobian of the whole batch, entry by entry."""
+    jacobian = torch.autograd.functional.jacobian(function, h.double() if h.dtype == torch.float64 else h)
+    outputs = function(h).numel()
+    return float(jacobian.double().square().sum() / outputs)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_gains_are_those_of_the_explicit_jacobians(case: Case) -> None:
+    g = gain(case.model, case.x, directions=DIRECTIONS)
+    assert [layer.name for layer in g.layers] == [name for name, _ in case.segments]
+    h, through = case.x, lambda x: x
+    for layer, (_, segment) in zip(g.layers, case.segments, strict=True):
+        exact = jacobian_gain(segment, h)
+        # t with 63 degrees of freedom beyond 5.5: 7e-7 a comparison, about 130 comparisons; the seeds are fixed
+        assert abs(layer.forward - exact) <= 5.5 * layer.forward_error + 1e-5 * exact, (layer.name, exact)
+        assert abs(layer.backward - exact) <= 5.5 * layer.backward_error + 1e-5 * exact, (layer.name, exact)
+        before = through
+        through = lambda x, before=before, segment=segment: segment(before(x))  # noqa: E731
+        travelled = jacobian_gain(through, case.x)
+        assert abs(layer.tangent - travelled) <= 5.5 * layer.tangent_error + 1e-5 * travelled
+        with torch.no_grad():
+            assert layer.square_in == pytest.approx(float(h.double().square().mean()), rel=1e-5)
+            h = segment(h)
+            assert layer.square_out == pytest.approx(float(h.double().square().mean()), rel=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_gradient_norms_are_those_of_one_training_step(case: Case) -> None:
+    stations = [case.x.clone().requires_grad_()]
+    for _, segment in case.segments:
+        stations.append(segment(stations[-1]))
+        stations[-1].retain_grad()
+    targets = torch.randn(stations[-1].shape, dtype=case.x.dtype)
+    F.mse_loss(stations[-1], targets).backward()
+    g = gain(case.model, case.x, targets)
+    assert g.loss == pytest.approx(float(F.mse_loss(stations[-1], targets).detach()), rel=1e-5)
+    norms = [g.input_gradient, *(layer.gradient for layer in g.layers)]
+    for norm, station in zip(norms, stations, strict=True):
+        assert norm == pytest.approx(float(station.grad.norm()), rel=1e-4)
+    twin = case.twin or case.model
+    expected = {name: float(p.grad.norm()) for name, p in twin.named_parameters() if p.grad is not None}
+    twin.zero_grad(set_to_none=True)
+    measured = {name: norm for layer in g.layers for name, norm in layer.weight_gradients.items()}
+    assert measured and measured == {name: pytest.approx(expected[name], rel=1e-4, abs=1e-7) for name in measured}
+
+
+def test_relu_with_batch_norm_explodes_going_back() -> None:
+    """Yang et al. 2019: pi / (pi - 1) a layer; width and batch leave about (1/width + 1/batch) of bias."""
+    torch.manual_seed(0)
+    blocks = [m for _ in range(3) for m in (nn.Linear(512, 512), nn.BatchNorm1d(512), nn.ReLU())]
+    net = nn.Sequential(*blocks)
+    x = torch.randn(512, 512)
+    g = gain(net, x, directions=4)
+    assert g.batch_norm == "train"
+    # the first layer sees a Gaussian, not a rectified one: chi = 1/2
+    assert g.chi_backward[0] == pytest.approx(0.5, rel=0.03)
+    assert g.chi_backward[1:] == pytest.approx(math.pi / (math.pi - 1), rel=0.04)
+    assert g.chi_forward[1:] == pytest.approx(math.pi / (math.pi - 1), rel=0.04)
+    assert [layer.verdict for layer in g.layers] == ["shrinks", "keeps", "keeps"]
+    # in eval mode (fresh running statistics: mean 0, variance 1) it is an ordered net that hides the explosion
+    hidden = gain(net, x, directions=4, batch_norm="eval")
+    assert hidden.batch_norm == "eval" and (hidden.chi_backward < 0.3).all()
+
+
+@pytest.mark.parametrize(("activation", "variance"), [("relu", 2.0), ("tanh", 1.5), ("leaky_relu", 1.2), ("gelu", 2.0)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_wide_layers_agree_with_mean_field(activation: str, variance: float, dtype: torch.dtype) -> None:
+    """A width-400 layer's chi fluctuates by about sqrt(5/400) / sqrt(directions of the batch); 6 % is over 5 sigma."""
+    net = e0.networks.mlp([100, 400, 400, 10], activation, e0.Gaussian(variance**0.5), seed=3, dtype=dtype)
+    g = gain(net, torch.randn(32, 100, generator=torch.Generator().manual_seed(0)), targets=torch.arange(32) % 10)
+    assert g.examples == 32 and g.batch_norm is None and not g.dropout
+    for layer in g.layers:
+        assert layer.predicted is not None
+        assert layer.forward == pytest.approx(layer.predicted, rel=0.06, abs=5 * layer.forward_error)
+        assert layer.backward == pytest.approx(layer.predicted, rel=0.06, abs=5 * layer.backward_error)
+    assert g.layers[-1].predicted == pytest.approx(variance, rel=0.1)  # the readout has no activation
+    if activation == "relu":
+        assert g.layers[0].predicted == pytest.approx(1.0, rel=0.02)
+        assert g.layers[0].verdict == "keeps"
+
+
+def test_predictions_count_padding_and_stop_at_norms() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(64, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(32, 5),
+    )  # fmt: skip
+    g = gain(net, torch.randn(16, 3, 8, 8))
+    first = g.layers[0]
+    assert first.predicted == pytest.approx(first.forward, rel=0.1)
+    # 8 x 8 positions, 9 taps, zero padding: (22/24)^2 of the taps are there
+    weight = net[0].weight.detach()
+    assert first.predicted == pytest.approx(float(27 * weight.square().mean() / 2) * (22 / 24) ** 2, rel=0.03)
+    assert [layer.predicted is None for layer in g.layers] == [False, True, True, False]
+
+
+def test_totals_and_table() -> None:
+    g = gain(e0.networks.mlp([20, 40, 40, 5], weights=e0.Gaussian(1.0), seed=0), torch.randn(12, 20), directions=16)
+    assert g.depth == 3 and g.chi_forward.shape == (3,)
+    assert g.total_forward == pytest.approx(math.log(np.prod(g.chi_forward)))
+    assert g.total_backward == pytest.approx(math.log(np.prod(g.chi_backward)))
+    errors = np.array([layer.forward_error / layer.forward for layer in g.layers])
+    assert g.total_forward_error == pytest.approx(float(np.sqrt((errors**2).sum())))
+    text = str(g)
+    assert "chi forward" in text and "whole depth" in text and max(map(len, text.splitlines())) < 140
+    frame = g.to_pandas()
+    assert list(frame["name"]) == ["0", "2", "4"] and "verdict" in frame and (frame["weight_gradient"] > 0).all()
+
+
+def test_same_seed_same_bits_and_global_streams_untouched() -> None:
+    net, x = Functional(), torch.randn(4, 6)
+    state = torch.get_rng_state()
+    one, two, other = gain(net, x, seed=1), gain(net, x, seed=1), gain(net, x, seed=2)
+    assert (one.chi_forward == two.chi_forward).all() and (one.chi_backward == two.chi_backward).all()
+    assert (one.chi_forward != other.chi_forward).all()
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_errors_are_honest() -> None:
+    """Over 40 seeds the spread of the estimates agrees with the stated standard errors (chi2, 39 df: 1e-4 outside)."""
+    torch.manual_seed(1)
+    net = nn.Sequential(nn.Linear(8, 12), nn.Tanh(), nn.Linear(12, 4))
+    x = torch.randn(6, 8)
+    runs = [gain(net, x, seed=seed, directions=8) for seed in range(40)]
+    for way in ("forward", "backward"):
+        for place in range(2):
+            estimates = [getattr(run.layers[place], way) for run in runs]
+            errors = [getattr(run.layers[place], f"{way}_error") for run in runs]
+            ratio = np.var(estimates, ddof=1) / np.mean(np.square(errors))
+            assert 0.3 < ratio < 2.2
+
+
+def test_verdicts_speak_of_the_whole_depth() -> None:
+    def verdicts(std: float, depth: int) -> set[str]:
+        net = e0.networks.mlp([64] * (depth + 1), weights=e0.Gaussian(std), linear_output=False, seed=0)
+        return {layer.verdict for layer in gain(net, torch.randn(128, 64), directions=16).layers}
+
+    assert verdicts(1.3, 3) == {"keeps"}  # chi = .85: over 3 layers a fifth is lost
+    assert verdicts(1.0, 12) == {"shrinks"}
+    assert verdicts(2.0, 12) == {"grows"}
+
+
+def test_dead_and_overflowing_layers_are_called_so() -> None:
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+    with torch.no_grad():
+        net[0].bias.fill_(-100.0)
+    g = gain(net, torch.randn(5, 4))
+    assert g.layers[0].verdict == "dead" and g.chi_forward[0] == 0 and g.total_forward == -math.inf
+    assert g.layers[0].predicted is not None
+    assert "dead" in str(g)
+    with torch.no_grad():
+        net[0].bias.zero_()
+        for p in net.parameters():
+            p.fill_(1e30)
+    assert "overflows" in [layer.verdict for layer in gain(net, torch.rand(5, 4)).layers]
+
+
+def test_a_batch_of_one_has_no_error_over_examples() -> None:
+    g = gain(nn.Sequential(nn.Linear(4, 6), nn.Tanh()), torch.randn(1, 4))
+    assert math.isnan(g.layers[0].forward_example_error) and math.isfinite(g.layers[0].forward_error)
+
+
+def test_losses() -> None:
+    net, x = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), torch.randn(5, 4)
+    classes = torch.tensor([0, 1, 2, 0, 1])
+    with torch.no_grad():
+        outputs = net(x)
+    assert gain(net, x, classes).loss == pytest.approx(float(F.cross_entropy(outputs, classes)))
+    own = gain(net, x, classes, loss=lambda outputs, targets: outputs[targets == 1].sum())
+    assert own.loss == pytest.approx(float(outputs[classes == 1].sum()), rel=1e-5)
+    assert gain(net, x).loss is None
+    for targets, loss, message in [
+        (torch.tensor([0, 1, 2, 0, 3]), None, "target 3 is out of range: the model has 3 outputs"),
+        (classes[:4], None, "4 targets for 5 examples"),
+        (torch.randn(5), None, r"need shape \(5, 3\)"),
+        (torch.zeros(5, 3, dtype=torch.long), None, "one for each of the 5 examples"),
+        ([0, 1], None, "not a list"),
+        (None, F.cross_entropy, "no targets"),
+        (classes, lambda outputs, targets: outputs, "one number"),
+        (classes, lambda outputs, targets: outputs.sum() / 0, "finite"),
+        (classes, lambda outputs: outputs, "the loss fails"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            gain(net, x, targets, loss)
+
+
+def test_positions_each_have_a_class() -> None:
+    net, x = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), torch.randn(5, 7, 4)
+    targets = torch.randint(3, (5, 7))
+    with torch.no_grad():
+        expected = F.cross_entropy(net(x).flatten(0, 1), targets.flatten())
+    assert gain(net, x, targets).loss == pytest.approx(float(expected))
+
+
+@pytest.mark.parametrize("directions", [1, 0, True])
+def test_directions_must_allow_an_error(directions: object) -> None:
+    with pytest.raises(InputError, match="at least 2"):
+        gain(nn.Linear(2, 2), torch.randn(3, 2), directions=directions)  # type: ignore[arg-type]

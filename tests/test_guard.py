@@ -1,0 +1,283 @@
+"""A borrowed model comes back unchanged to the bit, whatever happens; what cannot be measured is refused with one clear error."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from measured_models import CASES, BasicBlock, Case
+from torch import Tensor, nn
+
+from epoch0.errors import InputError
+from epoch0.measure._guard import bare, check_input, check_model, unchanged
+from epoch0.measure._tape import tape
+from epoch0.measure.gain import gain
+
+
+class Photograph:
+    """Everything about a model and the random states that must come back, taken independently of the guard."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        named = [*model.named_parameters(), *model.named_buffers()]
+        self.tensors = {name: (t, t.detach().clone(), t.requires_grad, t.grad, t._version) for name, t in named}
+        self.grads = {name: t.grad.clone() for name, t in named if t.grad is not None}
+        self.modes = [m.training for m in model.modules()]
+        self.hooks = [
+            (list(m._forward_hooks.items()), list(m._forward_pre_hooks.items()), list(m._backward_hooks.items()))
+            for m in model.modules()
+        ]
+        self.keys = [list(m.__dict__) for m in model.modules()]
+        self.torch, self.numpy, self.python = torch.get_rng_state(), np.random.get_state(), random.getstate()
+
+    def check(self, python: bool = False) -> None:
+        """Compare; python's random state only where no type checker, which draws from it, has run meanwhile."""
+        named = dict([*self.model.named_parameters(), *self.model.named_buffers()])
+        assert list(named) == list(self.tensors)
+        for name, (tensor, bits, requires_grad, grad, _) in self.tensors.items():
+            assert named[name] is tensor, name
+            assert tensor.numpy(force=True).tobytes() == bits.numpy(force=True).tobytes(), name
+            assert tensor.requires_grad == requires_grad and tensor.grad is grad, name
+            assert grad is None or torch.equal(grad, self.grads[name])
+        assert self.modes == [m.training for m in self.model.modules()]
+        assert self.hooks == [
+            (list(m._forward_hooks.items()), list(m._forward_pre_hooks.items()), list(m._backward_hooks.items()))
+            for m in self.model.modules()
+        ]
+        assert self.keys == [list(m.__dict__) for m in self.model.modules()]
+        assert torch.equal(self.torch, torch.get_rng_state())
+        assert not python or self.python == random.getstate()
+        now = np.random.get_state()
+        assert all(np.array_equal(a, b) for a, b in zip(self.numpy, now, strict=True))
+
+
+@pytest.mark.parametrize("batch_norm", ["train", "eval"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_gain_leaves_every_model_as_it_was(case: Case, batch_norm: str) -> None:
+    model = case.model
+    model.train()
+    first = next(model.parameters())
+    first.grad = torch.ones_like(first)
+    next(iter(model.modules())).eval()  # the root alone: modes differ between submodules
+    photograph = Photograph(model)
+    gain(model, case.x, batch_norm=batch_norm, directions=2)
+    photograph.check()
+    first.grad = None
+
+
+class Restless(nn.Module):
+    """Changes everything it can in its forward pass, and then perhaps fails."""
+
+    def __init__(self, fail: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+        self.register_buffer("steps", torch.zeros(()))
+        self.calls, self.history, self.fail = 0, [torch.zeros(1)], fail
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.steps += 1
+        self.history.append(x)
+        self.extra = x
+        with torch.no_grad():
+            self.linear.weight.mul_(1.01)
+            self.linear.bias.data = self.linear.bias.data + 1
+        self.linear.weight.grad = None
+        self.norm.train()
+        self.linear.register_forward_hook(lambda *_: None)
+        torch.rand(1), np.random.rand(), random.random()
+        result = torch.tanh(self.norm(self.linear(x)))
+        self.fail()
+        return result
+
+
+def raises(error: BaseException) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("no"), InputError("no"), KeyboardInterrupt(), MemoryError()])
+def test_a_model_that_changes_itself_is_restored_even_when_it_fails(error: BaseException | None) -> None:
+    model = Restless(raises(error) if error else lambda: None)
+    model.linear.weight.grad = torch.full((4, 4), 3.0)
+    model.linear.bias.requires_grad_(False)
+    x = torch.randn(6, 4)
+    photograph, kept, before = Photograph(model), model.history, x.clone()
+    try:
+        with unchanged(model):
+            model(x)
+    except BaseException as raised:
+        assert raised is error
+    photograph.check(python=True)
+    assert model.calls == 0 and model.history is kept and len(kept) == 1 and not hasattr(model, "extra")
+    try:
+        gain(model, x)
+    except (InputError, KeyboardInterrupt, MemoryError):
+        assert error is not None
+    photograph.check()
+    assert torch.equal(x, before)
+
+
+def test_ctrl_c_in_the_middle_of_a_replay_restores() -> None:
+    count = [0]
+
+    def later() -> None:
+        count[0] += 1
+        if count[0] == 5:
+            raise KeyboardInterrupt
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU())
+    model[2].register_forward_hook(lambda *_: later())
+    model.train()
+    x = torch.randn(5, 4)
+    photograph = Photograph(model)
+    with pytest.raises(KeyboardInterrupt):
+        gain(model, x)
+    photograph.check()
+
+
+def test_the_users_hooks_run_and_stay() -> None:
+    model, seen = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), []
+    model[0].register_forward_pre_hook(lambda module, args: seen.append("before"))
+    model[0].register_forward_hook(lambda module, args, result: result * 2)
+    x = torch.randn(3, 4)
+    photograph = Photograph(model)
+    with torch.no_grad():
+        expected = float(model(x).double().square().mean())
+    assert gain(model, x).layers[0].square_out == pytest.approx(expected, rel=1e-6)
+    assert "before" in seen
+    photograph.check()
+
+
+def test_nan_bits_are_kept() -> None:
+    model = nn.Linear(2, 2)
+    with torch.no_grad():
+        model.weight[0, 0] = float("nan")
+    photograph = Photograph(model)
+    with unchanged(model), torch.no_grad():
+        model.weight.fill_(0)
+    photograph.check()
+
+
+def test_an_untouched_model_is_not_even_written_to() -> None:
+    model = nn.Linear(2, 2)
+    version = model.weight._version
+    gain(model, torch.randn(3, 2))
+    assert model.weight._version == version
+
+
+def test_inference_mode_and_no_grad_around_the_call() -> None:
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.randn(5, 3)
+    expected = gain(model, x).chi_backward
+    with torch.no_grad():
+        assert (gain(model, x).chi_backward == expected).all()
+    with torch.inference_mode():
+        assert (gain(model, torch.randn(5, 3)).chi_backward > 0).all()
+
+
+def test_compiled_and_parallel_wrappers_are_looked_through() -> None:
+    model = BasicBlock(2, 2)
+    compiled = torch.compile(model, backend="eager")
+    assert bare(model) is model and bare(nn.DataParallel(model)) is model and bare(compiled) is model
+
+
+def half() -> nn.Module:
+    return nn.Linear(2, 2).to(torch.bfloat16)
+
+
+def with_nan(value: float) -> nn.Module:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    with torch.no_grad():
+        model[2].weight[0, :3] = value
+    return model
+
+
+def nan_buffer() -> nn.Module:
+    model = nn.BatchNorm1d(3)
+    model.running_mean[1] = float("nan")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (with_nan(float("nan")), r"'2.weight' holds NaN: 3 of its 8 values are not finite"),
+        (with_nan(float("inf")), r"'2.weight' holds infinity: 3 of its 8"),
+        (nan_buffer(), "'running_mean' holds NaN: 1 of its 3"),
+        (nn.ReLU(), "ReLU has no parameters"),
+        (nn.Linear, "not the class Linear; make an instance"),
+        (torch.relu, "a torch.nn.Module is needed"),
+        ("vgg16", "not a str"),
+        (nn.LazyLinear(3), "'weight' is lazy"),
+        (nn.Linear(2, 2, device="meta"), "'weight' is on the meta device"),
+        (half(), "torch.bfloat16, too coarse"),
+    ],
+    ids=["nan", "infinity", "buffer", "no parameters", "class", "function", "string", "lazy", "meta", "half"],
+)
+def test_models_that_cannot_be_measured(model: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_model(model)
+
+
+NAN = torch.tensor([[0.0, float("nan"), 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (NAN, r"the input \(1, 3\) holds NaN: 1 of its 3"),
+        (torch.zeros(0, 3), r"shape \(0, 3\): an empty batch"),
+        (torch.tensor(1.0), "an empty batch"),
+        (torch.ones(2, 3, dtype=torch.uint8), r"torch.uint8, which has no derivative"),
+        (torch.ones(2, 3, device="meta"), "the model is on cpu and the input .* on meta"),
+        ([[1.0, 2.0, 3.0]], "not a list"),
+    ],
+    ids=["nan", "empty", "scalar", "integers", "device", "list"],
+)
+def test_inputs_that_cannot_be_used(x: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_input(nn.Linear(3, 2), x)
+
+
+def test_the_input_takes_the_models_dtype() -> None:
+    assert check_input(nn.Linear(3, 2), torch.ones(2, 3, dtype=torch.float64)).dtype == torch.float32
+    assert check_input(nn.Linear(3, 2).double(), torch.ones(2, 3)).dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "message"),
+    [
+        (nn.Sequential(nn.Linear(784, 10)), torch.zeros(16, 8, 8), r"Linear '0' expects 784 features, got input \(16, 8, 8\)"),
+        (nn.Sequential(nn.Linear(4, 5), nn.Linear(6, 2)), torch.zeros(3, 4), r"input of shape \(3, 4\): Linear '1' expects 6 features, got input \(3, 5\)"),
+        (nn.Linear(4, 2), torch.zeros(3, 5), "the model Linear expects 4 features"),
+        (nn.Sequential(nn.Conv2d(3, 4, 3)), torch.zeros(2, 1, 8, 8), r"Conv2d '0' expects 3 channels, as \(examples, 3, height, width\)"),
+        (nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2)), torch.zeros(2, 5), "BatchNorm1d '0' expects 4 channels"),
+        (nn.Sequential(nn.LayerNorm(4)), torch.zeros(2, 5), r"LayerNorm '0' expects last dimensions \(4,\)"),
+        (nn.Sequential(nn.Linear(4, 4), nn.Bilinear(4, 4, 2)), torch.zeros(2, 4), "in Bilinear '1': TypeError"),
+        (nn.Sequential(nn.Conv2d(1, 2, 5), nn.Flatten(), nn.Linear(2, 2)), torch.zeros(2, 1, 4, 4), r"Conv2d '0' expects 1 channels.*Kernel size"),
+    ],
+    ids=["flatten", "inner", "root", "channels", "norm", "layer norm", "arguments", "kernel"],
+)  # fmt: skip
+def test_a_wrong_shape_names_the_module_and_what_it_wants(model: nn.Module, x: Tensor, message: str) -> None:
+    photograph = Photograph(model.train())
+    with pytest.raises(InputError, match=message), tape(model, x):
+        raise AssertionError("no record can be made")
+    photograph.check()
+    with pytest.raises(InputError, match=message):
+        gain(model, x)
+
+
+@pytest.mark.parametrize("net", [nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))])
+def test_a_batch_of_one_through_batch_statistics(net: nn.Module) -> None:
+    x = torch.randn(1, 4) if isinstance(net[0], nn.Linear) else torch.randn(1, 1, 5, 5)
+    photograph = Photograph(net.train())
+    with pytest.raises(InputError, match="a batch of one"):
+        gain(net, x)
+    photograph.check()
+    assert (gain(net, x, batch_norm="eval").chi_forward > 0).all()
+    with pytest.raises(InputError, match="batch_norm='sometimes'"):
+        gain(net, x, batch_norm="sometimes")
