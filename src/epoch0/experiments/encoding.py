@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from epoch0.errors import InputError
 
@@ -31,7 +32,7 @@ class Encoded:
         return both.hexdigest()
 
 
-def encode(result: Mapping[str, Any]) -> Encoded:
+def encode(result: Any) -> Encoded:
     """A result in the exact form the store keeps: floats to the bit, arrays with dtype and shape.
 
     >>> encode({"length": 0.1, "growth": np.ones(3)}).text
@@ -44,7 +45,7 @@ def encode(result: Mapping[str, Any]) -> Encoded:
     Raises:
         InputError: naming the place of a value that cannot be kept exactly.
     """
-    large: dict[str, np.ndarray[Any, Any]] = {}
+    large: dict[str, NDArray[Any]] = {}
     if not isinstance(result, Mapping):
         raise InputError(f"a trial function returned a {type(result).__name__}; a result is a dict of named values.")
     text = json.dumps(_plain(result, "result", large), separators=(",", ":"))
@@ -61,7 +62,7 @@ def decode(encoded: Encoded) -> dict[str, Any]:
     >>> decode(encode({"growth": np.ones(3)}))["growth"]          # shape (3,), float64
     array([1., 1., 1.])
     """
-    large: dict[str, np.ndarray[Any, Any]] = {}
+    large: dict[str, NDArray[Any]] = {}
     if encoded.arrays is not None:
         from safetensors.numpy import load
 
@@ -70,7 +71,7 @@ def decode(encoded: Encoded) -> dict[str, Any]:
     return result
 
 
-def _plain(value: Any, place: str, large: dict[str, np.ndarray[Any, Any]]) -> Any:
+def _plain(value: Any, place: str, large: dict[str, NDArray[Any]]) -> Any:
     """The value in JSON's own types; arrays too large for a row are collected in `large`."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -98,7 +99,7 @@ def _plain(value: Any, place: str, large: dict[str, np.ndarray[Any, Any]]) -> An
     )
 
 
-def _rebuilt(value: Any, large: dict[str, np.ndarray[Any, Any]]) -> Any:
+def _rebuilt(value: Any, large: dict[str, NDArray[Any]]) -> Any:
     """The inverse of `_plain`."""
     if isinstance(value, list):
         return [_rebuilt(item, large) for item in value]

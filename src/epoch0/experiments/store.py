@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 from epoch0.errors import InputError
 from epoch0.experiments.encoding import Encoded, decode, encode
@@ -60,7 +60,7 @@ class Store:
         path: str | os.PathLike[str],
         *,
         read_only: bool = False,
-        journal: Literal["auto", "wal", "delete"] = "auto",
+        journal: str = "auto",
     ) -> None:
         if journal not in ("auto", "wal", "delete"):
             raise InputError(f"journal {journal!r} is not known; use 'auto', 'wal' or 'delete'.")
@@ -217,7 +217,7 @@ class Store:
         """Whole: SQLite's own check of every page, and our table."""
         answer = self._execute("PRAGMA quick_check(1)").fetchone()[0]
         if answer != "ok":
-            raise sqlite3.DatabaseError(answer)
+            raise sqlite3.DatabaseError(" ".join(answer.split()))
         self._execute(f"SELECT {_COLUMNS} FROM results LIMIT 1").fetchone()
 
     def _write_arrays(self, key: str, encoded: Encoded) -> str | None:
@@ -272,14 +272,16 @@ class Store:
             raise InputError(f"{self.path} cannot be {what}: {hint}.") from error
 
 
-def merge(sources: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str]) -> int:
+def merge(
+    sources: Iterable[str | os.PathLike[str]] | str | os.PathLike[str], into: str | os.PathLike[str]
+) -> int:
     """Join results files, such as those of a job array, into one; all or nothing.
 
     >>> merge(["part1.sqlite", "part2.sqlite"], into="results.sqlite")
     200
 
     Args:
-        sources: results files; they are only read, and may still be growing.
+        sources: results files, or one; they are only read, and may still be growing.
         into: the file to add to; made if it is missing.
 
     Returns:

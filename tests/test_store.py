@@ -1,0 +1,377 @@
+"""The results file: exact round trips, one writer, and a clear error for every way a file can be wrong."""
+
+import json
+import math
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from epoch0.errors import InputError
+from epoch0.experiments.encoding import decode, encode
+from epoch0.experiments.experiment import Trial
+from epoch0.experiments.store import STORE_VERSION, Store, merge, on_network
+
+SMALL, LARGE = np.linspace(0, 1, 10), np.linspace(0, 1, 5000).reshape(50, 100)
+
+
+def trial(seed=0, spec=None):
+    return Trial("trial_functions:draw", spec or {"size": 3}, seed)
+
+
+def filled(path, seeds=range(5), large=False):
+    with Store(path) as store:
+        for seed in seeds:
+            store.put(trial(seed), {"value": seed / 7, "array": LARGE + seed if large else SMALL + seed})
+    return path
+
+
+def same(one, other):
+    """Equal to the bit, NaN and -0.0 included, with equal types."""
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float) and math.isnan(one):
+        return isinstance(other, float) and math.isnan(other)
+    return type(one) is type(other) and one == other and str(one) == str(other)
+
+
+dtypes = st.sampled_from(["bool", "int8", "int64", "uint64", "float16", "float32", "float64"])
+arrays = dtypes.flatmap(
+    lambda dtype: hnp.arrays(
+        dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3), elements=hnp.from_dtype(
+            np.dtype(dtype), **({"allow_nan": False} if "float" in dtype else {})  # a NaN's unused bits are not kept
+        )
+    )
+)  # fmt: skip
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | arrays
+names = st.text().filter(lambda name: name not in ("$array", "$file"))
+results = st.dictionaries(
+    names, st.recursive(leaves, lambda kids: st.lists(kids, max_size=3) | st.dictionaries(names, kids, max_size=3))
+)
+
+
+@given(results)
+def test_results_round_trip_to_the_bit(result):
+    encoded = encode(result)
+    assert same(decode(encoded), result)
+    assert encode(decode(encoded)) == encoded
+
+
+def test_large_arrays_round_trip():
+    for dtype in ("bool", "int16", "uint64", "float16", "float32", "float64"):
+        array = (LARGE * 100).astype(dtype)
+        result = {"a": [array, {"b": array[::2, ::-2]}], "c": math.nan}  # strides are not kept, values are
+        encoded = encode(result)
+        assert encoded.arrays is not None and len(encoded.text) < 300
+        assert same(decode(encoded), {"a": [array, {"b": array[::2, ::-2].copy()}], "c": math.nan})
+
+
+def test_numpy_scalars_and_tuples_become_plain():
+    result = decode(encode({"a": np.float32(0.1), "b": np.int8(3), "c": np.bool_(True), "d": (1, 2)}))
+    assert same(result, {"a": float(np.float32(0.1)), "b": 3, "c": True, "d": [1, 2]})
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        ({"a": [object()]}, r"result\['a'\]\[0\] is a object"),
+        ({"a": 1j}, "complex"),
+        ({"a": np.array([1j])}, "dtype complex128"),
+        ({"a": np.array(["x"])}, "dtype <U1"),
+        ({1: 2}, "names are strings"),
+        ({"$array": 2}, "names are strings other than"),
+    ],
+)
+def test_what_cannot_be_kept_exactly_is_refused(result, words):
+    with pytest.raises(InputError, match=words):
+        encode(result)
+
+
+@pytest.mark.parametrize("journal", ["wal", "delete", "auto"])
+def test_put_get_and_open_again(tmp_path, journal):
+    path = tmp_path / "new folder" / "results.sqlite"
+    with Store(path, journal=journal) as store:
+        assert len(store) == 0 and store.keys() == set() and store.get(trial().key) is None
+        store.put(trial(1), {"x": 0.1, "large": LARGE})
+        store.put(trial(2), {"x": np.float64(0.2)})
+        assert trial(1).key in store and trial(3).key not in store
+    with Store(path, journal=journal) as store:
+        assert store.keys() == {trial(1).key, trial(2).key}
+        assert same(store.get(trial(1).key), {"x": 0.1, "large": LARGE})
+        assert str(store).startswith(f"{path}: 2 results (2 of trial_functions:draw), 0.")
+    left = sorted(p.name for p in path.parent.iterdir())
+    assert left == ["results.sqlite", "results.sqlite.arrays", "results.sqlite.lock"]
+    assert [p.name for p in (path.parent / left[1]).iterdir()] == [f"{trial(1).key}.safetensors"]
+
+
+def test_the_first_result_stays(tmp_path):
+    with Store(tmp_path / "r.sqlite") as store:
+        store.put(trial(), {"x": 1})
+        store.put(trial(), {"x": 2})
+        assert store.get(trial().key) == {"x": 1} and len(store) == 1
+
+
+def test_a_closed_store(tmp_path):
+    store = Store(tmp_path / "r.sqlite")
+    store.close()
+    store.close()
+    assert str(store).endswith("r.sqlite: closed")
+    with pytest.raises(InputError, match="is closed"):
+        store.keys()
+
+
+def test_a_second_writer_is_refused(tmp_path):
+    path = tmp_path / "r.sqlite"
+    with Store(path) as store:
+        store.put(trial(), {"x": 1})
+        with pytest.raises(InputError, match="open to write in another run"):
+            Store(path)
+        second = "from epoch0.experiments.store import Store; import sys; Store(sys.argv[1])"
+        done = subprocess.run([sys.executable, "-c", second, str(path)], capture_output=True, text=True)
+        assert done.returncode == 1 and "open to write in another run" in done.stderr
+        with Store(path, read_only=True) as reader:  # looking is fine
+            assert reader.get(trial().key) == {"x": 1}
+            store.put(trial(1), {"x": 2})
+            assert len(reader) == 2
+            with pytest.raises(InputError, match="to read only"):
+                reader.put(trial(2), {"large": LARGE})
+    with Store(path) as store:
+        assert len(store) == 2
+
+
+def test_a_killed_writer_leaves_its_results_and_no_lock(tmp_path):
+    path = tmp_path / "r.sqlite"
+    script = """
+import sys
+import numpy as np
+from epoch0.experiments.experiment import Trial
+from epoch0.experiments.store import Store
+store = Store(sys.argv[1])
+for seed in range(10**6):
+    trial = Trial("trial_functions:draw", {"size": 3}, seed)
+    store.put(trial, {"seed": seed, "array": np.arange(2000.0) + seed})
+    print(seed, flush=True)
+"""
+    writer = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    lines = [writer.stdout.readline() for _ in range(20)]
+    writer.send_signal(signal.SIGKILL)
+    told = len(lines) + len(writer.stdout.readlines())
+    writer.wait()
+    writer.stdout.close()
+    with Store(path) as store:
+        assert told <= len(store) <= told + 1  # the last one may have been kept and not yet told
+        for seed in range(len(store)):
+            result = store.get(trial(seed).key)
+            assert result is not None and same(result["array"], np.arange(2000.0) + seed)
+        assert not (tmp_path / "r.sqlite.arrays" / "unfinished.tmp").exists()
+
+
+def test_an_orphan_array_file_is_harmless(tmp_path):
+    path = filled(tmp_path / "r.sqlite", [1], large=True)
+    (tmp_path / "r.sqlite.arrays" / f"{trial(2).key}.safetensors").write_bytes(b"half")
+    (tmp_path / "r.sqlite.arrays" / "unfinished.tmp").write_bytes(b"half")
+    with Store(path) as store:
+        assert store.get(trial(2).key) is None
+        store.put(trial(2), {"array": LARGE})
+        assert same(store.get(trial(2).key), {"array": LARGE})
+    assert len(list((tmp_path / "r.sqlite.arrays").iterdir())) == 2
+
+
+def foreign(path):
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA journal_mode=wal")
+        database.execute("CREATE TABLE notes (text)")
+    database.close()
+
+
+def other_version(path):
+    filled(path)
+    with sqlite3.connect(path) as database:
+        database.execute(f"PRAGMA user_version={STORE_VERSION + 1}")
+    database.close()
+
+
+def cut(share):
+    def damage(path):
+        filled(path, range(200))
+        os.truncate(path, int(path.stat().st_size * share))
+
+    return damage
+
+
+def scribbled(path):
+    filled(path, range(200))
+    with open(path, "r+b") as file:
+        file.seek(8192)
+        file.write(b"\xff" * 4096)
+
+
+DAMAGES = {
+    "foreign": (foreign, "SQLite file of another program"),
+    "other version": (other_version, f"version {STORE_VERSION + 1}, and this epoch0 writes version {STORE_VERSION}"),
+    "cut": (cut(0.5), "truncated or damaged"),
+    "cut short": (cut(0.0005), "beginning is damaged"),
+    "empty": (cut(0.0), "is empty"),
+    "scribbled": (scribbled, "truncated or damaged"),
+    "text": (lambda path: path.write_text("my notes\n" * 100), "no results file"),
+    "folder": (lambda path: path.mkdir(), "is a folder"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_wrong_file_is_one_clear_error_and_stays_as_it_is(tmp_path, name, read_only):
+    damage, words = DAMAGES[name]
+    path = tmp_path / "r.sqlite"
+    damage(path)
+    before = path.read_bytes() if path.is_file() else b""
+    with pytest.raises(InputError, match=words) as caught:
+        Store(path, read_only=read_only)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+    assert (path.read_bytes() if path.is_file() else b"") == before
+
+
+def test_a_changed_digit_is_noticed(tmp_path):
+    path = filled(tmp_path / "r.sqlite")
+    content = path.read_bytes()
+    assert content.count(b"0.42857142857142855") == 1  # 3/7
+    path.write_bytes(content.replace(b"0.42857142857142855", b"0.42857142857142856"))
+    with Store(path) as store:
+        assert store.get(trial(2).key) is not None
+        with pytest.raises(InputError, match="changed or damaged after it was written"):
+            store.get(trial(3).key)
+
+
+def test_missing_or_damaged_array_files_are_noticed(tmp_path):
+    path = filled(tmp_path / "r.sqlite", range(3), large=True)
+    folder = tmp_path / "r.sqlite.arrays"
+    (folder / f"{trial(0).key}.safetensors").unlink()
+    os.truncate(folder / f"{trial(1).key}.safetensors", 1000)
+    with Store(path) as store:
+        with pytest.raises(InputError, match=f"{trial(0).key}.safetensors is missing"):
+            store.get(trial(0).key)
+        with pytest.raises(InputError, match="changed or damaged"):
+            store.get(trial(1).key)
+        assert store.get(trial(2).key) is not None
+
+
+def test_places_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be opened"):
+        Store(tmp_path / "file" / "r.sqlite")
+    with pytest.raises(InputError, match="does not exist"):
+        Store(tmp_path / "r.sqlite", read_only=True)
+    with pytest.raises(InputError, match="journal 'fast' is not known"):
+        Store(tmp_path / "r.sqlite", journal="fast")
+
+
+@pytest.mark.parametrize(("large", "journal"), [(False, "wal"), (False, "delete"), (True, "wal")])
+def test_a_full_disk_is_one_error_and_loses_nothing(tmp_path, large, journal):
+    """A limit on the size of files stands for the full disk: writing fails in the middle, as it does there."""
+    script = f"""
+import resource, sys
+import numpy as np
+from epoch0.errors import InputError
+from epoch0.experiments.experiment import Trial
+from epoch0.experiments.store import Store
+store = Store(sys.argv[1], journal={journal!r})
+resource.setrlimit(resource.RLIMIT_FSIZE, (65536, resource.RLIM_INFINITY))
+try:
+    for seed in range(1000):
+        size = 2000 * (seed + 1) if {large} else 500
+        store.put(Trial("trial_functions:draw", {{"size": 3}}, seed), {{"array": np.arange(size) / 7}})
+except InputError as error:
+    print(seed, error)
+    print(len(store), sorted(path.name for path in store.arrays.glob("*.tmp")))
+"""
+    path = tmp_path / "r.sqlite"
+    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.splitlines()
+    seed = int(first.split()[0])
+    assert seed > 0 and str(path) in first and ("make room" in first or "check the path" in first)
+    assert second == f"{seed} []"
+    with Store(path) as store:
+        assert len(store) == seed and all(store.get(trial(i).key) for i in range(seed))
+        store.put(trial(seed), {"array": LARGE})
+
+
+def test_merge(tmp_path):
+    first = filled(tmp_path / "1.sqlite", range(5), large=True)
+    second = filled(tmp_path / "2.sqlite", range(3, 9), large=True)
+    assert merge([first, second], tmp_path / "all.sqlite") == 9
+    assert merge([first, second], tmp_path / "all.sqlite") == 0
+    assert merge(second, first) == 4
+    shutil.rmtree(tmp_path / "2.sqlite.arrays")
+    for path in (tmp_path / "all.sqlite", first):
+        with Store(path) as store:
+            for seed in range(9):
+                assert same(store.get(trial(seed).key), {"value": seed / 7, "array": LARGE + seed})
+
+
+def test_merge_refuses_contradictions_and_adds_nothing_then(tmp_path):
+    first = filled(tmp_path / "1.sqlite", range(5))
+    second = filled(tmp_path / "2.sqlite", range(10, 20))
+    with Store(second) as store:
+        store.put(trial(3), {"value": 0})
+    with pytest.raises(InputError, match="different results for the trial trial_functions:draw seed=3"):
+        merge([second], first)
+    with Store(first) as store:
+        assert len(store) == 5
+    with pytest.raises(InputError, match=r"3\.sqlite does not exist"):
+        merge([filled(tmp_path / "4.sqlite", range(20, 30)), tmp_path / "3.sqlite"], first)
+    with Store(first) as store:
+        assert len(store) == 5
+
+
+def test_network_file_systems_are_seen(tmp_path):
+    mounts = tmp_path / "mounts"
+    lines = ["/dev/sda / ext4 rw 0 0", f"server:/x {tmp_path} nfs4 rw 0 0", f"/dev/sdb {tmp_path}/local ext4 rw 0 0"]
+    mounts.write_text("\n".join(lines))
+    (tmp_path / "local").mkdir()
+    (tmp_path / "sub").mkdir()
+    assert on_network(tmp_path, str(mounts)) and on_network(tmp_path / "sub", str(mounts))
+    assert not on_network(tmp_path / "local", str(mounts)) and not on_network("/", str(mounts))
+    assert on_network("/", str(tmp_path / "no such table"))
+
+
+def test_journal_modes(tmp_path):
+    for journal in ("wal", "delete"):
+        path = tmp_path / f"{journal}.sqlite"
+        with Store(path, journal=journal) as store:
+            store.put(trial(), {"x": 1})
+            assert path.with_name(path.name + "-wal").exists() == (journal == "wal")
+        assert path.read_bytes()[18:20] == b"\x01\x01"  # at rest: one file, no write-ahead log
+
+
+def test_a_commit_is_cheap(tmp_path):
+    """A thousand small results in seconds, not minutes: what is kept is kept trial by trial."""
+    with Store(tmp_path / "r.sqlite") as store:
+        begun = time.perf_counter()
+        for seed in range(1000):
+            store.put(trial(seed), {"value": seed / 7})
+        assert time.perf_counter() - begun < 20
+
+
+def test_results_are_readable_by_other_programs(tmp_path):
+    path: Path = filled(tmp_path / "r.sqlite", [3])
+    database = sqlite3.connect(path)
+    function, seed, spec, result = database.execute("SELECT function, seed, spec, result FROM results").fetchone()
+    database.close()
+    assert (function, seed, json.loads(spec)) == ("trial_functions:draw", 3, {"size": 3})
+    assert json.loads(result)["value"] == 3 / 7
