@@ -79,7 +79,7 @@ def checkup(
     def forward_gains(stream: int) -> Gains:
         with tape(net, x, batch_norm=batch_norm) as again:
             squares = forward_squares(again, layers(again), directions, seed + stream, fresh=True).total
-        return list(squares.mean(axis=0)), list(squares.std(axis=0, ddof=1) / math.sqrt(directions))
+        return squares.mean(axis=0).tolist(), (squares.std(axis=0, ddof=1) / math.sqrt(directions)).tolist()
 
     start = ([row.forward for row in measured.layers], [row.forward_error for row in measured.layers])
     remedy = find_remedy(net, found, start, forward_gains, branches)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epoch0.diagnosis import report
-from epoch0.diagnosis.verdict import COMFORTABLE, TRAINABLE, Passage, Phase, PhaseReading, Verdict
+from epoch0.diagnosis.verdict import COMFORTABLE, TRAINABLE, Outcome, Passage, Phase, PhaseReading, Verdict
 
 if TYPE_CHECKING:
     import pandas
@@ -124,6 +124,11 @@ class Checkup:
         return self.phase_reading.low, self.phase_reading.high
 
     @property
+    def outcome(self) -> Outcome:
+        """The verdict in a word: 'trains', 'vanishing', 'exploding', 'dead' or 'collapsed'."""
+        return self.reading.outcome
+
+    @property
     def trains(self) -> bool:
         """Whether the network is expected to train as it is."""
         return self.reading.trains
@@ -161,7 +166,7 @@ class Checkup:
             "model": self.model,
             "subject": self.subject,
             "verdict": self.verdict,
-            "outcome": self.reading.outcome,
+            "outcome": self.outcome,
             "trains": self.trains,
             "phase": self.phase,
             "chi": _finite(self.chi),
