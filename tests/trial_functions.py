@@ -29,7 +29,9 @@ def draw(spec: dict[str, Any], seed: int) -> dict[str, Any]:
 
 
 def sleep(spec: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Take some seconds."""
+    """Take some seconds; leave a mark at the beginning and one at the end."""
+    if "marks" in spec:
+        (Path(spec["marks"]) / f"begun{seed}").write_text(str(os.getpid()))
     time.sleep(spec["seconds"])
     _note(spec, seed)
     return {"seed": seed}

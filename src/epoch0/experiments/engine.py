@@ -22,6 +22,7 @@ from epoch0.experiments.experiment import Trial, read_canonical, resolve
 _LIBRARIES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR")
 _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in _LIBRARIES} | {"VECLIB_MAXIMUM_THREADS": "1"}
 _ASK_AGAIN = 0.5  # seconds a count of workers stays good
+_PATIENCE = "10s"  # for a scheduler to answer
 _NO_WORKERS = 60.0  # seconds without a single worker after which a run gives up
 _SETTINGS = {
     "distributed.scheduler.allowed-failures": 0,  # the run itself decides what is tried again after a worker died
@@ -89,11 +90,9 @@ class Engine:
         """Start the processes or reach the scheduler; does nothing when that is done already."""
         if self._client is not None:
             return
-        from distributed.utils import silence_logging_cmgr
-
         stack = ExitStack()
         try:
-            stack.enter_context(silence_logging_cmgr(logging.CRITICAL))
+            stack.enter_context(_silence())
             if self.scheduler is None:
                 self._cluster = stack.enter_context(_local_cluster(self.workers))
             self._client = stack.enter_context(self._connected())
@@ -188,7 +187,7 @@ class Engine:
 
         address = self._cluster if self.scheduler is None else self.scheduler
         try:
-            client = Client(address, timeout="10s", set_as_default=False)
+            client = Client(address, timeout=_PATIENCE, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
             raise InputError(
                 f"no scheduler answers at {self.scheduler!r} ({error}); start one with 'dask scheduler' and give its "
@@ -284,13 +283,35 @@ def _local_cluster(workers: int | None) -> Iterator[Any]:
             n_workers=workers or CPU_COUNT,
             threads_per_worker=1,
             worker_class=_Nanny,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",  # dask opens a port for it in any case: any free one, on this machine only
+            scheduler_kwargs={"dashboard": False},
             memory_limit=0,
             silence_logs=logging.CRITICAL,
             preload=[__name__],
         ) as cluster,
     ):
         yield cluster
+
+
+_silent: list[ExitStack] = []  # one for each engine that is open; the first holds the levels dask's loggers had before
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep dask's log off the terminal while any engine is open: a run tells what its caller has to know."""
+    from distributed.utils import silence_logging_cmgr
+
+    if not _silent:
+        _silent.append(ExitStack())
+        _silent[0].enter_context(silence_logging_cmgr(logging.CRITICAL))
+    else:
+        _silent.append(_silent[0])
+    try:
+        yield
+    finally:
+        last = _silent.pop()
+        if not _silent:
+            last.close()
 
 
 _starting = 0  # worker processes being started in this process at this moment; only the engine's event loop counts them

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from typing import Any, TextIO
+from typing import Any
 
 
 class Progress:
@@ -16,11 +16,11 @@ class Progress:
 
     Args:
         title: what is being run.
-        stream: where to show it; standard error by default, so that a command's own output stays clean.
+        stream: text file to show it in; standard error by default, so that a command's own output stays clean.
         every: least number of seconds between two lines in a log.
     """
 
-    def __init__(self, title: str = "trials", stream: TextIO | None = None, every: float = 5.0) -> None:
+    def __init__(self, title: str = "trials", stream: Any = None, every: float = 5.0) -> None:
         self.title = title
         self._stream = stream
         self._every = every
@@ -60,7 +60,7 @@ class Progress:
         else:
             self._line()
 
-    def _begin_bar(self, stream: TextIO) -> None:
+    def _begin_bar(self, stream: Any) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
