@@ -1,0 +1,144 @@
+"""Mean-field maps of one layer: Gaussian means, the gain chi and the variance map (Hayou et al. 2021, B.1)."""
+
+import math
+from collections.abc import Callable
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epoch0.activations import Activation, get
+from epoch0.errors import InputError
+
+Array = NDArray[np.float64]
+
+# Beyond 12 standard deviations lies 4e-33 of the mass.
+_SDS = 12.0
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
+
+
+@overload
+def gaussian_mean(f: Callable[[Any], Any], q: float, breaks: tuple[float, ...] = ...) -> float: ...
+@overload
+def gaussian_mean(f: Callable[[Any], Any], q: Array, breaks: tuple[float, ...] = ...) -> Array: ...
+def gaussian_mean(f: Callable[[Any], Any], q: float | Array, breaks: tuple[float, ...] = ()) -> float | Array:
+    """E f(sqrt(q) Z) for a standard normal Z, accurate also where f has kinks or jumps.
+
+    >>> gaussian_mean(lambda h: np.maximum(h, 0.0) ** 2, 3.0, breaks=(0.0,))
+    1.5
+    >>> gaussian_mean(np.abs, np.array([1.0, 4.0]), breaks=(0.0,)).round(6)          # q shape (2,)
+    array([0.797885, 1.595769])
+
+    Gauss-Legendre on panels which end at the breaks and shrink towards them and towards 0, so that a feature of width
+    about one is resolved however large q is. At q = 0 the value is the limit from above: the mean of f on both sides
+    of 0.
+
+    Args:
+        f: a function of a float64 array of any shape that returns one of the same shape.
+        q: variance of the argument, >= 0; a number, or an array of any shape.
+        breaks: points h where f or a derivative of it jumps.
+
+    Returns:
+        A float, or an array of the shape of q.
+
+    Raises:
+        InputError: if q is negative, NaN or infinite.
+    """
+    variances = np.asarray(q, dtype=np.float64)
+    if not (np.isfinite(variances) & (variances >= 0)).all():
+        raise InputError(f"q={q!r} is no variance; it must be finite and >= 0.")
+    flat = variances.reshape(-1)
+    tiny = np.finfo(np.float64).tiny
+    result = np.full(flat.shape, float(np.mean(f(np.array([-tiny, tiny])))))
+    positive = flat > 0
+    if positive.any():
+        result[positive] = _panel_means(f, np.sqrt(flat[positive]), breaks)
+    return float(result[0]) if variances.ndim == 0 else result.reshape(variances.shape)
+
+
+def _panel_means(f: Callable[[Any], Any], scale: Array, breaks: tuple[float, ...]) -> Array:
+    """E f(scale Z) for each scale > 0, shape (m,) to shape (m,)."""
+    farthest = _SDS * float(scale.max())
+    steps = 2.0 ** np.arange(-2, max(math.ceil(math.log2(max(farthest, 1.0))), 0) + 1)
+    around = np.concatenate([-steps, [0.0], steps])
+    marks = np.unique(np.concatenate([point + around for point in {0.0, *breaks}]))
+    # in units of standard deviations, shape (m, edges); marks out of range fold onto the ends, as empty panels
+    with np.errstate(over="ignore"):
+        inner = np.clip(marks / scale[:, None], -_SDS, _SDS)
+    outer = np.broadcast_to(np.linspace(-_SDS, _SDS, 33), (len(scale), 33))
+    edges = np.sort(np.concatenate([inner, outer], axis=1), axis=1)
+    half = np.diff(edges, axis=1)[..., None] / 2
+    z = (edges[:, :-1, None] + edges[:, 1:, None]) / 2 + half * _NODES
+    mass = half * _WEIGHTS * np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+    values = np.asarray(f(z * scale[:, None, None]), dtype=np.float64)
+    return np.asarray((values * mass).sum(axis=(1, 2)) / mass.sum(axis=(1, 2)))
+
+
+@overload
+def chi(activation: str | Activation, weight_std: float, q: float, density: float = ...) -> float: ...
+@overload
+def chi(activation: str | Activation, weight_std: float, q: Array, density: float = ...) -> Array: ...
+def chi(activation: str | Activation, weight_std: float, q: float | Array, density: float = 1.0) -> float | Array:
+    """Gain of a wide layer: density * weight_std^2 * E phi'(sqrt(q) Z)^2, the mean squared stretch of a perturbation.
+
+    >>> chi("relu", 2.0, 1.0)                       # any q: ReLU has no scale
+    2.0
+    >>> round(chi("tanh", 1.700796 ** 0.5, 0.512079), 5)              # on the edge of chaos
+    1.0
+
+    Args:
+        activation: a name such as "tanh", or an Activation.
+        weight_std: sigma_w, the standard deviation of a kept weight times sqrt(fan_in); >= 0.
+        q: variance of the pre-activation, >= 0; a number or an array.
+        density: fraction of the weights kept (alpha), in (0, 1].
+
+    Returns:
+        A float, or an array of the shape of q.
+
+    Raises:
+        InputError: for an unknown activation, or a weight_std, q or density out of its range.
+
+    Source: Hayou et al. 2021, B.1.2 (printed with phi for phi', a misprint) and appendix H (density).
+    """
+    rule = get(activation)
+    _check_scale("weight_std", weight_std)
+    if not 0 < density <= 1:
+        raise InputError(f"density={density!r} is no density; it is the fraction of weights kept (alpha), in (0, 1].")
+    return density * weight_std**2 * gaussian_mean(lambda h: rule.derivative(h) ** 2, q, rule.breaks)
+
+
+@overload
+def variance_map(activation: str | Activation, weight_std: float, bias_std: float, q: float) -> float: ...
+@overload
+def variance_map(activation: str | Activation, weight_std: float, bias_std: float, q: Array) -> Array: ...
+def variance_map(
+    activation: str | Activation, weight_std: float, bias_std: float, q: float | Array
+) -> float | Array:
+    """Variance of the next pre-activation: bias_std^2 + weight_std^2 * E phi(sqrt(q) Z)^2.
+
+    >>> variance_map("relu", 2.0 ** 0.5, 0.5, 3.0)
+    3.25
+
+    Args:
+        activation: a name such as "tanh", or an Activation.
+        weight_std: sigma_w, the standard deviation of a weight times sqrt(fan_in); >= 0.
+        bias_std: sigma_b, the standard deviation of a bias; >= 0.
+        q: variance of the pre-activation, >= 0; a number or an array.
+
+    Returns:
+        A float, or an array of the shape of q.
+
+    Raises:
+        InputError: for an unknown activation, or a weight_std, bias_std or q out of its range.
+
+    Source: Hayou et al. 2021, B.1.
+    """
+    rule = get(activation)
+    _check_scale("weight_std", weight_std)
+    _check_scale("bias_std", bias_std)
+    return bias_std**2 + weight_std**2 * gaussian_mean(lambda h: rule.function(h) ** 2, q, rule.breaks)
+
+
+def _check_scale(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value >= 0):
+        raise InputError(f"{name}={value!r} is no standard deviation; it must be finite and >= 0.")

@@ -1,0 +1,104 @@
+"""Mean field: Gaussian means against scipy's adaptive quadrature and closed forms, chi and q against printed values."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import integrate, special
+
+from epoch0 import activations
+from epoch0.errors import InputError
+from epoch0.theory.mean_field import chi, gaussian_mean, variance_map
+
+ALL = [make() for make in activations.KNOWN.values()] + [activations.hardtanh(-0.5, 2.0), activations.elu(0.7)]
+NAMES = [f"{a.name}{dict(a.parameters) or ''}" for a in ALL]
+
+
+def adaptive(f, q: float, breaks: tuple[float, ...]) -> float:
+    """The slow twin: adaptive quadrature in h, piece by piece."""
+    scale = math.sqrt(q)
+    near = [x for c in {0.0, *breaks} for x in (c - 30, c - 3, c - 1, c, c + 1, c + 3, c + 30)]
+    edges = sorted({-14 * scale, *(x for x in near if abs(x) < 14 * scale), 14 * scale})
+
+    def weighted(h: float) -> float:
+        value = float(np.asarray(f(np.array([h])))[0])
+        return value * math.exp(-0.5 * (h / scale) ** 2) / (scale * math.sqrt(2 * math.pi))
+
+    return sum(
+        integrate.quad(weighted, a, b, epsabs=1e-14, epsrel=1e-12, limit=400)[0]
+        for a, b in pairwise(edges)
+    )
+
+
+@pytest.mark.parametrize("activation", ALL, ids=NAMES)
+@pytest.mark.parametrize("q", [1e-6, 0.3, 1.0, 40.0, 1e4])
+def test_maps_against_adaptive_quadrature(activation: activations.Activation, q: float) -> None:
+    slope = adaptive(lambda h: activation.derivative(h) ** 2, q, activation.breaks)
+    assert chi(activation, 1.5, q, density=0.5) == pytest.approx(0.5 * 2.25 * slope, rel=1e-9)
+    square = adaptive(lambda h: activation.function(h) ** 2, q, activation.breaks)
+    assert variance_map(activation, 1.5, 0.2, q) == pytest.approx(0.04 + 2.25 * square, rel=1e-9)
+
+
+@pytest.mark.parametrize("q", [1e-12, 0.5, 3.0, 1e12])
+def test_hardtanh_and_erf_closed_forms(q: float) -> None:
+    assert chi("hardtanh", 1.0, q) == pytest.approx(special.erf(1 / math.sqrt(2 * q)), rel=1e-13)
+    assert chi("erf", 1.0, q) == pytest.approx(4 / math.pi / math.sqrt(1 + 4 * q), rel=1e-10)
+
+
+@given(st.floats(0, 1e8), st.floats(0, 10), st.floats(0.01, 1))
+def test_relu_has_no_scale(q: float, weight_std: float, density: float) -> None:
+    assert chi("relu", weight_std, q, density) == pytest.approx(density * weight_std**2 / 2, rel=1e-12)
+    assert variance_map("relu", weight_std, 1.0, q) == pytest.approx(1 + weight_std**2 * q / 2, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("bias_variance", "weight_variance", "q"),
+    [(0.01, 1.424205, 0.273301), (0.04, 1.700796, 0.512079), (0.09, 1.947655, 0.763475)],
+)
+def test_tanh_edge_of_chaos(bias_variance: float, weight_variance: float, q: float) -> None:
+    """At the tabulated point q is fixed and chi is 1, to the digits of the table."""
+    assert variance_map("tanh", weight_variance**0.5, bias_variance**0.5, q) == pytest.approx(q, abs=3e-6)
+    assert chi("tanh", weight_variance**0.5, q) == pytest.approx(1.0, abs=3e-6)
+
+
+def test_arrays_of_q_agree_with_numbers() -> None:
+    q = np.array([[0.0, 1e-9, 0.1], [1.0, 30.0, 1e6]])
+    for name in ("tanh", "hardtanh", "elu", "relu"):
+        each = np.array([[chi(name, 1.3, float(value)) for value in row] for row in q])
+        np.testing.assert_allclose(chi(name, 1.3, q), each, rtol=1e-10)
+    assert gaussian_mean(np.cos, np.zeros((0, 2))).shape == (0, 2)
+
+
+def test_zero_variance_is_the_limit() -> None:
+    assert chi("relu", 1.0, 0.0) == 0.5
+    assert chi("tanh", 2.0, 0.0) == 4.0
+    assert variance_map("tanh", 2.0, 0.3, 0.0) == pytest.approx(0.09)
+
+
+def test_known_means() -> None:
+    q = np.geomspace(1e-3, 1e3, 13)
+    np.testing.assert_allclose(gaussian_mean(np.square, q), q, rtol=1e-13)
+    np.testing.assert_allclose(gaussian_mean(np.cos, q[:9]), np.exp(-q[:9] / 2), rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(gaussian_mean(np.abs, q, breaks=(0.0,)), np.sqrt(2 * q / math.pi), rtol=1e-13)
+    step = gaussian_mean(lambda h: (h > 0.7).astype(float), 2.0, breaks=(0.7,))
+    assert step == pytest.approx(special.ndtr(-0.7 / math.sqrt(2)), rel=1e-13)
+
+
+@pytest.mark.parametrize("q", [-1.0, math.nan, math.inf])
+def test_bad_variance(q: float) -> None:
+    with pytest.raises(InputError, match="is no variance"):
+        chi("tanh", 1.0, q)
+
+
+def test_bad_input() -> None:
+    with pytest.raises(InputError, match="tanh"):
+        chi("tahn", 1.0, 1.0)
+    with pytest.raises(InputError, match="weight_std=-1"):
+        chi("tanh", -1.0, 1.0)
+    with pytest.raises(InputError, match="density=0"):
+        chi("tanh", 1.0, 1.0, density=0.0)
+    with pytest.raises(InputError, match="bias_std=nan"):
+        variance_map("tanh", 1.0, math.nan, 1.0)
