@@ -162,8 +162,9 @@ def grid_errors(norms: Array) -> Array:
     """Standard errors over t of the mean norms and ratios of one network, shape (2, L + 1).
 
     The pieces are a systematic sample: neighbours are alike, and the error of their mean is far below that of
-    independent draws. Second differences remove a local trend (Wolter's estimator v5 for systematic samples); what is
-    left overstates the error a little, never understates it in the mean for curves that do not repeat with the grid.
+    independent draws. Its variance has two parts: that of what second differences leave of the values (Wolter's
+    estimator v5, conservative where the values jump), and that of a trend, since a grid of m points moved by a random
+    offset moves the mean of a straight line that rises by r from end to end by r (u - 1/2) / m.
     """
     before, after = norms[:, :-1], norms[:, 1:]
     ratios = np.full(norms.shape, math.nan)
@@ -174,7 +175,8 @@ def grid_errors(norms: Array) -> Array:
             known = values[~np.isnan(values[:, column]), column]
             if len(known) >= 3:
                 curvature = known[:-2] - 2 * known[1:-1] + known[2:]
-                errors[row, column] = math.sqrt(float((curvature**2).mean()) / 6 / len(known))
+                rise = (known[-1] - known[0]) / (len(known) - 1)
+                errors[row, column] = math.sqrt(float((curvature**2).mean()) / 6 / len(known) + rise**2 / 12)
             else:
                 errors[row, column] = math.nan
     return errors

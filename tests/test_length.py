@@ -1,0 +1,346 @@
+"""Trajectory length: tangents against chords against closed forms, one network against many, and nothing left behind."""
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import special
+from torch import Tensor, nn
+
+import epoch0 as e0
+from epoch0.errors import InputError
+from epoch0.measure._length_result import grid_errors
+from epoch0.seeds import generator, numpy_generator
+
+DOUBLE = torch.float64
+
+
+def he(model: nn.Module) -> nn.Module:
+    """Weights of variance 2 / fan-in, so that curves neither die nor explode."""
+    source = generator(8)
+    with torch.no_grad():
+        for p in model.parameters():
+            # matrices like He; vectors are biases, or the slopes of a batch norm
+            p.normal_(0, math.sqrt(2 / p[0].numel()) if p.dim() > 1 else 0.5, generator=source)
+    return model.to(DOUBLE)
+
+
+class Functional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(12, 30), nn.Linear(30, 30)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.second(torch.tanh(self.first(x))))
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(2, 2, 3, padding=1), nn.Conv2d(2, 2, 3, padding=1)
+        self.norm, self.relu = nn.BatchNorm2d(2), nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.relu(self.norm(self.conv1(x)))
+        return self.relu(x + self.conv2(out))
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.act = nn.Linear(12, 12), nn.Hardtanh()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.layer(self.act(self.layer(x))))
+
+
+def dense(activation: str) -> nn.Module:
+    return e0.networks.mlp([12, 40, 30, 20], activation, biases=e0.Gaussian(0.3), seed=4, dtype=DOUBLE, linear_output=False)
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Dropout(0.5), nn.Linear(16, 9), nn.GELU()
+    )  # fmt: skip
+
+
+MODELS = {
+    **{name: (lambda name=name: dense(name), (12,)) for name in ("relu", "tanh", "hardtanh", "leaky_relu", "erf", "silu")},
+    "convolutional": (lambda: he(convolutional()), (2, 6, 6)),
+    "residual": (lambda: he(Residual()), (2, 6, 6)),
+    "functional": (lambda: he(Functional()), (12,)),
+    "used twice": (lambda: he(Twice()), (12,)),
+}
+
+
+def line(shape: tuple[int, ...], seed: int = 0, dtype: torch.dtype = DOUBLE) -> e0.Line:
+    x0, x1 = torch.randn(2, *shape, generator=generator(seed), dtype=dtype)
+    return e0.Line(x0, x1)
+
+
+def exact_growth(width: int, std: float) -> float:
+    """The twin of the exact dense-Gaussian law: E over A ~ Bin(width, 1/2) of the mean of a chi variable."""
+    a = np.arange(1, width + 1)
+    log_pmf = special.gammaln(width + 1) - special.gammaln(a + 1) - special.gammaln(width - a + 1) - width * math.log(2)
+    mean_chi = math.sqrt(2) * np.exp(special.gammaln((a + 1) / 2) - special.gammaln(a / 2))
+    return std / math.sqrt(width) * float((np.exp(log_pmf) * mean_chi).sum())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_tangents_agree_with_chords(name: str) -> None:
+    make, shape = MODELS[name]
+    model, curve = make(), line(shape)
+    chords = e0.trajectory_length(model, curve, method="chords", points=4000)
+    tangents = e0.trajectory_length(model, curve, points=4000)
+    assert tangents.layers == chords.layers and len(tangents.layers) >= 2
+    np.testing.assert_allclose(tangents.lengths, chords.lengths, rtol=3e-3)
+    # chords are inscribed, so they never exceed the true length
+    assert (chords.lengths <= tangents.lengths * (1 + 2e-3)).all()
+    np.testing.assert_allclose(tangents.growth, chords.growth, rtol=2e-2)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_float32_is_close_to_float64(name: str) -> None:
+    make, shape = MODELS[name]
+    curve = line(shape)
+    exact = e0.trajectory_length(make(), curve, points=256)
+    single = e0.trajectory_length(make().to(torch.float32), curve, points=256)
+    again = e0.trajectory_length(make().to(torch.float32), curve, points=256, dtype=DOUBLE)
+    np.testing.assert_allclose(single.lengths, exact.lengths, rtol=1e-4)
+    np.testing.assert_allclose(again.lengths, exact.lengths, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_model_comes_back_unchanged(name: str) -> None:
+    make, shape = MODELS[name]
+    model = make().train()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    state = torch.get_rng_state()
+    e0.trajectory_length(model, line(shape))
+    e0.trajectory_length(model, line(shape), batch_norm="train")
+    with pytest.raises(InputError):
+        e0.trajectory_length(model, line((5,)))
+    after = model.state_dict()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+    assert all(part.training for part in model.modules())
+    assert all(p.grad is None and p.requires_grad for p in model.parameters())
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_dense_gaussian_growth_is_the_exact_law() -> None:
+    # 4 layers x 2 widths, |z| < 4: false-alarm rate 5e-4; seeds fixed
+    for width, networks in ((10, 3000), (100, 200)):
+        nets = e0.networks.ensemble(networks, [width] * 5, weights=e0.Gaussian(1.5), biases=e0.Gaussian(0.1),
+                                    linear_output=False, seed=1)  # fmt: skip
+        result = e0.trajectory_length(nets, line((width,), dtype=torch.float32))
+        z = (result.growth - exact_growth(width, 1.5)) / result.growth_errors
+        assert np.abs(z).max() < 4, z
+        ratio = result.network_lengths[:, -1] / result.network_lengths[:, 0]
+        error = ratio.std(ddof=1) / math.sqrt(networks)
+        assert abs(ratio.mean() - exact_growth(width, 1.5) ** 4) < 4 * error
+
+
+def test_a_line_through_the_origin_is_allowed() -> None:
+    direction = torch.randn(50, generator=generator(2))
+    nets = e0.networks.ensemble(400, [50] * 3, weights=e0.Gaussian(2.0), biases=e0.Gaussian(0.01), linear_output=False)
+    result = e0.trajectory_length(nets, e0.Line(-direction, direction))
+    assert (np.abs(result.growth - exact_growth(50, 2.0)) < 4 * result.growth_errors).all()  # false alarm 2e-4
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "hardtanh", "elu"])
+@pytest.mark.parametrize("sizes", [[6, 9, 5, 7], [200, 150, 6]])
+def test_ensemble_equals_its_networks_one_by_one(activation: str, sizes: list[int]) -> None:
+    nets = e0.networks.ensemble(6, sizes, activation, biases=e0.Gaussian(0.2), seed=3, dtype=DOUBLE)
+    curve = line((sizes[0],))
+    together = e0.trajectory_length(nets, curve, points=16, seed=5)
+    listed = e0.trajectory_length(list(nets), curve, points=16, seed=5)
+    np.testing.assert_allclose(together.network_lengths, listed.network_lengths, rtol=1e-10)
+    np.testing.assert_allclose(together.network_growth, listed.network_growth, rtol=1e-10)
+    assert together.layers == listed.layers == tuple(str(2 * i + 1) for i in range(len(sizes) - 2))
+    alone = e0.trajectory_length(nets[0], curve, points=16, seed=5)
+    np.testing.assert_allclose(alone.network_lengths[0], together.network_lengths[0], rtol=1e-10)
+
+
+@given(st.integers(1, 12), st.integers(0, 11), st.booleans())
+def test_a_network_does_not_depend_on_its_company(count: int, first: int, wide: bool) -> None:
+    sizes = [140, 130, 9] if wide else [7, 11, 9]
+    nets = e0.networks.ensemble(12, sizes, biases=e0.Gaussian(0.1), linear_output=False, seed=2)
+    curve = line((sizes[0],), dtype=torch.float32)
+    part = e0.trajectory_length(nets[first : first + count], curve)
+    whole = e0.trajectory_length(nets, curve)
+    # a batched product of another size may round differently, at the level of one float32 step a layer
+    np.testing.assert_allclose(part.network_lengths, whole.network_lengths[first : first + count], rtol=2e-6)
+
+
+def test_chosen_layers() -> None:
+    model, curve = dense("relu"), line((12,))
+    every = e0.trajectory_length(model, curve, layers=["0", "1", "3", "4"])
+    assert every.layers == ("0", "1", "3", "4")
+    default = e0.trajectory_length(model, curve)
+    assert every.lengths[2] == default.lengths[1]
+    nets = e0.networks.ensemble(3, [12, 40, 30], seed=1, dtype=DOUBLE)
+    some = e0.trajectory_length(nets, curve, layers=["0", "2"])
+    np.testing.assert_allclose(
+        some.network_lengths, e0.trajectory_length(list(nets), curve, layers=["0", "2"], points=16).network_lengths
+    )
+
+
+def test_several_uses_are_several_layers() -> None:
+    assert e0.trajectory_length(he(Twice()), line((12,))).layers == ("act", "act (2nd use)")
+
+
+def test_batch_norm_statistics() -> None:
+    model, curve = he(Residual()), line((2, 6, 6))
+    running = e0.trajectory_length(model, curve, points=32)
+    batch = e0.trajectory_length(model, curve, points=32, batch_norm="train")
+    assert not np.allclose(running.lengths[1:], batch.lengths[1:], rtol=1e-2)
+
+
+def test_vanished_pieces_are_left_out_of_the_growth() -> None:
+    # width 1: a ReLU layer maps a whole line to 0 half the time; those pieces have no ratio later
+    nets = e0.networks.ensemble(2000, [1] * 4, weights=e0.Gaussian(2.0), biases=e0.Gaussian(1.0), linear_output=False)
+    result = e0.trajectory_length(nets, e0.Line(torch.tensor([-1.0]), torch.tensor([1.0])))
+    dead = (result.network_lengths[:, 1] == 0).mean()
+    assert 0.05 < dead < 0.5
+    assert np.isnan(result.network_growth[:, 1][result.network_lengths[:, 1] == 0]).all()
+    assert (np.abs(result.growth - exact_growth(1, 2.0)) < 4 * result.growth_errors).all()  # false alarm 2e-4
+
+
+def test_a_dead_network_says_vanished() -> None:
+    model = e0.networks.mlp([3, 4, 4], weights=e0.Gaussian(1.0), biases=e0.Discrete((-9.0,)), linear_output=False)
+    result = e0.trajectory_length(model, line((3,), dtype=torch.float32))
+    assert result.lengths[1] == 0 and result.status == ("vanished", "vanished")
+    assert "vanished" in str(result) and math.isnan(result.growth[1])
+
+
+def test_offset_grid_is_unbiased() -> None:
+    # the mean over 150 offsets of an 8-point grid is the fine value; |z| < 4: false-alarm rate 6e-5
+    model, curve = dense("relu"), line((12,))
+    fine = e0.trajectory_length(model, curve, points=8_000).lengths[-1]
+    coarse = np.array([e0.trajectory_length(model, curve, points=8, seed=s).lengths[-1] for s in range(150)])
+    assert abs(coarse.mean() - fine) < 4 * coarse.std(ddof=1) / math.sqrt(150)
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh", "hardtanh", "residual"])
+def test_errors_over_t_are_honest(name: str) -> None:
+    # the reported error must not understate the true spread over offsets, nor be useless
+    make, shape = MODELS[name]
+    model, curve = make(), line(shape)
+    runs = [e0.trajectory_length(model, curve, points=32, seed=s) for s in range(80)]
+    lengths = np.array([run.lengths[1:] for run in runs])
+    reported = np.sqrt(np.mean([run.length_errors[1:] ** 2 for run in runs], axis=0))
+    true = lengths.std(axis=0, ddof=1)
+    assert (reported > 0.8 * true).all(), reported / true  # the sd of 80 runs is known to 8 %
+    assert (reported < 12 * true).all(), reported / true
+
+
+def test_errors_of_a_smooth_curve() -> None:
+    t = (np.arange(64) + 0.3) / 64
+    norms = np.stack([np.ones(64), 2 + np.sin(t)], axis=1)
+    errors = grid_errors(norms)
+    assert errors[0, 0] == 0
+    # the only error of a fine grid on a smooth curve comes from its offset: rise / m times the sd of a uniform offset
+    assert errors[0, 1] == pytest.approx(math.sin(1.0) / 64 / math.sqrt(12), rel=0.01)
+
+
+def test_ensemble_errors_are_over_networks() -> None:
+    nets = e0.networks.ensemble(50, [20] * 3, linear_output=False)
+    result = e0.trajectory_length(nets, line((20,), dtype=torch.float32))
+    np.testing.assert_allclose(result.length_errors, result.network_lengths.std(0, ddof=1) / math.sqrt(50))
+    np.testing.assert_allclose(result.spread, result.network_lengths.std(0, ddof=1))
+
+
+def test_table() -> None:
+    result = e0.trajectory_length(dense("relu"), line((12,)))
+    frame = result.to_pandas()
+    assert list(frame["layer"]) == ["input", "1", "3", "5"]
+    assert frame["length"].tolist() == result.lengths.tolist()
+    assert "one network, 64 tangents" in str(result) and set(result.status) <= {"grows", "shrinks", "keeps"}
+
+
+def test_operation_without_a_forward_derivative_offers_chords() -> None:
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return 2 * grad * ctx.saved_tensors[0]
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.relu(Square.apply(self.layer(x)))
+
+    model, curve = Model(), line((4,), dtype=torch.float32)
+    with pytest.raises(InputError, match="Square"):
+        e0.trajectory_length(model, curve)
+    assert e0.trajectory_length(model, curve, method="chords", points=50).lengths[1] > 0
+
+
+def test_memory_of_a_large_ensemble() -> None:
+    code = """
+import resource, torch, epoch0 as e0
+torch.set_num_threads(1)
+nets = e0.networks.ensemble(100, [784] * 11, weights=e0.Sparse(e0.Gaussian(2.0), 0.5), linear_output=False)
+x0, x1 = torch.randn(2, 784)
+e0.trajectory_length(nets[:2], e0.Line(x0, x1))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+e0.trajectory_length(nets, e0.Line(x0, x1))
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(after, after - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    whole, grown = (int(word) / 1024 for word in done.stdout.split())
+    assert whole < 1000 and grown < 100  # MB, the process with torch in it included
+
+
+NAN = e0.networks.mlp([4, 4, 4])
+with torch.no_grad():
+    NAN[2].weight[1, 2] = math.nan
+SHORT = line((4,), dtype=torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: e0.trajectory_length(NAN, SHORT), "2.weight"),
+        (lambda: e0.trajectory_length(e0.networks.mlp([5, 4, 4]), SHORT), r"\(2, 4\)|expects 5"),
+        (lambda: e0.trajectory_length(e0.networks.ensemble(3, [5, 4, 4]), SHORT), r"\(4,\).*\(5,\)"),
+        (lambda: e0.trajectory_length(nn.Linear(4, 4), SHORT), "no elementwise nonlinearity"),
+        (lambda: e0.trajectory_length(e0.networks.ensemble(2, [4, 4]), SHORT), "no nonlinearity"),
+        (lambda: e0.trajectory_length(e0.networks.mlp([4, 4, 4]), SHORT, layers=["11"]), "no layer is named '11'"),
+        (lambda: e0.trajectory_length(e0.networks.ensemble(2, [4, 4, 4]), SHORT, layers=["7"]), "no layer is named '7'"),
+        (lambda: e0.trajectory_length(e0.networks.mlp([4, 4, 4]), SHORT, method="chord"), "'tangents' or 'chords'|type"),
+        (lambda: e0.trajectory_length(e0.networks.mlp([4, 4, 4]), SHORT, points=0), "points=0"),
+        (lambda: e0.trajectory_length([], SHORT), "empty list"),
+        (lambda: e0.trajectory_length([nn.Linear(4, 4), nn.Linear(4, 5)], SHORT), "different architectures"),
+        (lambda: e0.trajectory_length(e0.networks.mlp([4, 4, 4]), SHORT, dtype=torch.float16), "float16"),
+        (
+            lambda: e0.trajectory_length(
+                e0.networks.ensemble(2, [4] + [40] * 99, weights=e0.Gaussian(9.0), linear_output=False), SHORT
+            ),
+            "overflows",
+        ),
+    ],
+)
+def test_bad_input(make, says: str) -> None:
+    with pytest.raises(Exception, match=says) as caught:
+        make()
+    assert isinstance(caught.value, InputError) or "type" in str(caught.value).lower()
+
+
+def test_offsets_differ_between_networks() -> None:
+    assert numpy_generator(0, 0, 1).random() != numpy_generator(0, 1, 1).random()
