@@ -5,6 +5,6 @@
 1.4130857...
 """
 
-from epoch0.theory import mean_field
+from epoch0.theory import growth, mean_field
 
-__all__ = ["mean_field"]
+__all__ = ["growth", "mean_field"]

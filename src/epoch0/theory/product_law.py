@@ -1,0 +1,227 @@
+"""The exact law of growth over depth: a product of independent layer growths of dense Gaussian ReLU layers.
+
+A layer of k rows N(0, std^2) stretches every tangent by ``std * chi_A`` with A ~ Bin(k, 1/2), independently of all
+layers before it. The logarithm of a product has the product of the characteristic functions, which are closed forms,
+so its distribution function is one short Fourier series.
+"""
+
+import functools
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import digamma, gammaln, loggamma, polygamma
+
+from epoch0.errors import InputError
+from epoch0.seeds import numpy_generator
+from epoch0.theory.gaussian_growth import binomial, binomial_chi_mean
+
+Array = NDArray[np.float64]
+
+# exp(-42) = 6e-19: what is left out of the range, on either side
+_NEGLIGIBLE = 42.0
+# From here on Stirling's series is exact to rounding.
+_STIRLING = 100.0
+
+
+@dataclass(frozen=True)
+class GrowthLaw:
+    """Law of ||dz_d|| / ||dz_0||, the growth of one tangent through d dense Gaussian ReLU layers.
+
+    >>> law = GrowthLaw((100, 100), (0.2, 0.2))                 # two layers of width 100, sigma_w = 2
+    >>> round(law.mean, 6), round(law.std, 4), law.quantile(0.5).round(3)
+    (1.975006, 0.3152, np.float64(1.96))
+
+    The expected length of a whole trajectory grows by :attr:`mean` too; its spread over networks is at most
+    :attr:`std`, since the tangents of one trajectory share their network.
+
+    Attributes:
+        widths: number of units of each layer.
+        stds: standard deviation of an entry of each layer's matrix as stored, > 0.
+
+    Source: THEORY 1.2, the exact law of a dense Gaussian layer.
+    """
+
+    widths: tuple[int, ...]
+    stds: tuple[float, ...]
+    _layers: "Counter[int]" = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if len(self.widths) != len(self.stds) or not self.widths:
+            raise InputError(f"{len(self.widths)} widths and {len(self.stds)} stds; give one of each for every layer.")
+        if min(self.stds) <= 0:
+            raise InputError(f"stds={self.stds!r}: a layer of zeros lets nothing through; every std must be > 0.")
+        object.__setattr__(self, "_layers", Counter(self.widths))
+
+    @property
+    def mean(self) -> float:
+        """Expected growth: the product of the layers' means."""
+        logs = self._log_scale + sum(n * math.log(binomial_chi_mean(k, 0.5)) for k, n in self._layers.items())
+        return math.exp(logs) if logs < 709 else math.inf
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the growth."""
+        # 1 + variance/mean^2 of the product is the product of the layers'; expm1 keeps the digits of a narrow law
+        spread = sum(n * math.log(k / 2 / binomial_chi_mean(k, 0.5) ** 2) for k, n in self._layers.items())
+        return self.mean * math.sqrt(max(math.expm1(spread), 0.0))
+
+    @property
+    def zero_probability(self) -> float:
+        """Probability that a layer is off altogether, so that nothing is left of the tangent."""
+        return -math.expm1(sum(n * math.log1p(-(0.5**k)) for k, n in self._layers.items()))
+
+    @property
+    def log_mean(self) -> float:
+        """Mean of the logarithm of the growth, given that it is not zero."""
+        return self._log_scale + sum(n * _log_moments(k)[0] for k, n in self._layers.items())
+
+    @property
+    def log_std(self) -> float:
+        """Standard deviation of the logarithm of the growth, given that it is not zero; about sqrt(5/4 sum 1/k)."""
+        return math.sqrt(sum(n * _log_moments(k)[1] for k, n in self._layers.items()))
+
+    @property
+    def _log_scale(self) -> float:
+        return math.fsum(math.log(std) for std in self.stds)
+
+    def cdf(self, x: "float | Array") -> Array:
+        """Probability that the growth is at most x.
+
+        >>> GrowthLaw((1,), (1.0,)).cdf(np.array([0.0, 1.0])).round(6)      # half a chance of 0, else |N(0, 1)|
+        array([0.5     , 0.841345])
+
+        Args:
+            x: growths, a number or an array of any shape.
+
+        Returns:
+            Array of the shape of x, accurate to about 1e-13.
+        """
+        x = np.asarray(x, dtype=np.float64)
+        with np.errstate(divide="ignore"):
+            logs = np.log(np.maximum(x, 0.0))
+        zero = self.zero_probability
+        return np.asarray(np.where(x < 0, 0.0, zero + (1 - zero) * self._log_cdf(logs)))
+
+    def quantile(self, p: "float | Array") -> Array:
+        """The growth below which a fraction p of the networks lies; 0 where p is at most :attr:`zero_probability`.
+
+        Args:
+            p: probabilities in (0, 1), a number or an array of any shape.
+
+        Returns:
+            Array of the shape of p.
+
+        Raises:
+            InputError: if a probability is outside (0, 1).
+        """
+        p = np.asarray(p, dtype=np.float64)
+        if not ((p > 0) & (p < 1)).all():
+            raise InputError(f"p={p!r} is no probability for a quantile; it lies strictly between 0 and 1.")
+        zero = self.zero_probability
+        if zero == 1.0:
+            return np.zeros(p.shape)
+        wanted = np.clip((p - zero) / (1 - zero), 0.0, 1.0)
+        start, length, _ = self._series
+        low, high = np.full(p.shape, start), np.full(p.shape, start + length)
+        for _ in range(64):
+            middle = (low + high) / 2
+            below = self._log_cdf(middle) < wanted
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        return np.asarray(np.where(p <= zero, 0.0, np.exp(high)))
+
+    def sample(self, n: int, seed: int = 0) -> Array:
+        """Independent growths, one a network.
+
+        Args:
+            n: how many, >= 0.
+            seed: names the stream, >= 0.
+
+        Returns:
+            Array of shape (n,).
+        """
+        generator = numpy_generator(seed)
+        squares = np.full(n, 1.0)
+        for width, std in zip(self.widths, self.stds, strict=True):
+            on = generator.binomial(width, 0.5, size=n)
+            squares *= 2 * std**2 * generator.standard_gamma(on / 2)
+        return np.asarray(np.sqrt(squares))
+
+    @functools.cached_property
+    def _series(self) -> tuple[float, float, NDArray[np.complex128]]:
+        """Start and length of the range of the log growth, and the characteristic function at 2 pi n / length."""
+        rates = np.geomspace(0.1, max(2.0, 20.0 / self.log_std), 60).tolist()
+        right = min(self._reach(rate) for rate in rates)
+        left = min(self._reach(-rate) for rate in [0.3, 0.6, 0.9, *rates])
+        start, length = self.log_mean - left, left + right
+        count = 32
+        while True:
+            frequencies = 2j * math.pi * np.arange(1, count + 1) / length
+            values = np.ones(count, dtype=np.complex128)
+            for width, times in self._layers.items():
+                values *= np.array([np.exp(_log_moment(width, power)) for power in frequencies]) ** times
+            values *= np.exp(frequencies * self.log_mean)
+            # a whole quarter, so that a zero of the function cannot end the series early
+            if np.abs(values[-count // 4 :]).max() < 1e-17 or count >= 1 << 16:
+                return start, length, values
+            count *= 2
+
+    def _reach(self, rate: float) -> float:
+        """How far from its mean the tail of the log growth on the side of ``rate`` is below exp(-42), by Chernoff."""
+        total = _NEGLIGIBLE
+        for width, times in self._layers.items():
+            lowest = _positive_counts(width)[0][0]
+            if rate <= -lowest or (lowest > 2 * _STIRLING and rate < -lowest / 2):
+                return math.inf
+            total += times * _log_moment(width, rate).real
+        return total / abs(rate)
+
+    def _log_cdf(self, logs: Array) -> Array:
+        """Distribution function of the log growth given that it is not zero, shape of ``logs`` to the same."""
+        start, length, values = self._series
+        inside = np.clip(logs, start, start + length)
+        orders = 2 * math.pi * np.arange(1, len(values) + 1) / length
+        coefficients = values * np.exp(-1j * orders * start) / (-1j * orders)
+        waves = np.exp(-1j * np.multiply.outer(inside - start, orders)) - 1
+        series = (inside - start) / length + 2 / length * (waves @ coefficients).real
+        series = np.where(logs >= start + length, 1.0, np.where(logs <= start, 0.0, series))
+        return np.asarray(np.clip(series, 0.0, 1.0))
+
+
+@functools.lru_cache(maxsize=64)
+def _positive_counts(width: int) -> tuple[Array, Array]:
+    """Counts >= 1 of rows that are on, and their probabilities given that there is one."""
+    counts, mass = binomial(width, 0.5)
+    on = counts > 0
+    return counts[on], mass[on] / mass[on].sum()
+
+
+def _log_moment(width: int, power: complex) -> complex:
+    """log E[(chi_A / c)^power | A >= 1] with A ~ Bin(width, 1/2), where log c is the mean of log chi_A.
+
+    Args:
+        width: number of rows.
+        power: complex, of real part > -1.
+    """
+    counts, mass = _positive_counts(width)
+    half, shift = counts / 2, power / 2
+    if half[0] > _STIRLING:
+        # log-gammas of large numbers cancel; Stirling's series written for their difference does not
+        top = half + shift
+        logs = (top - 0.5) * np.log1p(shift / half) - shift + (1 / top - 1 / half) / 12 - (top**-3 - half**-3) / 360
+        logs = logs + shift * (np.log(2 * half) - 2 * _log_moments(width)[0])
+    else:
+        logs = loggamma(half + shift) - gammaln(half) + shift * (math.log(2) - 2 * _log_moments(width)[0])
+    largest = logs.real.max()
+    return complex(largest + np.log(mass @ np.exp(logs - largest)))
+
+
+@functools.lru_cache(maxsize=64)
+def _log_moments(width: int) -> tuple[float, float]:
+    """Mean and variance of log chi_A given A >= 1, A ~ Bin(width, 1/2)."""
+    counts, mass = _positive_counts(width)
+    centres = (math.log(2) + digamma(counts / 2)) / 2
+    mean = float(mass @ centres)
+    return mean, float(mass @ ((centres - mean) ** 2 + polygamma(1, counts / 2) / 4))

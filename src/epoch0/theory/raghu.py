@@ -1,0 +1,98 @@
+"""The growth bounds of Raghu et al. (2017), Theorem 3, with the constants of their proof; see also ``growth``."""
+
+import math
+
+import numpy as np
+
+from epoch0.errors import InputError, suggest
+from epoch0.theory.gaussian_growth import check_width, chi_mean
+
+
+def raghu_lower_bound(
+    weight_std: float, bias_std: float, width: int, activation: str = "relu", constant: str = "proof"
+) -> float:
+    """Raghu's lower bound on the growth of a trajectory's length in one layer of Gaussian weights.
+
+    >>> round(raghu_lower_bound(2.0, 0.0, 784), 6)
+    0.999363
+    >>> round(raghu_lower_bound(2.0, 0.0, 100, activation="hardtanh", constant="order"), 6)
+    1.400280
+
+    The paper asks for square layers and a trajectory with a part perpendicular to itself. Two steps of the proof do
+    not hold as printed: ``sqrt(m - 3/2) >= sqrt(m/2)`` is used for m = 2 too, and (1 - p)^(k-1) is bounded with
+    p <= 1/sigma where a lower bound on p is needed. So "proof" is the paper's number, not a certified one; for ReLU the exact law
+    (:func:`epoch0.theory.growth.exact`) is larger at every width.
+
+    Args:
+        weight_std: sigma_w, the standard deviation of a weight times sqrt(width); >= 0.
+        bias_std: sigma_b, the standard deviation of a bias; >= 0. ReLU's bound does not depend on it.
+        width: k, >= 1.
+        activation: "relu" or "hardtanh".
+        constant: "proof" for the constant of the proof (0 where it is negative and says nothing), "order" for the
+            expression inside the theorem's O(), which is a shape and no bound.
+
+    Returns:
+        The factor by which the expected length grows at least.
+
+    Raises:
+        InputError: for another activation or constant, or a parameter out of its range; hard tanh's proof needs
+            weight_std^2 + bias_std^2 >= 1.
+
+    Source: Raghu et al. 2017, Theorem 3 and appendix D, equations (a)-(d).
+    """
+    _check(weight_std, bias_std, width)
+    if constant not in ("proof", "order"):
+        raise InputError(
+            f"constant={constant!r} is not known; use 'proof' or 'order'.{suggest(constant, ['proof', 'order'])}"
+        )
+    if activation not in ("relu", "hardtanh"):
+        raise InputError(
+            f"activation={activation!r} has no bound of Raghu's; use 'relu' or 'hardtanh'."
+            + suggest(activation, ["relu", "hardtanh"])
+        )
+    root = math.sqrt(width)
+    if activation == "relu":
+        if constant == "order":
+            return weight_std * root / math.sqrt(width + 1)
+        bracket = root / math.sqrt(2 * (width + 1)) - math.ldexp(root, -int(width))
+        return max(0.0, weight_std / math.sqrt(2) * bracket)
+    total = math.hypot(weight_std, bias_std)
+    if constant == "order":
+        return weight_std * root / math.sqrt(total**2 + width * total) if total > 0 else 0.0
+    if total < 1:
+        raise InputError(
+            f"weight_std={weight_std!r}, bias_std={bias_std!r} are too small for the hard-tanh proof, which needs "
+            "weight_std^2 + bias_std^2 >= 1; constant='order' has no such condition."
+        )
+    kept = weight_std * root / ((2 * math.pi) ** 0.25 * math.sqrt(total * (total * math.sqrt(2 * math.pi) + width - 1)))
+    lost = float(weight_std / total * root * (1 - 1 / total) ** (width - 1))
+    return max(0.0, (kept - lost) / math.sqrt(2))
+
+
+def raghu_upper_bound(weight_std: float, width: int) -> float:
+    """Raghu's upper bound on the growth in one hard-tanh layer: the mean of a chi variable, as if nothing saturated.
+
+    >>> round(raghu_upper_bound(2.0, 100), 6)
+    1.995006
+
+    It holds for every activation whose slopes are at most 1, ReLU included, and is at most
+    ``weight_std * sqrt((width + 1)/width)``, the second form that the paper prints.
+
+    Args:
+        weight_std: sigma_w, the standard deviation of a weight times sqrt(width); >= 0.
+        width: k, >= 1.
+
+    Raises:
+        InputError: if weight_std is negative or not finite, or width is not an integer >= 1.
+
+    Source: Raghu et al. 2017, appendix D, equations (2) and (3).
+    """
+    _check(weight_std, 0.0, width)
+    return float(chi_mean(np.array(float(width)))) * weight_std / math.sqrt(width)
+
+
+def _check(weight_std: float, bias_std: float, width: int) -> None:
+    for name, value in (("weight_std", weight_std), ("bias_std", bias_std)):
+        if not (math.isfinite(value) and value >= 0):
+            raise InputError(f"{name}={value!r} is no standard deviation; it must be finite and >= 0.")
+    check_width(width)
