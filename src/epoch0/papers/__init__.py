@@ -1,0 +1,1 @@
+"""The papers' figures and tables as things that run, each with its claims decided."""

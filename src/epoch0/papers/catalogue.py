@@ -1,0 +1,103 @@
+"""The catalogue: every figure and table of the papers as something that runs, and how to find one by its id."""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from epoch0.errors import InputError, suggest
+from epoch0.experiments.claims import Claim
+from epoch0.experiments.experiment import Trial
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Preset = Literal["quick", "paper"]
+PRESETS: tuple[Preset, ...] = ("quick", "paper")
+Results = Sequence[Mapping[str, Any]]
+
+_PAPERS = {"price-tanner": "epoch0.papers.price_tanner"}
+"""Paper -> the module whose ``ARTIFACTS`` lists its figures and tables."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One figure or table of a paper.
+
+    Its functions are pure: the trials follow from the setting; table, claims and picture from setting and results.
+
+    Attributes:
+        id: paper and figure, such as ``"price-tanner/fig3b"``.
+        title: what it shows, in a few words.
+        source: where it stands in the paper.
+        presets: ``"quick"`` and ``"paper"`` -> a setting, a frozen dataclass of the artifact's own.
+        trials: setting -> the trials to run.
+        table: setting, results in the order of the trials -> tidy rows.
+        claims: setting, results -> the paper's statements, decided.
+        draw: setting, results -> a matplotlib figure laid out like the paper's.
+        data: setting -> name of the data set it loads, or None.
+    """
+
+    id: str
+    title: str
+    source: str
+    presets: Mapping[str, Any]
+    trials: Callable[[Any], list[Trial]]
+    table: Callable[[Any, Results], list[dict[str, Any]]]
+    claims: Callable[[Any, Results], list[Claim]]
+    draw: Callable[[Any, Results], "Figure"]
+    data: Callable[[Any], str | None] = lambda setting: None
+
+    def setting(self, preset: str) -> Any:
+        """The setting of that preset.
+
+        Raises:
+            InputError: if there is no such preset.
+        """
+        if preset not in self.presets:
+            raise InputError(
+                f"{self.id} has no preset {preset!r}; there are {', '.join(self.presets)}.{suggest(preset, self.presets)}"
+            )
+        return self.presets[preset]
+
+
+def catalogue() -> dict[str, Artifact]:
+    """Every artifact by its id, in the order of the papers.
+
+    >>> sorted(catalogue())[0]
+    'price-tanner/fig1'
+    """
+    artifacts = [artifact for module in _PAPERS.values() for artifact in importlib.import_module(module).ARTIFACTS]
+    return {artifact.id: artifact for artifact in artifacts}
+
+
+def find(name: str) -> Artifact:
+    """The artifact with that id.
+
+    Raises:
+        InputError: if there is none; the message names the nearest.
+    """
+    known = catalogue()
+    if name not in known:
+        raise InputError(
+            f"there is no artifact {name!r}.{suggest(name, [*known, *_PAPERS])} "
+            "`epoch0 reproduce --list` shows all of them."
+        )
+    return known[name]
+
+
+def expand(name: str) -> list[str]:
+    """The ids that a name stands for: one artifact, all of a paper, or ``"all"``.
+
+    >>> expand("price-tanner")[:2]
+    ['price-tanner/fig1', 'price-tanner/fig2']
+
+    Raises:
+        InputError: if the name stands for nothing.
+    """
+    known = catalogue()
+    if name == "all":
+        return list(known)
+    if name in _PAPERS:
+        return [key for key in known if key.startswith(f"{name}/")]
+    return [find(name).id]
