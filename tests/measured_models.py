@@ -64,7 +64,7 @@ class PreActivationBlock(nn.Module):
 
 
 class Functional(nn.Module):
-    """Functional nonlinearities in many spellings, changes in place, dropout that ignores the mode, one module twice."""
+    """Functional nonlinearities in many spellings, changes in place, dropout whatever the mode, one module twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -153,12 +153,15 @@ def make_cases() -> list[Case]:
     torch.manual_seed(5)
     made = []
 
-    def add(name: str, model: nn.Module, x: Tensor, segments: list[Segment], taps: list[str], twin: nn.Module | None = None) -> None:
+    def add(
+        name: str, model: nn.Module, x: Tensor, segments: list[Segment], taps: list[str], twin: nn.Module | None = None
+    ) -> None:
         made.append(Case(name, model, x, segments, taps, twin))
 
     for dtype in (torch.float32, torch.float64):
         for activation in (nn.ReLU, nn.Tanh):
-            net = nn.Sequential(nn.Linear(6, 10), activation(), nn.Linear(10, 7), activation(), nn.Linear(7, 3)).to(dtype)
+            net = nn.Sequential(nn.Linear(6, 10), activation(), nn.Linear(10, 7), activation(), nn.Linear(7, 3))
+            net.to(dtype)
             cuts = {"0": slice(0, 2), "2": slice(2, 4), "4": slice(4, 5)}
             kind = f"{activation.__name__} {str(dtype)[6:]}"
             add(kind, net, torch.randn(5, 6, dtype=dtype), sequential_segments(net, cuts), ["1", "3"])
@@ -197,11 +200,15 @@ def make_cases() -> list[Case]:
     plain.load_state_dict(layer.state_dict())
     add("transformer", layer, torch.randn(3, 4, 8), transformer_segments(plain), ["gelu()"], plain)
 
-    net = nn.Sequential(nn.Conv1d(2, 4, 3, padding=1, groups=2), nn.SiLU(), nn.Conv1d(4, 2, 3, stride=2), nn.ELU(), nn.Flatten(), nn.Linear(6, 2))
+    net = nn.Sequential(
+        nn.Conv1d(2, 4, 3, padding=1, groups=2), nn.SiLU(), nn.Conv1d(4, 2, 3, stride=2), nn.ELU(),
+        nn.Flatten(), nn.Linear(6, 2),
+    )  # fmt: skip
     cuts = {"0": slice(0, 2), "2": slice(2, 5), "5": slice(5, 6)}
     add("convolutions in 1-d", net, torch.randn(4, 2, 8), sequential_segments(net, cuts), ["1", "3"])
 
-    net = nn.Sequential(nn.Linear(5, 8), nn.PReLU(), nn.utils.parametrizations.weight_norm(nn.Linear(8, 4)), nn.Sigmoid())
+    normed = nn.utils.parametrizations.weight_norm(nn.Linear(8, 4))
+    net = nn.Sequential(nn.Linear(5, 8), nn.PReLU(), normed, nn.Sigmoid())
     cuts = {"0": slice(0, 2), "2": slice(2, 4)}
     add("parametrized", net, torch.randn(4, 5), sequential_segments(net, cuts), ["1", "3"])
 

@@ -1,4 +1,4 @@
-"""A borrowed model comes back unchanged to the bit, whatever happens; what cannot be measured is refused with one clear error."""
+"""A borrowed model comes back unchanged to the bit, whatever happens; what cannot be measured is refused clearly."""
 
 import random
 from collections.abc import Callable
@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from measured_models import CASES, BasicBlock, Case
 from torch import Tensor, nn
 
 from epoch0.errors import InputError
 from epoch0.measure._guard import bare, check_input, check_model, unchanged
 from epoch0.measure._tape import tape
 from epoch0.measure.gain import gain
+from measured_models import CASES, BasicBlock, Case
 
 
 class Photograph:
@@ -30,7 +30,7 @@ class Photograph:
             for m in model.modules()
         ]
         self.keys = [list(m.__dict__) for m in model.modules()]
-        self.torch, self.numpy, self.python = torch.get_rng_state(), np.random.get_state(), random.getstate()
+        self.torch, self.numpy, self.python = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
 
     def check(self, python: bool = False) -> None:
         """Compare; python's random state only where no type checker, which draws from it, has run meanwhile."""
@@ -49,7 +49,7 @@ class Photograph:
         assert self.keys == [list(m.__dict__) for m in self.model.modules()]
         assert torch.equal(self.torch, torch.get_rng_state())
         assert not python or self.python == random.getstate()
-        now = np.random.get_state()
+        now = np.random.get_state()  # noqa: NPY002
         assert all(np.array_equal(a, b) for a, b in zip(self.numpy, now, strict=True))
 
 
@@ -87,7 +87,7 @@ class Restless(nn.Module):
         self.linear.weight.grad = None
         self.norm.train()
         self.linear.register_forward_hook(lambda *_: None)
-        torch.rand(1), np.random.rand(), random.random()
+        torch.rand(1), np.random.rand(), random.random()  # noqa: NPY002
         result = torch.tanh(self.norm(self.linear(x)))
         self.fail()
         return result
@@ -251,14 +251,26 @@ def test_the_input_takes_the_models_dtype() -> None:
 @pytest.mark.parametrize(
     ("model", "x", "message"),
     [
-        (nn.Sequential(nn.Linear(784, 10)), torch.zeros(16, 8, 8), r"Linear '0' expects 784 features, got input \(16, 8, 8\)"),
-        (nn.Sequential(nn.Linear(4, 5), nn.Linear(6, 2)), torch.zeros(3, 4), r"input of shape \(3, 4\): Linear '1' expects 6 features, got input \(3, 5\)"),
+        (
+            nn.Sequential(nn.Linear(784, 10)), torch.zeros(16, 8, 8),
+            r"Linear '0' expects 784 features, got input \(16, 8, 8\)",
+        ),
+        (
+            nn.Sequential(nn.Linear(4, 5), nn.Linear(6, 2)), torch.zeros(3, 4),
+            r"input of shape \(3, 4\): Linear '1' expects 6 features, got input \(3, 5\)",
+        ),
         (nn.Linear(4, 2), torch.zeros(3, 5), "the model Linear expects 4 features"),
-        (nn.Sequential(nn.Conv2d(3, 4, 3)), torch.zeros(2, 1, 8, 8), r"Conv2d '0' expects 3 channels, as \(examples, 3, height, width\)"),
+        (
+            nn.Sequential(nn.Conv2d(3, 4, 3)), torch.zeros(2, 1, 8, 8),
+            r"Conv2d '0' expects 3 channels, as \(examples, 3, height, width\)",
+        ),
         (nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2)), torch.zeros(2, 5), "BatchNorm1d '0' expects 4 channels"),
         (nn.Sequential(nn.LayerNorm(4)), torch.zeros(2, 5), r"LayerNorm '0' expects last dimensions \(4,\)"),
         (nn.Sequential(nn.Linear(4, 4), nn.Bilinear(4, 4, 2)), torch.zeros(2, 4), "in Bilinear '1': TypeError"),
-        (nn.Sequential(nn.Conv2d(1, 2, 5), nn.Flatten(), nn.Linear(2, 2)), torch.zeros(2, 1, 4, 4), r"Conv2d '0' expects 1 channels.*Kernel size"),
+        (
+            nn.Sequential(nn.Conv2d(1, 2, 5), nn.Flatten(), nn.Linear(2, 2)), torch.zeros(2, 1, 4, 4),
+            r"Conv2d '0' expects 1 channels.*Kernel size",
+        ),
     ],
     ids=["flatten", "inner", "root", "channels", "norm", "layer norm", "arguments", "kernel"],
 )  # fmt: skip
@@ -271,7 +283,10 @@ def test_a_wrong_shape_names_the_module_and_what_it_wants(model: nn.Module, x: T
         gain(model, x)
 
 
-@pytest.mark.parametrize("net", [nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))])
+@pytest.mark.parametrize(
+    "net",
+    [nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))],
+)
 def test_a_batch_of_one_through_batch_statistics(net: nn.Module) -> None:
     x = torch.randn(1, 4) if isinstance(net[0], nn.Linear) else torch.randn(1, 1, 5, 5)
     photograph = Photograph(net.train())

@@ -69,12 +69,21 @@ def explain_replay(error: Exception, events: Sequence[Op], index: int) -> Except
     """
     text = str(error)
     place = next((place for place, event in enumerate(events) if event.index == index), len(events))
-    # an autograd function fails in its own code, before the operation that uses its result
-    at = place - 1 if place > 0 and events[place - 1].index < 0 else place
-    what = "an operation"
-    if at < len(events):
-        what = f"operation {events[at].name}" + (f" in module '{events[at].module}'" if events[at].module else "")
-    after = what if at == place else what.replace("operation", "autograd function").replace(" in ", ", used in ")
+    what = "operation"
+    if "autograd.Function" in text:
+        # it fails in its own code: after operations of its own, before the one that uses its result
+        hidden = [p for p, event in enumerate(events) if event.index < 0 and p >= place - 1]
+        place, what = (hidden[0], "autograd function") if hidden else (place, what)
+    after = f"an {what}"
+    if place < len(events):
+        module = events[place].module
+        after = f"{what} {events[place].name}" + (f" in module '{module}'" if module else "")
+    if "torch.utils.checkpoint" in text:
+        return InputError(
+            "the model computes parts again in the backward pass (torch.utils.checkpoint), where batch norm and "
+            f"dropout are not as they were measured ({_first_line(error)[:100]}); "
+            "turn gradient checkpointing off to measure it."
+        )
     if "forward mode AD" in text or "forward AD" in text or "jvp" in text:
         return NoForwardDerivative(
             f"{after} has no forward derivative in torch, so tangents cannot be carried through it "

@@ -43,7 +43,8 @@ class Op:
             convolution.
         fan_in: weights into one unit; 0 unless one linear map or convolution.
         cut: whether it depends on the input but no derivative goes through it (detach, a no_grad block).
-        unseen: nodes that came from code that cannot be followed, as (place among the tensor arguments, node).
+        met: nodes whose tensor is first met among the arguments, as (place among the tensor arguments, node): it
+            came from code that cannot be followed, or was changed under another name.
     """
 
     index: int
@@ -59,7 +60,7 @@ class Op:
     gain: float = float("nan")
     fan_in: int = 0
     cut: bool = False
-    unseen: tuple[tuple[int, int], ...] = ()
+    met: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -55,13 +55,14 @@ def _direction(like: Tensor, source: torch.Generator) -> Tensor:
     return torch.randn(like.shape, generator=source, dtype=like.dtype).to(like.device)
 
 
-def mean_squares(tape: Tape, nodes: Sequence[int]) -> dict[int, float]:
-    """Mean square of one unit in each of these tensors, over units and examples."""
-    found: dict[int, float] = {}
+def mean_squares(tape: Tape, nodes: Sequence[int]) -> dict[int, Array]:
+    """Mean square of one unit in each of these tensors, shape (examples,); (1,) where examples do not come first."""
+    found: dict[int, Array] = {}
 
     def look(node: int) -> Change:
         def change(tensor: Tensor) -> None:
-            found[node] = square(tensor) / tensor.numel()
+            rows = len(tape.x) if tensor.shape[0] == len(tape.x) else 1
+            found[node] = np.asarray(tensor.detach().double().reshape(rows, -1).square().mean(1).cpu())
 
         return change
 

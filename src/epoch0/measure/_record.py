@@ -36,6 +36,8 @@ class Recorder(TorchFunctionMode):
         self._known: dict[int, tuple[Tensor, int]] = {}  # the tensor is kept, so that its id stays its own
         self._sharing: dict[int, list[Tensor]] = {}  # tensors on one storage
         self._gradients: dict[tuple[Any, int], int] = {}
+        self._renamed: set[int] = set()  # changed under another name, not met again yet
+        self._weights: dict[int, tuple[Tensor, frozenset[str]]]
         self._weights = {id(p): (p, frozenset([name])) for name, p in model.named_parameters()}
         self._stack: list[
             tuple[str, nn.Module, tuple[Any, ...], int]
@@ -174,20 +176,23 @@ class Recorder(TorchFunctionMode):
             return _ops.call(func, name, args, kwargs, self.batch_norm)
         self.has_batch_norm |= name in ("batch_norm", "instance_norm")
         given = _ops.tensors_in((args, kwargs))
-        versions = [tensor._version for tensor in given]
+        versions = [_version(tensor) for tensor in given]
         nodes = [self._node_if_known(tensor) for tensor in given]
         origins = [(tensor.grad_fn, tensor.output_nr) if tensor.requires_grad else None for tensor in given]
         result = _ops.call(func, name, args, kwargs, self.batch_norm)
         made = _ops.tensors_in(args[0] if name == "setitem" else result)
         if not made:
             return result
-        unseen = []
+        met: list[tuple[int, int]] = []
         for place, (tensor, origin) in enumerate(zip(given, origins, strict=True)):
             if nodes[place] is None and origin is not None:
                 nodes[place] = self._node_if_known(tensor)  # it may be among the arguments twice
                 if nodes[place] is None:
                     nodes[place] = node = self._unseen(tensor, origin)
-                    unseen.append((place, node))
+                    met.append((place, node))
+            elif (known := nodes[place]) in self._renamed and known is not None:
+                self._renamed.discard(known)
+                met.append((place, known))
         inputs = tuple(dict.fromkeys(n for n in nodes if n is not None and self.nodes[n].depends))
         weights = frozenset[str]().union(*(self._weights[id(t)][1] for t in given if id(t) in self._weights))
         outputs = self._outputs(given, versions, made)
@@ -200,7 +205,7 @@ class Recorder(TorchFunctionMode):
             tuple(outputs),
             len(made),
             tuple(sorted(weights)),
-            unseen=tuple(unseen),
+            met=tuple(met),
         )
         if not depends:
             if weights:
@@ -219,15 +224,21 @@ class Recorder(TorchFunctionMode):
 
     def _outputs(self, given: list[Tensor], versions: list[int], made: list[Tensor]) -> list[int]:
         """New nodes for what a call made, and for every other name of a tensor that it changed in place."""
-        changed = [t for t, version in zip(given, versions, strict=True) if t._version != version]
-        others = []
+        changed = [t for t, version in zip(given, versions, strict=True) if _version(t) != version]
+        others: list[Tensor] = []
         for tensor in changed:
             for t in self._sharing.get(tensor.untyped_storage().data_ptr(), [tensor]):
                 if id(t) in self._known:
                     self.overwritten.add(self._known[id(t)][1])
                 if t.requires_grad and all(t is not u for u in (*made, *others)):
                     others.append(t)
-        return [self._new_node(t) for t in (*made, *others)]
+        outputs = [self._new_node(t) for t in (*made, *others)]
+        self._renamed.update(outputs[len(made) :])
+        return outputs
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _is_activation(module: nn.Module) -> bool:

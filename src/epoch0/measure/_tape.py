@@ -118,7 +118,9 @@ class Tape:
             except InputError:
                 raise
             except Exception as error:
-                raise explain_replay(error, self.events, mode.index) from error
+                if (explained := explain_replay(error, self.events, mode.index)) is error:
+                    raise
+                raise explained from error
         if mode.index < len(self.ops):
             raise _different(self.ops[mode.index], "nothing more")
         return mode.finish(one_tensor(result))
@@ -145,16 +147,16 @@ class Tape:
 
     @contextmanager
     def backward(self) -> Iterator[None]:
-        """Where ``torch.autograd.grad`` belongs: code run again in the backward pass (checkpointing) sees the same
-        rules.
-        """
-        with _quiet_attention(), _Rules(self.batch_norm):
+        """Where ``torch.autograd.grad`` belongs: what torch cannot differentiate is said in words that help."""
+        with _quiet_attention():
             try:
                 yield
             except InputError:
                 raise
             except (RuntimeError, NotImplementedError) as error:
-                raise explain_replay(error, self.events, len(self.ops)) from error
+                if (explained := explain_replay(error, self.events, len(self.ops))) is error:
+                    raise
+                raise explained from error
 
 
 @contextmanager
@@ -244,26 +246,17 @@ def _different(op: Op, found: str) -> InputError:
     )
 
 
-class _Rules(TorchFunctionMode):
-    """Dropout and batch norm as asked for, and nothing else."""
-
-    def __init__(self, batch_norm: str) -> None:
-        super().__init__()
-        self.batch_norm = batch_norm
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _ops.call(func, _ops.function_name(func), args, kwargs or {}, self.batch_norm)
-
-
 class _Replay(TorchFunctionMode):
     """Count the operations, compare with the record, hand the chosen tensors over."""
 
     def __init__(self, record: Tape, change: Mapping[int, Change]) -> None:
         super().__init__()
         self.record, self.change, self.index = record, change, 0
+        self.handed: set[int] = set()
         self.replaced: dict[int, tuple[Tensor, Tensor]] = {}  # a tensor changed in place and replaced, and what by
 
     def at(self, node: int, tensor: Tensor) -> Tensor:
+        self.handed.add(node)
         new = self.change[node](tensor) if node in self.change else None
         return tensor if new is None else new
 
@@ -278,16 +271,15 @@ class _Replay(TorchFunctionMode):
 
     def finish(self, result: Tensor) -> Tensor:
         result = self.current(result)
-        made = self.record.nodes[self.record.output].op
-        return self.at(self.record.output, result) if made == len(self.record.ops) else result
+        return result if self.record.output in self.handed else self.at(self.record.output, result)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name, ops = kwargs or {}, _ops.function_name(func), self.record.ops
         if self.replaced:
             args, kwargs = _ops.map_tensors(args, self.current), _ops.map_tensors(kwargs, self.current)
-        if self.index < len(ops) and ops[self.index].unseen and ops[self.index].name == name:
+        if self.index < len(ops) and ops[self.index].met and ops[self.index].name == name:
             found = _ops.tensors_in((args, kwargs))
-            for place, node in ops[self.index].unseen:
+            for place, node in ops[self.index].met:
                 self.replace(found[place], self.at(node, found[place]))
             if self.replaced:
                 args, kwargs = _ops.map_tensors(args, self.current), _ops.map_tensors(kwargs, self.current)

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from epoch0.errors import InputError
@@ -12,6 +13,9 @@ from epoch0.measure._layers import Layer, layers
 from epoch0.measure._loss import Loss, check_targets, scalar_loss
 from epoch0.measure._passes import Squares, backward_squares, forward_squares, gradient_norms, mean_squares
 from epoch0.measure._tape import tape
+from epoch0.theory.mean_field import chi
+
+Array = NDArray[np.float64]
 
 
 def gain(
@@ -86,14 +90,15 @@ def gain(
 
 def _row(
     layer: Layer, place: int, depth: int, forward: Squares, backward: Squares, travelled: Squares,
-    squares: dict[int, float], gradient: float, weights: dict[str, float],
+    squares: dict[int, Array], gradient: float, weights: dict[str, float],
 ) -> LayerGain:  # fmt: skip
     chi_forward, forward_error, forward_example_error = _estimate(forward, place)
     chi_backward, backward_error, backward_example_error = _estimate(backward, place)
     tangent, tangent_error, _ = _estimate(travelled, place)
     # fmax: the error over examples may be unknown
     error = math.hypot(np.fmax(forward_error, forward_example_error), np.fmax(backward_error, backward_example_error))
-    before = math.nan if layer.pre_activation is None else squares[layer.pre_activation]
+    before = np.array([math.nan]) if layer.pre_activation is None else squares[layer.pre_activation]
+    square_in, square_out = float(squares[layer.input].mean()), float(squares[layer.output].mean())
     return LayerGain(
         name=layer.name,
         kind=layer.kind,
@@ -104,16 +109,16 @@ def _row(
         backward_error=backward_error,
         backward_example_error=backward_example_error,
         predicted=_predicted(layer, before),
-        pre_activation=before,
-        square_in=squares[layer.input],
-        square_out=squares[layer.output],
+        pre_activation=float(before.mean()),
+        square_in=square_in,
+        square_out=square_out,
         tangent=tangent,
         tangent_error=tangent_error,
         gradient=gradient,
         weight_gradients={name: weights[name] for name in layer.weights if name in weights},
         weighted=layer.weighted,
         has_norm=layer.has_norm,
-        verdict=_verdict((chi_forward + chi_backward) / 2, error / 2, depth, squares[layer.output]),
+        verdict=_verdict((chi_forward + chi_backward) / 2, error / 2, depth, square_out),
     )
 
 
@@ -125,31 +130,27 @@ def _estimate(squares: Squares, place: int) -> tuple[float, float, float]:
         return float(total.mean()), float(total.std(ddof=1) / math.sqrt(len(total))), float(over_examples)
 
 
-def _predicted(layer: Layer, q: float) -> float | None:
-    """Mean-field chi at the measured variance of the pre-activation, where the layer is one that the formula speaks
-    of.
-    """
+def _predicted(layer: Layer, q: Array) -> float | None:
+    """Mean-field chi at the measured variance of each example's pre-activations, where the formula speaks."""
     if not layer.plain or not math.isfinite(layer.weight_gain):
         return None
     if layer.activation is None:
         return layer.weight_gain
-    if not (math.isfinite(q) and q > 0):
+    if not np.isfinite(q).all() or not (q > 0).any():
         return None
-    from epoch0.theory.mean_field import chi
-
-    return float(chi(layer.activation, math.sqrt(layer.weight_gain), q))
+    return float(np.mean(chi(layer.activation, math.sqrt(layer.weight_gain), q)))
 
 
-def _verdict(chi: float, error: float, depth: int, square_out: float) -> str:
-    if not (math.isfinite(chi) and math.isfinite(square_out)):
+def _verdict(measured: float, error: float, depth: int, square_out: float) -> str:
+    if not (math.isfinite(measured) and math.isfinite(square_out)):
         return "overflows"
-    if chi == 0:
+    if measured == 0:
         return "dead"
-    room = 2 * math.log(2) / depth
-    low = max(chi - 2 * error, 0.0)
-    if abs(math.log(chi)) < room:
-        sure = low > 0 and math.log(chi + 2 * error) < 2 * room and math.log(low) > -2 * room
+    room = 2 * math.log(2) / depth  # of log chi, in which the whole depth changes norms less than twofold
+    low, high = max(measured - 2 * error, 0.0), measured + 2 * error
+    if abs(math.log(measured)) < room:
+        sure = low > 0 and math.log(high) < 2 * room and math.log(low) > -2 * room
         return "keeps" if sure else "unclear"
-    if low < 1 < chi + 2 * error:
+    if low < 1 < high:
         return "unclear"
-    return "grows" if chi > 1 else "shrinks"
+    return "grows" if measured > 1 else "shrinks"
