@@ -1,15 +1,17 @@
-"""Loading a model named on the command line: every way in, and every way in which it fails with one clear error."""
+"""Models and inputs named on the command line: every way in, and every way to fail with one clear error."""
 
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
 from epoch0.errors import InputError
-from epoch0.models import load_model
+from epoch0.models import inputs_for, load_model
+from epoch0.networks import mlp
 
 SOURCE = '''
 """A user's model file."""
@@ -157,5 +159,73 @@ def test_bad_weights(folder: Path) -> None:
     }.items():
         with pytest.raises(InputError) as caught:
             load_model(spec, folder / name)
+        for word in words:
+            assert word in str(caught.value)
+
+
+def convolutional(outputs: int = 10) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, outputs))
+
+
+def test_layout_is_found_by_trying() -> None:
+    flat, image = inputs_for(mlp([64, 8, 10]), batch=20), inputs_for(convolutional(), batch=20)
+    assert flat.x.shape == (20, 64) and image.x.shape == (20, 1, 8, 8)
+    assert torch.equal(flat.x, image.x.flatten(1)) and flat.targets is not None and flat.targets.shape == (20,)
+    assert flat.description == "20 examples of digits (train), flat, 64 numbers each"
+    assert image.description == "20 examples of digits (train), as 1×8×8"
+    assert inputs_for(mlp([64, 8, 10]).double(), batch=5).x.dtype == torch.float64
+
+
+def test_same_seed_same_examples() -> None:
+    net = mlp([64, 8, 10])
+    assert torch.equal(inputs_for(net, seed=3).x, inputs_for(net, seed=3).x)
+    assert not torch.equal(inputs_for(net, seed=3).x, inputs_for(net, seed=4).x)
+    assert len(inputs_for(net, batch=10**6).x) == 1437
+
+
+def test_model_is_unchanged_by_the_trial() -> None:
+    net = nn.Sequential(nn.Linear(64, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Dropout(), nn.Linear(4, 10)).train()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    random = torch.get_rng_state()
+    inputs_for(net)
+    assert net.training and torch.equal(random, torch.get_rng_state())
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+@pytest.mark.parametrize("shape", ["1,8,8", "1x8x8", (1, 8, 8)])
+def test_noise_of_a_shape(shape: str | tuple[int, ...]) -> None:
+    given = inputs_for(convolutional(), input_shape=shape, batch=500)
+    assert given.x.shape == (500, 1, 8, 8) and given.targets is None
+    # mean and variance of 32,000 draws, within 5 standard errors: false alarm 1e-6
+    assert abs(float(given.x.mean())) < 5 / 32000**0.5 and abs(float(given.x.var()) - 1) < 5 * (2 / 32000) ** 0.5
+
+
+def test_labels_that_do_not_fit_are_left_out_and_told() -> None:
+    given = inputs_for(convolutional(outputs=4))
+    assert given.targets is None and "labels were left out" in given.description and "4 outputs" in given.description
+
+
+def test_npz(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.ones((6, 64), np.float32), y=np.arange(6))
+    given = inputs_for(mlp([64, 8, 10]), data=str(tmp_path / "a.npz"))
+    assert given.x.shape == (6, 64) and given.targets is not None and given.targets.tolist() == list(range(6))
+    np.savez(tmp_path / "b.npz", x=np.ones((6, 64)), y=np.ones((6, 10)))
+    assert "no class labels" in inputs_for(mlp([64, 8, 10]), data=str(tmp_path / "b.npz")).description
+
+
+def test_bad_inputs(tmp_path: Path) -> None:
+    net = mlp([65, 8, 10])
+    for settings, words in [
+        ({}, ["in no layout", "(128, 1, 8, 8)", "(128, 64)", "--input-shape"]),
+        ({"data": "digitz"}, ["digits"]),
+        ({"data": str(tmp_path / "no.npz")}, ["no.npz"]),
+        ({"data": "digits", "input_shape": "65"}, ["choose one"]),
+        ({"input_shape": "6,x"}, ["'6,x'", "3,32,32"]),
+        ({"input_shape": "0"}, ["'0'"]),
+        ({"input_shape": "64"}, ["in no layout", "(128, 64)"]),
+        ({"batch": 0}, ["at least 1"]),
+    ]:
+        with pytest.raises(InputError) as caught:
+            inputs_for(net, **settings)  # type: ignore[arg-type]
         for word in words:
             assert word in str(caught.value)

@@ -1,4 +1,4 @@
-"""The remedy: factors that bring gains to 1, checked by applying them to a copy and measuring that copy from scratch."""
+"""The remedy: factors that bring gains to 1, applied to a copy, and that copy measured from scratch."""
 
 import copy
 
@@ -37,7 +37,7 @@ def conv_net() -> nn.Module:
 
 CASES = {
     "relu": (lambda: e0.networks.mlp([32, 48, 64, 40, 5], weights=e0.Gaussian(0.6)), None),
-    "relu with biases": (lambda: e0.networks.mlp([32, 48, 48, 5], weights=e0.Gaussian(0.6), biases=e0.Gaussian(0.5)), None),
+    "relu with biases": (lambda: e0.networks.mlp([32, 48, 48, 5], "relu", e0.Gaussian(0.6), e0.Gaussian(0.5)), None),
     "tanh": (lambda: e0.networks.mlp([32, *[64] * 6, 5], "tanh", e0.Gaussian(0.7), e0.Gaussian(0.2)), None),
     "saturated tanh": (lambda: e0.networks.mlp([32, *[64] * 4, 5], "tanh", e0.Gaussian(6.0)), None),
     "hardtanh, too large": (lambda: e0.networks.mlp([32, *[64] * 4, 5], "hardtanh", e0.Gaussian(3.0)), None),
@@ -68,12 +68,12 @@ def test_homogeneous_factor_is_one_over_root_chi(x: torch.Tensor) -> None:
 def test_batch_norm_follows_no_scale(x: torch.Tensor) -> None:
     torch.manual_seed(0)
     layers: list[nn.Module] = []
-    for _ in range(20):
+    for _ in range(14):
         layers += [nn.Linear(32, 32), nn.BatchNorm1d(32), nn.ReLU()]
     net = nn.Sequential(*layers, nn.Linear(32, 5))
     found = checkup(net, x)
     assert all(layer.factor is None and "undoes any scale" in layer.factor_note for layer in found.layers[:-1])
-    assert found.outcome == "exploding" and found.phase == "chaotic"
+    assert found.phase == "chaotic" and found.backward.log_gain > 4  # 14 log(pi / (pi - 1)) = 5.4 and the readout's
     text = " ".join(found.advice)
     assert "undoes any scale" in text and "1.467" in text and "fewer layers" in text
     # with the running statistics of a fresh network (mean 0, variance 1) the norm is the identity and a scale works
@@ -99,11 +99,11 @@ def residual(blocks: int, scale: float = 1.0) -> nn.Module:
 
 
 def test_residual_blocks_get_the_square_root_of_their_number(x: torch.Tensor) -> None:
-    found = checkup(residual(12), x)
+    found = checkup(residual(12), x, directions=4)
     assert found.outcome == "exploding"
     assert all(layer.factor is None and "shortcut plus" in layer.factor_note for layer in found.layers[:-1])
     assert any("1/sqrt(12) = 0.289" in line for line in found.advice)
-    tamed = checkup(residual(12, 12**-0.5), x)
+    tamed = checkup(residual(12, 12**-0.5), x, directions=4)
     assert tamed.trains and tamed.forward.log_gain < 0.3 * found.forward.log_gain
 
 
@@ -114,7 +114,7 @@ def test_branches_are_tried_by_measuring(x: torch.Tensor) -> None:
 
     def total(net: nn.Module) -> tuple[float, float]:
         with tape(net, x) as record:
-            tried = try_branches(record, layers(record), 32, 0)
+            tried = try_branches(record, layers(record), 8, 0)
             assert tried is not None and tried.blocks == 8
             return tried.before, tried.after
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from epoch0.diagnosis.remedy import Branches, Remedy
+from epoch0.diagnosis.report import number
 from epoch0.diagnosis.verdict import COMFORTABLE, TRAINABLE, Passage, PhaseReading, Verdict
 from epoch0.measure._layers import Layer
 
@@ -83,7 +84,7 @@ def _factors(names: Sequence[str], layers: Sequence[Layer], remedy: Remedy) -> I
         shown = "the forward gain is then nearer to 1"
     yield (
         f"Multiply the weights of {where} by {by}. Measured again with the factors in place: {shown}, and over the "
-        f"whole depth norms change by a factor of {math.exp(_depth_after(remedy) / 2):.2g}."
+        f"whole depth norms change by a factor of {number(math.exp(_depth_after(remedy) / 2), 2)}."
     )
     shared = _sharing(list(values), layers)
     if shared:

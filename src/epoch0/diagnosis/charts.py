@@ -30,6 +30,8 @@ class Series:
         errors: standard error of each value, drawn as a bar of plus and minus two; empty for none.
         marker: shape of the points.
         joined: whether a line joins the points.
+        aside: how far the points stand beside their position, in units of the picture, so that two series do not hide
+            each other.
     """
 
     label: str
@@ -38,6 +40,7 @@ class Series:
     errors: Sequence[float | None] = ()
     marker: Marker = "circle"
     joined: bool = True
+    aside: float = 0.0
 
 
 def log_chart(
@@ -177,7 +180,7 @@ def _line(area: _Area, one: Series, positions: Sequence[str]) -> list[str]:
     for index, value in enumerate(one.values):
         if value is None or not _drawn(value):
             continue
-        x, y = area.x(index), area.y(value)
+        x, y = area.x(index) + one.aside, area.y(value)
         error = one.errors[index] if index < len(one.errors) else None
         if error is not None and _drawn(error):
             top = area.y(value + 2 * error)

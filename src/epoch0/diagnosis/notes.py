@@ -74,7 +74,7 @@ def notes(measured: Gain, rows: Sequence[LayerCheckup], targets: bool, more: Seq
     if saturated:
         said.append(
             f"More than half of the values are saturated after {', '.join(saturated)}: the weights are so large "
-            "that little gets through."
+            "that most units sit at their limits."
         )
     mostly_dead = [f"{row.name} ({row.dead_units:.0%})" for row in rows if 0.5 < row.dead_units < 1]
     if mostly_dead:

@@ -24,8 +24,6 @@ TONES = {
     "trains": "good",
     "keeps": "good",
     "overflows": "bad",
-    "shrinks": "bad",
-    "grows": "bad",
     "vanishing": "bad",
     "exploding": "bad",
     "dead": "bad",
@@ -106,6 +104,15 @@ def shape(sizes: Sequence[int] | None) -> str:
     return "–" if sizes is None else "×".join(str(size) for size in sizes) or "1"
 
 
+def tone(word: str, trains: bool = True) -> str:
+    """The tone of a status: a layer that shrinks or grows is a fault in a network that does not train, else a remark.
+
+    >>> tone("keeps"), tone("grows"), tone("grows", trains=False)
+    ('good', 'mild', 'bad')
+    """
+    return "bad" if not trains and word in ("shrinks", "grows") else TONES.get(word, "mild")
+
+
 def environment() -> "jinja2.Environment":
     """The templates with the filters and small tables they use."""
     import jinja2
@@ -115,7 +122,7 @@ def environment() -> "jinja2.Environment":
     )
     found.filters.update(num=number, signed=signed, times=times, shape=shape, pm=with_error)
     found.globals.update(
-        version=__version__, tone=lambda word: TONES.get(word, "mild"), sign=lambda word: SIGNS.get(word, "·")
+        version=__version__, tone=tone, sign=lambda word: SIGNS.get(word, "·")
     )
     return found
 
@@ -137,10 +144,8 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
     activations = [first, *(layer["norm_out"] for layer in layers)]
     series = [Series("activations", "activation", [_over(a, first) for a in activations], marker="none")]
     if has_prediction:
-        # where a layer has no prediction, the line takes the measured gain and says nothing about that layer
-        both = zip(columns["predicted"], columns["forward_gain"], strict=True)
-        assumed = [measured if predicted is None else predicted for predicted, measured in both]
-        series.append(Series("predicted tangents", "predicted", _travelled(assumed), marker="none"))
+        predicted = _travelled(columns["predicted"])
+        series.append(Series("predicted tangents", "predicted", predicted, marker="none"))
     series.append(Series("tangents", "forward", [1.0, *(layer["tangent"] for layer in layers)]))
     gradients = [checkup["input_gradient"], *(layer["gradient"] for layer in layers)]
     series.append(Series("gradients", "backward", [_over(g, gradients[-1]) for g in gradients], marker="square"))
@@ -154,8 +159,8 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
     )
     errors = {key: [layer[key] for layer in layers] for key in ("forward_error", "backward_error")}
     series = [
-        Series("forward χ", "forward", columns["forward_gain"], errors["forward_error"]),
-        Series("backward χ", "backward", columns["backward_gain"], errors["backward_error"], "square"),
+        Series("forward χ", "forward", columns["forward_gain"], errors["forward_error"], joined=False, aside=-6),
+        Series("backward χ", "backward", columns["backward_gain"], errors["backward_error"], "square", False, 6),
     ]
     if has_prediction:
         series.append(Series("predicted χ", "predicted", columns["predicted"], (), "diamond", joined=False))
@@ -175,9 +180,9 @@ def _over(value: float | None, start: float | None) -> float | None:
 
 
 def _travelled(gains: Sequence[float | None]) -> list[float | None]:
-    """Norm after each layer, starting from 1: the square root of the running product, as far as gains are known."""
-    logs = accumulate((math.log(gain) if gain else -math.inf for gain in gains), initial=0.0)
-    return [math.exp(value / 2) if -1400 < value < 1400 else None for value in logs]
+    """Norm after each layer, starting from 1: the square root of the running product, up to the first unknown gain."""
+    logs = accumulate((math.log(gain) if gain else math.nan for gain in gains), initial=0.0)
+    return [math.exp(value / 2) if abs(value) < 1400 else None for value in logs]
 
 
 def page(checkup: Mapping[str, Any]) -> str:
@@ -227,7 +232,8 @@ def terminal(checkup: Mapping[str, Any]) -> "RenderableType":
     from rich.table import Table
     from rich.text import Text
 
-    tone = COLOURS[TONES.get(checkup["outcome"], "mild")]
+    outcome = checkup["outcome"]
+    colour = COLOURS[tone(outcome)]
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("", "layer", "what it is"):
         table.add_column(heading, no_wrap=heading == "layer", justify="right" if not heading else "left")
@@ -246,14 +252,14 @@ def terminal(checkup: Mapping[str, Any]) -> "RenderableType":
             with_error(layer["backward_gain"], layer["backward_error"]),
             number(layer["predicted"]),
             number(layer["factor"]),
-            Text(f"{SIGNS.get(status, '·')} {status}", style=COLOURS[TONES.get(status, "mild")]),
+            Text(f"{SIGNS.get(status, '·')} {status}", style=COLOURS[tone(status, checkup["trains"])]),
         )
     backward, forward, chi = checkup["backward"], checkup["forward"], ""
     if checkup["chi"] is not None:
         chi = f", χ = {number(checkup['chi'])} a layer ({number(checkup['chi_low'])} to {number(checkup['chi_high'])})"
     lines: list[Any] = [
         Text.assemble((checkup["model"], "bold"), f"  {checkup['subject']}"),
-        Text.assemble((f"{SIGNS[checkup['outcome']]} {checkup['outcome']}", f"bold {tone}"), "  ", checkup["verdict"]),
+        Text.assemble((f"{SIGNS[outcome]} {outcome}", f"bold {colour}"), "  ", checkup["verdict"]),
         Text(
             f"phase {checkup['phase']}{chi}; gradients {times(backward['factor'])}, signals {times(forward['factor'])}"
         ),
