@@ -148,6 +148,11 @@ def test_bad_function_names(function):
         Trial(function, {}, 0)
 
 
+def test_functions_of_the_main_script_are_refused():
+    with pytest.raises(InputError, match="move it to a module"):
+        Trial("__main__:f", {}, 0)
+
+
 def test_resolve():
     assert resolve("trial_functions:nothing")({}, 3) == {"seed": 3}
     with pytest.raises(InputError, match="Did you mean 'nothing'"):

@@ -298,6 +298,30 @@ def test_a_scheduler_address(tmp_path):
         assert cluster.scheduler.workers  # the cluster is not ours to close
 
 
+def test_a_scheduler_that_goes_away(tmp_path):
+    script = """
+import sys, time
+from distributed import LocalCluster
+sys.path.insert(0, sys.argv[1])
+with LocalCluster(n_workers=1, processes=False, protocol="tcp", dashboard_address=":0") as cluster:
+    print(cluster.scheduler_address, flush=True)
+    time.sleep(60)
+"""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen([sys.executable, "-c", script, TESTS], **pipes) as elsewhere:
+        address = elsewhere.stdout.readline().strip()
+
+        def kill():
+            until(lambda: len(executions(tmp_path)) >= 1)
+            elsewhere.kill()
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        with pytest.raises(InputError, match=f"the scheduler at {address} went away; run again"):
+            run(trials("sleep", 8, seconds=0.3, marks=str(tmp_path)), scheduler=address)
+        killer.join()
+
+
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere at all", "tcp://127.0.0.1"])
 def test_a_scheduler_that_does_not_answer(address, tmp_path, monkeypatch):
     monkeypatch.setattr("epoch0.experiments.engine._PATIENCE", "1s")

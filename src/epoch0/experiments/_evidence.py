@@ -1,5 +1,6 @@
 """The statistics under the claims: scores that are normal when a claim just holds, fits, samples that would decide."""
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -218,6 +219,20 @@ def chi_square_p(value: float, freedom: int, error_freedom: float) -> float:
     if math.isinf(error_freedom):
         return float(chdtrc(freedom, value))
     return float(fdtrc(freedom, error_freedom, value / freedom))
+
+
+def coarseness(given: Settings) -> float:
+    """Half-width of the widest 99 % interval of a difference of two groups, relative to its setting's largest mean.
+
+    Args:
+        given: of shape (settings, groups).
+    """
+    pairs = np.array(list(itertools.combinations(range(given.measured.shape[1]), 2))).T
+    errors, samples = (np.moveaxis(a[:, pairs], 1, 0) for a in (given.errors, given.samples))  # (2, settings, pairs)
+    half = (t_quantile(welch_freedom(errors, samples), 0.995) * np.hypot(*errors)).max(1)
+    scale = np.abs(given.measured).max(1)
+    unlimited = np.where(half > 0, np.inf, 0.0)
+    return float(np.divide(half, scale, out=unlimited, where=scale > 0).max())
 
 
 def welch(given: Settings) -> tuple[Array, Array]:

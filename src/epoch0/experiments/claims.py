@@ -14,7 +14,7 @@ known exactly. An error of zero says that the mean is exact. After one sample th
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -32,6 +32,7 @@ from epoch0.experiments._evidence import (
     centred,
     chi_square_p,
     chi_square_shows,
+    coarseness,
     curvature,
     fitting,
     grows_past,
@@ -49,6 +50,7 @@ from epoch0.experiments._evidence import (
 )
 
 Verdict = Literal["holds", "fails", "undecided"]
+Decides = Callable[[float], bool]
 
 
 @dataclass(frozen=True)
@@ -86,11 +88,7 @@ def exact(text: str, holds: bool, evidence: str, numbers: Mapping[str, float] | 
 
 
 def at_most(
-    text: str,
-    measured: Numbers,
-    errors: Numbers,
-    bounds: Numbers,
-    samples: Numbers = None,
+    text: str, measured: Numbers, errors: Numbers, bounds: Numbers, samples: Numbers = None,
     settings: Sequence[str] | None = None,
 ) -> Claim:
     """Every mean is at most its bound.
@@ -113,11 +111,7 @@ def at_most(
 
 
 def at_least(
-    text: str,
-    measured: Numbers,
-    errors: Numbers,
-    bounds: Numbers,
-    samples: Numbers = None,
+    text: str, measured: Numbers, errors: Numbers, bounds: Numbers, samples: Numbers = None,
     settings: Sequence[str] | None = None,
 ) -> Claim:
     """Every mean is at least its bound; arguments as in :func:`at_most`."""
@@ -206,10 +200,7 @@ def equal_within_error(
     names = tuple(groups) if groups is not None else tuple(f"group {i + 1}" for i in range(count))
     statistic, p_values = welch(given)
     scale = np.abs(given.measured).max(1)
-    pairs = np.array(list(itertools.combinations(range(count), 2))).T
-    spread, counts = (np.moveaxis(a[:, pairs], 1, 0) for a in (given.errors, given.samples))  # (2, settings, pairs)
-    half = t_quantile(welch_freedom(spread, counts), 0.995) * np.hypot(*spread)
-    coarse = float(np.divide(half.max(1), scale, out=np.zeros(rows), where=half.max(1) > 0).max())
+    coarse = coarseness(given)
     gap = np.ptp(given.measured, axis=1) / np.where(scale > 0, scale, 1.0)
     worst = int(np.argmin(p_values))
     low, high = (names[int(pick(given.measured[worst]))] for pick in (np.argmin, np.argmax))
@@ -225,8 +216,7 @@ def equal_within_error(
         f"over {rows} setting{'s' * (rows > 1)}; differences above {100 * coarse:.2g} % would show"
     )
     numbers = {"p": p_value, "largest_difference": float(gap.max()), "resolution": coarse}
-    needed = samples_needed(given.samples, decided) if verdict == "undecided" else None
-    return Claim(text, verdict, evidence, numbers, needed)
+    return _told(text, verdict, evidence, numbers, given.samples, decided)
 
 
 def better_fit(
@@ -277,8 +267,7 @@ def better_fit(
         f"chi-square a degree of freedom {squares[0] / (freedom + 1):.3g} against {squares[1] / (freedom + 1):.3g}"
     )
     numbers = {"mixture": mixture, "error": error, "chi_square_better": squares[0], "chi_square_worse": squares[1]}
-    needed = samples_needed(given.samples, lambda factor: grows_past(favour, misfit, factor))
-    return Claim(text, verdict, evidence, numbers, needed if verdict == "undecided" else None)
+    return _told(text, verdict, evidence, numbers, given.samples, lambda f: grows_past(favour, misfit, f))
 
 
 def linear(
@@ -328,8 +317,7 @@ def linear(
         f"standard errors, p = {min(1.0, 2 * min(p_curved, p_rough)):.2g} for a straight line"
     )
     numbers = {"r2": r2, "slope": slope, "slope_error": slope_error, "curvature": bend, "p": min(p_curved, p_rough)}
-    needed = samples_needed(given.samples, line_decides(residual, total, count, least_r2))
-    return Claim(text, verdict, evidence, numbers, needed if verdict == "undecided" else None)
+    return _told(text, verdict, evidence, numbers, given.samples, line_decides(residual, total, count, least_r2))
 
 
 def fitted_exponent(x: Numbers, measured: Numbers, errors: Numbers) -> tuple[float, float]:
@@ -367,9 +355,8 @@ def _within(text: str, given: Settings, lower: Numbers | None, upper: Numbers | 
     favour = both.min(0)
     worst = int(np.argmin(favour))
     limit = sides[int(np.argmin(both[:, worst]))][1][worst]
-    which = "closest" if favour[worst] > 0 else "furthest out"
-    inside = f"{_score(favour[worst])} inside; pooled {_score(pooled(favour))}"
-    evidence = f"{which} is {given.shown(worst)} against {limit:.4g}, {inside}"
+    which = f"{'closest' if favour[worst] > 0 else 'furthest out'} is {given.shown(worst)} against {limit:.4g}"
+    evidence = f"{which}, {_score(favour[worst])} inside; pooled {_score(pooled(favour))}"
     numbers = {"worst_measured": float(given.measured[worst]), "worst_bound": float(limit)}
     return _claim(text, favour, both.size, given.samples, evidence, numbers)
 
@@ -380,13 +367,20 @@ def _claim(
     """The rule of this module on normal scores in favour of a claim."""
     together = pooled(favour)
     numbers = {**numbers, "worst_score": float(favour.min()), "pooled_score": together}
-    if favour.min() < -bonferroni(comparisons):
-        return Claim(text, "fails", evidence, numbers)
-    if together > CRITICAL:
-        return Claim(text, "holds", evidence, numbers)
-    needed = samples_needed(samples, scores_decide(favour, comparisons))
+    against = favour.min() < -bonferroni(comparisons)
+    verdict: Verdict = "fails" if against else "holds" if together > CRITICAL else "undecided"
+    return _told(text, verdict, evidence, numbers, samples, scores_decide(favour, comparisons))
+
+
+def _told(
+    text: str, verdict: Verdict, evidence: str, numbers: dict[str, float], samples: Array, decided: Decides
+) -> Claim:
+    """A claim that says, if it is undecided, how many samples would decide."""
+    if verdict != "undecided":
+        return Claim(text, verdict, evidence, numbers)
+    needed = samples_needed(samples, decided)
     hint = f"; {needed} samples a setting would decide" if needed else ""
-    return Claim(text, "undecided", evidence + hint, numbers, needed)
+    return Claim(text, verdict, evidence + hint, numbers, needed)
 
 
 def _unmeasured(text: str) -> Claim:

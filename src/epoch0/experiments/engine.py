@@ -21,6 +21,9 @@ from epoch0.experiments.experiment import Trial, read_canonical, resolve
 
 _LIBRARIES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR")
 _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in _LIBRARIES} | {"VECLIB_MAXIMUM_THREADS": "1"}
+_counting = threading.Lock()
+_inside: list[int] = []  # the threads that compute with one BLAS thread at this moment
+_outside: dict[str, Any] = {}  # how many BLAS threads there were before the first of them
 _ASK_AGAIN = 0.5  # seconds a count of workers stays good
 _PATIENCE = "10s"  # for a scheduler to answer
 _NO_WORKERS = 60.0  # seconds without a single worker after which a run gives up
@@ -156,7 +159,7 @@ class Engine:
             return Died(error.allowed_failures + 1)
         except (CancelledError, OSError) as error:
             where = f"the scheduler at {self.scheduler}" if self.scheduler else "the local engine"
-            raise InputError(f"{where} went away ({error}); run again: what is finished is not run again.") from error
+            raise InputError(f"{where} went away; run again: what is finished is not run again.") from error
         except (ImportError, AttributeError) as error:
             raise InputError(
                 f"the workers of {self.scheduler or 'the local engine'} cannot run this package: {error}; "
@@ -228,20 +231,27 @@ def run_group(group: Sequence[tuple[str, str, int]], seconds: float) -> list[Out
 def one_thread() -> Iterator[None]:
     """Everything inside computes with one BLAS thread: results and times do not depend on the machine's cores.
 
-    Libraries loaded inside read it from the environment; torch, if it is loaded, is told directly. Both are put back.
+    Libraries loaded inside read it from the environment; torch, if it is loaded, is told directly. Both are put back by
+    the last of the threads that are inside at the same time.
     """
-    before = {name: os.environ.get(name) for name in _ONE_THREAD}
-    torch = sys.modules.get("torch")
-    threads = torch.get_num_threads() if torch is not None else None
-    os.environ.update(_ONE_THREAD)
+    with _counting:
+        if not _inside:
+            _outside["environment"] = {name: os.environ.get(name) for name in _ONE_THREAD}
+            os.environ.update(_ONE_THREAD)
+        _inside.append(threading.get_ident())
+        set_threads = getattr(sys.modules.get("torch"), "set_num_threads", None)
+        if set_threads is not None:
+            _outside.setdefault("threads", sys.modules["torch"].get_num_threads())
+            set_threads(1)
     try:
-        if torch is not None and threads != 1:
-            torch.set_num_threads(1)
         yield
     finally:
-        _restore_environment(before)
-        if torch is not None and threads != 1:
-            torch.set_num_threads(threads)
+        with _counting:
+            _inside.pop()
+            if not _inside:
+                _restore_environment(_outside.pop("environment"))
+                if "threads" in _outside:
+                    sys.modules["torch"].set_num_threads(_outside.pop("threads"))
 
 
 def dask_setup(worker: Any) -> None:
@@ -254,9 +264,9 @@ def _attempt(function: str, canonical: str, seed: int) -> Outcome:
     begun = time.perf_counter()
     try:
         with one_thread():
-            call = resolve(function)  # may load torch, which then reads the environment
-        with one_thread():
-            result = encode(call(read_canonical(canonical), seed))
+            call = resolve(function)
+            with one_thread():  # again, for torch may have been loaded just now
+                result = encode(call(read_canonical(canonical), seed))
     except (Exception, SystemExit) as error:
         failure = Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), isinstance(error, InputError))
         return Outcome(None, failure, time.perf_counter() - begun)
@@ -277,41 +287,43 @@ def _local_cluster(workers: int | None) -> Iterator[Any]:
             with _as_it_was(self.pre_spawn_env):
                 return await super().instantiate()
 
-    with (
-        dask.config.set(_SETTINGS),
-        LocalCluster(
-            n_workers=workers or CPU_COUNT,
-            threads_per_worker=1,
-            worker_class=_Nanny,
-            dashboard_address="127.0.0.1:0",  # dask opens a port for it in any case: any free one, on this machine only
-            scheduler_kwargs={"dashboard": False},
-            memory_limit=0,
-            silence_logs=logging.CRITICAL,
-            preload=[__name__],
-        ) as cluster,
-    ):
-        yield cluster
+    with dask.config.set(_SETTINGS):
+        try:
+            cluster = LocalCluster(
+                n_workers=workers or CPU_COUNT,
+                threads_per_worker=1,
+                worker_class=_Nanny,
+                dashboard_address="127.0.0.1:0",  # dask opens a port in any case: any free one, on this machine only
+                scheduler_kwargs={"dashboard": False},
+                memory_limit=0,
+                silence_logs=logging.CRITICAL,
+                preload=[__name__],
+            )
+        except (RuntimeError, OSError) as error:
+            raise InputError(f"{workers or CPU_COUNT} worker processes could not be started: {error}.") from error
+        with cluster:
+            yield cluster
 
 
-_silent: list[ExitStack] = []  # one for each engine that is open; the first holds the levels dask's loggers had before
+_quiet = ExitStack()  # holds the levels that dask's loggers had before
+_open_engines = 0
 
 
 @contextmanager
 def _silence() -> Iterator[None]:
     """Keep dask's log off the terminal while any engine is open: a run tells what its caller has to know."""
+    global _open_engines
     from distributed.utils import silence_logging_cmgr
 
-    if not _silent:
-        _silent.append(ExitStack())
-        _silent[0].enter_context(silence_logging_cmgr(logging.CRITICAL))
-    else:
-        _silent.append(_silent[0])
+    if _open_engines == 0:
+        _quiet.enter_context(silence_logging_cmgr(logging.CRITICAL))
+    _open_engines += 1
     try:
         yield
     finally:
-        last = _silent.pop()
-        if not _silent:
-            last.close()
+        _open_engines -= 1
+        if _open_engines == 0:
+            _quiet.close()
 
 
 _starting = 0  # worker processes being started in this process at this moment; only the engine's event loop counts them

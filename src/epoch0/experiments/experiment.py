@@ -58,6 +58,8 @@ class Trial:
         module, colon, name = self.function.partition(":")
         if not (colon and module and name.isidentifier()):
             raise InputError(f"trial function {self.function!r} is not of the form 'package.module:name'.")
+        if module == "__main__":
+            raise InputError(f"trial function {self.function!r} is in the main script; move it to a module of its own.")
         seed = self.seed
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed <= _LARGEST_SEED:
             raise InputError(f"trial seed {seed!r} cannot be used; a seed is an integer from 0 to 2**63 - 1.")

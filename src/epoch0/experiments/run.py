@@ -18,6 +18,7 @@ from epoch0.experiments.store import Store
 
 _GROUP_SECONDS = 0.2  # small trials travel together until they take about this long; a kill loses no more than that
 _LARGEST_GROUP = 512
+_SHORT_SECONDS = 1.0  # a worker that runs shorter trials has its next group at hand: an errand to it takes 10 to 30 ms
 _DEATHS = 3  # a trial whose worker dies this often is given up
 
 
@@ -115,7 +116,8 @@ class _Run:
         self.order = {trial.key: index for index, trial in enumerate(missing)}
         self.pending = deque(missing)
         self.suspects: deque[Trial] = deque()  # their worker died: each runs again in a group of its own
-        self.deaths: Counter[str] = Counter()
+        self.alone: set[str] = set()  # the keys of suspects that are running
+        self.deaths: Counter[str] = Counter()  # of the worker, while a trial ran alone
         self.flying: dict[Any, list[Trial]] = {}
         self.failures: list[tuple[Trial, Failure]] = []
         self.seconds = math.inf  # recent mean duration of a trial
@@ -142,16 +144,22 @@ class _Run:
             raise self._error()
 
     def _fill(self) -> None:
-        """One group a free worker thread: nothing waits behind another, so a death accuses only what was running."""
+        """Give out groups: one a worker thread, and one more in advance when trials are so short that waiting shows.
+
+        A suspect is never given out in advance, so that the death of its worker accuses nobody else.
+        """
         slots = self.engine.slots()
-        while len(self.flying) < slots and (self.pending or self.suspects):
-            if self.suspects:
-                group = [self.suspects.popleft()]
-            else:
-                fair = math.ceil(len(self.pending) / (2 * slots))  # the last groups end together
-                fitting = int(_GROUP_SECONDS / self.seconds) if self.seconds > 0 else _LARGEST_GROUP
-                size = max(1, min(fair, fitting, _LARGEST_GROUP))
-                group = [self.pending.popleft() for _ in range(size)]
+        while self.suspects and len(self.flying) < slots:
+            trial = self.suspects.popleft()
+            self.alone.add(trial.key)
+            self.flying[self.engine.submit([trial], _GROUP_SECONDS)] = [trial]
+        calm = not self.suspects and not self.alone
+        limit = 2 * slots if calm and self.seconds < _SHORT_SECONDS else slots
+        while self.pending and len(self.flying) < limit:
+            fair = math.ceil(len(self.pending) / (4 * slots))  # the last groups end together
+            fitting = int(_GROUP_SECONDS / self.seconds) if self.seconds > 0 else _LARGEST_GROUP
+            size = max(1, min(fair, fitting, _LARGEST_GROUP))
+            group = [self.pending.popleft() for _ in range(size)]
             self.flying[self.engine.submit(group, _GROUP_SECONDS)] = group
 
     def _collect(self, handle: Any) -> None:
@@ -160,6 +168,7 @@ class _Run:
         if isinstance(outcomes, Died):
             self._accuse(group, outcomes.times)
             return
+        self.alone.discard(group[0].key)
         self.pending.extendleft(reversed(group[len(outcomes) :]))
         for trial, outcome in zip(group, outcomes, strict=False):
             self._keep(trial, outcome)
@@ -175,10 +184,11 @@ class _Run:
             self.progress.advance()
 
     def _accuse(self, group: list[Trial], times: int) -> None:
-        """A worker died: which trial of a larger group it was is found by running each one alone."""
+        """A worker died: which trial of those it had was the cause is found by running each one alone."""
         self.engine.slots(ask=True)
-        if len(group) == 1:
+        if group[0].key in self.alone:
             (trial,) = group
+            self.alone.remove(trial.key)
             self.deaths[trial.key] += times
             if self.deaths[trial.key] >= _DEATHS:
                 cause = f"it killed its worker process {self.deaths[trial.key]} times (out of memory, or a crash)"
