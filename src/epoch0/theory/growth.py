@@ -10,17 +10,18 @@ Price-Tanner section 2 (the lower bound) and THEORY 1.2 (all the rest).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from epoch0.activations import Activation, get
 from epoch0.distributions import Gaussian, Law, Sparse
-from epoch0.errors import InputError, suggest
-from epoch0.theory.gaussian_growth import binomial, check_width, chi_mean, flat_mean, one_hot_mean
+from epoch0.errors import InputError
+from epoch0.theory.gaussian_growth import check_width, flat_mean, one_hot_mean
 from epoch0.theory.growth_bounds import GrowthBounds, LayerGrowth
 from epoch0.theory.product_law import GrowthLaw
 from epoch0.theory.raghu import raghu_lower_bound, raghu_upper_bound
+from epoch0.theory.subvectors import expected_subvector_norm
 
 __all__ = [
     "GrowthBounds",
@@ -240,13 +241,25 @@ def sparse_maximum(
     return std * (one_hot_mean(width, 1.0, slopes) if density == 1.0 else flat_mean(width, fan_in, density, slopes))
 
 
-def over_depth(values: Sequence[float]) -> float:
-    """The product of one value a layer: growth, and every bound on it, multiplies over depth.
+def over_depth(rule: Callable[[Law, int], float], law: Law | Sequence[Law], widths: int | Sequence[int]) -> float:
+    """The product of one rule over all layers: expected growth, and every bound on it, multiplies over depth.
 
-    >>> over_depth([2.0, 0.5, 3.0])
-    3.0
+    >>> laws = [e0.Gaussian(2.0).scaled(784**-0.5), e0.Sparse(e0.Uniform(1.0), 0.5)]
+    >>> round(over_depth(upper_bound, laws, [784, 12]), 6)
+    1.414214
+
+    Args:
+        rule: a function of a law and a width, such as :func:`lower_bound`.
+        law: law of one entry as stored, for all layers, or a sequence of one law a layer.
+        widths: number of rows of each layer, or of the only one.
+
+    Raises:
+        InputError: if there is not one law a layer, and whatever the rule refuses.
+
+    Source: Price-Tanner, the remark after Theorem 2; THEORY 1.2 for the rest.
     """
-    return math.prod(values)
+    sizes = _sizes(widths)
+    return math.prod(rule(entry, size) for entry, size in zip(_one_each(law, sizes), sizes, strict=True))
 
 
 def bounds(
@@ -273,7 +286,7 @@ def bounds(
     Raises:
         InputError: for a law that is not even, a width below 1, another activation, or not one law a layer.
     """
-    sizes = [widths] if isinstance(widths, int | np.integer) else list(widths)
+    sizes = _sizes(widths)
     laws = _one_each(law, sizes)
     rows: list[LayerGrowth] = []
     before = sizes[0] if fan_in is None else fan_in
@@ -319,7 +332,7 @@ def law_over_depth(law: Law | Sequence[Law], widths: int | Sequence[int]) -> Gro
 
     Source: THEORY 1.2 (F3).
     """
-    sizes = [widths] if isinstance(widths, int | np.integer) else list(widths)
+    sizes = _sizes(widths)
     stds = []
     for entry in _one_each(law, sizes):
         density, std = _gaussian(entry)
@@ -329,43 +342,16 @@ def law_over_depth(law: Law | Sequence[Law], widths: int | Sequence[int]) -> Gro
     return GrowthLaw(tuple(int(size) for size in sizes), tuple(stds))
 
 
-def expected_subvector_norm(direction: str, density: float, size: int) -> float:
-    """E||u_S|| for a unit vector u and a random set S that keeps each entry with probability ``density``.
-
-    >>> expected_subvector_norm("one-hot", 0.25, 100), round(expected_subvector_norm("flat", 0.25, 100), 4)
-    (0.25, 0.4981)
-
-    It lies between the density (one-hot: the case that the paper's bound, linear in alpha, must allow for) and its
-    square root.
-
-    Args:
-        direction: "one-hot", "flat" (all entries equal) or "sphere" (uniform on the unit sphere).
-        density: probability that an entry is kept (alpha), in (0, 1].
-        size: number of entries of u, >= 1.
-
-    Raises:
-        InputError: for another direction, a density outside (0, 1] or a size below 1.
-
-    Source: Price-Tanner appendix B; on the sphere the squared norm of n of N entries is Beta(n/2, (N - n)/2).
-    """
-    check_width(size, "size")
-    if not 0 < density <= 1:
-        raise InputError(f"density={density!r} is no density; it is the fraction of entries kept (alpha), in (0, 1].")
-    counts, mass = binomial(size, density)
-    if direction == "one-hot":
-        return float(density)
-    if direction == "flat":
-        return float(mass @ np.sqrt(counts / size))
-    if direction == "sphere":
-        return float(mass @ chi_mean(counts) / chi_mean(np.array(float(size))))
-    known = ["one-hot", "flat", "sphere"]
-    raise InputError(f"direction={direction!r} is not known; use one of {known}.{suggest(direction, known)}")
+def _sizes(widths: int | Sequence[int]) -> list[int]:
+    return [widths] if isinstance(widths, int | np.integer) else list(widths)
 
 
 def _one_each(law: Law | Sequence[Law], sizes: Sequence[int]) -> list[Law]:
     laws = [law] * len(sizes) if isinstance(law, Law) else list(law)
     if not sizes or len(laws) != len(sizes):
-        raise InputError(f"{len(laws)} laws for {len(sizes)} widths; give one law, or one for each of one or more widths.")
+        raise InputError(
+            f"{len(laws)} laws for {len(sizes)} widths; give one law, or one for each width (one or more)."
+        )
     for size in sizes:
         check_width(size)
     return laws
@@ -381,7 +367,7 @@ def _gaussian(law: Law) -> tuple[float, float]:
     density, kept = _split(law)
     if not isinstance(kept, Gaussian):
         raise InputError(
-            f"{law!r} has no exact growth, only Gaussian entries do; best_lower_bound and upper_bound take all even laws."
+            f"{law!r} has no exact growth, only Gaussian entries do; best_lower_bound and upper_bound take any."
         )
     return density, kept.std
 

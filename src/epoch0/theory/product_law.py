@@ -9,6 +9,7 @@ import functools
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from scipy.special import digamma, gammaln, loggamma, polygamma
 
 from epoch0.errors import InputError
 from epoch0.seeds import numpy_generator
-from epoch0.theory.gaussian_growth import binomial, binomial_chi_mean
+from epoch0.theory.gaussian_growth import binomial, binomial_chi_mean, check_width
 
 Array = NDArray[np.float64]
 
@@ -31,8 +32,8 @@ class GrowthLaw:
     """Law of ||dz_d|| / ||dz_0||, the growth of one tangent through d dense Gaussian ReLU layers.
 
     >>> law = GrowthLaw((100, 100), (0.2, 0.2))                 # two layers of width 100, sigma_w = 2
-    >>> round(law.mean, 6), round(law.std, 4), law.quantile(0.5).round(3)
-    (1.975006, 0.3152, np.float64(1.96))
+    >>> round(law.mean, 6), round(law.std, 4), round(law.quantile(0.5), 3)
+    (1.975006, 0.3152, 1.96)
 
     The expected length of a whole trajectory grows by :attr:`mean` too; its spread over networks is at most
     :attr:`std`, since the tangents of one trajectory share their network.
@@ -51,27 +52,29 @@ class GrowthLaw:
     def __post_init__(self) -> None:
         if len(self.widths) != len(self.stds) or not self.widths:
             raise InputError(f"{len(self.widths)} widths and {len(self.stds)} stds; give one of each for every layer.")
-        if min(self.stds) <= 0:
-            raise InputError(f"stds={self.stds!r}: a layer of zeros lets nothing through; every std must be > 0.")
+        for width in self.widths:
+            check_width(width)
+        if not all(std > 0 and math.isfinite(std) for std in self.stds):
+            raise InputError(f"stds={self.stds!r} cannot be used; each layer needs a finite std > 0.")
         object.__setattr__(self, "_layers", Counter(self.widths))
 
     @property
     def mean(self) -> float:
         """Expected growth: the product of the layers' means."""
-        logs = self._log_scale + sum(n * math.log(binomial_chi_mean(k, 0.5)) for k, n in self._layers.items())
-        return math.exp(logs) if logs < 709 else math.inf
+        return _exp(self._log_of_mean)
 
     @property
     def std(self) -> float:
         """Standard deviation of the growth."""
         # 1 + variance/mean^2 of the product is the product of the layers'; expm1 keeps the digits of a narrow law
         spread = sum(n * math.log(k / 2 / binomial_chi_mean(k, 0.5) ** 2) for k, n in self._layers.items())
-        return self.mean * math.sqrt(max(math.expm1(spread), 0.0))
+        excess = math.log(math.expm1(spread)) if spread < 700 else spread
+        return _exp(self._log_of_mean + excess / 2)
 
     @property
     def zero_probability(self) -> float:
         """Probability that a layer is off altogether, so that nothing is left of the tangent."""
-        return -math.expm1(sum(n * math.log1p(-(0.5**k)) for k, n in self._layers.items()))
+        return abs(math.expm1(sum(n * math.log1p(-(0.5**k)) for k, n in self._layers.items())))
 
     @property
     def log_mean(self) -> float:
@@ -84,10 +87,18 @@ class GrowthLaw:
         return math.sqrt(sum(n * _log_moments(k)[1] for k, n in self._layers.items()))
 
     @property
+    def _log_of_mean(self) -> float:
+        return self._log_scale + sum(n * math.log(binomial_chi_mean(k, 0.5)) for k, n in self._layers.items())
+
+    @property
     def _log_scale(self) -> float:
         return math.fsum(math.log(std) for std in self.stds)
 
-    def cdf(self, x: "float | Array") -> Array:
+    @overload
+    def cdf(self, x: float) -> float: ...
+    @overload
+    def cdf(self, x: Array) -> Array: ...
+    def cdf(self, x: float | Array) -> float | Array:
         """Probability that the growth is at most x.
 
         >>> GrowthLaw((1,), (1.0,)).cdf(np.array([0.0, 1.0])).round(6)      # half a chance of 0, else |N(0, 1)|
@@ -97,40 +108,44 @@ class GrowthLaw:
             x: growths, a number or an array of any shape.
 
         Returns:
-            Array of the shape of x, accurate to about 1e-13.
+            A float, or an array of the shape of x; accurate to about 1e-13.
         """
-        x = np.asarray(x, dtype=np.float64)
+        growths = np.asarray(x, dtype=np.float64)
         with np.errstate(divide="ignore"):
-            logs = np.log(np.maximum(x, 0.0))
+            logs = np.log(np.maximum(growths, 0.0))
         zero = self.zero_probability
-        return np.asarray(np.where(x < 0, 0.0, zero + (1 - zero) * self._log_cdf(logs)))
+        below = np.where(growths < 0, 0.0, zero + (1 - zero) * self._log_cdf(np.asarray(logs)))
+        return float(below) if growths.ndim == 0 else below
 
-    def quantile(self, p: "float | Array") -> Array:
+    @overload
+    def quantile(self, p: float) -> float: ...
+    @overload
+    def quantile(self, p: Array) -> Array: ...
+    def quantile(self, p: float | Array) -> float | Array:
         """The growth below which a fraction p of the networks lies; 0 where p is at most :attr:`zero_probability`.
 
         Args:
             p: probabilities in (0, 1), a number or an array of any shape.
 
         Returns:
-            Array of the shape of p.
+            A float, or an array of the shape of p.
 
         Raises:
             InputError: if a probability is outside (0, 1).
         """
-        p = np.asarray(p, dtype=np.float64)
-        if not ((p > 0) & (p < 1)).all():
+        chances = np.asarray(p, dtype=np.float64)
+        if not ((chances > 0) & (chances < 1)).all():
             raise InputError(f"p={p!r} is no probability for a quantile; it lies strictly between 0 and 1.")
         zero = self.zero_probability
-        if zero == 1.0:
-            return np.zeros(p.shape)
-        wanted = np.clip((p - zero) / (1 - zero), 0.0, 1.0)
+        wanted = np.clip((chances - zero) / max(1 - zero, np.finfo(np.float64).tiny), 0.0, 1.0)
         start, length, _ = self._series
-        low, high = np.full(p.shape, start), np.full(p.shape, start + length)
+        low, high = np.full(chances.shape, start), np.full(chances.shape, start + length)
         for _ in range(64):
-            middle = (low + high) / 2
+            middle = np.asarray((low + high) / 2)
             below = self._log_cdf(middle) < wanted
             low, high = np.where(below, middle, low), np.where(below, high, middle)
-        return np.asarray(np.where(p <= zero, 0.0, np.exp(high)))
+        values = np.where(chances <= zero, 0.0, np.exp(high))
+        return float(values) if chances.ndim == 0 else values
 
     def sample(self, n: int, seed: int = 0) -> Array:
         """Independent growths, one a network.
@@ -184,10 +199,20 @@ class GrowthLaw:
         inside = np.clip(logs, start, start + length)
         orders = 2 * math.pi * np.arange(1, len(values) + 1) / length
         coefficients = values * np.exp(-1j * orders * start) / (-1j * orders)
-        waves = np.exp(-1j * np.multiply.outer(inside - start, orders)) - 1
-        series = (inside - start) / length + 2 / length * (waves @ coefficients).real
+        series = (inside - start).ravel() / length
+        block = max(1, 1_000_000 // len(orders))  # so that many x do not fill the memory
+        for first in range(0, series.size, block):
+            some = slice(first, first + block)
+            waves = np.exp(-1j * np.multiply.outer(series[some] * length, orders))
+            series[some] += 2 / length * (waves @ coefficients - coefficients.sum()).real
+        series = series.reshape(inside.shape)
         series = np.where(logs >= start + length, 1.0, np.where(logs <= start, 0.0, series))
         return np.asarray(np.clip(series, 0.0, 1.0))
+
+
+def _exp(logarithm: float) -> float:
+    """The exponential, infinite where it leaves the range of a float."""
+    return math.exp(logarithm) if logarithm < 709 else math.inf
 
 
 @functools.lru_cache(maxsize=64)
@@ -199,7 +224,7 @@ def _positive_counts(width: int) -> tuple[Array, Array]:
 
 
 def _log_moment(width: int, power: complex) -> complex:
-    """log E[(chi_A / c)^power | A >= 1] with A ~ Bin(width, 1/2), where log c is the mean of log chi_A.
+    """Logarithm of E[(chi_A / c)^power | A >= 1] with A ~ Bin(width, 1/2); log c is the mean of log chi_A.
 
     Args:
         width: number of rows.

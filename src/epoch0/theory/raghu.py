@@ -20,8 +20,8 @@ def raghu_lower_bound(
 
     The paper asks for square layers and a trajectory with a part perpendicular to itself. Two steps of the proof do
     not hold as printed: ``sqrt(m - 3/2) >= sqrt(m/2)`` is used for m = 2 too, and (1 - p)^(k-1) is bounded with
-    p <= 1/sigma where a lower bound on p is needed. So "proof" is the paper's number, not a certified one; for ReLU the exact law
-    (:func:`epoch0.theory.growth.exact`) is larger at every width.
+    p <= 1/sigma where a lower bound on p is needed. So "proof" is the paper's number, not a certified one; for ReLU
+    the exact law (:func:`epoch0.theory.growth.exact`) is larger at every width.
 
     Args:
         weight_std: sigma_w, the standard deviation of a weight times sqrt(width); >= 0.
@@ -66,7 +66,7 @@ def raghu_lower_bound(
         )
     kept = weight_std * root / ((2 * math.pi) ** 0.25 * math.sqrt(total * (total * math.sqrt(2 * math.pi) + width - 1)))
     lost = float(weight_std / total * root * (1 - 1 / total) ** (width - 1))
-    return max(0.0, (kept - lost) / math.sqrt(2))
+    return max(0.0, float(kept - lost) / math.sqrt(2))
 
 
 def raghu_upper_bound(weight_std: float, width: int) -> float:
