@@ -1,12 +1,14 @@
 """Gains against explicit Jacobians, closed forms and mean-field predictions, over a declared list of networks."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
 import epoch0 as e0
 from epoch0.errors import InputError
@@ -64,6 +66,111 @@ def test_gradient_norms_are_those_of_one_training_step(case: Case) -> None:
     twin.zero_grad(set_to_none=True)
     measured = {name: norm for layer in g.layers for name, norm in layer.weight_gradients.items()}
     assert measured and measured == {name: pytest.approx(expected[name], rel=1e-4, abs=1e-7) for name in measured}
+
+
+class Calls(nn.Module):
+    """Modules put together by a function."""
+
+    def __init__(self, function: Callable[[nn.ModuleList, Tensor], Tensor], *parts: nn.Module) -> None:
+        super().__init__()
+        self.parts, self.function = nn.ModuleList(parts), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.parts, x)
+
+
+def attention(p: nn.ModuleList, x: Tensor) -> Tensor:
+    return p[3](F.scaled_dot_product_attention(p[0](x), p[1](x), p[2](x), dropout_p=0.1))
+
+
+def dense_block(p: nn.ModuleList, x: Tensor) -> Tensor:
+    h = p[0](x).relu()
+    return p[2](torch.cat([x, h, p[1](torch.cat([x, h], 1)).relu()], 1))
+
+
+def spectrum(p: nn.ModuleList, x: Tensor) -> Tensor:
+    return torch.fft.irfft(torch.fft.rfft(p[0](x)) * 2, n=8).relu()
+
+
+def read_out_last(p: nn.ModuleList, x: Tensor) -> Tensor:
+    return p[1](p[0](x)[0][:, -1])
+
+
+def summed(p: nn.ModuleList, x: Tensor) -> Tensor:
+    return torch.einsum("bi,oi->bo", x, p[0].weight).relu()
+
+
+def multiplied(p: nn.ModuleList, x: Tensor) -> Tensor:
+    return (x @ p[0].weight.T).relu() @ p[1].weight.T
+
+
+def upwards() -> nn.Module:
+    return nn.Sequential(
+        nn.ConvTranspose2d(2, 3, 3, stride=2), nn.ReLU(), nn.GroupNorm(3, 3), nn.Upsample(scale_factor=2),
+        nn.Conv2d(3, 1, 1),
+    )  # fmt: skip
+
+
+def square() -> nn.Linear:
+    return nn.Linear(8, 8)
+
+
+ZOO: dict[str, tuple[nn.Module, tuple[int, ...], list[str]]] = {
+    "lstm": (
+        Calls(read_out_last, nn.LSTM(6, 8, 2, batch_first=True, dropout=0.3), nn.Linear(8, 3)),
+        (4, 5, 6), ["parts.0", "parts.1"],
+    ),
+    "gru": (Calls(lambda p, x: p[0](x)[1][-1], nn.GRU(6, 8, batch_first=True)), (4, 5, 6), ["parts.0"]),
+    "attention": (
+        Calls(attention, square(), square(), square(), square()), (4, 2, 5, 8), ["parts.0 … parts.2", "parts.3"],
+    ),
+    "dense block": (
+        Calls(dense_block, nn.Linear(8, 4), nn.Linear(12, 4), nn.Linear(16, 2)),
+        (4, 8), ["parts.0 … parts.1", "parts.2"],
+    ),
+    "complex inside": (Calls(spectrum, square()), (4, 8), ["parts.0"]),
+    "einsum": (Calls(summed, square()), (4, 8), ["parts.0"]),
+    "matmul": (Calls(multiplied, square(), square()), (4, 8), ["parts.0", "parts.1"]),
+    "up": (upwards(), (3, 2, 5, 5), ["0", "4"]),
+    "pruned": (nn.Sequential(prune.random_unstructured(square(), "weight", 0.5), nn.ReLU()), (4, 8), ["0"]),
+    "one number": (Calls(lambda p, x: p[0](x).tanh().mean(), square()), (4, 8), ["parts.0"]),
+    "sequence first": (nn.TransformerEncoderLayer(8, 2, 12), (5, 4, 8), ["self_attn", "linear1 … linear2"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_both_ways_estimate_one_number_on_any_model(name: str) -> None:
+    model, shape, names = ZOO[name]
+    g = gain(model, torch.randn(shape, generator=torch.Generator().manual_seed(2)), directions=24)
+    assert [layer.name for layer in g.layers] == names
+    for layer in g.layers:
+        # differences beyond 5.5 standard errors (46 degrees of freedom): 2e-6 a comparison
+        error = math.hypot(layer.forward_error, layer.backward_error)
+        assert abs(layer.forward - layer.backward) <= 5.5 * error + 1e-5 * layer.forward
+        assert layer.forward > 0 and math.isfinite(layer.tangent) and layer.weight_gradients
+    assert "whole depth" in str(g)
+
+
+def test_a_mask_over_weights_is_seen_by_the_prediction() -> None:
+    linear = prune.random_unstructured(nn.Linear(300, 300), "weight", 0.7)
+    layer = gain(nn.Sequential(linear, nn.ReLU()), torch.randn(16, 300)).layers[0]
+    assert layer.predicted == pytest.approx(45 * float(linear.weight_orig.detach().square().mean()), rel=0.03)
+    assert layer.forward == pytest.approx(layer.predicted, rel=0.05)
+    assert list(layer.weight_gradients) == ["0.bias", "0.weight_orig"]
+
+
+def test_a_model_that_hands_its_input_through_is_refused() -> None:
+    with pytest.raises(InputError, match=r"returns its input of shape \(4, 8\) as it is"):
+        gain(Calls(lambda p, x: x, nn.Linear(8, 8)), torch.randn(4, 8))
+
+
+def test_the_table_of_a_network_that_leaves_the_range_of_floats() -> None:
+    net = nn.Sequential(*[m for _ in range(40) for m in (nn.Linear(8, 8), nn.LeakyReLU(0.5))]).double()
+    with torch.no_grad():
+        for p in net.parameters():
+            p.mul_(1e9)
+    text = str(gain(net, torch.randn(4, 8, dtype=torch.float64)))
+    assert "times 10^3" in text and "grows" in text
 
 
 def test_relu_with_batch_norm_explodes_going_back() -> None:

@@ -160,8 +160,8 @@ class Gain:
         lines += [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
         ]
-        forward, backward = math.exp(self.total_forward / 2), math.exp(self.total_backward / 2)
-        lines.append(f"whole depth: tangents times {forward:.3g}, gradients times {backward:.3g} in norm")
+        forward, backward = _factor(self.total_forward / 2), _factor(self.total_backward / 2)
+        lines.append(f"whole depth: tangents times {forward}, gradients times {backward} in norm")
         return "\n".join([*lines, *self.notes])
 
     def to_pandas(self) -> "pandas.DataFrame":
@@ -200,4 +200,15 @@ def _log_error(chi: Array, error: Array) -> float:
 
 
 def _with_error(value: float, error: float) -> str:
-    return f"{value:.3g} ± {error:.1g}"
+    """A number with its error, both to the error's first digit."""
+    if not (math.isfinite(value) and math.isfinite(error) and error > 0) or not 1e-4 <= value < 1e5:
+        return f"{value:.3g} ± {error:.1g}"
+    if error < 1e-5 * value:
+        return f"{value:.4g} ± 0"
+    digits = max(0, -math.floor(math.log10(error)))
+    return f"{value:.{digits}f} ± {error:.{digits}f}"
+
+
+def _factor(log: float) -> str:
+    """The exponential of a logarithm that may be too large for one."""
+    return f"{math.exp(log):.3g}" if not abs(log) > 100 or log == -math.inf else f"10^{log / math.log(10):.0f}"

@@ -98,6 +98,13 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         random.setstate(python)
 
 
+def same_noise() -> None:
+    """Start the global random streams anew, so that a noisy model draws the same in each run; only under the guard."""
+    torch.default_generator.manual_seed(0)  # torch.manual_seed would also seed a CUDA that is not in use yet, for later
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(0)
+
+
 def bare(model: nn.Module) -> nn.Module:
     """The module the user wrote: what ``torch.compile`` or a parallel wrapper was put around."""
     while True:

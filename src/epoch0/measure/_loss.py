@@ -39,7 +39,7 @@ def scalar_loss(output: Tensor, targets: Any, loss: Loss | None) -> Tensor:
     if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
         what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
         raise InputError(f"the loss must return one number computed from the outputs with torch, not {what}.")
-    if not bool(value.isfinite()):
+    if not bool(value.isfinite()) and bool(output.isfinite().all()):  # overflowing outputs are a finding
         raise InputError(f"the loss of this batch is {float(value.detach())}; a finite one is needed for gradients.")
     return value.reshape(())
 

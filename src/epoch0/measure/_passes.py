@@ -46,7 +46,7 @@ def square(tensor: Tensor) -> float:
 
 
 def _by_example(tensor: Tensor | None, examples: int) -> Array:
-    if tensor is None or tensor.shape[0] != examples:
+    if tensor is None or tensor.shape[:1] != (examples,):
         return np.full(examples, 0.0 if tensor is None else np.nan)
     return np.asarray(tensor.detach().double().reshape(examples, -1).square().sum(1).cpu())
 
@@ -61,7 +61,7 @@ def mean_squares(tape: Tape, nodes: Sequence[int]) -> dict[int, Array]:
 
     def look(node: int) -> Change:
         def change(tensor: Tensor) -> None:
-            rows = len(tape.x) if tensor.shape[0] == len(tape.x) else 1
+            rows = len(tape.x) if tensor.shape[:1] == tape.x.shape[:1] else 1
             found[node] = np.asarray(tensor.detach().double().reshape(rows, -1).square().mean(1).cpu())
 
         return change

@@ -71,6 +71,8 @@ class Recorder(TorchFunctionMode):
                 f"no derivative of the model's output reaches its input of shape {tuple(x.shape)}: "
                 "the output is constant or detached."
             )
+        if tensor is start:
+            raise InputError(f"the model returns its input of shape {tuple(x.shape)} as it is: nothing to measure.")
         node = self._node_if_known(tensor)
         return self._unseen(tensor, (tensor.grad_fn, tensor.output_nr)) if node is None else node
 

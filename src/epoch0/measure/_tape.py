@@ -21,15 +21,15 @@ from epoch0.errors import InputError, suggest
 from epoch0.measure import _ops
 from epoch0.measure._failures import explain_replay
 from epoch0.measure._graph import Node, Op, Tap
-from epoch0.measure._guard import bare, check_input, check_model, unchanged
+from epoch0.measure._guard import bare, check_input, check_model, same_noise, unchanged
 from epoch0.measure._record import Recorder
 
 Change = Callable[[Tensor], Tensor | None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tape:
-    """The record of one run.
+    """The record of one run, good as long as :func:`tape` is open.
 
     Attributes:
         model: the model, in eval mode while the tape is open.
@@ -109,7 +109,7 @@ class Tape:
             InputError: if the operations differ from those recorded, or one cannot be differentiated or batched.
         """
         mode = _Replay(self, change or {})
-        torch.manual_seed(0)  # a model that draws noise draws the same in each run; the guard restores the state
+        same_noise()
         start = mode.at(0, x.clone())  # cloned: the model may change its input in place
         with _quiet_attention():
             try:
@@ -195,7 +195,7 @@ def tape(model: nn.Module, x: Tensor, *, batch_norm: str = "train") -> Iterator[
 def _record(model: nn.Module, x: Tensor, batch_norm: str) -> Tape:
     # a function of its own, so that the recorded tensors are freed before the tape is used
     recorder = Recorder(model, batch_norm)
-    torch.manual_seed(0)
+    same_noise()
     with _quiet_attention(), torch.enable_grad():
         output = recorder.record(x, one_tensor)
     modules, nonlinearities = recorder.named()
