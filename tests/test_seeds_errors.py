@@ -45,13 +45,13 @@ def test_many_streams_are_all_different() -> None:
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "3", True, None])
 def test_bad_seed(seed) -> None:
-    with pytest.raises((InputError, Exception), match="seed|type"):
+    with pytest.raises((InputError, Exception), match=r"seed|type"):
         generator(seed)
 
 
 def test_check_finite_says_where() -> None:
     check_finite("x", np.zeros(3))
-    with pytest.raises(InputError, match=r"weights holds 2 NaN or infinite values out of 6 \(the first at index \(1, 0\)\)"):
+    with pytest.raises(InputError, match=r"weights holds 2 NaN .* out of 6 \(the first at index \(1, 0\)\)"):
         check_finite("weights", torch.tensor([[0.0, 1.0, 2.0], [float("nan"), float("inf"), 0.0]]))
     with pytest.raises(InputError, match="at index 1"):
         check_finite("x", [0.0, float("inf")])

@@ -26,7 +26,7 @@ _HOMES = {
     "Polyline": "epoch0.curves",
     "trajectory_length": "epoch0.measure.length",
     "gain": "epoch0.measure.gain",
-    "checkup": "epoch0.checkup",
+    "checkup": "epoch0.diagnosis",
     "reproduce": "epoch0.papers.reproduce",
 }
 _MODULES = ("activations", "curves", "data", "distributions", "errors", "experiments", "measure", "networks", "papers",
@@ -51,24 +51,30 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from epoch0 import (
-        activations,
-        curves,
-        data,
-        distributions,
-        errors,
-        experiments,
-        measure,
-        networks,
-        papers,
-        seeds,
-        theory,
-        train,
-    )
-    from epoch0.checkup import checkup
-    from epoch0.curves import Arc, GreatCircle, Line, Polyline, SemicircularArcs
-    from epoch0.distributions import Discrete, Gaussian, Law, Sparse, Uniform
-    from epoch0.errors import InputError
-    from epoch0.measure.gain import gain
-    from epoch0.measure.length import trajectory_length
-    from epoch0.papers.reproduce import reproduce
+    from epoch0 import activations as activations
+    from epoch0 import curves as curves
+    from epoch0 import data as data
+    from epoch0 import distributions as distributions
+    from epoch0 import errors as errors
+    from epoch0 import experiments as experiments
+    from epoch0 import measure as measure
+    from epoch0 import networks as networks
+    from epoch0 import papers as papers
+    from epoch0 import seeds as seeds
+    from epoch0 import theory as theory
+    from epoch0 import train as train
+    from epoch0.curves import Arc as Arc
+    from epoch0.curves import GreatCircle as GreatCircle
+    from epoch0.curves import Line as Line
+    from epoch0.curves import Polyline as Polyline
+    from epoch0.curves import SemicircularArcs as SemicircularArcs
+    from epoch0.diagnosis import checkup as checkup
+    from epoch0.distributions import Discrete as Discrete
+    from epoch0.distributions import Gaussian as Gaussian
+    from epoch0.distributions import Law as Law
+    from epoch0.distributions import Sparse as Sparse
+    from epoch0.distributions import Uniform as Uniform
+    from epoch0.errors import InputError as InputError
+    from epoch0.measure.gain import gain as gain
+    from epoch0.measure.length import trajectory_length as trajectory_length
+    from epoch0.papers.reproduce import reproduce as reproduce

@@ -31,7 +31,7 @@ class Activation:
         function: phi, elementwise, float64 array of any shape to the same shape.
         derivative: phi', likewise; at a break point it is the slope on the left.
         breaks: points where a piecewise-linear phi changes its slope, increasing; also the kinks of a smooth one.
-        slopes: slope of each of the ``len(breaks) + 1`` pieces, from left to right; None if phi is not piecewise linear.
+        slopes: slope of each of the ``len(breaks) + 1`` pieces, left to right; None if phi is not piecewise linear.
         parameters: the numbers that shape it, as torch names them, such as ``(("negative_slope", 0.01),)``.
     """
 
@@ -126,11 +126,11 @@ def elu(alpha: float = 1.0) -> Activation:
 
     def function(h: Any) -> Array:
         h = np.asarray(h, dtype=np.float64)
-        return np.where(h > 0, h, alpha * np.expm1(np.minimum(h, 0.0)))
+        return np.asarray(np.where(h > 0, h, alpha * np.expm1(np.minimum(h, 0.0))))
 
     def derivative(h: Any) -> Array:
         h = np.asarray(h, dtype=np.float64)
-        return np.where(h > 0, 1.0, alpha * np.exp(np.minimum(h, 0.0)))
+        return np.asarray(np.where(h > 0, 1.0, alpha * np.exp(np.minimum(h, 0.0))))
 
     return Activation("elu", function, derivative, (0.0,), None, (("alpha", float(alpha)),))
 

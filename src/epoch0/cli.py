@@ -1,8 +1,8 @@
 """The command line: a thin face over the library; torch and the rest are imported inside the commands only."""
 
+import dataclasses
 import functools
 import json
-import sys
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -97,11 +97,12 @@ def checkup(
     model: Annotated[
         str,
         typer.Argument(
-            help="package.module:callable or path.py:callable that gives a torch module. It is your own code: it is run."
+            help="package.module:callable or path.py:callable that gives a torch module. It is your code; it is run."
         ),
     ],
     data_name: Annotated[
-        str | None, typer.Option("--data", help="Inputs: digits, mnist, fashion-mnist, cifar10 or a path.npz with x and y.")
+        str | None,
+        typer.Option("--data", help="Inputs: digits, mnist, fashion-mnist, cifar10 or a path.npz with x and y."),
     ] = None,
     input_shape: Annotated[
         str | None, typer.Option(help="Gaussian inputs of this shape instead of data, such as 784 or 3,32,32.")
@@ -142,9 +143,12 @@ def checkup(
 @_command(app, name="reproduce")
 def reproduce(
     ids: Annotated[
-        list[str] | None, typer.Argument(help="Artifacts such as price-tanner/fig3b, a paper such as price-tanner, or all.")
+        list[str] | None,
+        typer.Argument(help="Artifacts such as price-tanner/fig3b, a paper such as price-tanner, or all."),
     ] = None,
-    preset: Annotated[Preset, typer.Option(help="quick: a minute on two cores; paper: the paper's own setting.")] = Preset.quick,
+    preset: Annotated[
+        Preset, typer.Option(help="quick: a minute on two cores; paper: the paper's own setting.")
+    ] = Preset.quick,
     out: Annotated[Path, typer.Option(help="Folder for tables, pictures and results.")] = Path("results"),
     workers: Annotated[int | None, typer.Option(help="Worker processes; default one a core.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a dask scheduler, such as tcp://head:8786.")] = None,
@@ -163,7 +167,7 @@ def reproduce(
         _print_rows(rows, as_json)
         return
     if not ids:
-        raise InputError("no artifact was named; give one or more ids, a paper, or all (epoch0 reproduce --list shows them).")
+        raise InputError("no artifact was named; give ids, a paper, or all (epoch0 reproduce --list shows them).")
     from epoch0.experiments.progress import Progress
     from epoch0.papers.reproduce import reproduce_all
 
@@ -187,9 +191,9 @@ def growth(
     width: Annotated[int, typer.Option(help="Width k of every layer.")] = 784,
     depth: Annotated[int, typer.Option(help="Number of layers.")] = 10,
     law: Annotated[Law, typer.Option(help="Law of the weights.")] = Law.gaussian,
-    std: Annotated[float, typer.Option(help="Standard deviation of a kept weight, before the division by sqrt(k).")] = 2.0,
+    std: Annotated[float, typer.Option(help="Std of a kept weight before the division by sqrt(width).")] = 2.0,
     density: Annotated[float, typer.Option(help="Fraction of the weights kept (alpha), in (0, 1].")] = 1.0,
-    largest: Annotated[int, typer.Option(help="For the discrete law: the integers -C..C, scaled to the std.")] = 3,
+    largest: Annotated[int, typer.Option(min=1, help="Discrete law: the integers -C..C, scaled to the std.")] = 3,
     activation: Annotated[str, typer.Option(help="relu or leaky_relu.")] = "relu",
     as_json: Json = False,
 ) -> None:
@@ -217,7 +221,8 @@ def data_list(data_dir: DataDir = None, as_json: Json = False) -> None:
     """What there is, and where it was found."""
     from epoch0.data import available
 
-    _print_rows([row.to_dict() for row in available(data_dir)], as_json)
+    rows = [dataclasses.asdict(row) for row in available(data_dir)]
+    _print_rows([{**row, "found": row["found"] and str(row["found"])} for row in rows], as_json)
 
 
 @_command(data, name="fetch")
@@ -293,7 +298,3 @@ def _print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
 def main() -> None:
     """Entry point of the ``epoch0`` command."""
     app(prog_name="epoch0")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Curves x(t), t in [0, 1], with exact tangents: the trajectories of Raghu (section 2.3) and Price-Tanner (section 4)."""
+"""Curves x(t), t in [0, 1], with exact tangents: trajectories of Raghu (section 2.3) and Price-Tanner (section 4)."""
 
 import math
 from typing import Any
@@ -36,7 +36,8 @@ class Curve:
     def _on(self, t: Any, rule: Any) -> Tensor:
         t = torch.as_tensor(t, dtype=torch.float64).reshape(-1)
         if t.numel() and not (bool((t >= 0).all()) and bool((t <= 1).all())):
-            raise InputError(f"t runs from {float(t.min()):g} to {float(t.max()):g}; a curve is defined for t in [0, 1].")
+            low, high = float(t.min()), float(t.max())
+            raise InputError(f"t runs from {low:g} to {high:g}; a curve is defined for t in [0, 1].")
         values: Tensor = rule(t)
         return values.reshape(len(t), *self.shape)
 
@@ -206,20 +207,22 @@ class SemicircularArcs(_TwoEnds):
     def _piece(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """Index of the semicircle and the angle on it, in [0, pi]."""
         place = t * self.planes
-        index = place.floor().clamp_(max=self.planes - 1)
+        index: Tensor = place.floor().clamp_(max=self.planes - 1)
         return index.to(torch.int64), math.pi * (place - index)
 
     def _points(self, t: Tensor) -> Tensor:
         index, angle = self._piece(t)
         along = (index + 0.5 * (1.0 - torch.cos(angle))) / self.planes
         bulge = self._radius * torch.sin(angle)
-        return (self._start + along[:, None] * self._chord + bulge[:, None] * self._normals[index]).to(self.dtype)
+        exact: Tensor = self._start + along[:, None] * self._chord + bulge[:, None] * self._normals[index]
+        return exact.to(self.dtype)
 
     def _tangents(self, t: Tensor) -> Tensor:
         index, angle = self._piece(t)
         along = 0.5 * math.pi * torch.sin(angle)
         bulge = self._radius * math.pi * self.planes * torch.cos(angle)
-        return (along[:, None] * self._chord + bulge[:, None] * self._normals[index]).to(self.dtype)
+        exact: Tensor = along[:, None] * self._chord + bulge[:, None] * self._normals[index]
+        return exact.to(self.dtype)
 
 
 class Polyline(Curve):
@@ -265,4 +268,5 @@ class Polyline(Curve):
 
     def _tangents(self, t: Tensor) -> Tensor:
         index, _ = self._piece(t)
-        return (self._flat[index + 1] - self._flat[index]) * (len(self.points) - 1)
+        rise: Tensor = self._flat[index + 1] - self._flat[index]
+        return rise * (len(self.points) - 1)

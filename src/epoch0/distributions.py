@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from epoch0.errors import InputError
 
+if TYPE_CHECKING:
+    import torch
+
 # Below this density the places of the kept entries are drawn one by one (cost ~ density), above it a mask of random
 # bits is cheaper. Measured on one thread: the two cost the same between 0.4 and 0.5.
 _GAPS_BELOW = 0.45
@@ -279,7 +282,8 @@ class Sparse(_DerivedStd):
             density = math.nan
         if not 0 < density <= 1:
             raise InputError(
-                f"Sparse(density={self.density!r}) is no law; density (alpha) is the fraction of weights kept, in (0, 1]."
+                f"Sparse(density={self.density!r}) is no law; "
+                "density (alpha) is the fraction of weights kept, in (0, 1]."
             )
         object.__setattr__(self, "density", density)
 

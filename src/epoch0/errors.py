@@ -49,5 +49,6 @@ def check_finite(name: str, values: Any) -> None:
     where = tuple(int(i) for i in bad[0])
     raise InputError(
         f"{name} holds {len(bad)} NaN or infinite value{'s' if len(bad) > 1 else ''} "
-        f"out of {finite.size} (the first at index {where if len(where) > 1 else where[0]}); every value must be finite."
+        f"out of {finite.size} (the first at index {where if len(where) > 1 else where[0]}); "
+        "every value must be finite."
     )

@@ -3,9 +3,14 @@
 Stream ``(seed, 3, 7)`` is the same on every machine, worker and batch, and no call touches the global generators.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from epoch0.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
 
 
 def _sequence(seed: int, path: tuple[int, ...]) -> np.random.SeedSequence:

@@ -16,6 +16,7 @@ from epoch0.networks.nonlinearities import module_of
 from epoch0.seeds import generator
 
 Scaling = Literal["fan_in", "fan_out", "none"]
+_SCALINGS: dict[str, Scaling] = {"fan_in": "fan_in", "fan_out": "fan_out", "none": "none"}
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,8 @@ def dense_spec(
     """
     widths = tuple(sizes)
     if len(widths) < 2 or not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in widths):
-        raise InputError(f"sizes={list(widths)!r} is no network; give at least two integers > 0, such as [784, 256, 10].")
-    if scaling not in ("fan_in", "fan_out", "none"):
+        raise InputError(f"sizes={list(widths)!r}: a network has at least two, all integers > 0: [784, 256, 10].")
+    if scaling not in _SCALINGS:
         raise InputError(f"scaling={scaling!r} is not known; use 'fan_in', 'fan_out' or 'none'.")
     weights = Gaussian(math.sqrt(2.0)) if weights is None else weights
     biases = Gaussian(0.0) if biases is None else biases
@@ -100,7 +101,7 @@ def dense_spec(
             raise InputError(f"{name}={law!r} is no law; use one such as Gaussian(1.0) or Sparse(Uniform(1.0), 0.5).")
     if dtype not in (torch.float32, torch.float64):
         raise InputError(f"dtype {dtype} is not supported; use torch.float32 or torch.float64.")
-    return DenseSpec(widths, activations.get(activation), weights, biases, scaling, linear_output, dtype)  # type: ignore[arg-type]
+    return DenseSpec(widths, activations.get(activation), weights, biases, _SCALINGS[scaling], linear_output, dtype)
 
 
 def mlp(
