@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from epoch0.curves import Line as Line
     from epoch0.curves import Polyline as Polyline
     from epoch0.curves import SemicircularArcs as SemicircularArcs
-    from epoch0.diagnosis import checkup as checkup
+    from epoch0.diagnosis.checkup import checkup as checkup
     from epoch0.distributions import Discrete as Discrete
     from epoch0.distributions import Gaussian as Gaussian
     from epoch0.distributions import Law as Law
