@@ -146,7 +146,7 @@ def best_lower_bound(law: Law, width: int, activation: str | Activation = "relu"
 def upper_bound(law: Law, width: int, activation: str | Activation = "relu") -> float:
     """The upper bound that matches: the square root of the exact second moment, sqrt((a^2 + 1)/2 * k * Var).
 
-    >>> upper_bound(e0.Sparse(e0.Gaussian(2.0), 0.5).scaled(784**-0.5), 784)
+    >>> round(upper_bound(e0.Sparse(e0.Gaussian(2.0), 0.5).scaled(784**-0.5), 784), 6)
     1.0
 
     Args:

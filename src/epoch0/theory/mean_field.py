@@ -116,7 +116,7 @@ def variance_map(
 ) -> float | Array:
     """Variance of the next pre-activation: bias_std^2 + weight_std^2 * E phi(sqrt(q) Z)^2.
 
-    >>> variance_map("relu", 2.0 ** 0.5, 0.5, 3.0)
+    >>> round(variance_map("relu", 2.0 ** 0.5, 0.5, 3.0), 6)
     3.25
 
     Args:

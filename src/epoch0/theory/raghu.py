@@ -16,7 +16,7 @@ def raghu_lower_bound(
     >>> round(raghu_lower_bound(2.0, 0.0, 784), 6)
     0.999363
     >>> round(raghu_lower_bound(2.0, 0.0, 100, activation="hardtanh", constant="order"), 6)
-    1.400280
+    1.40028
 
     The paper asks for square layers and a trajectory with a part perpendicular to itself. Two steps of the proof do
     not hold as printed: ``sqrt(m - 3/2) >= sqrt(m/2)`` is used for m = 2 too, and (1 - p)^(k-1) is bounded with
