@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import epoch0 as e0
 from epoch0.errors import InputError
-from epoch0.measure._length_result import grid_errors
+from epoch0.measure._pieces import grid_errors
 from epoch0.seeds import generator, numpy_generator
 
 DOUBLE = torch.float64
@@ -243,11 +243,11 @@ def test_errors_over_t_are_honest(name: str) -> None:
 
 def test_errors_of_a_smooth_curve() -> None:
     t = (np.arange(64) + 0.3) / 64
-    norms = np.stack([np.ones(64), 2 + np.sin(t)], axis=1)
-    errors = grid_errors(norms)
-    assert errors[0, 0] == 0
+    values = np.stack([np.ones(64), 2 + np.sin(t)], axis=1)
+    errors = grid_errors(values)
+    assert errors[0] == 0
     # the only error of a fine grid on a smooth curve comes from its offset: rise / m times the sd of a uniform offset
-    assert errors[0, 1] == pytest.approx(math.sin(1.0) / 64 / math.sqrt(12), rel=0.01)
+    assert errors[1] == pytest.approx(math.sin(1.0) / 64 / math.sqrt(12), rel=0.01)
 
 
 def test_ensemble_errors_are_over_networks() -> None:

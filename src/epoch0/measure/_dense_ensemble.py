@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import jvp
 
 from epoch0.curves import Curve
 from epoch0.errors import InputError, suggest
+from epoch0.measure._pieces import Array, Pieces
 from epoch0.networks.ensemble import Ensemble
 from epoch0.seeds import numpy_generator
 
@@ -21,44 +21,58 @@ from epoch0.seeds import numpy_generator
 _BUDGET = 16_000_000
 
 
-def ensemble_norms(
-    ensemble: Ensemble, curve: Curve, layers: Sequence[str] | None, points: int, seed: int, dtype: torch.dtype | None
-) -> tuple[tuple[str, ...], NDArray[np.float64]]:
-    """Names of the layers, and the norms of the tangents of each network: shape (networks, points, L + 1).
+def ensemble_pieces(
+    ensemble: Ensemble,
+    curve: Curve,
+    layers: Sequence[str] | None,
+    points: int,
+    seed: int,
+    dtype: torch.dtype | None,
+) -> Pieces:
+    """Tangents through each network, shape (networks, points, L + 1).
+
+    Which networks share a batched product depends on their number, not on what is measured; a network alone and in
+    company differ by no more than the rounding of one product (in practice they agree to the bit).
 
     Args:
         ensemble: dense networks.
         curve: its points have shape (inputs,).
         layers: module names of the networks, default their nonlinearities.
         points: tangents a network, equally spaced in t with a random offset of the network's own.
-        seed: names the offsets.
+        seed: names the offsets; that of a network goes with its index in the unlimited ensemble.
         dtype: None for the ensemble's own.
     """
     spec = ensemble.spec
     if curve.shape != (spec.sizes[0],):
         raise InputError(f"the points of the curve have shape {curve.shape}; the networks take ({spec.sizes[0]},).")
-    if dtype not in (None, torch.float32, torch.float64):
-        raise InputError(f"dtype {dtype} is not supported; use torch.float32 or torch.float64.")
     skeleton = ensemble.skeleton()
     names = _chosen(skeleton, layers)
     kind = dtype or spec.dtype
-    widest = max(spec.sizes)
+    if kind == torch.float64 and curve.dtype != torch.float64:
+        curve = curve.to(torch.float64)
     size = 1
     if ensemble.batched:
-        size = max(1, min(len(ensemble), _BUDGET // (spec.parameters + 4 * points * widest)))
+        size = max(1, min(len(ensemble), _BUDGET // (spec.parameters + 4 * points * max(spec.sizes))))
     norms = np.empty((len(ensemble), points, len(names) + 1))
-    memory: dict[str, Tensor] | None = None
+    # one set of buffers for all batches: fresh memory for every network costs as much as a small product
+    memory = ensemble.stacked(0, size)
     with torch.no_grad():
         for start in range(0, len(ensemble), size):
             stop = min(start + size, len(ensemble))
-            memory = memory or ensemble.stacked(start, stop)
-            state = {name: value.to(kind) for name, value in ensemble.stacked(start, stop, out=memory).items()}
-            offsets = [numpy_generator(seed, index, 1).random() for index in ensemble.indices[start:stop]]
-            t = (torch.arange(points, dtype=torch.float64) + torch.tensor(offsets, dtype=torch.float64)[:, None]) / points
-            z = curve.point(t.reshape(-1)).to(kind).reshape(stop - start, points, -1)
-            dz = curve.tangent(t.reshape(-1)).to(kind).reshape(stop - start, points, -1)
-            norms[start:stop] = _walk(skeleton, state, z, dz, set(names))
-    return tuple(names), norms
+            own = memory if start == 0 else ensemble.stacked(start, stop, out=memory)
+            state = {name: value.to(kind) for name, value in own.items()}
+            offsets = torch.tensor([grid_offset(seed, i) for i in ensemble.indices[start:stop]], dtype=torch.float64)
+            t = (torch.arange(points, dtype=torch.float64) + offsets[:, None]) / points
+            z, dz = (
+                rule(t.reshape(-1)).to(kind).reshape(stop - start, points, -1) for rule in (curve.point, curve.tangent)
+            )
+            norms[start:stop] = _walk(skeleton, state, z, dz, set(names), ensemble.batched)
+    return Pieces(tuple(names), norms, None, kind)
+
+
+def grid_offset(seed: int, index: int) -> float:
+    """The random offset, in [0, 1), of the grid of the network with this index."""
+    return float(numpy_generator(seed, index, 1).random())
 
 
 def _chosen(skeleton: nn.Sequential, layers: Sequence[str] | None) -> list[str]:
@@ -74,12 +88,12 @@ def _chosen(skeleton: nn.Sequential, layers: Sequence[str] | None) -> list[str]:
     for name in layers:
         if name not in known:
             raise InputError(f"no layer is named {name!r}.{suggest(name, known)} The layers are {', '.join(known)}.")
-    return sorted(layers, key=int)
+    return sorted(set(layers), key=int)
 
 
 def _walk(
-    skeleton: nn.Sequential, state: dict[str, Tensor], z: Tensor, dz: Tensor, wanted: set[str]
-) -> NDArray[np.float64]:
+    skeleton: nn.Sequential, state: dict[str, Tensor], z: Tensor, dz: Tensor, wanted: set[str], batched: bool
+) -> Array:
     """Norms of dz at the input and at the wanted modules: shape (networks, points, 1 + wanted).
 
     Args:
@@ -88,17 +102,17 @@ def _walk(
         z: points, shape (networks, points, inputs).
         dz: tangents, the same shape.
         wanted: names of modules.
+        batched: one batched product a layer; otherwise there is one network, and a plain product is faster.
     """
     points = z.shape[1]
     columns = [_norm(dz)]
     both = torch.cat([z, dz], dim=1)
     for name, part in skeleton.named_children():
+        if len(columns) > len(wanted):
+            break
         if isinstance(part, nn.Linear):
             weight, bias = state[f"{name}.weight"], state[f"{name}.bias"]
-            if len(both) == 1:  # the plain product is faster than a batch of one
-                both = torch.mm(both[0], weight[0].t())[None]
-            else:
-                both = torch.bmm(both, weight.transpose(1, 2))
+            both = torch.bmm(both, weight.mT) if batched else torch.mm(both[0], weight[0].t())[None]
             both[:, :points] += bias[:, None]
         elif isinstance(part, nn.ReLU):
             alive = both[:, :points] > 0
@@ -111,4 +125,5 @@ def _walk(
 
 
 def _norm(dz: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(dz, dim=2, dtype=torch.float64)
+    norm: Tensor = torch.linalg.vector_norm(dz, dim=2, dtype=torch.float64)
+    return norm
