@@ -95,6 +95,8 @@ class _Area:
         return LEFT + (index + 0.5) * step
 
     def y(self, value: float) -> float:
+        if value <= 0:
+            return HEIGHT - BOTTOM
         share = (math.log10(value) - self.low) / (self.high - self.low)
         return HEIGHT - BOTTOM - min(max(share, 0.0), 1.0) * (HEIGHT - TOP - BOTTOM)
 

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from epoch0.diagnosis.advice import advice
 from epoch0.diagnosis.notes import kind
 from epoch0.diagnosis.notes import notes as how
-from epoch0.diagnosis.remedy import Gains, Remedy, find_remedy, try_branches
+from epoch0.diagnosis.remedy import Gains, Remedy, find_remedy, matrices_of, try_branches
 from epoch0.diagnosis.result import Checkup, LayerCheckup
 from epoch0.diagnosis.verdict import COLLAPSED, SATURATED, read_passage, read_phase, read_status, read_verdict
 from epoch0.measure._gain_result import LayerGain
+from epoch0.measure._guard import bare
 from epoch0.measure._layers import Layer, layers, require_nonlinearity, stretches
 from epoch0.measure._loss import Loss
 from epoch0.measure._passes import forward_squares
@@ -66,6 +67,7 @@ def checkup(
 
     Source: Schoenholz et al. 2017 (depth scales); Hayou et al. 2021, section 2.2 (phases).
     """
+    net = bare(net)
     measured = gain(net, x, targets, loss, batch_norm=batch_norm, directions=directions, seed=seed)
     with tape(net, x, batch_norm=batch_norm) as record:
         require_nonlinearity(record)
@@ -84,9 +86,21 @@ def checkup(
     start = ([row.forward for row in measured.layers], [row.forward_error for row in measured.layers])
     remedy = find_remedy(net, found, start, forward_gains, branches)
     collapsed = _collapsed(states)
+    weights = [matrices_of(net, layer) for layer in found]
     best = [_judged(row, pool) for row, pool in zip(measured.layers, pools, strict=True)]
     rows = tuple(
-        _row(row, kinds[i], pools[i], best[i], states[i : i + 2], shapes[i : i + 2], collapsed[i], remedy, i)
+        _row(
+            row,
+            kinds[i],
+            pools[i],
+            best[i],
+            states[i : i + 2],
+            shapes[i : i + 2],
+            collapsed[i],
+            weights[i],
+            remedy,
+            i,
+        )
         for i, row in enumerate(measured.layers)
     )
     bent = [pair for pair, layer in zip(best, found, strict=True) if layer.nonlinearities]
@@ -156,6 +170,7 @@ def _row(
     states: Sequence[Signals],
     shapes: Sequence[tuple[int, ...]],
     collapsed: bool,
+    weights: Sequence[str],
     remedy: Remedy,
     index: int,
 ) -> LayerCheckup:
@@ -182,6 +197,7 @@ def _row(
         unlikeness=None if math.isnan(after.unlikeness) else after.unlikeness,
         dead_units=after.dead,
         saturated=None if math.isnan(after.saturated) else after.saturated,
+        weights=tuple(weights),
         factor=remedy.factors[index],
         factor_note=remedy.reasons[index],
         status=status,

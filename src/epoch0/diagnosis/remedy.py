@@ -110,7 +110,7 @@ def find_remedy(
         measure: measures the model's gains as it stands, in the directions named by a number; 0 are those of `start`.
         branches: what :func:`try_branches` found.
     """
-    matrices = [_matrices(net, layer) for layer in layers]
+    matrices = [matrices_of(net, layer) for layer in layers]
     reasons = [_refusal(layer, names, gain) for layer, names, gain in zip(layers, matrices, start[0], strict=True)]
     _refuse_scale_free(net, layers, matrices, reasons, start, measure)
     groups = _groups(matrices, reasons)
@@ -149,7 +149,8 @@ def _step(group: Sequence[int], layers: Sequence[Layer], gains: Sequence[float])
     return sum(each) / len(each)
 
 
-def _matrices(net: nn.Module, layer: Layer) -> list[str]:
+def matrices_of(net: nn.Module, layer: Layer) -> list[str]:
+    """Names of the layer's weights: its parameters of two or more dimensions, which biases and norms have not."""
     parameters = dict(net.named_parameters(remove_duplicate=False))
     return [name for name in layer.weights if name in parameters and parameters[name].dim() >= 2]
 

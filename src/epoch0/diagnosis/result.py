@@ -39,6 +39,7 @@ class LayerCheckup:
         unlikeness: mean 1 - cosine between two examples after it, None if it has no meaning there.
         dead_units: share of units that are zero for every example.
         saturated: share of saturated values, None without a bounded nonlinearity.
+        weights: names of the parameters that the factor multiplies.
         factor: number on the weights that brings the forward gain to 1, None where none does.
         factor_note: why there is none, or what else to know about it; often empty.
         status: 'keeps', 'grows', 'shrinks', 'unclear', 'dead' or 'overflows' as :func:`epoch0.gain` defines them for
@@ -64,6 +65,7 @@ class LayerCheckup:
     unlikeness: float | None
     dead_units: float
     saturated: float | None
+    weights: tuple[str, ...]
     factor: float | None
     factor_note: str
     status: str
