@@ -21,6 +21,11 @@ from measured_models import CASES, Case, Functional
 DIRECTIONS = 32
 
 
+@pytest.fixture(autouse=True)
+def _same_weights_every_time() -> None:
+    torch.manual_seed(7)
+
+
 def jacobian_gain(function: object, h: Tensor) -> float:
     """||J||_F^2 / N_out from the Jacobian of the whole batch, entry by entry."""
     jacobian = torch.autograd.functional.jacobian(function, h.double() if h.dtype == torch.float64 else h)
@@ -115,6 +120,7 @@ def square() -> nn.Linear:
     return nn.Linear(8, 8)
 
 
+torch.manual_seed(6)
 ZOO: dict[str, tuple[nn.Module, tuple[int, ...], list[str]]] = {
     "lstm": (
         Calls(read_out_last, nn.LSTM(6, 8, 2, batch_first=True, dropout=0.3), nn.Linear(8, 3)),

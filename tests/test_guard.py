@@ -16,6 +16,11 @@ from epoch0.measure.gain import gain
 from measured_models import CASES, BasicBlock, Case
 
 
+@pytest.fixture(autouse=True)
+def _same_weights_every_time() -> None:
+    torch.manual_seed(7)
+
+
 class Photograph:
     """Everything about a model and the random states that must come back, taken independently of the guard."""
 

@@ -22,6 +22,11 @@ from epoch0.measure._tape import tape
 from measured_models import CASES, BasicBlock, Case, Functional, Quantized, Skip
 
 
+@pytest.fixture(autouse=True)
+def _same_weights_every_time() -> None:
+    torch.manual_seed(7)
+
+
 class Calls(nn.Module):
     """A model that computes one given function, after a linear layer."""
 

@@ -62,7 +62,8 @@ def gain(
     """
     if isinstance(directions, bool) or not isinstance(directions, int) or directions < 2:
         raise InputError(f"directions={directions!r}; give an integer of at least 2, or there is no error to state.")
-    with tape(net, x, batch_norm=batch_norm) as record:
+    # a network may leave the range of floats: that is a finding, not a warning
+    with tape(net, x, batch_norm=batch_norm) as record, np.errstate(over="ignore", invalid="ignore"):
         check_targets(record.x, targets, loss)
         found = layers(record)
         values: list[float] = []
@@ -78,10 +79,10 @@ def gain(
         backward = backward_squares(record, found, directions, seed)
         inside = [layer.pre_activation for layer in found if layer.pre_activation is not None]
         squares = mean_squares(record, [0, *inside, *(layer.output for layer in found)])
-    rows = tuple(
-        _row(layer, place, len(found), forward, backward, travelled, squares, gradients[place + 1], weights)
-        for place, layer in enumerate(found)
-    )
+        rows = tuple(
+            _row(layer, place, len(found), forward, backward, travelled, squares, gradients[place + 1], weights)
+            for place, layer in enumerate(found)
+        )
     mode = batch_norm if record.has_batch_norm else None
     return Gain(
         rows, len(record.x), directions, seed, mode, record.has_dropout, gradients[0], values[0] if values else None
@@ -125,9 +126,8 @@ def _row(
 def _estimate(squares: Squares, place: int) -> tuple[float, float, float]:
     """Mean over directions, its standard error over directions and over examples."""
     total, examples = squares.total[:, place], squares.examples[:, place]
-    with np.errstate(all="ignore"):  # a network that overflows has no errors to state
-        over_examples = examples.std(ddof=1) / math.sqrt(len(examples)) if len(examples) > 1 else math.nan
-        return float(total.mean()), float(total.std(ddof=1) / math.sqrt(len(total))), float(over_examples)
+    over_examples = examples.std(ddof=1) / math.sqrt(len(examples)) if len(examples) > 1 else math.nan
+    return float(total.mean()), float(total.std(ddof=1) / math.sqrt(len(total))), float(over_examples)
 
 
 def _predicted(layer: Layer, q: Array) -> float | None:
