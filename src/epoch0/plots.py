@@ -1,10 +1,9 @@
 """The common style of all pictures: colours and markers that everyone can tell apart, labelled axes, error bars."""
 
-import os
-import tempfile
+import io
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,7 +29,8 @@ _STYLE: dict[str, Any] = {
     "grid.linewidth": 0.6,
     "axes.axisbelow": True,
     "legend.fontsize": 8.5,
-    "legend.frameon": False,
+    "legend.framealpha": 0.9,
+    "legend.edgecolor": "none",
     "lines.linewidth": 1.5,
     "lines.markersize": 4.5,
     "figure.dpi": 150,
@@ -49,7 +49,14 @@ def style() -> Iterator[None]:
         yield
 
 
-def figure(width: float = 6.4, height: float = 4.2, rows: int = 1, columns: int = 1, **shared: Any) -> "tuple[Figure, Any]":
+def figure(
+    width: float = 6.4,
+    height: float = 4.2,
+    rows: int = 1,
+    columns: int = 1,
+    mosaic: Sequence[Sequence[str]] | None = None,
+    **shared: Any,
+) -> "tuple[Figure, Any]":
     """A figure with its own canvas, so that the caller's pyplot session never sees it.
 
     >>> picture, axes = figure(rows=1, columns=2)
@@ -61,10 +68,11 @@ def figure(width: float = 6.4, height: float = 4.2, rows: int = 1, columns: int 
         height: inches.
         rows: rows of panels.
         columns: columns of panels.
+        mosaic: names of panels in a grid instead; a name that fills several cells is one large panel.
         shared: ``sharex`` and the like, as for matplotlib's ``Figure.subplots``.
 
     Returns:
-        The figure and its axes: one, or an array of them.
+        The figure and its axes: one, an array of them, or with a mosaic a dict of them by name.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -72,6 +80,8 @@ def figure(width: float = 6.4, height: float = 4.2, rows: int = 1, columns: int 
     with style():
         picture = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(picture)
+        if mosaic is not None:
+            return picture, picture.subplot_mosaic([list(row) for row in mosaic], **shared)
         axes = picture.subplots(rows, columns, **shared)
     return picture, axes
 
@@ -87,15 +97,36 @@ def points(
     axes.errorbar(x, y, yerr=[2 * e for e in error], **options)
 
 
-def save(picture: "Figure", path: Path) -> None:
-    """Write the picture as PNG (or what the ending says), whole or not at all."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
-    os.close(handle)
-    try:
-        with style():
-            picture.savefig(temporary, format=path.suffix.lstrip("."), metadata={"Software": "epoch0"})
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+def curve(axes: "Axes", x: Sequence[float], y: Sequence[float], index: int, label: str = "", **more: Any) -> None:
+    """What is computed and not measured: a line without markers in the colour and dashes of that index.
+
+    Measured points of the same index go on top of it.
+    """
+    options: dict[str, Any] = {"color": COLOURS[index % len(COLOURS)], "zorder": 1.5, "label": label or None, **more}
+    axes.plot(x, y, **options)
+
+
+def heading(picture: "Figure", title: str, about: str) -> None:
+    """What is shown and under which setting, above all panels; the layout makes room, long lines are broken.
+
+    Args:
+        picture: a figure with a constrained layout, as :func:`figure` makes it.
+        title: the first line.
+        about: the setting.
+    """
+    letters = int(picture.get_figwidth() * 14)
+    lines = [line for text in (title, about) for line in textwrap.wrap(text, letters)]
+    picture.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=9.5, linespacing=1.3)
+
+
+def png(picture: "Figure", dpi: int = 150) -> bytes:
+    """The picture as a PNG file's bytes; the same picture gives the same bytes.
+
+    Args:
+        picture: a matplotlib figure.
+        dpi: pixels an inch.
+    """
+    content = io.BytesIO()
+    with style():
+        picture.savefig(content, format="png", dpi=dpi, metadata={"Software": "epoch0"})
+    return content.getvalue()

@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from epoch0.errors import InputError, suggest
 from epoch0.experiments.claims import Claim
@@ -12,8 +12,6 @@ from epoch0.experiments.experiment import Trial
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Preset = Literal["quick", "paper"]
-PRESETS: tuple[Preset, ...] = ("quick", "paper")
 Results = Sequence[Mapping[str, Any]]
 
 _PAPERS = {"price-tanner": "epoch0.papers.price_tanner"}
@@ -34,8 +32,9 @@ class Artifact:
         trials: setting -> the trials to run.
         table: setting, results in the order of the trials -> tidy rows.
         claims: setting, results -> the paper's statements, decided.
-        draw: setting, results -> a matplotlib figure laid out like the paper's.
-        data: setting -> name of the data set it loads, or None.
+        draw: setting, results -> a matplotlib figure laid out like the paper's; its heading is put above it later.
+        data: setting -> name of the data set that the trials load where they run, or None.
+        about: setting -> what was measured, in one line for the heading, such as ``"100 networks of width 784"``.
     """
 
     id: str
@@ -47,6 +46,7 @@ class Artifact:
     claims: Callable[[Any, Results], list[Claim]]
     draw: Callable[[Any, Results], "Figure"]
     data: Callable[[Any], str | None] = lambda setting: None
+    about: Callable[[Any], str] = lambda setting: ""
 
     def setting(self, preset: str) -> Any:
         """The setting of that preset.
