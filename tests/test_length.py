@@ -1,4 +1,4 @@
-"""Trajectory length: tangents against chords against closed forms, one network against many, and nothing left behind."""
+"""Trajectory length: tangents against chords and closed forms, one network against many, and nothing left behind."""
 
 import math
 import subprocess
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import epoch0 as e0
 from epoch0.errors import InputError
+from epoch0.measure._module_pieces import module_pieces
 from epoch0.measure._pieces import grid_errors
 from epoch0.seeds import generator, numpy_generator
 
@@ -61,17 +62,20 @@ class Twice(nn.Module):
 
 
 def dense(activation: str) -> nn.Module:
-    return e0.networks.mlp([12, 40, 30, 20], activation, biases=e0.Gaussian(0.3), seed=4, dtype=DOUBLE, linear_output=False)
+    sizes, biases = [12, 40, 30, 20], e0.Gaussian(0.3)
+    return e0.networks.mlp(sizes, activation, biases=biases, seed=4, dtype=DOUBLE, linear_output=False)
 
 
 def convolutional() -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Dropout(0.5), nn.Linear(16, 9), nn.GELU()
+        nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2),
+        nn.Flatten(), nn.Dropout(0.5), nn.Linear(16, 9), nn.GELU(),
     )  # fmt: skip
 
 
+DENSE = ("relu", "tanh", "hardtanh", "leaky_relu", "erf", "silu")
 MODELS = {
-    **{name: (lambda name=name: dense(name), (12,)) for name in ("relu", "tanh", "hardtanh", "leaky_relu", "erf", "silu")},
+    **{name: (lambda name=name: dense(name), (12,)) for name in DENSE},
     "convolutional": (lambda: he(convolutional()), (2, 6, 6)),
     "residual": (lambda: he(Residual()), (2, 6, 6)),
     "functional": (lambda: he(Functional()), (12,)),
@@ -192,6 +196,108 @@ def test_chosen_layers() -> None:
     )
 
 
+def test_chords_are_the_plain_sum() -> None:
+    model, curve = dense("relu"), line((12,))
+    for points in (1, 2, 7, 1500):
+        x = curve.point(torch.linspace(0, 1, points + 1, dtype=DOUBLE))
+        twin = [x, model[:2](x), model[:4](x), model(x)]
+        found = e0.trajectory_length(model, curve, method="chords", points=points)
+        np.testing.assert_allclose(found.lengths, [z.detach().diff(dim=0).norm(dim=1).sum() for z in twin], rtol=1e-12)
+        assert found.points == points
+
+
+def test_error_of_chords_is_the_size_of_their_bias() -> None:
+    model, curve = dense("relu"), line((12,))
+    truth = e0.trajectory_length(model, curve, points=40_000).lengths[1:]
+    for points in (100, 1000):
+        found = e0.trajectory_length(model, curve, method="chords", points=points)
+        short = truth - found.lengths[1:]
+        assert (short > 0).all() and (short < 3 * found.length_errors[1:]).all()
+        assert (found.length_errors[1:] < 6 * short).all()
+    assert "what half as many chords lose" in str(found)
+
+
+def test_chunks_do_not_matter(monkeypatch) -> None:
+    model, curve = he(Residual()), line((2, 6, 6))
+    nets = e0.networks.ensemble(7, [12, 20, 9], biases=e0.Gaussian(0.1), dtype=DOUBLE)
+    flat = line((12,))
+
+    def measure() -> list[np.ndarray]:
+        found = [
+            e0.trajectory_length(model, curve, points=100),
+            e0.trajectory_length(model, curve, method="chords", points=101),
+            e0.trajectory_length(nets, flat),
+            e0.trajectory_length(list(nets), flat, points=16),
+        ]
+        return [array for one in found for array in (one.network_lengths, one.network_growth, one.length_errors)]
+
+    large = measure()
+    for module, budget in (("_module_pieces", 4000), ("_dense_ensemble", 6000), ("_stacked_pieces", 6000)):
+        monkeypatch.setattr(f"epoch0.measure.{module}._BUDGET", budget)
+    for a, b in zip(large, measure(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-13)
+
+
+def test_a_list_may_differ_in_settings() -> None:
+    def model(slope: float) -> nn.Module:
+        torch_net = e0.networks.mlp([12, 10, 8], "relu", seed=int(10 * slope), dtype=DOUBLE)
+        return nn.Sequential(torch_net[0], nn.LeakyReLU(slope), torch_net[2], nn.Tanh())
+
+    models, curve = [model(0.1), model(0.9), model(0.3)], line((12,))
+    together = e0.trajectory_length(models, curve, points=16)
+    for i, one in enumerate(models):
+        alone = e0.trajectory_length([one] * (i + 1), curve, points=16)  # the last has the offset of index i
+        np.testing.assert_allclose(together.network_lengths[i], alone.network_lengths[i], rtol=1e-10)
+
+
+def test_chords_of_an_ensemble() -> None:
+    nets = e0.networks.ensemble(5, [12, 20, 20, 9], dtype=DOUBLE, seed=2)
+    chords = e0.trajectory_length(nets, line((12,)), method="chords", points=2000)
+    tangents = e0.trajectory_length(nets, line((12,)), points=2000)
+    np.testing.assert_allclose(chords.network_lengths, tangents.network_lengths, rtol=3e-3)
+    single = e0.trajectory_length(nets[:1], line((12,)), method="chords", points=200)
+    assert single.networks == 1 and (single.length_errors[1:] > 0).all()
+
+
+@pytest.mark.parametrize("kind", ["arc", "circle", "semicircles", "polyline"])
+def test_kinds_of_curves(kind: str) -> None:
+    x0, x1 = torch.eye(12, dtype=DOUBLE)[:2]
+    curve, length = {
+        "arc": (e0.Arc(x0, x1), math.pi / 2),
+        "circle": (e0.GreatCircle(x0, x1), 2 * math.pi),
+        "semicircles": (e0.SemicircularArcs(x0, x1, planes=5), math.pi / math.sqrt(2)),
+        "polyline": (e0.Polyline(torch.stack([x0, x1, -x0, x0])), 2 * math.sqrt(2) + 2),
+    }[kind]
+    tangents = e0.trajectory_length(dense("relu"), curve, points=3000)
+    chords = e0.trajectory_length(dense("relu"), curve, method="chords", points=3000)
+    assert tangents.lengths[0] == pytest.approx(length, rel=1e-3)
+    np.testing.assert_allclose(tangents.lengths, chords.lengths, rtol=5e-3)
+
+
+def test_float32_curve_measured_in_float64() -> None:
+    model = dense("relu").float()
+    curve = line((12,), dtype=torch.float32)
+    fine = [e0.trajectory_length(model, curve, method="chords", points=n, dtype=DOUBLE).lengths for n in (500, 20_000)]
+    assert (fine[1][1:] > fine[0][1:]).all()
+    np.testing.assert_allclose(fine[1][0], fine[0][0], rtol=1e-12)
+
+
+def test_lengths_too_small_for_the_dtype_are_vanished() -> None:
+    # torch's default law shrinks by sqrt(1/6) a layer: float32 ends after some 85 layers
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layers = [part for _ in range(120) for part in (nn.Linear(64, 64, bias=False), nn.ReLU())]
+    model, curve = nn.Sequential(*layers), line((64,), dtype=torch.float32)
+    single = e0.trajectory_length(model, curve, points=8)
+    double = e0.trajectory_length(model, curve, points=8, dtype=DOUBLE)
+    assert single.status[-1] == "vanished" and set(double.status) <= {"shrinks", "keeps", "grows"}
+    known = ~np.isnan(single.growth)
+    assert 60 < known.sum() < 120
+    whole = int(known.sum()) - 8  # in the last of them only the longest pieces are left
+    np.testing.assert_allclose(single.growth[:whole], double.growth[:whole], rtol=1e-4)
+    assert abs(np.mean(np.log(double.growth)) - math.log(math.sqrt(1 / 6))) < 0.05
+
+
 def test_several_uses_are_several_layers() -> None:
     assert e0.trajectory_length(he(Twice()), line((12,))).layers == ("act", "act (2nd use)")
 
@@ -220,25 +326,31 @@ def test_a_dead_network_says_vanished() -> None:
     assert "vanished" in str(result) and math.isnan(result.growth[1])
 
 
-def test_offset_grid_is_unbiased() -> None:
-    # the mean over 150 offsets of an 8-point grid is the fine value; |z| < 4: false-alarm rate 6e-5
+@pytest.mark.parametrize("kind", ["line", "polyline"])
+def test_offset_grid_is_unbiased(kind: str) -> None:
+    # the mean over 500 offsets of an 8-point grid is the fine value; |z| < 4: false-alarm rate 6e-5 each
     model, curve = dense("relu"), line((12,))
-    fine = e0.trajectory_length(model, curve, points=8_000).lengths[-1]
-    coarse = np.array([e0.trajectory_length(model, curve, points=8, seed=s).lengths[-1] for s in range(150)])
-    assert abs(coarse.mean() - fine) < 4 * coarse.std(ddof=1) / math.sqrt(150)
+    if kind == "polyline":  # 11 pieces of unequal speed: more than the grid has points
+        curve = e0.Polyline(torch.randn(12, 12, generator=generator(6), dtype=DOUBLE).cumsum(0))
+    fine = e0.trajectory_length(model, curve, points=8_000).lengths
+    coarse = e0.trajectory_length([model] * 500, curve, points=8)
+    assert (np.abs(coarse.lengths - fine) <= 4 * coarse.length_errors + 1e-12).all()
 
 
-@pytest.mark.parametrize("name", ["relu", "tanh", "hardtanh", "residual"])
-def test_errors_over_t_are_honest(name: str) -> None:
-    # the reported error must not understate the true spread over offsets, nor be useless
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_errors_over_t_are_honest(name: str, closed: bool) -> None:
+    # all 40 offsets of a grid of 64 points, evenly spread: the true sd of the mean, against what each grid reports
     make, shape = MODELS[name]
-    model, curve = make(), line(shape)
-    runs = [e0.trajectory_length(model, curve, points=32, seed=s) for s in range(80)]
-    lengths = np.array([run.lengths[1:] for run in runs])
-    reported = np.sqrt(np.mean([run.length_errors[1:] ** 2 for run in runs], axis=0))
-    true = lengths.std(axis=0, ddof=1)
-    assert (reported > 0.8 * true).all(), reported / true  # the sd of 80 runs is known to 8 %
-    assert (reported < 12 * true).all(), reported / true
+    ends = torch.randn(2, *shape, generator=generator(5), dtype=DOUBLE)
+    curve = e0.GreatCircle(*ends) if closed else e0.Line(*ends)
+    norms = module_pieces(make(), curve, None, "tangents", 64 * 40, 0.5, "eval").norms[0]
+    values = np.concatenate([norms[:, 1:], norms[:, 1:] / norms[:, :-1]], axis=1)  # lengths, then growth
+    reported = np.sqrt(np.mean([grid_errors(values[offset::40]) ** 2 for offset in range(40)], axis=0))
+    true = np.array([values[offset::40].mean(axis=0) for offset in range(40)]).std(axis=0)
+    assert (reported > 0.9 * true).all(), reported / true
+    if not closed:  # along a smooth closed curve the true error is next to nothing
+        assert (reported < 5 * true).all(), reported / true
 
 
 def test_errors_of_a_smooth_curve() -> None:
@@ -311,6 +423,7 @@ NAN = e0.networks.mlp([4, 4, 4])
 with torch.no_grad():
     NAN[2].weight[1, 2] = math.nan
 SHORT = line((4,), dtype=torch.float32)
+GOOD, PAIR = e0.networks.mlp([4, 4, 4]), e0.networks.ensemble(2, [4, 4, 4])
 
 
 @pytest.mark.parametrize(
@@ -321,10 +434,16 @@ SHORT = line((4,), dtype=torch.float32)
         (lambda: e0.trajectory_length(e0.networks.ensemble(3, [5, 4, 4]), SHORT), r"\(4,\).*\(5,\)"),
         (lambda: e0.trajectory_length(nn.Linear(4, 4), SHORT), "no elementwise nonlinearity"),
         (lambda: e0.trajectory_length(e0.networks.ensemble(2, [4, 4]), SHORT), "no nonlinearity"),
-        (lambda: e0.trajectory_length(e0.networks.mlp([4, 4, 4]), SHORT, layers=["11"]), "no layer is named '11'"),
-        (lambda: e0.trajectory_length(e0.networks.ensemble(2, [4, 4, 4]), SHORT, layers=["7"]), "no layer is named '7'"),
-        (lambda: e0.trajectory_length(e0.networks.mlp([4, 4, 4]), SHORT, method="chord"), "'tangents' or 'chords'|type"),
-        (lambda: e0.trajectory_length(e0.networks.mlp([4, 4, 4]), SHORT, points=0), "points=0"),
+        (lambda: e0.trajectory_length(GOOD, SHORT, layers=["11"]), "no layer is named '11'"),
+        (lambda: e0.trajectory_length(PAIR, SHORT, layers=["7"]), "no layer is named '7'"),
+        (lambda: e0.trajectory_length(GOOD, SHORT, layers=[]), r"layers=\[\]; give a list"),
+        (lambda: e0.trajectory_length(PAIR, SHORT, layers="1"), "layers='1'; give a list"),
+        (lambda: e0.trajectory_length(GOOD, SHORT, method="chord"), "'tangents' or 'chords'|type"),
+        (lambda: e0.trajectory_length(GOOD, SHORT, points=0), "points=0"),
+        (lambda: e0.trajectory_length(GOOD, SHORT, batch_norm="batch"), "batch_norm|type"),
+        (lambda: e0.trajectory_length(GOOD, torch.zeros(2, 4)), "Tensor|type"),
+        (lambda: e0.trajectory_length(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU()), SHORT, points=1,
+                                      batch_norm="train"), "one"),
         (lambda: e0.trajectory_length([], SHORT), "empty list"),
         (lambda: e0.trajectory_length([nn.Linear(4, 4), nn.Linear(4, 5)], SHORT), "different architectures"),
         (lambda: e0.trajectory_length(e0.networks.mlp([4, 4, 4]), SHORT, dtype=torch.float16), "float16"),

@@ -26,7 +26,7 @@ class TrajectoryLength:
         network_lengths: shape (networks, L + 1); column 0 is the input curve.
         network_growth: shape (networks, L); NaN where every piece had vanished before.
         piece_length_errors: shape (L + 1,), for one network: the standard error over t of tangents (conservative:
-            up to about 3 times too large where the network has kinks), or what chords lose when every second point is
+            up to about 4 times too large where the network has kinks), or what chords lose when every second point is
             left out; zeros for several networks.
         piece_growth_errors: shape (L,), the same for the growth.
         method: ``"tangents"`` or ``"chords"``.

@@ -69,7 +69,7 @@ def grid_errors(values: Array) -> Array:
     independent draws. Its variance has two parts: that of what second differences leave of the values (Wolter's
     estimator v5: right for unrelated neighbours, 4 times too large where the values jump), and that of a trend, since
     a grid of m points moved by a random offset moves the mean of a straight line that rises by r from end to end by
-    r (u - 1/2) / m. So it is conservative: the error of a network with kinks is stated up to 3 times too large, that
+    r (u - 1/2) / m. So it is conservative: the error of a network with kinks is stated up to 4 times too large, that
     of a smooth closed curve far too large, where it is tiny.
 
     Args:
