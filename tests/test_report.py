@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import epoch0 as e0
 from epoch0.diagnosis import Checkup, checkup, report
 from epoch0.diagnosis.charts import Series, log_chart
+from epoch0.diagnosis.wording import number, with_error
 from epoch0.errors import InputError
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -97,9 +98,9 @@ def test_page_carries_the_numbers_of_the_object(found: Checkup) -> None:
     for cells, layer in zip(rows, found.layers, strict=True):
         texts = [cell.strip() for cell in cells]
         assert texts[1] == layer.name and layer.status in texts[2]
-        assert texts[3] == report.with_error(layer.forward_gain, layer.forward_error)
-        assert texts[4] == report.with_error(layer.backward_gain, layer.backward_error)
-        assert texts[5] == report.number(layer.predicted) and texts[6] == report.number(layer.factor)
+        assert texts[3] == with_error(layer.forward_gain, layer.forward_error)
+        assert texts[4] == with_error(layer.backward_gain, layer.backward_error)
+        assert texts[5] == number(layer.predicted) and texts[6] == number(layer.factor)
 
 
 def test_charts_draw_every_finite_number(found: Checkup) -> None:
@@ -114,10 +115,23 @@ def test_charts_draw_every_finite_number(found: Checkup) -> None:
 def test_terminal_table(found: Checkup, capsys: pytest.CaptureFixture[str]) -> None:
     found.print(width=150)
     out = capsys.readouterr().out
+    assert all(heading in out for heading in ("what it is", "shape", "predicted", "backward χ"))
     assert found.verdict.split(":")[0] in out and found.phase in out and "What to change" in out
     for layer in found.layers:
-        assert report.with_error(layer.forward_gain, layer.forward_error) in out
+        assert with_error(layer.forward_gain, layer.forward_error) in out
     assert max(len(line) for line in out.splitlines()) <= 150
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_narrow_terminals_lose_columns_not_digits(
+    found: Checkup, width: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found.print(width=width)
+    out = capsys.readouterr().out
+    assert "…" not in out and max(len(line) for line in out.splitlines()) <= width
+    for layer in found.layers:
+        assert with_error(layer.forward_gain, layer.forward_error) in out
+        assert number(layer.factor) in out and layer.status in out
 
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
@@ -154,13 +168,13 @@ def test_writing_is_whole_or_not_at_all(found: Checkup, tmp_path: Path) -> None:
 def test_numbers_keep_three_digits(size: float, sign: int) -> None:
     value = sign * size
     superscript = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
-    mantissa, _, power = report.number(value).partition("×10")
+    mantissa, _, power = number(value).partition("×10")
     assert float(mantissa) * 10.0 ** int(power.translate(superscript) or 0) == pytest.approx(value, rel=6e-3)
 
 
 @given(st.floats(1e-3, 1e3), st.floats(1e-6, 1e2))
 def test_errors_share_the_last_digit(value: float, error: float) -> None:
-    shown, spread = report.with_error(value, error).split(" ± ")
+    shown, spread = with_error(value, error).split(" ± ")
     assert len(shown.partition(".")[2]) == len(spread.partition(".")[2])
     assert float(shown) == pytest.approx(value, abs=max(error, 1e-5))
 

@@ -17,9 +17,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
 from epoch0 import data
 from epoch0.diagnosis import Checkup, checkup, report
+from epoch0.diagnosis.wording import SIGNS
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
 from epoch0.networks import mlp
@@ -71,12 +73,12 @@ def loud_convolutions() -> nn.Module:
     """A convolutional network whose weights are about twice too large: gain about 4."""
     source, layers, channels = generator(SEED, 1), list[nn.Module](), 1
     for _ in range(CONVOLUTIONS):
-        layer = nn.Conv2d(channels, CHANNELS, 3, padding=1, bias=False)
+        layer = skip_init(nn.Conv2d, channels, CHANNELS, 3, padding=1, bias=False)
         with torch.no_grad():
             layer.weight.copy_(torch.randn(layer.weight.shape, generator=source) * (8 / (9 * channels)) ** 0.5)
         layers += [layer, nn.ReLU()]
         channels = CHANNELS
-    head = nn.Linear(CHANNELS * 16, 10, bias=False)
+    head = skip_init(nn.Linear, CHANNELS * 16, 10, bias=False)
     with torch.no_grad():
         head.weight.copy_(torch.randn(head.weight.shape, generator=source) * (1 / head.in_features) ** 0.5)
     return nn.Sequential(*layers, nn.MaxPool2d(2), nn.Flatten(), head)
@@ -165,7 +167,7 @@ def run(out: Path, workers: int | None = None, echo: Say | None = None) -> dict[
     say(f"Price & Tanner, Figure 3b ({FIGURE}, quick preset):")
     figure = _figure(workers)
     for claim in figure["claims"]:
-        say(f"  {report.SIGNS.get(claim['verdict'], '·')} {claim['verdict']}: {claim['text']}")
+        say(f"  {SIGNS.get(claim['verdict'], '·')} {claim['verdict']}: {claim['text']}")
     seconds = time.monotonic() - started
     path = report.write(_page(outcomes, figure, seconds), out / "report.html")
     say(f"Written in {seconds:.0f} s: {path}")
@@ -226,7 +228,7 @@ def _trained(net: nn.Module, digits: Digits) -> dict[float, float]:
 def _lines(outcome: Outcome) -> list[str]:
     found = outcome.checkup
     lines = [
-        f"  {report.SIGNS[found.outcome]} {outcome.case.title}",
+        f"  {SIGNS[found.outcome]} {outcome.case.title}",
         f"      before: {found.verdict}",
         f"      trained {EPOCHS} epochs: {outcome.best:.0%} of the test digits right",
     ]

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from epoch0.diagnosis.remedy import Branches, Remedy
-from epoch0.diagnosis.report import number
 from epoch0.diagnosis.verdict import COMFORTABLE, TRAINABLE, Passage, PhaseReading, Verdict
+from epoch0.diagnosis.wording import number
 from epoch0.measure._layers import Layer
 
 ALIKE = 1.1

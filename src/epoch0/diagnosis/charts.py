@@ -51,6 +51,7 @@ def log_chart(
     x_label: str,
     y_label: str,
     reference: float | None = None,
+    decades: float = 0.4,
 ) -> str:
     """A chart with one position a layer and a logarithmic value axis, as one ``<svg>`` element.
 
@@ -66,8 +67,9 @@ def log_chart(
         x_label: label of the axis of positions.
         y_label: label of the value axis.
         reference: a value at which a horizontal line is drawn.
+        decades: least height of the value axis in powers of ten, so that what hardly changes looks level.
     """
-    low, high = _range(series, reference)
+    low, high = _range(series, reference, decades)
     area = _Area(len(positions), low, high)
     parts = [
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title, quote=True)}">',
@@ -105,15 +107,15 @@ def _drawn(value: float | None) -> bool:
     return value is not None and math.isfinite(value) and value > 0
 
 
-def _range(series: Sequence[Series], reference: float | None) -> tuple[float, float]:
-    """Decades from the lowest to the highest value, with a little air; never less than a third of a decade."""
+def _range(series: Sequence[Series], reference: float | None, decades: float) -> tuple[float, float]:
+    """Powers of ten from the lowest to the highest value, with a little air."""
     values = [math.log10(v) for one in series for v in one.values if v is not None and _drawn(v)]
     if reference is not None:
         values.append(math.log10(reference))
     if not values:
         return -1.0, 1.0
     low, high = min(values), max(values)
-    air = max(0.06 * (high - low), (0.4 - (high - low)) / 2, 0.04)
+    air = max(0.06 * (high - low), (decades - (high - low)) / 2, 0.04)
     return low - air, high + air
 
 

@@ -1,6 +1,6 @@
-"""Checkups for people: one self-contained HTML page, and a table for the terminal.
+"""The checkup as one self-contained HTML page.
 
-Both are drawn from a checkup's plain dictionary, so a page says exactly what ``--json`` says and can be made again
+It is drawn from a checkup's plain dictionary, so it says exactly what ``--json`` says and can be made again
 from it.
 """
 
@@ -14,104 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from epoch0 import __version__
 from epoch0.diagnosis.charts import Series, log_chart
+from epoch0.diagnosis.wording import SIGNS, number, shape, signed, times, tone, with_error
 from epoch0.errors import InputError
 
 if TYPE_CHECKING:
     import jinja2
-    from rich.console import RenderableType
-
-TONES = {
-    "trains": "good",
-    "keeps": "good",
-    "overflows": "bad",
-    "vanishing": "bad",
-    "exploding": "bad",
-    "dead": "bad",
-    "collapsed": "bad",
-    "holds": "good",
-    "fails": "bad",
-}
-"""Status word to tone; anything else is mild. The word is always shown: colour repeats it and never replaces it."""
-
-SIGNS = {
-    "trains": "✓",
-    "keeps": "✓",
-    "overflows": "✕",
-    "unclear": "?",
-    "holds": "✓",
-    "shrinks": "↓",
-    "vanishing": "↓",
-    "grows": "↑",
-    "exploding": "↑",
-    "dead": "✕",
-    "fails": "✕",
-    "collapsed": "≡",
-    "saturated": "⊣",
-}
-COLOURS = {"good": "green", "bad": "red", "mild": "yellow"}
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """A number for reading: so many significant digits, powers of ten written out, a dash for none.
-
-    >>> number(0.166667), number(3.2e-9), number(None), number(12345.0)
-    ('0.167', '3.2×10⁻⁹', '–', '1.23×10⁴')
-    """
-    if value is None or math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if value == 0:
-        return "0"
-    exponent = math.floor(math.log10(abs(value)))
-    if -4 < exponent < 4:
-        return f"{value:.{max(digits - 1 - exponent, 0)}f}" if exponent < digits else f"{value:.0f}"
-    mantissa, power = f"{value:.{digits - 1}e}".split("e")
-    mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
-    return f"{mantissa}×10{str(int(power)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
-
-
-def signed(value: float | None) -> str:
-    """A number with its sign, a true minus.
-
-    >>> signed(-3.584), signed(0.2)
-    ('−3.58', '+0.200')
-    """
-    if value is None:
-        return "−∞"
-    return ("−" if value < 0 else "+") + number(abs(value))
-
-
-def times(value: float | None) -> str:
-    """A change of a norm in words.
-
-    >>> times(0.01), times(3.0), times(1.0)
-    ('÷ 100', '× 3.00', '× 1.00')
-    """
-    if value is None:
-        return "–"
-    if value == 0:
-        return "÷ ∞"
-    return f"× {number(value)}" if value >= 0.995 else f"÷ {number(1 / value)}"
-
-
-def shape(sizes: Sequence[int] | None) -> str:
-    """The shape of one example.
-
-    >>> shape((16, 8, 8)), shape((10,)), shape(())
-    ('16×8×8', '10', '1')
-    """
-    return "–" if sizes is None else "×".join(str(size) for size in sizes) or "1"
-
-
-def tone(word: str, trains: bool = True) -> str:
-    """The tone of a status: a layer that shrinks or grows is a fault in a network that does not train, else a remark.
-
-    >>> tone("keeps"), tone("grows"), tone("grows", trains=False)
-    ('good', 'mild', 'bad')
-    """
-    return "bad" if not trains and word in ("shrinks", "grows") else TONES.get(word, "mild")
-
 
 def environment() -> "jinja2.Environment":
     """The templates with the filters and small tables they use."""
@@ -156,6 +63,7 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
         x_label="after layer",
         y_label="norm, relative to its start",
         reference=1.0,
+        decades=2.0,
     )
     errors = {key: [layer[key] for layer in layers] for key in ("forward_error", "backward_error")}
     series = [
@@ -171,6 +79,7 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
         x_label="layer",
         y_label="gain χ",
         reference=1.0,
+        decades=1.0,
     )
     return {"norms": norms, "gains": gains, "predicted": has_prediction}
 
@@ -219,68 +128,3 @@ def write(text: str, path: str | os.PathLike[str]) -> Path:
         part.unlink(missing_ok=True)
         raise InputError(f"{str(target)!r} cannot be written: {problem.strerror or problem}.") from problem
     return target
-
-
-def terminal(checkup: Mapping[str, Any]) -> "RenderableType":
-    """The checkup for a terminal: verdict, phase, one row a layer, what to change, how it was measured.
-
-    Args:
-        checkup: ``Checkup.to_dict()``.
-    """
-    from rich.console import Group
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
-
-    outcome = checkup["outcome"]
-    colour = COLOURS[tone(outcome)]
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("", "layer", "what it is"):
-        table.add_column(heading, no_wrap=heading == "layer", justify="right" if not heading else "left")
-    for heading in ("shape", "norm", "forward χ", "backward χ", "predicted", "factor"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("status", no_wrap=True)
-    for index, layer in enumerate(checkup["layers"], start=1):
-        status = layer["status"]
-        table.add_row(
-            str(index),
-            Text(layer["name"]),
-            Text(layer["kind"]),
-            shape(layer["shape_out"]),
-            number(layer["norm_out"]),
-            with_error(layer["forward_gain"], layer["forward_error"]),
-            with_error(layer["backward_gain"], layer["backward_error"]),
-            number(layer["predicted"]),
-            number(layer["factor"]),
-            Text(f"{SIGNS.get(status, '·')} {status}", style=COLOURS[tone(status, checkup["trains"])]),
-        )
-    backward, forward, chi = checkup["backward"], checkup["forward"], ""
-    if checkup["chi"] is not None:
-        chi = f", χ = {number(checkup['chi'])} a layer ({number(checkup['chi_low'])} to {number(checkup['chi_high'])})"
-    lines: list[Any] = [
-        Text.assemble((checkup["model"], "bold"), f"  {checkup['subject']}"),
-        Text.assemble((f"{SIGNS[outcome]} {outcome}", f"bold {colour}"), "  ", checkup["verdict"]),
-        Text(
-            f"phase {checkup['phase']}{chi}; gradients {times(backward['factor'])}, signals {times(forward['factor'])}"
-        ),
-        Text(""),
-        table,
-        Text(""),
-        Text("What to change", style="bold"),
-    ]
-    lines += [Padding(Text(f"• {line}"), (0, 0, 0, 2)) for line in checkup["advice"]]
-    lines.append(Text("How it was measured", style="bold"))
-    lines += [Padding(Text(f"• {line}"), (0, 0, 0, 2)) for line in checkup["notes"]]
-    return Group(*lines)
-
-
-def with_error(value: float | None, error: float | None) -> str:
-    """A number and its standard error, whose first digit is the last one of the number.
-
-    >>> with_error(0.17491, 0.00071), with_error(1.0, 0.02), with_error(65.8, 12.0)
-    ('0.1749 ± 0.0007', '1.00 ± 0.02', '66 ± 12')
-    """
-    if value is None or error is None or not error > 0 or not 1e-3 <= abs(value) < 1e4:
-        return number(value) if not error else f"{number(value)} ± {number(error, 1)}"
-    decimals = min(max(-math.floor(math.log10(error)), 0), 5)
-    return f"{value:.{decimals}f} ± {error:.{decimals}f}"

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epoch0.diagnosis import report
+from epoch0.diagnosis.terminal import terminal
 from epoch0.diagnosis.verdict import COMFORTABLE, TRAINABLE, Outcome, Passage, Phase, PhaseReading, Verdict
+from epoch0.diagnosis.wording import number
 
 if TYPE_CHECKING:
     import pandas
@@ -146,8 +148,8 @@ class Checkup:
     def __str__(self) -> str:
         lines = [self.verdict, f"phase {self.phase_reading}"]
         lines += [
-            f"{index:>3} {layer.name:<24} chi forward {report.number(layer.forward_gain)} backward "
-            f"{report.number(layer.backward_gain)} factor {report.number(layer.factor)} {layer.status}"
+            f"{index:>3} {layer.name:<24} chi forward {number(layer.forward_gain)} backward "
+            f"{number(layer.backward_gain)} factor {number(layer.factor)} {layer.status}"
             for index, layer in enumerate(self.layers, start=1)
         ]
         return "\n".join(lines)
@@ -160,7 +162,8 @@ class Checkup:
         """
         from rich.console import Console
 
-        Console(width=width, highlight=False).print(report.terminal(self.to_dict()))
+        console = Console(width=width, highlight=False)
+        console.print(terminal(self.to_dict(), console.width))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: numbers are finite or null."""

@@ -1,0 +1,96 @@
+"""The checkup as a table for a terminal of any width."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from epoch0.diagnosis.wording import SIGNS, number, shape, times, tone, with_error
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+COLOURS = {"good": "green", "bad": "red", "mild": "yellow"}
+"""Tone to terminal colour; the word beside it says the same."""
+
+SPARED = ("shape", "norm", "what it is", "predicted", "backward χ")
+"""Columns that a narrow terminal does without, in this order."""
+
+GAP = 2
+"""Spaces between columns."""
+
+NAME_WIDTH = 28
+"""Names of layers longer than this are folded."""
+
+
+def terminal(checkup: Mapping[str, Any], width: int) -> "RenderableType":
+    """The checkup for a terminal: verdict, phase, one row a layer, what to change, how it was measured.
+
+    Args:
+        checkup: ``Checkup.to_dict()``.
+        width: columns there are; the table leaves out what does not fit, the page and the JSON have everything.
+    """
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    outcome, backward, forward, chi = checkup["outcome"], checkup["backward"], checkup["forward"], ""
+    if checkup["chi"] is not None:
+        chi = f", χ = {number(checkup['chi'])} a layer ({number(checkup['chi_low'])} to {number(checkup['chi_high'])})"
+    changes = f"gradients {times(backward['factor'])}, signals {times(forward['factor'])} over the depth"
+    lines: list[Any] = [
+        Text.assemble((checkup["model"], "bold"), f"  {checkup['subject']}"),
+        Text.assemble((f"{SIGNS[outcome]} {outcome}", f"bold {COLOURS[tone(outcome)]}"), "  ", checkup["verdict"]),
+        Text(f"phase {checkup['phase']}{chi}; {changes}"),
+        Text(""),
+        _table(checkup["layers"], checkup["trains"], width),
+        Text(""),
+    ]
+    for heading, sentences in (("What to change", checkup["advice"]), ("How it was measured", checkup["notes"])):
+        lines.append(Text(heading, style="bold"))
+        for sentence in sentences:
+            bullet = Text("• ")
+            bullet.append(sentence)
+            lines.append(Padding(bullet, (0, 0, 0, 2)))
+    return Group(*lines)
+
+
+def _table(layers: Sequence[Mapping[str, Any]], trains: bool, width: int) -> "Table":
+    """One row a layer, with as many columns as there is room for."""
+    from rich.table import Table
+    from rich.text import Text
+
+    columns = {
+        "": [str(index) for index in range(1, len(layers) + 1)],
+        "layer": [layer["name"] for layer in layers],
+        "what it is": [layer["kind"] for layer in layers],
+        "shape": [shape(layer["shape_out"]) for layer in layers],
+        "norm": [number(layer["norm_out"]) for layer in layers],
+        "forward χ": [with_error(layer["forward_gain"], layer["forward_error"]) for layer in layers],
+        "backward χ": [with_error(layer["backward_gain"], layer["backward_error"]) for layer in layers],
+        "predicted": [number(layer["predicted"]) for layer in layers],
+        "factor": [number(layer["factor"]) for layer in layers],
+        "status": [f"{SIGNS.get(layer['status'], '·')} {layer['status']}" for layer in layers],
+    }
+    for spared in SPARED:
+        if _wanted(columns) <= width:
+            break
+        del columns[spared]
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
+    for heading in columns:
+        words = heading in ("layer", "what it is", "status")
+        most = NAME_WIDTH if heading == "layer" else None
+        table.add_column(
+            heading, justify="left" if words else "right", no_wrap=not words, overflow="fold", max_width=most
+        )
+    for index, layer in enumerate(layers):
+        cells = [Text(column[index]) for column in columns.values()]
+        cells[-1].stylize(COLOURS[tone(layer["status"], trains)])
+        table.add_row(*cells)
+    return table
+
+
+def _wanted(columns: Mapping[str, Sequence[str]]) -> int:
+    """How wide the table would be without folding anything but long names."""
+    widths = {heading: max(len(text) for text in (heading, *cells)) for heading, cells in columns.items()}
+    widths["layer"] = min(widths["layer"], NAME_WIDTH)
+    return sum(widths.values()) + GAP * len(widths)
