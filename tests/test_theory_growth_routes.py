@@ -205,6 +205,19 @@ def test_deep_rectangular_networks() -> None:
     assert np.abs(correlations).max() < SDS / math.sqrt(len(alive))
 
 
+def test_ties_touch_single_points_only() -> None:
+    """No bias, density 0.3, the line e_1 + t e_2: growth is the one-hot value for t > 0, and far below it at t = 0."""
+    rng = np.random.default_rng(22)
+    weights = draw(rng, "gaussian", (200_000, 4, 4), 0.3)
+    dz = weights[:, :, 1]
+    law = e0.Sparse(e0.Gaussian(1.0), 0.3)
+    inside = np.linalg.norm((weights[:, :, 0] + 0.37 * weights[:, :, 1] > 0) * dz, axis=1)
+    agree(inside, growth.sparse_minimum(law, 4))
+    start = np.linalg.norm((weights[:, :, 0] > 0) * dz, axis=1)
+    agree(start**2, 0.3 * growth.upper_bound(law, 4) ** 2)
+    assert start.mean() < growth.lower_bound(law, 4)
+
+
 def test_deep_sparse_networks_stay_between_the_products() -> None:
     found = growths(np.random.default_rng(8), [12] * 5, [0.4] * 4, density=0.4, tangent="ramp", networks=40_000)
     total = growth.bounds(e0.Sparse(e0.Gaussian(0.4), 0.4), [12] * 4).over_depth

@@ -2,9 +2,13 @@
 
 Conventions, the same in all functions here: ``law`` is the law of one entry of the weight matrix as stored, that is
 after a division by sqrt(fan_in); ``width`` is the number of rows, the fan-out. Growth is the ratio E||dz'|| / ||dz||
-for z' = phi(W z + b) with even biases. Fan-in enters no bound, and straight trajectories are as good as curves: the
-sign of a pre-activation is a fair coin, independent of the size of its derivative. Layers multiply. One exception: with
-no bias, and so few weights that a whole row of the first layer may miss the input, growth there can be a little lower.
+for z' = phi(W z + b) with even biases, zero included. Fan-in enters only the exact maximum of a sparse law. Straight
+trajectories are as good as curves: the sign of a pre-activation is a fair coin, independent of the size of its
+derivative. Layers multiply.
+
+All of it holds for the length of any fixed curve, however sparse the weights: where a pre-activation stays 0 along a
+piece its derivative is 0 too, so that ties occur at isolated points only. At such a point (no bias, and a tangent that
+leaves the support of z, as at z = e_1, dz = e_2) a single tangent can grow far less, and even the papers' bound fails.
 
 Price-Tanner section 2 (the lower bound) and THEORY 1.2 (all the rest).
 """
