@@ -67,6 +67,12 @@ def _command(group: typer.Typer, **options: Any) -> Callable[[Callable[..., None
             except InputError as problem:
                 typer.echo(f"error: {problem}", err=True)
                 raise typer.Exit(2) from None
+            except RuntimeError as problem:
+                # a trial that could not be finished is reported like bad input; any other RuntimeError is a bug of ours
+                if type(problem).__name__ != "TrialError":
+                    raise
+                typer.echo(f"error: {problem}", err=True)
+                raise typer.Exit(2) from None
             except KeyboardInterrupt:
                 typer.echo("stopped; what was finished is kept, and the same command goes on from there.", err=True)
                 raise typer.Exit(130) from None
@@ -77,7 +83,7 @@ def _command(group: typer.Typer, **options: Any) -> Callable[[Callable[..., None
     return register
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool | None) -> None:
     if wanted:
         typer.echo(f"epoch0 {__version__}")
         raise typer.Exit
@@ -86,8 +92,8 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
-    ] = False,
+        bool | None, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = None,
 ) -> None:
     """Know your network before epoch 1: what it is at initialization, and what to change."""
 
