@@ -18,7 +18,7 @@ NAMED = 3
 def advice(
     verdict: Verdict,
     phase: PhaseReading,
-    backward: Passage,
+    worst: Passage,
     names: Sequence[str],
     layers: Sequence[Layer],
     remedy: Remedy,
@@ -28,7 +28,7 @@ def advice(
     Args:
         verdict: the judgement.
         phase: the phase.
-        backward: what the depth does to gradients.
+        worst: what the depth does to gradients or to signals, whichever it changes more.
         names: name of each layer.
         layers: the layers.
         remedy: factors and what was measured with them.
@@ -38,27 +38,29 @@ def advice(
             "Find out why the layers marked dead pass nothing on: biases far below zero, weights of zero, or inputs of "
             "zero."
         )
-    if verdict.trains and abs(backward.log_gain) <= COMFORTABLE:
+        return
+    if verdict.trains and abs(worst.log_gain) <= COMFORTABLE:
         yield "Nothing has to change. A factor in the table is what would bring the gain of its layer to 1."
         return
     if verdict.trains:
         yield "It should train as it is; what follows would give it depth to spare."
-    if any(factor is not None for factor in remedy.factors) and abs(_depth_after(remedy)) < abs(backward.log_gain):
+    if any(factor is not None for factor in remedy.factors) and abs(_depth_after(remedy)) < abs(worst.log_gain):
         yield from _factors(names, layers, remedy)
     if remedy.branches is not None:
         yield _branches(remedy.branches)
     for reason in dict.fromkeys(r for r in remedy.reasons if r and not r.startswith(("residual block", "no weights"))):
         which = [name for name, r in zip(names, remedy.reasons, strict=True) if r == reason]
         yield f"No factor works for {_list(which)}: {reason}."
-    if any(reason.startswith("the norm") for reason in remedy.reasons) and backward.log_gain > COMFORTABLE:
+    normed = sum(reason.startswith("the norm") for reason in remedy.reasons)
+    if normed > 1 and worst.log_gain > COMFORTABLE:
         yield (
-            "Batch norm with a ReLU stretches gradients by about pi/(pi - 1) = 1.467 a layer going back, whatever the "
-            "weights: use fewer layers, residual connections, or batch norm in fewer places."
+            "A norm after the weights fixes the gain, and batch norm before a ReLU stretches gradients by about "
+            "pi/(pi - 1) = 1.467 a layer going back: use fewer layers, residual connections, or norms in fewer places."
         )
-    if verdict.outcome in ("vanishing", "exploding") and 0 < abs(backward.log_gain) < math.inf:
-        most = math.floor(TRAINABLE * backward.layers / abs(backward.log_gain))
-        if 0 < most <= backward.layers:
-            yield f"Or keep the layers as they are and use at most {most} of them instead of {backward.layers + 1}."
+    if verdict.outcome in ("vanishing", "exploding") and 0 < abs(worst.log_gain) < math.inf:
+        most = math.floor(TRAINABLE * worst.layers / abs(worst.log_gain))
+        if 0 < most < len(layers):
+            yield f"Or keep the layers as they are and use at most {most} of them instead of {len(layers)}."
     bounded = any(layer.activation is not None and not layer.activation.homogeneous for layer in layers)
     if bounded and (verdict.outcome == "collapsed" or phase.phase == "ordered"):
         yield "Smaller biases keep examples apart for longer, beside larger weights."

@@ -105,6 +105,7 @@ def checkup(
     )
     bent = [pair for pair, layer in zip(best, found, strict=True) if layer.nonlinearities]
     backward, forward = read_passage(*_columns(best[1:])), read_passage(*_columns(best))
+    worst = max(backward, forward, key=lambda passage: abs(passage.log_gain))
     phase = read_phase(*_columns(bent))
     verdict = read_verdict(
         backward,
@@ -123,7 +124,7 @@ def checkup(
         forward=forward,
         input_gradient=measured.input_gradient,
         layers=rows,
-        advice=tuple(advice(verdict, phase, backward, [row.name for row in rows], found, remedy)),
+        advice=tuple(advice(verdict, phase, worst, [row.name for row in rows], found, remedy)),
         notes=tuple(how(measured, rows, targets is not None, notes)),
     )
 

@@ -31,7 +31,11 @@ REACH = 50.0
 """Factors beyond this, or below one over it, are no advice: the layer's gain does not follow its weights."""
 
 PROBE = 2.0
-"""Normalised layers are tried with their weights times this; a gain that stays where it was follows no scale."""
+"""Normalised layers are tried with their weights times this."""
+
+FOLLOWS = 0.3
+"""Share of the change by PROBE squared, in logs, from which a gain follows its weights. A norm after the weights leaves
+a little, through biases and its epsilon; weights with no norm after them give 1."""
 
 Gains = tuple[list[float], list[float]]
 """Forward gain of each layer and its standard error."""
@@ -180,7 +184,7 @@ def _refuse_scale_free(
     with scaled(net, {name: PROBE for i in suspects for name in matrices[i]}):
         doubled = measure(0)[0]
     for i in suspects:
-        if doubled[i] > 0 and abs(math.log(doubled[i] / start[0][i])) < 0.1 * math.log(PROBE):
+        if doubled[i] > 0 and abs(math.log(doubled[i] / start[0][i])) < FOLLOWS * 2 * math.log(PROBE):
             reasons[i] = "the norm undoes any scale of the weights"
 
 

@@ -102,8 +102,10 @@ def with_error(value: float | None, error: float | None) -> str:
     >>> with_error(0.17491, 0.00071), with_error(1.0, 0.02), with_error(65.8, 12.0)
     ('0.1749 ± 0.0007', '1.00 ± 0.02', '66 ± 12')
     """
-    if value is None or error is None or not error > 0 or not 1e-3 <= abs(value) < 1e4:
-        return number(value) if not error else f"{number(value)} ± {number(error, 1)}"
+    if value is None or error is None or error < 1e-5 * abs(value):  # nothing was left to chance
+        return number(value)
+    if not 1e-3 <= abs(value) < 1e4:
+        return f"{number(value)} ± {number(error, 1)}"
     first_digit = math.floor(math.log10(float(f"{error:.0e}")))  # of the rounded error: 0.00096 is 0.001
     decimals = min(max(-first_digit, 0), 5)
     return f"{value:.{decimals}f} ± {error:.{decimals}f}"
