@@ -77,7 +77,8 @@ def test_checkup_json(models: Path) -> None:
     assert code == 0 and len(found["layers"]) == 2
     code, again, _ = epoch0("checkup", f"{models}:convolutional", "--data", "digits", "--json")
     assert again == out  # seeded throughout
-    code, evaluated, _ = epoch0("checkup", f"{models}:convolutional", "--data", "digits", "--batch-norm", "eval", "--json")
+    arguments = ("checkup", f"{models}:convolutional", "--data", "digits", "--batch-norm", "eval", "--json")
+    code, evaluated, _ = epoch0(*arguments)
     assert json.loads(evaluated)["layers"][0] != found["layers"][0]
 
 
@@ -107,7 +108,8 @@ def test_list() -> None:
     code, out, _ = epoch0("reproduce", "--list", "--json")
     ids = {row["id"] for row in json.loads(out)}
     assert code == 0
-    assert {f"price-tanner/fig{name}" for name in ("1", "2", "3a", "3b", "4a", "4b", "5a", "5b", "5c", "5d", "6a", "6b")} <= ids
+    figures = ("1", "2", "3a", "3b", "4a", "4b", "5a", "5b", "5c", "5d", "6a", "6b")
+    assert {f"price-tanner/fig{name}" for name in figures} <= ids
 
 
 def test_reproduce_writes_and_resumes(tmp_path: Path) -> None:
@@ -221,6 +223,6 @@ def test_as_a_process() -> None:
     assert subprocess.run([*run, "--version"], capture_output=True, text=True, check=True).stdout.startswith("epoch0 ")
     done = subprocess.run([*run, "theory", "growth", "--std", "-3"], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith("error: ") and "-3" in done.stderr and not done.stdout
-    for command in ([], ["checkup"], ["reproduce"], ["theory", "growth"], ["data", "fetch"], ["sweep", "merge"], ["demo"]):
-        shown = subprocess.run([*run, *command, "--help"], capture_output=True, text=True, check=True).stdout
+    for command in ("", "checkup", "reproduce", "theory growth", "data fetch", "sweep merge", "demo"):
+        shown = subprocess.run([*run, *command.split(), "--help"], capture_output=True, text=True, check=True).stdout
         assert "--help" in shown

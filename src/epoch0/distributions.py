@@ -29,7 +29,7 @@ class Law:
 
     @property
     def variance(self) -> float:
-        """E X^2 - (E X)^2."""
+        """Mean of the square less the square of the mean."""
         return self._moment(2) - self.mean**2
 
     @property
@@ -39,7 +39,7 @@ class Law:
 
     @property
     def mean_abs(self) -> float:
-        """E |X|."""
+        """Mean of the absolute value."""
         return self._moment(1)
 
     @property

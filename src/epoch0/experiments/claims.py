@@ -1,6 +1,6 @@
 """Claims: a paper's statement as a predicate on measured numbers, which holds, fails, or is undecided.
 
-Every decider is given means with standard errors. Its rule:
+Every decider is given means with standard errors. Its rule::
 
     fails      some setting contradicts the claim, at 1 % over all settings together (Bonferroni): a claim that is true,
                however narrowly, is called false at most once in a hundred times
