@@ -55,9 +55,8 @@ class Artifact:
             InputError: if there is no such preset.
         """
         if preset not in self.presets:
-            raise InputError(
-                f"{self.id} has no preset {preset!r}; there are {', '.join(self.presets)}.{suggest(preset, self.presets)}"
-            )
+            known = ", ".join(self.presets)
+            raise InputError(f"{self.id} has no preset {preset!r}; there are {known}.{suggest(preset, self.presets)}")
         return self.presets[preset]
 
 

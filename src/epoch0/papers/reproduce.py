@@ -17,7 +17,7 @@ from epoch0 import data
 from epoch0.errors import InputError
 from epoch0.experiments.claims import Claim
 from epoch0.experiments.engine import Engine
-from epoch0.experiments.experiment import canonical_json
+from epoch0.experiments.experiment import Trial, canonical_json
 from epoch0.experiments.progress import Progress
 from epoch0.experiments.run import run
 from epoch0.experiments.store import Store
@@ -123,7 +123,8 @@ class Reproduction:
             base.parent.mkdir(parents=True, exist_ok=True)
             with ExitStack() as stack:
                 # everything is on the disk before the first name changes
-                ready = [stack.enter_context(_beside(base.with_name(base.name + end), c)) for end, c in contents.items()]
+                paths = [(base.with_name(base.name + ending), content) for ending, content in contents.items()]
+                ready = [stack.enter_context(_beside(path, content)) for path, content in paths]
                 return [put_in_place() for put_in_place in ready]
         except OSError as error:
             raise InputError(f"{base}.csv, .json and .png cannot be written: {error}.") from error
@@ -197,9 +198,9 @@ def reproduce(
     Raises:
         InputError: if there is no such artifact or preset, a data set is absent, or an argument cannot be used.
     """
-    artifact = find(id)
-    with _prepared(out, store, None, workers, scheduler, data_dir) as (kept, engine):
-        return _reproduced(artifact, preset, out, kept, engine, progress)
+    planned = _Plans([id], preset, data_dir)
+    with _prepared(planned, out, store, None, workers, scheduler) as (kept, engine):
+        return _reproduced(planned.plans[0], preset, out, kept, engine, progress)
 
 
 def reproduce_all(
@@ -229,31 +230,70 @@ def reproduce_all(
         One :class:`Reproduction` an artifact as soon as it is done, or with ``shard`` one :class:`Part`.
 
     Raises:
-        InputError: as for :func:`reproduce`; an unknown artifact or preset is told before anything runs.
+        InputError: as for :func:`reproduce`; an unknown artifact or preset, or absent data, is told before
+            anything runs or is written.
     """
-    artifacts = [find(name) for name in ids]
-    for artifact in artifacts:
-        artifact.setting(preset)
+    planned = _Plans(ids, preset, data_dir)
 
     def each() -> Iterator[Reproduction | Part]:
-        with _prepared(out, store, shard, workers, scheduler, data_dir) as (kept, engine):
-            for artifact in artifacts:
+        with _prepared(planned, out, store, shard, workers, scheduler) as (kept, engine):
+            for plan in planned.plans:
                 if shard is None:
-                    yield _reproduced(artifact, preset, out, kept, engine, progress)
+                    yield _reproduced(plan, preset, out, kept, engine, progress)
                 else:
-                    results = _results(artifact, preset, kept, engine, progress, shard)
-                    yield Part(artifact.id, preset, shard, len(results), str(kept.path))
+                    results = _results(plan, kept, engine, progress, shard)
+                    yield Part(plan.artifact.id, preset, shard, len(results), str(kept.path))
 
     return each()
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be run for one artifact."""
+
+    artifact: Artifact
+    setting: Any
+    trials: list[Trial]
+
+
+class _Plans:
+    """The trials of several artifacts, made before any file is: what cannot run leaves nothing behind."""
+
+    def __init__(self, ids: Sequence[str], preset: str, data_dir: StrPath | None) -> None:
+        artifacts = [find(name) for name in ids]
+        settings = [artifact.setting(preset) for artifact in artifacts]
+        self.data_dir = data_dir
+        with self.data_found():
+            for name in dict.fromkeys(a.data(setting) for a, setting in zip(artifacts, settings, strict=True)):
+                if name is not None:
+                    data.path(name)  # absent data is told here, once, and not by every worker
+            pairs = zip(artifacts, settings, strict=True)
+            self.plans = [_Plan(artifact, setting, artifact.trials(setting)) for artifact, setting in pairs]
+
+    @contextmanager
+    def data_found(self) -> Iterator[None]:
+        """Data sets are looked for in the folder first, by this process and by the workers it starts."""
+        if self.data_dir is None:
+            yield
+            return
+        before = os.environ.get("EPOCH0_DATA")
+        os.environ["EPOCH0_DATA"] = os.fspath(Path(self.data_dir).resolve())
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["EPOCH0_DATA"]
+            else:
+                os.environ["EPOCH0_DATA"] = before
+
+
 def _reproduced(
-    artifact: Artifact, preset: str, out: StrPath | None, store: Store, engine: Engine, progress: Progress | None
+    plan: _Plan, preset: str, out: StrPath | None, store: Store, engine: Engine, progress: Progress | None
 ) -> Reproduction:
     from epoch0 import plots
 
-    setting = artifact.setting(preset)
-    results = _results(artifact, preset, store, engine, progress, None)
+    artifact, setting = plan.artifact, plan.setting
+    results = _results(plan, store, engine, progress, None)
     about = artifact.about(setting)
     with plots.style():
         figure = artifact.draw(setting, results)
@@ -275,52 +315,33 @@ def _reproduced(
 
 
 def _results(
-    artifact: Artifact, preset: str, store: Store, engine: Engine, progress: Progress | None, shard: str | None
+    plan: _Plan, store: Store, engine: Engine, progress: Progress | None, shard: str | None
 ) -> list[dict[str, Any]]:
-    """Results of the artifact's trials, in their order; the missing ones are run."""
-    setting = artifact.setting(preset)
-    needed = artifact.data(setting)
-    if needed is not None:
-        data.path(needed)  # absent data is told here, once, and not by every worker
+    """Results of the trials, in their order; the missing ones are run."""
     if progress is not None:
-        progress.title = artifact.id
-    return run(artifact.trials(setting), store, engine=engine, progress=progress, shard=shard)
+        progress.title = plan.artifact.id
+    return run(plan.trials, store, engine=engine, progress=progress, shard=shard)
 
 
 @contextmanager
 def _prepared(
+    planned: _Plans,
     out: StrPath | None,
     store: StrPath | None,
     shard: str | None,
     workers: int | None,
     scheduler: str | None,
-    data_dir: StrPath | None,
 ) -> Iterator[tuple[Store, Engine]]:
     """The results file and the workers, closed in the end."""
+    engine = Engine(workers=workers, scheduler=scheduler)
     with ExitStack() as stack:
-        if data_dir is not None:
-            stack.enter_context(_data_in(data_dir))
-        engine = Engine(workers=workers, scheduler=scheduler)
-        name = "results.sqlite" if shard is None else f"results-{shard.replace('/', '-of-')}.sqlite"
+        stack.enter_context(planned.data_found())
         if store is None:
+            name = "results.sqlite" if shard is None else f"results-{shard.replace('/', '-of-')}.sqlite"
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="epoch0-")) if out is None else out
             store = Path(folder) / name
         kept = stack.enter_context(Store(store))
         yield kept, stack.enter_context(engine)
-
-
-@contextmanager
-def _data_in(folder: StrPath) -> Iterator[None]:
-    """Data sets are looked for in the folder, by this process and by the workers it starts."""
-    before = os.environ.get("EPOCH0_DATA")
-    os.environ["EPOCH0_DATA"] = os.fspath(Path(folder).resolve())
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["EPOCH0_DATA"]
-        else:
-            os.environ["EPOCH0_DATA"] = before
 
 
 @contextmanager

@@ -191,34 +191,31 @@ def draw(setting: Setting, results: Results) -> "Figure":
     """The circle at several layers, and beside them its length at every layer."""
     rows = table(setting, results)
     paths = np.asarray(results[0]["paths"])
-    columns = -(-(len(setting.shown) + 1) // 2)
-    picture, _ = plots.figure(2.3 * columns + 3.9, 5.2, mosaic=_mosaic(columns))
-    panels = picture.axes
+    names = ["input", *(f"layer {layer}" for layer in setting.shown)]
+    columns = -(-len(names) // 2)
+    names += ["."] * (2 * columns - len(names))
+    grid = [[*names[row * columns : (row + 1) * columns], "lengths", "lengths"] for row in range(2)]
+    picture, panels = plots.figure(2.3 * columns + 4.6, 5.6, mosaic=grid)
     angle = np.linspace(0, 2 * np.pi, len(paths[0]))
-    _path(panels[0], np.stack([np.cos(angle), np.sin(angle)], 1), f"input (length {rows[0]['drawn_length']:.3g})")
-    for panel, layer, path in zip(panels[1:], setting.shown, paths, strict=False):
+    circle = np.stack([np.cos(angle), np.sin(angle)], 1)
+    _path(panels["input"], circle, f"input: length {rows[0]['drawn_length']:.3g}")
+    for layer, path in zip(setting.shown, paths, strict=True):
         row = rows[layer]
-        title = f"layer {layer} (length {row['drawn_pre_activation_length']:.3g},\n{row['drawn_variance_shown']:.0%} of variance shown)"
-        _path(panel, path, title)
-    for panel in panels[len(setting.shown) + 1 : -1]:
-        panel.set_axis_off()
-    _lengths(panels[-1], rows)
+        title = f"layer {layer}: length {row['drawn_pre_activation_length']:.3g}"
+        _path(panels[f"layer {layer}"], path, f"{title},\nshows {row['drawn_variance_shown']:.0%} of variance")
+    _lengths(panels["lengths"], rows)
     return picture
 
 
-def _mosaic(columns: int) -> list[list[str]]:
-    """Two rows of small panels, and a wide one over both at the right."""
-    return [[*(f"{row}{column}" for column in range(columns)), "lengths", "lengths"] for row in range(2)]
-
-
 def _path(axes: "Axes", path: Array, title: str) -> None:
-    """One closed curve, its colour running once around, in equal units both ways."""
+    """One closed curve in equal units both ways: it starts at the dot, and its colour tells the direction."""
     from matplotlib import colormaps
     from matplotlib.collections import LineCollection
 
     pieces = np.stack([path[:-1], path[1:]], axis=1)
-    colours = colormaps["twilight"](np.linspace(0, 1, len(pieces)))
-    axes.add_collection(LineCollection(list(pieces), colors=colours, linewidths=1.6))
+    colours = colormaps["viridis"](np.linspace(0, 0.85, len(pieces)))
+    axes.add_collection(LineCollection(list(pieces), colors=colours, linewidths=1.5))
+    axes.plot(*path[0], marker="o", color=colours[0], markersize=4.5)
     axes.autoscale()
     axes.set_aspect("equal", "datalim")
     axes.set_title(title, fontsize=8.5)
@@ -242,8 +239,9 @@ def _lengths(axes: "Axes", rows: list[dict[str, Any]]) -> None:
         label="network drawn",
     )  # fmt: skip
     axes.set_yscale("log")
-    axes.set(xlabel="layer $d$", ylabel=r"length $\ell(z^{(d)})$ after the ReLU (input: unit circle)")
-    axes.legend(loc="best")
+    axes.set(xlabel="layer $d$", ylabel=r"length after the ReLU, $\ell(z^{(d)})$")
+    axes.set_xticks(layer)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
 
 
 def about(setting: Setting) -> str:

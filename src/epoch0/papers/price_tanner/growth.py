@@ -205,15 +205,16 @@ def length_table(setting: Setting, results: Results) -> list[dict[str, Any]]:
 
 def about(setting: Setting) -> str:
     """The setting in one line."""
-    curves = " and ".join(name for name, _ in setting.curves)
-    spec = setting.curves[0][1]
-    where = f"{curves} between random points in R^{spec.size}" if spec.ends == "random" else curves
+    name, spec = next(pair for pair in setting.curves if pair[0] == (setting.shown or setting.curves[0][0]))
+    if spec.ends == "random":
+        bent = f", bent into semicircles in {spec.planes} random planes" if spec.shape == "arcs" else ""
+        name = f"line between two random points of norm 1 in R^{spec.size}{bent}"
     fixed = [
         f"{name} {values[0]:g}"
         for name, values in (("std", setting.stds), ("density", setting.densities))
         if len(values) == 1
     ]
     return (
-        f"{where}; {setting.networks} networks a point of width {setting.width} and depth {setting.depth}, "
+        f"{name}; {setting.networks} networks a point of width {setting.width} and depth {setting.depth}, "
         f"{', '.join(fixed)}; bars: two standard errors"
     )

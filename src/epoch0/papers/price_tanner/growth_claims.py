@@ -1,7 +1,7 @@
 """What Price & Tanner say of Figures 2, 3 and 5 (section 4, appendices B and C.1), decided on the measurements."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,13 +32,11 @@ def std_claims(setting: Setting, results: Results) -> list[Claim]:
     """Figures 3a, 5a and 5c: linear in the standard deviation."""
     rows = table(setting, results)
     shown = _shown(setting, rows)
-    straight = [
-        linear(
-            f"growth is linear in the std of the weights ({law})",
-            *([row[key] for row in shown if row["law"] == law] for key in ("std", "growth", "growth_error", "networks")),
-        )
-        for law in setting.laws
-    ]
+    straight = []
+    for law in setting.laws:
+        mine = [row for row in shown if row["law"] == law]
+        std, growth, errors, count = _columns(mine, "std", "growth", "growth_error", "networks")
+        straight.append(linear(f"growth is linear in the std of the weights ({law})", std, growth, errors, count))
     return [*_bounds_hold(shown), *straight, *_agreements(setting, rows)]
 
 
@@ -69,36 +67,35 @@ def depth_claims(setting: Setting, results: Results) -> list[Claim]:
         own = _slopes(lengths)
         slopes.append((*mean_and_error(own), len(own)))
     names = [f"density {density:g}" for density in setting.densities]
-    claims.append(
-        increasing("the slope of log length increases with the density", *map(list, zip(*slopes, strict=True)), names)
-    )
+    slope, spread, count = zip(*slopes, strict=True)
+    claims.append(increasing("the slope of log length increases with the density", slope, spread, count, names))
     deep = [row for row in rows if row["layer"] > 0]
     where = [f"density {row['density']:g}, layer {row['layer']}" for row in deep]
-    return [
-        *claims,
-        *(
-            decide(text, *_columns(deep, "length", "length_error", *bounds, "networks"), where)
-            for decide, text, bounds in (
-                (at_least, "mean length is at least the bound of Corollary 1", ["paper_lower"]),
-                (at_most, "mean length is at most the second-moment bound", ["upper"]),
-            )
-        ),
-    ]
+    length, error, lower, upper, networks = _columns(deep, "length", "length_error", "paper_lower", "upper", "networks")
+    text = "mean length is at least the bound of Corollary 1"
+    claims.append(at_least(text, length, error, lower, networks, where))
+    claims.append(at_most("mean length is at most the second-moment bound", length, error, upper, networks, where))
+    return claims
 
 
 def _bounds_hold(rows: Rows) -> list[Claim]:
     """Measured growth against the paper's lower bound, ours, the exact extremes and the second-moment bound."""
+    growth, errors, count, paper, lower, upper = _columns(
+        rows, "growth", "growth_error", "networks", "paper_lower", "lower", "upper"
+    )
+    names = [_name(row) for row in rows]
+    text = "growth is at least the paper's lower bound (Corollaries 1-3)"
     decided = [
-        _bound(at_least, "growth is at least the paper's lower bound (Corollaries 1-3)", rows, "paper_lower"),
-        _bound(at_least, "growth is at least the fourth-moment lower bound", rows, "lower"),
-        _bound(at_most, "growth is at most the second-moment upper bound", rows, "upper"),
+        at_least(text, growth, errors, paper, count, names),
+        at_least("growth is at least the fourth-moment lower bound", growth, errors, lower, count, names),
+        at_most("growth is at most the second-moment upper bound", growth, errors, upper, count, names),
     ]
     known = [row for row in rows if row["minimum"] is not None]
     return [*decided, _in_exact_range(known)] if known else decided
 
 
 def _in_exact_range(rows: Rows) -> Claim:
-    """Whether Gaussian growth is in its exact range, which is narrower than any error: compared with its nearest value."""
+    """Whether Gaussian growth is in its exact range: the range is narrower than the errors, so its nearest value counts."""
     growth, errors, low, high, count = (
         np.array(column) for column in _columns(rows, "growth", "growth_error", "minimum", "maximum", "networks")
     )
@@ -108,11 +105,6 @@ def _in_exact_range(rows: Rows) -> Claim:
         np.stack([count, count], 1), resolution=RESOLUTION, settings=[_name(row) for row in rows],
         groups=("measured", "exact"),
     )  # fmt: skip
-
-
-def _bound(decide: Callable[..., Claim], text: str, rows: Rows, *bounds: str) -> Claim:
-    names = [_name(row) for row in rows]
-    return decide(text, *_columns(rows, "growth", "growth_error", *bounds, "networks"), names)
 
 
 def _root_shape(law: str, rows: Rows) -> Claim:
@@ -147,11 +139,9 @@ def _printed_values(rows: Rows) -> list[Claim]:
         claims.append(replace(claim, evidence=f"{told}); {claim.evidence}"))
     dense = [row for row in rows if row["density"] == 1.0]
     if dense:
-        names = [row["law"] for row in dense]
-        measured = _columns(dense, "growth", "growth_error")
-        count = _columns(dense, "networks")[0]
+        values, spreads, counts, laws = _columns(dense, "growth", "growth_error", "networks", "law")
         text = "dense growth is 'approximately 1.5', to the digit printed: in [1.45, 1.55]"
-        claims.append(between(text, *measured, 1.45, 1.55, count, names))
+        claims.append(between(text, values, spreads, 1.45, 1.55, counts, laws))
     for row in dense:
         if row["law"] == "gaussian":
             text = f"dense Gaussian growth is its exact value {row['minimum']:.4f}"

@@ -31,7 +31,7 @@ def over_density(setting: Setting, results: Results) -> "Figure":
 def _sweep(setting: Setting, results: Results, swept: str, label: str) -> "Figure":
     curve = setting.shown or setting.curves[0][0]
     rows = [row for row in table(setting, results) if row["curve"] == curve]
-    picture, axes = plots.figure(6.4, 4.9)
+    picture, axes = plots.figure(6.4, 5.4)
     _theory(axes, setting, rows, swept)
     for index, law in enumerate(setting.laws):
         mine = [row for row in rows if row["law"] == law]
@@ -47,13 +47,13 @@ def _sweep(setting: Setting, results: Results, swept: str, label: str) -> "Figur
     low, high = min(row[swept] for row in rows), max(row[swept] for row in rows)
     axes.axhline(1.0, color="#333333", linewidth=0.7, zorder=1)
     axes.set(xlabel=label, ylabel=r"growth factor $E\,\|dz^{(d+1)}\|\,/\,\|dz^{(d)}\|$")
-    axes.set_ylim(0, 1.18 * max(row["upper"] for row in rows))
+    axes.set_ylim(0, 1.06 * max(row["upper"] for row in rows))
     axes.set_xlim(low - 0.05 * (high - low), high + 0.03 * (high - low))
     axes.annotate(
         "above: lengths grow with depth", (1.0, 1.0), xycoords=("axes fraction", "data"), xytext=(-4, 3),
         textcoords="offset points", fontsize=7.5, color="#333333", ha="right",
     )  # fmt: skip
-    axes.legend(loc="upper left", ncols=2)
+    picture.legend(loc="outside lower center", ncols=2)
     return picture
 
 
@@ -78,7 +78,7 @@ def _theory(axes: "Axes", setting: Setting, rows: list[dict[str, Any]], swept: s
 
 
 def over_depth(setting: Setting, results: Results) -> "Figure":
-    """Figure 2: mean length at each layer on a log scale, one line a density, each named at its end."""
+    """Figure 2: mean length at each layer on a log scale, one line a density."""
     from matplotlib import colormaps
 
     rows = length_table(setting, results)
@@ -88,20 +88,17 @@ def over_depth(setting: Setting, results: Results) -> "Figure":
     for index, density in enumerate(densities):
         mine = [row for row in rows if row["density"] == density]
         layer, shade = [row["layer"] for row in mine], shades[index]
-        plots.curve(axes, layer, [row["paper_lower"] for row in mine], index, linestyle="--", linewidth=0.8, color=shade)
+        lower = [row["paper_lower"] for row in mine]
+        plots.curve(axes, layer, lower, index, linestyle="--", linewidth=0.8, color=shade)
         plots.points(
-            axes, layer, [row["length"] for row in mine], [row["length_error"] for row in mine], index, "",
-            color=shade, linestyle="-", linewidth=1.1, markersize=4,
+            axes, layer, [row["length"] for row in mine], [row["length_error"] for row in mine], index, f"{density:g}",
+            color=shade, linestyle="-", linewidth=1.1, markersize=4.5,
         )  # fmt: skip
-        axes.annotate(
-            rf"$\alpha$ = {density:g}", (layer[-1], mine[-1]["length"]), xytext=(7, 0), textcoords="offset points",
-            va="center", fontsize=8, color=shade, annotation_clip=False,
-        )  # fmt: skip
-    axes.plot([], [], color="#333333", marker="o", markersize=4, label="measured")
-    axes.plot([], [], "--", color="#333333", linewidth=0.8, label=r"lower bound (Corollary 1), same $\alpha$")
+    axes.plot([], [], "--", color="#333333", linewidth=0.8, label="lower bound\n(Corollary 1)\nof that density")
     axes.set_yscale("log")
     axes.set(xlabel="layer $d$", ylabel=r"mean length of the trajectory, $E\,\ell(z^{(d)})$")
     axes.set_xticks(range(setting.depth + 1))
-    axes.set_xlim(-0.3, setting.depth + 0.2)
-    axes.legend(loc="upper left")
+    measured_first = sorted(zip(*axes.get_legend_handles_labels(), strict=True), key=lambda one: "bound" in one[1])
+    handles, labels = zip(*measured_first, strict=True)
+    axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.0, 1.0), title=r"density $\alpha$")
     return picture
