@@ -34,7 +34,7 @@ def test_the_opposite_passage_mirrors_the_verdict(gains: list[float]) -> None:
         (0.5, "vanishing", "Will not train as it is: gradients vanish, the first layer receives one 3.0 orders of"),
         (0.7, "vanishing", "Hard to train as it is: gradients vanish, the first layer receives one 1.5 orders"),
         (0.8, "trains", "with little depth to spare: over 20 layers gradients shrink by a factor of 9.3; 20 is"),
-        (1.0, "trains", "Expected to train: over 20 layers gradients change by a factor of 1"),
+        (1.0, "trains", "Expected to train: over 20 layers gradients change by a factor of 1.0 and signals by 1.0."),
         (1.25, "trains", "gradients grow by a factor of 9.3"),
         (2.0, "exploding", "gradients explode, the first layer receives one 3.0 orders of magnitude larger"),
     ],

@@ -41,7 +41,8 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
         checkup: ``Checkup.to_dict()``.
 
     Returns:
-        ``norms`` and ``gains`` as SVG text, ``predicted`` whether any layer has a prediction.
+        ``norms`` and ``gains`` as SVG text; ``predicted`` whether any layer has a prediction, ``predicted_norms`` whether
+        the first has, so that there is a line of predicted norms.
     """
     layers = checkup["layers"]
     columns = {key: [layer[key] for layer in layers] for key in ("forward_gain", "backward_gain", "predicted")}
@@ -50,7 +51,8 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
     first = layers[0]["norm_in"] if layers else None
     activations = [first, *(layer["norm_out"] for layer in layers)]
     series = [Series("activations", "activation", [_over(a, first) for a in activations], marker="none")]
-    if has_prediction:
+    has_line = bool(layers) and columns["predicted"][0] is not None
+    if has_line:
         predicted = _travelled(columns["predicted"])
         series.append(Series("predicted tangents", "predicted", predicted, marker="none"))
     series.append(Series("tangents", "forward", [1.0, *(layer["tangent"] for layer in layers)]))
@@ -81,7 +83,7 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
         reference=1.0,
         decades=1.0,
     )
-    return {"norms": norms, "gains": gains, "predicted": has_prediction}
+    return {"norms": norms, "gains": gains, "predicted": has_prediction, "predicted_norms": has_line}
 
 
 def _over(value: float | None, start: float | None) -> float | None:

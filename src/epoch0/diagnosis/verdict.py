@@ -11,6 +11,8 @@ from typing import Literal
 
 import numpy as np
 
+from epoch0.diagnosis.wording import number
+
 Phase = Literal["ordered", "critical", "chaotic", "unknown"]
 Outcome = Literal["trains", "vanishing", "exploding", "dead", "collapsed"]
 
@@ -215,8 +217,8 @@ def read_verdict(
     if abs(worst.log_gain) <= COMFORTABLE:
         return Verdict(
             "trains",
-            f"Expected to train: over {layers} gradients change by a factor of {_factor(backward)} and "
-            f"signals by {_factor(forward)}.",
+            f"Expected to train: over {layers} gradients change by a factor of {number(backward.factor, 2)} and "
+            f"signals by {number(forward.factor, 2)}.",
         )
     which = "gradients" if worst is backward else "signals"
     way = "shrink" if worst.log_gain < 0 else "grow"
@@ -234,10 +236,6 @@ def _bad(passage: Passage) -> str:
 def _layers(names: Sequence[str]) -> str:
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return f"layer {shown}" if len(names) == 1 else f"layers {shown}"
-
-
-def _factor(passage: Passage) -> str:
-    return f"{passage.factor:.2g}"
 
 
 def read_status(gain: float, error: float, depth: int) -> str:
