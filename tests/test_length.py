@@ -302,11 +302,19 @@ def test_several_uses_are_several_layers() -> None:
     assert e0.trajectory_length(he(Twice()), line((12,))).layers == ("act", "act (2nd use)")
 
 
-def test_batch_norm_statistics() -> None:
-    model, curve = he(Residual()), line((2, 6, 6))
-    running = e0.trajectory_length(model, curve, points=32)
-    batch = e0.trajectory_length(model, curve, points=32, batch_norm="train")
-    assert not np.allclose(running.lengths[1:], batch.lengths[1:], rtol=1e-2)
+@pytest.mark.parametrize("how", ["one", "list", "no running statistics"])
+def test_batch_statistics_are_held_fixed(how: str) -> None:
+    # along a line all tangents are equal; if the statistics moved with the points, batch norm would cancel them
+    model = he(nn.Sequential(nn.Linear(12, 20), nn.BatchNorm1d(20), nn.ReLU(), nn.Linear(20, 9), nn.Tanh()))
+    running = e0.trajectory_length(model, line((12,)), points=300)
+    if how == "no running statistics":
+        model[1] = nn.BatchNorm1d(20, track_running_stats=False, dtype=DOUBLE)
+    mode = "eval" if how == "no running statistics" else "train"
+    net = [model, model] if how == "list" else model
+    tangents = e0.trajectory_length(net, line((12,)), points=3000, batch_norm=mode)
+    chords = e0.trajectory_length(net, line((12,)), points=3000, batch_norm=mode, method="chords")
+    np.testing.assert_allclose(tangents.lengths, chords.lengths, rtol=3e-3)
+    assert not np.allclose(running.lengths[1:], tangents.lengths[1:], rtol=5e-2)
 
 
 def test_vanished_pieces_are_left_out_of_the_growth() -> None:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -39,7 +40,7 @@ def module_pieces(
         method: tangents at ``points`` values of t, or ``points`` chords.
         points: how many.
         offset: of the grid of tangents, in [0, 1).
-        batch_norm: with ``"train"`` all points go through the module at once, and share their statistics.
+        batch_norm: with ``"train"`` all points go through the module at once, and their statistics are held fixed.
     """
     grid = (torch.arange(points, dtype=torch.float64) + offset) / points
     if method == "chords":
@@ -50,8 +51,10 @@ def module_pieces(
         if record.x.dtype == torch.float64 and curve.dtype != torch.float64:
             curve = curve.to(torch.float64)  # points rounded to float32 would make fine chords ragged
         at_once = _points_at_once(record, nodes)
-        if batch_norm == "train" and record.has_batch_norm:
+        if shares_statistics(record):
             at_once = len(grid)
+            # each point moves alone: with the derivative of the statistics all points would move at once
+            record = replace(record, hold_statistics=True)
         if method == "tangents":
             found = [_tangents(record, nodes, curve, some) for some in grid.split(at_once)]
             return Pieces(names, np.concatenate(found)[None], None, record.x.dtype)
@@ -73,6 +76,13 @@ def places(record: Tape, layers: Sequence[str] | None) -> tuple[tuple[str, ...],
             f"name some with layers=[...]: {known or 'it has no named modules either'}."
         )
     return tuple(tap.name for tap in taps), [0, *(tap.node for tap in taps)]
+
+
+def shares_statistics(record: Tape) -> bool:
+    """Whether the points of a batch meet in the statistics of a batch norm."""
+    norms = [part for part in record.model.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    without = any(part.running_mean is None for part in norms)
+    return record.has_batch_norm and (record.batch_norm == "train" or without)
 
 
 def in_dtype(module: nn.Module, dtype: torch.dtype | None) -> nn.Module:

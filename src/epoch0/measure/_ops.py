@@ -128,7 +128,9 @@ DROPOUTS = frozenset(
 )
 
 
-def _statistics(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], flag: str, batch_norm: str) -> Any:
+def _statistics(
+    func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], flag: str, batch_norm: str, hold: bool
+) -> Any:
     """Call batch or instance norm with the statistics of the batch ("train") or the running ones ("eval")."""
     call = inspect.signature(func).bind(*args, **kwargs)
     call.apply_defaults()
@@ -141,13 +143,21 @@ def _statistics(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], f
                 f"a batch of one, shape {shape}, through batch norm: one example has no batch statistics. "
                 "Give more examples, or measure with batch_norm='eval'."
             )
-        values.update({"running_mean": None, "running_var": None, flag: True})
+        if flag == "training" and hold:
+            x = values["input"].detach()
+            over = [0, *range(2, x.dim())]
+            mean, variance = x.mean(over), x.var(over, correction=0)
+            values.update({"running_mean": mean, "running_var": variance, flag: False})
+        else:
+            values.update({"running_mean": None, "running_var": None, flag: True})
     else:
         values[flag] = False
     return func(*call.args, **call.kwargs)
 
 
-def call(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], batch_norm: str) -> Any:
+def call(
+    func: Function, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], batch_norm: str, hold: bool = False
+) -> Any:
     """What the model's call of a torch function gives while it is measured.
 
     Args:
@@ -156,6 +166,7 @@ def call(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[str, Any
         args: its positional arguments.
         kwargs: its other arguments.
         batch_norm: ``"train"`` for the statistics of the batch, ``"eval"`` for the running ones.
+        hold: take the statistics of the batch as constants: no derivative goes through them.
 
     Raises:
         InputError: for a batch of one through batch statistics.
@@ -163,9 +174,9 @@ def call(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[str, Any
     if name in DROPOUTS:
         return argument(args, kwargs, 0, "input", None)
     if func is F.batch_norm:
-        return _statistics(func, args, kwargs, "training", batch_norm)
+        return _statistics(func, args, kwargs, "training", batch_norm, hold)
     if func is F.instance_norm:
-        return _statistics(func, args, kwargs, "use_input_stats", batch_norm)
+        return _statistics(func, args, kwargs, "use_input_stats", batch_norm, hold)
     if name == "scaled_dot_product_attention":
         args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
         kwargs = {**kwargs, "dropout_p": 0.0} if "dropout_p" in kwargs else kwargs

@@ -4,6 +4,7 @@ One by one every module pays for each small operation anew; stacked, they pay on
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch.func import functional_call, jvp, stack_module_state, vmap
 from epoch0.curves import Curve
 from epoch0.errors import InputError
 from epoch0.measure._guard import check_model
-from epoch0.measure._module_pieces import module_pieces, places
+from epoch0.measure._module_pieces import module_pieces, places, shares_statistics
 from epoch0.measure._pieces import Array, Pieces, row_norms
 from epoch0.measure._tape import tape
 
@@ -140,6 +141,8 @@ def _stacked(
         names, nodes = places(record, layers)
         if record.x.dtype == torch.float64 and curve.dtype != torch.float64:
             curve = curve.to(torch.float64)
+        if shares_statistics(record):
+            record = replace(record, hold_statistics=True)
 
         def norms(own: dict[str, Tensor], x: Tensor, dx: Tensor) -> list[Tensor]:
             def values(z: Tensor) -> list[Tensor]:

@@ -44,6 +44,8 @@ class Tape:
         has_batch_norm: whether batch or instance norm ran.
         has_dropout: whether dropout with a positive rate ran (as the identity).
         overwritten: nodes whose memory is changed in place later in the run.
+        hold_statistics: whether further runs take the statistics of the batch as constants, so that derivatives are
+            those of each example alone (``dataclasses.replace(tape, hold_statistics=True)``).
     """
 
     model: nn.Module
@@ -58,6 +60,7 @@ class Tape:
     has_batch_norm: bool
     has_dropout: bool
     overwritten: frozenset[int] = field(repr=False)
+    hold_statistics: bool = False
 
     def taps(self, names: Sequence[str] | None = None) -> list[Tap]:
         """The places with these names, in the order of the names; by default all nonlinearities.
@@ -283,7 +286,7 @@ class _Replay(TorchFunctionMode):
                 self.replace(found[place], self.at(node, found[place]))
             if self.replaced:
                 args, kwargs = _ops.map_tensors(args, self.current), _ops.map_tensors(kwargs, self.current)
-        result = _ops.call(func, name, args, kwargs, self.record.batch_norm)
+        result = _ops.call(func, name, args, kwargs, self.record.batch_norm, self.record.hold_statistics)
         written = args[0] if name == "setitem" else result
         if name in _ops.DROPOUTS or not (tensors := _ops.tensors_in(written)):
             return result

@@ -45,8 +45,9 @@ def trajectory_length(
     understates every length, more with depth, and in float32 overstates it again when the chords are too fine; it is
     there as the independent check and for operations without a forward derivative.
 
-    The model is measured as a fixed function of one input: dropout is off, and batch norm uses its running statistics
-    unless ``batch_norm="train"`` asks for those of the sampled points. It comes back unchanged to the bit.
+    It is measured as a fixed function of one input: dropout is off, and batch norm uses its running statistics
+    unless ``batch_norm="train"`` asks for those of the sampled points, which are then held fixed. The model comes back
+    unchanged to the bit.
 
     Args:
         net: one module, an ensemble, or a list of modules of one architecture.
