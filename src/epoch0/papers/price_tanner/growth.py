@@ -1,5 +1,6 @@
 """Price-Tanner Figures 2, 3a, 3b, 5a-d (section 4, appendix C.1): what is swept, and the measurements in one table."""
 
+import functools
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
@@ -174,14 +175,19 @@ def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
 
 def predicted(setting: Setting, point: Point) -> dict[str, float | None]:
     """Bounds on the growth factor of one layer, and its exact extremes where they are known (Gaussian weights)."""
-    entry = weight_law(point.law, point.std, point.density).scaled(setting.width**-0.5)
-    gaussian = point.law == "gaussian"
+    return dict(_predicted(setting.width, point.law, point.std, point.density))
+
+
+@functools.cache
+def _predicted(width: int, law: str, std: float, density: float) -> dict[str, float | None]:
+    entry = weight_law(law, std, density).scaled(width**-0.5)
+    gaussian = law == "gaussian"
     return {
-        "paper_lower": float(theory.lower_bound(entry, setting.width)),
-        "lower": float(theory.best_lower_bound(entry, setting.width)),
-        "minimum": float(theory.sparse_minimum(entry, setting.width)) if gaussian else None,
-        "maximum": float(theory.sparse_maximum(entry, setting.width)) if gaussian else None,
-        "upper": float(theory.upper_bound(entry, setting.width)),
+        "paper_lower": float(theory.lower_bound(entry, width)),
+        "lower": float(theory.best_lower_bound(entry, width)),
+        "minimum": float(theory.sparse_minimum(entry, width)) if gaussian else None,
+        "maximum": float(theory.sparse_maximum(entry, width)) if gaussian else None,
+        "upper": float(theory.upper_bound(entry, width)),
     }
 
 

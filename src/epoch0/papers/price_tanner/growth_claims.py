@@ -95,7 +95,7 @@ def _bounds_hold(rows: Rows) -> list[Claim]:
 
 
 def _in_exact_range(rows: Rows) -> Claim:
-    """Whether Gaussian growth is in its exact range: the range is narrower than the errors, so its nearest value counts."""
+    """Whether Gaussian growth is in its exact range; that is narrower than the errors, so its nearest value counts."""
     growth, errors, low, high, count = (
         np.array(column) for column in _columns(rows, "growth", "growth_error", "minimum", "maximum", "networks")
     )
