@@ -70,8 +70,8 @@ def main() -> None:
     torch.set_num_threads(1)
     stacked, loop = stacked_against_one_by_one(), loop_against_plain_torch()
     print(
-        f"stacked training, {NETWORKS} nets of depth 10, width 32, 100 Adam steps: {stacked['ratio']:.1f} times less than "
-        f"one by one ({stacked['stacked_seconds']:.2f} s against {stacked['one_by_one_seconds']:.2f} s)"
+        f"stacked training, {NETWORKS} nets of depth 10, width 32, 100 Adam steps: {stacked['ratio']:.1f} times less "
+        f"than one by one ({stacked['stacked_seconds']:.2f} s against {stacked['one_by_one_seconds']:.2f} s)"
     )
     print(
         f"our loop, 784-256-256-10, 300 SGD steps: {loop['ratio']:.3f} of a plain torch loop "
