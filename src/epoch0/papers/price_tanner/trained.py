@@ -42,7 +42,10 @@ def draw_a(setting: TrainedSetting, results: Results) -> "Figure":
                 _arrow(axes, next(r for r in random if r["initial_std"] == row["initial_std"]), row, index)
         _points(axes, [row for row in random if row["lines"] == KINDS[0]], BLACK, "random, before training")
         _theory(axes, setting, rows)
-        _finish(axes, setting, "Growth of lines in trained ReLU networks", results)
+        _finish(picture, axes, setting, "Growth of lines in trained ReLU networks", results)
+        handles, labels = axes.get_legend_handles_labels()
+        order = sorted(range(len(labels)), key=lambda place: "exact" in labels[place] or "bound" in labels[place])
+        axes.legend([handles[place] for place in order], [labels[place] for place in order])
     return picture
 
 
@@ -59,9 +62,10 @@ def draw_b(setting: TrainedSetting, results: Results) -> "Figure":
                 label = f"trained, one line {own[0]['lines']}" if state == "trained" else "random, one line"
                 _points(
                     axes, own, index, label if first and (state == "trained" or line == 0) else "_",
-                    linestyle="-", linewidth=0.6, markersize=2.0, capsize=0, alpha=0.7,
+                    linestyle="-", linewidth=0.6, markersize=2.2, marker="o", capsize=0, elinewidth=0.4, alpha=0.7,
                 )  # fmt: skip
-        _finish(axes, setting, "Each line on its own, before and after training", results)
+        _finish(picture, axes, setting, "Growth of each line on its own, before and after training", results)
+        axes.legend()
     return picture
 
 
@@ -89,17 +93,19 @@ def _theory(axes: "Axes", setting: TrainedSetting, rows: list[dict[str, Any]]) -
     axes.plot(x, x / np.sqrt(2 * np.pi), color=plots.BOUND, linestyle=":", label="random, lower bound (Cor. 1)")
 
 
-def _finish(axes: "Axes", setting: TrainedSetting, title: str, results: Results) -> None:
-    """Title, labels, and the networks that are not shown."""
+def _finish(picture: "Figure", axes: "Axes", setting: TrainedSetting, title: str, results: Results) -> None:
+    """Heading, labels, and how many networks are not shown."""
+    spec = setting.spec
     missed = sum(int((~np.asarray(result["reached"], dtype=bool)).sum()) for result in results)
-    left_out = f", {missed} left out" if missed else ""
-    axes.set_title(
-        f"{title}\n{setting.note}; depth {len(setting.spec.sizes) - 1}, width {setting.spec.sizes[1]}, "
-        f"{setting.spec.networks} networks a point, above {100 * setting.spec.accuracy:g} % test accuracy{left_out}"
+    left_out = f" ({missed} that missed it left out)" if missed else ""
+    about = (
+        f"{setting.note}; depth {len(spec.sizes) - 1}, width {spec.sizes[1]}; at each initial sigma_w {spec.networks} "
+        f"networks trained to more than {100 * spec.accuracy:g} % test accuracy{left_out} and {spec.random_networks} "
+        "random ones; bars: two standard errors"
     )
+    plots.heading(picture, title, about)
     axes.set_xlabel(r"$\sigma_w$ of the hidden layers (trained: after training)")
     axes.set_ylabel("growth factor a layer")
-    axes.legend()
 
 
 def _data(setting: TrainedSetting) -> str:

@@ -130,7 +130,7 @@ def table_a(setting: TrainedSetting, results: Results) -> list[dict[str, Any]]:
                         "weight_std_error": float(std_error),
                         "growth": float(mean),
                         "growth_error": float(error),
-                        "exact_random": exact_random(setting, std),
+                        "exact_random": exact_random(setting, float(std)),
                         "count": len(growth),
                         **_training_columns(trained, state),
                     }
