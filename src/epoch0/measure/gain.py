@@ -40,8 +40,8 @@ def gain(
     way. The model is borrowed in whatever mode and comes back unchanged to the bit; dropout is off.
 
     Verdicts speak of the depth L of the whole network: ``keeps`` means that if all layers had this gain, norms would
-    change less than twofold from end to end (the absolute value of log chi L/2 < log 2); ``grows`` and ``shrinks`` that they would change
-    more, and that chi differs from 1 by two standard errors; ``unclear`` that the errors leave it open (more
+    change less than twofold from end to end, abs(log chi) L/2 < log 2; ``grows`` and ``shrinks`` that they would
+    change more, and that chi differs from 1 by two standard errors; ``unclear`` that the errors leave it open (more
     directions or examples decide); ``dead`` that nothing passes; ``overflows`` that numbers are not finite.
 
     Args:
