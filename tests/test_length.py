@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import epoch0 as e0
 from epoch0.errors import InputError
+from epoch0.measure import _stacked_pieces
 from epoch0.measure._module_pieces import module_pieces
 from epoch0.measure._pieces import grid_errors
 from epoch0.seeds import generator, numpy_generator
@@ -236,6 +237,27 @@ def test_chunks_do_not_matter(monkeypatch) -> None:
         monkeypatch.setattr(f"epoch0.measure.{module}._BUDGET", budget)
     for a, b in zip(large, measure(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["relu", "convolutional", "residual", "functional", "used twice"])
+def test_a_list_runs_as_one_program(name: str, monkeypatch) -> None:
+    make, shape = MODELS[name]
+    models = [make() for _ in range(4)]
+    for i, model in enumerate(models):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1 + 0.1 * i)
+    offsets = [0.1, 0.3, 0.5, 0.9]
+    loop = _stacked_pieces._one_by_one(models, line(shape), None, 16, offsets, "train")
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the networks were measured one by one")
+
+    monkeypatch.setattr(_stacked_pieces, "_one_by_one", refuse)
+    together = _stacked_pieces.list_pieces(models, line(shape), None, 16, offsets, "train")
+    assert together.layers == loop.layers
+    np.testing.assert_allclose(together.norms, loop.norms, rtol=1e-9)
+    assert all(model.training for model in models)
 
 
 def test_a_list_may_differ_in_settings() -> None:
