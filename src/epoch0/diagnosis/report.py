@@ -41,8 +41,8 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
         checkup: ``Checkup.to_dict()``.
 
     Returns:
-        ``norms`` and ``gains`` as SVG text; ``predicted`` whether any layer has a prediction, ``predicted_norms`` whether
-        the first has, so that there is a line of predicted norms.
+        ``norms`` and ``gains`` as SVG text; ``predicted`` whether any layer has a prediction, and ``predicted_norms``
+        whether the first has, so that there is a line of predicted norms.
     """
     layers = checkup["layers"]
     columns = {key: [layer[key] for layer in layers] for key in ("forward_gain", "backward_gain", "predicted")}
