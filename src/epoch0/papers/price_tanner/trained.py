@@ -65,7 +65,7 @@ def draw_b(setting: TrainedSetting, results: Results) -> "Figure":
                     linestyle="-", linewidth=0.6, markersize=2.2, marker="o", capsize=0, elinewidth=0.4, alpha=0.7,
                 )  # fmt: skip
         _finish(picture, axes, setting, "Growth of each line on its own, before and after training", results)
-        axes.legend()
+        axes.legend(loc="lower right")
     return picture
 
 

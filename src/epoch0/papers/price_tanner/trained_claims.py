@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from epoch0.experiments.claims import Claim, at_least, equal_within_error, linear
+from epoch0.experiments.claims import Claim, Verdict, at_least, equal_within_error, linear
 from epoch0.papers.price_tanner.trained_table import (
     KINDS,
     Results,
@@ -61,20 +61,30 @@ def claims_a(setting: TrainedSetting, results: Results) -> list[Claim]:
             names,
         )
     )
-    exact = [float(exact_random(setting, std)) for std in stds]
-    means = [mean_and_error(trained.growth["trained"].mean(1)) for trained in gathered]
-    same = []
-    for name, trained, (mean, error), value in zip(names, gathered, means, exact, strict=True):
-        values, errors, samples = [mean, value], [error, 0.0], [int(trained.reached.sum()), 1]
-        groups = ["trained", "random, exact"]
-        same.append(
-            equal_within_error(
-                name, values, errors, samples, resolution=RESOLUTION, settings=[name], groups=groups
-            )
-        )
+    return [*claims, _unlike_random(setting, gathered)]
+
+
+def _unlike_random(setting: TrainedSetting, gathered: Sequence[Trained]) -> Claim:
+    """Section 4: the factor "is not the same size in random nets as it is in trained nets with the same sigma_w".
+
+    The opposite of agreement at every sigma_w; two curves that differ may still cross.
+    """
+    own = [mean_and_error(trained.growth["trained"].mean(1)) for trained in gathered]
+    exact = [exact_random(setting, float(trained.std["trained"].mean())) for trained in gathered]
+    agree = equal_within_error(
+        "trained and random networks of equal sigma_w grow lines by the same factor",
+        [[mean, value] for (mean, _), value in zip(own, exact, strict=True)],
+        [[error, 0.0] for _, error in own],
+        [[int(trained.reached.sum()), 1] for trained in gathered],
+        resolution=RESOLUTION,
+        settings=[_name(trained) for trained in gathered],
+        groups=["trained", "random, exact"],
+    )
+    opposite: dict[Verdict, Verdict] = {"holds": "fails", "fails": "holds", "undecided": "undecided"}
+    ratios = ", ".join(f"{mean / value:.2f}" for (mean, _), value in zip(own, exact, strict=True))
+    evidence = f"trained over random: {ratios}; {agree.evidence}"
     text = "trained networks grow lines by another factor than random ones of equal sigma_w"
-    claims.append(_differ(text, names, same))
-    return claims
+    return Claim(text, opposite[agree.verdict], evidence, agree.numbers, agree.needed)
 
 
 def claims_b(setting: TrainedSetting, results: Results) -> list[Claim]:

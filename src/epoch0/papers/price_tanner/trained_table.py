@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from epoch0.distributions import Gaussian
 from epoch0.experiments.experiment import Trial
+from epoch0.papers import means
 from epoch0.papers.price_tanner.trained_trial import StackSpec
 from epoch0.theory import growth as theory
 
@@ -42,7 +43,7 @@ class TrainedSetting:
 
 PRESETS: Mapping[str, TrainedSetting] = {
     "quick": TrainedSetting(
-        StackSpec("digits", (64, *[32] * 9, 10), 0.0, 20, 40, 20, 6, 32, 0.95, 120, 32, 0.004), note="digits, 8 x 8"
+        StackSpec("digits", (64, *[32] * 9, 10), 0.0, 20, 40, 20, 6, 16, 0.95, 150, 64, 0.006), note="digits, 8 x 8"
     ),
     "paper": TrainedSetting(
         StackSpec("mnist", (784, *[32] * 9, 10), 0.0, 20, 40, 20, 6, 64, 0.95, 30, 100, 0.001), note="MNIST"
@@ -182,9 +183,8 @@ def exact_random(setting: TrainedSetting, std: float) -> float:
 
 
 def mean_and_error(values: Array) -> tuple[Any, Any]:
-    """Mean over the first axis and its standard error; NaN for what has no value, or no spread."""
-    missing = np.full(values.shape[1:], np.nan)
-    if len(values) < 2:
-        return (values[0] if len(values) else missing), missing
-    mean = values.mean(0)
-    return mean, values.std(0, ddof=1) / np.sqrt(len(values))
+    """Mean over the first axis and its standard error, as of any measurement; NaN where no network is left."""
+    if len(values) == 0:
+        missing = np.full(values.shape[1:], np.nan)
+        return missing, missing
+    return means.mean_and_error(values)
