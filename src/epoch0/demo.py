@@ -1,5 +1,4 @@
-"""The demo: three networks on real digits, which one will train and why, the proof by training, and one figure of a
-paper.
+"""The demo: three networks on real digits, which will train and why, the proof, and one figure of a paper.
 
 Everything it says is measured while it runs: checkups (Schoenholz et al. 2017, Hayou et al. 2021), short training
 runs, the

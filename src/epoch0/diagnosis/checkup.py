@@ -1,5 +1,4 @@
-"""The checkup: what happens to norms, tangents and gradients in each layer, what it means at this depth, what to
-change.
+"""The checkup: what happens to norms, tangents and gradients layer by layer, what it means, what to change.
 
 It joins the gains of the layers (Hayou section 2.2; measured, and predicted from the weights) with the judgement of
 :mod:`epoch0.diagnosis.verdict` and the cure of :mod:`epoch0.diagnosis.remedy`.
@@ -43,9 +42,9 @@ def checkup(
     """Judge a network before its first epoch: will it train at this depth, which layers are to blame, what to change.
 
     >>> net = epoch0.networks.mlp([784, *[256] * 20, 10], weights=epoch0.Gaussian(1.0))
-    >>> print(checkup(net, torch.randn(64, 784)).verdict)       # x of shape (examples, ...)
-    Will not train as it is: gradients vanish, the first layer receives one 2.9 orders of magnitude smaller than the
-    last.
+    >>> found = checkup(net, torch.randn(64, 784))              # x of shape (examples, ...)
+    >>> found.outcome, found.phase, found.trainable_depth
+    ('vanishing', 'ordered', 9)
 
     Args:
         net: any module from one tensor to one tensor, in whatever mode; it is given back unchanged to the bit.
@@ -130,8 +129,7 @@ def checkup(
 
 
 def _judged(row: LayerGain, pool: float) -> tuple[float, float]:
-    """The gain that is judged, and its error: from both ways of measuring, which estimate one number, without average
-    pooling.
+    """The gain that is judged and its error: the mean of both ways of measuring it, without average pooling.
 
     The mean over k places divides the squares of independent perturbations by k, once and whatever the weights; what
     the places have

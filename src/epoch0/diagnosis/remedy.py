@@ -1,5 +1,4 @@
-"""What to change: the factor on each layer's weights that brings its gain to 1, found by measuring and then measured
-again.
+"""What to change: the factor on each layer's weights that brings its gain to 1, found by measuring.
 
 For a homogeneous activation without biases the factor is chi^(-1/2), exactly; for any other layer it is the
 fixed point of that rule, since scaling a layer moves the signals of all layers after it. Residual blocks and
@@ -78,9 +77,7 @@ class Remedy:
 
     @property
     def reached(self) -> tuple[bool, ...]:
-        """For each layer, whether it has a factor and its gain was 1 with it, within three standard errors or 5
-        percent.
-        """
+        """Whether each layer has a factor with which its gain was 1, within three standard errors or 5 percent."""
         pairs = zip(self.factors, self.gains, self.errors, strict=True)
         return tuple(f is not None and abs(g - 1) <= max(3 * e, 0.05) for f, g, e in pairs)
 
@@ -146,9 +143,7 @@ def find_remedy(
 
 
 def _step(group: Sequence[int], layers: Sequence[Layer], gains: Sequence[float]) -> float:
-    """Change of the log factor: half the log gain, shared among the layer's weighted operations; the mean over a
-    group.
-    """
+    """Change of the log factor: half the log gain, shared by the layer's weighted operations; a group's mean."""
     each = [-0.5 * math.log(gains[i]) / max(layers[i].weighted, 1) if gains[i] > 0 else 0.0 for i in group]
     return sum(each) / len(each)
 
@@ -220,9 +215,7 @@ def try_branches(tape: Tape, layers: Sequence[Layer], directions: int, seed: int
 
 
 def _branch(tape: Tape, layer: Layer) -> tuple[int, int] | None:
-    """The node that a block adds to its shortcut, and the sum: of two summands the one with more weighted operations
-    behind it.
-    """
+    """The node that a block adds to its shortcut (the summand with more weighted operations behind it), and the sum."""
     events = [event for start, _, piece in stretches(tape) if layer.input <= start < layer.output for event in piece]
     made_by = {node: event for event in events for node in event.outputs}
 
@@ -245,9 +238,7 @@ def _branch(tape: Tape, layer: Layer) -> tuple[int, int] | None:
 
 
 def _log_gain(tape: Tape, start: int, end: int, branch: dict[int, float], directions: int, seed: int) -> float:
-    """Log of the mean squared stretch a unit between two nodes, with some nodes multiplied, over random input
-    directions.
-    """
+    """Log of the mean squared stretch a unit between two nodes, with some nodes multiplied, over random directions."""
 
     def both(x: Tensor) -> tuple[Tensor, Tensor]:
         seen: dict[int, Tensor] = {}

@@ -1,6 +1,4 @@
-"""What a checkup found: one row a layer, the judgement over the depth, and its ways out (table, JSON, page,
-terminal).
-"""
+"""What a checkup found: one row a layer, the judgement over the depth, as table, JSON, page or text."""
 
 import math
 import os

@@ -1,5 +1,4 @@
-"""What gains mean: the phase of a network, and whether it trains at its depth (THEORY: Hayou 2.2; Schoenholz et al.
-2017).
+"""What gains mean: the phase of a network, and whether it trains at its depth (Hayou 2.2; Schoenholz 2017).
 
 Pure judgement over numbers: nothing here measures, and every constant of the judgement is below, with its source.
 """

@@ -69,9 +69,7 @@ def signals(tape: Tape, layers: Sequence[Layer]) -> list[Signals]:
 
 
 def _bounded_outputs(tape: Tape, layers: Sequence[Layer]) -> list[list[tuple[int, str]]]:
-    """For each layer, the outputs of its bounded nonlinearities; a layer holds the nodes between its input and its
-    output.
-    """
+    """Outputs of the bounded nonlinearities of each layer, which holds the nodes between its input and its output."""
     found: list[list[tuple[int, str]]] = []
     for layer in layers:
         bounded = [(op.outputs[0], op.name) for op in tape.ops if op.elementwise and op.name in BOUNDS]
@@ -86,9 +84,7 @@ def _look(values: Tensor, saturated: float) -> Signals:
 
 
 def _unlikeness(flat: Tensor) -> float:
-    """Mean of 1 - cosine over pairs, from the length of the mean direction: no pair is formed; zero examples are left
-    out.
-    """
+    """Mean of 1 - cosine over pairs, from the mean direction: no pair is formed; zero examples are left out."""
     norms = flat.norm(dim=1)
     flat = flat[norms > 0] / norms[norms > 0, None]
     count = len(flat)

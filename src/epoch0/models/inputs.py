@@ -1,6 +1,4 @@
-"""Inputs for a model named on the command line: examples of a data set or Gaussian noise, in the layout the model
-accepts.
-"""
+"""Inputs for a model named on the command line: a data set or noise, in the layout the model accepts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -147,9 +145,7 @@ def _accepted(model: nn.Module, attempts: list[Attempt], what: str) -> tuple[str
 
 
 def _targets(labels: Tensor | None, outputs: Tensor) -> tuple[Tensor | None, str]:
-    """The labels if the model has one output for each class, or why they are left out, to be added to the
-    description.
-    """
+    """The labels if the model has one output for each class, or why they are left out."""
     if labels is None:
         return None, ""
     if labels.is_floating_point() or labels.dim() != 1:
