@@ -111,7 +111,7 @@ def together_against_one_by_one(networks: int = 1000) -> dict[str, float]:
                 z = z.relu()
                 sums[layer] += dz.norm(dim=1).sum()
 
-    together = min(cpu_seconds(lambda: trajectory_length(nets, line)) for _ in range(3))
+    together = min(cpu_seconds(lambda: trajectory_length(nets, line, points=16)) for _ in range(3))
     apart = cpu_seconds(lambda: [trajectory_length(net, line, points=16) for net in nets])
     with torch.no_grad():
         hand = min(cpu_seconds(bare) for _ in range(3))

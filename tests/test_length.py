@@ -66,7 +66,7 @@ def test_chosen_layers() -> None:
     nets = e0.networks.ensemble(3, [12, 40, 30], seed=1, dtype=DOUBLE)
     some = e0.trajectory_length(nets, curve, layers=["0", "2"])
     np.testing.assert_allclose(
-        some.network_lengths, e0.trajectory_length(list(nets), curve, layers=["0", "2"], points=16).network_lengths
+        some.network_lengths, e0.trajectory_length(list(nets), curve, layers=["0", "2"]).network_lengths
     )
 
 

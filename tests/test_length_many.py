@@ -81,7 +81,7 @@ def test_chunks_do_not_matter(monkeypatch) -> None:
             e0.trajectory_length(model, curve, points=100),
             e0.trajectory_length(model, curve, method="chords", points=101),
             e0.trajectory_length(nets, flat),
-            e0.trajectory_length(list(nets), flat, points=16),
+            e0.trajectory_length(list(nets), flat),
         ]
         return [array for one in found for array in (one.network_lengths, one.network_growth, one.length_errors)]
 

