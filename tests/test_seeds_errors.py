@@ -59,4 +59,5 @@ def test_check_finite_says_where() -> None:
 
 def test_suggest() -> None:
     assert "fig3b" in suggest("price-tanner/fig3", ["price-tanner/fig3b", "raghu/fig1"])
+    assert "'Linear'" in suggest("Linaer", ["Bilinear", "Linear"])
     assert suggest("zzz", ["relu"]) == ""

@@ -20,8 +20,9 @@ def suggest(name: str, known: Iterable[str]) -> str:
     >>> suggest("qqq", ["relu", "tanh"])
     ''
     """
-    close = difflib.get_close_matches(str(name).lower(), list(known), n=1, cutoff=0.5)
-    return f" Did you mean '{close[0]}'?" if close else ""
+    spelt = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(str(name).lower(), spelt, n=1, cutoff=0.5)
+    return f" Did you mean '{spelt[close[0]]}'?" if close else ""
 
 
 def check_finite(name: str, values: Any) -> None:

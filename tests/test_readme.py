@@ -1,0 +1,33 @@
+"""The README's tour works when pasted, in its order."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+
+
+def test_the_tour_works_when_pasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    assert len(blocks) >= 4
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), names)
+    shown = capsys.readouterr().out
+    assert "Will not train as it is: gradients vanish" in shown and "1.41308" in shown and "holds" in shown
+    assert (tmp_path / "checkup.html").exists() and (tmp_path / "fig4a.png").exists()
+
+
+def test_the_two_commands_are_there() -> None:
+    makefile = (Path(__file__).parent.parent / "Makefile").read_text()
+    for target in re.findall(r"make ([a-z-]+)", README):
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+
+
+def test_pictures_exist() -> None:
+    for path in re.findall(r"!\[.*?\]\((.*?)\)", README):
+        assert (Path(__file__).parent.parent / path).stat().st_size > 10_000
