@@ -24,10 +24,10 @@ Source: Schoenholz, Gilmer, Ganguli, Sohl-Dickstein 2017, "Deep information prop
 HOPELESS = 12.0
 """|S| beyond which no learning rate helps: twice what trains. Between the two, training is slow or stops short.
 
-Measured on the embedded digits (28 ReLU networks of depth 5 to 40, ten epochs of plain SGD at the best of three rates):
-accuracy 0.86 or more up to abs(S) = 6.3, except for two deep critical networks that ten epochs were too few for (0.60 at
-depth 20, 0.26 at depth 40); 0.2 to 0.75 from 6.6 to 12; at most 0.31 beyond. Adam, which rescales each gradient, still
-trains vanishing networks up to about twice that."""
+Measured on the embedded digits (28 ReLU networks of depth 5 to 40, ten epochs of plain SGD at the best of three
+rates): accuracy 0.86 or more up to abs(S) = 6.3, except for two deep critical networks for which ten epochs were too
+few (0.60 at depth 20, 0.26 at depth 40); 0.2 to 0.75 from 6.6 to 12; at most 0.31 beyond. Adam, which rescales each
+gradient, still trains vanishing networks up to about twice that."""
 
 COMFORTABLE = 2.0
 """|S| up to which depth costs nothing worth mentioning: norms change by less than e = 2.7 from one end to the

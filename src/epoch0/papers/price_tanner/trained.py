@@ -116,11 +116,11 @@ SOURCE = "Price & Tanner, appendix C.2"
 
 ARTIFACTS = (
     Artifact(
-        "price-tanner/fig6a", "growth in trained networks, within and between classes", f"{SOURCE}, Figure 6a",
+        "price-tanner/fig6a", "Growth in trained networks, within and between classes", f"{SOURCE}, Figure 6a",
         PRESETS, trials, table_a, claims_a, draw_a, _data,
     ),
     Artifact(
-        "price-tanner/fig6b", "growth in trained networks, each line", f"{SOURCE}, Figure 6b",
+        "price-tanner/fig6b", "Growth in trained networks, each line", f"{SOURCE}, Figure 6b",
         PRESETS, trials, table_b, claims_b, draw_b, _data,
     ),
 )  # fmt: skip
