@@ -18,7 +18,7 @@ FLOORS: list[set[str]] = [
     {"experiments"},
     {"plots"},
     {"papers", "diagnosis"},
-    {"report", "models"},
+    {"models"},
     {"demo"},
     {"cli", "__main__"},
 ]
