@@ -57,7 +57,7 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
-        else:
+        elif self._done > self._found:  # with nothing new, the first line has said it all
             self._line()
 
     def _begin_bar(self, stream: Any) -> None:
