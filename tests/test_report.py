@@ -97,7 +97,7 @@ def test_page_carries_the_numbers_of_the_object(found: Checkup) -> None:
     assert len(rows) == len(found.layers)
     for cells, layer in zip(rows, found.layers, strict=True):
         texts = [cell.strip() for cell in cells]
-        assert texts[1] == layer.name and layer.status in texts[2]
+        assert texts[1] == f"{layer.name} {layer.kind}" and layer.status in texts[2]
         assert texts[3] == with_error(layer.forward_gain, layer.forward_error)
         assert texts[4] == with_error(layer.backward_gain, layer.backward_error)
         assert texts[5] == number(layer.predicted) and texts[6] == number(layer.factor)
