@@ -236,3 +236,11 @@ def test_the_catalogue_is_listed_without_workers_or_pictures() -> None:
     code = "import sys; from epoch0.papers.catalogue import catalogue; catalogue(); print(' '.join(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(found.stdout.split()) & {"matplotlib", "distributed", "dask", "pandas"}
+
+
+@pytest.mark.parametrize("name", catalogue.catalogue())
+def test_every_heading_says_what_was_measured(name: str) -> None:
+    artifact = catalogue.find(name)
+    for preset in ("quick", "paper"):
+        about = artifact.about(artifact.setting(preset))
+        assert "bars" in about and any(letter.isdigit() for letter in about)

@@ -42,7 +42,7 @@ def draw_a(setting: TrainedSetting, results: Results) -> "Figure":
                 _arrow(axes, next(r for r in random if r["initial_std"] == row["initial_std"]), row, index)
         _points(axes, [row for row in random if row["lines"] == KINDS[0]], BLACK, "random, before training")
         _theory(axes, setting, rows)
-        _finish(picture, axes, setting, "Growth of lines in trained ReLU networks", results)
+        _finish(axes, results)
         handles, labels = axes.get_legend_handles_labels()
         order = sorted(range(len(labels)), key=lambda place: "exact" in labels[place] or "bound" in labels[place])
         axes.legend([handles[place] for place in order], [labels[place] for place in order])
@@ -64,7 +64,7 @@ def draw_b(setting: TrainedSetting, results: Results) -> "Figure":
                     axes, own, index, label if first and (state == "trained" or line == 0) else "_",
                     linestyle="-", linewidth=0.6, markersize=2.2, marker="o", capsize=0, elinewidth=0.4, alpha=0.7,
                 )  # fmt: skip
-        _finish(picture, axes, setting, "Growth of each line on its own, before and after training", results)
+        _finish(axes, results)
         axes.legend(loc="lower right")
     return picture
 
@@ -93,19 +93,23 @@ def _theory(axes: "Axes", setting: TrainedSetting, rows: list[dict[str, Any]]) -
     axes.plot(x, x / np.sqrt(2 * np.pi), color=plots.BOUND, linestyle=":", label="random, lower bound (Cor. 1)")
 
 
-def _finish(picture: "Figure", axes: "Axes", setting: TrainedSetting, title: str, results: Results) -> None:
-    """Heading, labels, and how many networks are not shown."""
-    spec = setting.spec
-    missed = sum(int((~np.asarray(result["reached"], dtype=bool)).sum()) for result in results)
-    left_out = f" ({missed} that missed it left out)" if missed else ""
-    about = (
-        f"{setting.note}; depth {len(spec.sizes) - 1}, width {spec.sizes[1]}; at each initial sigma_w {spec.networks} "
-        f"networks trained to more than {100 * spec.accuracy:g} % test accuracy{left_out} and {spec.random_networks} "
-        "random ones; bars: two standard errors"
-    )
-    plots.heading(picture, title, about)
+def _finish(axes: "Axes", results: Results) -> None:
+    """Labels, and how many networks are not shown."""
     axes.set_xlabel(r"$\sigma_w$ of the hidden layers (trained: after training)")
     axes.set_ylabel("growth factor a layer")
+    missed = sum(int((~np.asarray(result["reached"], dtype=bool)).sum()) for result in results)
+    if missed:
+        axes.set_title(f"{missed} networks that missed the accuracy left out", loc="left")
+
+
+def about(setting: TrainedSetting) -> str:
+    """What was measured, in one line."""
+    spec = setting.spec
+    return (
+        f"{setting.note}; depth {len(spec.sizes) - 1}, width {spec.sizes[1]}; at each initial sigma_w {spec.networks} "
+        f"networks trained to more than {100 * spec.accuracy:g} % test accuracy and {spec.random_networks} random "
+        "ones; bars: two standard errors"
+    )
 
 
 def _data(setting: TrainedSetting) -> str:
@@ -117,11 +121,11 @@ SOURCE = "Price & Tanner, appendix C.2"
 ARTIFACTS = (
     Artifact(
         "price-tanner/fig6a", "Growth in trained networks, within and between classes", f"{SOURCE}, Figure 6a",
-        PRESETS, trials, table_a, claims_a, draw_a, _data,
+        PRESETS, trials, table_a, claims_a, draw_a, _data, about,
     ),
     Artifact(
         "price-tanner/fig6b", "Growth in trained networks, each line", f"{SOURCE}, Figure 6b",
-        PRESETS, trials, table_b, claims_b, draw_b, _data,
+        PRESETS, trials, table_b, claims_b, draw_b, _data, about,
     ),
 )  # fmt: skip
 """Figures 6a and 6b."""
