@@ -66,6 +66,12 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         demo.run(tmp_path / "file" / "out")
 
 
+def test_a_wrong_number_of_workers_is_told_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="workers is 0"):
+        demo.run(tmp_path / "out", workers=0)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.slow
 def test_training_proves_the_verdicts(tmp_path: Path) -> None:
     """The whole demo with its figure: guessing is 10 %, and the seeds are fixed."""

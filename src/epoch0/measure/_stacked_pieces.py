@@ -4,6 +4,7 @@ One by one every module pays for each small operation anew; stacked, they pay on
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -49,11 +50,9 @@ def list_pieces(
     check_one_architecture(modules)
     parameters = sum(parameter.numel() for parameter in modules[0].parameters())
     if len(modules) > 1 and parameters <= _STACKED_UP_TO and _same_program(modules):
-        try:
+        # one by one is slower and always possible; what is wrong with a module is said there in its own words
+        with suppress(InputError, RuntimeError):
             return _stacked(modules, curve, layers, points, offsets, batch_norm)
-        except (InputError, RuntimeError):
-            # one by one is slower and always possible; what is wrong with a module is said there in its own words
-            return _one_by_one(modules, curve, layers, points, offsets, batch_norm)
     return _one_by_one(modules, curve, layers, points, offsets, batch_norm)
 
 
