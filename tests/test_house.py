@@ -10,13 +10,13 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "epoch0"
 FLOORS: list[set[str]] = [
     {"errors", "seeds"},
-    {"distributions", "activations", "curves", "data"},
+    {"distributions", "activations", "curves", "data", "plots"},
     {"theory"},
     {"networks"},
     {"measure"},
+    {"initialization"},
     {"train"},
     {"experiments"},
-    {"plots"},
     {"papers", "diagnosis"},
     {"models"},
     {"demo"},
