@@ -1,0 +1,96 @@
+"""Commands on experiments: the figures of the papers, results of several places, the demonstration."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from epoch0.cli._shared import DataDir, Json, command, print_json, print_rows
+from epoch0.errors import InputError
+
+
+def register(app: typer.Typer) -> None:
+    """Put the commands on the app."""
+    sweep = typer.Typer(no_args_is_help=True, help="Results of experiments that ran in several places.")
+    command(app, name="reproduce")(reproduce)
+    command(app, name="demo")(demo)
+    command(sweep, name="merge")(sweep_merge)
+    app.add_typer(sweep, name="sweep")
+
+
+class Preset(StrEnum):
+    """How much of the paper's setting an artifact runs."""
+
+    quick = "quick"
+    paper = "paper"
+
+
+def reproduce(
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(help="Artifacts such as price-tanner/fig3b, a paper such as price-tanner, or all."),
+    ] = None,
+    preset: Annotated[
+        Preset, typer.Option(help="quick: a minute on two cores; paper: the paper's own setting.")
+    ] = Preset.quick,
+    out: Annotated[Path, typer.Option(help="Folder for tables, pictures and results.")] = Path("results"),
+    workers: Annotated[int | None, typer.Option(help="Worker processes; default one a core.")] = None,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a dask scheduler, such as tcp://head:8786.")] = None,
+    shard: Annotated[
+        str | None, typer.Option(help="Run only part i of n, as i/n, into its own results file; join with sweep merge.")
+    ] = None,
+    data_dir: DataDir = None,
+    list_all: Annotated[bool, typer.Option("--list", help="List the artifacts and leave.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Regenerate figures and tables of the papers, with their claims decided."""
+    from epoch0.papers import catalogue
+
+    if list_all:
+        rows = [{"id": artifact.id, "what": artifact.title} for artifact in catalogue.catalogue().values()]
+        print_rows(rows, as_json)
+        return
+    if not ids:
+        raise InputError("no artifact was named; give ids, a paper, or all (epoch0 reproduce --list shows them).")
+    from epoch0.experiments.progress import Progress
+    from epoch0.papers.reproduce import reproduce_all
+
+    results = []
+    names = [name for given in ids for name in catalogue.expand(given)]
+    for done in reproduce_all(
+        list(dict.fromkeys(names)), preset=preset.value, out=out, workers=workers, scheduler=scheduler, shard=shard,
+        data_dir=data_dir, progress=Progress(),
+    ):  # fmt: skip
+        results.append(done.to_dict())
+        if not as_json:
+            typer.echo(str(done))
+    if as_json:
+        print_json(results)
+    elif shard is None:
+        typer.echo(f"tables, pictures and claims: {out}")
+
+
+def sweep_merge(
+    sources: Annotated[list[Path], typer.Argument(help="Results files to join.")],
+    into: Annotated[Path, typer.Option(help="Results file that takes all of them; made if it is not there.")],
+    as_json: Json = False,
+) -> None:
+    """Join the results files of a job array into one."""
+    from epoch0.experiments.store import merge
+
+    added = merge(sources, into)
+    print_json({"into": str(into), "added": added}) if as_json else typer.echo(f"{added} trials added to {into}")
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("demo-out"),
+    workers: Annotated[int | None, typer.Option(help="Worker processes; default one a core.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Check three networks on real digits, train them to see who was right, and regenerate one figure: a minute."""
+    from epoch0.demo import run
+
+    summary = run(out, workers=workers, echo=None if as_json else typer.echo)
+    if as_json:
+        print_json(summary)

@@ -1,0 +1,62 @@
+"""What all commands share: how user errors are told, options of several commands, printing as tables or JSON."""
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from epoch0.errors import InputError
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="Folder of data sets, looked in before EPOCH0_DATA and the cache.")
+]
+
+
+def command(group: typer.Typer, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command whose user errors are one line on stderr and exit code 2."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def guarded(*args: Any, **kwargs: Any) -> None:
+            try:
+                function(*args, **kwargs)
+            except InputError as problem:
+                typer.echo(f"error: {problem}", err=True)
+                raise typer.Exit(2) from None
+            except RuntimeError as problem:
+                # a trial that could not be finished is reported like bad input; any other RuntimeError is a bug of ours
+                if type(problem).__name__ != "TrialError":
+                    raise
+                typer.echo(f"error: {problem}", err=True)
+                raise typer.Exit(2) from None
+            except KeyboardInterrupt:
+                typer.echo("stopped; what was finished is kept, and the same command goes on from there.", err=True)
+                raise typer.Exit(130) from None
+
+        group.command(**options)(guarded)
+        return guarded
+
+    return register
+
+
+def print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+def print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print_json(rows)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in rows[0] if rows else ():
+        table.add_column(column.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*("-" if value is None else str(value) for value in row.values()))
+    Console().print(table)
