@@ -1,0 +1,137 @@
+"""Python objects named on the command line, ``package.module:name`` or ``path/file.py:name``: the user's code, run."""
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from epoch0.errors import InputError, suggest
+from epoch0.seeds import generator
+
+SHOWN = 4
+"""How many names an error lists."""
+
+
+@contextlib.contextmanager
+def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, str]]:
+    """Import what a command-line name stands for, and lend the surroundings in which it may be called.
+
+    >>> with named_object("nets/small.py:build", "model") as (build, file):
+    ...     model = build()
+
+    Inside, the file's neighbours can be imported, torch's global generator starts from the seed (and is put back
+    afterwards), and what the user's code prints goes to stderr.
+
+    Args:
+        spec: ``package.module:name`` or ``path/file.py:name``; packages are looked for in the working directory too.
+        what: what it is to be, in a word, for errors.
+        seed: what the user's code draws from torch's global generator.
+
+    Yields:
+        The object, and the file or module it came from, for :func:`where`.
+
+    Raises:
+        InputError: for each way in which this can fail, naming the file, line or name.
+    """
+    source, colon, attribute = str(spec).rpartition(":")
+    if not colon or not source or not attribute or "/" in attribute or "\\" in attribute:
+        raise InputError(
+            f"the {what} {spec!r} names no callable; write 'path/file.py:callable' or 'package.module:callable'."
+        )
+    is_file = source.endswith(".py") or "/" in source or "\\" in source
+    folder = str(Path(source).resolve().parent) if is_file else str(Path.cwd())
+    seed_of_user_code = int(generator(seed).initial_seed() % 2**63)
+    with _importing_from(folder), torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(sys.stderr):
+        torch.manual_seed(seed_of_user_code)
+        module = _import_file(Path(source), what) if is_file else _import_package(source, what)
+        yield _attribute(module, source, attribute), Path(source).name if is_file else source
+
+
+@contextlib.contextmanager
+def _importing_from(folder: str) -> Iterator[None]:
+    """Let the user's file import its neighbours while it is being loaded, and only then."""
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(folder)
+
+
+def _import_file(path: Path, what: str) -> ModuleType:
+    if not path.is_file():
+        names = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
+        raise InputError(f"the {what} file {str(path)!r} does not exist.{suggest(path.name, names)}")
+    name = f"epoch0_model_{path.stem}"
+    found = importlib.util.spec_from_file_location(name, path)
+    if found is None or found.loader is None:
+        raise InputError(f"the {what} file {str(path)!r} is not a Python file; its name must end in .py.")
+    module = importlib.util.module_from_spec(found)
+    # dataclasses and pickling inside the user's file look their own module up by name
+    sys.modules[name] = module
+    try:
+        found.loader.exec_module(module)
+    except (Exception, SystemExit) as problem:
+        del sys.modules[name]
+        raise InputError(f"the {what} file {str(path)!r} cannot be imported: {where(problem, path.name)}") from problem
+    return module
+
+
+def _import_package(source: str, what: str) -> ModuleType:
+    try:
+        return importlib.import_module(source)
+    except ModuleNotFoundError as problem:
+        if problem.name is not None and (source == problem.name or source.startswith(problem.name + ".")):
+            raise InputError(
+                f"there is no module {problem.name!r} here (for the {what} {source!r}); "
+                "install its package, run from its folder, or name a file: 'path/file.py:callable'."
+            ) from problem
+        raise InputError(f"the module {source!r} cannot be imported: {where(problem, '')}") from problem
+    except (Exception, SystemExit) as problem:
+        raise InputError(f"the module {source!r} cannot be imported: {where(problem, '')}") from problem
+
+
+def where(problem: BaseException, file: str) -> str:
+    """File and line at which the user's code failed, then the failure itself.
+
+    >>> where(problem, "small.py")
+    'small.py, line 7: ValueError: no'
+
+    The innermost frame of the user's file is what its author has to look at, not the library below it.
+    """
+    text = f"{type(problem).__name__}: {problem}"
+    if isinstance(problem, SyntaxError):
+        return f"{Path(problem.filename or file).name}, line {problem.lineno}: SyntaxError: {problem.msg}"
+    frames = [f for f in traceback.extract_tb(problem.__traceback__) if not f.filename.startswith("<frozen")]
+    frames = [f for f in frames if Path(f.filename) != Path(__file__)] or frames
+    own = [f for f in frames if Path(f.filename).name == file] or frames[-1:]
+    return f"{Path(own[-1].filename).name}, line {own[-1].lineno}: {text}" if own else text
+
+
+def _attribute(module: ModuleType, source: str, attribute: str) -> Any:
+    value: Any = module
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            known = [name for name in vars(value) if not name.startswith("_")]
+            own = [name for name in known if _is_own(getattr(value, name), module.__name__)]
+            offer = suggest(part, known) or (f" It defines {', '.join(own[:SHOWN])}." if own else "")
+            raise InputError(f"{source!r} has no {part!r}.{offer}")
+        value = getattr(value, part)
+    return value
+
+
+def _is_own(value: Any, module: str) -> bool:
+    """Could this name, defined in the user's module itself, be the one that was meant?"""
+    if isinstance(value, torch.nn.Module):
+        return True
+    if inspect.isclass(value):
+        return issubclass(value, torch.nn.Module) and value.__module__ == module
+    return inspect.isfunction(value) and value.__module__ == module
