@@ -118,6 +118,37 @@ class GrowthLaw:
         return float(below) if growths.ndim == 0 else below
 
     @overload
+    def pdf(self, x: float) -> float: ...
+    @overload
+    def pdf(self, x: Array) -> Array: ...
+    def pdf(self, x: float | Array) -> float | Array:
+        """Density of the growth at x > 0; the chance of exactly 0 is :attr:`zero_probability` and not part of it.
+
+        >>> GrowthLaw((1,), (1.0,)).pdf(np.array([0.0, 1.0])).round(6)      # half the density of |N(0, 1)|
+        array([0.      , 0.241971])
+
+        Args:
+            x: growths, a number or an array of any shape; the density is given as 0 at x <= 0.
+
+        Returns:
+            A float, or an array of the shape of x; x times it is accurate to about 1e-13.
+        """
+        growths = np.asarray(x, dtype=np.float64)
+        safe = np.where(growths > 0, growths, 1.0)
+        logs = np.asarray(np.log(safe))
+        start, length, values = self._series
+        density = np.maximum((1 + self._waves(logs, 2 * values)) / length, 0.0)
+        inside = (growths > 0) & (logs > start) & (logs < start + length)
+        found = np.where(inside, (1 - self.zero_probability) * density / safe, 0.0)
+        return float(found) if growths.ndim == 0 else found
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """The range that holds every growth but 0 and two tails of less than 1e-18 each."""
+        start, length, _ = self._series
+        return math.exp(start), _exp(start + length)
+
+    @overload
     def quantile(self, p: float) -> float: ...
     @overload
     def quantile(self, p: Array) -> Array: ...
@@ -196,18 +227,24 @@ class GrowthLaw:
     def _log_cdf(self, logs: Array) -> Array:
         """Distribution function of the log growth given that it is not zero, shape of ``logs`` to the same."""
         start, length, values = self._series
-        inside = np.clip(logs, start, start + length)
-        orders = 2 * math.pi * np.arange(1, len(values) + 1) / length
-        coefficients = values * np.exp(-1j * orders * start) / (-1j * orders)
-        series = (inside - start).ravel() / length
-        block = max(1, 1_000_000 // len(orders))  # so that many x do not fill the memory
-        for first in range(0, series.size, block):
-            some = slice(first, first + block)
-            waves = np.exp(-1j * np.multiply.outer(series[some] * length, orders))
-            series[some] += 2 / length * (waves @ coefficients - coefficients.sum()).real
-        series = series.reshape(inside.shape)
+        inside = np.asarray(np.clip(logs, start, start + length))
+        factors = values / (-1j * math.pi * np.arange(1, len(values) + 1))
+        at_start = self._waves(np.array(start), factors)
+        series = (inside - start) / length + self._waves(inside, factors) - at_start
         series = np.where(logs >= start + length, 1.0, np.where(logs <= start, 0.0, series))
         return np.asarray(np.clip(series, 0.0, 1.0))
+
+    def _waves(self, logs: Array, factors: NDArray[np.complex128]) -> Array:
+        """``Re sum_n factors_n exp(-2 pi i n y / length)`` at every log growth y, shape of ``logs`` to the same."""
+        start, length, _ = self._series
+        orders = 2 * math.pi * np.arange(1, len(factors) + 1) / length
+        turned = factors * np.exp(-1j * orders * start)
+        found = (logs - start).ravel()
+        block = max(1, 1_000_000 // len(orders))  # so that many y do not fill the memory
+        for first in range(0, found.size, block):
+            some = slice(first, first + block)
+            found[some] = (np.exp(-1j * np.multiply.outer(found[some], orders)) @ turned).real
+        return np.asarray(found.reshape(logs.shape))
 
 
 def _exp(logarithm: float) -> float:
