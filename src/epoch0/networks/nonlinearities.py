@@ -1,13 +1,15 @@
 """From an activation to its torch module, and from a module back to the activation it computes."""
 
+import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from epoch0 import activations
-from epoch0.activations import Activation
+from epoch0.activations import Activation, ActivationLike
 
 
 class Erf(nn.Module):
@@ -16,6 +18,61 @@ class Erf(nn.Module):
     def forward(self, h: Tensor) -> Tensor:
         """Any shape to the same shape."""
         return torch.erf(h)
+
+
+class Sin(nn.Module):
+    """The sine as a module, elementwise."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        """Any shape to the same shape."""
+        return torch.sin(h)
+
+
+class Abs(nn.Module):
+    """The absolute value as a module, elementwise."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        """Any shape to the same shape."""
+        return torch.abs(h)
+
+
+class _NumpyFunction(torch.autograd.Function):
+    """A numpy activation inside torch's graph, through its own derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, rule: Activation) -> Tensor:
+        ctx.save_for_backward(h)
+        ctx.rule = rule
+        return torch.as_tensor(rule.function(h.detach().cpu().double().numpy())).to(h)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (h,) = ctx.saved_tensors
+        slope = ctx.rule.derivative(h.detach().cpu().double().numpy())
+        return gradients[0] * torch.as_tensor(slope).to(h), None
+
+
+class Elementwise(nn.Module):
+    """A custom activation as a module: the torch function it was made from, or its numpy function with its derivative.
+
+    >>> Elementwise(activations.custom(lambda h: h * torch.sigmoid(2 * h), name="swish2"))
+    Elementwise(swish2)
+    """
+
+    def __init__(self, rule: Activation) -> None:
+        super().__init__()
+        self.rule = rule
+
+    def forward(self, h: Tensor) -> Tensor:
+        """Any shape to the same shape."""
+        torch_function = getattr(self.rule.function, "torch_function", None)
+        result = _NumpyFunction.apply(h, self.rule) if torch_function is None else torch_function(h)
+        assert isinstance(result, Tensor)
+        return result
+
+    def extra_repr(self) -> str:
+        """The activation's name."""
+        return self.rule.name
 
 
 _MODULES: dict[str, Callable[..., nn.Module]] = {
@@ -28,33 +85,39 @@ _MODULES: dict[str, Callable[..., nn.Module]] = {
     "gelu": nn.GELU,
     "silu": nn.SiLU,
     "identity": nn.Identity,
+    "gelu_tanh": partial(nn.GELU, approximate="tanh"),
+    "selu": nn.SELU,
+    "celu": nn.CELU,
+    "sigmoid": nn.Sigmoid,
+    "softplus": nn.Softplus,
+    "softsign": nn.Softsign,
+    "mish": nn.Mish,
+    "relu6": nn.ReLU6,
+    "abs": Abs,
+    "hardsigmoid": nn.Hardsigmoid,
+    "hardswish": nn.Hardswish,
+    "sin": Sin,
 }
 
 
-def module_of(activation: str | Activation) -> nn.Module:
+def module_of(activation: ActivationLike) -> nn.Module:
     """A fresh torch module that computes the activation.
 
     >>> module_of("relu")
     ReLU()
 
+    Args:
+        activation: a name, an Activation, or a numpy or torch function or module; a module is copied.
+
     Raises:
-        InputError: if there is no rule for that name.
+        InputError: if there is no rule for that name, or the function cannot serve as an activation.
     """
     rule = activations.get(activation)
+    if isinstance(rule.source, nn.Module):
+        return copy.deepcopy(rule.source)
+    if rule.source is not None or rule.name not in _MODULES:
+        return Elementwise(rule)
     return _MODULES[rule.name](**dict(rule.parameters))
-
-
-_RECOGNISED: dict[type[nn.Module], Callable[[Any], Activation | None]] = {
-    nn.ReLU: lambda module: activations.relu(),
-    nn.LeakyReLU: lambda module: activations.leaky_relu(module.negative_slope),
-    nn.Hardtanh: lambda module: activations.hardtanh(module.min_val, module.max_val),
-    nn.Tanh: lambda module: activations.tanh(),
-    Erf: lambda module: activations.erf(),
-    nn.ELU: lambda module: activations.elu(module.alpha),
-    nn.GELU: lambda module: activations.gelu() if module.approximate == "none" else None,
-    nn.SiLU: lambda module: activations.silu(),
-    nn.Identity: lambda module: activations.identity(),
-}
 
 
 def activation_of(module: nn.Module) -> Activation | None:
@@ -63,5 +126,4 @@ def activation_of(module: nn.Module) -> Activation | None:
     >>> activation_of(nn.LeakyReLU(0.2)).parameters
     (('negative_slope', 0.2),)
     """
-    rule = _RECOGNISED.get(type(module))
-    return rule(module) if rule else None
+    return module.rule if type(module) is Elementwise else activations.known_module(module)

@@ -1,0 +1,74 @@
+"""Nonlinearities as data: function, derivative and, where they are piecewise linear, break points and slopes.
+
+Everything here is numpy in float64; ``networks.nonlinearities`` turns an activation into a torch module and back.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from epoch0.activations._custom import custom
+from epoch0.activations._named import (
+    KNOWN,
+    absolute,
+    celu,
+    elu,
+    erf,
+    gelu,
+    gelu_tanh,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    identity,
+    leaky_relu,
+    mish,
+    relu,
+    relu6,
+    selu,
+    sigmoid,
+    silu,
+    sin,
+    softplus,
+    softsign,
+    tanh,
+)
+from epoch0.activations._recognise import known_function, known_module
+from epoch0.activations._rule import Activation
+from epoch0.errors import InputError, suggest
+
+ActivationLike = str | Activation | Callable[..., Any]
+"""What stands for an activation everywhere: a name, an Activation, or a numpy or torch function or module."""
+
+__all__ = [
+    "KNOWN", "Activation", "ActivationLike", "absolute", "celu", "custom", "elu", "erf", "gelu", "gelu_tanh", "get",
+    "hardsigmoid", "hardswish", "hardtanh", "identity", "known_module", "leaky_relu", "mish", "relu", "relu6", "selu",
+    "sigmoid", "silu", "sin", "softplus", "softsign", "tanh",
+]  # fmt: skip
+
+
+def get(activation: ActivationLike) -> Activation:
+    """The activation of that name; an :class:`Activation` is handed back as it is, a function is made into one.
+
+    >>> get("hardtanh").breaks
+    (-1.0, 1.0)
+    >>> get(torch.tanh) == get("tanh"), get(lambda h: h * torch.sigmoid(2 * h)).breaks
+    (True, ())
+
+    Args:
+        activation: a name, an Activation, or a function: of numpy (float64 array to the same shape) or torch (tensor to
+            the same shape), or a torch module without parameters. A function goes through :func:`custom` each time, so
+            make it an Activation once where it is used in a loop.
+
+    Raises:
+        InputError: if there is no rule for that name (the message lists the names), or the function cannot serve as an
+            activation.
+    """
+    if isinstance(activation, Activation):
+        return activation
+    if callable(activation):
+        return known_module(activation) or known_function(activation) or custom(activation)
+    if not isinstance(activation, str) or activation not in KNOWN:
+        raise InputError(
+            f"no rule for activation {activation!r}; known are {', '.join(KNOWN)}, and any numpy or torch function "
+            f"will do.{suggest(str(activation), KNOWN)}"
+        )
+    return KNOWN[activation]()

@@ -1,0 +1,278 @@
+"""The known nonlinearities, by the names that the field and torch use."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from epoch0.activations._rule import Activation, Array, piecewise
+from epoch0.errors import InputError
+
+
+def relu() -> Activation:
+    """max(h, 0)."""
+    return piecewise("relu", (0.0,), (0.0, 1.0))
+
+
+def leaky_relu(negative_slope: float = 0.01) -> Activation:
+    """max(h, 0) + negative_slope * min(h, 0); ``negative_slope`` as in torch."""
+    return piecewise("leaky_relu", (0.0,), (float(negative_slope), 1.0), negative_slope=float(negative_slope))
+
+
+def hardtanh(minimum: float = -1.0, maximum: float = 1.0) -> Activation:
+    """The input h clipped to [minimum, maximum].
+
+    Raises:
+        InputError: unless minimum < 0 < maximum, so that the identity piece passes through the origin.
+    """
+    if not minimum < 0 < maximum:
+        raise InputError(f"hardtanh({minimum!r}, {maximum!r}) is no hard tanh; it needs minimum < 0 < maximum.")
+    parameters = {} if (minimum, maximum) == (-1.0, 1.0) else {"min_val": float(minimum), "max_val": float(maximum)}
+    return piecewise("hardtanh", (float(minimum), float(maximum)), (0.0, 1.0, 0.0), **parameters)
+
+
+def identity() -> Activation:
+    """No nonlinearity: h itself."""
+    return piecewise("identity", (), (1.0,))
+
+
+def tanh() -> Activation:
+    """Hyperbolic tangent."""
+    return Activation("tanh", lambda h: np.tanh(np.asarray(h, dtype=np.float64)), _tanh_derivative)
+
+
+def _tanh_derivative(h: Any) -> Array:
+    # 1 / cosh^2 keeps its relative precision in the tails, where 1 - tanh^2 cancels to zero
+    return np.asarray(1.0 / np.cosh(np.clip(np.asarray(h, dtype=np.float64), -350.0, 350.0)) ** 2)
+
+
+def erf() -> Activation:
+    """The error function 2/sqrt(pi) * integral_0^h exp(-t^2) dt."""
+    from scipy.special import erf as error_function
+
+    def derivative(h: Any) -> Array:
+        return np.asarray(2.0 / math.sqrt(math.pi) * np.exp(-(np.asarray(h, dtype=np.float64) ** 2)))
+
+    return Activation("erf", lambda h: np.asarray(error_function(np.asarray(h, dtype=np.float64))), derivative)
+
+
+def elu(alpha: float = 1.0) -> Activation:
+    """Equal to h for h > 0, alpha * (exp(h) - 1) below; ``alpha`` as in torch (a scale, not a density)."""
+
+    def function(h: Any) -> Array:
+        h = np.asarray(h, dtype=np.float64)
+        return np.asarray(np.where(h > 0, h, alpha * np.expm1(np.minimum(h, 0.0))))
+
+    def derivative(h: Any) -> Array:
+        h = np.asarray(h, dtype=np.float64)
+        return np.asarray(np.where(h > 0, 1.0, alpha * np.exp(np.minimum(h, 0.0))))
+
+    return Activation("elu", function, derivative, (0.0,), None, (("alpha", float(alpha)),))
+
+
+def gelu() -> Activation:
+    """The product h * Phi(h), with the exact normal distribution function Phi."""
+    from scipy.special import ndtr
+
+    def derivative(h: Any) -> Array:
+        h = np.asarray(h, dtype=np.float64)
+        return np.asarray(ndtr(h) + h * np.exp(-0.5 * h**2) / math.sqrt(2 * math.pi))
+
+    def function(h: Any) -> Array:
+        h = np.asarray(h, dtype=np.float64)
+        return np.asarray(h * ndtr(h))
+
+    return Activation("gelu", function, derivative)
+
+
+def silu() -> Activation:
+    """The product h * sigmoid(h), also called swish."""
+    from scipy.special import expit
+
+    def function(h: Any) -> Array:
+        h = np.asarray(h, dtype=np.float64)
+        return np.asarray(h * expit(h))
+
+    def derivative(h: Any) -> Array:
+        h = np.asarray(h, dtype=np.float64)
+        sigmoid = expit(h)
+        return np.asarray(sigmoid * (1.0 + h * expit(-h)))
+
+    return Activation("silu", function, derivative)
+
+
+def gelu_tanh() -> Activation:
+    """The tanh approximation of GELU, torch's ``GELU(approximate="tanh")``."""
+    scale, cubic = math.sqrt(2 / math.pi), 0.044715
+
+    def inner(h: Array) -> Array:
+        # beyond 50 the tanh is 1 to the last bit; the clip keeps the cube finite
+        h = np.clip(h, -50.0, 50.0)
+        return np.asarray(scale * (h + cubic * h**3))
+
+    def function(h: Any) -> Array:
+        h = np.asarray(h, dtype=np.float64)
+        return np.asarray(0.5 * h * (1 + np.tanh(inner(h))))
+
+    def derivative(h: Any) -> Array:
+        h = np.asarray(h, dtype=np.float64)
+        u = inner(h)
+        slope = scale * (1 + 3 * cubic * np.clip(h, -50.0, 50.0) ** 2)
+        return np.asarray(0.5 * (1 + np.tanh(u)) + 0.5 * h * _tanh_derivative(u) * slope)
+
+    return Activation("gelu_tanh", function, derivative)
+
+
+def selu() -> Activation:
+    """ELU with the scale and the alpha that make mean 0 and variance 1 a fixed point of wide layers."""
+    return _exponential("selu", 1.0507009873554804934193349852946, 1.6732632423543772848170429916717, 1.0)
+
+
+def celu(alpha: float = 1.0) -> Activation:
+    """Equal to h for h > 0, alpha * (exp(h / alpha) - 1) below: smooth for every alpha; ``alpha`` as in torch.
+
+    Raises:
+        InputError: unless alpha > 0.
+    """
+    if not alpha > 0:
+        raise InputError(f"celu(alpha={alpha!r}) has no meaning; alpha must be > 0.")
+    return _exponential("celu", 1.0, float(alpha), float(alpha), alpha=float(alpha))
+
+
+def _exponential(name: str, scale: float, depth: float, width: float, **parameters: float) -> Activation:
+    """The ELU family: scale * h for h > 0, scale * depth * (exp(h / width) - 1) below."""
+
+    def function(h: Any) -> Array:
+        h = np.asarray(h, dtype=np.float64)
+        return np.asarray(scale * np.where(h > 0, h, depth * np.expm1(np.minimum(h, 0.0) / width)))
+
+    def derivative(h: Any) -> Array:
+        h = np.asarray(h, dtype=np.float64)
+        return np.asarray(scale * np.where(h > 0, 1.0, depth / width * np.exp(np.minimum(h, 0.0) / width)))
+
+    return Activation(name, function, derivative, (0.0,), None, tuple(sorted(parameters.items())))
+
+
+def sigmoid() -> Activation:
+    """The logistic function 1 / (1 + exp(-h))."""
+    from scipy.special import expit
+
+    def derivative(h: Any) -> Array:
+        h = np.asarray(h, dtype=np.float64)
+        return np.asarray(expit(h) * expit(-h))
+
+    return Activation("sigmoid", lambda h: np.asarray(expit(np.asarray(h, dtype=np.float64))), derivative)
+
+
+def softplus(beta: float = 1.0) -> Activation:
+    """The smooth ReLU log(1 + exp(beta h)) / beta; ``beta`` as in torch.
+
+    Raises:
+        InputError: unless beta > 0.
+    """
+    if not beta > 0:
+        raise InputError(f"softplus(beta={beta!r}) has no meaning; beta must be > 0.")
+    from scipy.special import expit
+
+    def function(h: Any) -> Array:
+        return np.asarray(np.logaddexp(0.0, beta * np.asarray(h, dtype=np.float64)) / beta)
+
+    def derivative(h: Any) -> Array:
+        return np.asarray(expit(beta * np.asarray(h, dtype=np.float64)))
+
+    parameters = () if beta == 1 else (("beta", float(beta)),)
+    return Activation("softplus", function, derivative, (), None, parameters)
+
+
+def softsign() -> Activation:
+    """The quotient h / (1 + abs(h))."""
+
+    def function(h: Any) -> Array:
+        h = np.asarray(h, dtype=np.float64)
+        return np.asarray(h / (1 + np.abs(h)))
+
+    def derivative(h: Any) -> Array:
+        return np.asarray(1 / (1 + np.abs(np.asarray(h, dtype=np.float64))) ** 2)
+
+    return Activation("softsign", function, derivative, (0.0,))
+
+
+def mish() -> Activation:
+    """The product h * tanh(softplus(h))."""
+    from scipy.special import expit
+
+    def function(h: Any) -> Array:
+        h = np.asarray(h, dtype=np.float64)
+        return np.asarray(h * np.tanh(np.logaddexp(0.0, h)))
+
+    def derivative(h: Any) -> Array:
+        h = np.asarray(h, dtype=np.float64)
+        soft = np.logaddexp(0.0, h)
+        return np.asarray(np.tanh(soft) + h * _tanh_derivative(soft) * expit(h))
+
+    return Activation("mish", function, derivative)
+
+
+def relu6() -> Activation:
+    """The input h clipped to [0, 6]."""
+    return piecewise("relu6", (0.0, 6.0), (0.0, 1.0, 0.0))
+
+
+def absolute() -> Activation:
+    """The absolute value; its name is ``"abs"``."""
+    return piecewise("abs", (0.0,), (-1.0, 1.0))
+
+
+def hardsigmoid() -> Activation:
+    """The line (h + 3) / 6 clipped to [0, 1]."""
+    return piecewise("hardsigmoid", (-3.0, 3.0), (0.0, 1 / 6, 0.0), at_zero=0.5)
+
+
+def hardswish() -> Activation:
+    """The product h * hardsigmoid(h)."""
+
+    def function(h: Any) -> Array:
+        h = np.asarray(h, dtype=np.float64)
+        return np.asarray(h * np.clip((h + 3) / 6, 0.0, 1.0))
+
+    def derivative(h: Any) -> Array:
+        h = np.asarray(h, dtype=np.float64)
+        return np.asarray(np.where(h <= -3, 0.0, np.where(h <= 3, h / 3 + 0.5, 1.0)))
+
+    return Activation("hardswish", function, derivative, (-3.0, 3.0))
+
+
+def sin() -> Activation:
+    """The sine."""
+    return Activation(
+        "sin",
+        lambda h: np.asarray(np.sin(np.asarray(h, dtype=np.float64))),
+        lambda h: np.asarray(np.cos(np.asarray(h, dtype=np.float64))),
+    )
+
+
+KNOWN: dict[str, Callable[[], Activation]] = {
+    "relu": relu,
+    "leaky_relu": leaky_relu,
+    "hardtanh": hardtanh,
+    "tanh": tanh,
+    "erf": erf,
+    "elu": elu,
+    "gelu": gelu,
+    "silu": silu,
+    "identity": identity,
+    "gelu_tanh": gelu_tanh,
+    "selu": selu,
+    "celu": celu,
+    "sigmoid": sigmoid,
+    "softplus": softplus,
+    "softsign": softsign,
+    "mish": mish,
+    "relu6": relu6,
+    "abs": absolute,
+    "hardsigmoid": hardsigmoid,
+    "hardswish": hardswish,
+    "sin": sin,
+}
+"""Name -> the maker of the activation of that name, with torch's default parameters."""
