@@ -8,14 +8,19 @@
 from epoch0.theory.norms.failure import failure_probability
 from epoch0.theory.norms.rates import chernoff_rate, paper_rate
 from epoch0.theory.norms.ratio import NormRatio
+from epoch0.theory.norms.tables import NormsAtWidth, NormSummary, at_width, summary
 from epoch0.theory.norms.widths import required_width, required_width_subspace, tolerance
 
 __all__ = [
     "NormRatio",
+    "NormSummary",
+    "NormsAtWidth",
+    "at_width",
     "chernoff_rate",
     "failure_probability",
     "paper_rate",
     "required_width",
     "required_width_subspace",
+    "summary",
     "tolerance",
 ]

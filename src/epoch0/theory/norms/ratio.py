@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from epoch0.errors import InputError
 from epoch0.theory.gaussian_growth import check_width
 from epoch0.theory.norms.checks import check_choice, check_count
+from epoch0.theory.norms.distortion import distortion_quantile, mean_distortion
 from epoch0.theory.product_law import GrowthLaw
 
 Array = NDArray[np.float64]
@@ -227,6 +228,22 @@ class NormRatio:
             )
         ends = self.quantile(np.array([rest, 1 - rest]))
         return float(ends[0]), float(ends[1])
+
+    @property
+    def mean_distortion(self) -> float:
+        """Expected ``|1 - ||h_L|| / ||x|| |``, of the norms and not of their squares (equation 25)."""
+        return mean_distortion(self.norm)
+
+    def distortion_quantile(self, p: float) -> float:
+        """The distortion ``|1 - ||h_L|| / ||x|| |`` of the norms that a fraction p of the networks stays below.
+
+        Args:
+            p: in (0, 1).
+
+        Raises:
+            InputError: for a p outside (0, 1).
+        """
+        return distortion_quantile(self.norm, p)
 
     def sample(self, n: int, seed: int = 0) -> Array:
         """Independent ratios, one a network.

@@ -1,0 +1,225 @@
+"""Two tables for the reader: the width that norms need, and what norms do at a width, by all three methods."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from epoch0.errors import InputError
+from epoch0.theory.norms.checks import METHODS, check_count, check_delta, check_eps
+from epoch0.theory.norms.failure import failure_probability
+from epoch0.theory.norms.ratio import NormRatio
+from epoch0.theory.norms.widths import required_width, tolerance
+
+LEVEL = 0.95
+"""Of the interval in :class:`NormsAtWidth`: one input's ratio is inside with this probability."""
+
+
+@dataclass(frozen=True)
+class NormSummary:
+    """The least width by each method.
+
+    >>> print(summary(eps=0.1, delta=0.05, layers=10))
+    Width for 10 ReLU layers to keep the squared norm of 1 input within a factor 1 ± 0.1 in each,
+    with probability at least 0.95 (forward):
+    method    width  to exact  failure
+    paper      6743      1.72   0.0500
+    chernoff   6029      1.53   0.0500
+    exact      3928      1.00   0.0500
+
+    Attributes:
+        eps: allowed relative change of the squared norm in a layer.
+        delta: allowed probability of failure.
+        samples: number of inputs.
+        layers: number of layers.
+        direction: "forward" or "gradient".
+        widths: method to the least width.
+        failures: method to the failure probability that the method gives at its width, just below delta.
+    """
+
+    eps: float
+    delta: float
+    samples: int
+    layers: int
+    direction: str
+    widths: dict[str, int]
+    failures: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionaries, numbers and strings, ready for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """A sentence, then one line a method."""
+        rows = [["method", "width", "to exact", "failure"]]
+        for method, width in self.widths.items():
+            rows.append([method, str(width), f"{width / self.widths['exact']:.2f}", f"{self.failures[method]:.4f}"])
+        return (
+            f"Width for {_count(self.layers, 'ReLU layer')} to keep the squared norm of "
+            f"{_count(self.samples, 'input')} within a factor 1 ± {self.eps:g} in each,\n"
+            f"with probability at least {1 - self.delta:g} ({self.direction}):\n{_aligned(rows)}"
+        )
+
+
+@dataclass(frozen=True)
+class NormsAtWidth:
+    """What layers of one width do to norms.
+
+    >>> print(at_width(500, layers=10, eps=0.2))
+    10 ReLU layers of width 500, weights N(0, 2/500), no biases: ratio of output to input
+    squared norm   mean 1, standard deviation 0.323, median 0.953, 95 % between 0.508 and 1.76
+    norm           off by 12.6 % in the mean, by at most 30.4 % with probability 0.95
+    Some layer changes the squared norm of 1 input by more than a factor 1 ± 0.2 (forward):
+    method    probability  eps at 0.05
+    paper          1.0000       0.3935
+    chernoff       1.0000       0.3590
+    exact          0.3695       0.2824
+
+    Attributes:
+        width: number of units of every layer.
+        layers: number of layers.
+        eps: relative change of the squared norm in a layer that is asked about.
+        delta: probability of failure for the tolerances.
+        samples: number of inputs.
+        direction: "forward" or "gradient", of the failures and tolerances.
+        mean: of the squared norm's ratio, output over input.
+        std: its standard deviation over networks.
+        median: its median.
+        interval: the range that holds it for one input with probability 0.95.
+        mean_distortion: expected change of the norm itself, relative.
+        distortion: change of the norm that is not exceeded with probability 0.95.
+        failures: method to the probability that some layer changes some input's squared norm by more than eps.
+        tolerances: method to the least eps that is kept with probability 1 - delta; None if none below 1 is.
+    """
+
+    width: int
+    layers: int
+    eps: float
+    delta: float
+    samples: int
+    direction: str
+    mean: float
+    std: float
+    median: float
+    interval: tuple[float, float]
+    mean_distortion: float
+    distortion: float
+    failures: dict[str, float]
+    tolerances: dict[str, float | None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionaries, numbers and strings, ready for JSON."""
+        return asdict(self) | {"interval": list(self.interval)}
+
+    def __str__(self) -> str:
+        """The law in two lines, then one line a method."""
+        rows = [["method", "probability", f"eps at {self.delta:g}"]]
+        for method, chance in self.failures.items():
+            kept = self.tolerances[method]
+            rows.append([method, f"{chance:.4f}", "-" if kept is None else f"{kept:.4f}"])
+        low, high = self.interval
+        return (
+            f"{_count(self.layers, 'ReLU layer')} of width {self.width}, weights N(0, 2/{self.width}), no biases: "
+            "ratio of output to input\n"
+            f"squared norm   mean {self.mean:g}, standard deviation {self.std:.3g}, median {self.median:.3g}, "
+            f"{100 * LEVEL:g} % between {low:.3g} and {high:.3g}\n"
+            f"norm           off by {100 * self.mean_distortion:.3g} % in the mean, by at most "
+            f"{100 * self.distortion:.3g} % with probability {LEVEL:g}\n"
+            f"Some layer changes the squared norm of {_count(self.samples, 'input')} by more than a factor "
+            f"1 ± {self.eps:g} ({self.direction}):\n{_aligned(rows)}"
+        )
+
+
+def summary(
+    eps: float, delta: float, samples: int = 1, layers: int = 1, direction: str = "forward"
+) -> NormSummary:
+    """The least width by the paper, by the best Chernoff bound and by the exact law, side by side.
+
+    >>> summary(eps=0.1, delta=0.05).widths
+    {'paper': 4152, 'chernoff': 3698, 'exact': 1919}
+
+    Args:
+        eps: allowed relative change of the squared norm in a layer, in (0, 1).
+        delta: allowed probability of failure, in (0, 1).
+        samples: number of inputs, >= 1.
+        layers: number of layers, >= 1.
+        direction: "forward" or "gradient".
+
+    Raises:
+        InputError: whatever :func:`required_width` refuses.
+    """
+    widths = {method: required_width(eps, delta, samples, layers, method, direction) for method in METHODS}
+    failures = {
+        method: failure_probability(eps, width, samples, method, direction, layers) for method, width in widths.items()
+    }
+    return NormSummary(eps, delta, samples, layers, direction, widths, failures)
+
+
+def at_width(
+    width: int,
+    layers: int = 1,
+    eps: float = 0.1,
+    delta: float = 0.05,
+    samples: int = 1,
+    direction: str = "forward",
+) -> NormsAtWidth:
+    """The law of the norm ratio at a width, with failure probabilities and tolerances by all three methods.
+
+    >>> found = at_width(1919)
+    >>> round(found.failures["exact"], 5), round(found.std, 4)
+    (0.04997, 0.051)
+
+    Args:
+        width: number of units of every layer, >= 1.
+        layers: number of layers, >= 1.
+        eps: relative change of the squared norm in a layer, in (0, 1).
+        delta: probability of failure for the tolerances, in (0, 1).
+        samples: number of inputs, >= 1.
+        direction: "forward" or "gradient".
+
+    Raises:
+        InputError: for an argument out of its range.
+    """
+    check_eps(eps)
+    check_delta(delta)
+    check_count("layers", layers)
+    failures = {
+        method: failure_probability(eps, width, samples, method, direction, layers) for method in METHODS
+    }
+    law = NormRatio((width,) * layers)
+    return NormsAtWidth(
+        width=width,
+        layers=layers,
+        eps=eps,
+        delta=delta,
+        samples=samples,
+        direction=direction,
+        mean=law.mean,
+        std=law.std,
+        median=law.quantile(0.5),
+        interval=law.interval(LEVEL),
+        mean_distortion=law.mean_distortion,
+        distortion=law.distortion_quantile(LEVEL),
+        failures=failures,
+        tolerances={method: _tolerance(width, delta, samples, layers, method, direction) for method in METHODS},
+    )
+
+
+def _tolerance(width: int, delta: float, samples: int, layers: int, method: str, direction: str) -> float | None:
+    """The tolerance, None where none below 1 is kept; every other argument has been checked."""
+    try:
+        return tolerance(width, delta, samples, layers, method, direction)
+    except InputError:
+        return None
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    """The first column to the left, the others to the right."""
+    sizes = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        row[0].ljust(sizes[0]) + "".join("  " + cell.rjust(size) for cell, size in zip(row[1:], sizes[1:], strict=True))
+        for row in rows
+    )
