@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from epoch0.cli import _mean_field, _norms
 from epoch0.cli._shared import Json, command, print_json
 from epoch0.errors import InputError
 
@@ -13,6 +14,8 @@ def register(app: typer.Typer) -> None:
     """Put the commands on the app."""
     theory = typer.Typer(no_args_is_help=True, help="Predictions that need no network: bounds and exact laws.")
     command(theory, name="growth")(growth)
+    _mean_field.register(theory)
+    _norms.register(theory)
     app.add_typer(theory, name="theory")
 
 

@@ -1,0 +1,153 @@
+"""Commands of mean-field theory: the edge of chaos, the phase diagram, kernels (Hayou et al. 2021, B.1)."""
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from epoch0.cli._shared import DataDir, Json, command, print_json, print_rows
+from epoch0.errors import InputError
+
+Activation = Annotated[
+    str, typer.Argument(help="A name such as tanh, or path.py:function. A function is your code; it is run.")
+]
+Density = Annotated[float, typer.Option(help="Fraction of the weights kept (alpha), in (0, 1].")]
+BiasStd = Annotated[float, typer.Option(help="sigma_b, the standard deviation of a bias.")]
+
+
+def register(theory: typer.Typer) -> None:
+    """Put the commands on the group."""
+    command(theory, name="eoc")(eoc)
+    command(theory, name="phase-diagram")(phase_diagram)
+    command(theory, name="kernel")(kernel)
+
+
+def eoc(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Activations: names, or path.py:function; by default all with a name.")
+    ] = None,
+    bias_std: Annotated[
+        float | None, typer.Option(help="sigma_b; the weights that go with it are looked for. Default 0.2.")
+    ] = None,
+    weight_std: Annotated[
+        float | None, typer.Option(help="sigma_w; the biases that go with it are looked for.")
+    ] = None,
+    density: Density = 1.0,
+    as_json: Json = False,
+) -> None:
+    """Edge of chaos: the standard deviations of weights and biases at which signals and gradients keep their size."""
+    from epoch0.activations import KNOWN
+    from epoch0.models import load_activation
+    from epoch0.theory import mean_field
+
+    if bias_std is None and weight_std is None:
+        bias_std = 0.2
+    rows: list[dict[str, Any]] = []
+    for name in names or list(KNOWN):
+        activation = load_activation(name)
+        try:
+            rows.append(
+                mean_field.edge_of_chaos(
+                    activation, bias_std=bias_std, weight_std=weight_std, density=density
+                ).to_dict()
+            )
+        except InputError as problem:
+            # in a list, one activation without an edge is a row like any other; asked for alone, it is an error
+            if names and len(names) == 1:
+                raise
+            rows.append({"activation": activation.name, "note": str(problem)})
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    rows = [{key: row.get(key) for key in columns} for row in rows]
+    if as_json:
+        print_json(rows)
+    else:
+        print_rows([{key: _short(value) for key, value in row.items()} for row in rows], False)
+
+
+def phase_diagram(
+    activation: Activation,
+    weight_std: Annotated[str, typer.Option(help="Range of sigma_w, as from:to.")] = "0.1:3",
+    bias_std: Annotated[str, typer.Option(help="Range of sigma_b, as from:to.")] = "0:1",
+    points: Annotated[int, typer.Option(min=2, help="Points along each axis.")] = 200,
+    density: Density = 1.0,
+    out: Annotated[Path, typer.Option(help="The picture, a PNG or SVG file.")] = Path("phase-diagram.png"),
+    as_json: Json = False,
+) -> None:
+    """Phase diagram: where a network of this activation is ordered, where chaotic, and where its signals diverge."""
+    import numpy as np
+
+    from epoch0.models import load_activation
+    from epoch0.theory import mean_field
+
+    diagram = mean_field.phase_diagram(
+        load_activation(activation),
+        np.linspace(*_range("--weight-std", weight_std), points),
+        np.linspace(*_range("--bias-std", bias_std), points),
+        density=density,
+    )
+    _check_folder(out)
+    diagram.plot().savefig(out)
+    if as_json:
+        print_json(diagram.to_dict())
+    else:
+        typer.echo(f"{diagram}\npicture: {out}")
+
+
+def kernel(
+    activation: Activation,
+    depth: Annotated[int, typer.Option(min=1, help="Hidden layers.")] = 10,
+    weight_std: Annotated[
+        float | None, typer.Option(help="sigma_w, std of a weight times sqrt(fan_in); default the edge of chaos.")
+    ] = None,
+    bias_std: BiasStd = 0.0,
+    density: Density = 1.0,
+    architecture: Annotated[str, typer.Option(help="dense, residual or stable.")] = "dense",
+    data_name: Annotated[str, typer.Option("--data", help="Inputs: digits, mnist, cifar10, ...")] = "digits",
+    examples: Annotated[int, typer.Option(min=1, help="How many inputs.")] = 100,
+    out: Annotated[Path | None, typer.Option(help="Write both kernels to this safetensors file.")] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Kernels of infinitely wide networks on a data set: NNGP and NTK, with what they say about training."""
+    from epoch0 import data
+    from epoch0.models import load_activation
+    from epoch0.theory import mean_field
+
+    if out is not None:
+        _check_folder(out)
+    rule = load_activation(activation)
+    if weight_std is None:
+        weight_std = mean_field.edge_of_chaos(rule, bias_std=bias_std, density=density).weight_std
+    inputs = data.load(data_name, data_dir=data_dir).inputs("standard")[:examples]
+    found = mean_field.kernel(
+        inputs.reshape(len(inputs), -1), activation=rule, weight_std=weight_std,
+        bias_std=bias_std, depth=depth, density=density, architecture=architecture,
+    )  # fmt: skip
+    if out is not None:
+        from safetensors.numpy import save_file
+
+        save_file({"nngp": found.nngp, "ntk": found.ntk}, out)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        typer.echo(str(found) + (f"\nkernels: {out}" if out else ""))
+
+
+def _short(value: Any) -> Any:
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def _range(name: str, text: str) -> tuple[float, float]:
+    try:
+        low, high = (float(part) for part in text.split(":"))
+    except ValueError:
+        raise InputError(f"{name} {text!r} is no range; write it as from:to, such as 0.1:3.") from None
+    if not 0 <= low < high < math.inf:
+        raise InputError(f"{name} {text!r} is no range of standard deviations; it must have 0 <= from < to.")
+    return low, high
+
+
+def _check_folder(out: Path) -> None:
+    if not out.parent.is_dir():
+        raise InputError(f"there is no folder {str(out.parent)!r} to write {out.name} into.")
