@@ -14,6 +14,7 @@ FLOORS: list[set[str]] = [
     {"theory"},
     {"networks"},
     {"measure"},
+    {"regions"},
     {"initialization"},
     {"train"},
     {"experiments"},
