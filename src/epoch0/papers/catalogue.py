@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Results = Sequence[Mapping[str, Any]]
 
-_PAPERS = {"price-tanner": "epoch0.papers.price_tanner"}
+_PAPERS = {"price-tanner": "epoch0.papers.price_tanner", "arpit-bengio": "epoch0.papers.arpit_bengio"}
 """Paper -> the module whose ``ARTIFACTS`` lists its figures and tables."""
 
 

@@ -1,0 +1,165 @@
+"""Trials of Arpit-Bengio Figures 1, 2, 3: norms of activations and of gradients in random ReLU networks (section 4)."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from epoch0.distributions import Gaussian
+from epoch0.seeds import generator
+
+Init = Literal["he", "glorot"]
+INITS: tuple[Init, ...] = ("he", "glorot")
+
+_INPUTS, _LABELS, _WEIGHTS = 0, 1, 2
+"""Streams of a network: its inputs, its labels, and from there on one for each weight matrix."""
+
+_AT_ONCE = 500
+"""Inputs carried through at once, so that the widest network needs little memory beside its weights."""
+
+
+@dataclass(frozen=True)
+class NormsSpec:
+    """Random ReLU networks without biases, with a linear layer, softmax and cross-entropy on top.
+
+    Attributes:
+        widths: of the hidden layers.
+        init: ``"he"``, variance 2/fan-out as in the paper; or ``"glorot"``, 2/(fan-in + fan-out).
+        inputs: number of inputs of each network, their coordinates N(0, 1), each with a random class.
+        size: coordinates of an input.
+        classes: number of outputs.
+        first: index of the first network.
+        networks: number of networks.
+    """
+
+    widths: tuple[int, ...]
+    init: Init
+    inputs: int
+    size: int = 500
+    classes: int = 20
+    first: int = 0
+    networks: int = 1
+
+
+def weight_stds(spec: NormsSpec) -> tuple[float, ...]:
+    """Standard deviation of a weight of each hidden layer and of the linear layer on top.
+
+    >>> weight_stds(NormsSpec((50, 200), "he", inputs=10))      # 2/fan-out, and 2/fan-in on top
+    (0.2, 0.1, 0.1)
+
+    The linear layer is part of the backward pass only, so that He's variance for the backward pass, 2/fan-in, is taken.
+
+    Source: Arpit & Bengio, section 3.2 (after Lemma 5).
+    """
+    fans = list(zip((spec.size, *spec.widths), (*spec.widths, spec.classes), strict=True))
+    if spec.init == "glorot":
+        return tuple(math.sqrt(2 / (fan_in + fan_out)) for fan_in, fan_out in fans)
+    return (*(math.sqrt(2 / width) for width in spec.widths), math.sqrt(2 / spec.widths[-1]))
+
+
+def deep(spec: NormsSpec, seed: int) -> dict[str, Any]:
+    """Norm ratios at every layer, averaged over the inputs of each network.
+
+    >>> found = deep(NormsSpec((100,) * 10, "he", inputs=200, networks=3), seed=0)
+    >>> found["activation"].shape                               # (networks, layers)
+    (3, 10)
+
+    The activation ratio of layer l is ``||h^l|| / ||x||``; the gradient ratio is
+    ``||dloss/dW^l||_F / (||delta|| ||x||)``, where delta is the gradient at the last hidden pre-activation.
+
+    Args:
+        spec: the networks.
+        seed: names them; a network is the same whatever the block it is measured in.
+
+    Returns:
+        Arrays of shape (networks, layers): ``activation`` and ``gradient``, the mean ratio over inputs;
+        ``activation_square`` and ``gradient_square``, the mean squared ratio; ``step`` and ``step_square``, the mean of
+        ``||h^l||^2 / ||h^(l-1)||^2`` and of its square. And ``alignment`` (networks,): the mean of cos^2 of the angle
+        between delta and h^L, times half the last width, which is 1 for a delta that knows nothing of h^L.
+
+    Source: Arpit & Bengio, sections 4.1, 4.3; equations 17 and 19.
+    """
+    rows: dict[str, list[Any]] = {}
+    for network in range(spec.first, spec.first + spec.networks):
+        found = _joined(spec, seed, network)
+        activation = found["hidden"] / found["input"]
+        before = np.concatenate([found["input"][None], found["hidden"][:-1]])
+        gradient = found["delta"] * before / (found["delta"][-1] * found["input"])
+        step = (found["hidden"] / before) ** 2
+        cosine = found["product"] / (found["delta"][-1] * found["hidden"][-1])
+        for name, ratio in (("activation", activation), ("gradient", gradient), ("step", step)):
+            rows.setdefault(name, []).append(ratio.mean(1))
+            rows.setdefault(f"{name}_square", []).append((ratio**2).mean(1))
+        rows.setdefault("alignment", []).append((cosine**2).mean() * spec.widths[-1] / 2)
+    return {name: np.array(values) for name, values in rows.items()}
+
+
+def shallow(spec: NormsSpec, seed: int) -> dict[str, Any]:
+    """Norm ratios of one hidden layer, for every input.
+
+    >>> shallow(NormsSpec((500,), "he", inputs=200, networks=3), seed=0)["forward"].shape       # (networks, inputs)
+    (3, 200)
+
+    Returns:
+        Arrays of shape (networks, inputs), float32: ``forward``, ``||h|| / ||x||``; ``backward``,
+        ``||dloss/dW||_F / (||delta|| ||x||)`` with delta the error at the output, which Lemma 5 is about.
+
+    Source: Arpit & Bengio, section 4.2, equations 25 and 26.
+    """
+    forward, backward = [], []
+    for network in range(spec.first, spec.first + spec.networks):
+        found = _joined(spec, seed, network)
+        forward.append(found["hidden"][0] / found["input"])
+        backward.append(found["delta"][0] / found["error"])  # ||x|| is on both sides
+    return {"forward": np.asarray(forward, dtype=np.float32), "backward": np.asarray(backward, dtype=np.float32)}
+
+
+def _joined(spec: NormsSpec, seed: int, network: int) -> dict[str, NDArray[np.float64]]:
+    """What :func:`_norms` gives, for all inputs of one network; the inputs are the last axis."""
+    parts = list(_norms(spec, seed, network))
+    return {name: torch.cat([part[name] for part in parts], dim=-1).numpy() for name in parts[0]}
+
+
+def _norms(spec: NormsSpec, seed: int, network: int) -> Iterator[dict[str, Tensor]]:
+    """Norms in one network, some inputs at a time: computed in float32, summed in float64."""
+    stds, sizes = weight_stds(spec), (spec.size, *spec.widths, spec.classes)
+    weights = [
+        Gaussian(std).sample((sizes[layer + 1], sizes[layer]), generator(seed, network, _WEIGHTS + layer))
+        for layer, std in enumerate(stds)
+    ]
+    inputs = torch.randn(spec.inputs, spec.size, generator=generator(seed, network, _INPUTS))
+    labels = torch.randint(spec.classes, (spec.inputs,), generator=generator(seed, network, _LABELS))
+    for x, wanted in zip(inputs.split(_AT_ONCE), labels.split(_AT_ONCE), strict=True):
+        with torch.enable_grad():
+            hidden = x
+            before: list[Tensor] = []
+            norms: list[Tensor] = []
+            for weight in weights[:-1]:
+                pre = hidden @ weight.T
+                if not before:
+                    pre.requires_grad_()  # the graph begins here: no gradient of x, and none of a matrix, is computed
+                before.append(pre)
+                hidden = pre.relu()
+                norms.append(_norm(hidden))
+            # a softmax that is sure leaves an error of 1e-8, which float32 would round away
+            logits = (hidden @ weights[-1].T).double()
+            loss = torch.nn.functional.cross_entropy(logits, wanted, reduction="sum")
+            *deltas, error = torch.autograd.grad(loss, [*before, logits])
+        yield {
+            "input": _norm(x),
+            "hidden": torch.stack(norms),
+            "delta": torch.stack([_norm(delta) for delta in deltas]),
+            "error": _norm(error),
+            "product": (deltas[-1].double() * hidden.detach().double()).sum(1),
+        }
+
+
+def _norm(rows: Tensor) -> Tensor:
+    """Euclidean norm of each row, float64."""
+    norms: Tensor = torch.linalg.vector_norm(rows.detach(), dim=1, dtype=torch.float64)
+    return norms
