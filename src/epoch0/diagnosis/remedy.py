@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from epoch0.measure._branches import branch
 from epoch0.measure._guard import unchanged
-from epoch0.measure._layers import Layer, stretches
+from epoch0.measure._layers import Layer
 from epoch0.measure._tape import Tape
 from epoch0.seeds import generator
 
@@ -203,41 +204,18 @@ def try_branches(tape: Tape, layers: Sequence[Layer], directions: int, seed: int
     Source: Hayou et al. 2021, Proposition 2 (Stable ResNet).
     """
     blocks = [layer for layer in layers if layer.kind == "residual block"]
-    found = [_branch(tape, layer) for layer in blocks]
-    sums = [pair for pair in found if pair is not None]
+    found = [branch(tape, layer) for layer in blocks]
+    sums = [one for one in found if one is not None]
     if not sums or len(sums) < len(blocks):
         return None
-    ends, factor = [branch for branch, _ in sums], 1 / math.sqrt(len(sums))
-    first, last = blocks[0].input, sums[-1][1]
+    ends, factor = [one.node for one in sums], 1 / math.sqrt(len(sums))
+    first, last = blocks[0].input, sums[-1].total
     before = _log_gain(tape, first, last, {}, directions, seed)
     after = _log_gain(tape, first, last, dict.fromkeys(ends, factor), directions, seed)
     return Branches(len(ends), factor, before, after)
 
 
-def _branch(tape: Tape, layer: Layer) -> tuple[int, int] | None:
-    """The node that a block adds to its shortcut (the summand with more weighted operations behind it), and the sum."""
-    events = [event for start, _, piece in stretches(tape) if layer.input <= start < layer.output for event in piece]
-    made_by = {node: event for event in events for node in event.outputs}
-
-    def weighted_behind(node: int) -> int:
-        seen, todo, count = set(), [node], 0
-        while todo:
-            event = made_by.get(todo.pop())
-            if event is None or id(event) in seen:
-                continue
-            seen.add(id(event))
-            count += bool(event.kind)
-            todo.extend(event.inputs)
-        return count
-
-    sums = [event for event in events if event.name in ("add", "sub") and len(event.inputs) == 2]
-    if not sums:
-        return None
-    branch = max(sums[-1].inputs, key=weighted_behind)
-    return branch, sums[-1].outputs[0]
-
-
-def _log_gain(tape: Tape, start: int, end: int, branch: dict[int, float], directions: int, seed: int) -> float:
+def _log_gain(tape: Tape, start: int, end: int, factors: dict[int, float], directions: int, seed: int) -> float:
     """Log of the mean squared stretch a unit between two nodes, with some nodes multiplied, over random directions."""
 
     def both(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -245,13 +223,13 @@ def _log_gain(tape: Tape, start: int, end: int, branch: dict[int, float], direct
 
         def change(node: int) -> Callable[[Tensor], Tensor]:
             def changed(tensor: Tensor) -> Tensor:
-                tensor = tensor * branch.get(node, 1.0)
+                tensor = tensor * factors.get(node, 1.0)
                 seen[node] = tensor
                 return tensor
 
             return changed
 
-        tape.run(x, {node: change(node) for node in {start, end, *branch}})
+        tape.run(x, {node: change(node) for node in {start, end, *factors}})
         return seen[start], seen[end]
 
     squares = torch.zeros(2, dtype=torch.float64)
