@@ -1,51 +1,59 @@
 """Mean field: Gaussian means against scipy's adaptive quadrature and closed forms, chi and q against printed values."""
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import integrate, special
+from scipy import special
 
 from epoch0 import activations
 from epoch0.errors import InputError
 from epoch0.theory.mean_field import chi, gaussian_mean, variance_map
+from quadrature_twin import adaptive
 
 ALL = [make() for make in activations.KNOWN.values()] + [activations.hardtanh(-0.5, 2.0), activations.elu(0.7)]
 NAMES = [f"{a.name}{dict(a.parameters) or ''}" for a in ALL]
 
 
-def adaptive(f, q: float, breaks: tuple[float, ...]) -> float:
-    """The slow twin: adaptive quadrature in h, piece by piece."""
-    scale = math.sqrt(q)
-    near = [x for c in {0.0, *breaks} for x in (c - 30, c - 3, c - 1, c, c + 1, c + 3, c + 30)]
-    edges = sorted({-14 * scale, *(x for x in near if abs(x) < 14 * scale), 14 * scale})
-
-    def weighted(h: float) -> float:
-        value = float(np.asarray(f(np.array([h])))[0])
-        return value * math.exp(-0.5 * (h / scale) ** 2) / (scale * math.sqrt(2 * math.pi))
-
-    return sum(
-        integrate.quad(weighted, a, b, epsabs=1e-14, epsrel=1e-12, limit=400)[0]
-        for a, b in pairwise(edges)
-    )
-
-
 @pytest.mark.parametrize("activation", ALL, ids=NAMES)
-@pytest.mark.parametrize("q", [1e-6, 0.3, 1.0, 40.0, 1e4])
+@pytest.mark.parametrize("q", [1e-6, 0.3, 40.0, 1e4])
 def test_maps_against_adaptive_quadrature(activation: activations.Activation, q: float) -> None:
+    if activation.name == "sin" and q > 1000:
+        return  # adaptive quadrature does not follow 190 periods; the closed form below does
     slope = adaptive(lambda h: activation.derivative(h) ** 2, q, activation.breaks)
     assert chi(activation, 1.5, q, density=0.5) == pytest.approx(0.5 * 2.25 * slope, rel=1e-9)
     square = adaptive(lambda h: activation.function(h) ** 2, q, activation.breaks)
     assert variance_map(activation, 1.5, 0.2, q) == pytest.approx(0.04 + 2.25 * square, rel=1e-9)
+    assert variance_map(activation, 1.5, 0.2, q, density=0.5) == pytest.approx(0.04 + 1.125 * square, rel=1e-9)
 
 
 @pytest.mark.parametrize("q", [1e-12, 0.5, 3.0, 1e12])
 def test_hardtanh_and_erf_closed_forms(q: float) -> None:
     assert chi("hardtanh", 1.0, q) == pytest.approx(special.erf(1 / math.sqrt(2 * q)), rel=1e-13)
     assert chi("erf", 1.0, q) == pytest.approx(4 / math.pi / math.sqrt(1 + 4 * q), rel=1e-10)
+
+
+@pytest.mark.parametrize("q", [1e-12, 0.5, 3.0, 100.0, 1e5])
+def test_sine_closed_forms(q: float) -> None:
+    assert chi("sin", 1.0, q) == pytest.approx((1 + math.exp(-2 * q)) / 2, rel=1e-9)
+    assert variance_map("sin", 1.0, 0.0, q) == pytest.approx(-math.expm1(-2 * q) / 2, rel=1e-7)
+
+
+@given(st.floats(-3, 3), st.floats(0.01, 100))
+def test_a_kink_or_jump_that_nobody_named_costs_only_time(point: float, q: float) -> None:
+    kink = gaussian_mean(lambda h: np.maximum(h - point, 0.0), q)
+    z = point / math.sqrt(q)
+    exact = math.sqrt(q) * (math.exp(-z * z / 2) / math.sqrt(2 * math.pi) - z * special.ndtr(-z))
+    assert kink == pytest.approx(exact, rel=1e-8)
+    assert gaussian_mean(lambda h: (h > point) * 1.0, q) == pytest.approx(special.ndtr(-z), rel=1e-8)
+
+
+def test_what_oscillates_too_fast_is_refused() -> None:
+    with pytest.raises(InputError, match="does not converge at q=1e\\+09"):
+        gaussian_mean(np.cos, 1e9)
 
 
 @given(st.floats(0, 1e8), st.floats(0, 10), st.floats(0.01, 1))
@@ -93,6 +101,12 @@ def test_bad_variance(q: float) -> None:
         chi("tanh", 1.0, q)
 
 
+def test_functions_serve_as_activations() -> None:
+    assert chi(np.tanh, 1.3, 0.7) == chi("tanh", 1.3, 0.7)
+    mine = chi(lambda h: torch.relu(h) - 0.2 * torch.relu(-h), 1.0, 5.0)
+    assert mine == pytest.approx((1 + 0.2**2) / 2, rel=1e-13)
+
+
 def test_bad_input() -> None:
     with pytest.raises(InputError, match="tanh"):
         chi("tahn", 1.0, 1.0)
@@ -102,3 +116,5 @@ def test_bad_input() -> None:
         chi("tanh", 1.0, 1.0, density=0.0)
     with pytest.raises(InputError, match="bias_std=nan"):
         variance_map("tanh", 1.0, math.nan, 1.0)
+    with pytest.raises(InputError, match="density=2"):
+        variance_map("tanh", 1.0, 0.0, 1.0, density=2.0)

@@ -1,11 +1,20 @@
 """Mean-field theory of wide networks: what a layer does to variances and correlations, and where chaos begins.
 
 >>> from epoch0.theory import mean_field
->>> round(mean_field.chi("tanh", 1.700796 ** 0.5, 0.512079), 5)
-1.0
+>>> print(mean_field.edge_of_chaos("tanh", bias_std=0.2))
+tanh: edge of chaos at weight_std=1.30415 (weight_std^2=1.7008), bias_std=0.2, q=0.512079
 """
 
+from epoch0.theory.mean_field.correlation_maps import DepthScale, c_star, correlation_map, covariance_map, depth_scale
+from epoch0.theory.mean_field.correlations import pair_mean
+from epoch0.theory.mean_field.critical import EdgeCurve, EdgeOfChaos, edge_of_chaos, edge_of_chaos_curve
+from epoch0.theory.mean_field.fixed_points import q_star
 from epoch0.theory.mean_field.gaussian import gaussian_mean
 from epoch0.theory.mean_field.maps import chi, variance_map
+from epoch0.theory.mean_field.phases import Phase, PhaseDiagram, phase, phase_diagram
 
-__all__ = ["chi", "gaussian_mean", "variance_map"]
+__all__ = [
+    "DepthScale", "EdgeCurve", "EdgeOfChaos", "Phase", "PhaseDiagram", "c_star", "chi", "correlation_map",
+    "covariance_map", "depth_scale", "edge_of_chaos", "edge_of_chaos_curve", "gaussian_mean", "pair_mean", "phase",
+    "phase_diagram", "q_star", "variance_map",
+]  # fmt: skip

@@ -1,0 +1,331 @@
+"""The edge of chaos of any activation: where chi = 1 at the fixed point of the variance (Hayou et al. 2021, 2.2, B.1).
+
+Both conditions are explicit in the variance q: chi = 1 fixes density * weight_std^2 = 1 / E phi'^2, and then the fixed
+point fixes bias_std^2 = q - E phi^2 / E phi'^2. So the whole edge is one curve over q, and a point on it one root.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epoch0.activations import ActivationLike, get
+from epoch0.errors import InputError
+from epoch0.theory.mean_field._arguments import check_density, check_std
+from epoch0.theory.mean_field.fixed_points import diverges_from, settle
+from epoch0.theory.mean_field.moments import Moments, moments_of
+
+Array = NDArray[np.float64]
+
+# The table's own error; smaller residuals have no sign.
+_SIGN = 1e-10
+_SETTLED = 1e-3
+
+
+@dataclass(frozen=True)
+class EdgeOfChaos:
+    """A point on the edge of chaos of an activation.
+
+    Attributes:
+        activation: its name.
+        weight_std: sigma_w, the standard deviation of a kept weight times sqrt(fan_in).
+        bias_std: sigma_b.
+        q: the variance of the pre-activations at the fixed point; None if every q is one, as for ReLU.
+        chi: the gain there, 1 up to rounding.
+        density: fraction of the weights kept.
+        note: what there is to know about this point; empty if nothing.
+        others: (weight_std, bias_std, q) of further points that answer the same question.
+    """
+
+    activation: str
+    weight_std: float
+    bias_std: float
+    q: float | None
+    chi: float
+    density: float = 1.0
+    note: str = ""
+    others: tuple[tuple[float, float, float], ...] = ()
+
+    def __str__(self) -> str:
+        """One line."""
+        q = "any q" if self.q is None else f"q={self.q:.6g}"
+        density = "" if self.density == 1 else f", density={self.density:g}"
+        note = f" ({self.note})" if self.note else ""
+        return (
+            f"{self.activation}: edge of chaos at weight_std={self.weight_std:.6g} "
+            f"(weight_std^2={self.weight_std**2:.6g}), bias_std={self.bias_std:.6g}, {q}{density}{note}"
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values for JSON."""
+        names = ("weight_std", "bias_std", "q")
+        return {
+            "activation": self.activation, "weight_std": self.weight_std, "bias_std": self.bias_std, "q": self.q,
+            "chi": self.chi, "density": self.density, "note": self.note,
+            "others": [dict(zip(names, point, strict=True)) for point in self.others],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeCurve:
+    """The edge of chaos as arrays of one length; NaN where there is none.
+
+    Attributes:
+        bias_std: sigma_b, shape (n,).
+        weight_std: sigma_w, shape (n,).
+        q: the variance at the fixed point, shape (n,).
+    """
+
+    bias_std: Array
+    weight_std: Array
+    q: Array
+
+
+def edge_of_chaos(
+    activation: ActivationLike, *, bias_std: float | None = None, weight_std: float | None = None, density: float = 1.0
+) -> EdgeOfChaos:
+    """The point on the edge of chaos with this bias_std, or with this weight_std.
+
+    >>> point = edge_of_chaos("tanh", bias_std=0.2)
+    >>> round(point.weight_std ** 2, 6), round(point.q, 6)
+    (1.700796, 0.512078)
+    >>> print(edge_of_chaos("relu"))
+    relu: edge of chaos at weight_std=1.41421 (weight_std^2=2), bias_std=0, any q (every q is a fixed point)
+
+    The point is a fixed point that attracts the variance. If several do, it is one that deep layers reach from
+    pre-activations of variance 1, and of those the one with the smallest weight_std; ``others`` holds the rest.
+
+    Args:
+        activation: a name such as "tanh", an Activation, or a numpy or torch function.
+        bias_std: sigma_b, the standard deviation of a bias; 0 if neither it nor weight_std is given.
+        weight_std: sigma_w, the standard deviation of a kept weight times sqrt(fan_in).
+        density: fraction of the weights kept (alpha), in (0, 1].
+
+    Returns:
+        An :class:`EdgeOfChaos`.
+
+    Raises:
+        InputError: if there is no such point; the message says how far chi gets, from which weight_std on q diverges,
+            and where there is an edge. If both bias_std and weight_std are given, or one is out of its range.
+
+    Source: Hayou et al. 2021, 2.2 and B.1.
+    """
+    moments = moments_of(get(activation))
+    check_density(density)
+    if bias_std is not None and weight_std is not None:
+        raise InputError(
+            f"bias_std={bias_std!r} and weight_std={weight_std!r}: give one of them, the edge of chaos fixes the other."
+        )
+    if weight_std is None:
+        bias_std = 0.0 if bias_std is None else bias_std
+        check_std("bias_std", bias_std)
+    else:
+        check_std("weight_std", weight_std)
+    if scale_free(moments):
+        return _single_point(moments, bias_std, weight_std, density)
+    found = edge_points(moments, bias_std, weight_std, density)
+    best = [point for point in found if point.attracts]
+    if not best:
+        raise InputError(_no_edge(moments, found, bias_std, weight_std, density))
+    best.sort(key=lambda point: (not point.reached, point.weight_std))
+    chosen = best[0]
+    others = tuple((point.weight_std, point.bias_std, point.q) for point in best[1:])
+    gain = density * chosen.weight_std**2 * moments.exact_slope(chosen.q)
+    return EdgeOfChaos(
+        moments.activation.name, chosen.weight_std, chosen.bias_std, chosen.q, gain, density, _note(best), others
+    )
+
+
+def edge_of_chaos_curve(
+    activation: ActivationLike, bias_stds: Sequence[float] | Array, density: float = 1.0
+) -> EdgeCurve:
+    """The weight_std on the edge of chaos for each bias_std.
+
+    >>> edge_of_chaos_curve("tanh", [0.1, 0.2, 0.3]).weight_std.round(4)             # shape (3,)
+    array([1.1934, 1.3041, 1.3956])
+
+    Args:
+        activation: a name such as "tanh", an Activation, or a numpy or torch function.
+        bias_stds: sigma_b, n numbers >= 0.
+        density: fraction of the weights kept (alpha), in (0, 1].
+
+    Returns:
+        An :class:`EdgeCurve` of arrays of shape (n,); NaN where :func:`edge_of_chaos` would raise.
+
+    Raises:
+        InputError: for an unknown activation, or a bias_std or density out of its range.
+
+    Source: Hayou et al. 2021, 2.2 and B.1.
+    """
+    biases = np.asarray(bias_stds, dtype=np.float64).reshape(-1)
+    check_density(density)
+    for one in biases:
+        check_std("bias_std", float(one))
+    rule = get(activation)
+    weights, variances = np.full(len(biases), np.nan), np.full(len(biases), np.nan)
+    for i, bias_std in enumerate(biases):
+        try:
+            point = edge_of_chaos(rule, bias_std=float(bias_std), density=density)
+        except InputError:
+            continue
+        weights[i], variances[i] = point.weight_std, np.nan if point.q is None else point.q
+    return EdgeCurve(biases, weights, variances)
+
+
+@dataclass(frozen=True)
+class EdgePoint:
+    """A fixed point with chi = 1: does it attract the variance, and from q = 1?"""
+
+    weight_std: float
+    bias_std: float
+    q: float
+    attracts: bool
+    reached: bool
+
+
+def scale_free(moments: Moments) -> bool:
+    """Whether E phi^2 = q E phi'^2 for every q, as for ReLU: then the edge is one point, without biases."""
+    q, square, slope = moments.table(20)
+    return bool((np.abs(square / (q * slope) - 1) < _SIGN).all())
+
+
+def _single_point(
+    moments: Moments, bias_std: float | None, weight_std: float | None, density: float
+) -> EdgeOfChaos:
+    name = moments.activation.name
+    slopes = moments.activation.slopes
+    slope = moments.exact_slope(1.0) if slopes is None else (slopes[0] ** 2 + slopes[-1] ** 2) / 2
+    edge = math.sqrt(1 / (density * slope))
+    if (bias_std or 0.0) > 0 or (weight_std is not None and abs(weight_std / edge - 1) > 1e-9):
+        given = f"bias_std={bias_std:g}" if weight_std is None else f"weight_std={weight_std:g}"
+        raise InputError(
+            f"{name} is on the edge of chaos only at the single point weight_std={edge:.6g}, bias_std=0"
+            f"{'' if density == 1 else f' (density={density:g})'}, and {given} is off it: {name} keeps its shape at "
+            "every scale, so chi does not depend on q, and with chi = 1 a bias makes q grow from layer to layer."
+        )
+    return EdgeOfChaos(name, edge, 0.0, None, density * edge**2 * slope, density, "every q is a fixed point")
+
+
+def edge_points(
+    moments: Moments, bias_std: float | None, weight_std: float | None, density: float
+) -> list[EdgePoint]:
+    """All fixed points with chi = 1 and this bias_std or weight_std, by growing q."""
+    q, square, slope = moments.table(400)
+    found: list[float] = []
+    if weight_std is None:
+        assert bias_std is not None
+        bias = bias_std**2
+        # relative to the largest term: for sigmoid E phi^2 / E phi'^2 is far larger than q where q is small
+        residual = (q - square / slope - bias) / np.maximum(q, square / slope)
+        for low, high in _changes(q, residual):
+            found += _root(lambda v: v - moments.exact_square(v) / moments.exact_slope(v) - bias, low, high)
+        at_zero = bias == 0
+    else:
+        target = density * weight_std**2
+        residual = 1 - slope * target
+        for low, high in _changes(q, residual):
+            found += _root(lambda v: 1 - moments.exact_slope(v) * target, low, high)
+        at_zero = abs(target * moments.slope_at_zero - 1) < 1e-9
+    points = []
+    for v in found:
+        kept = 1 / moments.exact_slope(v)
+        bias = bias_std**2 if bias_std is not None else v - kept * moments.exact_square(v)
+        if bias >= -_SIGN * v:
+            points.append(_point(moments, kept, max(bias, 0.0), v, density, weight_std, bias_std))
+    if at_zero and moments.at_zero < 1e-20 and moments.slope_at_zero > 0:
+        points.insert(0, _point(moments, 1 / moments.slope_at_zero, 0.0, 0.0, density, weight_std, bias_std))
+    return points
+
+
+def _point(
+    moments: Moments, kept: float, bias: float, q: float, density: float, weight_std: float | None,
+    bias_std: float | None,
+) -> EdgePoint:  # fmt: skip
+    if q == 0:
+        near, square, _ = moments.table(20)
+        attracts = bool((kept * square <= near * (1 + _SIGN))[near <= 1e-2].all())
+    else:
+        attracts = abs(kept * moments.square_rate(q)) < 1
+    settled = float(settle(moments, np.array([kept]), np.array([bias]))[0])
+    reached = attracts and abs(settled - q) <= _SETTLED * q + 1e-5
+    return EdgePoint(
+        math.sqrt(kept / density) if weight_std is None else weight_std,
+        math.sqrt(bias) if bias_std is None else bias_std, q, attracts, reached,
+    )  # fmt: skip
+
+
+def _changes(q: Array, residual: Array) -> list[tuple[float, float]]:
+    """Where the residual changes its sign, residuals without a sign left out."""
+    signed = np.flatnonzero(np.abs(residual) > _SIGN)
+    sign = np.sign(residual[signed])
+    change = np.flatnonzero(sign[1:] != sign[:-1])
+    return [(float(q[signed[i]]), float(q[signed[i + 1]])) for i in change]
+
+
+def _root(residual: Callable[[float], float], low: float, high: float) -> list[float]:
+    """The root between, by exact quadrature; none if that does not confirm the signs which the table saw."""
+    from scipy.optimize import brentq
+
+    if residual(low) * residual(high) >= 0:
+        return []
+    return [math.exp(brentq(lambda x: residual(math.exp(x)), math.log(low), math.log(high), xtol=1e-14, rtol=1e-14))]
+
+
+def _note(best: list[EdgePoint]) -> str:
+    notes = []
+    if not best[0].reached:
+        notes.append("from q = 1 the variance does not get there: it must start near this q")
+    if len(best) > 1:
+        rest = "; ".join(f"weight_std={p.weight_std:.6g}, bias_std={p.bias_std:.6g}, q={p.q:.6g}" for p in best[1:])
+        notes.append(f"also at {rest}")
+    return ". ".join(notes)
+
+
+def edge_arrays(moments: Moments) -> tuple[Array, Array, Array]:
+    """The attracting part of the edge over a grid of q: q, density * weight_std^2 and bias_std^2, each shape (n,)."""
+    q, square, slope = moments.table(400)
+    logarithmic = np.gradient(np.log(np.maximum(square, 1e-300)), np.log(q))
+    bias = q - square / slope
+    attracts = np.abs(logarithmic * square / (q * slope)) < 1 - 1e-6
+    keep = attracts & (bias >= _SIGN * q) & (q < moments.top / 10)
+    return q[keep], 1 / slope[keep], bias[keep]
+
+
+def _no_edge(
+    moments: Moments, found: list[EdgePoint], bias_std: float | None, weight_std: float | None, density: float
+) -> str:
+    """Why there is none, with numbers, and where there is one."""
+    name = moments.activation.name
+    given = f"bias_std={bias_std:g}" if weight_std is None else f"weight_std={weight_std:g}"
+    given += "" if density == 1 else f", density={density:g}"
+    sentences = [f"{name} has no edge of chaos at {given}"]
+    if bias_std is not None:
+        limit = diverges_from(moments, bias_std, density)
+        weights = np.geomspace(1e-3, 1 - 1e-9, 150) * min(limit, 1e3)
+        kept = density * weights**2
+        q = settle(moments, kept, np.full(150, bias_std**2))
+        inside = np.isfinite(q)
+        most = float(np.max(kept[inside] * moments.slope(q[inside]), initial=0.0))
+        until = f" until q diverges, from weight_std={limit:.6g} on" if math.isfinite(limit) else ""
+        sentences[0] += f": chi at the fixed point stays below {max(most, 1e-12):.6g}{until}"
+    for point in found:
+        sentences.append(
+            f"At weight_std={point.weight_std:.6g}, bias_std={point.bias_std:.6g}, q={point.q:.6g} chi is 1, but that "
+            "fixed point repels: the variance leaves it"
+        )
+    _, kept, bias = edge_arrays(moments)
+    if not len(kept):
+        sentences.append("Nor is there one at any other setting")
+    elif weight_std is None:
+        sentences.append(f"There is one {_range('bias_std', np.sqrt(bias))}")
+    else:
+        sentences.append(f"There is one {_range('weight_std', np.sqrt(kept / density))}")
+    return ". ".join(sentences) + "."
+
+
+def _range(name: str, values: Array) -> str:
+    low, high = float(values.min()), float(values.max())
+    upper = f" to {high:.4g}" if high < 1e3 else " on"
+    return f"for {name} from {low:.4g}{upper}"

@@ -1,0 +1,261 @@
+"""The phase of a network, ordered, critical or chaotic, at one point and over the plane of weight_std and bias_std."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epoch0.activations import ActivationLike, get
+from epoch0.errors import InputError
+from epoch0.theory.mean_field._arguments import check_density, check_std
+from epoch0.theory.mean_field.correlation_maps import scales_at, settled_correlation
+from epoch0.theory.mean_field.critical import EdgeCurve, edge_arrays, edge_points, scale_free
+from epoch0.theory.mean_field.fixed_points import polish, settle, why_it_diverges
+from epoch0.theory.mean_field.moments import Moments, moments_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+Array = NDArray[np.float64]
+
+TOLERANCE = 1e-3
+"""A network counts as critical where chi is this close to 1: a signal then lasts for a thousand layers."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What a deep network of one activation does at one (weight_std, bias_std).
+
+    Attributes:
+        activation: its name.
+        weight_std: sigma_w, the standard deviation of a kept weight times sqrt(fan_in).
+        bias_std: sigma_b.
+        density: fraction of the weights kept.
+        word: ``"ordered"`` (chi < 1: inputs become alike, gradients vanish), ``"critical"`` (abs(chi - 1) <= 0.001),
+            ``"chaotic"`` (chi > 1: inputs part, gradients explode), or ``"diverges"``: q grows without bound.
+        chi: the gain at the fixed point; where q diverges, its limit for large q.
+        q: the variance at the fixed point; infinite where it diverges.
+        c_star: the correlation at which two inputs settle; NaN where q diverges.
+        xi_q: depth scale of the variance, in layers; NaN where q diverges.
+        xi_c: depth scale of the correlation, in layers; NaN where q diverges.
+        note: what else there is to know; empty if nothing.
+    """
+
+    activation: str
+    weight_std: float
+    bias_std: float
+    density: float
+    word: str
+    chi: float
+    q: float
+    c_star: float
+    xi_q: float
+    xi_c: float
+    note: str = ""
+
+    def __str__(self) -> str:
+        """One line."""
+        scales = f"xi_q={self.xi_q:.4g}, xi_c={self.xi_c:.4g}"
+        numbers = f"chi={self.chi:.6g}, q={self.q:.6g}, c*={self.c_star:.6g}, {scales}"
+        density = "" if self.density == 1 else f", density={self.density:g}"
+        note = f" ({self.note})" if self.note else ""
+        return (
+            f"{self.activation} at weight_std={self.weight_std:g}, bias_std={self.bias_std:g}{density}: {self.word}, "
+            f"{numbers}{note}"
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain values for JSON; what is infinite or unknown is None."""
+        values = dict(self.__dict__)
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+
+
+def phase(activation: ActivationLike, weight_std: float, bias_std: float, density: float = 1.0) -> Phase:
+    """Whether a deep network is ordered, critical or chaotic, with its fixed points and depth scales.
+
+    >>> print(phase("tanh", 1.5, 0.1))
+    tanh at weight_std=1.5, bias_std=0.1: chaotic, chi=1.12905, q=0.813322, c*=0.180084, xi_q=1.417, xi_c=14.85
+
+    Args:
+        activation: a name such as "tanh", an Activation, or a numpy or torch function.
+        weight_std: sigma_w, the standard deviation of a kept weight times sqrt(fan_in); >= 0.
+        bias_std: sigma_b, the standard deviation of a bias; >= 0.
+        density: fraction of the weights kept (alpha), in (0, 1].
+
+    Returns:
+        A :class:`Phase`. Where q diverges that is its word; the note says from which weight_std on it does.
+
+    Raises:
+        InputError: for an unknown activation or an argument out of its range, or if q goes round in a cycle.
+
+    Source: Hayou et al. 2021, 2.2 and B.1.
+    """
+    rule = get(activation)
+    moments = moments_of(rule)
+    check_std("weight_std", weight_std)
+    check_std("bias_std", bias_std)
+    check_density(density)
+    kept = density * weight_std**2
+    q = float(settle(moments, np.array([kept]), np.array([bias_std**2]))[0])
+    where = (rule.name, float(weight_std), float(bias_std), float(density))
+    if math.isinf(q):
+        gain = kept * float(moments.slope(np.array(moments.top)))
+        note = "q grows without bound: " + why_it_diverges(moments, bias_std, density).rstrip(".")
+        return Phase(*where, "diverges", gain, math.inf, math.nan, math.nan, math.nan, note)
+    if math.isnan(q):
+        raise InputError(f"q does not settle for {rule.name} at weight_std={weight_std:g}, bias_std={bias_std:g}.")
+    q = polish(moments, kept, bias_std**2, q)
+    gain = kept * moments.exact_slope(q)
+    c = settled_correlation(rule, weight_std, bias_std, q, density)
+    scales = scales_at(rule, weight_std, q, c, density)
+    note = ""
+    if bias_std == 0 and scale_free(moments):
+        still = abs(gain - 1) <= 1e-9
+        note = "every q is a fixed point" if still else "q shrinks to 0 by the factor chi a layer"
+    return Phase(*where, _word(gain), gain, q, c, scales.xi_q, scales.xi_c, note)
+
+
+def _word(chi: float) -> str:
+    if abs(chi - 1) <= TOLERANCE:
+        return "critical"
+    return "ordered" if chi < 1 else "chaotic"
+
+
+@dataclass(frozen=True, eq=False)
+class PhaseDiagram:
+    """The phase over a grid of bias_std (rows) and weight_std (columns).
+
+    Attributes:
+        activation: its name.
+        weight_std: shape (columns,).
+        bias_std: shape (rows,).
+        density: fraction of the weights kept.
+        chi: the gain at the fixed point, shape (rows, columns); where q diverges its limit for large q.
+        q: the variance at the fixed point, shape (rows, columns); infinite where it diverges, NaN where it cycles.
+        phase: "ordered", "critical", "chaotic", "diverges" or "cycles", shape (rows, columns).
+        edge: the edge of chaos inside the window, as a curve.
+    """
+
+    activation: str
+    weight_std: Array
+    bias_std: Array
+    density: float
+    chi: Array
+    q: Array
+    phase: NDArray[np.str_]
+    edge: EdgeCurve
+
+    def __str__(self) -> str:
+        """One line with the share of each phase."""
+        words, counts = np.unique(self.phase, return_counts=True)
+        shares = ", ".join(f"{word} {count / self.phase.size:.0%}" for word, count in zip(words, counts, strict=True))
+        rows, columns = self.chi.shape
+        return f"{self.activation}: phase diagram of {columns} weight_std x {rows} bias_std: {shares}"
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain lists for JSON; what is infinite or NaN is None."""
+
+        def plain(values: Array) -> list[Any]:
+            return [[v if math.isfinite(v) else None for v in row] for row in np.atleast_2d(values).tolist()]
+
+        return {
+            "activation": self.activation, "density": self.density,
+            "weight_std": self.weight_std.tolist(), "bias_std": self.bias_std.tolist(),
+            "chi": plain(self.chi), "q": plain(self.q), "phase": self.phase.tolist(),
+            "edge": {
+                "weight_std": plain(self.edge.weight_std)[0], "bias_std": plain(self.edge.bias_std)[0],
+                "q": plain(self.edge.q)[0],
+            },
+        }  # fmt: skip
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """One row per grid point: weight_std, bias_std, chi, q, phase."""
+        import pandas as pd
+
+        weight, bias = np.meshgrid(self.weight_std, self.bias_std)
+        return pd.DataFrame({
+            "weight_std": weight.ravel(), "bias_std": bias.ravel(), "chi": self.chi.ravel(), "q": self.q.ravel(),
+            "phase": self.phase.ravel(),
+        })  # fmt: skip
+
+    def plot(self) -> "Figure":
+        """The diagram as a matplotlib figure: colour for chi, a line for the edge, hatching where q diverges."""
+        from epoch0.theory.mean_field.diagram_plot import draw
+
+        return draw(self)
+
+
+def phase_diagram(
+    activation: ActivationLike,
+    weight_stds: Sequence[float] | Array,
+    bias_stds: Sequence[float] | Array,
+    density: float = 1.0,
+) -> PhaseDiagram:
+    """The phase at every point of a grid.
+
+    >>> diagram = phase_diagram("tanh", np.linspace(0.5, 3, 200), np.linspace(0, 1, 100))
+    >>> print(diagram)
+    tanh: phase diagram of 200 weight_std x 100 bias_std: chaotic 61%, critical 0%, ordered 39%
+
+    Args:
+        activation: a name such as "tanh", an Activation, or a numpy or torch function.
+        weight_stds: sigma_w, increasing numbers >= 0, the columns.
+        bias_stds: sigma_b, increasing numbers >= 0, the rows.
+        density: fraction of the weights kept (alpha), in (0, 1].
+
+    Returns:
+        A :class:`PhaseDiagram`.
+
+    Raises:
+        InputError: for an unknown activation, an empty, negative or not increasing list, or a density out of its range.
+
+    Source: Hayou et al. 2021, 2.2 and B.1; Poole et al. 2016 for the picture.
+    """
+    moments = moments_of(get(activation))
+    check_density(density)
+    weights, biases = _axis("weight_stds", weight_stds), _axis("bias_stds", bias_stds)
+    kept, bias = (a.ravel() for a in np.meshgrid(density * weights**2, biases**2))
+    q = settle(moments, kept, bias)
+    chi = kept * moments.slope(np.where(np.isfinite(q), q, moments.top))
+    words = np.where(chi < 1, "ordered", "chaotic")
+    words = np.where(np.abs(chi - 1) <= TOLERANCE, "critical", words)
+    words = np.where(np.isinf(q), "diverges", np.where(np.isnan(q), "cycles", words))
+    chi = np.where(np.isnan(q), np.nan, chi)
+    shape = (len(biases), len(weights))
+    return PhaseDiagram(
+        moments.activation.name, weights, biases, density, chi.reshape(shape), q.reshape(shape), words.reshape(shape),
+        _edge_inside(moments, weights, biases, density),
+    )  # fmt: skip
+
+
+def _axis(name: str, values: Sequence[float] | Array) -> Array:
+    axis = np.asarray(values, dtype=np.float64).reshape(-1)
+    if not len(axis) or not np.isfinite(axis).all() or axis[0] < 0 or (np.diff(axis) <= 0).any():
+        raise InputError(f"{name} must be increasing numbers >= 0, at least one; got {values!r}.")
+    return axis
+
+
+def _edge_inside(moments: Moments, weights: Array, biases: Array, density: float) -> EdgeCurve:
+    """The part of the edge in the window which deep layers reach from q = 1; NaN separates pieces."""
+    if scale_free(moments):
+        weight = 1 / math.sqrt(density * float(moments.slope(np.array(1.0))))
+        inside = weights[0] <= weight <= weights[-1] and biases[0] == 0
+        one = np.array([weight if inside else np.nan])
+        return EdgeCurve(np.where(np.isnan(one), np.nan, 0.0), one, np.array([np.nan]))
+    q, kept, bias = edge_arrays(moments)
+    # one step beyond the window, so that the line reaches its border
+    inside = (kept <= 1.1 * density * weights[-1] ** 2) & (bias <= 1.1 * biases[-1] ** 2 + 1e-6)
+    q, kept, bias = q[inside], kept[inside], bias[inside]
+    settled = settle(moments, kept, bias) if len(q) else q
+    reached = np.abs(settled - q) <= 1e-2 * q
+    gap = np.where(reached, 1.0, np.nan)
+    # and where the line meets the lower border, which lies between two points of the grid
+    ends = [point for point in edge_points(moments, float(biases[0]), None, density) if point.reached]
+    order = np.argsort(np.concatenate([q, [point.q for point in ends]]), kind="stable")
+    bias_std = np.concatenate([np.sqrt(bias) * gap, [point.bias_std for point in ends]])
+    weight_std = np.concatenate([np.sqrt(kept / density) * gap, [point.weight_std for point in ends]])
+    return EdgeCurve(bias_std[order], weight_std[order], np.concatenate([q * gap, [point.q for point in ends]])[order])
