@@ -214,7 +214,7 @@ def test_wide_layers_agree_with_mean_field(activation: str, variance: float, dty
         assert g.layers[0].verdict == "keeps"
 
 
-def test_predictions_count_padding_and_stop_at_norms() -> None:
+def test_predictions_count_padding_and_stop_at_max_pools() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(
         nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
@@ -226,7 +226,8 @@ def test_predictions_count_padding_and_stop_at_norms() -> None:
     # 8 x 8 positions, 9 taps, zero padding: (22/24)^2 of the taps are there
     weight = net[0].weight.detach()
     assert first.predicted == pytest.approx(float(27 * weight.square().mean() / 2) * (22 / 24) ** 2, rel=0.03)
-    assert [layer.predicted is None for layer in g.layers] == [False, True, True, False]
+    assert [layer.agreement for layer in g.layers] == ["as predicted", "no law: max pool", *["as predicted"] * 2]
+    assert [layer.predicted is None for layer in g.layers] == [False, True, False, False]
 
 
 def test_totals_and_table() -> None:

@@ -126,12 +126,16 @@ RELU, TANH = activations.get("relu"), activations.get("tanh")
         (nn.Tanh(), "function", TANH),
         (nn.Hardtanh(-1.0, 0.5), "function", activations.hardtanh(-1.0, 0.5)),
         (nn.PReLU(), "function", activations.leaky_relu(0.25)),
-        *((nonlinearity(), "function", None) for nonlinearity in (
-            nn.ReLU6, nn.Sigmoid, nn.SELU, nn.CELU, nn.Mish, nn.Softplus, nn.Softsign, nn.LogSigmoid, nn.Hardswish,
-            nn.Hardsigmoid, nn.Softshrink, nn.Tanhshrink,
-        ) if nonlinearity is not nn.CELU),
-        (torch.sin, "sin()", None),
-        (lambda h: h.clamp(0, 1), "clamp()", None),
+        *((nonlinearity(), "function", activations.get(nonlinearity())) for nonlinearity in (
+            nn.ReLU6, nn.Sigmoid, nn.SELU, nn.CELU, nn.Mish, nn.Softplus, nn.Softsign, nn.Hardswish, nn.Hardsigmoid,
+        )),
+        (nn.CELU(2.0), "function", activations.celu(2.0)),
+        (nn.GELU("tanh"), "function", activations.get("gelu_tanh")),
+        (lambda h: F.softplus(h, 2.0), "softplus()", activations.softplus(2.0)),
+        (torch.sin, "sin()", activations.get("sin")),
+        (torch.abs, "abs()", activations.get("abs")),
+        (lambda h: h.clamp(0, 6), "clamp()", activations.get("relu6")),
+        (nn.PReLU(6), "function", activations.leaky_relu(0.25)),
     ],
 )  # fmt: skip
 def test_every_spelling_of_a_nonlinearity(function: Any, name: str, activation: Any) -> None:
@@ -142,6 +146,35 @@ def test_every_spelling_of_a_nonlinearity(function: Any, name: str, activation: 
             h = t.values(t.x, [0, t.nonlinearities[0].node], lambda x: t.model(x))[1]
             before = t.model.linear(t.x).detach().numpy()
             torch.testing.assert_close(h.detach(), torch.from_numpy(activation.function(before)).float())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        nn.LogSigmoid(), nn.Softshrink(), nn.Tanhshrink(), nn.Hardshrink(0.3), torch.atan, torch.cos,
+        lambda h: h.clamp(0, 1), lambda h: F.hardtanh(h, 0.5, 2.0), lambda h: F.softplus(h, 1.0, 2.0),
+        lambda h: h.clamp(max=0.5), lambda h: torch.minimum(h, torch.tensor(0.5)), lambda h: F.threshold_(h, 0.1, 0.0),
+        lambda h: h.clamp_(-1, 3),
+    ],
+)  # fmt: skip
+def test_a_nonlinearity_without_a_rule_gets_its_activation_from_the_call(function: Any) -> None:
+    with tape(Calls(function), torch.randn(5, 4)) as t:
+        (tap,) = t.nonlinearities
+        assert tap.activation is not None and tap.activation is t.nonlinearities[0].activation  # looked at once
+        before = t.model.linear(t.x).detach()
+        points = before.double().requires_grad_()
+        after = function(points.clone())
+        torch.testing.assert_close(torch.from_numpy(tap.activation.function(before.double().numpy())), after.detach())
+        slopes = torch.autograd.grad(after.sum(), points)[0]
+        torch.testing.assert_close(torch.from_numpy(tap.activation.derivative(before.double().numpy())), slopes)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda h: torch.minimum(h, torch.arange(6.0)), lambda h: F.prelu(h, torch.arange(6.0) / 6)]
+)
+def test_functions_that_differ_from_place_to_place_are_no_activation(function: Any) -> None:
+    with tape(Calls(lambda h: function(h) + h), torch.randn(5, 4)) as t:
+        assert t.nonlinearities[-1].activation is None
 
 
 def test_a_module_that_is_only_a_nonlinearity_is_tapped_at_its_output() -> None:

@@ -28,8 +28,11 @@ class LayerGain:
         backward: chi going back, ||J^T g||^2/||g||^2 averaged over random directions g.
         backward_error: as above.
         backward_example_error: as above.
-        predicted: sigma_w^2 E phi'(sqrt(q) Z)^2 at the measured q, for one linear map or convolution with at most one
-            known activation; None for anything else.
+        predicted: chi by the law, from the weights and the measured mean squares of the pre-activations; None where
+            there is no law.
+        predicted_error: standard deviation of chi around the law that the finite width leaves; NaN without a law.
+        agreement: ``"as predicted"``, ``"higher than predicted (×1.12)"``, ``"lower than predicted (×0.85)"`` or
+            ``"no law: max pool"``; three standard errors, of measurement and law together, or one percent decide.
         pre_activation: q, the mean square of a pre-activation; NaN unless the layer has exactly one known activation.
         square_in: mean square of one unit entering, over units and examples.
         square_out: mean square of one unit leaving.
@@ -53,6 +56,8 @@ class LayerGain:
     backward_error: float
     backward_example_error: float
     predicted: float | None
+    predicted_error: float
+    agreement: str
     pre_activation: float
     square_in: float
     square_out: float
@@ -174,7 +179,10 @@ class Gain:
         return frame
 
 
-_HEAD = ("layer", "kind", "chi forward", "chi backward", "predicted", "square in", "square out", "gradient", "verdict")
+_HEAD = (
+    "layer", "kind", "chi forward", "chi backward", "predicted", "square in", "square out", "gradient", "verdict",
+    "measured is",
+)  # fmt: skip
 
 
 def _cells(layer: LayerGain) -> tuple[str, ...]:
@@ -188,6 +196,7 @@ def _cells(layer: LayerGain) -> tuple[str, ...]:
         f"{layer.square_out:.3g}",
         f"{layer.gradient:.3g}",
         layer.verdict,
+        layer.agreement,
     )
 
 

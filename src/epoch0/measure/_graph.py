@@ -1,8 +1,14 @@
 """What a record is made of: operations, the tensors between them, and places with names (THEORY section 0)."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
 
 from epoch0.activations import Activation
+from epoch0.measure import _custom
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,63 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Slot:
+    """The place of a recorded tensor among the arguments of a call."""
+
+    node: int
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A call of a torch function that can be made again with other tensors in place of those it was recorded with.
+
+    Attributes:
+        function: the torch function.
+        args: its positional arguments; a tensor that depends on the input is a :class:`Slot`.
+        kwargs: its other arguments, likewise.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    def __call__(self, tensors: Mapping[int, Tensor], constants: Callable[[Tensor], Tensor] | None = None) -> Any:
+        """What the function gives for these tensors.
+
+        Args:
+            tensors: a tensor for each node among the arguments.
+            constants: changes the tensors that do not depend on the input, such as weights.
+        """
+        args, kwargs = (self._filled(part, tensors, constants) for part in (self.args, dict(self.kwargs)))
+        return self.function(*args, **kwargs)
+
+    def constants(self) -> list[Tensor]:
+        """The tensors among the arguments that do not depend on the input, in order."""
+        found: list[Tensor] = []
+
+        def keep(tensor: Tensor) -> Tensor:
+            found.append(tensor)
+            return tensor
+
+        self._filled((self.args, dict(self.kwargs)), None, keep)
+        return found
+
+    def _filled(
+        self, value: Any, tensors: Mapping[int, Tensor] | None, constants: Callable[[Tensor], Tensor] | None
+    ) -> Any:
+        if isinstance(value, Slot):
+            return value if tensors is None else tensors[value.node]
+        if isinstance(value, Tensor):
+            return value if constants is None else constants(value)
+        if isinstance(value, tuple | list):
+            filled = [self._filled(v, tensors, constants) for v in value]
+            return type(value)(*filled) if hasattr(value, "_fields") else type(value)(filled)
+        if isinstance(value, dict):
+            return {key: self._filled(v, tensors, constants) for key, v in value.items()}
+        return value
+
+
+@dataclass(frozen=True)
 class Op:
     """One call of a torch function.
 
@@ -37,7 +100,7 @@ class Op:
         results: how many of the outputs it returned (the rest are other names of a tensor changed in place).
         weights: parameters that take part, by qualified name.
         kind: ``"linear"``, ``"convolution"``, ... for a weighted operation, else ``""``.
-        activation: the activation it is, if it is one and there is a rule for it.
+        rule: the activation it is by its name and its arguments, if there is a rule for it.
         elementwise: whether it is an elementwise nonlinearity.
         gain: mean over output units of the sum of squared weights into the unit; NaN unless one linear map or
             convolution.
@@ -45,6 +108,7 @@ class Op:
         cut: whether it depends on the input but no derivative goes through it (detach, a no_grad block).
         met: nodes whose tensor is first met among the arguments, as (place among the tensor arguments, node): it
             came from code that cannot be followed, or was changed under another name.
+        call: how to make the call again; None where that is not possible.
     """
 
     index: int
@@ -55,21 +119,35 @@ class Op:
     results: int
     weights: tuple[str, ...] = ()
     kind: str = ""
-    activation: Activation | None = None
+    rule: Activation | None = None
     elementwise: bool = False
     gain: float = float("nan")
     fan_in: int = 0
     cut: bool = False
     met: tuple[tuple[int, int], ...] = ()
+    call: Call | None = field(default=None, compare=False, repr=False)
+
+    @cached_property
+    def activation(self) -> Activation | None:
+        """The activation it is: by rule, or made from the call itself; None if it is no function of one number."""
+        if self.rule is not None or not self.elementwise or self.call is None or len(self.inputs) != 1:
+            return self.rule
+        call, node = self.call, self.inputs[0]
+        return _custom.activation(self.name, _custom.key(call), lambda h: call({node: h.clone()}))
 
 
 @dataclass(frozen=True)
 class Tap:
-    """A place to measure at: a name for people and the node behind it."""
+    """A place to measure at: a name for people, the node behind it, and the nonlinearity that made it, if one did."""
 
     name: str
     node: int
-    activation: Activation | None = None
+    op: Op | None = None
+
+    @property
+    def activation(self) -> Activation | None:
+        """The activation of the nonlinearity."""
+        return None if self.op is None else self.op.activation
 
 
 def use(name: str, count: int) -> str:

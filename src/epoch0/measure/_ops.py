@@ -38,6 +38,8 @@ def argument(args: tuple[Any, ...], kwargs: dict[str, Any], position: int, name:
 
 
 def _hardtanh(low: float, high: float) -> Activation | None:
+    if (low, high) == (0, 6):
+        return activations.relu6()
     return activations.hardtanh(float(low), float(high)) if low < 0 < high else None
 
 
@@ -50,9 +52,9 @@ def _clamp(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | None:
 
 def _prelu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | None:
     weight = argument(args, kwargs, 1, "weight", None)
-    return (
-        activations.leaky_relu(float(weight.detach())) if isinstance(weight, Tensor) and weight.numel() == 1 else None
-    )
+    if not isinstance(weight, Tensor) or not bool((weight == weight.flatten()[:1]).all()):
+        return None  # a slope for each channel
+    return activations.leaky_relu(float(weight.detach().flatten()[0]))
 
 
 def _maximum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | None:
@@ -69,25 +71,42 @@ def _named(name: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Activation 
     return lambda args, kwargs: activations.get(name)
 
 
+def _gelu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | None:
+    exact = argument(args, kwargs, 1, "approximate", "none") == "none"
+    return activations.gelu() if exact else activations.gelu_tanh()
+
+
+def _softplus(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | None:
+    beta, threshold = argument(args, kwargs, 1, "beta", 1), argument(args, kwargs, 2, "threshold", 20)
+    return activations.softplus(float(beta)) if beta > 0 and threshold >= 20 else None
+
+
 def _unknown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | None:
     return None
 
 
 _WITHOUT_RULE = (
-    "relu6", "hardsigmoid", "hardswish", "sigmoid", "expit", "selu", "mish", "softplus", "softsign", "logsigmoid",
-    "log_sigmoid", "sin", "cos", "clamp_max", "minimum", "softshrink", "hardshrink", "tanhshrink", "logit", "atan",
-    "arctan", "heaviside", "sign", "abs",
+    "logsigmoid", "log_sigmoid", "cos", "clamp_max", "minimum", "softshrink", "hardshrink", "tanhshrink", "logit",
+    "atan", "arctan", "heaviside", "sign",
+)  # fmt: skip
+
+_BY_NAME = (
+    "relu", "tanh", "erf", "silu", "relu6", "hardsigmoid", "hardswish", "sigmoid", "selu", "mish", "softsign", "sin",
+    "abs",
 )  # fmt: skip
 
 ELEMENTWISE: dict[str, Callable[[tuple[Any, ...], dict[str, Any]], Activation | None]] = {
-    **{name: _named(name) for name in ("relu", "tanh", "erf", "gelu", "silu")},
+    **{name: _named(name) for name in _BY_NAME},
+    **{other: _named(name) for other, name in (("expit", "sigmoid"), ("absolute", "abs"))},
+    "gelu": _gelu,
+    "softplus": _softplus,
     "leaky_relu": lambda a, k: activations.leaky_relu(float(argument(a, k, 1, "negative_slope", 0.01))),
     "rrelu": lambda a, k: activations.leaky_relu(
         (argument(a, k, 1, "lower", 1 / 8) + argument(a, k, 2, "upper", 1 / 3)) / 2
     ),
     "hardtanh": lambda a, k: _hardtanh(argument(a, k, 1, "min_val", -1.0), argument(a, k, 2, "max_val", 1.0)),
     "elu": lambda a, k: activations.elu(float(argument(a, k, 1, "alpha", 1.0))),
-    "celu": lambda a, k: activations.elu(1.0) if argument(a, k, 1, "alpha", 1.0) == 1.0 else None,
+    "celu": lambda a, k: activations.celu(float(argument(a, k, 1, "alpha", 1.0))),
     "prelu": _prelu,
     "clamp": _clamp,
     "clip": _clamp,
@@ -96,7 +115,7 @@ ELEMENTWISE: dict[str, Callable[[tuple[Any, ...], dict[str, Any]], Activation | 
     "threshold": _threshold,
     **dict.fromkeys(_WITHOUT_RULE, _unknown),
 }
-"""Elementwise nonlinearities, and the activation that each call is (None where there is no rule for it)."""
+"""Elementwise nonlinearities, and the activation that each call is; None without a rule, see :class:`Op`."""
 
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
 

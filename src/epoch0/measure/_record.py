@@ -9,17 +9,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from epoch0.activations import Activation
 from epoch0.errors import InputError
 from epoch0.measure import _ops
 from epoch0.measure._failures import explain_first_run
-from epoch0.measure._graph import Node, Op, Tap, use
+from epoch0.measure._graph import Call, Node, Op, Slot, Tap, use
 
 
 class Recorder(TorchFunctionMode):
@@ -43,7 +42,7 @@ class Recorder(TorchFunctionMode):
             tuple[str, nn.Module, tuple[Any, ...], int]
         ] = []  # module, its arguments, nonlinearities before it
         self._calls: list[tuple[str, Tensor, int | None]] = []
-        self._nonlinear: list[tuple[str, Tensor, int | None, Activation | None]] = []
+        self._nonlinear: list[tuple[str, Tensor, int | None, Op | None]] = []
 
     def record(self, x: Tensor, one_tensor: Callable[[Any], Tensor]) -> int:
         """Run the model once and return the node of its output.
@@ -86,11 +85,11 @@ class Recorder(TorchFunctionMode):
                 modules[path] = (*uses, Tap(use(path, len(uses) + 1), node))
         count: Counter[str] = Counter()
         taps = []
-        for name, tensor, node, activation in self._nonlinear:
+        for name, tensor, node, op in self._nonlinear:
             node = self._known.get(id(tensor), (tensor, None))[1] if node is None else node
             if node is not None:
                 count[name] += 1
-                taps.append(Tap(use(name, count[name]), node, activation))
+                taps.append(Tap(use(name, count[name]), node, op))
         return modules, tuple(taps)
 
     @contextmanager
@@ -123,8 +122,8 @@ class Recorder(TorchFunctionMode):
             self._calls.append((path, tensor, node))
             if len(inside := self._nonlinear[before:]) and _is_activation(module):
                 # a module that is nothing but a nonlinearity is named after itself, however it computes it
-                activation = inside[0][3] if len(inside) == 1 and inside[0][2] == node else None
-                self._nonlinear[before:] = [(path, tensor, node, activation)]
+                only = inside[0][3] if len(inside) == 1 and inside[0][2] == node else None
+                self._nonlinear[before:] = [(path, tensor, node, only)]
 
         return hook
 
@@ -208,6 +207,7 @@ class Recorder(TorchFunctionMode):
             len(made),
             tuple(sorted(weights)),
             met=tuple(met),
+            call=self._call(func, args, kwargs, given, versions, nodes) if depends else None,
         )
         if not depends:
             if weights:
@@ -217,12 +217,28 @@ class Recorder(TorchFunctionMode):
             gain, fan_in = _ops.weight_gain(func, name, args, kwargs)
             op = replace(op, kind=_ops.WEIGHTED[name], gain=gain, fan_in=fan_in)
         elif name in _ops.ELEMENTWISE and len(inputs) == 1 and len(made) == 1:
-            op = replace(op, elementwise=True, activation=_ops.activation(name, args, kwargs))
+            op = replace(op, elementwise=True, rule=_ops.activation(name, args, kwargs))
             path = self._path()
-            self._nonlinear.append((f"{path}.{name}()" if path else f"{name}()", made[0], outputs[0], op.activation))
+            self._nonlinear.append((f"{path}.{name}()" if path else f"{name}()", made[0], outputs[0], op))
         self.ops.append(op)
         self.events.append(op)
         return result
+
+    def _call(
+        self, func: Any, args: Any, kwargs: Any, given: list[Tensor], versions: list[int], nodes: list[int | None]
+    ) -> Call | None:
+        """The call with places instead of the tensors that depend on the input, which are not kept.
+
+        None if it changed a constant, which is another one then.
+        """
+        places: dict[int, Any] = {}
+        for tensor, version, node in zip(given, versions, nodes, strict=True):
+            if node is not None and self.nodes[node].depends:
+                places[id(tensor)] = Slot(node)
+            elif _version(tensor) != version:
+                return None
+        swap = cast(Callable[[Tensor], Tensor], lambda t: places[id(t)] if id(t) in places else t.detach())
+        return Call(func, _ops.map_tensors(args, swap), _ops.map_tensors(kwargs, swap))
 
     def _outputs(self, given: list[Tensor], versions: list[int], made: list[Tensor]) -> list[int]:
         """New nodes for what a call made, and for every other name of a tensor that it changed in place."""

@@ -1,21 +1,32 @@
 """The gain of every layer of any model: how it stretches signals and gradients (THEORY section 0)."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, stdtrit
 from torch import Tensor, nn
 
 from epoch0.errors import InputError
 from epoch0.measure._gain_result import Gain, LayerGain
+from epoch0.measure._law import Law, laws
 from epoch0.measure._layers import Layer, layers
 from epoch0.measure._loss import Loss, check_targets, scalar_loss
 from epoch0.measure._passes import Squares, backward_squares, forward_squares, gradient_norms, mean_squares
 from epoch0.measure._tape import tape
-from epoch0.theory.mean_field import chi
 
 Array = NDArray[np.float64]
+
+SURE = 3.0
+"""Standard errors between measurement and law up to which they agree, for one layer."""
+
+NEAR = 0.01
+"""Relative difference between them that is never called a disagreement."""
+
+MANY = 1e6
+"""Degrees of freedom from which Student's law is the normal one."""
 
 
 def gain(
@@ -78,9 +89,10 @@ def gain(
         travelled = forward_squares(record, found, directions, seed, fresh=False)
         backward = backward_squares(record, found, directions, seed)
         inside = [layer.pre_activation for layer in found if layer.pre_activation is not None]
+        law = laws(record, found)
         squares = mean_squares(record, [0, *inside, *(layer.output for layer in found)])
         rows = tuple(
-            _row(layer, place, len(found), forward, backward, travelled, squares, gradients[place + 1], weights)
+            _row(layer, place, law, forward, backward, travelled, squares, gradients[place + 1], weights)
             for place, layer in enumerate(found)
         )
     mode = batch_norm if record.has_batch_norm else None
@@ -90,7 +102,7 @@ def gain(
 
 
 def _row(
-    layer: Layer, place: int, depth: int, forward: Squares, backward: Squares, travelled: Squares,
+    layer: Layer, place: int, laws: Sequence[Law], forward: Squares, backward: Squares, travelled: Squares,
     squares: dict[int, Array], gradient: float, weights: dict[str, float],
 ) -> LayerGain:  # fmt: skip
     chi_forward, forward_error, forward_example_error = _estimate(forward, place)
@@ -98,6 +110,7 @@ def _row(
     tangent, tangent_error, _ = _estimate(travelled, place)
     # fmax: the error over examples may be unknown
     error = math.hypot(np.fmax(forward_error, forward_example_error), np.fmax(backward_error, backward_example_error))
+    law, errors = laws[place], (forward_error / 2, backward_error / 2)
     before = np.array([math.nan]) if layer.pre_activation is None else squares[layer.pre_activation]
     square_in, square_out = float(squares[layer.input].mean()), float(squares[layer.output].mean())
     return LayerGain(
@@ -109,7 +122,9 @@ def _row(
         backward=chi_backward,
         backward_error=backward_error,
         backward_example_error=backward_example_error,
-        predicted=_predicted(layer, before),
+        predicted=law.predicted,
+        predicted_error=law.error,
+        agreement=agreement((chi_forward + chi_backward) / 2, errors, len(forward.total), law, len(laws)),
         pre_activation=float(before.mean()),
         square_in=square_in,
         square_out=square_out,
@@ -119,7 +134,7 @@ def _row(
         weight_gradients={name: weights[name] for name in layer.weights if name in weights},
         weighted=layer.weighted,
         has_norm=layer.has_norm,
-        verdict=_verdict((chi_forward + chi_backward) / 2, error / 2, depth, square_out),
+        verdict=_verdict((chi_forward + chi_backward) / 2, error / 2, len(laws), square_out),
     )
 
 
@@ -130,15 +145,35 @@ def _estimate(squares: Squares, place: int) -> tuple[float, float, float]:
     return float(total.mean()), float(total.std(ddof=1) / math.sqrt(len(total))), float(over_examples)
 
 
-def _predicted(layer: Layer, q: Array) -> float | None:
-    """Mean-field chi at the measured variance of each example's pre-activations, where the formula speaks."""
-    if not layer.plain or not math.isfinite(layer.weight_gain):
-        return None
-    if layer.activation is None:
-        return layer.weight_gain
-    if not np.isfinite(q).all() or not (q > 0).any():
-        return None
-    return float(np.mean(chi(layer.activation, math.sqrt(layer.weight_gain), q)))
+def agreement(measured: float, errors: Sequence[float], directions: int, law: Law, layers: int) -> str:
+    """What measured and predicted gain say to each other, in words.
+
+    They agree within three standard errors, those of the measurement and of the law at finite width together, or within
+    one percent. With few directions errors are uncertain themselves, and with many layers one is off by chance:
+    Student's law and the number of layers widen the three, so that 3 of 1000 tables hold a disagreement by chance.
+
+    Args:
+        measured: mean of the forward and the backward gain.
+        errors: standard errors over directions of the parts that it is a sum of.
+        directions: how many each of them is from.
+        law: what was predicted.
+        layers: how many layers are judged together.
+    """
+    if law.predicted is None:
+        return f"no law: {law.reason}"
+    if not math.isfinite(measured):
+        return "no comparison: numbers overflow"
+    parts = [error**2 for error in errors if math.isfinite(error)]
+    variance = sum(parts) + law.error**2
+    sampled = sum(part**2 for part in parts) / (directions - 1)
+    freedom = min(variance**2 / sampled, MANY) if sampled > 0 else MANY
+    limit = -float(stdtrit(freedom, ndtr(-SURE) / layers))
+    if abs(measured - law.predicted) <= max(limit * math.sqrt(variance), NEAR * law.predicted):
+        return "as predicted"
+    if law.predicted == 0:
+        return "higher than predicted"
+    ratio = measured / law.predicted
+    return f"{'higher' if ratio > 1 else 'lower'} than predicted (×{ratio:.3g})"
 
 
 def _verdict(measured: float, error: float, depth: int, square_out: float) -> str:

@@ -1,0 +1,274 @@
+"""The gain that each layer should have by its weights: the law of a random tangent through it (Hayou B.1.2).
+
+One more run of the model, in which a layer's operations are walked with the mean square of a random tangent at every
+entry: through weights by their squares, through activations by E phi'(sqrt(q) Z)^2 at the measured q, through norms at
+the measured statistics. What has no law says so.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from epoch0.measure import _custom, _law_rules, _ops
+from epoch0.measure._graph import Call, Op, Slot
+from epoch0.measure._law_flow import Chain, Flow, NoLaw, Shape, through
+from epoch0.measure._layers import Layer, stretches
+from epoch0.measure._tape import Change, Tape
+
+ARITHMETIC = frozenset({
+    "add", "sub", "rsub", "mul", "multiply", "div", "divide", "true_divide", "truediv", "neg", "negative", "pow",
+    "square", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "reciprocal", "sinh", "cosh", "tan", "erfc", "exp2",
+    "float_power", "addcmul", "lerp", "where", "asinh", "sinc", "max", "min", "positive", "logaddexp",
+})  # fmt: skip
+"""Functions of numbers that are no activations by themselves and may be part of one."""
+
+SCALES = frozenset({"mul", "multiply", "div", "divide", "true_divide", "truediv", "neg", "negative"})
+SUMS = frozenset({"add", "sub"})
+IN_WORDS = {
+    "multi_head_attention_forward": "attention",
+    "scaled_dot_product_attention": "attention",
+    "softmax": "softmax",
+    "getitem": "indexing",
+}
+
+
+@dataclass(frozen=True)
+class Law:
+    """What the law says about one layer.
+
+    Attributes:
+        predicted: expected chi, None where there is no law.
+        error: standard deviation of chi around it that a finite width leaves.
+        reason: why there is no law; empty where there is one.
+        shapes: of each pre-activation, how far it is from the Gaussian of theory.
+    """
+
+    predicted: float | None
+    error: float
+    reason: str
+    shapes: tuple[Shape, ...]
+
+
+def laws(tape: Tape, layers: Sequence[Layer]) -> list[Law]:
+    """The law of each layer, in one run of the model.
+
+    >>> with tape(mlp([100, 300, 300, 10], weights=Gaussian(2**.5)), x) as t:         # x of shape (examples, 100)
+    ...     [round(law.predicted, 1) for law in laws(t, layers(t))]
+    [1.0, 1.0, 2.0]
+
+    Args:
+        tape: the record.
+        layers: its layers.
+
+    Source: Hayou et al. 2021, B.1.2 (activations); the rest is linear algebra, see :mod:`epoch0.measure._law_rules`.
+    """
+    walk = _Walk(tape, layers)
+    with torch.no_grad():
+        tape.run(tape.x, walk.changes())
+    return walk.found
+
+
+class _Walk:
+    """The state of a walk: what is carried at each tensor that is still to be used."""
+
+    def __init__(self, tape: Tape, layers: Sequence[Layer]) -> None:
+        self.tape, self.examples = tape, len(tape.x)
+        self.events = [event for _, _, piece in stretches(tape) for event in piece]
+        self.ends = {layer.output for layer in layers}
+        self.made_by = {node: event for event in self.events for node in event.outputs}
+        self.last_use = {node: place for place, event in enumerate(self.events) for node in event.inputs}
+        self.place = {id(event): place for place, event in enumerate(self.events)}
+        self.flows: dict[int, Flow | Chain | str] = {}
+        self.values: dict[int, Tensor] = {}
+        self.shapes: list[Shape] = []
+        self.found: list[Law] = []
+
+    def changes(self) -> dict[int, Change]:
+        """What to do at each tensor of the run."""
+        return {node: self._at(node) for node in (0, *self.made_by)}
+
+    def _at(self, node: int) -> Change:
+        def arrive(tensor: Tensor) -> None:
+            if node == 0:
+                self._start(0, tensor)
+                return
+            event = self.made_by[node]
+            if node not in self.flows:
+                self._pass(event)
+            if node in self.ends:
+                self._finish(node)
+                self._start(node, tensor)
+            else:
+                self.values[node] = tensor.clone() if node in self.tape.overwritten else tensor
+            self._forget(self.place[id(event)])
+
+        return arrive
+
+    def _start(self, node: int, tensor: Tensor) -> None:
+        self.flows.clear()
+        self.values.clear()
+        self.shapes = []
+        self.flows[node] = Flow(torch.ones_like(tensor), "known", frozenset({"input"}))
+        self.values[node] = tensor.clone() if node in self.tape.overwritten else tensor
+
+    def _finish(self, node: int) -> None:
+        try:
+            flow = self._resolved(node)
+            predicted = float(flow.square.double().mean())
+            if not math.isfinite(predicted):
+                raise NoLaw("numbers overflow")
+            self.found.append(Law(predicted, predicted * math.sqrt(flow.variance), "", tuple(self.shapes)))
+        except NoLaw as reason:
+            self.found.append(Law(None, math.nan, str(reason), ()))
+
+    def _forget(self, place: int) -> None:
+        for node in [n for n in self.values if self.last_use.get(n, -1) <= place]:
+            del self.values[node]
+            if node not in self.ends:
+                self.flows[node] = ""
+
+    def _pass(self, event: Op) -> None:
+        """Carry everything through one operation, or note why that cannot be done."""
+        outputs = event.outputs[: max(event.results, 1)]
+        try:
+            made = self._through(event)
+            self.flows.update(zip(outputs, made, strict=True))
+        except NoLaw as reason:
+            self.flows.update(dict.fromkeys(outputs, str(reason)))
+        self.flows.update(dict.fromkeys(event.outputs[len(outputs) :], "a tensor changed under another name"))
+
+    def _through(self, event: Op) -> Sequence[Flow | Chain]:
+        name, inputs = event.name, event.inputs
+        for node in inputs:
+            if isinstance(reason := self.flows[node], str):
+                raise NoLaw(reason)
+        if event.index < 0:
+            raise NoLaw(f"code that cannot be followed ({name})")
+        one = inputs[0] if len(inputs) == 1 else None
+        if name in _ops.ELEMENTWISE or name in ARITHMETIC:
+            chain = self._chain(event)
+            if chain is not None:
+                return [chain]
+            if one is not None:
+                if name == "prelu":
+                    raise NoLaw("a slope for each channel")
+                return [_law_rules.scaled(event, self._resolved(one))]
+            if name in SUMS and len(inputs) == 2:
+                flows = [self._resolved(node) for node in inputs]
+                return [_law_rules.added(event, flows, [self.values[node] for node in inputs])]
+            raise NoLaw("a product of two signals" if name in SCALES else _word(name))
+        if name in _law_rules.JOINS:
+            return [_law_rules.joined(event, {node: self._resolved(node) for node in inputs})]
+        if one is None:
+            raise NoLaw(_word(name))
+        return self._linear(event, one)
+
+    def _linear(self, event: Op, one: int) -> Sequence[Flow]:
+        """Operations on one tensor that are linear, or linear at measured statistics."""
+        name, outputs = event.name, max(event.results, 1)
+        if event.kind:
+            return [_law_rules.weighted(event, self._resolved(one))]
+        if name in _ops.NORMS:
+            return [_law_rules.normed(event, self._resolved(one), self.values[one], self.tape.batch_norm)]
+        if name in _law_rules.MOVES:
+            return _law_rules.moved(event, self._resolved(one), outputs)
+        if name in _law_rules.REPEATS or name in ("interpolate", "upsample"):
+            return [_law_rules.repeated(event, self._resolved(one))]
+        if name == "pad":
+            return [_law_rules.padded(event, self._resolved(one))]
+        if "avg_pool" in name or name in ("mean", "sum"):
+            return [_law_rules.averaged(event, self._resolved(one))]
+        raise NoLaw(_word(name))
+
+    def _chain(self, event: Op) -> Chain | None:
+        """The output as a function of one number of an earlier tensor; None if it is no such function."""
+        if event.call is None or event.results != 1 or (event.name == "prelu" and event.rule is None):
+            return None
+        if event.rule is None and _custom.key(event.call) is None:
+            return None
+        links = [self._link(node) for node in event.inputs]
+        base = links[0]
+        if any(link.base != base.base for link in links):
+            return None
+        shape = self.tape.nodes[event.outputs[0]].shape
+        if shape != self.tape.nodes[base.base].shape:
+            return None
+        call, parts = event.call, dict(zip(event.inputs, (link.function for link in links), strict=True))
+
+        def function(h: Tensor) -> Tensor:
+            result: Tensor = call({node: part(h.clone()) for node, part in parts.items()})
+            return result
+
+        alone = len(links) == 1 and base.activation is None and base.scale == 1.0
+        order = tuple(event.inputs.index(node) for node in _slots(call))  # a - b is not b - a
+        key = (event.rule, _custom.key(call), order, *(link.key for link in links))
+        return replace(
+            base,
+            function=function,
+            key=key,
+            name=event.name if alone else f"{base.name}, {event.name}" if base.name else event.name,
+            activation=event.rule if alone else None,
+            scale=_scale(event, base.scale) if len(links) == 1 else None,
+        )
+
+    def _link(self, node: int) -> Chain:
+        flow = self.flows[node]
+        if isinstance(flow, Chain):
+            return flow
+        assert isinstance(flow, Flow)
+        return Chain(node, flow, self.values[node], lambda h: h, "h", "", None, 1.0)
+
+    def _resolved(self, node: int) -> Flow:
+        """What is carried at a tensor, any function of one number worked out."""
+        flow = self.flows[node]
+        if isinstance(flow, str):
+            raise NoLaw(flow)
+        if isinstance(flow, Chain):
+            self.flows[node] = flow = self._worked_out(flow)
+        return flow
+
+    def _worked_out(self, chain: Chain) -> Flow:
+        if chain.scale is not None:
+            flow, factor = chain.flow, chain.scale**2
+            random = None if flow.random is None else flow.random * factor
+            known = None if flow.known is None else flow.known * chain.scale
+            return replace(flow, square=flow.square * factor, known=known, random=random)
+        rule = chain.activation or _custom.activation(chain.name, chain.key, chain.function)
+        if rule is None:
+            raise NoLaw(f"{_word(chain.name)} is no activation that a mean can be taken of")
+        flow, shape = through(chain.flow, chain.value, rule, self.examples)
+        if shape is not None:
+            self.shapes.append(shape)
+        return flow
+
+
+def _slots(call: Call) -> list[int]:
+    """The nodes among the arguments of a call, in order."""
+    return [value.node for value in (*call.args, *call.kwargs.values()) if isinstance(value, Slot)]
+
+
+def _scale(event: Op, before: float | None) -> float | None:
+    """The factor of a multiplication by a number, times what was there."""
+    if before is None or event.name not in SCALES or event.call is None:
+        return None
+    if event.name in ("neg", "negative"):
+        return -before
+    first, second = [*event.call.args, *event.call.kwargs.values()][:2]
+    number = second if isinstance(first, Slot) else first
+    if isinstance(number, Slot) or (event.name not in ("mul", "multiply") and not isinstance(first, Slot)):
+        return None
+    if len(event.call.args) + len(event.call.kwargs) > 2:
+        return None
+    return before * float(number) if event.name in ("mul", "multiply") else before / float(number)
+
+
+def _word(name: str) -> str:
+    """What an operation is called in a reason."""
+    if name in IN_WORDS:
+        return IN_WORDS[name]
+    if "max_pool" in name:
+        return "max pool"
+    return name.replace("_", " ")

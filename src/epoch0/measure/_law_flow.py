@@ -1,0 +1,227 @@
+"""What a law walk carries: the mean square of a random tangent at every entry, and what is known of the signal there.
+
+A tangent's entries are uncorrelated right after a layer's input and after every weighted operation (in the mean over
+the weights), and an elementwise function keeps that; so mean squares are all that has to be carried (Hayou B.1.2).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from epoch0.activations import Activation
+from epoch0.theory.mean_field import chi, gaussian_mean
+
+Array = NDArray[np.float64]
+Signal = Literal["known", "gaussian", "mixed", "other"]
+
+SAMPLE = 1 << 17
+"""At most about this many entries are looked at for the spread over units."""
+
+LOCAL = 32
+"""With this many units or more at each place the variance there decides; with fewer, that of the whole example."""
+
+LIKE = 256
+"""Units with this many weights or more have the same variance, within a percent."""
+
+GRID = 64
+"""Variances at which a smooth mean is computed; between them it is interpolated in log q."""
+
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+
+
+class NoLaw(Exception):
+    """An operation has no law; the message is the reason in a few words."""
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """One tensor of the walk.
+
+    Attributes:
+        square: mean square of the tangent at each entry, relative to the layer's input; the tensor's own shape.
+        signal: ``"known"``: computed from the layer's input without weights; ``"gaussian"``: the output of weights,
+            Gaussian over units; ``"mixed"``: a known tensor plus a Gaussian one; ``"other"``: anything else.
+        roots: the weights, or the input, that the tangent came from last; tangents with different roots are
+            uncorrelated.
+        white: whether entries of the tangent are uncorrelated.
+        variance: relative variance that finite width leaves to the mean of ``square``.
+        units: dimension of the units (channels), None where a reshape lost it.
+        fan: weights into one unit of the last weighted operation, 0 before the first.
+        taps: how many of those come from one unit of its input (the size of a kernel).
+        gains: weights of each unit relative to the mean, as its variance is; broadcasts with ``square``; None if alike.
+        coupling: one over the number of entries whose mean a norm took out.
+        known: the known part of a mixed signal.
+        random: variance of its Gaussian part, shape (examples,) or (1,).
+    """
+
+    square: Tensor
+    signal: Signal
+    roots: frozenset[str]
+    white: bool = True
+    variance: float = 0.0
+    units: int | None = None
+    fan: int = 0
+    taps: int = 1
+    gains: Tensor | None = None
+    coupling: float = 0.0
+    known: Tensor | None = None
+    random: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """A tensor that is a function of one number of another, entry by entry: activations, powers, products with itself.
+
+    Attributes:
+        base: node of that other tensor.
+        flow: what was carried there.
+        value: its value.
+        function: the function.
+        key: the same for the same function; None if it is another one in each place.
+        name: of the function.
+        activation: the activation it is, where that is known already.
+        scale: the factor, where the function is multiplication by a number.
+    """
+
+    base: int
+    flow: Flow
+    value: Tensor
+    function: Callable[[Tensor], Tensor]
+    key: object
+    name: str
+    activation: Activation | None = None
+    scale: float | None = None
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How far a pre-activation is from the centred Gaussian that theory takes it to be.
+
+    Attributes:
+        offset: its mean over its root mean square.
+        kurtosis: its excess kurtosis.
+    """
+
+    offset: float
+    kurtosis: float
+
+
+def through(flow: Flow, value: Tensor, rule: Activation, examples: int) -> tuple[Flow, Shape | None]:
+    """What is carried after an activation: times E phi'(h)^2, h the signal.
+
+    Args:
+        flow: before it.
+        value: the signal before it.
+        rule: the activation.
+        examples: size of the batch.
+    """
+    if flow.signal == "other":
+        raise NoLaw("activation of a signal that is neither Gaussian nor given")
+    if flow.signal == "known":
+        slopes = torch.from_numpy(rule.derivative(value.detach().double().cpu().numpy()) ** 2)
+        return replace(flow, square=flow.square * slopes.to(flow.square)), None
+    if not math.isfinite(float(value.detach().double().square().mean())):
+        raise NoLaw("numbers overflow")
+    if flow.signal == "mixed":
+        factor = _mixed_means(flow, rule, examples, value.dim())
+    else:
+        q = _variances(value, flow.units, examples)
+        if flow.gains is not None and not rule.homogeneous and flow.fan < LIKE:
+            q = q * np.asarray(flow.gains.double().cpu())
+        factor = torch.from_numpy(_means(rule, q))
+    after = flow.square * factor.to(flow.square)
+    left = _spread(rule, value, flow, after) + (0.0 if rule.homogeneous or not flow.fan else flow.fan**-2)
+    passed = replace(flow, square=after, signal="other", variance=flow.variance + left, known=None, random=None)
+    return passed, _shape(_by_unit(value, flow.units))
+
+
+def _variances(value: Tensor, units: int | None, examples: int) -> Array:
+    """Mean square over the units, of each example or of each place; dimensions kept, as 1 where the mean was taken."""
+    h = value.detach().double()
+    if units is not None and h.shape[units] >= LOCAL and h.dim() > 2:
+        q = h.square().mean(units, keepdim=True)
+    elif h.dim() > 1 and h.shape[0] == examples:
+        q = h.square().mean(tuple(range(1, h.dim())), keepdim=True)
+    else:
+        q = h.square().mean().reshape((1,) * h.dim())
+    return np.asarray(q.cpu())
+
+
+def _means(rule: Activation, q: Array) -> Array:
+    """E phi'(sqrt(q) Z)^2 for each variance, in the shape of q."""
+    if rule.homogeneous or q.size <= GRID:
+        return np.asarray(chi(rule, 1.0, q)) if not rule.homogeneous else np.full(q.shape, chi(rule, 1.0, 1.0))
+    low, high = float(q.min()), float(q.max())
+    start = max(low, 1e-12 * high)
+    if not high > 0 or high / start < 1 + 1e-9:
+        return np.full(q.shape, float(chi(rule, 1.0, high)))
+    grid = np.geomspace(start, high, GRID)
+    return np.interp(np.log(np.maximum(q, start)), np.log(grid), np.asarray(chi(rule, 1.0, grid)))
+
+
+def _mixed_means(flow: Flow, rule: Activation, examples: int, dims: int) -> Tensor:
+    """E phi'(k + sqrt(q) Z)^2 averaged over the known entries k of each example."""
+    assert flow.known is not None and flow.random is not None
+    known = flow.known.detach().double()
+    rows = examples if known.shape[0] == examples else 1
+    flat = known.reshape(rows, -1)
+    keep = max(1, flat.shape[1] * rows // SAMPLE)
+    k = np.asarray(flat[:, ::keep].cpu())
+    scale = np.sqrt(np.broadcast_to(flow.random, (rows,)))[:, None]
+    if rule.slopes is not None:
+        from scipy.special import ndtr
+
+        with np.errstate(divide="ignore", invalid="ignore"):
+            edges = [ndtr(np.where(scale > 0, (b - k) / scale, np.where(k > b, -np.inf, np.inf))) for b in rule.breaks]
+        levels = [np.zeros_like(k), *edges, np.ones_like(k)]
+        means = sum(s**2 * (b - a) for s, a, b in zip(rule.slopes, levels[:-1], levels[1:], strict=True))
+        factor = np.asarray(means).mean(axis=1)
+    else:
+        factor = np.zeros(rows)
+        for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+            factor += weight * (rule.derivative(k + scale * node) ** 2).mean(axis=1)
+    return torch.from_numpy(factor).reshape(rows, *[1] * (dims - 1))
+
+
+def _by_unit(value: Tensor, units: int | None) -> Array:
+    """Entries as (units, places and examples), places thinned out evenly; units in the last dimension if unknown."""
+    flat = value.detach().movedim(-1 if units is None else units, 0).flatten(1) if value.dim() > 1 else value[None]
+    keep = max(1, flat.numel() // SAMPLE)
+    return np.asarray(flat[:, ::keep].double().cpu())
+
+
+def _spread(rule: Activation, value: Tensor, before: Flow, after: Tensor) -> float:
+    """Relative variance of the mean over units of phi'(h)^2 times what came in, from how units differ from their law.
+
+    One unit more is counted that differs as much as single entries do, here or in the law, so that few units are not
+    taken for alike; and all units do where it is not known which entries belong to one.
+    """
+    values, squares, law = (_by_unit(tensor, before.units) for tensor in (value, before.square, after))
+    if not law.mean() > 0:
+        return 0.0
+    rest = rule.derivative(values) ** 2 * squares - law
+    q, count = float((values**2).mean()), len(rest)
+    fourth = gaussian_mean(lambda h: rule.derivative(h) ** 4, q, rule.breaks)
+    second = gaussian_mean(lambda h: rule.derivative(h) ** 2, q, rule.breaks)
+    entries = max(float(rest.var()), (fourth - second**2) * float(squares.mean()) ** 2)
+    units = float(rest.mean(axis=1).var()) * count if before.units is not None else count * entries
+    return (units + entries) / count**2 / float(law.mean()) ** 2
+
+
+def _shape(values: Array) -> Shape:
+    largest = float(np.abs(values).max())
+    if not largest > 0:
+        return Shape(0.0, 0.0)
+    values = values / largest  # so that fourth powers stay within floats
+    square = float((values**2).mean())
+    centred = values - values.mean()
+    variance = float((centred**2).mean())
+    kurtosis = float((centred**4).mean()) / variance**2 - 3 if variance > 1e-12 * square else 0.0
+    return Shape(float(values.mean()) / math.sqrt(square), kurtosis)
