@@ -164,6 +164,18 @@ def test_jumps_and_tiny_gaps() -> None:
     assert given_breaks.breaks == (-0.5, 0.5)
 
 
+def test_what_oscillates_is_not_broken_and_jumps_are_told() -> None:
+    for function in (lambda h: torch.sin(5 * h), lambda h: torch.sin(30 * h), lambda h: h + torch.sin(h) ** 2):
+        assert activations.custom(function).breaks == ()
+    narrow = activations.custom(lambda h: torch.exp(-(((h - 0.505) * 1000) ** 2)))
+    assert narrow.derivative(0.505) == pytest.approx(0, abs=1e-9)
+    for function, continuous in ((torch.sign, False), (lambda h: torch.relu(h - 1), True), (nn.Hardshrink(), False)):
+        assert activations.custom(function).continuous == continuous
+    cut = activations.custom(lambda h: torch.where(h > 500, torch.nan, h))
+    with pytest.raises(InputError, match="derivative of .* returns NaN at h=600"):
+        cut.derivative(600.0)
+
+
 def test_known_functions_and_modules_keep_their_names() -> None:
     cases = [
         (torch.relu, "relu"), (F.gelu, "gelu"), (np.tanh, "tanh"), (torch.sigmoid, "sigmoid"), (np.abs, "abs"),

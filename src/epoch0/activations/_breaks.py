@@ -75,7 +75,11 @@ def _close_in(
         low, high = np.where(goes_left, low, middle), np.where(goes_left, middle, high)
         at_low, at_high = np.where(goes_left, at_low, at_middle), np.where(goes_left, at_middle, at_high)
         keep = np.where(goes_left, first_keep, second_keep)
-    return low, high
+    # what is smooth bends a thousand times as much over a thousand times the width; a jump stays what it is
+    wide = 500 * (high - low)
+    around = [_look(function, derivative, edge) for edge in (low - wide, high + wide)]
+    jumps = _bend(low, at_low, high, at_high)[0] > _bend(low - wide, around[0], high + wide, around[1])[0] / 4
+    return low[jumps], high[jumps]
 
 
 def _look(function: Callable[[Any], Array], derivative: Callable[[Any], Array], h: Array) -> Array:

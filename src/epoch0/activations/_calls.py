@@ -42,7 +42,10 @@ def torch_slope(function: Callable[..., Any]) -> Plain:
             if not result.requires_grad:
                 return np.zeros(h.shape)
             (gradient,) = torch.autograd.grad(result.sum(), leaf, allow_unused=True)
-        return np.zeros(h.shape) if gradient is None else gradient.numpy()
+        if gradient is None:
+            return np.zeros(h.shape)
+        # where phi is NaN the graph may well say 0
+        return gradient.masked_fill(result.detach().isnan(), torch.nan).numpy()
 
     return slope
 

@@ -29,6 +29,8 @@ class Activation:
         slopes: slope of each of the ``len(breaks) + 1`` pieces, left to right; None if phi is not piecewise linear.
         parameters: the numbers that shape it, as torch names them, such as ``(("negative_slope", 0.01),)``.
         source: the function or module that a custom activation was made from; None for the known ones.
+        continuous: whether phi has no jumps. Where it jumps, two inputs however close are torn apart: chi, the mean of
+            phi' squared between the jumps, is then what a gradient sees and not how far inputs part.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Activation:
     slopes: tuple[float, ...] | None = field(default=None, compare=False, repr=False)
     parameters: tuple[tuple[str, float], ...] = ()
     source: Any = field(default=None, repr=False)
+    continuous: bool = field(default=True, compare=False, repr=False)
 
     @property
     def piecewise_linear(self) -> bool:

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from epoch0.activations import Activation, ActivationLike, get
 from epoch0.errors import InputError
-from epoch0.theory.mean_field._arguments import check_density, check_std
+from epoch0.theory.mean_field._arguments import check_continuous, check_density, check_std
 from epoch0.theory.mean_field.correlations import pair_mean
 from epoch0.theory.mean_field.fixed_points import q_star
 from epoch0.theory.mean_field.moments import moments_of
@@ -133,6 +133,7 @@ def c_star(activation: ActivationLike, weight_std: float, bias_std: float, densi
     Source: Hayou et al. 2021, B.1.
     """
     rule = _checked(activation, weight_std, bias_std, density)
+    check_continuous(rule)
     return settled_correlation(rule, weight_std, bias_std, q_star(rule, weight_std, bias_std, density), density)
 
 
@@ -196,6 +197,7 @@ def depth_scale(
     Source: Schoenholz et al. 2017, section 3; Hayou et al. 2021, B.1.
     """
     rule = _checked(activation, weight_std, bias_std, density)
+    check_continuous(rule)
     q = q_star(rule, weight_std, bias_std, density)
     c = settled_correlation(rule, weight_std, bias_std, q, density)
     return scales_at(rule, weight_std, q, c, density)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from epoch0.activations import ActivationLike, get
 from epoch0.errors import InputError
-from epoch0.theory.mean_field._arguments import check_density, check_std
+from epoch0.theory.mean_field._arguments import check_continuous, check_density, check_std
 from epoch0.theory.mean_field.fixed_points import diverges_from, settle
 from epoch0.theory.mean_field.moments import Moments, moments_of
 
@@ -22,6 +22,8 @@ Array = NDArray[np.float64]
 # The table's own error; smaller residuals have no sign.
 _SIGN = 1e-10
 _SETTLED = 1e-3
+# E phi'^2 below this is an underflow of the table, as for a phi that is flat around 0.
+_NOTHING = 1e-28
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,7 @@ def edge_of_chaos(
     Source: Hayou et al. 2021, 2.2 and B.1.
     """
     moments = moments_of(get(activation))
+    check_continuous(moments.activation)
     check_density(density)
     if bias_std is not None and weight_std is not None:
         raise InputError(
@@ -133,9 +136,8 @@ def edge_of_chaos(
     chosen = best[0]
     others = tuple((point.weight_std, point.bias_std, point.q) for point in best[1:])
     gain = density * chosen.weight_std**2 * moments.exact_slope(chosen.q)
-    return EdgeOfChaos(
-        moments.activation.name, chosen.weight_std, chosen.bias_std, chosen.q, gain, density, _note(best), others
-    )
+    where = (moments.activation.name, chosen.weight_std, chosen.bias_std, chosen.q)
+    return EdgeOfChaos(*where, gain, density, _note(moments, best), others)
 
 
 def edge_of_chaos_curve(
@@ -213,6 +215,8 @@ def edge_points(
 ) -> list[EdgePoint]:
     """All fixed points with chi = 1 and this bias_std or weight_std, by growing q."""
     q, square, slope = moments.table(400)
+    if not (slope > _NOTHING).all():
+        q, square, slope = (column[slope > _NOTHING] for column in (q, square, slope))
     found: list[float] = []
     if weight_std is None:
         assert bias_std is not None
@@ -273,8 +277,13 @@ def _root(residual: Callable[[float], float], low: float, high: float) -> list[f
     return [math.exp(brentq(lambda x: residual(math.exp(x)), math.log(low), math.log(high), xtol=1e-14, rtol=1e-14))]
 
 
-def _note(best: list[EdgePoint]) -> str:
+def _note(moments: Moments, best: list[EdgePoint]) -> str:
     notes = []
+    if best[0].q == 0:
+        q, square, _ = moments.table(20)
+        still = q[(q <= 10) & (np.abs(square / moments.slope_at_zero / q - 1) < 1e-8)]
+        if len(still) and still[-1] > 1e-3:
+            notes.append(f"every q below about {still[-1]:.2g} is a fixed point to 8 digits")
     if not best[0].reached:
         notes.append("from q = 1 the variance does not get there: it must start near this q")
     if len(best) > 1:
@@ -287,10 +296,22 @@ def edge_arrays(moments: Moments) -> tuple[Array, Array, Array]:
     """The attracting part of the edge over a grid of q: q, density * weight_std^2 and bias_std^2, each shape (n,)."""
     q, square, slope = moments.table(400)
     logarithmic = np.gradient(np.log(np.maximum(square, 1e-300)), np.log(q))
-    bias = q - square / slope
-    attracts = np.abs(logarithmic * square / (q * slope)) < 1 - 1e-6
-    keep = attracts & (bias >= _SIGN * q) & (q < moments.top / 10)
-    return q[keep], 1 / slope[keep], bias[keep]
+    with np.errstate(divide="ignore", over="ignore"):
+        kept = 1 / slope
+        bias = q - square * kept
+        # next to 0 both conditions are decided by rounding
+        attracts = np.abs(logarithmic * square * kept / q) < 1 - 1e-6
+        attracts &= (slope > _NOTHING) & (square > _NOTHING) & (q < moments.top / 10)
+    inside = attracts & (bias >= 10 * _SIGN * q)
+    # where the edge begins or ends at bias_std = 0, between two points of the grid
+    crosses = (bias[1:] * bias[:-1] < 0) & (np.abs(bias[1:]) > 1e-7 * q[1:])
+    starts = np.flatnonzero(crosses & attracts[1:] & attracts[:-1])
+    share = bias[starts] / (bias[starts] - bias[starts + 1])
+    between = [column[starts] + share * (column[starts + 1] - column[starts]) for column in (q, kept)]
+    order = np.argsort(np.concatenate([q[inside], between[0]]), kind="stable")
+    columns = ((q, between[0]), (kept, between[1]), (bias, np.zeros(len(starts))))
+    first, second, third = (np.concatenate([column[inside], extra])[order] for column, extra in columns)
+    return first, second, third
 
 
 def _no_edge(
@@ -307,25 +328,40 @@ def _no_edge(
         kept = density * weights**2
         q = settle(moments, kept, np.full(150, bias_std**2))
         inside = np.isfinite(q)
-        most = float(np.max(kept[inside] * moments.slope(q[inside]), initial=0.0))
+        gain, weights, q = kept[inside] * moments.slope(q[inside]), weights[inside], q[inside]
         until = f" until q diverges, from weight_std={limit:.6g} on" if math.isfinite(limit) else ""
-        sentences[0] += f": chi at the fixed point stays below {max(most, 1e-12):.6g}{until}"
+        jump = np.flatnonzero((gain[:-1] < 1) & (gain[1:] > 1))
+        if len(jump):
+            i = int(jump[0])
+            sentences[0] += (
+                f": between weight_std={weights[i]:.4g} and {weights[i + 1]:.4g} q jumps from {q[i]:.4g} to "
+                f"{q[i + 1]:.4g}, and chi at the fixed point over 1, from {gain[i]:.4g} to {gain[i + 1]:.4g}"
+            )
+        else:
+            most = max(float(np.max(gain, initial=0.0)), 1e-12)
+            sentences[0] += f": chi at the fixed point stays below {most:.6g}{until}"
     for point in found:
         sentences.append(
             f"At weight_std={point.weight_std:.6g}, bias_std={point.bias_std:.6g}, q={point.q:.6g} chi is 1, but that "
             "fixed point repels: the variance leaves it"
         )
-    _, kept, bias = edge_arrays(moments)
-    if not len(kept):
+    q, kept, bias = edge_arrays(moments)
+    if not (moments.table(20)[2] > _NOTHING).any():
+        sentences.append("The derivative is 0 everywhere, and so is chi")
+    elif not len(q):
         sentences.append("Nor is there one at any other setting")
     elif weight_std is None:
-        sentences.append(f"There is one {_range('bias_std', np.sqrt(bias))}")
+        assert bias_std is not None
+        sentences.append(f"There is one {_range('bias_std', q, np.sqrt(bias), bias_std)}")
     else:
-        sentences.append(f"There is one {_range('weight_std', np.sqrt(kept / density))}")
+        sentences.append(f"There is one {_range('weight_std', q, np.sqrt(kept / density), weight_std)}")
     return ". ".join(sentences) + "."
 
 
-def _range(name: str, values: Array) -> str:
-    low, high = float(values.min()), float(values.max())
-    upper = f" to {high:.4g}" if high < 1e3 else " on"
-    return f"for {name} from {low:.4g}{upper}"
+def _range(name: str, q: Array, values: Array, asked: float) -> str:
+    """The values on the piece of the edge that comes nearest to what was asked for."""
+    pieces = np.split(values, np.flatnonzero(np.diff(np.log(q)) > 0.03) + 1)
+    nearest = min(pieces, key=lambda piece: float(np.abs(piece - asked).min()))
+    low, high = float(nearest.min()), float(nearest.max())
+    upper = f" to {high:.4g}" if high < 50 else " on"
+    return f"for {name} from {low if low > 1e-4 else 0:.4g}{upper}"

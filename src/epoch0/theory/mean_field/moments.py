@@ -1,7 +1,7 @@
 """E phi^2 and E phi'^2 of an activation as functions of the variance q, tabulated once: all maps are made of these two.
 
 Both are analytic in log q, whatever kinks phi has, so a spline of degree 7 through 20 points a decade is exact to
-about ten digits.
+about ten digits. (Eight where the quadrature itself ends, for a phi that oscillates.)
 """
 
 import math

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from epoch0.activations import ActivationLike, get
 from epoch0.errors import InputError
-from epoch0.theory.mean_field._arguments import check_density, check_std
+from epoch0.theory.mean_field._arguments import check_continuous, check_density, check_std
 from epoch0.theory.mean_field.correlation_maps import scales_at, settled_correlation
-from epoch0.theory.mean_field.critical import EdgeCurve, edge_arrays, edge_points, scale_free
+from epoch0.theory.mean_field.critical import EdgeCurve, edge_arrays, scale_free
 from epoch0.theory.mean_field.fixed_points import polish, settle, why_it_diverges
 from epoch0.theory.mean_field.moments import Moments, moments_of
 
@@ -95,6 +95,7 @@ def phase(activation: ActivationLike, weight_std: float, bias_std: float, densit
     Source: Hayou et al. 2021, 2.2 and B.1.
     """
     rule = get(activation)
+    check_continuous(rule)
     moments = moments_of(rule)
     check_std("weight_std", weight_std)
     check_std("bias_std", bias_std)
@@ -215,7 +216,9 @@ def phase_diagram(
 
     Source: Hayou et al. 2021, 2.2 and B.1; Poole et al. 2016 for the picture.
     """
-    moments = moments_of(get(activation))
+    rule = get(activation)
+    check_continuous(rule)
+    moments = moments_of(rule)
     check_density(density)
     weights, biases = _axis("weight_stds", weight_stds), _axis("bias_stds", bias_stds)
     kept, bias = (a.ravel() for a in np.meshgrid(density * weights**2, biases**2))
@@ -253,9 +256,4 @@ def _edge_inside(moments: Moments, weights: Array, biases: Array, density: float
     settled = settle(moments, kept, bias) if len(q) else q
     reached = np.abs(settled - q) <= 1e-2 * q
     gap = np.where(reached, 1.0, np.nan)
-    # and where the line meets the lower border, which lies between two points of the grid
-    ends = [point for point in edge_points(moments, float(biases[0]), None, density) if point.reached]
-    order = np.argsort(np.concatenate([q, [point.q for point in ends]]), kind="stable")
-    bias_std = np.concatenate([np.sqrt(bias) * gap, [point.bias_std for point in ends]])
-    weight_std = np.concatenate([np.sqrt(kept / density) * gap, [point.weight_std for point in ends]])
-    return EdgeCurve(bias_std[order], weight_std[order], np.concatenate([q * gap, [point.q for point in ends]])[order])
+    return EdgeCurve(np.sqrt(bias) * gap, np.sqrt(kept / density) * gap, q * gap)
