@@ -71,8 +71,10 @@ def _by_contour(width: int, excess: float, u: float) -> float:
     centre = math.copysign(max(abs(centre), spread), excess)
 
     def exponent(z: NDArray[np.complex128]) -> NDArray[np.complex128]:
-        root = np.expm1(-0.5 * np.log1p(-2 * z))  # s - 1, without cancellation at small z
-        return np.asarray(width * (np.log1p(root / 2) - z * (1 + excess) / 2))
+        root = np.sqrt(1 - 2 * z)
+        grown = z / (root * (1 + root))  # (s - 1) / 2, and then log(1 + it), keeping the digits of a small z
+        real = np.log1p(2 * grown.real + grown.real**2 + grown.imag**2) / 2
+        return np.asarray(width * (real + 1j * np.arctan2(grown.imag, 1 + grown.real) - z * (1 + excess) / 2))
 
     points = 80
     while True:
