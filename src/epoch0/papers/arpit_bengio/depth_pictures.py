@@ -64,11 +64,14 @@ def _overview(axes: "Axes", quantity: Quantity, setting: Setting, rows: list[dic
             exact = [row["exact_mean"] for row in mine]
             plots.curve(axes, [row["layer"] for row in mine], exact, index, linestyle=line, linewidth=0.9)
             _measured(axes, mine, index, f"{init.title()}, width {width}", hollow=init == "glorot")
-        name = f"{_LAWS[quantity]}, mean"
-        axes.plot([], [], "-" if init == "he" else "--", color="#333333", linewidth=0.9, label=name)
+    axes.plot([], [], color="#333333", linewidth=0.9, label=f"mean of the {_LAWS[quantity]}, He")
+    axes.plot([], [], "--", color="#333333", linewidth=0.9, label=f"mean of the {_LAWS[quantity]}, Glorot")
     axes.set_yscale("log")
     axes.set(xlabel="layer $l$", ylabel=_LABELS[quantity], xticks=range(1, setting.depth + 1))
-    axes.legend(loc="lower left" if quantity == "activation" else "center", ncols=2)
+    handles, labels = axes.get_legend_handles_labels()
+    points_first = sorted(zip(handles, labels, strict=True), key=lambda one: "mean" in one[1])
+    place = "lower left" if quantity == "activation" else "center"
+    axes.legend(*zip(*points_first, strict=True), loc=place, ncols=2)
 
 
 def _measured(axes: "Axes", rows: list[dict[str, Any]], index: int, label: str, hollow: bool = False) -> None:

@@ -24,15 +24,15 @@ def draw(direction: Direction, setting: Setting, results: Results) -> "Figure":
     fine = [round(low * (high / low) ** (step / 40)) for step in range(41)]
     inside = f"{100 * (1 - setting.delta):g} %"
     lines = {
-        "paper": (f"{LEMMA[direction]}, as the paper draws it", plots.BOUND, "--"),
-        "chernoff": ("best Chernoff bound", plots.BOUND, "-."),
-        "exact": (f"exact: {inside} of inputs are below", plots.COLOURS[0], "-"),
+        "paper": (rf"{LEMMA[direction]} for $|1-r^2|$, as the paper draws it", plots.BOUND, "--"),
+        "chernoff": ("best Chernoff bound for $|1-r^2|$", plots.BOUND, "-."),
+        "exact": (rf"exact: {inside} of $|1-r^2|$ are below", plots.COLOURS[0], "-"),
     }
     for method, (label, colour, dashes) in lines.items():
         eps = [norms.tolerance(width, setting.delta, method=method) for width in fine]
         plots.curve(axes, fine, eps, 0, label, color=colour, linestyle=dashes, linewidth=1.2)
     for index, name, label in (
-        (0, "quantile", f"measured: {inside} of inputs are below, for $|1-r^2|$"),
+        (0, "quantile", rf"measured: {inside} of $|1-r^2|$ are below"),
         (1, "mean", "measured: mean of $|1-r|$, as the paper draws it"),
     ):
         plots.points(

@@ -18,15 +18,15 @@ from epoch0.papers.catalogue import Artifact
 
 _DEPTH = {
     "quick": depth.Setting(widths=(100, 300, 1000), depth=10, inputs=200, networks=(240, 120, 40)),
-    "paper": depth.Setting(widths=(100, 500, 2000, 4000), depth=10, inputs=2000, networks=(240, 120, 40, 20)),
+    "paper": depth.Setting(widths=(100, 500, 2000, 4000), depth=10, inputs=2000, networks=(240, 120, 30, 10)),
 }
 _DISTORTION = {
     "quick": distortion.Setting(widths=(500, 1000, 2000, 4000), inputs=200, networks=200, block=10),
-    "paper": distortion.Setting(widths=tuple(range(500, 4001, 500)), inputs=2000, networks=200, block=10),
+    "paper": distortion.Setting(widths=tuple(range(500, 4001, 500)), inputs=2000, networks=100, block=10),
 }
 _UNEVEN = {
     "quick": uneven.Setting(width=400, variations=(1, 80, 200), depth=20, inputs=100, networks=100),
-    "paper": uneven.Setting(width=1000, variations=(1, 200, 500), depth=20, inputs=1000, networks=100),
+    "paper": uneven.Setting(width=1000, variations=(1, 200, 500), depth=20, inputs=1000, networks=50),
 }
 
 

@@ -33,7 +33,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
             linewidth=0.6, label="law under independence for its widths: 95 % band", zorder=1.0,
         )  # fmt: skip
         for one in varied.ratio[1:_SHOWN]:
-            axes.plot(layers, one, color=plots.COLOURS[index], alpha=0.15, linewidth=0.5, zorder=1.2)
+            axes.plot(layers, one, color=plots.COLOURS[index], alpha=0.25, linewidth=0.5, zorder=1.2)
         middle = [one.mean for one in exact]
         axes.plot(layers, middle, "k--", linewidth=1.0, zorder=1.6, label="its mean")
         axes.errorbar(
