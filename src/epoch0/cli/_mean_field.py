@@ -15,6 +15,9 @@ Activation = Annotated[
 Density = Annotated[float, typer.Option(help="Fraction of the weights kept (alpha), in (0, 1].")]
 BiasStd = Annotated[float, typer.Option(help="sigma_b, the standard deviation of a bias.")]
 
+BIAS_STD = 0.2
+"""sigma_b of activations with a scale, unless another is asked for; those without (ReLU) need none."""
+
 
 def register(theory: typer.Typer) -> None:
     """Put the commands on the group."""
@@ -28,7 +31,8 @@ def eoc(
         list[str] | None, typer.Argument(help="Activations: names, or path.py:function; by default all with a name.")
     ] = None,
     bias_std: Annotated[
-        float | None, typer.Option(help="sigma_b; the weights that go with it are looked for. Default 0.2.")
+        float | None,
+        typer.Option(help="sigma_b; the weights that go with it are looked for. Default 0 for ReLU's like, else 0.2."),
     ] = None,
     weight_std: Annotated[
         float | None, typer.Option(help="sigma_w; the biases that go with it are looked for.")
@@ -41,28 +45,37 @@ def eoc(
     from epoch0.models import load_activation
     from epoch0.theory import mean_field
 
-    if bias_std is None and weight_std is None:
-        bias_std = 0.2
     rows: list[dict[str, Any]] = []
     for name in names or list(KNOWN):
-        activation = load_activation(name)
+        rule = load_activation(name)
+        given = {"weight_std": weight_std, "bias_std": bias_std}
+        if weight_std is None and bias_std is None:
+            given["bias_std"] = 0.0 if rule.homogeneous else BIAS_STD
         try:
-            rows.append(
-                mean_field.edge_of_chaos(
-                    activation, bias_std=bias_std, weight_std=weight_std, density=density
-                ).to_dict()
-            )
+            rows.append(mean_field.edge_of_chaos(rule, **given, density=density).to_dict())
         except InputError as problem:
-            # in a list, one activation without an edge is a row like any other; asked for alone, it is an error
+            # in a list, an activation without an edge is a row like any other; asked for alone, it is an error
             if names and len(names) == 1:
                 raise
-            rows.append({"activation": activation.name, "note": str(problem)})
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    rows = [{key: row.get(key) for key in columns} for row in rows]
+            rows.append({"activation": rule.name, **given, "q": None, "density": density, "note": str(problem)})
     if as_json:
         print_json(rows)
-    else:
-        print_rows([{key: _short(value) for key, value in row.items()} for row in rows], False)
+        return
+    print_rows([_cells(row) for row in rows], False)
+    for row in rows:
+        if row["note"]:
+            typer.echo(f"{row['activation']}: {row['note'].removeprefix(row['activation'] + ' ')}")
+
+
+def _cells(row: dict[str, Any]) -> dict[str, Any]:
+    std, found = row["weight_std"], "chi" in row
+    return {
+        "activation": row["activation"],
+        "weight std": f"{std:.6f}" if found else None,
+        "weight variance": f"{std**2:.6f}" if found else None,
+        "bias std": f"{row['bias_std']:.6g}" if row["bias_std"] is not None else None,
+        "q": (f"{row['q']:.6f}" if row["q"] is not None else "any") if found else "no edge",
+    }
 
 
 def phase_diagram(
@@ -132,10 +145,6 @@ def kernel(
         print_json(found.to_dict())
     else:
         typer.echo(str(found) + (f"\nkernels: {out}" if out else ""))
-
-
-def _short(value: Any) -> Any:
-    return f"{value:.6g}" if isinstance(value, float) else value
 
 
 def _range(name: str, text: str) -> tuple[float, float]:
