@@ -1,0 +1,11 @@
+"""Set a network to the edge of chaos, layer by layer (Hayou et al. 2021, sections 2.2 and B.1).
+
+>>> from epoch0.initialization import initialize, save
+>>> print(initialize(model, x=batch))                          # batch of shape (examples, ...)
+"""
+
+from epoch0.initialization._result import Initialization, LayerInit
+from epoch0.initialization._save import save
+from epoch0.initialization.initialize import initialize
+
+__all__ = ["Initialization", "LayerInit", "initialize", "save"]

@@ -1,0 +1,89 @@
+"""Weights of unit scale, sum of squares exact: drawn from a seed by the parameter's name, or those that are there.
+
+The scale of a layer is set afterwards, so that a draw with one seed differs by factors only (THEORY section 3).
+"""
+
+import math
+import zlib
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from epoch0.errors import InputError
+from epoch0.initialization._sites import MATRIX, Site
+from epoch0.seeds import generator
+
+Weights = Literal["gaussian", "uniform", "orthogonal", "keep"]
+KINDS: tuple[Weights, ...] = ("gaussian", "uniform", "orthogonal", "keep")
+
+_WEIGHTS, _BIASES = 0, 1
+
+
+def named(seed: int, stream: int, name: str) -> torch.Generator:
+    """The random stream of a parameter: the same whatever other parameters the model has."""
+    return generator(seed, stream, zlib.crc32(name.encode()))
+
+
+def draw_weights(site: Site, weights: Weights, seed: int) -> None:
+    """Fill a parameter so that the kept weights' mean square times fan_in is exactly 1.
+
+    Args:
+        site: its view is filled.
+        weights: the law; ``"keep"`` rescales what is there.
+        seed: of the draw.
+
+    Raises:
+        InputError: if what is there is zero everywhere.
+    """
+    if weights == "keep":
+        fresh = site.original.clone()
+        if site.mask is None and bool((fresh == 0).any()):
+            site.mask = fresh != 0  # weights that are zero were pruned
+    else:
+        fresh = _fresh(site, weights, named(seed, _WEIGHTS, site.name))
+    kept = fresh if site.mask is None else fresh * site.mask
+    squares = float(kept.double().square().sum())
+    if not squares > 0:
+        raise InputError(
+            f"'{site.name}' holds only zeros where it is kept, and weights='keep' has nothing to rescale; "
+            "draw fresh weights: weights='gaussian'."
+        )
+    scale = math.sqrt(site.view.numel() * site.density / site.fan_in / squares) / site.factor
+    # weights that the model masks itself keep a value behind the mask
+    site.view.copy_((kept if site.direct else fresh).double() * scale)
+
+
+def draw_biases(name: str, shape: torch.Size, seed: int) -> Tensor:
+    """Standard normal biases, float64."""
+    return torch.randn(shape, generator=named(seed, _BIASES, name), dtype=torch.float64)
+
+
+def _fresh(site: Site, weights: Weights, source: torch.Generator) -> Tensor:
+    shape = site.view.shape
+    if weights == "gaussian":
+        return torch.randn(shape, generator=source, dtype=torch.float64).to(site.view.device)
+    if weights == "uniform":
+        return torch.rand(shape, generator=source, dtype=torch.float64).mul(2).sub(1).to(site.view.device)
+    groups = site.groups
+    if site.op.name in MATRIX:
+        rows, columns, parts = shape[-1], shape[-2], math.prod(shape[:-2])
+    elif "transpose" in site.op.name:
+        rows, columns, parts = shape[1], shape[0] // groups * math.prod(shape[2:]), groups
+    else:
+        rows, columns, parts = shape[0] // groups, math.prod(shape[1:]), groups
+    each = torch.stack([_orthogonal(rows, columns, source) for _ in range(parts)])
+    if site.op.name in MATRIX:
+        return each.transpose(1, 2).reshape(shape).to(site.view.device)
+    if "transpose" in site.op.name:
+        inputs = shape[0] // groups
+        each = each.reshape(groups, rows, inputs, *shape[2:]).transpose(1, 2)
+    return each.reshape(shape).to(site.view.device)
+
+
+def _orthogonal(rows: int, columns: int, source: torch.Generator) -> Tensor:
+    """Orthonormal rows, or columns where there are more rows than columns; uniformly distributed."""
+    gaussian = torch.randn(max(rows, columns), min(rows, columns), generator=source, dtype=torch.float64)
+    q, r = torch.linalg.qr(gaussian)
+    q = q * r.diagonal().sign()
+    return q if rows >= columns else q.T

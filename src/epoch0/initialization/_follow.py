@@ -1,0 +1,207 @@
+"""What comes after a weighted operation: its activation, found by tracing, then pools and norms (Hayou et al. B.1).
+
+An activation may be one call or several: ``h * sigmoid(h)`` and ``1.5 * relu(h)`` are functions of one number too.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from epoch0.activations import Activation
+from epoch0.measure import _custom, _ops
+from epoch0.measure._graph import Call, Op, Slot
+from epoch0.measure._layers import _needed
+from epoch0.measure._tape import Tape
+from epoch0.seeds import generator
+
+POINTWISE = frozenset({
+    "add", "sub", "rsub", "mul", "multiply", "div", "divide", "true_divide", "truediv", "neg", "negative", "pow",
+    "square", "exp", "log1p", "expm1", "sqrt", "rsqrt", "reciprocal", "max", "min", "where", "sinh", "cosh",
+    "positive", "lerp", "addcmul",
+})  # fmt: skip
+"""Functions of numbers that may be part of an activation."""
+
+MOVES = _ops.RESHAPES | {
+    "transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", "t", "T", "mT", "getitem", "flip", "roll",
+    "view_as", "reshape_as", "ravel", "pixel_shuffle", "channel_shuffle", "float", "double", "type_as", "expand",
+}  # fmt: skip
+"""Operations that carry entries to other places and change none."""
+
+LINEAR = ("avg_pool", "mean", "interpolate", "upsample", "pad")
+PRODUCTS = frozenset({"mul", "multiply", "div", "divide", "truediv", "true_divide"})
+
+ENOUGH = 200_000
+"""Outputs of an average over which its gain is estimated: an error of 0.3 percent."""
+
+
+@dataclass(frozen=True)
+class Follow:
+    """What happens to the output of a weighted operation before the next weights.
+
+    Attributes:
+        activation: the function of one number that is applied to it; None if nothing is.
+        end: node behind the activation, or behind the operation itself.
+        pooled: mean squared stretch of the averages behind it, 1 without any.
+        norm: whether a norm follows before the next weights: then the scale of the weights does not matter.
+        no_law: what follows and has a gain that is only known by measuring, in words; else empty.
+        gate: whether the result is multiplied with another signal.
+        bias: the parameter of a bias that is added by an operation of its own; empty if there is none.
+        biased: node behind that addition, else the output of the operation.
+    """
+
+    activation: Activation | None
+    end: int
+    pooled: float
+    norm: bool
+    no_law: str
+    gate: bool
+    bias: str
+    biased: int
+
+
+class Follower:
+    """Walks a record from the output of a weighted operation on."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape, self.events = tape, _needed(tape)
+        self.users: dict[int, list[Op]] = defaultdict(list)
+        for event in self.events:
+            for node in event.inputs:
+                self.users[node].append(event)
+
+    def only_user(self, node: int) -> Op | None:
+        """The one operation that uses a tensor; None if there is none or more."""
+        users = self.users[node]
+        return users[0] if len(users) == 1 and node != self.tape.output else None
+
+    def follow(self, start: int) -> Follow:
+        """What happens to this tensor before the next weights, or before several operations use it."""
+        node, bias, biased = start, "", start
+        activation: Activation | None = None
+        active = norm = False
+        pooled, reasons = 1.0, list[str]()
+        while True:
+            if not active and (found := self._region(node)) is not None:
+                (node, activation, name), active = found, True
+                if activation is None:
+                    reasons.append(name)
+            op = self.only_user(node)
+            if op is None or op.kind or op.index < 0 or len(op.inputs) != 1 or op.results != 1:
+                reasons += ["code that cannot be followed"] if op is not None and op.index < 0 else []
+                break
+            if op.name in _ops.NORMS:
+                norm = True
+            elif not active and not bias and node == start and _is_bias(op):
+                bias, biased = op.weights[0], op.outputs[0]
+            elif any(word in op.name for word in LINEAR) or is_scaling(op):
+                if active or not self._activation_ahead(op.outputs[0]):
+                    pooled *= self._stretch(op)
+                else:
+                    reasons.append(_word(op.name))
+            elif op.name not in MOVES:
+                reasons.append(_word(op.name))
+            node = op.outputs[0]
+        gate = any(user.name in PRODUCTS and len(user.inputs) > 1 for user in self.users[node])
+        return Follow(activation, node, pooled, norm, reasons[0] if reasons else "", gate, bias, biased)
+
+    def _activation_ahead(self, node: int) -> bool:
+        """Whether an activation comes before the next weights."""
+        while self._region(node) is None:
+            op = self.only_user(node)
+            if op is None or op.kind or len(op.inputs) != 1:
+                return False
+            node = op.outputs[0]
+        return True
+
+    def _region(self, start: int) -> tuple[int, Activation | None, str] | None:
+        """The longest function of one number from here on: the node behind it, the activation, its name."""
+        nodes, steps = {start}, list[Op]()
+        for event in self.events:
+            if event.index > self.tape.nodes[start].op and self._pointwise(event, nodes, start):
+                nodes.add(event.outputs[0])
+                steps.append(event)
+        for last in reversed(steps):
+            inside = _ancestors(last, steps)
+            kept = {start, *(op.outputs[0] for op in inside)} - {last.outputs[0]}
+            if self.tape.output not in kept and all(user in inside for node in kept for user in self.users[node]):
+                return last.outputs[0], *_activation(start, last, inside)
+        return None
+
+    def _pointwise(self, op: Op, nodes: set[int], start: int) -> bool:
+        return (
+            bool(op.inputs)
+            and set(op.inputs) <= nodes
+            and (op.elementwise or op.name in POINTWISE)
+            and op.call is not None
+            and not op.cut
+            and op.results == 1
+            and self.tape.nodes[op.outputs[0]].shape == self.tape.nodes[start].shape
+            and (_custom.key(op.call) is not None or op.rule is not None)
+        )
+
+    def _stretch(self, op: Op) -> float:
+        """Mean squared stretch of white noise by a linear operation: 1/4 for a 2 by 2 average."""
+        assert op.call is not None
+        source, before, after, outputs = generator(0, 0), 0.0, 0.0, 0
+        shape = self.tape.nodes[op.inputs[0]].shape
+        for _ in range(256):
+            noise = torch.randn(shape, generator=source).to(self.tape.x)
+            result = op.call({op.inputs[0]: noise.clone()})
+            before += float(noise.double().square().mean())
+            after += float(result.double().square().mean())
+            outputs += result.numel()
+            if outputs >= ENOUGH:
+                break
+        return after / before
+
+
+def _ancestors(last: Op, steps: list[Op]) -> list[Op]:
+    wanted, inside = {last.outputs[0]}, list[Op]()
+    for op in reversed(steps):
+        if op.outputs[0] in wanted:
+            inside.append(op)
+            wanted.update(op.inputs)
+    return inside[::-1]
+
+
+def _activation(start: int, last: Op, inside: list[Op]) -> tuple[Activation | None, str]:
+    """The composition of these operations as one activation, and its name."""
+    name = ", ".join(op.name for op in inside)
+    if len(inside) == 1 and last.elementwise:
+        return last.activation, name
+    places = {start: 0, **{op.outputs[0]: place + 1 for place, op in enumerate(inside)}}
+    parts: list[Hashable] = []
+    for op in inside:
+        assert op.call is not None
+        slots = tuple(places[slot.node] for slot in _slots(op.call))
+        parts.append((_custom.key(op.call) or (op.name, op.rule), slots))
+
+    def function(h: Tensor) -> Tensor:
+        values = {start: h}
+        for op in inside:
+            assert op.call is not None
+            # cloned: a step may change its argument in place
+            values[op.outputs[0]] = op.call({node: values[node].clone() for node in op.inputs})
+        return values[last.outputs[0]]
+
+    return _custom.activation(name, tuple(parts), function), name
+
+
+def _slots(call: Call) -> list[Slot]:
+    return [value for value in (*call.args, *call.kwargs.values()) if isinstance(value, Slot)]
+
+
+def is_scaling(op: Op) -> bool:
+    """Whether this is a multiplication by one number."""
+    return op.call is not None and op.name in PRODUCTS and len(_slots(op.call)) == 1 and _custom.key(op.call) is not None
+
+
+def _is_bias(op: Op) -> bool:
+    return op.name == "add" and len(op.weights) == 1 and op.call is not None and len(op.call.constants()) == 1
+
+
+def _word(name: str) -> str:
+    return "max pool" if "max_pool" in name else name.replace("_", " ")

@@ -1,0 +1,205 @@
+"""One forward pass in which every layer's weights are scaled on the spot: what it hands on is already right.
+
+Weights have unit scale during the pass, and the output of each weighted operation is multiplied where it arises; the
+parameters follow afterwards. In residual blocks a random tangent travels along, which tells what a branch passes on
+before its last weights (Hayou et al. 2021, Proposition 2).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.autograd.forward_ad as forward_ad
+from torch import Tensor
+
+from epoch0.errors import InputError
+from epoch0.initialization._plan import NormStep, Plan, Step
+from epoch0.initialization._solve import OutOfReach, Places, by_batch, by_theory, expected, places
+from epoch0.measure._failures import NoForwardDerivative
+from epoch0.measure._tape import Change, Tape
+from epoch0.seeds import generator
+from epoch0.theory.mean_field import chi
+
+How = Literal["theory", "measured"]
+
+SAMPLE = 1 << 16
+"""Entries of a layer that its scale is solved for on the batch; four times as many where one look is enough."""
+
+_TANGENTS, _ENTRIES = 2, 3
+
+
+@dataclass(eq=False)
+class Pass:
+    """The state of one pass.
+
+    Attributes:
+        tape: the record; its model's weights have unit scale.
+        plan: what to set; the results are written into its steps.
+        how: by theory or on the batch.
+        seed: of tangents and samples.
+        biases: values of the bias parameters, by name.
+        corrections: factors on the targets of steps, by place.
+        tangents: whether tangents can be carried.
+    """
+
+    tape: Tape
+    plan: Plan
+    how: How
+    seed: int
+    biases: Mapping[str, Tensor]
+    corrections: Mapping[int, float] = field(default_factory=dict)
+    tangents: bool = True
+
+    def run(self) -> None:
+        """Find the scale of every step.
+
+        Raises:
+            InputError: where no scale gives a layer its target.
+        """
+        try:
+            self._run()
+        except NoForwardDerivative:
+            self.tangents = False
+            self._run()
+
+    def _run(self) -> None:
+        steps = self.plan.steps
+        self.kept: dict[int, Tensor] = {}
+        self.left = Counter(step.site.op.inputs[0] for step in steps)
+        self.began: dict[int, float] = {}  # mean square of the tangent at its start
+        self.at: dict[int, list[tuple[int, Step]]] = {}
+        for place, step in enumerate(steps):
+            self.at.setdefault(step.site.op.outputs[0], []).append((place, step))
+        self.norms = {norm.branch: norm for norm in self.plan.norms}
+        self.starts = self.plan.starts if self.tangents else set()
+        ends = {step.layer.output for step in steps if step.start in self.starts}
+        self.stops = {step.layer.output for step in steps if step.layer.kind == "residual block"} | ends
+        nodes = {*self.at, *self.left, *self.norms, *self.starts, *self.stops}
+        with torch.no_grad(), forward_ad.dual_level():
+            self.tape.run(self.tape.x, {node: self._visit(node) for node in nodes})
+
+    def _visit(self, node: int) -> Change:
+        def change(tensor: Tensor) -> Tensor | None:
+            before = tensor
+            for place, step in self.at.get(node, ()):
+                tensor = self._set(place, step, tensor)
+            if node in self.norms:
+                tensor = self._set_norm(self.norms[node], tensor)
+            if node in self.starts:
+                tensor = self._start(node, tensor)
+            elif node in self.stops and self.starts:
+                tensor = forward_ad.unpack_dual(tensor).primal
+            if self.left[node]:
+                self.kept[node] = tensor
+            return None if tensor is before else tensor
+
+        return change
+
+    def _start(self, node: int, tensor: Tensor) -> Tensor:
+        primal = forward_ad.unpack_dual(tensor).primal
+        source = generator(self.seed, _TANGENTS, node)
+        tangent = torch.randn(primal.shape, generator=source, dtype=primal.dtype).to(primal.device)
+        self.began[node] = float(tangent.double().square().mean())
+        dual: Tensor = forward_ad.make_dual(primal.clone(), tangent)
+        return dual
+
+    def _set(self, place: int, step: Step, tensor: Tensor) -> Tensor:
+        """Scale the output of a weighted operation."""
+        site = step.site
+        x = self.kept[site.op.inputs[0]]
+        self.left[site.op.inputs[0]] -= 1
+        if not self.left[site.op.inputs[0]]:
+            del self.kept[site.op.inputs[0]]
+        inside = self.biases.get(site.bias) if step.follow.biased == site.op.outputs[0] else None
+        bias = None if inside is None else _beside(inside, site.op.kind, tensor.dim())
+        if step.first is not None:
+            step.weight_std = step.first.weight_std
+        else:
+            self._solve(place, step, x, tensor)
+        if bias is None or not bool(bias.any()):
+            return tensor * step.weight_std
+        return (tensor - bias) * step.weight_std + bias
+
+    def _solve(self, place: int, step: Step, x: Tensor, output: Tensor) -> None:
+        site, activation = step.site, step.follow.activation
+        primal, tangent = forward_ad.unpack_dual(x)
+        target = step.target * self.corrections.get(place, 1.0)
+        if step.start in self.began and tangent is not None:
+            arriving = float(site.through(tangent.square()).double().mean()) / self.began[step.start]
+            if arriving > 0:
+                target /= arriving
+        bias = self.biases.get(site.bias)
+        bias_std = 0.0 if bias is None else float(bias.double().square().mean().sqrt())
+        try:
+            if step.scale_free:
+                slope = 1.0 if activation is None else float(chi(activation, 1.0, 1.0))
+                step.weight_std = math.sqrt(step.target / slope) if slope > 0 else 1.0
+            elif self.how == "theory":
+                step.weight_std = by_theory(activation, target, bias_std, self._places(step, primal))
+            else:
+                step.weight_std = self._by_batch(place, step, primal, output, target)
+        except OutOfReach as reason:
+            name = "no activation" if activation is None else activation.name
+            raise InputError(
+                f"layer '{site.module}' ({name}, density {site.density:.3g}) cannot have the gain {target:.4g}: "
+                f"{reason}. Nothing was changed."
+            ) from None
+        if not step.scale_free:
+            at = self._places(step, primal) if self.how == "theory" else self._seen(step, output)
+            step.q = bias_std**2 + step.weight_std**2 * at.mean
+            step.predicted = expected(activation, step.weight_std, bias_std, at)
+
+    def _places(self, step: Step, x: Tensor) -> Places:
+        site = step.site
+        square = site.through(x.square())
+        share = site.through(torch.ones_like(x[:1])).expand_as(square)
+        return places(_flat(square), _flat(share))
+
+    def _seen(self, step: Step, output: Tensor) -> Places:
+        """Variances over the units of each example, of the pre-activations themselves."""
+        h = self._without_bias(step, forward_ad.unpack_dual(output).primal)
+        rows = h.shape[0] if h.shape[:1] == self.tape.x.shape[:1] else 1
+        square = np.asarray(h.double().reshape(rows, -1).square().mean(1).cpu())
+        return Places(square, np.full_like(square, step.site.density))
+
+    def _without_bias(self, step: Step, h: Tensor) -> Tensor:
+        bias = self.biases.get(step.site.bias)
+        if bias is None or step.follow.biased != step.site.op.outputs[0]:
+            return h
+        return h - _beside(bias, step.site.op.kind, h.dim())
+
+    def _by_batch(self, place: int, step: Step, x: Tensor, output: Tensor, target: float) -> float:
+        site, activation = step.site, step.follow.activation
+        h = self._without_bias(step, forward_ad.unpack_dual(output).primal)
+        gains = site.responses(torch.ones_like(x[:1]), site.used().square()).expand_as(h)
+        bias = self.biases.get(site.bias)
+        offsets = torch.zeros_like(h[:1]) if bias is None else _beside(bias, site.op.kind, h.dim())
+        count = SAMPLE if activation is not None and not activation.homogeneous else 4 * SAMPLE
+        if h.numel() > count:
+            chosen = torch.randint(h.numel(), (count,), generator=generator(self.seed, _ENTRIES, place)).to(h.device)
+            sample = [t.expand_as(h).reshape(-1)[chosen] for t in (gains, h, offsets)]
+        else:
+            sample = [t.expand_as(h).reshape(-1) for t in (gains, h, offsets)]
+        return by_batch(activation, target, *(_flat(t) for t in sample))
+
+    def _set_norm(self, norm: NormStep, tensor: Tensor) -> Tensor:
+        """Scale the end of a branch, whose norm has a weight that multiplies."""
+        tangent = forward_ad.unpack_dual(tensor).tangent
+        norm.factor = math.sqrt(norm.target)
+        if tangent is not None and norm.start in self.began:
+            arriving = float(tangent.double().square().mean()) / self.began[norm.start]
+            norm.factor = math.sqrt(norm.target / arriving) if arriving > 0 else 1.0
+        return tensor * norm.factor
+
+
+def _beside(bias: Tensor, kind: str, dims: int) -> Tensor:
+    """A bias in the shape in which it is added to the output of an operation."""
+    return bias.reshape(-1, *[1] * (dims - 2)) if kind == "convolution" else bias
+
+
+def _flat(tensor: Tensor) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
+    return np.asarray(tensor.detach().double().reshape(-1).cpu())

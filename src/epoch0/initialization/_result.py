@@ -1,0 +1,127 @@
+"""What an initialization did: one row for each weighted operation, what was left alone and why (THEORY section 3)."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True)
+class LayerInit:
+    """What one weighted operation was set to.
+
+    Attributes:
+        name: its parameter, by qualified name.
+        module: the module it runs in.
+        layer: the layer of ``epoch0.gain`` that it is in.
+        kind: ``"linear"`` or ``"convolution"``.
+        activation: what is applied to it next; ``"none"`` if nothing is.
+        fan_in: weights into one unit that meet an entry of the input, on average; less than their number at
+            zero-padded borders.
+        density: fraction of the weights that is kept.
+        weight_std_before: root mean square of a kept weight times sqrt(fan_in), as it came.
+        weight_std: the same now.
+        bias_std: of its biases; NaN if it has none.
+        q: mean variance of its pre-activations; NaN where a norm decides it.
+        target: gain asked for from its input to behind its activation.
+        predicted: mean-field gain of that stretch with the weights it has now; None where a norm decides it.
+        measured: gain of its layer, measured with fresh tangents (``how="measured"``); None otherwise.
+        status: in words.
+    """
+
+    name: str
+    module: str
+    layer: str
+    kind: str
+    activation: str
+    fan_in: float
+    density: float
+    weight_std_before: float
+    weight_std: float
+    bias_std: float
+    q: float
+    target: float
+    predicted: float | None
+    measured: float | None
+    status: str
+
+
+@dataclass(frozen=True)
+class Initialization:
+    """What :func:`epoch0.initialization.initialize` changed, and what it left alone.
+
+    Attributes:
+        layers: one row for each weighted operation that was set, in order of execution.
+        layer_targets: gain that each layer of ``epoch0.gain`` should have now; None where theory does not say.
+        untouched: parameters of weighted operations that were left alone, each with the reason.
+        norms: parameters of norms at the ends of branches, each with what it was multiplied by.
+        target: gain asked for.
+        how: ``"theory"`` or ``"measured"``.
+        blocks: number of residual blocks.
+        residual: ``"stable"`` or ``"plain"``.
+        rounds: passes over the model.
+        seed: of the draw.
+        notes: what a reader must know.
+    """
+
+    layers: tuple[LayerInit, ...]
+    layer_targets: Mapping[str, float | None]
+    untouched: Mapping[str, str]
+    norms: Mapping[str, float]
+    target: float
+    how: str
+    blocks: int
+    residual: str
+    rounds: int
+    seed: int
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """The table: scales before and after, gains, status; then what was left alone."""
+        rows = [_HEAD, *(_cells(layer) for layer in self.layers)]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+        count = len({layer.name for layer in self.layers})
+        lines = [f"{count} weights set for a gain of {self.target:.4g}, by {self.how}, seed {self.seed}"]
+        lines += ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        if self.norms:
+            factors = ", ".join(f"{name} x {factor:.3g}" for name, factor in self.norms.items())
+            lines.append(f"ends of branches: {factors}")
+        lines += [f"left alone: {name} ({reason})" for name, reason in self.untouched.items()]
+        return "\n".join([*lines, *self.notes])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers, strings, lists and dicts."""
+        found = asdict(self)
+        return {**found, "layers": list(found["layers"]), "notes": list(self.notes)}
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """One row a weighted operation, with the attributes of :class:`LayerInit` as columns."""
+        import pandas
+
+        return pandas.DataFrame([asdict(layer) for layer in self.layers], columns=list(LayerInit.__dataclass_fields__))
+
+
+_HEAD = ("weights", "activation", "fan in", "density", "weight std", "now", "bias std", "q", "target", "chi", "status")
+
+
+def _cells(layer: LayerInit) -> tuple[str, ...]:
+    chi = layer.measured if layer.measured is not None else layer.predicted
+    return (
+        layer.name,
+        layer.activation,
+        f"{layer.fan_in:.4g}",
+        f"{layer.density:.3g}",
+        f"{layer.weight_std_before:.4g}",
+        f"{layer.weight_std:.4g}",
+        _number(layer.bias_std),
+        _number(layer.q),
+        f"{layer.target:.4g}",
+        "-" if chi is None else f"{chi:.4g}",
+        layer.status,
+    )
+
+
+def _number(value: float) -> str:
+    return "-" if value != value else f"{value:.4g}"

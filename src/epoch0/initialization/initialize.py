@@ -1,0 +1,202 @@
+"""Set every layer's weights so that its gain is the target: 1 is the edge of chaos (Hayou et al. 2021, 2.2 and B.1.2).
+
+Nothing but parameters changes, and on any error not even they.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from epoch0.errors import InputError, suggest
+from epoch0.initialization._draw import KINDS, Weights, draw_biases, draw_weights
+from epoch0.initialization._inputs import gaussian_input
+from epoch0.initialization._pass import How, Pass
+from epoch0.initialization._plan import Plan, make_plan
+from epoch0.initialization._result import Initialization
+from epoch0.initialization._rounds import apply, measured_rounds
+from epoch0.initialization._rows import notes, rows
+from epoch0.initialization._sites import Site, apply_masks, fill_with_noise, find_sites, read_masks
+from epoch0.measure._layers import layers, require_nonlinearity
+from epoch0.measure._tape import Tape, tape
+from epoch0.seeds import generator
+
+BIAS_STD = 0.2
+"""Standard deviation of the biases of layers whose activation has a scale; Hayou et al. use it for tanh and ELU."""
+
+
+def initialize(
+    model: nn.Module,
+    at: str = "edge_of_chaos",
+    *,
+    chi: float | None = None,
+    how: Literal["theory", "measured"] = "theory",
+    x: Tensor | None = None,
+    bias_std: float | None = None,
+    weights: Literal["gaussian", "uniform", "orthogonal", "keep"] = "gaussian",
+    residual: Literal["stable", "plain"] = "stable",
+    masks: Mapping[str, Tensor] | None = None,
+    batch_norm: Literal["train", "eval"] = "train",
+    seed: int = 0,
+    max_rounds: int = 4,
+) -> Initialization:
+    """Draw or rescale a model's weights so that each layer's gain is the target.
+
+    >>> net = epoch0.networks.mlp([784, 256, 256, 10], "tanh")
+    >>> print(initialize(net, x=torch.randn(64, 784)))                       # chi = 1 in all three layers
+    >>> initialize(net, chi=1.1, how="measured", x=batch).layers[0].weight_std
+
+    Theory: one pass; at each weighted operation the mean square that comes in, the activation that follows, the fan-in
+    and the density of its mask give the weight_std at which weight_std^2 E phi'(h)^2 is the target. Measured: the same
+    pass, with the mean over the layer's own units in the place of E; then every layer is checked with random tangents
+    and those still off (behind a max pool, say) are corrected.
+
+    A gain counts what follows the weights before the next ones, as :func:`epoch0.measure.gain` does: an average over
+    4 places divides it by 4, and the weights before it make up for that. Each residual branch gets the gain
+    target/blocks, so that a block has 1 + target/blocks. Weights before a norm get the standard scale, which the norm
+    undoes; the result says so, and names everything that was left alone with the reason.
+
+    Args:
+        model: any module from one tensor to one tensor. Its parameters change in place; mode, buffers, gradients,
+            hooks, requires_grad and random states stay.
+        at: ``"edge_of_chaos"``: a gain of 1.
+        chi: another gain, > 0.
+        how: ``"theory"`` or ``"measured"``.
+        x: a batch, shape (examples, ...); None: Gaussian of unit variance.
+        bias_std: of fresh biases where an activation follows; None: 0 for activations without a scale (ReLU) and 0.2
+            for others (tanh); biases elsewhere become 0.
+        weights: law of fresh weights; ``"keep"`` rescales those that are there, and keeps the biases unless
+            ``bias_std`` is given.
+        residual: ``"stable"`` or ``"plain"``: branches get the whole target, and norms that end them stay.
+        masks: weight's name -> bools of its shape, True where it is kept; the others become 0. Masks of
+            ``torch.nn.utils.prune`` are found.
+        batch_norm: ``"train"``: statistics of the batch; ``"eval"``: running statistics.
+        seed: of the draw; each weight has a stream of its own, named by the weight.
+        max_rounds: passes of the measured way.
+
+    Raises:
+        InputError: if an argument, the model or the input cannot be used, or a layer cannot have the target.
+
+    Source: Hayou et al. 2021, B.1.2 (gain), Proposition 2 (branches), appendix H (density); THEORY section 3.
+    """
+    target = _check(at, chi, how, bias_std, weights, residual, max_rounds, seed)
+    remarks = []
+    if x is None:
+        x = gaussian_input(model, seed)
+        remarks.append(f"no input was given: Gaussian numbers of unit variance, shape {tuple(x.shape)}")
+    with tape(model, x, batch_norm=batch_norm) as record:
+        require_nonlinearity(record)
+        sites, untouched = _sites(record, masks, seed)
+        found = layers(record)
+        plan = make_plan(record, found, sites, target, residual)
+        biases = _prepare(record, plan, weights, bias_std, seed)
+        one_pass = Pass(record, plan, cast(How, how), seed, biases)
+        rounds, gains, off = 1, dict[str, float](), list[str]()
+        if how == "theory":
+            one_pass.run()
+            apply(plan)
+        else:
+            rounds, gains, off = measured_rounds(one_pass, record, found, max_rounds)
+        factors = _finish(record, plan)
+        changed = [s.site.name for s in plan.steps] + [name for name in biases] + list(factors)
+        values = {name: record.model.get_parameter(name).detach().clone() for name in changed}
+        for name, value in values.items():
+            if not bool(value.isfinite().all()):
+                raise InputError(f"'{name}' would leave the range of {value.dtype}. Nothing was changed.")
+        result = Initialization(
+            rows(plan, biases, gains), dict(plan.layer_targets), untouched, factors, target, how, plan.blocks, residual,
+            rounds, seed, tuple([*remarks, *notes(plan, record, off, rounds)]),
+        )  # fmt: skip
+        bare_model = record.model
+    _write(bare_model, values)
+    return result
+
+
+def _check(
+    at: str, chi: float | None, how: str, bias_std: float | None, weights: str, residual: str, max_rounds: int, seed: int
+) -> float:
+    if at != "edge_of_chaos":
+        raise InputError(f"at={at!r} is not known; it is 'edge_of_chaos' (a gain of 1), or give chi=... instead.")
+    if chi is not None and (isinstance(chi, bool) or not (math.isfinite(chi) and chi > 0)):
+        raise InputError(f"chi={chi!r}: the gain asked for must be finite and > 0.")
+    for name, value, known in (("how", how, ("theory", "measured")), ("weights", weights, KINDS),
+                               ("residual", residual, ("stable", "plain"))):  # fmt: skip
+        if value not in known:
+            raise InputError(f"{name}={value!r} is not known; use {' or '.join(map(repr, known))}.{suggest(value, known)}")
+    if bias_std is not None and not (math.isfinite(bias_std) and bias_std >= 0):
+        raise InputError(f"bias_std={bias_std!r} is no standard deviation; it must be finite and >= 0.")
+    if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1:
+        raise InputError(f"max_rounds={max_rounds!r}: at least one pass is needed.")
+    generator(seed)
+    return 1.0 if chi is None else float(chi)
+
+
+def _sites(record: Tape, masks: Mapping[str, Tensor] | None, seed: int) -> tuple[list[Site], dict[str, str]]:
+    sites, untouched = find_sites(record)
+    if any(not site.direct for site in sites):
+        fill_with_noise(sites, seed)
+        with tape(record.model, record.x, batch_norm=record.batch_norm) as second:
+            again = find_sites(second)[0]
+        for site in sites:
+            site.view.copy_(site.original)
+        sites = read_masks(sites, again, untouched)
+    if not sites:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(untouched.items())[:5])
+        raise InputError(f"no weight of the model can be set{': ' + reasons if reasons else ', it has none'}.")
+    apply_masks(sites, masks)
+    return sites, untouched
+
+
+def _prepare(
+    record: Tape, plan: Plan, weights: Weights, bias_std: float | None, seed: int
+) -> dict[str, Tensor]:
+    """Weights of unit scale and biases into the parameters; the biases by name."""
+    biases: dict[str, Tensor] = {}
+    for step in plan.steps:
+        if step.first is not None:
+            continue
+        draw_weights(step.site, weights, seed)
+        activation, name = step.follow.activation, step.site.bias
+        if not name or name in biases:
+            continue
+        bias = record.model.get_parameter(name).detach()
+        if weights != "keep" or bias_std is not None:
+            default = 0.0 if activation is None or activation.homogeneous else BIAS_STD
+            std = 0.0 if activation is None or step.scale_free else default if bias_std is None else bias_std
+            fresh = draw_biases(name, bias.shape, seed)
+            bias.copy_(fresh * (std / float(fresh.square().mean().sqrt())))
+        biases[name] = bias
+    if weights != "keep":
+        for norm in plan.norms:
+            record.model.get_parameter(norm.weight).detach().fill_(1.0)
+    return biases
+
+
+def _finish(record: Tape, plan: Plan) -> dict[str, float]:
+    """Scale the norms at the ends of branches; what their parameters were multiplied by."""
+    factors: dict[str, float] = {}
+    for norm in plan.norms:
+        for name in filter(None, (norm.weight, norm.bias)):
+            record.model.get_parameter(name).detach().mul_(norm.factor)
+            factors[name] = norm.factor
+    return factors
+
+
+def _write(model: nn.Module, values: Mapping[str, Tensor]) -> None:
+    """All values into the parameters, or none."""
+    before = {name: model.get_parameter(name).detach().clone() for name in values}
+    try:
+        with torch.no_grad():
+            for name, value in values.items():
+                model.get_parameter(name).copy_(value)
+    except BaseException:
+        with torch.no_grad():
+            for name, value in before.items():
+                model.get_parameter(name).copy_(value)
+        raise
+    for module in model.modules():
+        for hook in module._forward_pre_hooks.values():
+            if isinstance(hook, torch.nn.utils.prune.BasePruningMethod):
+                setattr(module, hook._tensor_name, hook.apply_mask(module))  # what the hook would do at the next call
