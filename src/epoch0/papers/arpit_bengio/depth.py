@@ -147,6 +147,22 @@ def step_spread(kind: Kind) -> tuple[float, float]:
     return float(mean), float(error)
 
 
+def first_layer(kind: Kind) -> tuple[float, float, float]:
+    """Mean squared gradient ratio at layer 1 in networks of one width, what is predicted for it, and their error.
+
+    ``delta^l . h^l`` is the same number at every layer, since the loss depends on a layer's scale in the same way
+    wherever it is taken. So the part of the gradient that points along the activations does not get new random signs on
+    its way back, as Lemma 5 takes for granted. With the alignment a at the last layer (1 if there is no dependence) the
+    mean squared ratio is ``1 + 2 (L - 1) (a - 1) / width`` at layer 1, up to 1/width^2.
+    """
+    depth, width = len(kind.spec.widths), kind.width
+    measured = kind.found["gradient_square"][:, 0]
+    expected = 1 + 2 * (depth - 1) * (kind.found["alignment"] - 1) / width
+    difference, error = mean_and_error(measured - expected)
+    mean = float(measured.mean())
+    return mean, mean - float(difference), float(error)
+
+
 def about(setting: Setting) -> str:
     """The setting in one line."""
     widths, networks = (", ".join(str(one) for one in many) for many in (setting.widths, setting.networks))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from epoch0.experiments.claims import Claim, at_most, between, equal_within_error, increasing
-from epoch0.papers.arpit_bengio.depth import Kind, Setting, gather, off_one, rows_of, step_spread, table
+from epoch0.papers.arpit_bengio.depth import Kind, Setting, first_layer, gather, off_one, rows_of, step_spread, table
 from epoch0.papers.arpit_bengio.laws import LEVEL, Quantity
 from epoch0.papers.arpit_bengio.norms_trial import Init
 from epoch0.papers.catalogue import Results
@@ -43,6 +43,7 @@ def gradient_claims(setting: Setting, results: Results) -> list[Claim]:
         _law_holds("Glorot: the gradient norm ratio is the exact law's", "glorot", "gradient", setting, results),
         _lost("gradient", setting, results, 1),
         _independent([kinds["he", width] for width in setting.widths]),
+        _shared_direction([kinds["he", width] for width in setting.widths]),
     ]
 
 
@@ -102,6 +103,17 @@ def _independent(kinds: Sequence[Kind]) -> Claim:
     text = "He: the output error is independent of the activations, as Theorem 3 assumes (width/2 x cos^2 is 1)"
     found = [mean_and_error(kind.found["alignment"]) for kind in kinds]
     return _is_one(text, found, kinds, RESOLUTION, "measured")
+
+
+def _shared_direction(kinds: Sequence[Kind]) -> Claim:
+    """Beyond the paper: how much larger gradients are for that dependence."""
+    measured, expected, errors = np.transpose([first_layer(kind) for kind in kinds])
+    return equal_within_error(
+        "He: at layer 1 the mean squared ratio exceeds 1 by what that dependence gives to first order in 1/width",
+        np.stack([measured, expected], 1), np.stack([errors, np.zeros_like(errors)], 1),
+        _twice([kind.networks for kind in kinds]), resolution=RESOLUTION, settings=[kind.name for kind in kinds],
+        groups=("measured", "predicted"),
+    )  # fmt: skip
 
 
 def _is_one(
