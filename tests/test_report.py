@@ -100,7 +100,7 @@ def test_page_carries_the_numbers_of_the_object(found: Checkup) -> None:
         assert texts[1] == f"{layer.name} {layer.kind}" and layer.status in texts[2]
         assert texts[3] == with_error(layer.forward_gain, layer.forward_error)
         assert texts[4] == with_error(layer.backward_gain, layer.backward_error)
-        assert texts[5] == number(layer.predicted) and texts[6] == number(layer.factor)
+        assert texts[5] == f"{number(layer.predicted)} {layer.agreement}" and texts[6] == number(layer.factor)
 
 
 def test_charts_draw_every_finite_number(found: Checkup) -> None:

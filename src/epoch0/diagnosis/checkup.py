@@ -189,6 +189,8 @@ def _row(
         backward_gain=row.backward,
         backward_error=row.backward_error,
         predicted=row.predicted,
+        predicted_error=row.predicted_error,
+        agreement=row.agreement,
         averaged=pool,
         tangent=math.sqrt(row.tangent),
         gradient=row.gradient,

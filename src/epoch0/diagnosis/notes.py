@@ -17,6 +17,12 @@ NORMS = {
 }
 """Torch's names of the norms, in words."""
 
+NAMED = 4
+"""How many layers a sentence names before it only counts the rest."""
+
+UNKNOWN = "its weights are not as random as the law takes them to be, as after training, or it is very narrow"
+"""What is said where no other cause was found."""
+
 
 def kind(record: Tape, layer: Layer) -> str:
     """What a layer is made of, in words: its operations in order, each said once.
@@ -70,6 +76,7 @@ def notes(measured: Gain, rows: Sequence[LayerCheckup], targets: bool, more: Seq
             f"Average pooling in {', '.join(pooled)} is left out of the judgement: it divides the gain by the places "
             "once, whatever the weights, and the gradients of shared weights add up over the places again."
         )
+    said.extend(_predictions(measured))
     saturated = [row.name for row in rows if row.saturated is not None and row.saturated >= SATURATED]
     if saturated:
         said.append(
@@ -86,3 +93,28 @@ def notes(measured: Gain, rows: Sequence[LayerCheckup], targets: bool, more: Seq
             f"{collapsed[0].unlikeness:.1g}): the network hardly sees its input."
         )
     return said
+
+
+def _predictions(measured: Gain) -> list[str]:
+    """How the measured gains compare with the law, and why they differ where that is known."""
+    known = [layer for layer in measured.layers if layer.predicted is not None]
+    off = [layer for layer in known if "than predicted" in layer.agreement]
+    if known and not off:
+        which = "every layer" if len(known) == measured.depth else f"the {len(known)} layers that have a law"
+        which = "the one layer that has a law" if len(known) == 1 < measured.depth else which
+        return [f"Measured gains are as predicted from the weights in {which}, within three standard errors."]
+    said = []
+    for cause in dict.fromkeys(layer.cause for layer in off):
+        which = _some([f"{layer.name} ({_in_short(layer.agreement)})" for layer in off if layer.cause == cause])
+        said.append(f"The measured gain is not the predicted one in {which}: {cause or UNKNOWN}.")
+    return said
+
+
+def _in_short(agreement: str) -> str:
+    """The word and the factor of a disagreement: "lower ×0.85"."""
+    word, _, factor = agreement.partition(" than predicted")
+    return f"{word}{factor.replace('(', '').replace(')', '')}"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

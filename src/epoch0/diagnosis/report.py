@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epoch0 import __version__
-from epoch0.diagnosis.charts import Series, log_chart
+from epoch0.diagnosis.charts import Marker, Series, log_chart
 from epoch0.diagnosis.wording import SIGNS, number, shape, signed, times, tone, with_error
 from epoch0.errors import InputError
 
@@ -73,7 +73,8 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
         Series("backward χ", "backward", columns["backward_gain"], errors["backward_error"], "square", False, 6),
     ]
     if has_prediction:
-        series.append(Series("predicted χ", "predicted", columns["predicted"], (), "diamond", joined=False))
+        spread = [layer["predicted_error"] for layer in layers]
+        series.append(Series("predicted χ", "predicted", columns["predicted"], spread, "diamond", joined=False))
     gains = log_chart(
         series,
         stations[1:],
@@ -96,14 +97,52 @@ def _travelled(gains: Sequence[float | None]) -> list[float | None]:
     return [math.exp(value / 2) if abs(value) < 1400 else None for value in logs]
 
 
-def page(checkup: Mapping[str, Any]) -> str:
-    """The checkup as one HTML page that loads nothing.
+def page(checkup: Mapping[str, Any], after: Mapping[str, Any] | None = None, changes: Sequence[str] = ()) -> str:
+    """The checkup as one HTML page that loads nothing; with a second one, of the changed model, both side by side.
 
     Args:
         checkup: ``Checkup.to_dict()``; the page carries it whole, as JSON in the element ``#checkup``.
+        after: the same of the model after something was changed, carried in the element ``#after``.
+        changes: what was changed, one sentence each.
     """
-    template = environment().get_template("checkup.html.j2")
-    return template.render(c=checkup, pictures=pictures(checkup), data=embedded_json(checkup))
+    shown = {"c": checkup, "pictures": pictures(checkup), "data": embedded_json(checkup)}
+    if after is None:
+        return environment().get_template("checkup.html.j2").render(**shown)
+    both = {"a": after, "after_pictures": pictures(after), "after_data": embedded_json(after), "changes": changes}
+    return environment().get_template("comparison.html.j2").render(
+        **shown, **both, change=change_picture(checkup, after)
+    )
+
+
+def change_picture(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """The mean of forward and backward gain of every layer, before and after, as SVG text.
+
+    Args:
+        before: ``Checkup.to_dict()``.
+        after: the same of the changed model.
+    """
+    shown: list[tuple[str, str, Marker, Mapping[str, Any]]] = [
+        ("before", "before", "square", before),
+        ("after", "forward", "circle", after),
+    ]
+    series = [
+        Series(word, style, [_mean_gain(layer) for layer in one["layers"]], (), marker)
+        for word, style, marker, one in shown
+    ]
+    return log_chart(
+        series,
+        [str(i) for i in range(1, len(before["layers"]) + 1)],
+        title="The gain chi of every layer before and after, logarithmic, with the line at 1",
+        x_label="layer",
+        y_label="gain χ",
+        reference=1.0,
+        decades=1.0,
+    )
+
+
+def _mean_gain(layer: Mapping[str, Any]) -> float | None:
+    gains = layer["forward_gain"], layer["backward_gain"]
+    return None if None in gains else sum(gains) / 2
 
 
 def embedded_json(value: Any) -> str:

@@ -2,11 +2,13 @@
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epoch0.diagnosis import report
+from epoch0.diagnosis.comparison import Comparison
 from epoch0.diagnosis.terminal import terminal
 from epoch0.diagnosis.verdict import COMFORTABLE, TRAINABLE, Outcome, Passage, Phase, PhaseReading, Verdict
 from epoch0.diagnosis.wording import number
@@ -32,6 +34,9 @@ class LayerCheckup:
         backward_error: its standard error.
         predicted: chi predicted from the weights and the size of the pre-activations, None where there is no
             prediction.
+        predicted_error: standard deviation of chi around it that the finite width leaves, NaN where there is none.
+        agreement: "as predicted", "higher than predicted (×1.12)", "lower than predicted (×0.85)", or why there is no
+            prediction, such as "no law: max pool".
         averaged: number of places that average pooling takes the mean over, 1 without; judged apart from the gain.
         tangent: norm a unit, relative to the input's, of a tangent carried from the input to the end of the layer.
         gradient: norm of the gradient at the end of the layer.
@@ -58,6 +63,8 @@ class LayerCheckup:
     backward_gain: float
     backward_error: float
     predicted: float | None
+    predicted_error: float
+    agreement: str
     averaged: float
     tangent: float
     gradient: float
@@ -192,12 +199,35 @@ class Checkup:
         names = [field.name for field in fields(LayerCheckup)]
         return pandas.DataFrame([[getattr(layer, name) for name in names] for layer in self.layers], columns=names)
 
-    def to_html(self, path: str | os.PathLike[str]) -> Path:
-        """Write the checkup as one self-contained HTML page.
+    def compare(self, after: "Checkup", changes: Sequence[str] = ()) -> Comparison:
+        """This checkup and that of the same model after something was changed, side by side.
+
+        >>> print(checkup(net, x).compare(checkup(mended, x), ["All weights times 2.45."]))
+
+        Args:
+            after: the checkup of the changed model.
+            changes: what was changed, one sentence each.
 
         Raises:
-            InputError: if the file cannot be written.
+            InputError: if the two have different layers.
         """
+        return Comparison(self.to_dict(), after.to_dict(), tuple(changes))
+
+    def to_html(
+        self, path: str | os.PathLike[str], after: "Checkup | None" = None, changes: Sequence[str] = ()
+    ) -> Path:
+        """Write the checkup as one self-contained HTML page.
+
+        Args:
+            path: the file.
+            after: a checkup of the same model after something was changed; the page then shows both.
+            changes: what was changed, one sentence each.
+
+        Raises:
+            InputError: if the file cannot be written, or the two checkups have different layers.
+        """
+        if after is not None:
+            return self.compare(after, changes).to_html(path)
         return report.write(report.page(self.to_dict()), path)
 
 

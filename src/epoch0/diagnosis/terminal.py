@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 COLOURS = {"good": "green", "bad": "red", "mild": "yellow"}
 """Tone to terminal colour; the word beside it says the same."""
 
-SPARED = ("shape", "norm", "what it is", "predicted", "backward χ")
+SPARED = ("shape", "norm", "what it is", "measured is", "predicted", "backward χ")
 """Columns that a narrow terminal does without, in this order."""
 
 GAP = 2
@@ -68,6 +68,7 @@ def _table(layers: Sequence[Mapping[str, Any]], trains: bool, width: int) -> "Ta
         "forward χ": [with_error(layer["forward_gain"], layer["forward_error"]) for layer in layers],
         "backward χ": [with_error(layer["backward_gain"], layer["backward_error"]) for layer in layers],
         "predicted": [number(layer["predicted"]) for layer in layers],
+        "measured is": [layer["agreement"] for layer in layers],
         "factor": [number(layer["factor"]) for layer in layers],
         "status": [f"{SIGNS.get(layer['status'], '·')} {layer['status']}" for layer in layers],
     }
@@ -77,7 +78,7 @@ def _table(layers: Sequence[Mapping[str, Any]], trains: bool, width: int) -> "Ta
         del columns[spared]
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
     for heading in columns:
-        words = heading in ("layer", "what it is", "status")
+        words = heading in ("layer", "what it is", "measured is", "status")
         most = NAME_WIDTH if heading == "layer" else None
         table.add_column(
             heading, justify="left" if words else "right", no_wrap=not words, overflow="fold", max_width=most
@@ -94,3 +95,72 @@ def _wanted(columns: Mapping[str, Sequence[str]]) -> int:
     widths = {heading: max(len(text) for text in (heading, *cells)) for heading, cells in columns.items()}
     widths["layer"] = min(widths["layer"], NAME_WIDTH)
     return sum(widths.values()) + GAP * len(widths)
+
+
+def side_by_side(comparison: Mapping[str, Any], width: int) -> "RenderableType":
+    """Two checkups of one model for a terminal: verdicts, phases, what was changed, and each layer before and after.
+
+    Args:
+        comparison: ``Comparison.to_dict()``.
+        width: columns there are.
+    """
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    lines: list[Any] = [Text.assemble((comparison["model"], "bold"), f"  {comparison['subject']}")]
+    for word in ("before", "after"):
+        one = comparison[word]
+        style = f"bold {COLOURS[tone(one['outcome'])]}"
+        lines.append(
+            Text.assemble(f"{word:<7}", (f"{SIGNS[one['outcome']]} {one['outcome']}", style), "  ", one["verdict"])
+        )
+        chi = "" if one["chi"] is None else f", χ = {number(one['chi'])} a layer"
+        lines.append(Text(f"       phase {one['phase']}{chi}; gradients {times(one['backward']['factor'])}"))
+    if comparison["changes"]:
+        lines += [Text(""), Text("What was changed", style="bold")]
+        lines += [Padding(Text(f"• {sentence}"), (0, 0, 0, 2)) for sentence in comparison["changes"]]
+    return Group(*lines, Text(""), _pairs_table(comparison, width))
+
+
+def _pairs_table(comparison: Mapping[str, Any], width: int) -> "Table":
+    """One row a layer: each quantity before and after."""
+    from rich.table import Table
+    from rich.text import Text
+
+    layers = comparison["layers"]
+
+    def pair(key: str, error: str = "") -> list[str]:
+        shown = []
+        for layer in layers:
+            both = layer["before"], layer["after"]
+            shown.append(" → ".join(with_error(one[key], one[error]) if error else number(one[key]) for one in both))
+        return shown
+
+    columns = {
+        "": [str(index) for index in range(1, len(layers) + 1)],
+        "layer": [layer["name"] for layer in layers],
+        "what it is": [layer["kind"] for layer in layers],
+        "forward χ": pair("forward_gain", "forward_error"),
+        "backward χ": pair("backward_gain", "backward_error"),
+        "predicted": pair("predicted"),
+        "norm": pair("norm_out"),
+        "gradient": pair("gradient"),
+        "status": [f"{layer['before']['status']} → {layer['after']['status']}" for layer in layers],
+    }
+    for spared in ("what it is", "gradient", "predicted", "backward χ", "norm"):
+        if _wanted(columns) <= width:
+            break
+        del columns[spared]
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
+    for heading in columns:
+        words = heading in ("layer", "what it is", "status")
+        most = NAME_WIDTH if heading == "layer" else None
+        table.add_column(
+            heading, justify="left" if words else "right", no_wrap=not words, overflow="fold", max_width=most
+        )
+    for index, layer in enumerate(layers):
+        cells = [Text(column[index]) for column in columns.values()]
+        cells[-1].stylize(COLOURS[tone(layer["after"]["status"], comparison["after"]["trains"])])
+        table.add_row(*cells)
+    return table

@@ -33,6 +33,8 @@ class LayerGain:
         predicted_error: standard deviation of chi around the law that the finite width leaves; NaN without a law.
         agreement: ``"as predicted"``, ``"higher than predicted (×1.12)"``, ``"lower than predicted (×0.85)"`` or
             ``"no law: max pool"``; three standard errors, of measurement and law together, or one percent decide.
+        cause: where measurement and law differ: what the theory takes for granted that does not hold here; empty if
+            nothing of that kind was found.
         pre_activation: q, the mean square of a pre-activation; NaN unless the layer has exactly one known activation.
         square_in: mean square of one unit entering, over units and examples.
         square_out: mean square of one unit leaving.
@@ -58,6 +60,7 @@ class LayerGain:
     predicted: float | None
     predicted_error: float
     agreement: str
+    cause: str
     pre_activation: float
     square_in: float
     square_out: float

@@ -35,6 +35,13 @@ IN_WORDS = {
 }
 
 
+CENTRED = 0.3
+"""Mean over root mean square up to which a pre-activation counts as centred."""
+
+GAUSSIAN = 1.5
+"""Excess kurtosis up to which a pre-activation counts as Gaussian."""
+
+
 @dataclass(frozen=True)
 class Law:
     """What the law says about one layer.
@@ -50,6 +57,19 @@ class Law:
     error: float
     reason: str
     shapes: tuple[Shape, ...]
+
+    @property
+    def cause(self) -> str:
+        """What theory takes for granted of pre-activations that does not hold here, in words; empty if all does."""
+        if not self.shapes:
+            return ""
+        offset = max((shape.offset for shape in self.shapes), key=abs)
+        if abs(offset) > CENTRED:
+            return f"its pre-activations are not centred, their mean is {offset:.2g} of their root mean square"
+        kurtosis = max((shape.kurtosis for shape in self.shapes), key=abs)
+        if kurtosis > GAUSSIAN:
+            return f"its pre-activations are not Gaussian, their excess kurtosis is {kurtosis:.2g}"
+        return ""
 
 
 def laws(tape: Tape, layers: Sequence[Layer]) -> list[Law]:

@@ -137,9 +137,11 @@ def through(flow: Flow, value: Tensor, rule: Activation, examples: int) -> tuple
             q = q * np.asarray(flow.gains.double().cpu())
         factor = torch.from_numpy(_means(rule, q))
     after = flow.square * factor.to(flow.square)
-    left = _spread(rule, value, flow, after) + (0.0 if rule.homogeneous or not flow.fan else flow.fan**-2)
+    left = _spread(rule, value, flow, after)
+    if not rule.homogeneous:  # sums of few weights, and values normalised with few others, are not quite Gaussian
+        left += (flow.fan**-2 if flow.fan else 0.0) + flow.coupling**2
     passed = replace(flow, square=after, signal="other", variance=flow.variance + left, known=None, random=None)
-    return passed, _shape(_by_unit(value, flow.units))
+    return passed, _shape(_by_unit(value, flow.units)) if flow.signal == "gaussian" else None
 
 
 def _variances(value: Tensor, units: int | None, examples: int) -> Array:

@@ -125,6 +125,7 @@ def _row(
         predicted=law.predicted,
         predicted_error=law.error,
         agreement=agreement((chi_forward + chi_backward) / 2, errors, len(forward.total), law, len(laws)),
+        cause=law.cause,
         pre_activation=float(before.mean()),
         square_in=square_in,
         square_out=square_out,
