@@ -20,12 +20,12 @@ def adaptive(f, q: float, breaks: tuple[float, ...]) -> float:
     return sum(integrate.quad(weighted, a, b, epsabs=1e-14, epsrel=1e-12, limit=400)[0] for a, b in pairwise(edges))
 
 
-_Z = np.linspace(-10, 10, 20001)
+_Z = np.linspace(-10, 10, 4001)
 _MASS = np.exp(-0.5 * _Z**2) / np.exp(-0.5 * _Z**2).sum()
 
 
 def iterated(activation, weight_std: float, bias_std: float, layers: int = 20_000) -> float:
-    """The variance after many layers from q = 1, by a plain sum of 20,001 points (to about 1e-6); inf beyond 1e8."""
+    """The variance after many layers from q = 1, by a plain sum of 4,001 points (to about 1e-5); inf beyond 1e8."""
     q = 1.0
     for _ in range(layers):
         before, q = q, float(bias_std**2 + weight_std**2 * (activation.function(math.sqrt(q) * _Z) ** 2 @ _MASS))

@@ -172,7 +172,7 @@ def test_what_oscillates_is_not_broken_and_jumps_are_told() -> None:
     for function, continuous in ((torch.sign, False), (lambda h: torch.relu(h - 1), True), (nn.Hardshrink(), False)):
         assert activations.custom(function).continuous == continuous
     cut = activations.custom(lambda h: torch.where(h > 500, torch.nan, h))
-    with pytest.raises(InputError, match="derivative of .* returns NaN at h=600"):
+    with pytest.raises(InputError, match=r"derivative of .* returns NaN at h=600"):
         cut.derivative(600.0)
 
 

@@ -51,6 +51,11 @@ def covariance_map(
     Source: Hayou et al. 2021, B.1 and appendix H (density).
     """
     rule = _checked(activation, weight_std, bias_std, density)
+    try:
+        np.broadcast_shapes(*(np.shape(values) for values in (q1, q2, c)))
+    except ValueError:
+        shapes = f"q1 {np.shape(q1)}, q2 {np.shape(q2)}, c {np.shape(c)}"
+        raise InputError(f"the shapes do not go together: {shapes}; give numbers, or arrays that broadcast.") from None
     return np.asarray(bias_std**2 + density * weight_std**2 * pair_mean(rule, q1, q2, c))
 
 

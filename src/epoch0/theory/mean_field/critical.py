@@ -161,10 +161,10 @@ def edge_of_chaos_curve(
 
     Source: Hayou et al. 2021, 2.2 and B.1.
     """
-    biases = np.asarray(bias_stds, dtype=np.float64).reshape(-1)
     check_density(density)
-    for one in biases:
-        check_std("bias_std", float(one))
+    for one in bias_stds:
+        check_std("bias_std", one)
+    biases = np.asarray(bias_stds, dtype=np.float64)
     rule = get(activation)
     weights, variances = np.full(len(biases), np.nan), np.full(len(biases), np.nan)
     for i, bias_std in enumerate(biases):

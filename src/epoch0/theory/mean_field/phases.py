@@ -236,9 +236,12 @@ def phase_diagram(
 
 
 def _axis(name: str, values: Sequence[float] | Array) -> Array:
-    axis = np.asarray(values, dtype=np.float64).reshape(-1)
-    if not len(axis) or not np.isfinite(axis).all() or axis[0] < 0 or (np.diff(axis) <= 0).any():
-        raise InputError(f"{name} must be increasing numbers >= 0, at least one; got {values!r}.")
+    try:
+        axis = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        axis = np.empty(0)
+    if axis.ndim != 1 or not len(axis) or not np.isfinite(axis).all() or axis[0] < 0 or (np.diff(axis) <= 0).any():
+        raise InputError(f"{name}={values!r}: give a list of increasing numbers >= 0, at least one.")
     return axis
 
 
