@@ -84,7 +84,7 @@ def test_drawn_ratios_are_the_law() -> None:
 @pytest.mark.parametrize(("width", "layers", "eps"), [(5, 3, 0.8), (20, 4, 0.5), (100, 3, 0.25)])
 def test_chance_that_some_layer_fails(width: int, layers: int, eps: float) -> None:
     """Exactly 1 - (1 - p)^L for one sample: layers are independent."""
-    found = forward(np.random.default_rng(7), [width] * (layers + 1), 20_000 if width < 100 else 4_000)
+    found = forward(np.random.default_rng(7), [width] * (layers + 1), 20_000 if width < 100 else 2_000)
     steps = np.divide(found[:, 1:], found[:, :-1], out=np.zeros_like(found[:, 1:]), where=found[:, :-1] > 0)
     steps = np.concatenate([found[:, :1], steps], axis=1)
     often((np.abs(steps - 1) > eps).any(axis=1), norms.failure_probability(eps, width, layers=layers))
@@ -157,11 +157,11 @@ def test_gradient_law_of_networks() -> None:
 def test_gradient_failures_stay_below_the_bound() -> None:
     """Of Theorem 3 in its exact form: every step of both directions of three layers."""
     for shared in (False, True):
-        _, steps = gradients(np.random.default_rng(11), [60] * 4, 4_000, "he", shared)
+        _, steps = gradients(np.random.default_rng(11), [60] * 4, 2_000, "he", shared)
         failed = (np.abs(steps - 1) > 0.5).any(axis=1).mean()
         bound = norms.failure_probability(0.5, 60, direction="gradient", layers=3)
         one_way = norms.failure_probability(0.5, 60, layers=3)
-        assert one_way < failed + SDS * 0.01 and failed < bound + SDS * math.sqrt(bound / 4_000)
+        assert one_way < failed + SDS * 0.01 and failed < bound + SDS * math.sqrt(bound / 2_000)
 
 
 @pytest.mark.parametrize(("dimension", "least", "most"), [(1, 2, 2), (2, 330, 399), (5, 400, 400)])

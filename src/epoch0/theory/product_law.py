@@ -13,18 +13,16 @@ from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import digamma, gammaln, loggamma, polygamma
 
 from epoch0.errors import InputError
 from epoch0.seeds import numpy_generator
-from epoch0.theory.gaussian_growth import binomial, binomial_chi_mean, check_width
+from epoch0.theory.gaussian_growth import binomial_chi_mean, check_width
+from epoch0.theory.log_chi import STIRLING, log_moment, log_moments, positive_counts
 
 Array = NDArray[np.float64]
 
 # exp(-42) = 6e-19: what is left out of the range, on either side
 _NEGLIGIBLE = 42.0
-# From here on Stirling's series is exact to rounding.
-_STIRLING = 100.0
 
 
 @dataclass(frozen=True)
@@ -79,12 +77,12 @@ class GrowthLaw:
     @property
     def log_mean(self) -> float:
         """Mean of the logarithm of the growth, given that it is not zero."""
-        return self._log_scale + sum(n * _log_moments(k)[0] for k, n in self._layers.items())
+        return self._log_scale + sum(n * log_moments(k)[0] for k, n in self._layers.items())
 
     @property
     def log_std(self) -> float:
         """Standard deviation of the logarithm of the growth, given that it is not zero; about sqrt(5/4 sum 1/k)."""
-        return math.sqrt(sum(n * _log_moments(k)[1] for k, n in self._layers.items()))
+        return math.sqrt(sum(n * log_moments(k)[1] for k, n in self._layers.items()))
 
     @property
     def _log_of_mean(self) -> float:
@@ -207,7 +205,7 @@ class GrowthLaw:
             frequencies = 2j * math.pi * np.arange(1, count + 1) / length
             values = np.ones(count, dtype=np.complex128)
             for width, times in self._layers.items():
-                values *= np.array([np.exp(_log_moment(width, power)) for power in frequencies]) ** times
+                values *= np.array([np.exp(log_moment(width, power)) for power in frequencies]) ** times
             values *= np.exp(frequencies * self.log_mean)
             # a whole quarter, so that a zero of the function cannot end the series early
             if np.abs(values[-count // 4 :]).max() < 1e-17 or count >= 1 << 16:
@@ -218,10 +216,10 @@ class GrowthLaw:
         """How far from its mean the tail of the log growth on the side of ``rate`` is below exp(-42), by Chernoff."""
         total = _NEGLIGIBLE
         for width, times in self._layers.items():
-            lowest = _positive_counts(width)[0][0]
-            if rate <= -lowest or (lowest > 2 * _STIRLING and rate < -lowest / 2):
+            lowest = positive_counts(width)[0][0]
+            if rate <= -lowest or (lowest > 2 * STIRLING and rate < -lowest / 2):
                 return math.inf
-            total += times * _log_moment(width, rate).real
+            total += times * log_moment(width, rate).real
         return total / abs(rate)
 
     def _log_cdf(self, logs: Array) -> Array:
@@ -229,8 +227,7 @@ class GrowthLaw:
         start, length, values = self._series
         inside = np.asarray(np.clip(logs, start, start + length))
         factors = values / (-1j * math.pi * np.arange(1, len(values) + 1))
-        at_start = self._waves(np.array(start), factors)
-        series = (inside - start) / length + self._waves(inside, factors) - at_start
+        series = (inside - start) / length + self._waves(inside, factors) - self._waves(np.array(start), factors)
         series = np.where(logs >= start + length, 1.0, np.where(logs <= start, 0.0, series))
         return np.asarray(np.clip(series, 0.0, 1.0))
 
@@ -250,40 +247,3 @@ class GrowthLaw:
 def _exp(logarithm: float) -> float:
     """The exponential, infinite where it leaves the range of a float."""
     return math.exp(logarithm) if logarithm < 709 else math.inf
-
-
-@functools.lru_cache(maxsize=64)
-def _positive_counts(width: int) -> tuple[Array, Array]:
-    """Counts >= 1 of rows that are on, and their probabilities given that there is one."""
-    counts, mass = binomial(width, 0.5)
-    on = counts > 0
-    return counts[on], mass[on] / mass[on].sum()
-
-
-def _log_moment(width: int, power: complex) -> complex:
-    """Logarithm of E[(chi_A / c)^power | A >= 1] with A ~ Bin(width, 1/2); log c is the mean of log chi_A.
-
-    Args:
-        width: number of rows.
-        power: complex, of real part > -1.
-    """
-    counts, mass = _positive_counts(width)
-    half, shift = counts / 2, power / 2
-    if half[0] > _STIRLING:
-        # log-gammas of large numbers cancel; Stirling's series written for their difference does not
-        top = half + shift
-        logs = (top - 0.5) * np.log1p(shift / half) - shift + (1 / top - 1 / half) / 12 - (top**-3 - half**-3) / 360
-        logs = logs + shift * (np.log(2 * half) - 2 * _log_moments(width)[0])
-    else:
-        logs = loggamma(half + shift) - gammaln(half) + shift * (math.log(2) - 2 * _log_moments(width)[0])
-    largest = logs.real.max()
-    return complex(largest + np.log(mass @ np.exp(logs - largest)))
-
-
-@functools.lru_cache(maxsize=64)
-def _log_moments(width: int) -> tuple[float, float]:
-    """Mean and variance of log chi_A given A >= 1, A ~ Bin(width, 1/2)."""
-    counts, mass = _positive_counts(width)
-    centres = (math.log(2) + digamma(counts / 2)) / 2
-    mean = float(mass @ centres)
-    return mean, float(mass @ ((centres - mean) ** 2 + polygamma(1, counts / 2) / 4))

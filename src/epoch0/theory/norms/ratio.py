@@ -9,7 +9,6 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import overload
 
 import numpy as np
@@ -17,18 +16,13 @@ from numpy.typing import NDArray
 
 from epoch0.errors import InputError
 from epoch0.theory.gaussian_growth import check_width
-from epoch0.theory.norms.checks import check_choice, check_count
+from epoch0.theory.norms.checks import check_count
 from epoch0.theory.norms.distortion import distortion_quantile, mean_distortion
+from epoch0.theory.norms.scales import forward_scales, gradient_scales
 from epoch0.theory.product_law import GrowthLaw
 
 Array = NDArray[np.float64]
 
-# Variance of a weight by (fan_in, fan_out).
-_VARIANCE = {
-    "he": lambda fan_in, fan_out: 2 / fan_out,
-    "he_fan_in": lambda fan_in, fan_out: 2 / fan_in,
-    "glorot": lambda fan_in, fan_out: 2 / (fan_in + fan_out),
-}
 # The quantiles of the law are accurate to about 1e-13 in probability.
 _RAREST = 1e-11
 
@@ -81,9 +75,7 @@ class NormRatio:
         Raises:
             InputError: for fewer than two sizes, a size below 1 or an unknown init.
         """
-        variances = _variances(sizes, init)
-        widths = tuple(int(size) for size in sizes[1:])
-        return cls(widths, tuple(n * v / 2 for n, v in zip(widths, variances, strict=True)))
+        return cls(tuple(int(size) for size in sizes[1:]), forward_scales(sizes, init))
 
     @classmethod
     def gradient(cls, sizes: Sequence[int], layer: int, init: str = "he") -> "NormRatio":
@@ -107,18 +99,7 @@ class NormRatio:
 
         Source: Arpit-Bengio equations (19) and (20), Lemma 5.
         """
-        variances = _variances(sizes, init)
-        depth = len(variances)
-        check_count("layer", layer)
-        if depth < 2 or layer > depth:
-            raise InputError(
-                f"layer={layer!r} of {depth} cannot be used: it is a layer of the network, from 1, and with one layer "
-                "only the ratio is exactly 1."
-            )
-        widths = tuple(int(size) for size in sizes[1:-1])
-        # unit i of layer l is scaled by its row of W^l going forward, by its column of W^(l+1) coming back
-        passed = [variances[at] if at + 1 < layer else variances[at + 1] for at in range(depth - 1)]
-        return cls(widths, tuple(n * v / 2 for n, v in zip(widths, passed, strict=True)))
+        return cls(tuple(int(size) for size in sizes[1:-1]), gradient_scales(sizes, layer, init))
 
     @functools.cached_property
     def norm(self) -> GrowthLaw:
@@ -256,13 +237,3 @@ class NormRatio:
             Array of shape (n,).
         """
         return np.asarray(self.norm.sample(n, seed) ** 2)
-
-
-def _variances(sizes: Sequence[int], init: str) -> list[float]:
-    """Variance of the weights of every layer."""
-    check_choice("init", init, tuple(_VARIANCE))
-    if len(sizes) < 2:
-        raise InputError(f"sizes={list(sizes)!r} holds no layer; give the number of inputs and of units of each layer.")
-    for size in sizes:
-        check_width(size, "size")
-    return [_VARIANCE[init](fan_in, fan_out) for fan_in, fan_out in pairwise(sizes)]
