@@ -26,11 +26,12 @@ _HOMES = {
     "Polyline": "epoch0.curves",
     "trajectory_length": "epoch0.measure.length",
     "gain": "epoch0.measure.gain",
+    "initialize": "epoch0.initialization",
     "checkup": "epoch0.diagnosis",
     "reproduce": "epoch0.papers.reproduce",
 }
-_MODULES = ("activations", "curves", "data", "distributions", "errors", "experiments", "measure", "networks", "papers",
-            "seeds", "theory", "train")  # fmt: skip
+_MODULES = ("activations", "curves", "data", "distributions", "errors", "experiments", "initialization", "measure",
+            "networks", "papers", "seeds", "theory", "train")  # fmt: skip
 
 __all__ = [*_HOMES, *_MODULES]
 
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from epoch0 import distributions as distributions
     from epoch0 import errors as errors
     from epoch0 import experiments as experiments
+    from epoch0 import initialization as initialization
     from epoch0 import measure as measure
     from epoch0 import networks as networks
     from epoch0 import papers as papers
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
     from epoch0.distributions import Sparse as Sparse
     from epoch0.distributions import Uniform as Uniform
     from epoch0.errors import InputError as InputError
+    from epoch0.initialization.initialize import initialize as initialize
     from epoch0.measure.gain import gain as gain
     from epoch0.measure.length import trajectory_length as trajectory_length
     from epoch0.papers.reproduce import reproduce as reproduce

@@ -1,17 +1,29 @@
-"""Commands on a model of the user's: what it is before training."""
+"""Commands on a model of the user's: what it is before training, and the weights that it should start from."""
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from epoch0.cli._shared import DataDir, Json, command, print_json
+from epoch0.errors import InputError
 
-
-def register(app: typer.Typer) -> None:
-    """Put the commands on the app."""
-    command(app, name="checkup")(checkup)
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="package.module:callable or path.py:callable that gives a torch module. It is your code; it is run."
+    ),
+]
+Data = Annotated[
+    str | None, typer.Option("--data", help="Inputs: digits, mnist, fashion-mnist, cifar10 or a path.npz with x and y.")
+]
+InputShape = Annotated[
+    str | None, typer.Option(help="Gaussian inputs of this shape instead of data, such as 784 or 3,32,32.")
+]
+Weights = Annotated[Path | None, typer.Option(help="A safetensors file with the weights; never a pickle.")]
+Batch = Annotated[int, typer.Option(help="Number of inputs.")]
+Seed = Annotated[int, typer.Option(help="Names the random directions, inputs and weights.")]
 
 
 class BatchNorm(StrEnum):
@@ -21,28 +33,55 @@ class BatchNorm(StrEnum):
     eval = "eval"
 
 
+class How(StrEnum):
+    """How the weights are set."""
+
+    theory = "theory"
+    measured = "measured"
+
+
+class Draw(StrEnum):
+    """What the weights are drawn from."""
+
+    gaussian = "gaussian"
+    uniform = "uniform"
+    orthogonal = "orthogonal"
+    keep = "keep"
+
+
+class Residual(StrEnum):
+    """How residual branches are scaled."""
+
+    stable = "stable"
+    plain = "plain"
+
+
+Norm = Annotated[
+    BatchNorm, typer.Option(help="Batch norm as training sees it, or with its running statistics.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Put the commands on the app."""
+    command(app, name="checkup")(checkup)
+    command(app, name="init")(init)
+
+
 def checkup(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="package.module:callable or path.py:callable that gives a torch module. It is your code; it is run."
-        ),
-    ],
-    data_name: Annotated[
-        str | None,
-        typer.Option("--data", help="Inputs: digits, mnist, fashion-mnist, cifar10 or a path.npz with x and y."),
-    ] = None,
-    input_shape: Annotated[
-        str | None, typer.Option(help="Gaussian inputs of this shape instead of data, such as 784 or 3,32,32.")
-    ] = None,
-    weights: Annotated[Path | None, typer.Option(help="A safetensors file with the weights; never a pickle.")] = None,
-    batch: Annotated[int, typer.Option(help="Number of inputs.")] = 64,
-    batch_norm: Annotated[
-        BatchNorm, typer.Option(help="Batch norm as training sees it, or with its running statistics.")
-    ] = BatchNorm.train,
+    model: Model,
+    data_name: Data = None,
+    input_shape: InputShape = None,
+    weights: Weights = None,
+    batch: Batch = 64,
+    batch_norm: Norm = BatchNorm.train,
     directions: Annotated[int, typer.Option(help="Random directions a layer; more make the errors smaller.")] = 8,
-    seed: Annotated[int, typer.Option(help="Names the random directions and inputs.")] = 0,
+    seed: Seed = 0,
     html: Annotated[Path | None, typer.Option(help="Also write one self-contained page with pictures.")] = None,
+    fix: Annotated[
+        Path | None,
+        typer.Option(help="Set the weights to the edge of chaos, write them to this safetensors file, check again."),
+    ] = None,
+    how: Annotated[How, typer.Option(help="With --fix: set by theory, or rescaled until measured.")] = How.theory,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
@@ -50,19 +89,108 @@ def checkup(
     from epoch0 import models
     from epoch0.diagnosis import checkup as examine
 
+    if fix is not None:
+        _check_out(fix)
     network = models.load_model(model, weights=weights, seed=seed)
     given = models.inputs_for(
         network, data=data_name, input_shape=input_shape, batch=batch, seed=seed, data_dir=data_dir
     )
-    result = examine(
-        network, given.x, given.targets, batch_norm=batch_norm.value, directions=directions, seed=seed, name=model,
-        inputs=given.description,
-    )  # fmt: skip
-    if html is not None:
-        result.to_html(html)
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        result.print()
+    settings: dict[str, Any] = {"batch_norm": batch_norm.value, "directions": directions, "seed": seed, "name": model}
+    before = examine(network, given.x, given.targets, inputs=given.description, **settings)
+    if fix is None:
         if html is not None:
-            typer.echo(f"page: {html}")
+            before.to_html(html)
+        if as_json:
+            print_json(before.to_dict())
+        else:
+            before.print()
+            _say_page(html)
+        return
+    from epoch0.initialization import initialize, save
+
+    done = initialize(network, how=how.value, x=given.x, batch_norm=batch_norm.value, seed=seed)
+    after = examine(network, given.x, given.targets, inputs=given.description, **settings)
+    save(network, fix)
+    if html is not None:
+        before.to_html(html, after=after)
+    if as_json:
+        print_json({"before": before.to_dict(), "initialization": done.to_dict(), "after": after.to_dict()})
+        return
+    before.print()
+    typer.echo(f"\n{done}\n\n{before.compare(after)}\n\nweights: {fix}")
+    _say_page(html)
+
+
+def init(
+    model: Model,
+    out: Annotated[Path, typer.Option(help="Safetensors file for the weights.")] = Path("weights.safetensors"),
+    at: Annotated[
+        str, typer.Option(help="edge-of-chaos, or the gain chi that every layer is to have.")
+    ] = "edge-of-chaos",
+    how: Annotated[
+        How, typer.Option(help="theory: fresh weights by formula; measured: the weights there are, rescaled.")
+    ] = How.theory,
+    bias_std: Annotated[float | None, typer.Option(help="sigma_b; default 0 for ReLU and its like, else 0.2.")] = None,
+    draw: Annotated[
+        Draw, typer.Option(help="What fresh weights are drawn from; keep: rescale those there are.")
+    ] = Draw.gaussian,
+    residual: Annotated[
+        Residual, typer.Option(help="stable: residual branches times 1/sqrt(blocks); plain: as they are.")
+    ] = Residual.stable,
+    data_name: Data = None,
+    input_shape: InputShape = None,
+    weights: Weights = None,
+    batch: Batch = 64,
+    batch_norm: Norm = BatchNorm.train,
+    seed: Seed = 0,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Write the weights a model should start from: every layer's gain set, at the edge of chaos or where you say."""
+    from epoch0 import models
+    from epoch0.diagnosis import checkup as examine
+    from epoch0.initialization import initialize, save
+
+    _check_out(out)
+    chi = _chi(at)
+    network = models.load_model(model, weights=weights, seed=seed)
+    given = models.inputs_for(
+        network, data=data_name, input_shape=input_shape, batch=batch, seed=seed, data_dir=data_dir
+    )
+    settings: dict[str, Any] = {"batch_norm": batch_norm.value, "seed": seed, "name": model}
+    before = examine(network, given.x, given.targets, inputs=given.description, **settings)
+    done = initialize(
+        network, chi=chi, how=how.value, x=given.x, bias_std=bias_std, weights=draw.value, residual=residual.value,
+        batch_norm=batch_norm.value, seed=seed,
+    )  # fmt: skip
+    after = examine(network, given.x, given.targets, inputs=given.description, **settings)
+    save(network, out)
+    if as_json:
+        print_json({"initialization": done.to_dict(), "before": before.to_dict(), "after": after.to_dict()})
+    else:
+        typer.echo(f"{done}\n\n{before.compare(after)}\n\nweights: {out}")
+
+
+def _chi(at: str) -> float | None:
+    """The gain asked for; None for the edge of chaos."""
+    if at.replace("_", "-") == "edge-of-chaos":
+        return None
+    try:
+        return float(at)
+    except ValueError:
+        raise InputError(f"--at {at!r} is neither edge-of-chaos nor a gain chi, such as 1.1.") from None
+
+
+def _check_out(path: Path) -> None:
+    """Refuse a file that cannot be written before the work is done."""
+    if path.suffix != ".safetensors":
+        raise InputError(
+            f"weights are written as safetensors, not to {str(path)!r}; name it '{path.stem}.safetensors'."
+        )
+    if not path.parent.is_dir():
+        raise InputError(f"there is no folder {str(path.parent)!r} to write {path.name} into.")
+
+
+def _say_page(html: Path | None) -> None:
+    if html is not None:
+        typer.echo(f"page: {html}")
