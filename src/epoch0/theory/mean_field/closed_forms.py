@@ -4,6 +4,7 @@ Cho & Saul 2009 (one kink at 0), Williams 1997 (erf); the slopes follow by Price
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,8 @@ def closed_form(
     """
     if rule.homogeneous and rule.slopes is not None:
         return _one_kink(rule.slopes[0], rule.slopes[-1], q1, q2, cosine, sine, derivative)
+    if derivative and rule.slopes is not None:
+        return _straight_pieces(rule.breaks, rule.slopes, q1, q2, cosine, sine)
     if is_erf(rule):
         ends = (1 + 2 * q1) * (1 + 2 * q2)
         if derivative:
@@ -70,3 +73,106 @@ def _one_kink(
     up = sine + (math.pi - angle) * cosine
     down = sine - angle * cosine
     return np.asarray(np.sqrt(q1) * np.sqrt(q2) * (same * up - mixed * down) / (2 * math.pi))
+
+
+def _straight_pieces(
+    breaks: tuple[float, ...], slopes: tuple[float, ...], q1: Array, q2: Array, cosine: Array, sine: Array
+) -> Array:
+    """Mean product of slopes that step at the breaks: a sum of probabilities that both variables lie above one."""
+    from scipy.special import ndtr
+
+    first, second = (np.sqrt(np.maximum(q, 1e-200)) for q in (q1, q2))
+    steps = np.diff(slopes)
+    result = np.full(np.shape(cosine), slopes[0] ** 2)
+    for point, step in zip(breaks, steps, strict=True):
+        result = result + slopes[0] * step * (ndtr(-point / first) + ndtr(-point / second))
+        for other, change in zip(breaks, steps, strict=True):
+            result = result + step * change * _both_above(point / first, other / second, cosine, sine)
+    return np.asarray(result)
+
+
+def straight_pair(rule: Activation) -> Callable[[Array, Array, Array], tuple[Array, Array]] | None:
+    """E phi phi and E phi' phi' of an activation with straight pieces and a kink away from 0, as a function of q1, q2
+    and 1 - c (arrays that broadcast); None for any other.
+
+    Where the variances differ these means bend sharply at c = 1 (two kinks pass each other), so that no table serves.
+    """
+    if rule.slopes is None or not any(rule.breaks):
+        return None
+    breaks, slopes = rule.breaks, rule.slopes
+    steps = np.diff(slopes)
+    # phi(h) = start + slopes[0] h + sum of steps * max(h - break, 0)
+    start = float(rule.function(np.zeros(1))[0]) - sum(t * max(-b, 0.0) for b, t in zip(breaks, steps, strict=True))
+
+    def means(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
+        from scipy.special import ndtr
+
+        q1, q2, gap = np.broadcast_arrays(q1, q2, gap)
+        first, second = (np.sqrt(np.maximum(q, 1e-200)) for q in (q1, q2))
+        cosine, sine = 1 - gap, np.sqrt(gap * (2 - gap))
+        one = [start + _hinges(np.zeros(()), breaks, steps, scale) for scale in (first, second)]
+        value = one[0] * one[1] + slopes[0] ** 2 * first * second * cosine
+        slope = np.full(value.shape, slopes[0] ** 2)
+        for point, step in zip(breaks, steps, strict=True):
+            above = [ndtr(-point / scale) for scale in (first, second)]
+            # E h1 max(h2 - b, 0) = covariance * P(h2 > b)
+            value += slopes[0] * step * first * second * cosine * (above[0] + above[1])
+            slope += slopes[0] * step * (above[0] + above[1])
+            for other, change in zip(breaks, steps, strict=True):
+                a, b = point / first, other / second
+                chance = _both_above(a, b, cosine, sine)
+                slope += step * change * chance
+                product = _hinge_pair(a, b, cosine, sine, chance) - _hinge(a) * _hinge(b)
+                value += step * change * first * second * product
+        return value, slope
+
+    return means
+
+
+def _hinge(a: Array) -> Array:
+    """E max(Z - a, 0)."""
+    from scipy.special import ndtr
+
+    return np.asarray(np.exp(-(a**2) / 2) / math.sqrt(2 * math.pi) - a * ndtr(-a))
+
+
+def _hinges(zero: Array, breaks: tuple[float, ...], steps: Array, scale: Array) -> Array:
+    return sum((step * scale * _hinge(point / scale) for point, step in zip(breaks, steps, strict=True)), zero)
+
+
+def _hinge_pair(a: Array, b: Array, cosine: Array, sine: Array, chance: Array) -> Array:
+    """E max(Z1 - a, 0) max(Z2 - b, 0), given P(Z1 > a, Z2 > b) (moments of a truncated pair, Rosenbaum 1961)."""
+    from scipy.special import ndtr
+
+    s = np.maximum(sine, 1e-150)
+    lower = 1 / (1 + np.abs(cosine))
+
+    def beyond(x: Array, y: Array) -> Array:
+        # (y - cosine x) / sine without its cancellation
+        turned = np.where(cosine > 0, (y - x) / s + s * lower * x, (y + x) / s - s * lower * x)
+        return np.asarray(np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi) * ndtr(-turned))
+
+    with np.errstate(over="ignore"):
+        apart = np.where(cosine > 0, a - b, a + b) / s
+        square = apart**2 + 2 * lower * np.where(cosine > 0, a * b, -a * b)
+        density = s / (2 * math.pi) * np.exp(-square / 2)
+    return np.asarray((a * b + cosine) * chance - b * beyond(a, b) - a * beyond(b, a) + density)
+
+
+def _both_above(a: Array, b: Array, cosine: Array, sine: Array) -> Array:
+    """P(Z1 > a, Z2 > b) for standard normal variables with that angle (Owen 1956)."""
+    from scipy.special import ndtr, owens_t
+
+    # Owen's formula divides by a and b; 0 as the limit from above
+    a, b = (np.where(np.abs(x) < 1e-100, 1e-100, x) for x in (a, b))
+    s = np.maximum(sine, 1e-150)
+
+    def tail(x: Array, y: Array) -> Array:
+        # (y - cosine x) / (sine x), where the difference would cancel near an angle of 0 or pi
+        near = (y - x) / x / s + s / (1 + np.abs(cosine))
+        far = (y + x) / x / s - s / (1 + np.abs(cosine))
+        return np.asarray(owens_t(x, np.where(cosine > 0, near, far)))
+
+    with np.errstate(over="ignore"):
+        inside = (ndtr(-a) + ndtr(-b)) / 2 - tail(-a, -b) - tail(-b, -a)
+    return np.asarray(np.clip(inside - np.where(a * b < 0, 0.5, 0.0), 0.0, 1.0))

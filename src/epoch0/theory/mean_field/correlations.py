@@ -1,5 +1,6 @@
 """Means over two correlated Gaussian variables, exact to rounding also at kinks and near |c| = 1 (Hayou 2021, B.1)."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -87,6 +88,42 @@ def mean_at(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Array, 
     return result.reshape(shape)
 
 
+def mean_grid(rule: Activation, q: Array, cosine: Array, sine: Array) -> Array:
+    """E phi'(h1) phi'(h2) for every angle and every pair of variances; (n,), (n,) and (r,) to (n, r, r).
+
+    The same sums as :func:`pair_mean` with the mean over h2 shared by all variances of h1.
+    """
+    count, angles = len(q), len(cosine)
+    first, second = np.broadcast_to(q[:, None], (angles, count, count)), np.broadcast_to(q, (angles, count, count))
+    angle = [np.broadcast_to(one[:, None, None], first.shape) for one in (cosine, sine)]
+    if count == 1 or closed_form(rule, first[:1], second[:1], angle[0][:1], angle[1][:1], True) is not None:
+        return mean_at(rule, first, second, angle[0], angle[1], True)
+    result, q = np.empty((angles, count, count)), np.maximum(q, _SMALLEST)
+    largest = math.sqrt(max(float(q.max()), 0.25))
+    # a smooth function with features no narrower than 1 (where pair_mean, too, begins with steps of this size)
+    smooth = not rule.breaks and largest <= 4
+    if smooth:
+        z = np.arange(-math.ceil(50 * largest), math.ceil(50 * largest) + 1) * (0.2 / largest)
+        mass = np.exp(-0.5 * z**2)
+        mass /= mass.sum()
+        outer = rule.derivative(np.sqrt(q)[:, None] * z) * mass
+        for b in range(count):
+            for k in range(angles):
+                h2 = math.sqrt(q[b]) * (cosine[k] * z[:, None] + sine[k] * z)
+                result[k, :, b] = outer @ (rule.derivative(h2) @ mass)
+        # steps too wide for this function show at the narrowest place
+        check = mean_at(rule, first[:, -1, -1], second[:, -1, -1], cosine, sine, True)
+        if np.abs(result[:, -1, -1] - check).max() <= 1e-12 * np.abs(check).max():
+            return result
+    for b in range(count):
+        variance = np.full(angles, q[b])
+        z1, mass = _outer(rule.breaks, np.broadcast_to(q, (angles, count)), variance, cosine, sine)
+        inner = _inner(rule.derivative, rule.breaks, variance, cosine, sine, z1) * mass
+        for a in range(count):
+            result[:, a, b] = (rule.derivative(math.sqrt(q[a]) * z1) * inner).sum(axis=-1)
+    return result
+
+
 def _by_steps(function: Callable[[Any], Array], scale: float, q1: Array, q2: Array, c: Array, s: Array) -> Array:
     """Trapezoid sums in both variables for a smooth function; arrays of shape (m,)."""
     result, left = np.empty(len(c)), np.arange(len(c))
@@ -125,38 +162,43 @@ def _by_panels(
         result[at] = _straight(function, breaks, q1[at], q2[at], np.sign(c[at]))
     # like angles together: the number of panels grows with the log of 1/s
     order = np.flatnonzero(~straight)
-    order = order[np.argsort(s[order])]
-    start = 0
-    while start < len(order):
-        z1, mass1, cost = _outer(breaks, q1, q2, c, s, order[start : start + 64])
-        count = max(1, min(64, _POINTS_AT_ONCE // cost))
-        at = order[start : start + count]
-        z1, mass1 = z1[:count], mass1[:count]
-        scale, spread = np.sqrt(q2[at]), s[at]
-        middle = c[at, None] * z1
-        points = np.array(sorted({0.0, *breaks}))
-        marks = _around(points / scale[:, None], 1 / scale, 10 * spread)
-        z2, mass2 = _panels((marks[:, None, :] - middle[..., None]) / spread[:, None, None])
-        inner = (function(scale[:, None, None] * (middle[..., None] + spread[:, None, None] * z2)) * mass2).sum(axis=-1)
-        result[at] = (function(np.sqrt(q1[at])[:, None] * z1) * inner * mass1).sum(axis=-1)
-        start += count
+    for at in np.array_split(order[np.argsort(s[order])], max(-(-len(order) // 32), 1)):
+        if len(at):
+            z1, mass = _outer(breaks, q1[at, None], q2[at], c[at], s[at])
+            inner = _inner(function, breaks, q2[at], c[at], s[at], z1)
+            result[at] = (function(np.sqrt(q1[at])[:, None] * z1) * inner * mass).sum(axis=-1)
     return result
 
 
-def _outer(
-    breaks: tuple[float, ...], q1: Array, q2: Array, c: Array, s: Array, at: NDArray[np.intp]
-) -> tuple[Array, Array, int]:
-    """Nodes and masses of z1, shape (m, nodes), and how many points of the plane one of the m costs."""
+def _outer(breaks: tuple[float, ...], q1: Array, q2: Array, c: Array, s: Array) -> tuple[Array, Array]:
+    """Nodes and masses of z1, shape (m, nodes), fit for each of the variances q1, shape (m, k)."""
     points = np.array(sorted({0.0, *breaks}))
-    own, other, cosine, sine = np.sqrt(q1[at]), np.sqrt(q2[at]), c[at], s[at]
-    slope = np.where(np.abs(cosine) < 1e-3, 1e-3, cosine)
-    far = np.full(len(at), _SDS)
-    marks = _around(points / own[:, None], 1 / own, far)
+    other, far = np.sqrt(q2), np.full(len(q2), _SDS)
+    slope = np.where(np.abs(c) < 1e-3, 1e-3, c)
+    # an edge at each break of each variance; panels that shrink towards them for the largest
+    largest = np.sqrt(q1.max(axis=1))
+    marks = [points / np.sqrt(own)[:, None] for own in q1.T]
+    marks.append(_around(points / largest[:, None], 1 / largest, far))
     # the mean over h2 bends within s/|c| of where its middle meets a break: panels shrink to half of that
-    bends = _around(points / (slope * other)[:, None], np.minimum(sine, 1.0) / np.abs(slope) / 2, far)
-    z1, mass = _panels(np.concatenate([marks, bends], axis=1))
-    inner = _around(points / other[:, None], 1 / other, 10 * sine).shape[1] + 11
-    return z1, mass, z1.shape[1] * inner * len(_NODES)
+    bends = _around(points / (slope * other)[:, None], np.minimum(s, 1.0) / np.abs(slope) / 2, far)
+    return _panels(np.concatenate([*marks, bends], axis=1))
+
+
+def _inner(
+    function: Callable[[Any], Array], breaks: tuple[float, ...], q2: Array, c: Array, s: Array, z1: Array
+) -> Array:
+    """The mean of function(h2) given h1 = sqrt(q1) z1; arrays of shape (m,), z1 and result (m, nodes)."""
+    points, result = np.array(sorted({0.0, *breaks})), np.empty(z1.shape)
+    scale = np.sqrt(q2)
+    marks = _around(points / scale[:, None], 1 / scale, _SDS * s)
+    step = max(1, _POINTS_AT_ONCE // (z1.shape[1] * (marks.shape[1] + 8) * len(_NODES)))
+    for start in range(0, len(z1), step):
+        at = slice(start, start + step)
+        middle, spread = c[at, None] * z1[at], s[at, None]
+        z2, mass = _panels((marks[at, None, :] - middle[..., None]) / spread[..., None])
+        h2 = scale[at, None, None] * (middle[..., None] + spread[..., None] * z2)
+        result[at] = (function(h2) * mass).sum(axis=-1)
+    return result
 
 
 def _straight(
@@ -173,6 +215,15 @@ def _straight(
     return np.asarray((first * second * mass).sum(axis=1))
 
 
+def on_a_line(rule: Activation, q: Array) -> tuple[Array, Array]:
+    """phi(sqrt(q) z) on nodes z fit for every variance, and their Gaussian masses; (r,) to (r, nodes) and (nodes,)."""
+    scale = np.sqrt(np.maximum(q, _SMALLEST))
+    points = np.array(sorted({0.0, *rule.breaks}))
+    marks = _around(points / scale[:, None], 1 / scale, np.full(len(q), _SDS)).reshape(1, -1)
+    z, mass = _panels(marks)
+    return rule.function(scale[:, None] * z), mass[0]
+
+
 def _around(points: Array, width: Array, far: Array) -> Array:
     """The points, shape (m, k) or (k,), and marks at width, 2 width, 4 width, ... of them as far as far, (m, marks)."""
     ratio = float((far / width).max())
@@ -183,7 +234,7 @@ def _around(points: Array, width: Array, far: Array) -> Array:
 
 def _panels(marks: Array) -> tuple[Array, Array]:
     """Gauss-Legendre nodes and Gaussian masses on panels ending at the marks; (..., marks) to (..., nodes) twice."""
-    even = np.broadcast_to(np.linspace(-_SDS, _SDS, 11), (*marks.shape[:-1], 11))
+    even = np.broadcast_to(np.linspace(-_SDS, _SDS, 9), (*marks.shape[:-1], 9))
     # marks out of range fold onto the ends, as empty panels
     edges = np.sort(np.concatenate([np.clip(marks, -_SDS, _SDS), even], axis=-1), axis=-1)
     half = np.diff(edges, axis=-1)[..., None] / 2

@@ -1,0 +1,170 @@
+"""One activation's covariance map tabulated over angle and variance, for evaluation at many pairs of inputs."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epoch0.activations import Activation
+from epoch0.theory.mean_field.angle_grids import Angles, basis, gap_matrix, nodes, to_coefficients
+from epoch0.theory.mean_field.correlations import mean_grid, on_a_line
+
+Array = NDArray[np.float64]
+
+# A tabulated slope is within this of the exact one, relative to the largest in the table.
+TOLERANCE = 1e-12
+_COUNTS = (16, 24, 36, 54, 80, 120, 180, 256)
+_LARGEST_RANK = 48
+
+
+@dataclass(frozen=True)
+class SlopeTable:
+    """H = E phi'(h1) phi'(h2) over variances q1, q2 in a range and every angle, as a Chebyshev series.
+
+    >>> table = tabulate(get("tanh"), 0.5, 0.6)
+    >>> row = table.weights(np.array([0.55]))
+    >>> gap, slope = table.evaluate(row, row, np.array([[0.1]]))                        # distance 1 - c = 0.1
+    >>> slope.round(6), pair_mean("tanh", 0.55, 0.55, 0.9, derivative=True).round(6)
+    (array([[0.538056]]), array(0.538056))
+
+    Attributes:
+        angles: the scale of the angle.
+        low: least variance covered.
+        high: largest variance covered.
+        shift: added to sqrt(q) before its log is taken, so that 0 is covered.
+        grid: the r variances tabulated.
+        coefficients: shape (2, r, r, n): of G = (K(0) - K(angle)) / (sqrt(q1 q2) (1 - c)) and of H.
+        ratios: E phi^2 over (q + shift^2) at the r variances; shape (r,).
+        values: phi at the r variances on a one-dimensional grid; shape (r, points).
+        masses: Gaussian masses of that grid; shape (points,).
+    """
+
+    angles: Angles
+    low: float
+    high: float
+    shift: float
+    grid: Array
+    coefficients: Array
+    ratios: Array
+    values: Array
+    masses: Array
+
+    @property
+    def rank(self) -> int:
+        """How many variances were tabulated."""
+        return self.coefficients.shape[1]
+
+    def covers(self, q: Array) -> bool:
+        """Whether every variance lies in the range, up to what rounding and a mild extrapolation allow."""
+        if math.isinf(self.high):
+            return True
+        span = self._place(np.array([self.high]))[0]
+        slack = 1e-13 + 0.02 * span
+        low, high = self._place(np.array([q.min(), q.max()]))
+        return bool(low >= -slack and high <= span + slack)
+
+    def _place(self, q: Array) -> Array:
+        """Log of sqrt(q) + shift, counted from the least variance; nearly equal ones keep their difference."""
+        start = math.sqrt(self.low)
+        return np.asarray(np.log1p((q - self.low) / (np.sqrt(q) + start) / (start + self.shift)))
+
+    def weights(self, q: Array) -> Array:
+        """Interpolation weights of each variance; (m,) to (m, r)."""
+        if self.rank == 1:
+            return np.ones((len(q), 1))
+        span = self._place(np.array([self.high]))[0]
+        return np.asarray(basis(2 * self._place(q) / span - 1, self.rank) @ to_coefficients(self.rank))
+
+    def mean_square(self, q: Array, weights: Array) -> Array:
+        """E phi(sqrt(q) Z)^2 of each variance; (m,) to (m,)."""
+        return np.asarray((q + self.shift**2) * (weights @ self.ratios))
+
+    def evaluate(self, first: Array, second: Array, gap: Array) -> tuple[Array, Array]:
+        """G and H where rows have weights first (m1, r), columns second (m2, r) and gap = 1 - c is (m1, m2)."""
+        rows, columns = gap.shape
+        count = self.coefficients.shape[-1]
+        powers = np.empty((rows, count, columns))
+        powers[:, 0] = 1.0
+        t = self.angles.to_unit(2 * np.arcsin(np.sqrt(0.5 * gap)))
+        powers[:, 1] = t
+        t *= 2
+        for k in range(2, count):
+            np.multiply(t, powers[:, k - 1], out=powers[:, k])
+            powers[:, k] -= powers[:, k - 2]
+        if self.rank == 1:
+            both = self.coefficients.reshape(2, count) @ powers
+            return both[:, 0], both[:, 1]
+        series = np.einsum("ia,fabn->ifbn", first, self.coefficients).reshape(rows, -1, count)
+        parts = (series @ powers).reshape(rows, 2, self.rank, columns)
+        parts *= second.T
+        summed = parts.sum(axis=2)
+        return summed[:, 0], summed[:, 1]
+
+
+def needed_rank(low: float, high: float, shift: float = 0.0) -> int:
+    """How many variances a table over [low, high] will need: from the distance to the nearest singularity of log q."""
+    span = math.log((math.sqrt(high) + shift) / (math.sqrt(low) + shift))
+    if span < 5e-14:
+        return 1
+    # kernels are analytic in log q within about 2.5 of the real axis: Chebyshev series fall like rho^-r
+    ratio = 2.5 / span
+    return max(2, math.ceil(math.log(1e13) / math.log(ratio + math.hypot(ratio, 1.0))))
+
+
+def tabulate(rule: Activation, low: float, high: float, folded: bool = False) -> SlopeTable:
+    """Tabulate the covariance map of an activation.
+
+    Args:
+        rule: the activation.
+        low: least variance, >= 0.
+        high: largest variance, finite; equal to low for one variance.
+        folded: whether angles beyond pi/2 are never asked for (phi odd or even).
+
+    Returns:
+        A table whose G and H are within :data:`TOLERANCE` of the exact ones, relative to the largest of them (checked
+        by the decay of the series: terms are added until it is reached, at most 256 in the angle and 48 variances).
+    """
+    if rule.homogeneous:
+        low, high = 1.0, 1.0
+    # variances spread over many decades start at 0 or near it: a scale that is linear there
+    shift = min(0.1 * math.sqrt(high), 0.3) if low < 1e-6 * high else 0.0
+    end = math.pi / 2 if folded else math.pi
+    width = math.inf if high < 3 or rule.homogeneous else 1 / math.sqrt(high)
+    angles = Angles(end, width)
+    count = _angles_needed(rule, angles, np.unique([low, high]))
+    rank = min(needed_rank(low, high, shift), _LARGEST_RANK)
+    while True:
+        span = math.log((math.sqrt(high) + shift) / (math.sqrt(low) + shift))
+        step = (math.sqrt(low) + shift) * np.expm1((nodes(rank) + 1) / 2 * span)
+        grid = low + step * (2 * math.sqrt(low) + step)
+        coefficients = _series(rule, angles, count, grid)
+        largest = np.abs(coefficients).max()
+        across = np.tensordot(to_coefficients(rank), coefficients, axes=(1, 1))
+        if rank <= 2 or rank == _LARGEST_RANK or np.abs(across[-2:]).max() <= TOLERANCE * largest:
+            break
+        rank = min(math.ceil(1.4 * rank), _LARGEST_RANK)
+    kept = int(np.flatnonzero((np.abs(coefficients) > 0.01 * TOLERANCE * largest).any(axis=(0, 1, 2))).max()) + 1
+    values, masses = on_a_line(rule, grid)
+    ratios = (values**2 @ masses) / (grid + shift**2)
+    if rule.homogeneous:
+        low, high = 0.0, math.inf
+    return SlopeTable(angles, low, high, shift, grid, coefficients[..., : max(kept, 2)], ratios, values, masses)
+
+
+def _series(rule: Activation, angles: Angles, count: int, grid: Array) -> Array:
+    """Chebyshev coefficients of G and H; shape (2, r, r, count)."""
+    angle = angles.to_angle(nodes(count))
+    slopes = mean_grid(rule, grid, np.cos(angle), np.sin(angle))
+    slopes = (slopes + slopes.transpose(0, 2, 1)) / 2
+    both = np.stack([np.tensordot(gap_matrix(angles, count), slopes, axes=1), slopes])
+    return np.moveaxis(np.tensordot(both, to_coefficients(count), axes=(1, 1)), -1, -1)
+
+
+def _angles_needed(rule: Activation, angles: Angles, ends: Array) -> int:
+    """The least count whose series has died out at the ends of the range of variances."""
+    for count in _COUNTS:
+        coefficients = np.abs(_series(rule, angles, count, ends))
+        if coefficients[..., -3:].max() <= 0.1 * TOLERANCE * coefficients.max():
+            return count
+    return _COUNTS[-1]
