@@ -56,7 +56,7 @@ def covariance_map(
     except ValueError:
         shapes = f"q1 {np.shape(q1)}, q2 {np.shape(q2)}, c {np.shape(c)}"
         raise InputError(f"the shapes do not go together: {shapes}; give numbers, or arrays that broadcast.") from None
-    return np.asarray(bias_std**2 + density * weight_std**2 * pair_mean(rule, q1, q2, c))
+    return np.asarray(bias_std**2 + density * weight_std**2 * _pair(rule, q1, q2, c))
 
 
 def correlation_map(
@@ -100,11 +100,17 @@ def correlation_map(
 
 def _map(rule: Activation, weight_std: float, bias_std: float, c: ArrayLike, q: float, density: float) -> Array:
     # the same quadrature above and below, so that f(1) = 1 to the last digit
-    whole = bias_std**2 + density * weight_std**2 * float(pair_mean(rule, q, q, 1.0))
+    whole = bias_std**2 + density * weight_std**2 * float(_pair(rule, q, q, 1.0))
     if whole == 0:
         raise InputError(f"{rule.name} maps everything to 0 at q={q:g}: there is no correlation.")
-    both = bias_std**2 + density * weight_std**2 * pair_mean(rule, q, q, c)
+    both = bias_std**2 + density * weight_std**2 * _pair(rule, q, q, c)
     return np.asarray(np.clip(both / whole, -1.0, 1.0))
+
+
+def _pair(rule: Activation, q1: ArrayLike, q2: ArrayLike, c: ArrayLike, derivative: bool = False) -> Array:
+    """:func:`pair_mean` on arrays of at least one dimension, in the shape that was asked for."""
+    shape = np.broadcast_shapes(np.shape(q1), np.shape(q2), np.shape(c))
+    return pair_mean(rule, q1, q2, np.atleast_1d(np.asarray(c, dtype=np.float64)), derivative).reshape(shape)
 
 
 def _checked(activation: ActivationLike, weight_std: float, bias_std: float, density: float) -> Activation:
@@ -214,7 +220,7 @@ def scales_at(
     """:func:`depth_scale` at fixed points q and c that are already known."""
     moments, kept = moments_of(rule), density * weight_std**2
     slope = kept * (
-        moments.exact_slope(q) if c == 1 or q == 0 else float(pair_mean(rule, q, q, c, derivative=True))
+        moments.exact_slope(q) if c == 1 or q == 0 else float(_pair(rule, q, q, c, derivative=True))
     )
     return DepthScale(_layers(kept * moments.square_rate(q)), _layers(slope))
 

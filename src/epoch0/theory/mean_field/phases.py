@@ -147,7 +147,7 @@ class PhaseDiagram:
     density: float
     chi: Array
     q: Array
-    phase: NDArray[np.str_]
+    phase: NDArray[Any]
     edge: EdgeCurve
 
     def __str__(self) -> str:
