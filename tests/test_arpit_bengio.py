@@ -240,6 +240,14 @@ def test_the_mean_distortion_is_that_of_drawn_ratios() -> None:
         assert abs(drawn.mean() - distortion.expected_distortion(width)) < 4.5 * error  # one in 150,000
 
 
+def test_gradients_are_larger_where_the_error_knows_the_activations() -> None:
+    spec = NormsSpec((60,) * 6, "he", inputs=40, networks=200)
+    measured, predicted, error = depth.first_layer(depth.Kind(spec, norms_trial.deep(spec, seed=6)))
+    # the prediction is of first order: what it leaves out is of the order of (5 layers x 2 / 60)^2 = 0.03
+    assert abs(measured - predicted) < 4 * error + 0.03  # four standard errors: one in 16,000
+    assert predicted - 1 > 0.15 and measured - 1 > 6 * error, "independence, Theorem 3's assumption, would give 1"
+
+
 # ---- claims of Figure 1, on made-up ratios
 
 
