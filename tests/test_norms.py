@@ -4,11 +4,13 @@ The twins are written apart from the product: ``scipy.stats`` sums over every co
 as the paper prints them. Drawn networks are in test_norms_networks.
 """
 
+import doctest
 import json
 import math
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -437,3 +439,21 @@ def test_import_is_light() -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(run.stdout.split())
     assert not loaded & {"torch", "scipy.stats", "scipy.optimize", "matplotlib", "pandas"}
+
+
+def test_the_page_says_what_the_code_does() -> None:
+    """Every example and both tables of docs/norms.md."""
+    page = (Path(__file__).parent.parent / "docs" / "norms.md").read_text()
+    examples = "\n".join(block.split("```")[0] for block in page.split("```pycon\n")[1:])
+    parsed = doctest.DocTestParser().get_doctest(examples, {}, "norms.md", None, 0)
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+    result = doctest.DocTestRunner(optionflags=flags).run(parsed)
+    assert result.attempted >= 12 and result.failed == 0
+    for (samples, layers), cells in WIDTHS.items():
+        row = " | ".join(f"{paper} / {chernoff} / **{exact}**" for paper, chernoff, exact in cells)
+        assert f"| {samples}, {layers} | {row} |" in page
+    for width in (50, 100, 500, 2000):
+        row = next(line for line in page.splitlines() if line.startswith(f"| {width} |"))
+        for layers, cell in zip((1, 10, 50, 100), row.split("|")[2:-1], strict=True):
+            ends = [float(end) for end in cell.split(" to ")]
+            assert ends == pytest.approx(norms.NormRatio((width,) * layers).interval(), abs=6e-3)
