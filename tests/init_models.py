@@ -62,7 +62,8 @@ class ResNet(nn.Module):
         self.conv1 = nn.Conv2d(3, width, 3, padding=1, bias=not norm)
         self.bn1 = nn.BatchNorm2d(width) if norm else nn.Identity()
         stage1 = [Block(width, width, norm=norm) for _ in range(blocks)]
-        stage2 = [Block(width, 2 * width, 2, norm), *(Block(2 * width, 2 * width, norm=norm) for _ in range(blocks - 1))]
+        wide = 2 * width
+        stage2 = [Block(width, wide, 2, norm), *(Block(wide, wide, norm=norm) for _ in range(blocks - 1))]
         self.layer1, self.layer2 = nn.Sequential(*stage1), nn.Sequential(*stage2)
         self.avgpool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(2 * width, 10)
 

@@ -85,5 +85,5 @@ def _orthogonal(rows: int, columns: int, source: torch.Generator) -> Tensor:
     """Orthonormal rows, or columns where there are more rows than columns; uniformly distributed."""
     gaussian = torch.randn(max(rows, columns), min(rows, columns), generator=source, dtype=torch.float64)
     q, r = torch.linalg.qr(gaussian)
-    q = q * r.diagonal().sign()
+    q = torch.as_tensor(q * r.diagonal().sign())
     return q if rows >= columns else q.T

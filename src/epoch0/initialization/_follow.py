@@ -30,7 +30,8 @@ MOVES = _ops.RESHAPES | {
 }  # fmt: skip
 """Operations that carry entries to other places and change none."""
 
-LINEAR = ("avg_pool", "mean", "interpolate", "upsample", "pad")
+LINEAR = frozenset({"mean", "sum", "interpolate", "upsample", "pad"})
+"""Linear operations that mix entries, beside average pools."""
 PRODUCTS = frozenset({"mul", "multiply", "div", "divide", "truediv", "true_divide"})
 
 ENOUGH = 200_000
@@ -44,7 +45,7 @@ class Follow:
     Attributes:
         activation: the function of one number that is applied to it; None if nothing is.
         end: node behind the activation, or behind the operation itself.
-        pooled: mean squared stretch of the averages behind it, 1 without any.
+        trail: the linear operations behind it, in order, up to the first that is not.
         norm: whether a norm follows before the next weights: then the scale of the weights does not matter.
         no_law: what follows and has a gain that is only known by measuring, in words; else empty.
         gate: whether the result is multiplied with another signal.
@@ -54,7 +55,7 @@ class Follow:
 
     activation: Activation | None
     end: int
-    pooled: float
+    trail: tuple[Op, ...]
     norm: bool
     no_law: str
     gate: bool
@@ -82,7 +83,7 @@ class Follower:
         node, bias, biased = start, "", start
         activation: Activation | None = None
         active = norm = False
-        pooled, reasons = 1.0, list[str]()
+        trail, reasons, linear = list[Op](), list[str](), True
         while True:
             if not active and (found := self._region(node)) is not None:
                 (node, activation, name), active = found, True
@@ -92,20 +93,22 @@ class Follower:
             if op is None or op.kind or op.index < 0 or len(op.inputs) != 1 or op.results != 1:
                 reasons += ["code that cannot be followed"] if op is not None and op.index < 0 else []
                 break
+            known = op.name in MOVES
             if op.name in _ops.NORMS:
                 norm = True
             elif not active and not bias and node == start and _is_bias(op):
                 bias, biased = op.weights[0], op.outputs[0]
-            elif any(word in op.name for word in LINEAR) or is_scaling(op):
-                if active or not self._activation_ahead(op.outputs[0]):
-                    pooled *= self._stretch(op)
-                else:
-                    reasons.append(_word(op.name))
-            elif op.name not in MOVES:
+            elif is_linear(op):
+                known = active or not self._activation_ahead(op.outputs[0])
+                reasons += [] if known else [_word(op.name)]
+            elif not known:
                 reasons.append(_word(op.name))
+            linear = linear and (known or op.outputs[0] == biased)
+            if linear and active == (activation is not None) and op.outputs[0] != biased:
+                trail.append(op)
             node = op.outputs[0]
         gate = any(user.name in PRODUCTS and len(user.inputs) > 1 for user in self.users[node])
-        return Follow(activation, node, pooled, norm, reasons[0] if reasons else "", gate, bias, biased)
+        return Follow(activation, node, tuple(trail), norm, reasons[0] if reasons else "", gate, bias, biased)
 
     def _activation_ahead(self, node: int) -> bool:
         """Whether an activation comes before the next weights."""
@@ -142,20 +145,29 @@ class Follower:
             and (_custom.key(op.call) is not None or op.rule is not None)
         )
 
-    def _stretch(self, op: Op) -> float:
-        """Mean squared stretch of white noise by a linear operation: 1/4 for a 2 by 2 average."""
-        assert op.call is not None
-        source, before, after, outputs = generator(0, 0), 0.0, 0.0, 0
-        shape = self.tape.nodes[op.inputs[0]].shape
-        for _ in range(256):
-            noise = torch.randn(shape, generator=source).to(self.tape.x)
-            result = op.call({op.inputs[0]: noise.clone()})
-            before += float(noise.double().square().mean())
-            after += float(result.double().square().mean())
-            outputs += result.numel()
-            if outputs >= ENOUGH:
-                break
-        return after / before
+
+def stretch(trail: tuple[Op, ...], like: Tensor, profile: Tensor) -> float:
+    """Mean squared stretch of noise by linear operations: 1/4 for a 2 by 2 average.
+
+    Args:
+        trail: the operations, in order.
+        like: a tensor of the shape, dtype and device of what goes in.
+        profile: mean square of the noise at each entry, up to a factor; broadcast to that shape.
+    """
+    if all(op.name in MOVES and op.name not in ("getitem", "expand") for op in trail):
+        return 1.0
+    source, before, after, outputs = generator(0, 0), 0.0, 0.0, 0
+    for _ in range(256):
+        noise = torch.randn(like.shape, generator=source, dtype=like.dtype).to(like.device) * profile.sqrt()
+        before += float(noise.double().square().mean())
+        for op in trail:
+            assert op.call is not None
+            noise = op.call({op.inputs[0]: noise})
+        after += float(noise.double().square().mean())
+        outputs += noise.numel()
+        if outputs >= ENOUGH:
+            break
+    return after / before
 
 
 def _ancestors(last: Op, steps: list[Op]) -> list[Op]:
@@ -194,9 +206,15 @@ def _slots(call: Call) -> list[Slot]:
     return [value for value in (*call.args, *call.kwargs.values()) if isinstance(value, Slot)]
 
 
+def is_linear(op: Op) -> bool:
+    """Whether this is an average, a sum over places, a padding or a multiplication by one number."""
+    return op.call is not None and ("avg_pool" in op.name or op.name in LINEAR or is_scaling(op))
+
+
 def is_scaling(op: Op) -> bool:
     """Whether this is a multiplication by one number."""
-    return op.call is not None and op.name in PRODUCTS and len(_slots(op.call)) == 1 and _custom.key(op.call) is not None
+    call = op.call
+    return call is not None and op.name in PRODUCTS and len(_slots(call)) == 1 and _custom.key(call) is not None
 
 
 def _is_bias(op: Op) -> bool:

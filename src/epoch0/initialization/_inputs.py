@@ -43,7 +43,8 @@ def gaussian_input(model: nn.Module, seed: int) -> Tensor:
             continue
         return x
     raise InputError(
-        f"no input shape was found that the model {type(model).__name__} takes; give a batch: x=..., shape (examples, ...)."
+        f"no input shape was found that the model {type(model).__name__} takes; "
+        "give a batch: x=..., shape (examples, ...)."
     )
 
 

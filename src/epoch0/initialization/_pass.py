@@ -132,6 +132,7 @@ class Pass:
             arriving = float(site.through(tangent.square()).double().mean()) / self.began[step.start]
             if arriving > 0:
                 target /= arriving
+                step.arriving = arriving
         bias = self.biases.get(site.bias)
         bias_std = 0.0 if bias is None else float(bias.double().square().mean().sqrt())
         try:
@@ -151,7 +152,8 @@ class Pass:
         if not step.scale_free:
             at = self._places(step, primal) if self.how == "theory" else self._seen(step, output)
             step.q = bias_std**2 + step.weight_std**2 * at.mean
-            step.predicted = expected(activation, step.weight_std, bias_std, at)
+            gain = expected(activation, step.weight_std, bias_std, at)
+            step.predicted = step.arriving * gain * step.pooled
 
     def _places(self, step: Step, x: Tensor) -> Places:
         site = step.site

@@ -6,15 +6,17 @@ Proposition 2, Stable ResNet).
 
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
-from epoch0.initialization._follow import LINEAR, MOVES, Follow, Follower, is_scaling
+from epoch0.initialization._follow import MOVES, Follow, Follower, is_linear, stretch
 from epoch0.initialization._sites import Site
 from epoch0.measure import _ops
 from epoch0.measure._branches import Branch, branch
 from epoch0.measure._graph import Op
 from epoch0.measure._layers import Layer, stretches
 from epoch0.measure._tape import Tape
+from epoch0.theory.mean_field import chi
 
 
 @dataclass(eq=False)
@@ -24,25 +26,31 @@ class Step:
     Attributes:
         site: the operation.
         follow: what comes after it.
+        pooled: mean squared stretch of the averages behind it, 1 without any.
         layer: the layer it is in.
         target: gain it is to have, from its input to behind its activation.
         start: node from which its gain counts when something without weights lies between; None: its own input.
         closes: whether it ends a residual branch.
+        halved: whether it is a shortcut whose target makes up for the activation behind the sum.
         first: the step that decides the weights when the operation is another use of them.
         weight_std: what was found; NaN before.
         q: mean variance of its pre-activations.
-        predicted: mean-field gain of the operation and its activation.
+        arriving: mean square of a tangent from the start at the operation's input.
+        predicted: mean-field gain from the start to behind its averages.
     """
 
     site: Site
     follow: Follow
+    pooled: float
     layer: Layer
     target: float
     start: int | None = None
     closes: bool = False
+    halved: bool = False
     first: "Step | None" = None
     weight_std: float = float("nan")
     q: float = float("nan")
+    arriving: float = 1.0
     predicted: float | None = None
 
     @property
@@ -114,7 +122,8 @@ def make_plan(tape: Tape, layers: tuple[Layer, ...], sites: list[Site], target: 
     for site in sites:
         follow = follower.follow(site.op.outputs[0])
         site.bias = site.bias or follow.bias
-        step = Step(site, follow, layer_of[id(site.op)], target / follow.pooled, first=first.get(site.name))
+        pooled = _pooled(tape, site, follow)
+        step = Step(site, follow, pooled, layer_of[id(site.op)], target / pooled, first=first.get(site.name))
         first.setdefault(site.name, step)
         steps.append(step)
     plan = Plan(steps, [], 0, {})
@@ -122,15 +131,24 @@ def make_plan(tape: Tape, layers: tuple[Layer, ...], sites: list[Site], target: 
     blocks = {name: found for name, found in branches.items() if found and found.weighted > found.beside}
     plan.blocks = len(blocks)
     share = target / max(plan.blocks, 1) if residual == "stable" else target
-    closed: dict[str, object] = {}
+    closed: dict[str, Step | NormStep | None] = {}
     for layer in layers:
         found = blocks.get(layer.name)
         if found is not None:
             closed[layer.name] = _close(tape, plan, layer, found, share, residual)
+            _projected(plan, layer, found, follower, closed[layer.name])
     _lead_in(tape, plan, layers[0])
     for layer in layers:
         plan.layer_targets[layer.name] = _layer_target(plan, layer, blocks.get(layer.name), closed, target, share)
     return plan
+
+
+def _pooled(tape: Tape, site: Site, follow: Follow) -> float:
+    shapes = [tape.nodes[node].shape for node in (site.op.inputs[0], site.op.outputs[0])]
+    ones = tape.x.new_ones((1, *shapes[0][1:]))
+    weight = torch.ones_like(site.view) if site.mask is None else site.mask.to(ones.dtype)
+    profile = site.responses(ones, weight)
+    return stretch(follow.trail, tape.x.new_empty(shapes[1]), profile / profile.mean())
 
 
 def events_of(tape: Tape, layer: Layer) -> list[Op]:
@@ -148,7 +166,7 @@ def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float, re
             step = by_op.get(id(event))
             if step is None or step.first is not None:
                 return None
-            step.target, step.start, step.closes = share / step.follow.pooled, layer.input, True
+            step.target, step.start, step.closes = share / step.pooled, layer.input, True
             return step
         if event.name in _ops.NORMS:
             weight, bias = _affine(tape, event)
@@ -158,7 +176,7 @@ def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float, re
             return plan.norms[-1]
         if event.elementwise:
             homogeneous &= event.activation is not None and event.activation.homogeneous
-        elif event.name not in MOVES and not is_scaling(event) and not any(word in event.name for word in LINEAR):
+        elif event.name not in MOVES and not is_linear(event):
             return None
         node = event.inputs[0]
     return None
@@ -191,17 +209,40 @@ def _lead_in(tape: Tape, plan: Plan, layer: Layer) -> None:
 
 
 def _layer_target(
-    plan: Plan, layer: Layer, found: Branch | None, closed: dict[str, object], target: float, share: float
+    plan: Plan,
+    layer: Layer,
+    found: Branch | None,
+    closed: dict[str, Step | NormStep | None],
+    target: float,
+    share: float,
 ) -> float | None:
     inside = [step for step in plan.steps if step.layer is layer]
     if layer.kind != "residual block":
         alone = layer.weighted == 1 and len(inside) == 1 and inside[0].first is None
         return target if alone and not inside[0].scale_free and not inside[0].follow.gate else None
-    if found is None or closed.get(layer.name) is None or layer.output != found.total:
+    if found is None or closed.get(layer.name) is None:
         return None
-    if found.shortcut == layer.input:
+    if found.shortcut == layer.input and layer.output == found.total:
         return 1 + share
-    alone = [step for step in inside if step.follow.end == found.shortcut]
-    if len(alone) == 1 and found.beside == 1 and not alone[0].scale_free and alone[0].site.op.inputs[0] == layer.input:
+    beside = _shortcut(plan, layer, found)
+    if beside is not None and (layer.output == found.total or beside.halved):
         return target + share
     return None
+
+
+def _shortcut(plan: Plan, layer: Layer, found: Branch) -> Step | None:
+    """The projection that is the whole shortcut of a block; None if there is none or a norm is in it."""
+    ends = [s for s in plan.steps if s.layer is layer and s.follow.end == found.shortcut]
+    alone = len(ends) == 1 and found.beside == 1 and ends[0].site.op.inputs[0] == layer.input
+    return ends[0] if alone and not ends[0].scale_free and ends[0].first is None else None
+
+
+def _projected(plan: Plan, layer: Layer, found: Branch, follower: Follower, closer: Step | NormStep | None) -> None:
+    """Make up for an activation behind the sum of two weighted paths; behind an identity it passes more than half."""
+    beside, after = _shortcut(plan, layer, found), follower.follow(found.total)
+    rule = after.activation
+    if beside is None or closer is None or rule is None or not rule.homogeneous or layer.output != after.end:
+        return
+    slope = float(chi(rule, 1.0, 1.0))
+    beside.target, beside.halved = beside.target / slope, True
+    closer.target /= slope

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from epoch0.initialization._pass import Pass
-from epoch0.initialization._plan import Plan
+from epoch0.initialization._plan import Plan, Step
 from epoch0.measure._layers import Layer
 from epoch0.measure._passes import forward_squares
 from epoch0.measure._tape import Tape
@@ -59,7 +59,9 @@ def measured_rounds(
         off = {}
         for place, step in enumerate(plan.steps):
             gain, target = gains[step.layer.name], plan.layer_targets.get(step.layer.name)
-            if target is None or step.layer.kind == "residual block" or step.first is not None or not gain > 0:
+            # a block with an identity has its own scale already; one with a projection moves as a whole
+            fixed = step.layer.kind == "residual block" and not _moves(step, plan)
+            if target is None or fixed or step.first is not None or not gain > 0:
                 continue
             if abs(math.log(gain / target)) > max(CLOSE, 3 * errors[step.layer.name] / gain):
                 off[place] = corrections.get(place, 1.0) * target / gain
@@ -68,6 +70,12 @@ def measured_rounds(
         corrections = {**corrections, **off}
         apply(plan, -1)
     raise AssertionError("max_rounds is at least 1")
+
+
+def _moves(step: Step, plan: Plan) -> bool:
+    """Whether a step of a residual block scales one of the two paths of a block whose shortcut has weights."""
+    projected = any(other.halved for other in plan.steps if other.layer is step.layer)
+    return projected and (step.halved or step.closes)
 
 
 def check(tape: Tape, layers: tuple[Layer, ...], seed: int, turn: int) -> tuple[dict[str, float], dict[str, float]]:

@@ -37,8 +37,8 @@ def _row(step: Step, plan: Plan, biases: Mapping[str, Tensor], gains: Mapping[st
         weight_std=step.weight_std,
         bias_std=float("nan") if bias is None else float(bias.double().square().mean().sqrt()),
         q=step.q,
-        target=step.target * step.follow.pooled,
-        predicted=None if step.predicted is None else step.predicted * step.follow.pooled,
+        target=step.target * step.pooled,
+        predicted=step.predicted,
         measured=gains.get(step.layer.name) if step.layer.weighted == 1 else None,
         status=_status(step, plan),
     )
@@ -53,12 +53,14 @@ def _status(step: Step, plan: Plan) -> str:
     words = []
     if step.closes:
         words.append(f"ends a branch, one of {plan.blocks}")
+    if step.halved:
+        words.append("shortcut: makes up for the activation behind the sum")
     if follow.gate:
         words.append("its result is multiplied with another signal")
     if follow.no_law:
         words.append(f"no law for {follow.no_law} behind it")
-    if abs(follow.pooled - 1) > 0.02:
-        words.append(f"makes up for averages that pass {follow.pooled:.3g}")
+    if abs(step.pooled - 1) > 0.02:
+        words.append(f"makes up for averages that pass {step.pooled:.3g}")
     return "; ".join(words) or "set"
 
 

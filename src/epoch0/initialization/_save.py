@@ -34,7 +34,9 @@ def save(model: nn.Module, path: str | Path) -> Path:
 
     target = Path(path)
     if target.suffix != ".safetensors":
-        raise InputError(f"weights are written as safetensors, not to {str(path)!r}; name it '{target.stem}.safetensors'.")
+        raise InputError(
+            f"weights are written as safetensors, not to {str(path)!r}; name it '{target.stem}.safetensors'."
+        )
     if target.is_dir() or not target.parent.is_dir():
         what = "is a folder" if target.is_dir() else f"cannot be made: there is no folder '{target.parent}'"
         raise InputError(f"the weights file {str(path)!r} {what}.")

@@ -110,7 +110,7 @@ def find_sites(tape: Tape) -> tuple[list[Site], dict[str, str]]:
             continue
         found = _site(op, parameters, memory)
         if isinstance(found, Site):
-            ones = torch.ones((1, *tape.nodes[op.inputs[0]].shape[1:]), dtype=found.view.dtype, device=found.view.device)
+            ones = found.view.new_ones((1, *tape.nodes[op.inputs[0]].shape[1:]))
             found.fan_in = 1.0
             found.fan_in = float(found.through(ones).double().mean())
             sites.append(found)

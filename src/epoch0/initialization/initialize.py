@@ -5,15 +5,16 @@ Nothing but parameters changes, and on any error not even they.
 
 import math
 from collections.abc import Mapping
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.prune import BasePruningMethod
 
 from epoch0.errors import InputError, suggest
 from epoch0.initialization._draw import KINDS, Weights, draw_biases, draw_weights
 from epoch0.initialization._inputs import gaussian_input
-from epoch0.initialization._pass import How, Pass
+from epoch0.initialization._pass import Pass
 from epoch0.initialization._plan import Plan, make_plan
 from epoch0.initialization._result import Initialization
 from epoch0.initialization._rounds import apply, measured_rounds
@@ -22,6 +23,8 @@ from epoch0.initialization._sites import Site, apply_masks, fill_with_noise, fin
 from epoch0.measure._layers import layers, require_nonlinearity
 from epoch0.measure._tape import Tape, tape
 from epoch0.seeds import generator
+
+RESIDUAL = ("stable", "plain")
 
 BIAS_STD = 0.2
 """Standard deviation of the biases of layers whose activation has a scale; Hayou et al. use it for tanh and ELU."""
@@ -92,7 +95,7 @@ def initialize(
         found = layers(record)
         plan = make_plan(record, found, sites, target, residual)
         biases = _prepare(record, plan, weights, bias_std, seed)
-        one_pass = Pass(record, plan, cast(How, how), seed, biases)
+        one_pass = Pass(record, plan, how, seed, biases)
         rounds, gains, off = 1, dict[str, float](), list[str]()
         if how == "theory":
             one_pass.run()
@@ -100,14 +103,14 @@ def initialize(
         else:
             rounds, gains, off = measured_rounds(one_pass, record, found, max_rounds)
         factors = _finish(record, plan)
-        changed = [s.site.name for s in plan.steps] + [name for name in biases] + list(factors)
+        changed = [s.site.name for s in plan.steps] + list(biases) + list(factors)
         values = {name: record.model.get_parameter(name).detach().clone() for name in changed}
         for name, value in values.items():
             if not bool(value.isfinite().all()):
                 raise InputError(f"'{name}' would leave the range of {value.dtype}. Nothing was changed.")
         result = Initialization(
             rows(plan, biases, gains), dict(plan.layer_targets), untouched, factors, target, how, plan.blocks, residual,
-            rounds, seed, tuple([*remarks, *notes(plan, record, off, rounds)]),
+            rounds, seed, (*remarks, *notes(plan, record, off, rounds)),
         )  # fmt: skip
         bare_model = record.model
     _write(bare_model, values)
@@ -115,16 +118,24 @@ def initialize(
 
 
 def _check(
-    at: str, chi: float | None, how: str, bias_std: float | None, weights: str, residual: str, max_rounds: int, seed: int
+    at: str,
+    chi: float | None,
+    how: str,
+    bias_std: float | None,
+    weights: str,
+    residual: str,
+    max_rounds: int,
+    seed: int,
 ) -> float:
     if at != "edge_of_chaos":
         raise InputError(f"at={at!r} is not known; it is 'edge_of_chaos' (a gain of 1), or give chi=... instead.")
     if chi is not None and (isinstance(chi, bool) or not (math.isfinite(chi) and chi > 0)):
         raise InputError(f"chi={chi!r}: the gain asked for must be finite and > 0.")
-    for name, value, known in (("how", how, ("theory", "measured")), ("weights", weights, KINDS),
-                               ("residual", residual, ("stable", "plain"))):  # fmt: skip
+    choices = (("how", how, ("theory", "measured")), ("weights", weights, KINDS), ("residual", residual, RESIDUAL))
+    for name, value, known in choices:
         if value not in known:
-            raise InputError(f"{name}={value!r} is not known; use {' or '.join(map(repr, known))}.{suggest(value, known)}")
+            words = " or ".join(map(repr, known))
+            raise InputError(f"{name}={value!r} is not known; use {words}.{suggest(value, known)}")
     if bias_std is not None and not (math.isfinite(bias_std) and bias_std >= 0):
         raise InputError(f"bias_std={bias_std!r} is no standard deviation; it must be finite and >= 0.")
     if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1:
@@ -198,5 +209,5 @@ def _write(model: nn.Module, values: Mapping[str, Tensor]) -> None:
         raise
     for module in model.modules():
         for hook in module._forward_pre_hooks.values():
-            if isinstance(hook, torch.nn.utils.prune.BasePruningMethod):
+            if isinstance(hook, BasePruningMethod):
                 setattr(module, hook._tensor_name, hook.apply_mask(module))  # what the hook would do at the next call
