@@ -1,5 +1,6 @@
 """What the functions of the norm theory accept, said in one place (Arpit-Bengio section 3)."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -37,13 +38,13 @@ def check_delta(delta: float) -> None:
 
 
 def check_count(name: str, count: int) -> None:
-    """Refuse a number of samples, layers or dimensions that is not an integer >= 1.
+    """Refuse a number of samples, layers or dimensions, or the number of a layer, that is not an integer >= 1.
 
     Raises:
         InputError: naming the argument and its value.
     """
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-        raise InputError(f"{name}={count!r} cannot be used; it is a number of {name}, an integer >= 1.")
+        raise InputError(f"{name}={count!r} cannot be used; it is an integer >= 1.")
 
 
 def check_choice(name: str, value: str, known: Sequence[str]) -> None:
@@ -56,8 +57,8 @@ def check_choice(name: str, value: str, known: Sequence[str]) -> None:
         raise InputError(f"{name}={value!r} is not known; use one of {', '.join(known)}.{suggest(value, known)}")
 
 
-def layer_widths(widths: int | Sequence[int], layers: int) -> list[int]:
-    """One width a layer, from one width for all of them or a sequence.
+def layer_widths(widths: int | Sequence[int], layers: int) -> "Counter[int]":
+    """How many layers have each width, from one width for all of them or a sequence.
 
     Args:
         widths: number of units of every layer, or a sequence of one a layer.
@@ -69,7 +70,7 @@ def layer_widths(widths: int | Sequence[int], layers: int) -> list[int]:
     check_count("layers", layers)
     if isinstance(widths, int | np.integer):
         check_width(widths)
-        return [int(widths)] * int(layers)
+        return Counter({int(widths): int(layers)})
     sizes = list(widths)
     if not sizes:
         raise InputError("widths holds no layer; give the number of units of one layer or more.")
@@ -77,4 +78,4 @@ def layer_widths(widths: int | Sequence[int], layers: int) -> list[int]:
         raise InputError(f"{len(sizes)} widths and layers={layers}; give layers only with one width for all of them.")
     for size in sizes:
         check_width(size)
-    return [int(size) for size in sizes]
+    return Counter(int(size) for size in sizes)

@@ -57,7 +57,7 @@ def failure_probability(
     check_choice("method", method, METHODS)
     check_choice("direction", direction, DIRECTIONS)
     sizes = layer_widths(widths, layers)
-    chance = samples * _one_sample(eps, Counter(sizes), method) * (1 if direction == "forward" else 2)
+    chance = samples * _one_sample(eps, sizes, method) * (1 if direction == "forward" else 2)
     return min(1.0, chance)
 
 

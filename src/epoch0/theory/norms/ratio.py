@@ -69,7 +69,7 @@ class NormRatio:
 
         Args:
             sizes: number of inputs, then of units of every layer.
-            init: "he" (variance 2/fan_out, the paper's), "he_fan_in" (2/fan_in, PyTorch's default of kaiming_normal_)
+            init: "he" (variance 2/fan_out, the paper's), "he_fan_in" (2/fan_in, the usual Kaiming initialization)
                 or "glorot" (2/(fan_in + fan_out)).
 
         Raises:
