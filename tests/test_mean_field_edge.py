@@ -201,7 +201,7 @@ def test_q_star_in_the_corners() -> None:
         q_star("relu", 2.0, 0.1)
     with pytest.raises(InputError, match=r"density=0.5: with this bias_std it does from weight_std=2 on"):
         q_star("relu", 3.0, 0.1, density=0.5)
-    # E phi^2 falls with q: the map overshoots, and with large weights never settles
+    # where E phi^2 falls with q the map overshoots
     bump = activations.custom(lambda h: h * torch.exp(-(h**2)), name="bump")
     q = q_star(bump, 4.0, 0.1)
     assert variance_map(bump, 4.0, 0.1, q) == pytest.approx(q, rel=1e-9)

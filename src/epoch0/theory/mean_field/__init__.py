@@ -10,11 +10,12 @@ from epoch0.theory.mean_field.correlations import pair_mean
 from epoch0.theory.mean_field.critical import EdgeCurve, EdgeOfChaos, edge_of_chaos, edge_of_chaos_curve
 from epoch0.theory.mean_field.fixed_points import q_star
 from epoch0.theory.mean_field.gaussian import gaussian_mean
+from epoch0.theory.mean_field.kernels import Kernel, kernel
 from epoch0.theory.mean_field.maps import chi, variance_map
 from epoch0.theory.mean_field.phases import Phase, PhaseDiagram, phase, phase_diagram
 
 __all__ = [
-    "DepthScale", "EdgeCurve", "EdgeOfChaos", "Phase", "PhaseDiagram", "c_star", "chi", "correlation_map",
-    "covariance_map", "depth_scale", "edge_of_chaos", "edge_of_chaos_curve", "gaussian_mean", "pair_mean", "phase",
-    "phase_diagram", "q_star", "variance_map",
+    "DepthScale", "EdgeCurve", "EdgeOfChaos", "Kernel", "Phase", "PhaseDiagram", "c_star", "chi", "correlation_map",
+    "covariance_map", "depth_scale", "edge_of_chaos", "edge_of_chaos_curve", "gaussian_mean", "kernel", "pair_mean",
+    "phase", "phase_diagram", "q_star", "variance_map",
 ]  # fmt: skip

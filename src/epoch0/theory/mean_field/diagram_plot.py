@@ -46,10 +46,6 @@ def draw(diagram: "PhaseDiagram") -> "Figure":
             axes.contourf(x, y, diverges.astype(float), levels=[0.5, 1.5], colors="none", hatches=["////"])
             axes.contour(x, y, diverges.astype(float), levels=[0.5], colors=plots.BOUND, linewidths=0.8)
             handles.append(Patch(facecolor="white", edgecolor=plots.BOUND, hatch="////", label="q diverges"))
-        cycles = diagram.phase == "cycles"
-        if cycles.any():
-            axes.contourf(x, y, cycles.astype(float), levels=[0.5, 1.5], colors="none", hatches=["...."])
-            handles.append(Patch(facecolor="white", edgecolor=plots.BOUND, hatch="....", label="q cycles"))
         edge = diagram.edge
         single = len(edge.weight_std) == 1
         style = {"marker": "o", "linestyle": "none", "markersize": 7, "clip_on": False} if single else {"linewidth": 2}

@@ -39,8 +39,8 @@ def q_star(activation: ActivationLike, weight_std: float, bias_std: float, densi
         The fixed point, >= 0, to about 12 digits.
 
     Raises:
-        InputError: if q grows without bound (the message says from which weight_std on it does), or goes round in a
-            cycle; for an unknown activation, or a weight_std, bias_std or density out of its range.
+        InputError: if q grows without bound (the message says from which weight_std on it does); for an unknown
+            activation, or a weight_std, bias_std or density out of its range.
 
     Source: Hayou et al. 2021, B.1.
     """
@@ -53,11 +53,6 @@ def q_star(activation: ActivationLike, weight_std: float, bias_std: float, densi
     if math.isinf(q):
         raise InputError(f"q diverges for {name} at weight_std={weight_std:g}, bias_std={bias_std:g}"
                          f"{_at_density(density)}: {why_it_diverges(moments, bias_std, density)}")  # fmt: skip
-    if math.isnan(q):
-        raise InputError(
-            f"q does not settle for {name} at weight_std={weight_std:g}, bias_std={bias_std:g}{_at_density(density)}: "
-            "from q = 1 it goes round in a cycle, because E phi^2 falls where q grows. A smaller weight_std settles."
-        )
     return polish(moments, kept, bias_std**2, q)
 
 
@@ -97,7 +92,7 @@ def settle(moments: Moments, kept: Array, bias: Array) -> Array:
         bias: bias_std^2, shape (n,).
 
     Returns:
-        Shape (n,): the fixed points, infinity where q diverges and NaN where it goes round in a cycle.
+        Shape (n,): the fixed points, infinity where q diverges.
     """
     if not moments.increasing:
         return _iterate(moments, kept, bias)
@@ -146,7 +141,11 @@ def _bisect(moments: Moments, kept: Array, bias: Array, low: Array, high: Array)
 
 
 def _iterate(moments: Moments, kept: Array, bias: Array) -> Array:
-    """The map again and again, where it may oscillate; NaN for what has not settled in the end."""
+    """The map again and again, where E phi^2 may fall with q.
+
+    It cannot go round in a cycle: d log E phi^2 / d log q = E phi^2 (Z^2 - 1) / (2 E phi^2) >= -1/2, whatever phi is,
+    so log q never swings back as far as it came; and a map without a cycle of two has none at all.
+    """
     grid, square, _ = moments.table(400)
     logarithm = np.log(grid)
     q, before = np.ones(len(kept)), np.ones(len(kept))
@@ -155,8 +154,7 @@ def _iterate(moments: Moments, kept: Array, bias: Array) -> Array:
         q = bias + kept * np.interp(np.log(np.maximum(q, LOWEST)), logarithm, square)
         if layer % 50 == 49 and (np.abs(q - before) <= 1e-9 * q + LOWEST).all():
             break
-    settled = np.abs(q - before) <= 1e-4 * q + LOWEST
-    q = np.where(q > moments.top, np.inf, np.where(settled, q, np.nan))
+    q = np.where((q > moments.top) | ((q > 1e6) & (q > before * (1 + 1e-4))), np.inf, q)
     for _ in range(6):  # the interpolation was a line between points; Newton with the spline
         if (near := np.isfinite(q) & (q > LOWEST)).any():
             at, s, b = q[near], kept[near], bias[near]

@@ -34,7 +34,7 @@ class Moments:
         top: the largest variance they are known for; above it phi^2 overflows or oscillates too fast, or q is 1e16.
         at_zero: the square of phi at 0.
         slope_at_zero: the mean of phi'^2 on both sides of 0.
-        increasing: whether E phi^2 increases with q; then so does the variance map, which cannot oscillate.
+        increasing: whether E phi^2 increases with q; then so does the variance map, and q moves one way only.
     """
 
     def __init__(self, activation: Activation) -> None:

@@ -90,7 +90,7 @@ def phase(activation: ActivationLike, weight_std: float, bias_std: float, densit
         A :class:`Phase`. Where q diverges that is its word; the note says from which weight_std on it does.
 
     Raises:
-        InputError: for an unknown activation or an argument out of its range, or if q goes round in a cycle.
+        InputError: for an unknown activation or an argument out of its range.
 
     Source: Hayou et al. 2021, 2.2 and B.1.
     """
@@ -107,8 +107,6 @@ def phase(activation: ActivationLike, weight_std: float, bias_std: float, densit
         gain = kept * float(moments.slope(np.array(moments.top)))
         note = "q grows without bound: " + why_it_diverges(moments, bias_std, density).rstrip(".")
         return Phase(*where, "diverges", gain, math.inf, math.nan, math.nan, math.nan, note)
-    if math.isnan(q):
-        raise InputError(f"q does not settle for {rule.name} at weight_std={weight_std:g}, bias_std={bias_std:g}.")
     q = polish(moments, kept, bias_std**2, q)
     gain = kept * moments.exact_slope(q)
     c = settled_correlation(rule, weight_std, bias_std, q, density)
@@ -136,8 +134,8 @@ class PhaseDiagram:
         bias_std: shape (rows,).
         density: fraction of the weights kept.
         chi: the gain at the fixed point, shape (rows, columns); where q diverges its limit for large q.
-        q: the variance at the fixed point, shape (rows, columns); infinite where it diverges, NaN where it cycles.
-        phase: "ordered", "critical", "chaotic", "diverges" or "cycles", shape (rows, columns).
+        q: the variance at the fixed point, shape (rows, columns); infinite where it diverges.
+        phase: "ordered", "critical", "chaotic" or "diverges", shape (rows, columns).
         edge: the edge of chaos inside the window, as a curve.
     """
 
@@ -226,8 +224,7 @@ def phase_diagram(
     chi = kept * moments.slope(np.where(np.isfinite(q), q, moments.top))
     words = np.where(chi < 1, "ordered", "chaotic")
     words = np.where(np.abs(chi - 1) <= TOLERANCE, "critical", words)
-    words = np.where(np.isinf(q), "diverges", np.where(np.isnan(q), "cycles", words))
-    chi = np.where(np.isnan(q), np.nan, chi)
+    words = np.where(np.isinf(q), "diverges", words)
     shape = (len(biases), len(weights))
     return PhaseDiagram(
         moments.activation.name, weights, biases, density, chi.reshape(shape), q.reshape(shape), words.reshape(shape),
