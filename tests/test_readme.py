@@ -19,6 +19,8 @@ def test_the_tour_works_when_pasted(
         exec(compile(block, "README.md", "exec"), names)
     shown = capsys.readouterr().out
     assert "Will not train as it is: gradients vanish" in shown and "1.41308" in shown and "holds" in shown
+    assert shown.index("Will not train") < shown.index("Expected to train")
+    assert "weight_std=1.30415" in shown and "\n1919\n" in shown
     assert (tmp_path / "checkup.html").exists() and (tmp_path / "fig4a.png").exists()
 
 
