@@ -182,8 +182,10 @@ class _Walk:
             raise NoLaw("a product of two signals" if name in SCALES else _word(name))
         if name in _law_rules.JOINS:
             return [_law_rules.joined(event, {node: self._resolved(node) for node in inputs})]
+        if name == "setitem":
+            return [_law_rules.overwritten(event, {node: self._resolved(node) for node in inputs})]
         if one is None:
-            raise NoLaw(_word(name))
+            raise NoLaw("a product of two signals" if name in _ops.WEIGHTED and not event.kind else _word(name))
         return self._linear(event, one)
 
     def _linear(self, event: Op, one: int) -> Sequence[Flow]:

@@ -137,6 +137,8 @@ def through(flow: Flow, value: Tensor, rule: Activation, examples: int) -> tuple
             q = q * np.asarray(flow.gains.double().cpu())
         factor = torch.from_numpy(_means(rule, q))
     after = flow.square * factor.to(flow.square)
+    if not bool(after.isfinite().all()):
+        raise NoLaw("numbers overflow")
     left = _spread(rule, value, flow, after)
     if not rule.homogeneous:  # sums of few weights, and values normalised with few others, are not quite Gaussian
         left += (flow.fan**-2 if flow.fan else 0.0) + flow.coupling**2

@@ -113,7 +113,8 @@ def padded(op: Op, flow: Flow) -> Flow:
     mode = _ops.argument(call.args, kwargs, 2, "mode", "constant")
     if mode == "constant":
         call = Call(call.function, call.args[:2], {k: v for k, v in kwargs.items() if k == "pad"})
-    return replace(flow, square=call({op.inputs[0]: flow.square}), known=None, random=None, signal=_kept(flow))
+    squares, white = call({op.inputs[0]: flow.square}), flow.white and mode in ("constant", "circular")
+    return replace(flow, square=squares, white=white, known=None, random=None, signal=_kept(flow))
 
 
 def averaged(op: Op, flow: Flow) -> Flow:
@@ -329,6 +330,20 @@ def joined(op: Op, flows: Mapping[int, Flow]) -> Flow:
     white, coupling = distinct and all(flow.white for flow in every), max(flow.coupling for flow in every)
     signal: Signal = "known" if kinds == {"known"} else "other"
     return Flow(squares, signal, roots, white, variance, units, coupling=coupling)
+
+
+def overwritten(op: Op, flows: Mapping[int, Flow]) -> Flow:
+    """A statement that puts a constant, or another tensor, in some places."""
+    target, places, put = _call(op).args
+    if not isinstance(target, Slot):
+        raise NoLaw("a constant that is written to")
+    flow = flows[target.node]
+    squares = flow.square.clone()
+    squares[places] = flows[put.node].square if isinstance(put, Slot) else 0.0
+    every = list(flows.values())
+    roots = frozenset[str]().union(*(one.roots for one in every))
+    signal: Signal = "known" if all(one.signal == "known" for one in every) else "other"
+    return replace(flow, square=squares, roots=roots, signal=signal, gains=None, known=None, random=None)
 
 
 def scaled(op: Op, flow: Flow) -> Flow:
