@@ -281,7 +281,7 @@ class TestLaws:
             if found > 0:  # what is missing is of the order of the logarithm of the width: Cramer's theorem
                 assert -math.log(found) <= width * rate + 0.5 * math.log(width) + 8
 
-    @settings(max_examples=10)
+    @settings(max_examples=6)
     @given(
         st.lists(st.tuples(st.integers(1, 300), st.floats(0.1, 10)), min_size=1, max_size=3), st.floats(0.01, 0.99)
     )

@@ -52,7 +52,7 @@ def often(events: np.ndarray, chance: float) -> None:
     assert abs(events.mean() - chance) < SDS * math.sqrt(chance * (1 - chance) / len(events)) + 1e-12
 
 
-@pytest.mark.parametrize(("width", "networks"), [(5, 60_000), (20, 40_000), (100, 20_000), (500, 8_000)])
+@pytest.mark.parametrize(("width", "networks"), [(5, 30_000), (20, 30_000), (100, 20_000), (500, 8_000)])
 @pytest.mark.parametrize("inputs", [1, 4])
 def test_one_layer(width: int, networks: int, inputs: int) -> None:
     found = forward(np.random.default_rng(width + inputs), [inputs, width], networks)[:, 0]
@@ -149,7 +149,7 @@ def test_gradient_law_under_the_papers_assumption(sizes: list[int], networks: in
 def test_gradient_law_of_networks() -> None:
     """The way back through the network's own weights: the assumption is wrong by something of order 1/width only."""
     sizes = [20, 100, 60, 100, 40]
-    ratios, _ = gradients(np.random.default_rng(10), sizes, 3_000, "he", shared=True)
+    ratios, _ = gradients(np.random.default_rng(10), sizes, 2_000, "he", shared=True)
     for layer in range(1, len(sizes)):
         follows(ratios[:, layer - 1], norms.NormRatio.gradient(sizes, layer))
 
