@@ -1,6 +1,7 @@
 """Edge of chaos and fixed points: against adaptive quadrature, plain iteration, closed forms and the printed values."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -121,7 +122,7 @@ def test_where_the_edge_repels(name: str, bias_std: float, first: float) -> None
 
 
 def test_no_edge_at_all() -> None:
-    with pytest.raises(InputError, match=r"stays below 0\.99.* until q diverges, from weight_std=1\.41421 .*any other"):
+    with pytest.raises(InputError, match=r"stays below 0\.99.* diverges, from weight_std=1\.41421 .*any other"):
         edge_of_chaos("softplus", bias_std=0.1)
     with pytest.raises(InputError, match=r"no edge of chaos at weight_std=0\.9\. There is one for weight_std from 1 "):
         edge_of_chaos("tanh", weight_std=0.9)
@@ -226,3 +227,16 @@ def test_q_star_in_the_corners() -> None:
 def test_bad_input(make, says: str) -> None:
     with pytest.raises(InputError, match=says):
         make()
+
+
+def test_the_table_of_the_page_is_true() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "mean-field.md").read_text()
+    lines = [line.strip().strip("|").split("|") for line in page.splitlines() if "|" in line]
+    rows = [[cell.strip(" `") for cell in line] for line in lines]
+    head = next(row for row in rows if row[0] == "activation" and row[1] == "bias_std` 0")
+    biases = [0.0, *map(float, head[2:])]
+    values = {row[0]: row[1:] for row in rows if row[0] in activations.KNOWN and len(row) == len(head)}
+    assert list(values) == list(activations.KNOWN)
+    for name, printed in values.items():
+        curve = edge_of_chaos_curve(name, biases)
+        assert ["–" if math.isnan(weight) else f"{weight:.4f}" for weight in curve.weight_std] == printed

@@ -12,7 +12,8 @@ from epoch0.activations import ActivationLike, get
 from epoch0.errors import InputError
 from epoch0.theory.mean_field._arguments import check_continuous, check_density, check_std
 from epoch0.theory.mean_field.correlation_maps import scales_at, settled_correlation
-from epoch0.theory.mean_field.critical import EdgeCurve, edge_arrays, scale_free
+from epoch0.theory.mean_field.critical import EdgeCurve
+from epoch0.theory.mean_field.edge_arrays import edge_arrays, scale_free
 from epoch0.theory.mean_field.fixed_points import polish, settle, why_it_diverges
 from epoch0.theory.mean_field.moments import Moments, moments_of
 
