@@ -190,10 +190,12 @@ def kernels(
 ) -> tuple[Tensor, Tensor]:
     """Empirical NNGP and NTK, each (networks, n, n), of finite networks in the NTK parametrization, by autograd.
 
-    A first layer on x (n, d), ``depth`` hidden layers' worth of activations and a readout with one output:
-    h = sigma_w / sqrt(fan_in) (mask * W) z + sigma_b b with W and b standard normal and both trained. With a
-    ``branch_scale`` the layers between first and readout add scale * h to what comes in. The NNGP is that of the
-    readout given the last hidden layer: averaged over the readout's weights, which takes most of its noise away.
+    A first layer on x (n, d), ``depth - 1`` more hidden layers and a readout with one output, each
+    h = sigma_w / sqrt(fan_in) (mask * W) z + sigma_b b with W and b standard normal and both trained. The NNGP is that
+    of the readout given the last hidden layer: averaged over the readout's weights, which takes its noise away.
+
+    With a ``branch_scale``: a first layer, then ``depth`` blocks h + scale * (...) and no readout. The NNGP is the mean
+    over the units of the last block, the NTK that of one of them.
     """
     chunk = max(1, 2_000_000 // (width * width * max(depth - 1, 1)))
     parts = [
@@ -217,15 +219,18 @@ def _kernels(
     parameters: list[Tensor] = []
     h = z = x.expand(networks, *x.shape)
     for layer in range(depth + 1):
-        fan_in, fan_out = z.shape[2], 1 if layer == depth else width
+        fan_in, fan_out = z.shape[2], 1 if layer == depth and branch_scale is None else width
         weight = torch.randn(networks, fan_out, fan_in, generator=random, dtype=x.dtype).requires_grad_()
         bias = torch.randn(networks, 1, fan_out, generator=random, dtype=x.dtype).requires_grad_()
         mask = torch.rand(weight.shape, generator=random, dtype=x.dtype) < density
         parameters += [weight, bias]
         made = setting.weight_std / fan_in**0.5 * z @ (weight * mask).mT + setting.bias_std * bias
-        last, h = z, made if branch_scale is None or layer in (0, depth) else h + branch_scale * made
+        last, h = z, made if branch_scale is None or layer == 0 else h + branch_scale * made
         z = function(h)
-    nngp = setting.bias_std**2 + density * setting.weight_std**2 * (last @ last.mT) / width
+    if branch_scale is None:
+        nngp = setting.bias_std**2 + density * setting.weight_std**2 * (last @ last.mT) / width
+    else:
+        nngp = h @ h.mT / width
     rows = [torch.autograd.grad(h[:, i, 0].sum(), parameters, retain_graph=True) for i in range(len(x))]
     ntk = sum(
         torch.einsum("irp,jrp->rij", each, each)
