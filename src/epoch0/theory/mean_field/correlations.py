@@ -18,6 +18,7 @@ _SDS = 10.0
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(14)
 _POINTS_AT_ONCE = 2_000_000
 _SMALLEST = 1e-200
+_LARGEST_HERMITE, _HERMITE_TERMS = 400.0, 6000
 # two trapezoid sums, one of twice the step, agree to the root of the finer one's error
 _ROOT_OF_ERROR = 3e-7
 
@@ -99,28 +100,43 @@ def mean_grid(rule: Activation, q: Array, cosine: Array, sine: Array) -> Array:
     if count == 1 or closed_form(rule, first[:1], second[:1], angle[0][:1], angle[1][:1], True) is not None:
         return mean_at(rule, first, second, angle[0], angle[1], True)
     result, q = np.empty((angles, count, count)), np.maximum(q, _SMALLEST)
-    largest = math.sqrt(max(float(q.max()), 0.25))
-    # a smooth function with features no narrower than 1 (where pair_mean, too, begins with steps of this size)
-    smooth = not rule.breaks and largest <= 4
-    if smooth:
-        z = np.arange(-math.ceil(50 * largest), math.ceil(50 * largest) + 1) * (0.2 / largest)
-        mass = np.exp(-0.5 * z**2)
-        mass /= mass.sum()
-        outer = rule.derivative(np.sqrt(q)[:, None] * z) * mass
-        for b in range(count):
-            for k in range(angles):
-                h2 = math.sqrt(q[b]) * (cosine[k] * z[:, None] + sine[k] * z)
-                result[k, :, b] = outer @ (rule.derivative(h2) @ mass)
-        # steps too wide for this function show at the narrowest place
-        check = mean_at(rule, first[:, -1, -1], second[:, -1, -1], cosine, sine, True)
-        if np.abs(result[:, -1, -1] - check).max() <= 1e-12 * np.abs(check).max():
-            return result
+    if not rule.breaks and q.max() <= _LARGEST_HERMITE:
+        series = _by_hermite(rule, q, cosine)
+        if series is not None:
+            return series
     for b in range(count):
         variance = np.full(angles, q[b])
         z1, mass = _outer(rule.breaks, np.broadcast_to(q, (angles, count)), variance, cosine, sine)
         inner = _inner(rule.derivative, rule.breaks, variance, cosine, sine, z1) * mass
         for a in range(count):
             result[:, a, b] = (rule.derivative(math.sqrt(q[a]) * z1) * inner).sum(axis=-1)
+    return result
+
+
+def _by_hermite(rule: Activation, q: Array, cosine: Array) -> Array | None:
+    """:func:`mean_grid` of a smooth phi by its Hermite series (Mehler's formula); None where it does not converge.
+
+    E f(h1) f(h2) = sum over k of f_k(q1) f_k(q2) c^k, whose terms at c = 1 must add up to E f^2.
+    """
+    z = np.arange(-500, 501) * 0.025
+    mass = np.exp(-0.5 * z**2)
+    mass /= mass.sum()
+    values = rule.derivative(np.sqrt(q)[:, None] * z)
+    whole, weighted = values**2 @ mass, values * mass
+    terms = np.empty((_HERMITE_TERMS, len(q)))
+    before, now = np.zeros_like(z), np.ones_like(z)
+    for k in range(_HERMITE_TERMS):
+        terms[k] = weighted @ now
+        before, now = now, (z * now - math.sqrt(k) * before) / math.sqrt(k + 1)
+        if k % 50 == 49 and (np.abs(terms[k - 9 : k + 1]) ** 2).sum(axis=0).max() < 1e-17 * whole.min():
+            terms = terms[: k + 1]
+            break
+    if (np.abs((terms**2).sum(axis=0) - whole) > 3e-14 * whole).any():
+        return None
+    result = np.zeros((len(cosine), len(q), len(q)))
+    for row in terms[::-1]:
+        result *= cosine[:, None, None]
+        result += row[:, None] * row
     return result
 
 
@@ -220,7 +236,7 @@ def on_a_line(rule: Activation, q: Array) -> tuple[Array, Array]:
     scale = np.sqrt(np.maximum(q, _SMALLEST))
     points = np.array(sorted({0.0, *rule.breaks}))
     marks = _around(points / scale[:, None], 1 / scale, np.full(len(q), _SDS)).reshape(1, -1)
-    z, mass = _panels(marks)
+    z, mass = _panels(marks, 28)
     return rule.function(scale[:, None] * z), mass[0]
 
 
@@ -232,9 +248,12 @@ def _around(points: Array, width: Array, far: Array) -> Array:
     return np.asarray((points[:, :, None] + around[:, None, :]).reshape(len(width), -1))
 
 
-def _panels(marks: Array) -> tuple[Array, Array]:
-    """Gauss-Legendre nodes and Gaussian masses on panels ending at the marks; (..., marks) to (..., nodes) twice."""
-    even = np.broadcast_to(np.linspace(-_SDS, _SDS, 9), (*marks.shape[:-1], 9))
+def _panels(marks: Array, count: int = 8) -> tuple[Array, Array]:
+    """Gauss-Legendre nodes and Gaussian masses on panels ending at the marks, and at least ``count`` panels.
+
+    Shape (..., marks) to (..., nodes) twice.
+    """
+    even = np.broadcast_to(np.linspace(-_SDS, _SDS, count + 1), (*marks.shape[:-1], count + 1))
     # marks out of range fold onto the ends, as empty panels
     edges = np.sort(np.concatenate([np.clip(marks, -_SDS, _SDS), even], axis=-1), axis=-1)
     half = np.diff(edges, axis=-1)[..., None] / 2

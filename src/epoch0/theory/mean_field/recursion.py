@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from epoch0.activations import Activation
 from epoch0.errors import InputError
-from epoch0.theory.mean_field.closed_forms import straight_pair
+from epoch0.theory.mean_field.closed_forms import is_cheap, straight_pair
 from epoch0.theory.mean_field.moments import moments_of
 from epoch0.theory.mean_field.tables import SlopeTable, needed_rank, tabulate
 
 Array = NDArray[np.float64]
 
-_PAIRS_AT_ONCE = 16384
+_PAIRS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True)
@@ -67,17 +67,22 @@ def run(rule: Activation, pairs: Pairs, layers: int, scale: LayerScale, folded: 
         InputError: if a variance or the tangent kernel exceeds what float64 holds; the message names the layer.
     """
     table: SlopeTable | None = None
-    rebuild = 0
+    rebuild, before = 0, np.zeros(2)
     even = parity(rule) == 1
     exact = straight_pair(rule)
     for layer in range(layers):
         every = pairs.first if pairs.symmetric else np.concatenate([pairs.first, pairs.second])
-        if exact is not None and needed_rank(float(every.min()), float(every.max()), _shift(every)) > 1:
+        ends = np.array([every.min(), every.max()])
+        settled = needed_rank(ends[0], ends[1], _shift(every)) == 1
+        if exact is not None and not settled:
             _exact_step(exact, pairs, scale, layer)
             continue
-        if table is None or layer >= rebuild or not table.covers(every):
-            low, high, rebuild = _range_ahead(rule, every, scale, layer, layers)
-            table = tabulate(rule, low, high, folded or even)
+        # all variances agree and stay: the cheapest table serves to the end
+        last = settled and np.abs(ends - before).max() <= 1e-13 * ends[1] and (table is None or table.rank > 1)
+        if last or table is None or layer >= rebuild or not table.covers(every):
+            low, high, rebuild = (*ends, layers) if last else _range_ahead(rule, every, scale, layer, layers)
+            table = tabulate(rule, float(low), float(high), folded or even)
+        before = ends
         with np.errstate(over="ignore", invalid="ignore"):
             _step(table, pairs, scale, even, layer)
 
@@ -92,16 +97,20 @@ def _range_ahead(rule: Activation, q: Array, scale: LayerScale, layer: int, laye
     if rule.homogeneous:
         return low, high, layers
     here = needed_rank(low, high, _shift(q))
-    moments = moments_of(rule)
+    moments, cheap = moments_of(rule), is_cheap(rule)
     sample = np.quantile(q, [0.0, 0.25, 0.5, 0.75, 1.0])
     for ahead in range(layer + 1, layers):
         if sample.max() > moments.top:
             return low, high, ahead
         sample = scale.skip * sample + scale.bias + scale.weight * moments.square(sample)
-        least, most = min(low, float(sample.min())), max(high, float(sample.max()))
+        # the splines know these variances to ten digits
+        least, most = min(low, float(sample.min()) * (1 - 1e-9)), max(high, float(sample.max()) * (1 + 1e-9))
         spread = needed_rank(float(sample.min()), float(sample.max()), _shift(sample))
-        # splines know these variances to ten digits: below that, take the next layer as it comes
-        if needed_rank(least, most, _shift(np.array([least, most]))) > here + 1 or spread <= here / 2 or spread <= 3:
+        # a phi whose table takes long to make gets one that serves for longer
+        room = here + (1 if cheap else 6)
+        if needed_rank(least, most, _shift(np.array([least, most]))) > max(room, 3):
+            return low, high, ahead
+        if spread <= 0.7 * here and sample.max() > sample.min() * (1 + 1e-7):
             return low, high, ahead
         low, high = least, most
     return low, high, layers
@@ -205,6 +214,16 @@ def _directions(table: SlopeTable, weights: list[Array], scale: LayerScale, pair
     Inputs of different variance are not alike after a layer even where c = 1: half the squared distance between these
     directions is 1 - c. Shape (n, k): the few directions in which they differ.
     """
+    if math.isinf(table.high):
+        if not scale.bias:
+            return None
+        # all functions are alike, only their lengths against the bias's differ: a turn in one plane
+        ratio = scale.skip + scale.weight * float(table.ratios[0])
+        middle = math.sqrt(float(np.median(pairs.first)))
+        root = math.sqrt(scale.bias * ratio / (scale.bias + ratio * middle**2))
+        return [
+            (root * (np.sqrt(q) - middle) / np.sqrt(scale.bias + ratio * q))[:, None] for q in (pairs.first, pairs.second)
+        ]
     if table.rank == 1:
         return None
     grid = table.grid

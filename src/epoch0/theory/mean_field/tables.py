@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,10 @@ Array = NDArray[np.float64]
 
 # A tabulated slope is within this of the exact one, relative to the largest in the table.
 TOLERANCE = 1e-12
-_COUNTS = (16, 24, 36, 54, 80, 120, 180, 256)
+_COUNTS = (16, 20, 25, 31, 39, 48, 60, 75, 94, 118, 147, 184, 230, 256)
 _LARGEST_RANK = 48
+# sums of powers may be this many times larger than their total: three digits of sixteen
+_CANCELLING = 1000.0
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class SlopeTable:
         shift: added to sqrt(q) before its log is taken, so that 0 is covered.
         grid: the r variances tabulated.
         coefficients: shape (2, r, r, n): of G = (K(0) - K(angle)) / (sqrt(q1 q2) (1 - c)) and of H.
+        powers: the same series in powers of t where their sums do not cancel, else ``coefficients`` again.
+        monomial: which of the two ``powers`` holds.
         ratios: E phi^2 over (q + shift^2) at the r variances; shape (r,).
         values: phi at the r variances on a one-dimensional grid; shape (r, points).
         masses: Gaussian masses of that grid; shape (points,).
@@ -46,6 +51,8 @@ class SlopeTable:
     shift: float
     grid: Array
     coefficients: Array
+    powers: Array
+    monomial: bool
     ratios: Array
     values: Array
     masses: Array
@@ -60,7 +67,7 @@ class SlopeTable:
         if math.isinf(self.high):
             return True
         span = self._place(np.array([self.high]))[0]
-        slack = 1e-13 + 0.02 * span
+        slack = 1e-12 + 0.02 * span
         low, high = self._place(np.array([q.min(), q.max()]))
         return bool(low >= -slack and high <= span + slack)
 
@@ -83,23 +90,56 @@ class SlopeTable:
     def evaluate(self, first: Array, second: Array, gap: Array) -> tuple[Array, Array]:
         """G and H where rows have weights first (m1, r), columns second (m2, r) and gap = 1 - c is (m1, m2)."""
         rows, columns = gap.shape
-        count = self.coefficients.shape[-1]
-        powers = np.empty((rows, count, columns))
-        powers[:, 0] = 1.0
-        t = self.angles.to_unit(2 * np.arcsin(np.sqrt(0.5 * gap)))
-        powers[:, 1] = t
+        t = np.sqrt(0.5 * gap)
+        np.arcsin(t, out=t)
         t *= 2
-        for k in range(2, count):
-            np.multiply(t, powers[:, k - 1], out=powers[:, k])
-            powers[:, k] -= powers[:, k - 2]
+        t = self.angles.to_unit(t)
         if self.rank == 1:
-            both = self.coefficients.reshape(2, count) @ powers
-            return both[:, 0], both[:, 1]
-        series = np.einsum("ia,fabn->ifbn", first, self.coefficients).reshape(rows, -1, count)
-        parts = (series @ powers).reshape(rows, 2, self.rank, columns)
+            both = _polynomials(self.powers.reshape(2, -1), t.reshape(1, -1), self.monomial)
+            return both[0, 0].reshape(gap.shape), both[0, 1].reshape(gap.shape)
+        series = np.tensordot(first, self.coefficients, axes=(1, 1))
+        series = series.reshape(rows, 2 * self.rank, -1)
+        parts = (series @ _powers(t, series.shape[-1], monomial=False)).reshape(rows, 2, self.rank, columns)
         parts *= second.T
         summed = parts.sum(axis=2)
         return summed[:, 0], summed[:, 1]
+
+
+def _polynomials(series: Array, t: Array, monomial: bool) -> Array:
+    """Several series of one row's t; (rows, m, n) or (m, n) coefficients and (rows, columns) to (rows, m, columns)."""
+    count = series.shape[-1]
+    if monomial:
+        # sums of a few powers by one product of matrices, those summed by Horner's rule: few passes over memory
+        few = math.ceil(math.sqrt(count))
+        chunks = -(-count // few)
+        padded = np.zeros((*series.shape[:-1], few * chunks))
+        padded[..., :count] = series
+        many = series.shape[-2]
+        # the chunks of all series, chunk by chunk
+        padded = np.moveaxis(padded.reshape(*series.shape[:-1], chunks, few), -2, -3)
+        powers = _powers(t, few, monomial=True)
+        sums = padded.reshape(*series.shape[:-2], chunks * many, few) @ powers
+        step = (powers[:, -1] * t)[:, None]
+        total = sums[:, -many:]
+        for k in range(chunks - 2, -1, -1):
+            total *= step
+            total += sums[:, k * many : (k + 1) * many]
+        return np.asarray(total)
+    return np.asarray(series @ _powers(t, count, monomial=False))
+
+
+def _powers(t: Array, count: int, monomial: bool) -> Array:
+    """1, t, t^2, ... or Chebyshev's T_0, T_1, T_2, ...; (rows, columns) to (rows, count, columns)."""
+    result = np.empty((len(t), count, t.shape[1]))
+    result[:, 0] = 1.0
+    if count > 1:
+        result[:, 1] = t
+    double = t if monomial else 2 * t
+    for k in range(2, count):
+        np.multiply(double, result[:, k - 1], out=result[:, k])
+        if not monomial:
+            result[:, k] -= result[:, k - 2]
+    return result
 
 
 def needed_rank(low: float, high: float, shift: float = 0.0) -> int:
@@ -109,7 +149,7 @@ def needed_rank(low: float, high: float, shift: float = 0.0) -> int:
         return 1
     # kernels are analytic in log q within about 2.5 of the real axis: Chebyshev series fall like rho^-r
     ratio = 2.5 / span
-    return max(2, math.ceil(math.log(1e13) / math.log(ratio + math.hypot(ratio, 1.0))))
+    return max(2, math.ceil(math.log(1e12) / math.log(ratio + math.hypot(ratio, 1.0))))
 
 
 def tabulate(rule: Activation, low: float, high: float, folded: bool = False) -> SlopeTable:
@@ -149,7 +189,22 @@ def tabulate(rule: Activation, low: float, high: float, folded: bool = False) ->
     ratios = (values**2 @ masses) / (grid + shift**2)
     if rule.homogeneous:
         low, high = 0.0, math.inf
-    return SlopeTable(angles, low, high, shift, grid, coefficients[..., : max(kept, 2)], ratios, values, masses)
+    coefficients = coefficients[..., : max(kept, 2)]
+    powers = coefficients @ _to_powers(coefficients.shape[-1])
+    monomial = bool(np.abs(powers).sum(axis=-1).max() < _CANCELLING * largest)
+    return SlopeTable(
+        angles, low, high, shift, grid, coefficients, powers if monomial else coefficients, monomial, ratios, values,
+        masses,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _to_powers(count: int) -> Array:
+    """Matrix from Chebyshev coefficients to those of powers; row k holds T_k, shape (count, count)."""
+    matrix = np.zeros((count, count))
+    for k in range(count):
+        matrix[k, : k + 1] = np.polynomial.chebyshev.cheb2poly(np.eye(count)[k, : k + 1])
+    return matrix
 
 
 def _series(rule: Activation, angles: Angles, count: int, grid: Array) -> Array:
