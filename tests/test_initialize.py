@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from init_models import Odd, ResNet, residual_mlp, strided, transformer_like, vgg
 from scipy import stats
 from torch import Tensor, nn
 
@@ -14,6 +13,7 @@ from epoch0.initialization import Initialization, initialize
 from epoch0.measure.gain import Gain, gain
 from epoch0.networks import mlp
 from epoch0.networks.nonlinearities import module_of
+from init_models import Odd, ResNet, residual_mlp, strided, transformer_like, vgg
 
 
 def vectors(examples: int = 48) -> Tensor:
@@ -46,7 +46,7 @@ CASES = {
     "vgg, averages, tanh": (lambda: vgg(nn.Tanh, nn.AvgPool2d), images(4)),
     "vgg, no pools": (lambda: vgg(nn.GELU, None), images(4)),
     "strided": (strided, images(4)),
-    "resnet": (lambda: ResNet(1, norm=False), images(4)),
+    "resnet": (lambda: ResNet(2, norm=False, width=24), images(4)),
     "resnet, batch norm": (lambda: ResNet(1), images(4)),
     "residual, relu": (lambda: residual_mlp(3), vectors()),
     "residual, tanh": (lambda: residual_mlp(3, activation=nn.Tanh), vectors()),
@@ -86,6 +86,7 @@ def test_theory_meets_the_target_in_the_mean_over_draws(case: str) -> None:
     assert len(targets) >= (1 if "batch norm" in case else 3)
     off = np.mean(chis, axis=0) - targets
     error = np.std(chis, axis=0, ddof=1) / math.sqrt(DRAWS)
+    # the bound of 10 percent is for gross errors; the test for small ones is a
     # t test over independent draws, 1e-4 a layer: about 70 layers in all, one false alarm in 140 fresh sets of seeds.
     # At fan-in n the gain itself is that of theory up to (E Z^2 phi'^2 / E phi'^2 - 1) / n, less than 1.5/n here
     fans = {row.layer: row.fan_in for row in done.layers}
@@ -109,16 +110,17 @@ def test_measured_meets_the_target_on_its_batch(case: str) -> None:
 
 
 def test_weight_std_is_the_root_of_the_mean_field_equation() -> None:
-    """Against a twin: Gauss-Hermite at each example's own mean square, bisection."""
+    """Against a twin: a fine sum at each example's own mean square, bisection."""
     net, x = mlp([100, 300, 5], "tanh"), vectors() * torch.linspace(0.2, 3, 48)[:, None]
     done = initialize(net, x=x, bias_std=0.3, chi=0.9)
-    nodes, mass = np.polynomial.hermite_e.hermegauss(200)
+    nodes = np.linspace(-9, 9, 4001)
+    mass = np.exp(-(nodes**2) / 2)
     mass = mass / mass.sum()
     square = x.double().square().mean(1).numpy()
 
     def chi(s: float) -> float:
         h = np.sqrt(0.09 + s**2 * square)[:, None] * nodes
-        return s**2 * float(((1 / np.cosh(h) ** 4) @ mass).mean())
+        return s**2 * float((((1 - np.tanh(h) ** 2) ** 2) @ mass).mean())
 
     low, high = 0.1, 10.0
     for _ in range(60):
@@ -127,7 +129,7 @@ def test_weight_std_is_the_root_of_the_mean_field_equation() -> None:
     assert done.layers[0].weight_std == pytest.approx(low, rel=1e-6)
     assert done.layers[0].predicted == pytest.approx(0.9, rel=1e-6)
     assert done.layers[0].bias_std == pytest.approx(0.3, rel=1e-6)
-    weight = net.get_parameter("0.weight").double()
+    weight = net.get_parameter("0.weight").detach().double()
     assert float(weight.square().mean().sqrt()) * 10 == pytest.approx(low, rel=1e-5)
 
 
@@ -149,7 +151,7 @@ def test_relu_is_he_and_zero_bias() -> None:
 @pytest.mark.parametrize("target", [0.6, 1.0, 1.5])
 @pytest.mark.parametrize("how", ["theory", "measured"])
 def test_any_target(target: float, how: str) -> None:
-    net, x = mlp([100, 400, 400, 10], "tanh"), vectors()
+    net, x = mlp([100, 400, 400, 300], "tanh"), vectors()
     initialize(net, chi=target, x=x, how=how)
     # one draw of width 400: the spread of a layer's gain is about 3 percent by theory
     assert gain(net, x).chi_forward == pytest.approx(np.full(3, target), rel=0.1 if how == "theory" else 0.05)

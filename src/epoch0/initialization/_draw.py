@@ -5,7 +5,6 @@ The scale of a layer is set afterwards, so that a draw with one seed differs by 
 
 import math
 import zlib
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -14,8 +13,7 @@ from epoch0.errors import InputError
 from epoch0.initialization._sites import MATRIX, Site
 from epoch0.seeds import generator
 
-Weights = Literal["gaussian", "uniform", "orthogonal", "keep"]
-KINDS: tuple[Weights, ...] = ("gaussian", "uniform", "orthogonal", "keep")
+KINDS = ("gaussian", "uniform", "orthogonal", "keep")
 
 _WEIGHTS, _BIASES = 0, 1
 
@@ -25,7 +23,7 @@ def named(seed: int, stream: int, name: str) -> torch.Generator:
     return generator(seed, stream, zlib.crc32(name.encode()))
 
 
-def draw_weights(site: Site, weights: Weights, seed: int) -> None:
+def draw_weights(site: Site, weights: str, seed: int) -> None:
     """Fill a parameter so that the kept weights' mean square times fan_in is exactly 1.
 
     Args:
@@ -59,7 +57,7 @@ def draw_biases(name: str, shape: torch.Size, seed: int) -> Tensor:
     return torch.randn(shape, generator=named(seed, _BIASES, name), dtype=torch.float64)
 
 
-def _fresh(site: Site, weights: Weights, source: torch.Generator) -> Tensor:
+def _fresh(site: Site, weights: str, source: torch.Generator) -> Tensor:
     shape = site.view.shape
     if weights == "gaussian":
         return torch.randn(shape, generator=source, dtype=torch.float64).to(site.view.device)

@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
@@ -23,8 +22,6 @@ from epoch0.measure._failures import NoForwardDerivative
 from epoch0.measure._tape import Change, Tape
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi
-
-How = Literal["theory", "measured"]
 
 SAMPLE = 1 << 16
 """Entries of a layer that its scale is solved for on the batch; four times as many where one look is enough."""
@@ -48,7 +45,7 @@ class Pass:
 
     tape: Tape
     plan: Plan
-    how: How
+    how: str
     seed: int
     biases: Mapping[str, Tensor]
     corrections: Mapping[int, float] = field(default_factory=dict)

@@ -241,7 +241,8 @@ def _projected(plan: Plan, layer: Layer, found: Branch, follower: Follower, clos
     """Make up for an activation behind the sum of two weighted paths; behind an identity it passes more than half."""
     beside, after = _shortcut(plan, layer, found), follower.follow(found.total)
     rule = after.activation
-    if beside is None or closer is None or rule is None or not rule.homogeneous or layer.output != after.end:
+    more = after.norm or after.no_law or any(op.name not in MOVES for op in after.trail)
+    if beside is None or closer is None or rule is None or not rule.homogeneous or more:
         return
     slope = float(chi(rule, 1.0, 1.0))
     beside.target, beside.halved = beside.target / slope, True

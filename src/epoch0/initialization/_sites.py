@@ -89,15 +89,16 @@ class Site:
 
         Without a mask one output unit a group stands for all.
         """
+        squares = squares.double()
         if self.mask is not None:
-            weight = self.mask.to(squares.dtype)
+            weight = self.mask
         elif self.op.name in MATRIX:
             weight = torch.ones_like(self.view[..., :1])
         elif "transpose" in self.op.name:
             weight = torch.ones_like(self.view[:, :1])
         else:
             weight = torch.ones_like(self.view[:: self.view.shape[0] // self.groups])
-        return self.responses(squares, weight / self.fan_in)
+        return self.responses(squares, weight.double() / self.fan_in)
 
 
 def find_sites(tape: Tape) -> tuple[list[Site], dict[str, str]]:

@@ -5,14 +5,13 @@ Nothing but parameters changes, and on any error not even they.
 
 import math
 from collections.abc import Mapping
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.prune import BasePruningMethod
 
 from epoch0.errors import InputError, suggest
-from epoch0.initialization._draw import KINDS, Weights, draw_biases, draw_weights
+from epoch0.initialization._draw import KINDS, draw_biases, draw_weights
 from epoch0.initialization._inputs import gaussian_input
 from epoch0.initialization._pass import Pass
 from epoch0.initialization._plan import Plan, make_plan
@@ -35,13 +34,13 @@ def initialize(
     at: str = "edge_of_chaos",
     *,
     chi: float | None = None,
-    how: Literal["theory", "measured"] = "theory",
+    how: str = "theory",
     x: Tensor | None = None,
     bias_std: float | None = None,
-    weights: Literal["gaussian", "uniform", "orthogonal", "keep"] = "gaussian",
-    residual: Literal["stable", "plain"] = "stable",
+    weights: str = "gaussian",
+    residual: str = "stable",
     masks: Mapping[str, Tensor] | None = None,
-    batch_norm: Literal["train", "eval"] = "train",
+    batch_norm: str = "train",
     seed: int = 0,
     max_rounds: int = 4,
 ) -> Initialization:
@@ -70,8 +69,8 @@ def initialize(
         x: a batch, shape (examples, ...); None: Gaussian of unit variance.
         bias_std: of fresh biases where an activation follows; None: 0 for activations without a scale (ReLU) and 0.2
             for others (tanh); biases elsewhere become 0.
-        weights: law of fresh weights; ``"keep"`` rescales those that are there, and keeps the biases unless
-            ``bias_std`` is given.
+        weights: law of fresh weights, ``"gaussian"``, ``"uniform"`` or ``"orthogonal"``; ``"keep"`` rescales those
+            that are there, and keeps the biases unless ``bias_std`` is given.
         residual: ``"stable"`` or ``"plain"``: branches get the whole target, and norms that end them stay.
         masks: weight's name -> bools of its shape, True where it is kept; the others become 0. Masks of
             ``torch.nn.utils.prune`` are found.
@@ -161,7 +160,7 @@ def _sites(record: Tape, masks: Mapping[str, Tensor] | None, seed: int) -> tuple
 
 
 def _prepare(
-    record: Tape, plan: Plan, weights: Weights, bias_std: float | None, seed: int
+    record: Tape, plan: Plan, weights: str, bias_std: float | None, seed: int
 ) -> dict[str, Tensor]:
     """Weights of unit scale and biases into the parameters; the biases by name."""
     biases: dict[str, Tensor] = {}
