@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -315,6 +315,7 @@ def test_modules_without_a_law() -> None:
         assert math.isnan(g.layers[0].predicted_error) and "no law" in str(g)
 
 
+@settings(max_examples=15)
 @given(st.floats(0.01, 20.0), st.integers(0, 2**31))
 def test_scaling_weights_scales_the_law_of_a_homogeneous_layer(scale: float, seed: int) -> None:
     net, x = e0.networks.mlp([6, 8, 5], weights=e0.Gaussian(1.0), seed=seed % 1000), torch.randn(7, 6)
@@ -327,6 +328,7 @@ def test_scaling_weights_scales_the_law_of_a_homogeneous_layer(scale: float, see
     assert after[0].error == pytest.approx(scale**2 * before[0].error, rel=1e-3)
 
 
+@settings(max_examples=10)
 @given(st.permutations(list(range(6))))
 def test_the_order_of_examples_does_not_matter(order: list[int]) -> None:
     torch.manual_seed(3)

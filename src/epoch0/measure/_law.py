@@ -7,26 +7,20 @@ the measured statistics. What has no law says so.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from epoch0.measure import _custom, _law_rules, _ops
-from epoch0.measure._graph import Call, Op, Slot
-from epoch0.measure._law_flow import Chain, Flow, NoLaw, Shape, through
+from epoch0.measure import _law_rules, _ops
+from epoch0.measure._graph import Op
+from epoch0.measure._law_chain import ARITHMETIC, SCALES, SUMS, chained, worked_out
+from epoch0.measure._law_flow import Chain, Flow, NoLaw, Shape
+from epoch0.measure._law_norms import normed
+from epoch0.measure._law_pools import averaged
 from epoch0.measure._layers import Layer, stretches
 from epoch0.measure._tape import Change, Tape
 
-ARITHMETIC = frozenset({
-    "add", "sub", "rsub", "mul", "multiply", "div", "divide", "true_divide", "truediv", "neg", "negative", "pow",
-    "square", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "reciprocal", "sinh", "cosh", "tan", "erfc", "exp2",
-    "float_power", "addcmul", "lerp", "where", "asinh", "sinc", "max", "min", "positive", "logaddexp",
-})  # fmt: skip
-"""Functions of numbers that are no activations by themselves and may be part of one."""
-
-SCALES = frozenset({"mul", "multiply", "div", "divide", "true_divide", "truediv", "neg", "negative"})
-SUMS = frozenset({"add", "sub"})
 IN_WORDS = {
     "multi_head_attention_forward": "attention",
     "scaled_dot_product_attention": "attention",
@@ -169,8 +163,9 @@ class _Walk:
             raise NoLaw(f"code that cannot be followed ({name})")
         one = inputs[0] if len(inputs) == 1 else None
         if name in _ops.ELEMENTWISE or name in ARITHMETIC:
-            chain = self._chain(event)
-            if chain is not None:
+            links = [self._link(node) for node in inputs]
+            base = self.tape.nodes[links[0].base].shape
+            if self.tape.nodes[event.outputs[0]].shape == base and (chain := chained(event, links)) is not None:
                 return [chain]
             if one is not None:
                 if name == "prelu":
@@ -194,7 +189,7 @@ class _Walk:
         if event.kind:
             return [_law_rules.weighted(event, self._resolved(one))]
         if name in _ops.NORMS:
-            return [_law_rules.normed(event, self._resolved(one), self.values[one], self.tape.batch_norm)]
+            return [normed(event, self._resolved(one), self.values[one], self.tape.batch_norm)]
         if name in _law_rules.MOVES:
             return _law_rules.moved(event, self._resolved(one), outputs)
         if name in _law_rules.REPEATS or name in ("interpolate", "upsample"):
@@ -202,39 +197,8 @@ class _Walk:
         if name == "pad":
             return [_law_rules.padded(event, self._resolved(one))]
         if "avg_pool" in name or name in ("mean", "sum"):
-            return [_law_rules.averaged(event, self._resolved(one))]
+            return [averaged(event, self._resolved(one))]
         raise NoLaw(_word(name))
-
-    def _chain(self, event: Op) -> Chain | None:
-        """The output as a function of one number of an earlier tensor; None if it is no such function."""
-        if event.call is None or event.results != 1 or (event.name == "prelu" and event.rule is None):
-            return None
-        if event.rule is None and _custom.key(event.call) is None:
-            return None
-        links = [self._link(node) for node in event.inputs]
-        base = links[0]
-        if any(link.base != base.base for link in links):
-            return None
-        shape = self.tape.nodes[event.outputs[0]].shape
-        if shape != self.tape.nodes[base.base].shape:
-            return None
-        call, parts = event.call, dict(zip(event.inputs, (link.function for link in links), strict=True))
-
-        def function(h: Tensor) -> Tensor:
-            result: Tensor = call({node: part(h.clone()) for node, part in parts.items()})
-            return result
-
-        alone = len(links) == 1 and base.activation is None and base.scale == 1.0
-        order = tuple(event.inputs.index(node) for node in _slots(call))  # a - b is not b - a
-        key = (event.rule, _custom.key(call), order, *(link.key for link in links))
-        return replace(
-            base,
-            function=function,
-            key=key,
-            name=event.name if alone else f"{base.name}, {event.name}" if base.name else event.name,
-            activation=event.rule if alone else None,
-            scale=_scale(event, base.scale) if len(links) == 1 else None,
-        )
 
     def _link(self, node: int) -> Chain:
         flow = self.flows[node]
@@ -249,42 +213,10 @@ class _Walk:
         if isinstance(flow, str):
             raise NoLaw(flow)
         if isinstance(flow, Chain):
-            self.flows[node] = flow = self._worked_out(flow)
+            flow, shape = worked_out(flow, self.examples)
+            self.flows[node] = flow
+            self.shapes.extend([] if shape is None else [shape])
         return flow
-
-    def _worked_out(self, chain: Chain) -> Flow:
-        if chain.scale is not None:
-            flow, factor = chain.flow, chain.scale**2
-            random = None if flow.random is None else flow.random * factor
-            known = None if flow.known is None else flow.known * chain.scale
-            return replace(flow, square=flow.square * factor, known=known, random=random)
-        rule = chain.activation or _custom.activation(chain.name, chain.key, chain.function)
-        if rule is None:
-            raise NoLaw(f"{_word(chain.name)} is no activation that a mean can be taken of")
-        flow, shape = through(chain.flow, chain.value, rule, self.examples)
-        if shape is not None:
-            self.shapes.append(shape)
-        return flow
-
-
-def _slots(call: Call) -> list[int]:
-    """The nodes among the arguments of a call, in order."""
-    return [value.node for value in (*call.args, *call.kwargs.values()) if isinstance(value, Slot)]
-
-
-def _scale(event: Op, before: float | None) -> float | None:
-    """The factor of a multiplication by a number, times what was there."""
-    if before is None or event.name not in SCALES or event.call is None:
-        return None
-    if event.name in ("neg", "negative"):
-        return -before
-    first, second = [*event.call.args, *event.call.kwargs.values()][:2]
-    number = second if isinstance(first, Slot) else first
-    if isinstance(number, Slot) or (event.name not in ("mul", "multiply") and not isinstance(first, Slot)):
-        return None
-    if len(event.call.args) + len(event.call.kwargs) > 2:
-        return None
-    return before * float(number) if event.name in ("mul", "multiply") else before / float(number)
 
 
 def _word(name: str) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from epoch0.activations import Activation
-from epoch0.theory.mean_field import chi, gaussian_mean
+from epoch0.theory.mean_field import gaussian_mean
 
 Array = NDArray[np.float64]
 Signal = Literal["known", "gaussian", "mixed", "other"]
@@ -160,14 +160,20 @@ def _variances(value: Tensor, units: int | None, examples: int) -> Array:
 
 def _means(rule: Activation, q: Array) -> Array:
     """E phi'(sqrt(q) Z)^2 for each variance, in the shape of q."""
-    if rule.homogeneous or q.size <= GRID:
-        return np.asarray(chi(rule, 1.0, q)) if not rule.homogeneous else np.full(q.shape, chi(rule, 1.0, 1.0))
+
+    def mean(at: Array) -> Array:
+        return np.asarray(gaussian_mean(lambda h: rule.derivative(h) ** 2, at, rule.breaks))
+
+    if rule.homogeneous:
+        return np.full(q.shape, float(mean(np.ones(1))[0]))
+    if q.size <= GRID:
+        return mean(q)
     low, high = float(q.min()), float(q.max())
     start = max(low, 1e-12 * high)
     if not high > 0 or high / start < 1 + 1e-9:
-        return np.full(q.shape, float(chi(rule, 1.0, high)))
+        return np.full(q.shape, float(mean(np.array([high]))[0]))
     grid = np.geomspace(start, high, GRID)
-    return np.interp(np.log(np.maximum(q, start)), np.log(grid), np.asarray(chi(rule, 1.0, grid)))
+    return np.interp(np.log(np.maximum(q, start)), np.log(grid), mean(grid))
 
 
 def _mixed_means(flow: Flow, rule: Activation, examples: int, dims: int) -> Tensor:
@@ -176,7 +182,7 @@ def _mixed_means(flow: Flow, rule: Activation, examples: int, dims: int) -> Tens
     known = flow.known.detach().double()
     rows = examples if known.shape[0] == examples else 1
     flat = known.reshape(rows, -1)
-    keep = max(1, flat.shape[1] * rows // SAMPLE)
+    keep = max(1, flat.shape[1] * rows * len(_NODES) // (16 * SAMPLE))
     k = np.asarray(flat[:, ::keep].cpu())
     scale = np.sqrt(np.broadcast_to(flow.random, (rows,)))[:, None]
     if rule.slopes is not None:

@@ -1,15 +1,12 @@
-"""How one operation changes the mean square of a random tangent: weights, norms, pools, sums, reshapes (Hayou B.1).
+"""How one operation changes the mean square of a random tangent: weights, sums, reshapes, constants (Hayou B.1).
 
-Every rule is exact for tangents with uncorrelated entries. Batch norm with the statistics of the batch takes two
-directions out of each channel's tangent, the mean and the signal itself, and multiplies the rest by
-gamma^2/(variance + eps).
+Every rule is exact for tangents with uncorrelated entries. Norms and pools are in :mod:`epoch0.measure._law_norms`
+and :mod:`epoch0.measure._law_pools`.
 """
 
-import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,12 +29,10 @@ MOVES = frozenset({
 REPEATS = frozenset({"expand", "expand_as", "repeat", "tile", "repeat_interleave", "broadcast_to"})
 JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack"})
 
-Values = Mapping[int, Tensor]
-
 
 def weighted(op: Op, flow: Flow) -> Flow:
     """Linear map or convolution: the tangent's squares through the squared weights."""
-    call = _call(op)
+    call = call_of(op)
     if op.name == "linear" or op.name.startswith("conv"):
         squares = _without_bias(call)({op.inputs[0]: flow.square}, torch.square)
     elif op.name in PRODUCTS and len(call.constants()) == 1:
@@ -76,7 +71,7 @@ def _without_bias(call: Call) -> Call:
 
 def moved(op: Op, flow: Flow, outputs: int) -> list[Flow]:
     """Reshapes, permutations, slices: the same call on the squares."""
-    squares = _ops.tensors_in(_call(op)({op.inputs[0]: flow.square.clone()}))
+    squares = _ops.tensors_in(call_of(op)({op.inputs[0]: flow.square.clone()}))
     if len(squares) != outputs:
         raise NoLaw(op.name)
     same = op.name in ("contiguous", "clone", "to", "float", "double", "type", "type_as", "detach", "identity")
@@ -85,7 +80,7 @@ def moved(op: Op, flow: Flow, outputs: int) -> list[Flow]:
         units = 1
     gains = flow.gains if same else None
     return [
-        replace(flow, square=s, units=units, gains=gains, known=None, random=None, signal=_kept(flow)) for s in squares
+        replace(flow, square=s, units=units, gains=gains, known=None, random=None, signal=kept(flow)) for s in squares
     ]
 
 
@@ -93,188 +88,29 @@ def _one_place(square: Tensor) -> bool:
     return math.prod(square.shape[2:]) == 1
 
 
-def _kept(flow: Flow) -> Signal:
+def kept(flow: Flow) -> Signal:
+    """What a signal is after something that moves or scales entries: a mixture loses its parts."""
     return "other" if flow.signal == "mixed" else flow.signal
 
 
 def repeated(op: Op, flow: Flow) -> Flow:
     """Copies of entries: squares are copied too, but entries are no longer uncorrelated."""
-    call = _call(op)
+    call = call_of(op)
     if op.name == "interpolate" and _ops.argument(call.args, dict(call.kwargs), 3, "mode", "nearest") != "nearest":
         raise NoLaw("interpolation")
     squares = call({op.inputs[0]: flow.square})
-    return replace(flow, square=squares, white=False, gains=None, known=None, random=None, signal=_kept(flow))
+    return replace(flow, square=squares, white=False, gains=None, known=None, random=None, signal=kept(flow))
 
 
 def padded(op: Op, flow: Flow) -> Flow:
     """Padding: the tangent of a constant is zero."""
-    call = _call(op)
+    call = call_of(op)
     kwargs = dict(call.kwargs)
     mode = _ops.argument(call.args, kwargs, 2, "mode", "constant")
     if mode == "constant":
         call = Call(call.function, call.args[:2], {k: v for k, v in kwargs.items() if k == "pad"})
     squares, white = call({op.inputs[0]: flow.square}), flow.white and mode in ("constant", "circular")
-    return replace(flow, square=squares, white=white, known=None, random=None, signal=_kept(flow))
-
-
-def averaged(op: Op, flow: Flow) -> Flow:
-    """Average pooling and means: the mean of k uncorrelated entries has one k-th of their mean square."""
-    if not flow.white:
-        raise NoLaw("average of repeated values")
-    call = _call(op)
-    squares = call({op.inputs[0]: flow.square})
-    ones = call({op.inputs[0]: torch.ones_like(flow.square[:1])}) if "pool" in op.name else None
-    if op.name == "sum":
-        count: Tensor | float = 1.0
-    elif op.name == "mean":
-        count = flow.square.numel() / squares.numel()
-    elif op.name.startswith("adaptive"):
-        count = math.prod(flow.square.shape[2:]) / math.prod(squares.shape[2:])
-        if any(a % b for a, b in zip(flow.square.shape[2:], squares.shape[2:], strict=True)):
-            raise NoLaw("average pooling over windows of different sizes")
-    else:
-        assert ones is not None
-        count = _window(call, op.name, ones)
-    overlap = "avg_pool" in op.name and not op.name.startswith("adaptive") and _overlaps(call)
-    same = squares.dim() == flow.square.dim()
-    units = flow.units if same or (flow.units == 1 and squares.dim() == 2) else None
-    signal: Signal = flow.signal if flow.signal in ("gaussian", "known") else "other"
-    entries = flow.square.numel() / squares.numel()
-    left = (entries * flow.coupling) ** 2  # entries share the mean that a norm took out,
-    if flow.taps > 1 and flow.units is not None:  # and neighbours share weights
-        left += 2 * flow.taps / (flow.square.shape[flow.units] * flow.fan)
-    return replace(
-        flow, square=squares / count, white=not overlap, variance=flow.variance + left, units=units, signal=signal,
-        gains=flow.gains if same else None, known=None, random=None,
-    )  # fmt: skip
-
-
-def _pool_arguments(call: Call) -> dict[str, Any]:
-    names = ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
-    return {**dict(zip(names, call.args, strict=False)), **dict(call.kwargs)}
-
-
-def _window(call: Call, name: str, ones: Tensor) -> Tensor | float:
-    """What an average pool divides by."""
-    given = _pool_arguments(call)
-    if given.get("divisor_override"):
-        return float(given["divisor_override"])
-    size = given["kernel_size"]
-    dims = int(name[-2])
-    full = math.prod(size) if isinstance(size, tuple | list) and len(size) > 1 else _one(size) ** dims
-    if given.get("ceil_mode") or (_any(given.get("padding", 0)) and not given.get("count_include_pad", True)):
-        raise NoLaw("average pooling over windows of different sizes")
-    return float(full)
-
-
-def _one(size: Any) -> int:
-    return int(size[0] if isinstance(size, tuple | list) else size)
-
-
-def _any(size: Any) -> bool:
-    return any(size) if isinstance(size, tuple | list) else bool(size)
-
-
-def _overlaps(call: Call) -> bool:
-    given = _pool_arguments(call)
-    size, stride = given["kernel_size"], given.get("stride")
-    if stride is None or stride in ((), []):
-        return False
-    pairs = zip(_many(size), _many(stride), strict=False)
-    return any(step < width for width, step in pairs)
-
-
-def _many(size: Any) -> Sequence[int]:
-    return size if isinstance(size, tuple | list) else (size,) * 3
-
-
-def normed(op: Op, flow: Flow, value: Tensor, batch_norm: str) -> Flow:
-    """Batch, instance, layer, group and RMS norm at the measured statistics."""
-    call = _call(op)
-    try:
-        bound = inspect.signature(call.function).bind(*call.args, **call.kwargs)
-    except (TypeError, ValueError) as error:
-        raise NoLaw(op.name.replace("_", " ")) from error
-    bound.apply_defaults()
-    given = bound.arguments
-    if not flow.white and op.name != "batch_norm":
-        raise NoLaw(f"{op.name.replace('_', ' ')} of repeated values")
-    x, gamma = value.detach(), given.get("weight")
-    eps = given.get("eps")
-    eps = torch.finfo(x.dtype).eps if eps is None else float(eps)
-    channels = [1, -1, *[1] * (x.dim() - 2)]
-    if op.name in ("batch_norm", "instance_norm"):
-        running = given["running_mean"] is not None and given["running_var"] is not None
-        scale = torch.ones(()) if gamma is None else gamma.square().reshape(channels)
-        if batch_norm == "eval" and running:
-            scale = scale.to(x) / (given["running_var"].reshape(channels) + eps)
-            return replace(_after_norm(flow), square=flow.square * scale)
-        if op.name == "batch_norm":
-            square = _grouped(x, flow.square, lambda t: t.transpose(0, 1).flatten(1), lambda t: (
-                t.reshape(x.shape[1], x.shape[0], *x.shape[2:]).transpose(0, 1)), eps)  # fmt: skip
-        else:
-            square = _grouped(x, flow.square, lambda t: t.flatten(2), lambda t: t.reshape(x.shape), eps)
-    elif op.name == "group_norm":
-        groups = int(given["num_groups"])
-        scale = torch.ones(()) if gamma is None else gamma.square().reshape(channels)
-        square = _grouped(
-            x, flow.square, lambda t: t.reshape(x.shape[0], groups, -1), lambda t: t.reshape(x.shape), eps
-        )
-    elif op.name in ("layer_norm", "rms_norm"):
-        last = len(given["normalized_shape"])
-        scale = torch.ones(()) if gamma is None else gamma.square()
-        square = _grouped(
-            x, flow.square, lambda t: t.flatten(-last), lambda t: t.reshape(x.shape), eps, op.name == "layer_norm"
-        )
-    else:
-        raise NoLaw(op.name.replace("_", " "))
-    size = x.numel() // x.shape[1] if op.name == "batch_norm" else _group_size(op.name, x, given)
-    # the two directions are as long as others exactly behind a dense layer; else that holds to their own order
-    exact = op.name == "batch_norm" and x.dim() == 2 and flow.signal == "gaussian"
-    alike = flow.fan if flow.fan and op.name != "batch_norm" else size
-    left = 0.0 if exact else (1 / size + 1 / alike) ** 2
-    gains = _relative(gamma, channels) if op.name in ("batch_norm", "instance_norm") else None
-    after = replace(_after_norm(flow), gains=gains, coupling=max(flow.coupling, 1 / size))
-    return replace(after, square=square * scale.to(square), variance=flow.variance + left)
-
-
-def _relative(gamma: Tensor | None, shape: Sequence[int]) -> Tensor | None:
-    if gamma is None or not bool((gamma != gamma[0]).any()):
-        return None
-    squares = gamma.double().square()
-    return (squares / squares.mean()).reshape(*shape)
-
-
-def _group_size(name: str, x: Tensor, given: Mapping[str, Any]) -> int:
-    if name == "instance_norm":
-        return max(1, math.prod(x.shape[2:]))
-    if name == "group_norm":
-        return max(1, math.prod(x.shape[1:]) // int(given["num_groups"]))
-    return math.prod(given["normalized_shape"])
-
-
-def _after_norm(flow: Flow) -> Flow:
-    return replace(flow, signal=_kept(flow), known=None, random=None)
-
-
-def _grouped(
-    x: Tensor, square: Tensor, group: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor], eps: float,
-    centred: bool = True,
-) -> Tensor:  # fmt: skip
-    """Squares after a normalisation over the last dimension of ``group``: J = (1/s)(I - 1 1'/n - z z'/n), z the output.
-
-    Entry i of J v has the mean square (1/s^2)[t_i (1 - 2 (1 + z_i^2)/n) + sum_j t_j (1 + z_i z_j)^2 / n^2] when the
-    entries of v are uncorrelated with mean squares t; without centring the ones fall away.
-    """
-    h, t = group(x.double()), group(square).double()
-    n, one = h.shape[-1], 1.0 if centred else 0.0
-    h = h - h.mean(-1, keepdim=True) if centred else h
-    variance = h.square().mean(-1, keepdim=True) + eps
-    z = h / variance.sqrt()
-    sums = [(t * z**power).sum(-1, keepdim=True) for power in range(3)]
-    mixed = one * sums[0] + 2 * one * z * sums[1] + z**2 * sums[2]
-    after = (t * (1 - 2 * (one + z**2) / n) + mixed / n**2) / variance
-    return back(after.clamp(min=0).to(square.dtype))
+    return replace(flow, square=squares, white=white, known=None, random=None, signal=kept(flow))
 
 
 def added(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> Flow:
@@ -282,7 +118,7 @@ def added(op: Op, flows: Sequence[Flow], values: Sequence[Tensor]) -> Flow:
     a, b = flows
     if a.roots & b.roots:
         raise NoLaw("a sum of two functions of one signal")
-    call = _call(op)
+    call = call_of(op)
     alpha = call.kwargs.get("alpha", 1)
     second = b.square * float(alpha) ** 2 if isinstance(alpha, int | float) else b.square
     squares = a.square + second
@@ -319,7 +155,7 @@ def _sum(flows: Sequence[Flow], values: Sequence[Tensor], alpha: float) -> tuple
 
 def joined(op: Op, flows: Mapping[int, Flow]) -> Flow:
     """Concatenation: squares side by side."""
-    squares = _call(op)({node: flow.square for node, flow in flows.items()}, torch.zeros_like)
+    squares = call_of(op)({node: flow.square for node, flow in flows.items()}, torch.zeros_like)
     every = list(flows.values())
     kinds = {flow.signal for flow in every}
     size = [float(flow.square.numel()) for flow in every]
@@ -334,7 +170,7 @@ def joined(op: Op, flows: Mapping[int, Flow]) -> Flow:
 
 def overwritten(op: Op, flows: Mapping[int, Flow]) -> Flow:
     """A statement that puts a constant, or another tensor, in some places."""
-    target, places, put = _call(op).args
+    target, places, put = call_of(op).args
     if not isinstance(target, Slot):
         raise NoLaw("a constant that is written to")
     flow = flows[target.node]
@@ -348,12 +184,12 @@ def overwritten(op: Op, flows: Mapping[int, Flow]) -> Flow:
 
 def scaled(op: Op, flow: Flow) -> Flow:
     """Multiplied, divided or shifted by a constant of each place."""
-    call = _call(op)
+    call = call_of(op)
     if op.name in ("add", "sub", "rsub"):
         shape = call({op.inputs[0]: flow.square}).shape
         white = flow.white and shape == flow.square.shape
         return replace(
-            flow, square=flow.square.expand(shape), white=white, signal=_kept(flow), known=None, random=None
+            flow, square=flow.square.expand(shape), white=white, signal=kept(flow), known=None, random=None
         )
     if op.name not in ("mul", "div", "true_divide", "truediv", "multiply", "divide"):
         raise NoLaw(op.name)
@@ -361,10 +197,15 @@ def scaled(op: Op, flow: Flow) -> Flow:
         raise NoLaw("division by a signal")
     squares = call({op.inputs[0]: flow.square}, torch.square)
     white = flow.white and squares.shape == flow.square.shape
-    return replace(flow, square=squares, white=white, gains=None, signal=_kept(flow), known=None, random=None)
+    return replace(flow, square=squares, white=white, gains=None, signal=kept(flow), known=None, random=None)
 
 
-def _call(op: Op) -> Call:
+def call_of(op: Op) -> Call:
+    """The call of an operation.
+
+    Raises:
+        NoLaw: if it cannot be made again.
+    """
     if op.call is None:
         raise NoLaw(f"{op.name.replace('_', ' ')} that changes a constant")
     return op.call

@@ -1,0 +1,84 @@
+"""Averages of a random tangent over places: pools, means and sums, whose squares shrink with the places (THEORY 0)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from epoch0.measure._graph import Call, Op
+from epoch0.measure._law_flow import Flow, NoLaw, Signal
+from epoch0.measure._law_rules import call_of
+
+
+def averaged(op: Op, flow: Flow) -> Flow:
+    """Average pooling and means: the mean of k uncorrelated entries has one k-th of their mean square."""
+    if not flow.white:
+        raise NoLaw("average of repeated values")
+    call = call_of(op)
+    squares = call({op.inputs[0]: flow.square})
+    ones = call({op.inputs[0]: torch.ones_like(flow.square[:1])}) if "pool" in op.name else None
+    if op.name == "sum":
+        count: Tensor | float = 1.0
+    elif op.name == "mean":
+        count = flow.square.numel() / squares.numel()
+    elif op.name.startswith("adaptive"):
+        count = math.prod(flow.square.shape[2:]) / math.prod(squares.shape[2:])
+        if any(a % b for a, b in zip(flow.square.shape[2:], squares.shape[2:], strict=True)):
+            raise NoLaw("average pooling over windows of different sizes")
+    else:
+        assert ones is not None
+        count = _window(call, op.name, ones)
+    overlap = "avg_pool" in op.name and not op.name.startswith("adaptive") and _overlaps(call)
+    same = squares.dim() == flow.square.dim()
+    units = flow.units if same or (flow.units == 1 and squares.dim() == 2) else None
+    signal: Signal = flow.signal if flow.signal in ("gaussian", "known") else "other"
+    entries = flow.square.numel() / squares.numel()
+    left = (entries * flow.coupling) ** 2  # entries share the mean that a norm took out,
+    if flow.taps > 1 and flow.units is not None:  # and neighbours share weights
+        left += 2 * flow.taps / (flow.square.shape[flow.units] * flow.fan)
+    return replace(
+        flow, square=squares / count, white=not overlap, variance=flow.variance + left, units=units, signal=signal,
+        gains=flow.gains if same else None, known=None, random=None,
+    )  # fmt: skip
+
+
+def _pool_arguments(call: Call) -> dict[str, Any]:
+    names = ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+    return {**dict(zip(names, call.args, strict=False)), **dict(call.kwargs)}
+
+
+def _window(call: Call, name: str, ones: Tensor) -> Tensor | float:
+    """What an average pool divides by."""
+    given = _pool_arguments(call)
+    if given.get("divisor_override"):
+        return float(given["divisor_override"])
+    size = given["kernel_size"]
+    dims = int(name[-2])
+    full = math.prod(size) if isinstance(size, tuple | list) and len(size) > 1 else _one(size) ** dims
+    if given.get("ceil_mode") or (_any(given.get("padding", 0)) and not given.get("count_include_pad", True)):
+        raise NoLaw("average pooling over windows of different sizes")
+    return float(full)
+
+
+def _one(size: Any) -> int:
+    return int(size[0] if isinstance(size, tuple | list) else size)
+
+
+def _any(size: Any) -> bool:
+    return any(size) if isinstance(size, tuple | list) else bool(size)
+
+
+def _overlaps(call: Call) -> bool:
+    given = _pool_arguments(call)
+    size, stride = given["kernel_size"], given.get("stride")
+    if stride is None or stride in ((), []):
+        return False
+    pairs = zip(_many(size), _many(stride), strict=False)
+    return any(step < width for width, step in pairs)
+
+
+def _many(size: Any) -> Sequence[int]:
+    return size if isinstance(size, tuple | list) else (size,) * 3
