@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -126,6 +126,7 @@ def test_custom_finds_what_is_known(activation: activations.Activation) -> None:
     st.lists(st.integers(-900, 900).map(lambda i: i / 100), min_size=1, max_size=6, unique=True),
     st.integers(0, 2**32 - 1),
 )
+@settings(max_examples=40)
 def test_custom_finds_every_break_of_a_piecewise_linear_function(points: list[float], seed: int) -> None:
     points = sorted(points)
     slopes = np.random.default_rng(seed).permutation(len(points) + 1) * 0.5
@@ -251,6 +252,7 @@ def test_far_out_overflow_is_allowed() -> None:
         (lambda: activations.custom(lambda h: torch.tanh(h.detach())), "is wrong.*Give derivative"),
         (lambda: activations.custom(lambda a, b: a), "cannot be called.*missing 1 required"),
         (lambda: activations.custom(math.tanh), "cannot be called"),
+        (lambda: activations.get(nn.ReLU), r"ReLU is a class; give one of its objects, such as ReLU\(\)"),
         (lambda: activations.custom(torch.round), "more than 200 break points"),
         (lambda: activations.custom(torch.sin, breaks=(math.inf,)), "must be finite"),
     ],

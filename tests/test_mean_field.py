@@ -12,6 +12,7 @@ from scipy import special
 from epoch0 import activations
 from epoch0.errors import InputError
 from epoch0.theory.mean_field import chi, gaussian_mean, variance_map
+from epoch0.theory.mean_field.moments import moments_of
 from quadrature_twin import adaptive
 
 ALL = [make() for make in activations.KNOWN.values()] + [activations.hardtanh(-0.5, 2.0), activations.elu(0.7)]
@@ -78,6 +79,19 @@ def test_arrays_of_q_agree_with_numbers() -> None:
         each = np.array([[chi(name, 1.3, float(value)) for value in row] for row in q])
         np.testing.assert_allclose(chi(name, 1.3, q), each, rtol=1e-10)
     assert gaussian_mean(np.cos, np.zeros((0, 2))).shape == (0, 2)
+
+
+@pytest.mark.parametrize("activation", ALL, ids=NAMES)
+def test_tabulated_moments_are_the_means(activation: activations.Activation) -> None:
+    table = moments_of(activation)
+    q = np.exp(np.random.default_rng(3).uniform(math.log(1e-11), math.log(min(table.top, 1e14) / 10), 60))
+    square = gaussian_mean(lambda h: activation.function(h) ** 2, q, activation.breaks)
+    slope = gaussian_mean(lambda h: activation.derivative(h) ** 2, q, activation.breaks)
+    np.testing.assert_allclose(table.square(q), square, rtol=1e-10)
+    np.testing.assert_allclose(table.slope(q), slope, rtol=1e-10)
+    for one in (0.01, 0.7, 30.0):
+        rate = (table.square(np.array(one * 1.001)) - table.square(np.array(one / 1.001))) / (one * 0.0019990)
+        assert table.square_rate(one) == pytest.approx(float(rate), rel=1e-4, abs=1e-9)
 
 
 def test_zero_variance_is_the_limit() -> None:

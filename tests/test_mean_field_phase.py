@@ -132,6 +132,15 @@ def test_phase(name: str, weight_std: float, bias_std: float, word: str) -> None
         assert (found.xi_q, found.xi_c) == (scales.xi_q, scales.xi_c)
 
 
+def test_a_gain_without_bound_is_infinite() -> None:
+    found = phase(lambda h: h * h, 5.0, 0.1)
+    assert (found.word, found.chi, found.to_dict()["chi"]) == ("diverges", math.inf, None)
+    assert phase(torch.exp, 0.3, 0.1).word == "ordered"
+    diagram = phase_diagram(torch.exp, [0.3, 1.0], [0.1, 0.2])
+    assert diagram.phase.tolist() == [["ordered", "diverges"]] * 2 and np.isinf(diagram.chi[:, 1]).all()
+    diagram.plot().canvas.draw()
+
+
 def test_density_enters_as_fewer_weights() -> None:
     sparse, dense = phase("tanh", 2.0, 0.3, density=0.36), phase("tanh", 1.2, 0.3)
     for one in ("word", "chi", "q", "c_star", "xi_q", "xi_c"):

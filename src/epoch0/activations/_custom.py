@@ -52,6 +52,8 @@ def custom(
     """
     if not callable(function):
         raise InputError(f"function={function!r} is no function; give a numpy or torch function, or a torch module.")
+    if isinstance(function, type):
+        raise InputError(f"{function.__name__} is a class; give one of its objects, such as {function.__name__}().")
     title = _title(function, name)
     what = f"activation {title!r}"
     kept = _frozen(function, what)

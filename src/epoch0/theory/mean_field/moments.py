@@ -69,6 +69,12 @@ class Moments:
         """E phi'(sqrt(q) Z)^2 by quadrature."""
         return gaussian_mean(lambda h: self.activation.derivative(h) ** 2, q, self.activation.breaks)
 
+    @property
+    def slope_far(self) -> float:
+        """E phi'^2 in the limit of large q; infinity if it grows without bound."""
+        last, before = self.slope(np.array([self.top, self.top / 10]))
+        return math.inf if last > 1.5 * before else float(last)
+
     def square_rate(self, q: float) -> float:
         """The derivative of E phi(sqrt(q) Z)^2 by q; at 0 its limit, for a phi that vanishes there.
 

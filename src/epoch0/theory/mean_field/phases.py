@@ -105,7 +105,7 @@ def phase(activation: ActivationLike, weight_std: float, bias_std: float, densit
     q = float(settle(moments, np.array([kept]), np.array([bias_std**2]))[0])
     where = (rule.name, float(weight_std), float(bias_std), float(density))
     if math.isinf(q):
-        gain = kept * float(moments.slope(np.array(moments.top)))
+        gain = kept * moments.slope_far
         note = "q grows without bound: " + why_it_diverges(moments, bias_std, density).rstrip(".")
         return Phase(*where, "diverges", gain, math.inf, math.nan, math.nan, math.nan, note)
     q = polish(moments, kept, bias_std**2, q)
@@ -222,7 +222,7 @@ def phase_diagram(
     weights, biases = _axis("weight_stds", weight_stds), _axis("bias_stds", bias_stds)
     kept, bias = (a.ravel() for a in np.meshgrid(density * weights**2, biases**2))
     q = settle(moments, kept, bias)
-    chi = kept * moments.slope(np.where(np.isfinite(q), q, moments.top))
+    chi = kept * np.where(np.isfinite(q), moments.slope(np.where(np.isfinite(q), q, 1.0)), moments.slope_far)
     words = np.where(chi < 1, "ordered", "chaotic")
     words = np.where(np.abs(chi - 1) <= TOLERANCE, "critical", words)
     words = np.where(np.isinf(q), "diverges", words)
