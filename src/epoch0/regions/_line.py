@@ -1,0 +1,233 @@
+"""Lines cut at break points: the order of points along many lines at once, knowing nothing of the network."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from epoch0.regions._sizes import Decisions
+
+_BAND = 1e6  # how far above the tolerance the smallest decision is looked for
+
+
+@dataclass(frozen=True)
+class Cut:
+    """New points as combinations of old ones: row i is a[i] row(u[i]) + b[i] row(v[i]).
+
+    Attributes:
+        u, v: rows; those of ``second`` may be rows made by this cut.
+        a, b: coefficients.
+        row, column: where a new row is on a face: its value there is exactly the face's.
+    """
+
+    u: Tensor
+    v: Tensor
+    a: Tensor
+    b: Tensor
+    row: Tensor
+    column: Tensor
+
+    def __len__(self) -> int:
+        return len(self.u)
+
+    def rows(self, values: Tensor) -> Tensor:
+        """The new rows of a tensor whose old rows are given."""
+        shape = (-1,) + (1,) * (values.dim() - 1)
+        first, second = values.index_select(0, self.u), values.index_select(0, self.v)
+        return first.mul_(self.a.view(shape)).addcmul_(second, self.b.view(shape))
+
+
+class Lines:
+    """Points in order along lines; row i of every tensor belongs to point i.
+
+    Attributes:
+        order: rows, line after line, in order of t; shape (points,).
+        line: the line of each place in the order.
+        t: parameter of each row; that of a point at infinity is infinite.
+        away: -1, 0 or 1 for each row: a point at infinity is carried as the direction that leads to it.
+        step, element, face: what made each row: -1 for ends and corners.
+    """
+
+    def __init__(self, line: Tensor, t: Tensor, away: Tensor, group: Tensor) -> None:
+        self.order = torch.arange(len(t), device=t.device)
+        self.line, self.t, self.away, self.group = line, t, away, group
+        self.unbounded = bool((away != 0).any())
+        self.step, self.element, self.face = (torch.full_like(line, -1) for _ in range(3))
+        self.decisions = Decisions()
+
+    def cut(self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None) -> Cut | None:
+        """Insert a point wherever a column changes its sign between neighbours.
+
+        Args:
+            values: (rows, columns), zero on the faces.
+            tolerance: (groups, columns), below which a value is zero.
+            step: number of the folding step.
+            width: elements of the step; column c belongs to element c % width and face c // width.
+            face: the face, where it is not c // width.
+
+        Returns:
+            The new rows, or None if nothing is cut; they are appended to all tensors by the caller.
+        """
+        positive = values > 0
+        zero_row, zero_column = self._zeros(values, tolerance)
+        zero = None
+        if len(zero_row):
+            zero = torch.zeros_like(positive)
+            zero[zero_row, zero_column] = True
+            positive[zero_row, zero_column] = False
+        places, columns = self._flips(positive, zero)
+        if zero is not None:
+            self._adopt(positive, zero, zero_row, zero_column, step, width, face)
+        if not len(places):
+            return None
+        return self._insert(values, tolerance, places, columns, step, width, face)
+
+    def _zeros(self, values: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows and columns of the values that count as zero; on the way, the smallest that does not."""
+        band = _BAND * (tolerance[0] if len(tolerance) == 1 else tolerance.amax(dim=0))
+        near = _nonzero(values.abs() <= band)
+        row, column = near[:, 0], near[:, 1]
+        near_values = values[row, column].abs()
+        limit = tolerance[self.group[row], column]
+        zero = near_values <= limit
+        decided = near_values[~zero] / limit[~zero].clamp_min(1e-300)
+        if not len(decided) and values.numel() <= 1 << 20:
+            every = values.abs() / tolerance[self.group].clamp_min(1e-300)
+            decided = every[every > 1.0]
+        if len(decided):
+            smallest = float(decided.min()) * self.decisions.relative
+            self.decisions.smallest = min(self.decisions.smallest, smallest)
+        self.decisions.zeros += int(zero.sum())
+        return row[zero], column[zero]
+
+    def _flips(self, positive: Tensor, zero: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Places in the order after which a column changes its sign, and the columns."""
+        along = positive.index_select(0, self.order)
+        flip = along[1:] ^ along[:-1]
+        flip[(self.line[1:] != self.line[:-1]).nonzero()[:, 0]] = False
+        if zero is not None:
+            still = zero.index_select(0, self.order)
+            flip &= ~(still[1:] | still[:-1])
+        found = _nonzero(flip)
+        return found[:, 0], found[:, 1]
+
+    def _adopt(
+        self, positive: Tensor, zero: Tensor, rows: Tensor, columns: Tensor, step: int, width: int, face: int | None
+    ) -> None:
+        """An end or corner that nothing made becomes a break point if a column changes its sign right there."""
+        place = torch.empty_like(self.order)
+        place[self.order] = torch.arange(len(self.order), device=self.order.device)
+        at = place[rows]
+        inner = (at > 0) & (at < len(self.order) - 1) & (self.step[rows] < 0) & (self.away[rows] == 0)
+        rows, columns, at = rows[inner], columns[inner], at[inner]
+        before, after = self.order[at - 1], self.order[at + 1]
+        inner = (self.line[at - 1] == self.line[at]) & (self.line[at + 1] == self.line[at])
+        inner &= ~zero[before, columns] & ~zero[after, columns]
+        inner &= positive[before, columns] != positive[after, columns]
+        rows, columns = rows[inner], columns[inner]
+        self.step[rows], self.element[rows] = step, columns % width
+        self.face[rows] = columns // width if face is None else face
+
+    def _insert(
+        self, values: Tensor, tolerance: Tensor, places: Tensor, columns: Tensor, step: int, width: int,
+        face: int | None,
+    ) -> Cut:  # fmt: skip
+        u, v = self.order[places], self.order[places + 1]
+        at_u, at_v = values[u, columns], values[v, columns]
+        a, b = at_v / (at_v - at_u), at_u / (at_u - at_v)
+        key = b
+        if self.unbounded:
+            out, back = self.away[v] != 0, self.away[u] != 0
+            a, b = torch.where(out, 1.0, a), torch.where(out, (at_u / at_v).abs(), b)
+            a, b = torch.where(back, (at_v / at_u).abs(), a), torch.where(back, 1.0, b)
+            key = torch.where(back, -a, b)
+        by_key = torch.argsort(key, stable=True)
+        order = by_key[torch.argsort(places[by_key], stable=True)]
+        places, columns, u, v, a, b = (one[order] for one in (places, columns, u, v, a, b))
+        # break points closer than the tolerance are one: the value of either column at the other's point is zero
+        fresh = torch.ones(len(places), dtype=torch.bool, device=places.device)
+        group = tolerance if len(tolerance) == 1 else None
+        first, second = columns[:-1], columns[1:]
+        left, right = u[1:], v[1:]
+        limit = group[0] if group is not None else None
+        of_second = a[:-1] * values[left, second] + b[:-1] * values[right, second]
+        of_first = a[1:] * values[left, first] + b[1:] * values[right, first]
+        owner = self.group[left]
+        limit_second = limit[second] if limit is not None else tolerance[owner, second]
+        limit_first = limit[first] if limit is not None else tolerance[owner, first]
+        same = (of_second.abs() <= limit_second) | (of_first.abs() <= limit_first)
+        fresh[1:] = ~(same & (places[1:] == places[:-1]))
+        number = torch.cumsum(fresh, 0) - 1
+        lead = fresh.nonzero()[:, 0]
+        rows, total = len(self.t), len(lead)
+        cut = Cut(u[lead], v[lead], a[lead], b[lead], number + rows, columns)
+        self._append(cut, places[lead], columns[lead], step, width, face)
+        assert len(self.t) == rows + total
+        return cut
+
+    def _append(self, cut: Cut, places: Tensor, columns: Tensor, step: int, width: int, face: int | None) -> None:
+        old = len(self.t)
+        t_u, t_v = self.t[cut.u], self.t[cut.v]
+        t = t_u + cut.b * (t_v - t_u)
+        if self.unbounded:
+            out, back = self.away[cut.v] != 0, self.away[cut.u] != 0
+            t = torch.where(out, t_u + cut.b, torch.where(back, t_v - cut.a, t))
+        self.t = torch.cat([self.t, t])
+        self.away = torch.cat([self.away, torch.zeros_like(cut.u)])
+        self.group = torch.cat([self.group, self.group[torch.where(self.away[cut.u] == 0, cut.u, cut.v)]])
+        self.step = torch.cat([self.step, torch.full_like(cut.u, step)])
+        self.element = torch.cat([self.element, columns % width])
+        self.face = torch.cat([self.face, columns // width if face is None else torch.full_like(cut.u, face)])
+        ahead = torch.zeros(len(self.order) + 1, dtype=torch.int64, device=places.device)
+        ahead.scatter_add_(0, places + 1, torch.ones_like(places))
+        ahead = ahead.cumsum(0)[:-1]
+        order = torch.empty(len(self.order) + len(places), dtype=torch.int64, device=places.device)
+        line = torch.empty_like(order)
+        kept = torch.arange(len(self.order), device=places.device) + ahead
+        new = places + 1 + torch.arange(len(places), device=places.device)
+        order[kept], line[kept] = self.order, self.line
+        order[new], line[new] = torch.arange(old, old + len(places), device=places.device), self.line[places]
+        self.order, self.line = order, line
+
+    def settle(self, start: int, window: Tensor, entry: Tensor) -> Tensor | None:
+        """After a maximum: take out the points at ties that another entry tops.
+
+        Args:
+            start: the maximum made the rows from here on.
+            window: for each of them a window with a tie for the largest, or -1.
+            entry: and the entry that ties.
+
+        Returns:
+            The rows kept, by which all tensors are to be indexed; None if all are.
+        """
+        real = window >= 0
+        self.element[start:], self.face[start:] = window, entry
+        if bool(real.all()):
+            return None
+        keep = torch.ones(len(self.t), dtype=torch.bool, device=window.device)
+        keep[start:] = real
+        kept = keep.nonzero()[:, 0]
+        number = torch.cumsum(keep, 0) - 1
+        stays = keep[self.order]
+        self.order, self.line = number[self.order[stays]], self.line[stays]
+        for name in ("t", "away", "group", "step", "element", "face"):
+            setattr(self, name, getattr(self, name)[kept])
+        return kept
+
+    def counts(self, lines: int) -> Tensor:
+        """Regions of each line: one more than its break points."""
+        breaks = self.line[self.step[self.order] >= 0]
+        return 1 + torch.bincount(breaks, minlength=lines)
+
+
+def _nonzero(mask: Tensor) -> Tensor:
+    """Indices of the true entries, (entries, 2); eight at a time, as almost all are false."""
+    rows, columns = mask.shape
+    if columns % 8 or not mask.is_contiguous():
+        return mask.nonzero()
+    words = mask.view(torch.int64).nonzero()
+    if not len(words):
+        return words
+    eight = mask.view(rows, columns // 8, 8)[words[:, 0], words[:, 1]].nonzero()
+    word = words[eight[:, 0]]
+    return torch.stack([word[:, 0], 8 * word[:, 1] + eight[:, 1]], dim=1)

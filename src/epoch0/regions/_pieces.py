@@ -1,0 +1,114 @@
+"""The network on each piece of a partition, where it is one affine map: patterns, values and slopes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from epoch0.regions._sizes import Sizes
+from epoch0.regions._steps import Affine, Fold, Largest, Program
+
+_NOTHING = 1e-14  # a pre-activation below this part of its terms' size at a piece's middle is zero on the whole piece
+
+
+@dataclass
+class Pieces:
+    """Points inside pieces, carried through the network together with directions.
+
+    Attributes:
+        values: network outputs at the points, shape (pieces, outputs).
+        slopes: their derivatives along the directions, shape (directions, pieces, outputs).
+        patterns: for each folding step and face, which elements are above it; (pieces, elements) each. For a maximum,
+            which element of the window is the largest, one column for every window and entry.
+        terms: size of the terms summed in each output's slope: below 1e-12 of it, two slopes are the same.
+    """
+
+    values: Tensor
+    slopes: Tensor
+    patterns: list[Tensor]
+    terms: Tensor
+
+
+def follow(program: Program, points: Tensor, directions: Tensor, sizes: Sizes, *, patterns: bool = False) -> Pieces:
+    """Values, slopes and patterns at points inside pieces, all in one group of sizes.
+
+    Args:
+        program: the network.
+        points: inside the pieces, shape (pieces, *shape).
+        directions: shape (directions, pieces or 1, *shape).
+        sizes: at the input; one group.
+        patterns: whether to return the patterns.
+    """
+    values = {0: points}
+    slopes = {0: directions.expand(len(directions), len(points), *points.shape[1:])}
+    squares = {0: slopes[0].square().amax(dim=(0, 1))[None]}
+    found: list[Tensor] = []
+    for step, done in zip(program.steps, program.last_uses(), strict=True):
+        sizes.step(step)
+        inputs = [values[s] for s in step.inputs]
+        if isinstance(step, Affine):
+            values[step.output] = step.run(*inputs)
+            slopes[step.output] = _linear_part(step, [slopes[s] for s in step.inputs])
+            before = [squares[s] for s in step.inputs]
+            squares[step.output] = step.size(*before) - step.size(*(torch.zeros_like(q) for q in before))
+        elif isinstance(step, Fold):
+            above = _above(step, inputs[0], sizes)
+            place = torch.stack(above).sum(dim=0)
+            values[step.output] = step.run(inputs[0])
+            slopes[step.output] = slopes_between(step, inputs[0][:1]).gather(0, place) * slopes[step.inputs[0]]
+            found.extend(one.reshape(len(points), -1) for one in above if patterns)
+        else:
+            top = _top(step, inputs[0])
+            values[step.output] = step.run(inputs[0])
+            flat = slopes[step.inputs[0]].reshape(len(directions), len(points), -1)
+            chosen = step.windows.to(top.device).gather(1, top.T).T
+            slope = flat.gather(2, chosen.expand(len(directions), -1, -1))
+            slopes[step.output] = slope.reshape(len(directions), len(points), *step.shape)
+            if patterns:
+                found.append(torch.nn.functional.one_hot(top, step.windows.shape[1]).reshape(len(points), -1).bool())
+        if not isinstance(step, Affine):
+            squares[step.output] = slopes[step.output].square().amax(dim=(0, 1))[None]
+        for slot in done:
+            values.pop(slot, None)
+            slopes.pop(slot, None)
+        sizes.forget(done)
+    output, slope = values[program.output], slopes[program.output]
+    return Pieces(output.reshape(len(points), -1), slope.reshape(len(directions), len(points), -1), found,
+                  squares[program.output].reshape(-1).sqrt())  # fmt: skip
+
+
+def _linear_part(step: Affine, slopes: list[Tensor]) -> Tensor:
+    count, pieces = slopes[0].shape[:2]
+    flat = [s.reshape(count * pieces, *s.shape[2:]) for s in slopes]
+    found = step.run(*flat)
+    if step.biased:
+        found = found - step.run(*(torch.zeros_like(s[:1]) for s in flat))
+    return found.reshape(count, pieces, *found.shape[1:])
+
+
+def _above(step: Fold, values: Tensor, sizes: Sizes) -> list[Tensor]:
+    squares = sizes.squares[step.inputs[0]][0]
+    return [values - face > _NOTHING * (squares + face * face).sqrt() for face in step.faces]
+
+
+def _top(step: Largest, values: Tensor) -> Tensor:
+    windows = values.reshape(len(values), -1)[:, step.windows.to(values.device)]
+    return windows.argmax(dim=2)
+
+
+def slopes_between(step: Fold, row: Tensor) -> Tensor:
+    """Slopes of the function between its faces, from the lowest stretch on: shape (faces + 1, *shape).
+
+    Args:
+        step: the fold.
+        row: one row of its input, for the shape.
+    """
+    stretches: Iterator[tuple[float, float]] = iter(
+        [(step.faces[0] - 2, step.faces[0] - 1)]
+        + [(a + 0.25 * (b - a), a + 0.5 * (b - a)) for a, b in zip(step.faces, step.faces[1:], strict=False)]
+        + [(step.faces[-1] + 1, step.faces[-1] + 2)]
+    )
+    return torch.cat([
+        (step.run(torch.full_like(row, b)) - step.run(torch.full_like(row, a))) / (b - a) for a, b in stretches
+    ])  # fmt: skip

@@ -1,0 +1,125 @@
+"""The steps a traced network is made of: affine ones applied to points as they are, and those that fold along faces."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Affine:
+    """An affine step on tensors whose first dimension runs over points.
+
+    Attributes:
+        name: of the module or of the node of the graph.
+        inputs: slots it reads.
+        output: slot it writes.
+        run: the step itself.
+        size: from the mean squares of the inputs to the sum of squares of the terms that are added up in each output.
+        biased: whether zero does not go to zero.
+        weighted: whether it sums many terms: a matrix product or a convolution.
+    """
+
+    name: str
+    inputs: tuple[int, ...]
+    output: int
+    run: Callable[..., Tensor]
+    size: Callable[..., Tensor]
+    biased: bool = False
+    weighted: bool = False
+
+
+@dataclass(frozen=True)
+class Fold:
+    """An elementwise piecewise linear function: slope changes where an element passes one of the faces.
+
+    Attributes:
+        name: of the module or of the node of the graph.
+        inputs: the slot it reads.
+        output: slot it writes.
+        faces: values of the element at which the slope changes, increasing.
+        run: the function.
+        recession: the same for a direction that goes to infinity: the limit of run(s x) / s.
+        into: the function with its result written to a given tensor, where there is one without a copy.
+    """
+
+    name: str
+    inputs: tuple[int]
+    output: int
+    faces: tuple[float, ...]
+    run: Callable[[Tensor], Tensor]
+    recession: Callable[[Tensor], Tensor]
+    into: Callable[[Tensor, Tensor], Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Largest:
+    """The largest of some elements: max pooling and its kin; it folds where another element becomes the largest.
+
+    Attributes:
+        name: of the module or of the node of the graph.
+        inputs: the slot it reads.
+        output: slot it writes.
+        windows: indices into the flat input, shape (outputs, window); short windows repeat their first index.
+        shape: shape of one output.
+    """
+
+    name: str
+    inputs: tuple[int]
+    output: int
+    windows: Tensor
+    shape: tuple[int, ...]
+
+    def run(self, values: Tensor) -> Tensor:
+        """The largest element of each window, for every point."""
+        flat = values.reshape(len(values), -1)
+        return flat[:, self.windows.to(values.device)].amax(dim=2).reshape(len(values), *self.shape)
+
+
+Step = Affine | Fold | Largest
+
+
+@dataclass(frozen=True)
+class Program:
+    """A network as a list of steps; slot 0 is the input.
+
+    Attributes:
+        steps: in order of execution.
+        output: slot of the network's output.
+        shape: of one input point.
+        output_shape: of the output at one point.
+        sizes: number of elements of the input of each folding step, in order.
+        notes: what the user should know about how the model was read.
+    """
+
+    steps: tuple[Step, ...]
+    output: int
+    shape: tuple[int, ...]
+    output_shape: tuple[int, ...]
+    sizes: tuple[int, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def folds(self) -> list[Fold | Largest]:
+        """The steps that cut, in order."""
+        return [step for step in self.steps if not isinstance(step, Affine)]
+
+    @property
+    def neurons(self) -> int:
+        """Number of elements that fold, all layers together; of a maximum, its windows."""
+        pairs = zip(self.folds, self.sizes, strict=True)
+        return sum(len(step.windows) if isinstance(step, Largest) else size for step, size in pairs)
+
+    def last_uses(self) -> list[set[int]]:
+        """For each step, the slots that nothing reads after it; the output is kept."""
+        last = {slot: index for index, step in enumerate(self.steps) for slot in (*step.inputs, step.output)}
+        return [{s for s, i in last.items() if i == index and s != self.output} for index in range(len(self.steps))]
+
+    def forward(self, points: Tensor) -> Tensor:
+        """The network's output at points of shape (points, *shape)."""
+        values = {0: points}
+        for step, done in zip(self.steps, self.last_uses(), strict=True):
+            values[step.output] = step.run(*(values[slot] for slot in step.inputs))
+            for slot in done:
+                del values[slot]
+        return values[self.output]
