@@ -440,7 +440,7 @@ EXPECTED = {
     # the error at the output knows the activations that made it (Theorem 3 assumes that it does not), and at width 100
     # gradients are a tenth larger for that
     "fig1b": {"independent": "fails", "He: the mean gradient norm ratio is the": "fails"},
-    # by the exact law the spread over inputs grows by 2 % only
+    # by the exact law the spread over inputs and networks grows by 4 % only
     "fig3": {"between the inputs": "undecided"},
 }
 

@@ -44,7 +44,8 @@ def draw(quantity: Quantity, setting: Setting, results: Results) -> "Figure":
         for network in kinds["he", width].found[quantity][:_SHOWN]:
             axes.plot(layers, network, color=plots.COLOURS[index], alpha=0.25, linewidth=0.5, zorder=1.2)
         axes.plot([], [], color="#777777", linewidth=0.7, label="a network, mean over its inputs")
-        axes.plot(layers, [row["exact_mean"] for row in mine], "k--", linewidth=1.0, zorder=1.6, label="its mean")
+        middle = [row["exact_mean"] for row in mine]
+        axes.plot(layers, middle, "k--", linewidth=1.0, zorder=1.6, label=f"mean of the {_LAWS[quantity]}")
         _measured(axes, mine, index, "")
         axes.set(title=f"He, {name}", ylim=(1 - edge, 1 + edge), xticks=_ticks(setting.depth), xlabel="layer $l$")
         axes.set_ylabel(_LABELS[quantity] if index == 0 else "")
@@ -64,13 +65,15 @@ def _overview(axes: "Axes", quantity: Quantity, setting: Setting, rows: list[dic
             exact = [row["exact_mean"] for row in mine]
             plots.curve(axes, [row["layer"] for row in mine], exact, index, linestyle=line, linewidth=0.9)
             _measured(axes, mine, index, f"{init.title()}, width {width}", hollow=init == "glorot")
-    axes.plot([], [], color="#333333", linewidth=0.9, label=f"mean of the {_LAWS[quantity]}, He")
-    axes.plot([], [], "--", color="#333333", linewidth=0.9, label=f"mean of the {_LAWS[quantity]}, Glorot")
+    axes.plot([], [], color="#333333", linewidth=0.9, label=f"{_LAWS[quantity]}, He (mean)")
+    axes.plot([], [], "--", color="#333333", linewidth=0.9, label=f"{_LAWS[quantity]}, Glorot (mean)")
     axes.set_yscale("log")
     axes.set(xlabel="layer $l$", ylabel=_LABELS[quantity], xticks=range(1, setting.depth + 1))
     handles, labels = axes.get_legend_handles_labels()
-    points_first = sorted(zip(handles, labels, strict=True), key=lambda one: "mean" in one[1])
+    points_first = sorted(zip(handles, labels, strict=True), key=lambda one: "mean" in one[1])  # and then the lines
     place = "lower left" if quantity == "activation" else "center"
+    if quantity == "activation":
+        axes.set_ylim(bottom=0.5 * axes.get_ylim()[0])  # room for the legend
     axes.legend(*zip(*points_first, strict=True), loc=place, ncols=2)
 
 

@@ -35,7 +35,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
         for one in varied.ratio[1:_SHOWN]:
             axes.plot(layers, one, color=plots.COLOURS[index], alpha=0.25, linewidth=0.5, zorder=1.2)
         middle = [one.mean for one in exact]
-        axes.plot(layers, middle, "k--", linewidth=1.0, zorder=1.6, label="its mean")
+        axes.plot(layers, middle, "k--", linewidth=1.0, zorder=1.6, label="mean of that law")
         axes.errorbar(
             layers, varied.ratio[0], yerr=varied.std_over_inputs[0], color=plots.COLOURS[index],
             marker=plots.MARKERS[index], linestyle="-", linewidth=0.8, capsize=2.0, elinewidth=0.8, markersize=3.5,
