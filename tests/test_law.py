@@ -271,6 +271,12 @@ class SignedLinear(torch.autograd.Function):
         return gradient
 
 
+def put_into_zeros(h: Tensor) -> Tensor:
+    out = torch.zeros(h.shape)
+    out[:, :8] = h[:, :8]
+    return out
+
+
 def gated(h: Tensor) -> Tensor:
     return h[:, :10] * torch.sigmoid(h[:, 10:])
 
@@ -293,6 +299,8 @@ def gated(h: Tensor) -> Tensor:
         (lambda h: (1e30 * h).pow(3), "numbers overflow"),
         (lambda h: torch.fft.rfft(h).abs(), "fft"),
         (lambda h: h @ h.T @ h, "a product of two signals"),
+        (lambda h: F.normalize(h, dim=1), "normalize"),
+        (put_into_zeros, "setitem that changes a constant"),
     ],
 )
 def test_what_has_no_law_says_why(function: Callable[[Tensor], Tensor], reason: str) -> None:
@@ -301,6 +309,25 @@ def test_what_has_no_law_says_why(function: Callable[[Tensor], Tensor], reason: 
     net, x = Calls(function, nn.Linear(8, 20), last), torch.randn(4, 8)
     first = law_of(net, x)[0]
     assert first.predicted is None and math.isnan(first.error) and reason in first.reason, first.reason
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.sign,  # no slope anywhere: predicted and measured are zero
+        lambda h: torch.cat([h.relu(), (-h).relu()], 1)[:, 8:24],
+        lambda h: h * torch.bernoulli(torch.full((16,), 0.5)),
+        lambda h: h * torch.sigmoid(h).detach(),
+        lambda h: torch.maximum(h, 0.3 * h),
+        lambda h: torch.sin(5 * h),
+        lambda h: F.elu(h, alpha=0.5) * 2,
+        lambda h: h.tanh().unsqueeze(1).expand(-1, 3, -1)[:, 1],
+    ],
+)
+def test_unusual_spellings_are_followed(function: Callable[[Tensor], Tensor]) -> None:
+    """Narrow on purpose: what matters is that something is said and that it is right."""
+    first = gain(Calls(function, nn.Linear(8, 16), 16), torch.randn(32, 8)).layers[0]
+    assert first.agreement == "as predicted"
 
 
 def test_modules_without_a_law() -> None:

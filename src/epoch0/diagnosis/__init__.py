@@ -4,6 +4,7 @@
 """
 
 from epoch0.diagnosis.checkup import checkup
+from epoch0.diagnosis.comparison import Comparison
 from epoch0.diagnosis.result import Checkup, LayerCheckup
 
-__all__ = ["Checkup", "LayerCheckup", "checkup"]
+__all__ = ["Checkup", "Comparison", "LayerCheckup", "checkup"]
