@@ -27,7 +27,8 @@ def vectors(examples: int = 32) -> Tensor:
 
 def net_of(width: int = 200, outputs: int = 200) -> nn.Sequential:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(100, width), nn.Tanh(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, outputs))
+    first, second, last = nn.Linear(100, width), nn.Linear(width, width), nn.Linear(width, outputs)
+    return nn.Sequential(first, nn.Tanh(), second, nn.ReLU(), last)
 
 
 def bits(net: nn.Module) -> dict[str, Tensor]:
@@ -143,10 +144,10 @@ def test_models_that_cannot_be_set_are_told() -> None:
         initialize(net, x=vectors())
     pruned = net_of(20)
     prune.random_unstructured(pruned[2], "weight", amount=400)
-    with pytest.raises(InputError, match="'2.weight_orig' keeps none of its 400"):
+    with pytest.raises(InputError, match=r"'2\.weight_orig' keeps none of its 400"):
         initialize(pruned, x=vectors())
     normed = nn.Sequential(parametrizations.weight_norm(nn.Linear(100, 20)), nn.ReLU())
-    with pytest.raises(InputError, match="no weight of the model can be set.*several parameters"):
+    with pytest.raises(InputError, match=r"no weight of the model can be set.*several parameters"):
         initialize(normed, x=vectors())
     zeros = net_of(20)
     nn.init.zeros_(zeros[2].weight)
