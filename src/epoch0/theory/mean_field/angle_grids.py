@@ -53,7 +53,7 @@ class Angles:
 
     def _rate(self, angle: Array) -> Array:
         rate = np.asarray(1 / np.hypot(angle, self.width))
-        return rate + 1 / np.hypot(self.end - angle, self.width) if self._two_sided else rate
+        return np.asarray(rate + 1 / np.hypot(self.end - angle, self.width)) if self._two_sided else rate
 
     def to_angle(self, t: Array) -> Array:
         """The angle of each t in [-1, 1]; any shape."""

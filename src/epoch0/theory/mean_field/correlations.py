@@ -64,7 +64,9 @@ def pair_mean(
     if not (np.abs(cosine) <= 1 + 1e-12).all():
         raise InputError(f"c={cosine!r} is no correlation; it must lie in [-1, 1].")
     cosine = np.clip(cosine, -1.0, 1.0)
-    return mean_at(rule, first, second, cosine, np.sqrt((1 - cosine) * (1 + cosine)), derivative)
+    cosine = np.asarray(cosine)
+    sine = np.asarray(np.sqrt((1 - cosine) * (1 + cosine)))
+    return np.asarray(mean_at(rule, first, second, cosine, sine, derivative))
 
 
 def mean_at(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Array, derivative: bool) -> Array:

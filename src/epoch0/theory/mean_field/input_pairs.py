@@ -21,7 +21,7 @@ def as_inputs(name: str, x: Any) -> Array:
     try:
         array = np.asarray(x, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"{name} of type {type(x).__name__} is no array of numbers; give one of shape (n, d).") from None
+        raise InputError(f"{name} of type {type(x).__name__} is no array of numbers of shape (n, d).") from None
     if array.ndim != 2 or 0 in array.shape:
         raise InputError(f"{name} has shape {array.shape}; it must be (n, d): n >= 1 inputs of d >= 1 numbers each.")
     check_finite(name, array)

@@ -71,19 +71,21 @@ class Kernel:
         }  # fmt: skip
         for name, values in (("q", np.concatenate([self.q1, self.q2])), ("correlation", self.correlation),
                              ("ntk", self.ntk)):  # fmt: skip
-            found[name] = {"least": float(values.min()), "median": float(np.median(values)), "most": float(values.max())}
+            ends = {"least": values.min(), "median": np.median(values), "most": values.max()}
+            found[name] = {word: float(value) for word, value in ends.items()}
         return found
 
     def __str__(self) -> str:
         seen = self.to_dict()
         sparse = f", density {self.density:g}" if self.density < 1 else ""
         lines = [
-            f"{self.architecture} {self.activation} network, {self.depth} hidden layers, weight_std={self.weight_std:g}, "
-            f"bias_std={self.bias_std:g}{sparse}; {self.nngp.shape[0]} x {self.nngp.shape[1]} inputs",
+            f"{self.architecture} {self.activation} network, {self.depth} hidden layers, "
+            f"weight_std={self.weight_std:g}, bias_std={self.bias_std:g}{sparse}; {self.nngp.shape[0]} x {self.nngp.shape[1]} inputs",
             f"{'':14}{'least':>14}{'median':>14}{'most':>14}",
         ]
         words = {"q": "variance q", "correlation": "correlation", "ntk": "NTK"}
-        lines += [f"{words[n]:14}" + "".join(f"{seen[n][k]:>14.6g}" for k in ("least", "median", "most")) for n in words]
+        for name, word in words.items():
+            lines.append(f"{word:14}" + "".join(f"{seen[name][k]:>14.6g}" for k in ("least", "median", "most")))
         return "\n".join(lines)
 
 
@@ -177,12 +179,12 @@ def kernel(
         lower = np.tril_indices(len(first), -1)
         for full in (pairs.gap, pairs.tangent):
             full[lower] = full.T[lower]
-    nngp = signs * (1 - pairs.gap) * np.sqrt(pairs.first)[:, None] * np.sqrt(pairs.second)
+    nngp = signs * (1 - pairs.gap) * (np.sqrt(pairs.first)[:, None] * np.sqrt(pairs.second))
     if pairs.symmetric:
         np.fill_diagonal(nngp, pairs.first)
+    gaps = np.where(signs < 0, 2 - pairs.gap, pairs.gap)
     return Kernel(
-        nngp, signs * pairs.tangent, pairs.first, pairs.second, np.where(signs < 0, 2 - pairs.gap, pairs.gap), rule.name,
-        float(weight_std), float(bias_std), float(density), int(depth), architecture,
+        nngp, signs * pairs.tangent, pairs.first, pairs.second, gaps, rule.name, float(weight_std), float(bias_std), float(density), int(depth), architecture,
     )  # fmt: skip
 
 

@@ -88,7 +88,7 @@ def run(rule: Activation, pairs: Pairs, layers: int, scale: LayerScale, folded: 
 
 
 def _shift(q: Array) -> float:
-    return 0.1 * math.sqrt(q.max()) if q.min() < 1e-6 * q.max() else 0.0
+    return 0.1 * math.sqrt(q.max()) if q.min() < 1e-6 * q.max() else 0.3 if q.max() == 0 else 0.0
 
 
 def _range_ahead(rule: Activation, q: Array, scale: LayerScale, layer: int, layers: int) -> tuple[float, float, int]:
@@ -155,7 +155,8 @@ def _exact_step(exact: Callable[[Array, Array, Array], tuple[Array, Array]], pai
                 layer: int) -> None:  # fmt: skip
     """One layer of a phi with straight pieces, from its closed form."""
     one = [exact(q, q, np.zeros_like(q))[0] for q in (pairs.first, pairs.second)]
-    after = [scale.skip * q + scale.bias + scale.weight * m for q, m in zip((pairs.first, pairs.second), one, strict=True)]
+    both = zip((pairs.first, pairs.second), one, strict=True)
+    after = [scale.skip * q + scale.bias + scale.weight * square for q, square in both]
     _check(after, layer)
 
     def slopes(rows: slice, columns: slice) -> tuple[Array, Array]:
@@ -195,7 +196,7 @@ def _advance(pairs: Pairs, after: list[Array], scale: LayerScale,
         tangent += fresh
         pairs.gap[block, rest] = gap
         if not np.isfinite(tangent).all():
-            raise InputError(f"the NTK overflows float64 in layer {layer + 1}; use fewer layers or a smaller weight_std.")
+            raise InputError(f"the NTK overflows float64 in layer {layer + 1}; use fewer or a smaller weight_std.")
         start = stop
     pairs.first, pairs.second = after[0], after[0] if pairs.symmetric else after[1]
 
@@ -221,9 +222,8 @@ def _directions(table: SlopeTable, weights: list[Array], scale: LayerScale, pair
         ratio = scale.skip + scale.weight * float(table.ratios[0])
         middle = math.sqrt(float(np.median(pairs.first)))
         root = math.sqrt(scale.bias * ratio / (scale.bias + ratio * middle**2))
-        return [
-            (root * (np.sqrt(q) - middle) / np.sqrt(scale.bias + ratio * q))[:, None] for q in (pairs.first, pairs.second)
-        ]
+        turns = [(np.sqrt(q) - middle) / np.sqrt(scale.bias + ratio * q) for q in (pairs.first, pairs.second)]
+        return [root * one[:, None] for one in turns]
     if table.rank == 1:
         return None
     grid = table.grid
@@ -237,7 +237,7 @@ def _directions(table: SlopeTable, weights: list[Array], scale: LayerScale, pair
     left, sizes, _ = np.linalg.svd(across, full_matrices=False)
     kept = sizes > 1e-11 * max(float(sizes[0]), 1e-300)
     places = left[:, kept] * sizes[kept]
-    return [one @ places for one in weights]
+    return [np.einsum("ia,ak->ik", one, places) for one in weights]
 
 
 def _apart(first: Array, second: Array) -> Array:

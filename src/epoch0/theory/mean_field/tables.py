@@ -60,7 +60,7 @@ class SlopeTable:
     @property
     def rank(self) -> int:
         """How many variances were tabulated."""
-        return self.coefficients.shape[1]
+        return int(self.coefficients.shape[1])
 
     def covers(self, q: Array) -> bool:
         """Whether every variance lies in the range, up to what rounding and a mild extrapolation allow."""
@@ -74,18 +74,20 @@ class SlopeTable:
     def _place(self, q: Array) -> Array:
         """Log of sqrt(q) + shift, counted from the least variance; nearly equal ones keep their difference."""
         start = math.sqrt(self.low)
-        return np.asarray(np.log1p((q - self.low) / (np.sqrt(q) + start) / (start + self.shift)))
+        return np.asarray(np.log1p((q - self.low) / np.maximum(np.sqrt(q) + start, 1e-200) / (start + self.shift)))
 
     def weights(self, q: Array) -> Array:
         """Interpolation weights of each variance; (m,) to (m, r)."""
         if self.rank == 1:
             return np.ones((len(q), 1))
         span = self._place(np.array([self.high]))[0]
-        return np.asarray(basis(2 * self._place(q) / span - 1, self.rank) @ to_coefficients(self.rank))
+        # no BLAS here: equal inputs get equal weights, to the last bit, wherever they stand
+        values = basis(2 * self._place(q) / span - 1, self.rank)
+        return np.asarray(np.einsum("ik,ka->ia", values, to_coefficients(self.rank)))
 
     def mean_square(self, q: Array, weights: Array) -> Array:
         """E phi(sqrt(q) Z)^2 of each variance; (m,) to (m,)."""
-        return np.asarray((q + self.shift**2) * (weights @ self.ratios))
+        return np.asarray((q + self.shift**2) * (np.einsum("ia,a->i", weights, self.ratios)))
 
     def evaluate(self, first: Array, second: Array, gap: Array) -> tuple[Array, Array]:
         """G and H where rows have weights first (m1, r), columns second (m2, r) and gap = 1 - c is (m1, m2)."""
@@ -168,7 +170,7 @@ def tabulate(rule: Activation, low: float, high: float, folded: bool = False) ->
     if rule.homogeneous:
         low, high = 1.0, 1.0
     # variances spread over many decades start at 0 or near it: a scale that is linear there
-    shift = min(0.1 * math.sqrt(high), 0.3) if low < 1e-6 * high else 0.0
+    shift = min(0.1 * math.sqrt(high), 0.3) if low < 1e-6 * high else 0.3 if high == 0 else 0.0
     end = math.pi / 2 if folded else math.pi
     width = math.inf if high < 3 or rule.homogeneous else 1 / math.sqrt(high)
     angles = Angles(end, width)

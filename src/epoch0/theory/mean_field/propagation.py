@@ -1,0 +1,234 @@
+"""Variance, correlation and gradient layer by layer through wide networks of four architectures (Hayou 2021, B.1)."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from epoch0.activations import Activation, get
+from epoch0.errors import InputError
+from epoch0.theory.mean_field._arguments import check_continuous, check_density, check_std
+from epoch0.theory.mean_field.correlations import mean_at
+from epoch0.theory.mean_field.kernels import check_depth
+
+if TYPE_CHECKING:
+    import pandas
+
+Array = NDArray[np.float64]
+ARCHITECTURES = ("dense", "convolutional", "residual", "stable")
+
+CRITICAL_FACTOR = 10.0
+"""A network counts as critical while the gradient's variance changes by less than this over the depth."""
+
+_POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(10)
+
+
+@dataclass(frozen=True)
+class Propagation:
+    """What happens to two inputs on their way through a network, and to a gradient on its way back.
+
+    Attributes:
+        q: variance of the pre-activation, shape (depth + 1, ...): q[0] is what was given, q[l] after l layers. For
+            ``"convolutional"`` the positions follow.
+        c: correlation of the two inputs, of the same shape; None if none was given.
+        gap: 1 - c with its relative precision; None likewise.
+        chi: gain of each layer at the variance that enters it, shape (depth, ...); 1 + the branch's for residual.
+        gradient: variance of a gradient at the pre-activations of layer l relative to that at the end, as q.
+        log_gain: log of the product of the layers' gains (for positions: of the mean of ``gradient[0]``): a tangent
+            or gradient changes by exp of half of it in norm.
+        phase: ``"ordered"`` (log_gain below -log 10), ``"critical"`` or ``"chaotic"`` (above log 10): by the whole
+            depth, since that decides whether it trains.
+        architecture: which of the four.
+    """
+
+    q: Array
+    c: Array | None
+    gap: Array | None
+    chi: Array
+    gradient: Array
+    log_gain: float
+    phase: str
+    architecture: str
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """One row a layer, from 0 on; means over positions."""
+        import pandas
+
+        def mean(one: Array) -> Array:
+            return np.asarray(one.reshape(len(one), -1).mean(axis=1))
+
+        columns = {"layer": np.arange(len(self.q)), "q": mean(self.q)}
+        if self.c is not None:
+            columns["c"] = mean(self.c)
+        columns["chi"] = np.append(mean(self.chi), math.nan)
+        columns["gradient"] = mean(self.gradient)
+        return pandas.DataFrame(columns)
+
+    def __str__(self) -> str:
+        depth = len(self.q) - 1
+        end = f"q {float(np.mean(self.q[0])):.6g} -> {float(np.mean(self.q[-1])):.6g}"
+        if self.c is not None:
+            end += f", c {float(np.mean(self.c[0])):.6g} -> {float(np.mean(self.c[-1])):.6g}"
+        return (
+            f"{self.architecture}, {depth} layers: {self.phase}; {end}; a gradient changes by "
+            f"{math.exp(min(self.log_gain / 2, 700.0)):.4g} in norm going back"
+        )
+
+
+def propagate(
+    activation: str | Activation | Callable[..., Any],
+    weight_std: float,
+    bias_std: float,
+    depth: int,
+    *,
+    q: ArrayLike = 1.0,
+    c: ArrayLike | None = None,
+    density: float = 1.0,
+    architecture: Literal["dense", "convolutional", "residual", "stable"] = "dense",
+    kernel_size: int | tuple[int, ...] | None = None,
+) -> Propagation:
+    """Carry q and c of a pre-activation through ``depth`` layers, and a gradient back.
+
+    >>> found = propagate("relu", 2**0.5, 0.0, 3, c=0.5)
+    >>> found.q, found.c.round(4), found.gradient                                      # shape (4,)
+    (array([1., 1., 1., 1.]), array([0.5   , 0.609 , 0.6863, 0.7427]), array([1., 1., 1., 1.]))
+
+    ``"dense"``: q' = bias_std^2 + weight_std^2 E phi^2. ``"convolutional"``: the same averaged over the window of a
+    circular convolution, position by position (both inputs have the variances q). ``"residual"``: y + F(y), so q' = q
+    + bias_std^2 + weight_std^2 E phi^2 and chi = 1 + weight_std^2 E phi'^2. ``"stable"``: y + F(y) / sqrt(depth).
+
+    Args:
+        activation: a name such as "tanh", an Activation, or a function.
+        weight_std: sigma_w, standard deviation of a kept weight times sqrt(fan_in); >= 0.
+        bias_std: sigma_b; >= 0.
+        depth: number of layers (residual: blocks), >= 0.
+        q: variance of the first pre-activation, >= 0; for ``"convolutional"`` an array over positions (1-D or 2-D).
+        c: correlation there of the two inputs, in [-1, 1], or None; shape as q.
+        density: fraction of the weights kept (alpha), in (0, 1].
+        architecture: ``"dense"``, ``"convolutional"``, ``"residual"`` or ``"stable"``.
+        kernel_size: odd width of the window, for ``"convolutional"`` only; one number, or one a direction.
+
+    Returns:
+        A :class:`Propagation`.
+
+    Raises:
+        InputError: for an argument out of its range, or where q exceeds float64 (the message names the layer).
+
+    Source: Hayou et al. 2021, B.1 and appendix H (density); the convolution as in Xiao et al. 2018.
+    """
+    rule = get(activation)
+    check_std("weight_std", weight_std)
+    check_std("bias_std", bias_std)
+    check_density(density)
+    check_continuous(rule)
+    check_depth(depth)
+    if architecture not in ARCHITECTURES:
+        raise InputError(f"architecture={architecture!r}; propagate knows {', '.join(ARCHITECTURES)}.")
+    start, gap = _start(q, c, architecture)
+    positions = architecture == "convolutional"
+    widths = _window(kernel_size, start.ndim, architecture)
+    share = 1 / max(depth, 1) if architecture == "stable" else 1.0
+    skip = 1.0 if architecture in ("residual", "stable") else 0.0
+    weight, bias = density * weight_std**2 * share, bias_std**2 * share
+    qs, gaps, gains = [start], [gap], []
+    for layer in range(depth):
+        now, apart = qs[-1], gaps[-1]
+        one, none = np.ones_like(now), np.zeros_like(now)
+        gains.append(skip + weight * mean_at(rule, now, now, one, none, True))
+        square = mean_at(rule, now, now, one, none, False)
+        with np.errstate(over="ignore"):
+            after = skip * now + bias + weight * _averaged(square, widths)
+        if not np.isfinite(after).all():
+            raise InputError(f"q overflows float64 in layer {layer + 1}; use fewer layers or a smaller weight_std.")
+        if apart is not None:
+            apart = skip * now * apart + weight * _averaged(_lost(rule, now, apart), widths)
+            gaps.append(np.clip(apart / np.where(after > 0, after, 1.0), 0.0, 2.0))
+        else:
+            gaps.append(None)
+        qs.append(after)
+    back = [np.ones_like(start)]
+    for gain in reversed(gains):
+        back.append((gain - skip) * _averaged(back[-1], widths) + skip * back[-1])
+    gradient = np.stack(back[::-1])
+    chi = np.stack(gains) if gains else np.zeros((0, *start.shape))
+    with np.errstate(divide="ignore"):
+        total = float(np.log(gradient[0].mean()) if positions else np.log(chi).sum())
+    edge = math.log(CRITICAL_FACTOR)
+    phase = "ordered" if total < -edge else "chaotic" if total > edge else "critical"
+    found = [np.stack(qs), chi, gradient] + ([] if c is None else [np.stack([one for one in gaps if one is not None])])
+    # a network without positions was carried as one of a single position
+    found = found if positions else [one[:, 0] for one in found]
+    kept = None if c is None else found[3]
+    return Propagation(
+        found[0], None if kept is None else 1 - kept, kept, found[1], found[2], total, phase, architecture
+    )  # fmt: skip
+
+
+def _start(q: ArrayLike, c: ArrayLike | None, architecture: str) -> tuple[Array, Array | None]:
+    """The first variances and gaps, of one shape."""
+    start = np.asarray(q, dtype=np.float64)
+    if not (np.isfinite(start) & (start >= 0)).all() or start.size == 0:
+        raise InputError(f"q={q!r} is no variance; it must be finite and >= 0.")
+    if c is None:
+        shape, gap = start.shape, None
+    else:
+        gap = np.asarray(1 - np.asarray(c, dtype=np.float64))
+        if not ((gap >= -1e-12) & (gap <= 2 + 1e-12)).all():
+            raise InputError(f"c={c!r} is no correlation; it must lie in [-1, 1].")
+        try:
+            shape = np.broadcast_shapes(start.shape, gap.shape)
+        except ValueError:
+            raise InputError(f"q of shape {start.shape} and c of shape {gap.shape} do not go together.") from None
+        gap = np.asarray(np.clip(np.broadcast_to(gap, shape), 0.0, 2.0))
+    if architecture == "convolutional":
+        if len(shape) not in (1, 2):
+            raise InputError(f"q and c of shape {shape}; a convolutional network needs one or two axes of positions.")
+    elif shape:
+        raise InputError(f"q and c of shape {shape}; only architecture='convolutional' has positions, give numbers.")
+    else:
+        shape, gap = (1,), None if gap is None else gap.reshape(1)
+    return np.array(np.broadcast_to(start, shape)), gap
+
+
+def _window(kernel_size: int | tuple[int, ...] | None, directions: int, architecture: str) -> tuple[int, ...]:
+    """Width of the window in each direction; nothing for networks without positions."""
+    if architecture != "convolutional":
+        if kernel_size is not None:
+            raise InputError(f"kernel_size={kernel_size!r} has no meaning for architecture={architecture!r}.")
+        return ()
+    widths = kernel_size if isinstance(kernel_size, tuple) else (kernel_size,) * directions
+    found = tuple(width for width in widths if isinstance(width, int) and width > 0 and width % 2 == 1)
+    if len(found) != directions or len(widths) != directions:
+        raise InputError(f"kernel_size={kernel_size!r}; it must be an odd number >= 1, or one for each direction.")
+    return found
+
+
+def _averaged(values: Array, widths: tuple[int, ...]) -> Array:
+    """Mean over the circular window around each position."""
+    for axis, width in enumerate(widths):
+        steps = range(-(width // 2), width // 2 + 1)
+        values = np.mean([np.roll(values, step, axis) for step in steps], axis=0)
+    return values
+
+
+def _lost(rule: Activation, q: Array, gap: Array) -> Array:
+    """E phi^2 - E phi(h1) phi(h2) at equal variances, without cancellation where the inputs are close."""
+    sine, one, none = np.sqrt(gap * (2 - gap)), np.ones_like(q), np.zeros_like(q)
+    far = mean_at(rule, q, q, one, none, False) - mean_at(rule, q, q, 1 - gap, sine, False)
+    close = np.asarray(gap < 1e-3)
+    if close.any():
+        # the integral of its slope over the angle (Price's theorem)
+        angle = _angle(gap[close])[:, None] * (_POINTS + 1) / 2
+        variance = np.broadcast_to(q[close][:, None], angle.shape)
+        slope = mean_at(rule, variance, variance, np.cos(angle), np.sin(angle), True)
+        far = np.array(far)
+        far[close] = q[close] * (slope * np.sin(angle) * _WEIGHTS / 2).sum(axis=1) * _angle(gap[close])
+    return np.asarray(far)
+
+
+def _angle(gap: Array) -> Array:
+    """The angle between two inputs, from 1 - c."""
+    return np.asarray(2 * np.arcsin(np.sqrt(gap / 2)))
