@@ -13,9 +13,10 @@ from epoch0.theory.mean_field.gaussian import gaussian_mean
 from epoch0.theory.mean_field.kernels import Kernel, kernel
 from epoch0.theory.mean_field.maps import chi, variance_map
 from epoch0.theory.mean_field.phases import Phase, PhaseDiagram, phase, phase_diagram
+from epoch0.theory.mean_field.propagation import Propagation, propagate
 
 __all__ = [
-    "DepthScale", "EdgeCurve", "EdgeOfChaos", "Kernel", "Phase", "PhaseDiagram", "c_star", "chi", "correlation_map",
-    "covariance_map", "depth_scale", "edge_of_chaos", "edge_of_chaos_curve", "gaussian_mean", "kernel", "pair_mean",
-    "phase", "phase_diagram", "q_star", "variance_map",
+    "DepthScale", "EdgeCurve", "EdgeOfChaos", "Kernel", "Phase", "PhaseDiagram", "Propagation", "c_star", "chi",
+    "correlation_map", "covariance_map", "depth_scale", "edge_of_chaos", "edge_of_chaos_curve", "gaussian_mean",
+    "kernel", "pair_mean", "phase", "phase_diagram", "propagate", "q_star", "variance_map",
 ]  # fmt: skip
