@@ -93,7 +93,8 @@ def main() -> None:
             print(
                 f"initialize, {how}, {name}, {len(batch)} examples: {cost['passes']:.1f} forward passes for "
                 f"{cost['layers']:.0f} layers, {cost['passes_a_layer']:.2f} a layer"
-                f"{' (at most 1.5)' if 'ResNet' in name else ''} ({cost['seconds']:.1f} s, one pass {cost['forward_seconds']:.2f} s)"
+                f"{' (at most 1.5)' if 'ResNet' in name else ''} "
+                f"({cost['seconds']:.1f} s, one pass {cost['forward_seconds']:.2f} s)"
             )
 
 

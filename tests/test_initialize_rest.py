@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -350,7 +351,7 @@ def test_double_precision() -> None:
     net = net_of().double()
     done = initialize(net, x=vectors().double())
     assert net[0].weight.dtype == torch.float64
-    assert float(net[2].weight.square().sum(1).mean()) == pytest.approx(2, rel=1e-12)
+    assert float(net[2].weight.detach().square().sum(1).mean()) == pytest.approx(2, rel=1e-12)
     assert done.layers[0].predicted == pytest.approx(1, rel=1e-9)
 
 
@@ -413,3 +414,13 @@ def test_wrapped_and_copied_models_are_the_same_model() -> None:
     initialize(twin, x=vectors())
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), twin.parameters(), strict=True))
     assert isinstance(Block(3, 3), nn.Module)
+
+
+def test_the_page_works_when_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parent.parent / "docs" / "initialize.md").read_text()
+    names: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
+        exec(compile(block, "initialize.md", "exec"), names)
+    assert names["done"].layers[-2].weight_std == pytest.approx(1.31, abs=0.01)
+    assert (tmp_path / "weights.safetensors").exists()
