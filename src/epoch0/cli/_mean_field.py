@@ -1,6 +1,7 @@
 """Commands of mean-field theory: the edge of chaos, the phase diagram, kernels (Hayou et al. 2021, B.1)."""
 
 import math
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,17 @@ BiasStd = Annotated[float, typer.Option(help="sigma_b, the standard deviation of
 
 BIAS_STD = 0.2
 """sigma_b of activations with a scale, unless another is asked for; those without (ReLU) need none."""
+
+PICTURES = (".png", ".svg", ".pdf")
+"""Endings of the pictures that can be written."""
+
+
+class Architecture(StrEnum):
+    """What the layers are joined to."""
+
+    dense = "dense"
+    residual = "residual"
+    stable = "stable"
 
 
 def register(theory: typer.Typer) -> None:
@@ -93,13 +105,15 @@ def phase_diagram(
     from epoch0.models import load_activation
     from epoch0.theory import mean_field
 
+    _check_folder(out)
+    if out.suffix.lower() not in PICTURES:
+        raise InputError(f"--out {str(out)!r} is no picture; its name must end in {', '.join(PICTURES)}.")
     diagram = mean_field.phase_diagram(
         load_activation(activation),
         np.linspace(*_range("--weight-std", weight_std), points),
         np.linspace(*_range("--bias-std", bias_std), points),
         density=density,
     )
-    _check_folder(out)
     diagram.plot().savefig(out)
     if as_json:
         print_json(diagram.to_dict())
@@ -115,7 +129,9 @@ def kernel(
     ] = None,
     bias_std: BiasStd = 0.0,
     density: Density = 1.0,
-    architecture: Annotated[str, typer.Option(help="dense, residual or stable.")] = "dense",
+    architecture: Annotated[
+        Architecture, typer.Option(help="stable: residual branches times 1/sqrt(depth).")
+    ] = Architecture.dense,
     data_name: Annotated[str, typer.Option("--data", help="Inputs: digits, mnist, cifar10, ...")] = "digits",
     examples: Annotated[int, typer.Option(min=1, help="How many inputs.")] = 100,
     out: Annotated[Path | None, typer.Option(help="Write both kernels to this safetensors file.")] = None,
@@ -135,7 +151,7 @@ def kernel(
     inputs = data.load(data_name, data_dir=data_dir).inputs("standard")[:examples]
     found = mean_field.kernel(
         inputs.reshape(len(inputs), -1), activation=rule, weight_std=weight_std,
-        bias_std=bias_std, depth=depth, density=density, architecture=architecture,
+        bias_std=bias_std, depth=depth, density=density, architecture=architecture.value,
     )  # fmt: skip
     if out is not None:
         from safetensors.numpy import save_file

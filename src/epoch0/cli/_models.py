@@ -111,13 +111,15 @@ def checkup(
     done = initialize(network, how=how.value, x=given.x, batch_norm=batch_norm.value, seed=seed)
     after = examine(network, given.x, given.targets, inputs=given.description, **settings)
     save(network, fix)
+    compared = before.compare(after, done.notes)
     if html is not None:
-        before.to_html(html, after=after)
+        compared.to_html(html)
     if as_json:
-        print_json({"before": before.to_dict(), "initialization": done.to_dict(), "after": after.to_dict()})
+        print_json({"initialization": done.to_dict(), **compared.to_dict()})
         return
-    before.print()
-    typer.echo(f"\n{done}\n\n{before.compare(after)}\n\nweights: {fix}")
+    typer.echo(f"{done}\n")
+    compared.print()
+    typer.echo(f"weights: {fix}")
     _say_page(html)
 
 
@@ -168,7 +170,7 @@ def init(
     if as_json:
         print_json({"initialization": done.to_dict(), "before": before.to_dict(), "after": after.to_dict()})
     else:
-        typer.echo(f"{done}\n\n{before.compare(after)}\n\nweights: {out}")
+        typer.echo(f"{done}\nbefore: {before.verdict}\nnow:    {after.verdict}\nweights: {out}")
 
 
 def _chi(at: str) -> float | None:
