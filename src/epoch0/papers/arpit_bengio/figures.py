@@ -26,7 +26,7 @@ _DISTORTION = {
 }
 _UNEVEN = {
     "quick": uneven.Setting(width=400, variations=(1, 80, 200), depth=20, inputs=100, networks=100),
-    "paper": uneven.Setting(width=1000, variations=(1, 200, 500), depth=20, inputs=1000, networks=30),
+    "paper": uneven.Setting(width=1000, variations=(1, 200, 500), depth=20, inputs=1000, networks=40),
 }
 
 
