@@ -114,5 +114,5 @@ def test_bad_input_is_one_line_and_writes_nothing(
 
 
 def test_a_layer_with_nothing_kept(models: Path, tmp_path: Path) -> None:
-    code, out, err = epoch0("init", f"{models}:masked", "--data", "digits", "--out", tmp_path / "w.safetensors")
+    code, _, err = epoch0("init", f"{models}:masked", "--data", "digits", "--out", tmp_path / "w.safetensors")
     assert code == 2 and "3.weight" in err and not (tmp_path / "w.safetensors").exists()
