@@ -35,12 +35,12 @@ class Angles:
 
     def _raw(self, angle: Array) -> Array:
         bent = np.asarray(np.arcsinh(angle / self.width))
-        return bent - np.arcsinh((self.end - angle) / self.width) if self._two_sided else bent
+        return np.asarray(bent - np.arcsinh((self.end - angle) / self.width)) if self._two_sided else bent
 
     def to_unit(self, angle: Array) -> Array:
         """The variable t of each angle; any shape."""
         if np.isinf(self.width):
-            return angle * (2 / self.end) - 1
+            return np.asarray(angle * (2 / self.end) - 1)
         low, high = self._raw(np.array([0.0, self.end]))
         return np.asarray((self._raw(angle) - low) * (2 / (high - low)) - 1)
 
@@ -58,7 +58,7 @@ class Angles:
     def to_angle(self, t: Array) -> Array:
         """The angle of each t in [-1, 1]; any shape."""
         if np.isinf(self.width):
-            return (t + 1) * (self.end / 2)
+            return np.asarray((t + 1) * (self.end / 2))
         low, high = self._raw(np.array([0.0, self.end]))
         raw = low + (t + 1) * ((high - low) / 2)
         if not self._two_sided:

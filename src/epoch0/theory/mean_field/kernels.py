@@ -80,7 +80,8 @@ class Kernel:
         sparse = f", density {self.density:g}" if self.density < 1 else ""
         lines = [
             f"{self.architecture} {self.activation} network, {self.depth} hidden layers, "
-            f"weight_std={self.weight_std:g}, bias_std={self.bias_std:g}{sparse}; {self.nngp.shape[0]} x {self.nngp.shape[1]} inputs",
+            f"weight_std={self.weight_std:g}, bias_std={self.bias_std:g}{sparse}; "
+            f"{self.nngp.shape[0]} x {self.nngp.shape[1]} inputs",
             f"{'':14}{'least':>14}{'median':>14}{'most':>14}",
         ]
         words = {"q": "variance q", "correlation": "correlation", "ntk": "NTK"}
@@ -184,7 +185,8 @@ def kernel(
         np.fill_diagonal(nngp, pairs.first)
     gaps = np.where(signs < 0, 2 - pairs.gap, pairs.gap)
     return Kernel(
-        nngp, signs * pairs.tangent, pairs.first, pairs.second, gaps, rule.name, float(weight_std), float(bias_std), float(density), int(depth), architecture,
+        nngp, signs * pairs.tangent, pairs.first, pairs.second, gaps, rule.name,
+        float(weight_std), float(bias_std), float(density), int(depth), architecture,
     )  # fmt: skip
 
 

@@ -97,7 +97,11 @@ def _range_ahead(rule: Activation, q: Array, scale: LayerScale, layer: int, laye
     if rule.homogeneous:
         return low, high, layers
     here = needed_rank(low, high, _shift(q))
-    moments, cheap = moments_of(rule), is_cheap(rule)
+    cheap = is_cheap(rule)
+    if here == 1 and cheap:
+        # one variance: a new table for the next one costs less than a table of several
+        return low, high, layers
+    moments = moments_of(rule)
     sample = np.quantile(q, [0.0, 0.25, 0.5, 0.75, 1.0])
     for ahead in range(layer + 1, layers):
         if sample.max() > moments.top:
