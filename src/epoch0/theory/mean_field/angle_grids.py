@@ -72,7 +72,7 @@ class Angles:
             angle = np.clip(angle - step, 0.0, self.end / 2)
             if np.abs(step).max(initial=0.0) < 1e-15 * self.end:
                 break
-        return np.where(mirrored, self.end - angle, angle)
+        return np.asarray(np.where(mirrored, self.end - angle, angle))
 
 
 def nodes(count: int) -> Array:
