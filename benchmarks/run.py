@@ -8,7 +8,9 @@ import resource
 import subprocess
 import sys
 
+import bench_initialize
 import bench_length
+import bench_mean_field
 import bench_train
 
 HEAVY = ("torch", "matplotlib", "dask", "distributed", "scipy.stats", "pandas")
@@ -38,3 +40,5 @@ if __name__ == "__main__":
     start_up()
     bench_length.main()
     bench_train.main()
+    bench_mean_field.main()
+    bench_initialize.main()
