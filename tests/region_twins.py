@@ -21,7 +21,7 @@ def networks() -> dict[str, tuple[nn.Module, tuple[int, ...]]]:
         "skip": (Skip(), (3,)),
         "convolutional": (convolutional(), (1, 6, 6)),
         "max pool": (pooling(), (1, 8, 8)),
-        "overlapping pool": (pooling(3, 1), (1, 6, 6)),
+        "overlapping pool": (pooling(3, 1), (1, 5, 5)),
         "batch norm": (normed(), (2, 5, 5)),
         "maxout": (Maxout(), (3,)),
     }
@@ -61,8 +61,7 @@ def convolutional() -> nn.Module:
 
 
 def pooling(kernel: int = 2, stride: int = 2) -> nn.Module:
-    side = 8 if stride == 2 else 6
-    out = side // 2 if stride == 2 else 4
+    out = 4 if stride == 2 else 3
     return nn.Sequential(
         nn.Conv2d(1, 2, 3, padding=1), nn.MaxPool2d(kernel, stride), nn.ReLU(), nn.Flatten(),
         nn.Linear(2 * out * out, 6), nn.ReLU(), nn.Linear(6, 2),

@@ -3,5 +3,11 @@
 from epoch0.regions._certificate import Certificate
 from epoch0.regions._line_count import on_curve, on_line
 from epoch0.regions._line_partition import LinePartition, LinePartitions
+from epoch0.regions._plane_count import count, on_plane
+from epoch0.regions._plane_partition import PlanePartition
+from epoch0.regions._windows import Window, square, through
 
-__all__ = ["Certificate", "LinePartition", "LinePartitions", "on_curve", "on_line"]
+__all__ = [
+    "Certificate", "LinePartition", "LinePartitions", "PlanePartition", "Window", "count", "on_curve", "on_line",
+    "on_plane", "square", "through",
+]  # fmt: skip

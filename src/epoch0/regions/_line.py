@@ -1,40 +1,13 @@
 """Lines cut at break points: the order of points along many lines at once, knowing nothing of the network."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
+from epoch0.regions._cut import Cut
 from epoch0.regions._sizes import Decisions
+from epoch0.regions._steps import Largest
 
 _BAND = 1e6  # how far above the tolerance the smallest decision is looked for
-
-
-@dataclass(frozen=True)
-class Cut:
-    """New points as combinations of old ones: row i is a[i] row(u[i]) + b[i] row(v[i]).
-
-    Attributes:
-        u, v: rows; those of ``second`` may be rows made by this cut.
-        a, b: coefficients.
-        row, column: where a new row is on a face: its value there is exactly the face's.
-    """
-
-    u: Tensor
-    v: Tensor
-    a: Tensor
-    b: Tensor
-    row: Tensor
-    column: Tensor
-
-    def __len__(self) -> int:
-        return len(self.u)
-
-    def rows(self, values: Tensor) -> Tensor:
-        """The new rows of a tensor whose old rows are given."""
-        shape = (-1,) + (1,) * (values.dim() - 1)
-        first, second = values.index_select(0, self.u), values.index_select(0, self.v)
-        return first.mul_(self.a.view(shape)).addcmul_(second, self.b.view(shape))
 
 
 class Lines:
@@ -189,27 +162,30 @@ class Lines:
         order[new], line[new] = torch.arange(old, old + len(places), device=places.device), self.line[places]
         self.order, self.line = order, line
 
-    def settle(self, start: int, window: Tensor, entry: Tensor) -> Tensor | None:
+    def settle(self, step: Largest, number: int, values: Tensor, limit: Tensor) -> Tensor | None:
         """After a maximum: take out the points at ties that another entry tops.
 
         Args:
-            start: the maximum made the rows from here on.
-            window: for each of them a window with a tie for the largest, or -1.
-            entry: and the entry that ties.
+            step: the maximum.
+            number: its number among the folding steps.
+            values: its input at all rows.
+            limit: for each window, below which a difference is zero.
 
         Returns:
             The rows kept, by which all tensors are to be indexed; None if all are.
         """
-        real = window >= 0
-        self.element[start:], self.face[start:] = window, entry
+        mine = (self.step == number).nonzero()[:, 0]
+        owner, entry = step.ties(values[mine], limit)
+        self.element[mine], self.face[mine] = owner, entry
+        real = owner >= 0
         if bool(real.all()):
             return None
-        keep = torch.ones(len(self.t), dtype=torch.bool, device=window.device)
-        keep[start:] = real
+        keep = torch.ones(len(self.t), dtype=torch.bool, device=owner.device)
+        keep[mine[~real]] = False
         kept = keep.nonzero()[:, 0]
-        number = torch.cumsum(keep, 0) - 1
+        moved = torch.cumsum(keep, 0) - 1
         stays = keep[self.order]
-        self.order, self.line = number[self.order[stays]], self.line[stays]
+        self.order, self.line = moved[self.order[stays]], self.line[stays]
         for name in ("t", "away", "group", "step", "element", "face"):
             setattr(self, name, getattr(self, name)[kept])
         return kept

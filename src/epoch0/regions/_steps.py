@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
@@ -74,6 +75,23 @@ class Largest:
         """The largest element of each window, for every point."""
         flat = values.reshape(len(values), -1)
         return flat[:, self.windows.to(values.device)].amax(dim=2).reshape(len(values), *self.shape)
+
+
+    def ties(self, values: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
+        """For each row, a window whose largest is matched by another entry, and that entry; -1 if there is none.
+
+        Args:
+            values: inputs, (rows, ...).
+            limit: for each window, below which a difference is zero.
+        """
+        entries = values.reshape(len(values), -1)[:, self.windows]
+        repeats = self.windows == self.windows[:, :1]  # how short windows are filled up
+        repeats[:, 0] = False
+        two = entries.masked_fill(repeats, float("-inf")).topk(2, dim=2)
+        tie = two.values[:, :, 0] - two.values[:, :, 1] <= 2 * limit
+        window = torch.where(tie.any(dim=1), tie.int().argmax(dim=1), -1)
+        rows = torch.arange(len(values), device=values.device)
+        return window, two.indices[rows, window, :].amax(dim=1)
 
 
 Step = Affine | Fold | Largest

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from epoch0.regions._line import Cut
+from epoch0.regions._cut import Cut
 from epoch0.regions._sizes import Decisions, Sizes
 from epoch0.regions._steps import Affine, Fold, Largest, Program
 
@@ -23,8 +23,8 @@ class Complex(Protocol):
         """Cut wherever a column of values changes its sign."""
         ...
 
-    def settle(self, start: int, window: Tensor, entry: Tensor) -> Tensor | None:
-        """Take back what rows from ``start`` on were made by where no window has a tie; the rows kept, if any went."""
+    def settle(self, step: Largest, number: int, values: Tensor, limit: Tensor) -> Tensor | None:
+        """Take back what a maximum cut where no window has a tie; the rows kept, if any went."""
         ...
 
 
@@ -91,10 +91,7 @@ def _fold(
     folded = before.new_empty(len(before) + added, *before.shape[1:])
     _run(step, before, complex_.away[: len(before)] if complex_.unbounded else None, folded[: len(before)])
     if cut is not None:
-        fresh = cut.rows(before)
-        face_values = torch.tensor(step.faces, dtype=flat.dtype, device=flat.device)
-        row, column = cut.row - len(before), cut.column
-        fresh.view(added, -1)[row, column % width] = face_values[column // width]
+        fresh = cut.rows(before, torch.tensor(step.faces, dtype=flat.dtype, device=flat.device), width)
         _run(step, fresh, None, folded[len(before) :])
         if source not in done:
             values[source] = torch.cat([before, fresh])
@@ -124,18 +121,6 @@ def _extend(values: dict[int, Tensor], cut: Cut, skip: set[int]) -> None:
         values[slot] = torch.cat([values[slot], cut.rows(values[slot])])
 
 
-def ties(step: Largest, values: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
-    """For each row, a window whose largest element is matched by another entry, and that entry; -1 if there is none."""
-    rows = torch.arange(len(values), device=values.device)
-    entries = values.reshape(len(values), -1)[:, step.windows]
-    repeats = step.windows == step.windows[:, :1]  # how short windows are filled up
-    repeats[:, 0] = False
-    two = entries.masked_fill(repeats, float("-inf")).topk(2, dim=2)
-    tie = two.values[:, :, 0] - two.values[:, :, 1] <= 2 * limit
-    window = torch.where(tie.any(dim=1), tie.int().argmax(dim=1), -1)
-    return window, two.indices[rows, window, :].amax(dim=1)
-
-
 def _largest(
     step: Largest, complex_: Complex, values: dict[int, Tensor], sizes: Sizes, number: int, last: bool
 ) -> None:
@@ -155,8 +140,7 @@ def _largest(
             _extend(values, cut, set())
         values[step.output] = torch.maximum(values[step.output], challenger)
     if len(values[source]) > start and windows.shape[1] > 2:
-        window, tied = ties(step, values[source][start:], limit.amax(dim=0))
-        kept = complex_.settle(start, window, tied)
+        kept = complex_.settle(step, number, values[source], limit.amax(dim=0))
         for slot in values if kept is not None else ():
             values[slot] = values[slot][kept]
     if not last:

@@ -1,0 +1,260 @@
+"""Where neurons cut the cells of a plane partition: points on edges, chords across cells, and where chords cross."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from epoch0.regions._signs import Signs, bits
+from epoch0.regions._sizes import Decisions
+
+
+@dataclass(frozen=True)
+class EdgePoints:
+    """New points on edges; point i of an edge comes i-th from its first vertex, and points are numbered edge by edge.
+
+    Attributes:
+        u, v: vertices of the point's edge.
+        share: where it lies between them.
+        per_edge: number of points of each edge.
+        first: number of the first point of each edge.
+        edge, column, point: for each crossing of an edge by a column, the point; a point can have several columns.
+        merged: whether some point has.
+    """
+
+    u: np.ndarray
+    v: np.ndarray
+    share: np.ndarray
+    per_edge: np.ndarray
+    first: np.ndarray
+    edge: np.ndarray
+    column: np.ndarray
+    point: np.ndarray
+    merged: bool
+
+
+def edge_points(edges: np.ndarray, signs: Signs, values: np.ndarray, tolerance: np.ndarray) -> EdgePoints:
+    """Cut the edges where a column has opposite signs at their ends."""
+    change = signs.positive[edges[:, 0]] ^ signs.positive[edges[:, 1]]
+    if signs.zero is not None:
+        change &= ~(signs.zero[edges[:, 0]] | signs.zero[edges[:, 1]])
+    edge, column = bits(change)
+    at_u, at_v = values[edges[edge, 0], column], values[edges[edge, 1], column]
+    share = at_u / (at_u - at_v)
+    order = np.lexsort((share, edge))
+    edge, column, share, at_u, at_v = edge[order], column[order], share[order], at_u[order], at_v[order]
+    # two crossings are one point if either column is zero, by its tolerance, at the other's crossing
+    rise = at_v - at_u
+    of_second, of_first = at_u[1:] + share[:-1] * rise[1:], at_u[:-1] + share[1:] * rise[:-1]
+    same = (np.abs(of_second) <= tolerance[column[1:]]) | (np.abs(of_first) <= tolerance[column[:-1]])
+    same &= edge[1:] == edge[:-1]
+    fresh = np.ones(len(edge), dtype=bool)
+    fresh[1:] = ~same
+    point = np.cumsum(fresh) - 1
+    lead = np.flatnonzero(fresh)
+    per_edge = np.bincount(edge[lead], minlength=len(edges))
+    first = np.cumsum(per_edge) - per_edge
+    return EdgePoints(
+        edges[edge[lead], 0], edges[edge[lead], 1], share[lead], per_edge, first, edge, column, point, bool(same.any())
+    )
+
+
+@dataclass(frozen=True)
+class Chords:
+    """Straight cuts across cells, sorted by cell and first end.
+
+    Attributes:
+        cell: the cell of each chord.
+        low, high: places of its ends along the borders of all cells, low < high.
+        column: the column that is zero on it.
+        start, stop: vertices at the ends; from ``len(rows)`` on they are new points on edges.
+    """
+
+    cell: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    column: np.ndarray
+    start: np.ndarray
+    stop: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.cell)
+
+
+def chords(
+    half: np.ndarray, ends: np.ndarray, cell_of: np.ndarray, edges: np.ndarray, signs: Signs, points: EdgePoints,
+    place: np.ndarray, rows: int, columns: int, decisions: Decisions,
+) -> Chords:  # fmt: skip
+    """The chord of every column in every cell where it takes both signs.
+
+    Args:
+        half: half-edges of all cells, cell by cell.
+        ends: first half-edge of each cell, and their number.
+        cell_of: cell of each half-edge.
+        edges: (edges, 2).
+        signs: at the vertices.
+        points: new points on edges.
+        place: place of the start of each half-edge along the borders, new points counted.
+        rows: number of vertices so far.
+        columns: number of columns.
+        decisions: undecided cells are counted there.
+    """
+    position = np.full(2 * len(edges), -1)
+    position[half] = np.arange(len(half))
+    rank = points.point - points.first[points.edge]
+    forward, backward = position[2 * points.edge], position[2 * points.edge + 1]
+    there, back = forward >= 0, backward >= 0
+    at = np.concatenate([forward[there], backward[back]])
+    offset = np.concatenate([rank[there] + 1, points.per_edge[points.edge[back]] - rank[back]])
+    column = np.concatenate([points.column[there], points.column[back]])
+    vertex = rows + np.concatenate([points.point[there], points.point[back]])
+    key, where, cell = cell_of[at] * columns + column, place[at] + offset, cell_of[at]
+    if signs.zero is not None:
+        key, where, vertex = _through_vertices(
+            half, ends, cell_of, edges, signs, key, where, vertex, place, columns, decisions
+        )
+    order = np.argsort(key * 1, kind="stable")
+    key, where, vertex = key[order], where[order], vertex[order]
+    if len(key) % 2 or (key[::2] != key[1::2]).any():
+        key, where, vertex = _pairs_only(key, where, vertex, decisions)
+    first, second = where[::2], where[1::2]
+    swap = first > second
+    low, high = np.where(swap, second, first), np.where(swap, first, second)
+    start, stop = np.where(swap, vertex[1::2], vertex[::2]), np.where(swap, vertex[::2], vertex[1::2])
+    cell, column = key[::2] // columns, key[::2] % columns
+    if points.merged or signs.zero is not None:
+        order = np.lexsort((column, high, low))
+        keep = np.ones(len(order), dtype=bool)
+        keep[1:] = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
+        order = order[keep]
+    else:
+        order = np.argsort(low)  # places grow from cell to cell, so this sorts by cell too
+    return Chords(cell[order], low[order], high[order], column[order], start[order], stop[order])
+
+
+def _pairs_only(
+    key: np.ndarray, where: np.ndarray, vertex: np.ndarray, decisions: Decisions
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Leave out columns that do not meet a cell's border exactly twice: rounding hides where they run."""
+    _, back, count = np.unique(key, return_inverse=True, return_counts=True)
+    good = count[back] == 2
+    decisions.undecided += int((count != 2).sum())
+    return key[good], where[good], vertex[good]
+
+
+def _through_vertices(
+    half: np.ndarray, ends: np.ndarray, cell_of: np.ndarray, edges: np.ndarray, signs: Signs, key: np.ndarray,
+    where: np.ndarray, vertex: np.ndarray, place: np.ndarray, columns: int, decisions: Decisions,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """Add the ends of chords that start in a vertex where their column is zero."""
+    assert signs.zero is not None
+    start = edges[half >> 1, half & 1]
+    touched = np.zeros(len(signs.positive), dtype=bool)
+    touched[signs.zero_row] = True
+    cells = np.unique(cell_of[touched[start]])
+    extra: list[tuple[int, int, int]] = []
+    dropped: set[int] = set()
+    for cell in cells.tolist():
+        at = np.arange(ends[cell], ends[cell + 1])
+        positive, zero = signs.positive[start[at]], signs.zero[start[at]]
+        negative = ~(positive | zero)
+        mixed = np.bitwise_or.reduce(positive) & np.bitwise_or.reduce(negative) & np.bitwise_or.reduce(zero)
+        for column in bits(mixed[None])[1].tolist():
+            if column >= columns:
+                continue  # the last word is filled up
+            word, bit = column // 64, np.uint64(1) << np.uint64(_shift(column))
+            sign = ((positive[:, word] & bit) != 0).astype(int) - ((negative[:, word] & bit) != 0)
+            found = _sign_changes(sign)
+            if len(found) != 2:
+                decisions.undecided += 1
+                dropped.add(cell * columns + column)
+                continue
+            for local in found:
+                if sign[local] == 0:
+                    pos = int(at[local])
+                    extra.append((cell * columns + column, int(place[pos]), int(start[pos])))
+    if dropped:
+        good = ~np.isin(key, list(dropped))
+        key, where, vertex = key[good], where[good], vertex[good]
+    if extra:
+        more = np.array(extra, dtype=np.int64)
+        key, where, vertex = (np.concatenate([a, more[:, i]]) for i, a in enumerate((key, where, vertex)))
+    return key, where, vertex
+
+
+def _shift(column: int) -> int:
+    """Bit of a column within its word: bytes in order, the highest bit of a byte first."""
+    return 8 * ((column % 64) // 8) + 7 - column % 8
+
+
+def _sign_changes(sign: np.ndarray) -> list[int]:
+    """Around a cell: the vertex of each change of sign if it has sign zero, else the last vertex before the change."""
+    nonzero = np.flatnonzero(sign)
+    found = []
+    for first, second in zip(nonzero, np.roll(nonzero, -1), strict=True):
+        if sign[first] != sign[second]:
+            between = (second - first) % len(sign) - 1
+            found.append(int((first + 1) % len(sign)) if between else int(first))
+    return found
+
+
+@dataclass(frozen=True)
+class Crossings:
+    """Pairs of chords that cross inside a cell: the first starts first along the border.
+
+    Attributes:
+        first, second: chords.
+        share_first, share_second: where they cross, from the low end of each.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    share_first: np.ndarray
+    share_second: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+def crossings(
+    found: Chords, values: np.ndarray, points: EdgePoints, tolerance: np.ndarray
+) -> tuple[Crossings, np.ndarray]:
+    """All crossings of chords, and the cells in which three chords meet in one point, by the tolerance."""
+    count = len(found)
+    later = np.searchsorted(found.cell, found.cell, side="right") - np.arange(count) - 1
+    first = np.repeat(np.arange(count), later)
+    second = first + 1 + np.arange(len(first)) - np.repeat(np.cumsum(later) - later, later)
+    low = found.low[second]
+    cross = (low < found.high[first]) & (found.high[second] > found.high[first]) & (low > found.low[first])
+    first, second = first[cross], second[cross]
+    rows = len(values)
+
+    def at(vertex: np.ndarray, column: np.ndarray) -> np.ndarray:
+        new = vertex >= rows
+        result = values[np.where(new, 0, vertex), column]
+        point = vertex[new] - rows
+        u, v, c, share = points.u[point], points.v[point], column[new], points.share[point]
+        result[new] = (1 - share) * values[u, c] + share * values[v, c]
+        return np.asarray(result)
+
+    across_first, across_second = found.column[second], found.column[first]
+    start_first, stop_first = at(found.start[first], across_first), at(found.stop[first], across_first)
+    start_second, stop_second = at(found.start[second], across_second), at(found.stop[second], across_second)
+    share_first, share_second = _share(start_first, stop_first), _share(start_second, stop_second)
+    # along every chord, neighbouring crossings: is either other chord's column zero at the other crossing?
+    chord, other = np.concatenate([first, second]), np.concatenate([second, first])
+    share = np.concatenate([share_first, share_second])
+    start, stop = np.concatenate([start_first, start_second]), np.concatenate([stop_first, stop_second])
+    order = np.lexsort((share, chord))
+    chord, share, start, stop = chord[order], share[order], start[order], stop[order]
+    limit = tolerance[found.column[other[order]]]
+    rise = stop - start
+    close = np.abs(start[1:] + share[:-1] * rise[1:]) <= limit[1:]
+    close |= np.abs(start[:-1] + share[1:] * rise[:-1]) <= limit[:-1]
+    close &= chord[1:] == chord[:-1]
+    return Crossings(first, second, share_first, share_second), np.unique(found.cell[chord[1:][close]])
+
+
+def _share(start: np.ndarray, stop: np.ndarray) -> np.ndarray:
+    a, b = np.abs(start), np.abs(stop)
+    total = a + b
+    return np.where(total > 0, a / np.where(total > 0, total, 1.0), 0.5)

@@ -1,0 +1,110 @@
+"""Windows in, partitions out; and counts alone, for which the last layer needs no geometry."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from epoch0.curves import Curve, Line
+from epoch0.errors import InputError
+from epoch0.regions._certificate import Certificate
+from epoch0.regions._line_count import on_curve, on_line
+from epoch0.regions._plane import Plane
+from epoch0.regions._plane_partition import PlanePartition, cell_areas
+from epoch0.regions._sizes import Sizes
+from epoch0.regions._steps import Largest, Program
+from epoch0.regions._trace import trace
+from epoch0.regions._walk import walk
+from epoch0.regions._windows import Window
+from epoch0.regions._windows import window as checked
+
+
+def on_plane(model: nn.Module, window: Any) -> PlanePartition:
+    """The regions of a network on a window: a convex polygon in any plane of input space.
+
+    >>> p = on_plane(net, regions.through(images[0], images[1], images[2]))
+    >>> p.count, p.vertices.shape, p.areas.sum()
+    (4711, (4853, 2), 3136.0)
+
+    Args:
+        model: as for :func:`on_line`.
+        window: corners of the polygon in order, tensor of shape (corners, *shape); ``regions.square`` and
+            ``regions.through`` make them.
+
+    Returns:
+        A PlanePartition.
+
+    Raises:
+        InputError: if the window is not convex, has no area, or its corners are not in one plane, or the model has an
+            operation that is not piecewise linear.
+
+    Source: Hanin and Rolnick 2019, section 3.2.
+    """
+    found = checked(window)
+    program = trace(model, tuple(found.origin.shape), "cpu")
+    return cut_plane(program, found)
+
+
+def count(model: nn.Module, where: Any) -> int | np.ndarray:
+    """Only the number of activation regions on a line or a window, without the geometry of the last layer.
+
+    >>> count(net, regions.square(centre, u, v, 28.0))
+    4711
+    >>> count(net, (x0, x1))                                  # a segment; with batches, one number a line
+    469
+
+    Args:
+        model: as for :func:`on_line`.
+        where: a window (tensor of three corners or more), the two ends of a segment (a tuple of two points or of two
+            batches, or a tensor of two points), or a curve of ``epoch0.curves``.
+
+    Returns:
+        An int; for batches of lines an array, shape (lines,).
+    """
+    if isinstance(where, Line):
+        where = (where.x0, where.x1)
+    if isinstance(where, Curve):
+        return on_curve(model, where).count
+    if isinstance(where, Tensor) and len(where) == 2:
+        where = (where[0], where[1])
+    if isinstance(where, tuple | list):
+        if len(where) != 2:
+            raise InputError(f"a segment has two ends, not {len(where)}; give (x0, x1).")
+        found = on_line(model, *where)
+        return found.count if not hasattr(found, "counts") else found.counts
+    window = checked(where)
+    program = trace(model, tuple(window.origin.shape), "cpu")
+    return _walked(program, window, len(program.folds) - 1)[0].count
+
+
+def _walked(program: Program, window: Window, last: int = -1) -> tuple[Plane, list[int]]:
+    """The window cut along every fold, and the number of cells after each; step ``last`` is only counted."""
+    if last >= 0 and isinstance(program.folds[last], Largest):
+        last = -1  # the pieces of a maximum are joined by their geometry
+    plane = Plane(window.polygon.clone(), last)
+    samples = window.sample()
+    group = torch.zeros(len(samples), dtype=torch.int64)
+    sizes = Sizes.start(samples, group, torch.zeros(1, dtype=torch.bool))
+    history: list[int] = []
+    with torch.no_grad():
+        walk(program, plane, window.points(window.polygon), sizes, lambda _: history.append(plane.count))
+    return plane, history
+
+
+def cut_plane(program: Program, window: Window) -> PlanePartition:
+    """The partition of a window by a traced network."""
+    plane, history = _walked(program, window)
+    vertices = plane.points.numpy()
+    cells = plane.edges[plane.half >> 1, plane.half & 1]
+    areas = cell_areas(vertices, cells, plane.ends)
+    certificate = Certificate.of(
+        plane.decisions, euler=len(vertices) - len(plane.edges) + plane.count,
+        measure_error=float(areas.sum()) / window.area - 1.0,
+    )  # fmt: skip
+    found = PlanePartition(
+        window, vertices, plane.edges, plane.step, plane.element, plane.face, plane.ends, plane.half,
+        tuple(step.name for step in program.folds), tuple(history), certificate, program.notes, program,
+    )  # fmt: skip
+    found.__dict__["areas"] = areas
+    return found

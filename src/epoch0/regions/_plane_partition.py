@@ -1,0 +1,222 @@
+"""The partition of a window into regions: cells, edges with owners, areas, patterns, affine maps (Hanin-Rolnick)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from epoch0.errors import InputError
+from epoch0.regions._certificate import Certificate
+from epoch0.regions._line_count import cut_lines
+from epoch0.regions._line_partition import LinePartition
+from epoch0.regions._pieces import Pieces, follow
+from epoch0.regions._sizes import RELATIVE, Sizes
+from epoch0.regions._steps import Program
+from epoch0.regions._windows import Window
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+_CHUNK = 1 << 22  # numbers of one layer followed at a time
+
+
+@dataclass(frozen=True, eq=False)
+class PlanePartition:
+    """How a network's linear pieces tile a window.
+
+    Activation regions are the cells on which every neuron keeps its sign; ``count`` counts them. Neighbours may still
+    share one affine map; ``linear_count`` counts the cells after such neighbours are joined.
+
+    Attributes:
+        window: the polygon and the coordinates in its plane.
+        vertices: coordinates in the plane, (vertices, 2).
+        edges: vertices of each edge, (edges, 2).
+        owner_layer: for each edge the index in ``layers`` of what folds there; -1 on the window's border.
+        owner_neuron: and the neuron, an index in the flattened layer (for max pooling: of the window).
+        owner_face: and its face (0 for a ReLU; for max pooling the entry of the window).
+        cell_ends: where each cell begins in ``cell_edges``, and the end, (count + 1,).
+        cell_edges: half-edges of the cells, counter-clockwise: 2 e runs along edge e, 2 e + 1 against it.
+        layers: names of the folding steps, in order.
+        per_layer: cells after each folding step.
+        certificate: what vouches for the count; :meth:`verify` adds the comparison of all patterns.
+        notes: what else should be known.
+        program: the network as steps.
+    """
+
+    window: Window
+    vertices: np.ndarray
+    edges: np.ndarray
+    owner_layer: np.ndarray
+    owner_neuron: np.ndarray
+    owner_face: np.ndarray
+    cell_ends: np.ndarray
+    cell_edges: np.ndarray
+    layers: tuple[str, ...]
+    per_layer: tuple[int, ...]
+    certificate: Certificate
+    notes: tuple[str, ...]
+    program: Program = field(repr=False)
+
+    @property
+    def count(self) -> int:
+        """Number of activation regions."""
+        return len(self.cell_ends) - 1
+
+    @property
+    def neurons(self) -> int:
+        """Number of elements that fold, all layers together."""
+        return self.program.neurons
+
+    @cached_property
+    def cell_vertices(self) -> np.ndarray:
+        """Vertices of the cells, counter-clockwise, cell by cell as ``cell_ends`` says."""
+        return np.asarray(self.edges[self.cell_edges >> 1, self.cell_edges & 1])
+
+    def cell(self, index: int) -> np.ndarray:
+        """Corners of one cell in the plane's coordinates, counter-clockwise, shape (corners, 2)."""
+        start, stop = self.cell_ends[range(self.count)[index] + np.arange(2)]
+        return np.asarray(self.vertices[self.cell_vertices[start:stop]])
+
+    @property
+    def points(self) -> Tensor:
+        """The vertices in input space, (vertices, *shape), float64."""
+        return self.window.points(torch.from_numpy(self.vertices))
+
+    @cached_property
+    def areas(self) -> np.ndarray:
+        """Area of each cell, in the square of the input's unit."""
+        return cell_areas(self.vertices, self.cell_vertices, self.cell_ends)
+
+    @cached_property
+    def adjacency(self) -> np.ndarray:
+        """The cells to the left and right of each edge, (edges, 2); -1 outside the window."""
+        beside = np.full(2 * len(self.edges), -1)
+        beside[self.cell_edges] = np.repeat(np.arange(self.count), np.diff(self.cell_ends))
+        return beside.reshape(-1, 2)
+
+    @cached_property
+    def middles(self) -> np.ndarray:
+        """A point inside each cell, in the plane's coordinates: the mean of its vertices, (count, 2)."""
+        degree = np.diff(self.cell_ends)
+        total = np.add.reduceat(self.vertices[self.cell_vertices], self.cell_ends[:-1], axis=0)
+        return np.asarray(total / degree[:, None])
+
+    @cached_property
+    def patterns(self) -> np.ndarray:
+        """Which elements are above each face, cell by cell: bits packed into bytes, shape (count, bytes).
+
+        The columns are those of :attr:`LinePartition.patterns`.
+        """
+        parts = [
+            np.packbits(torch.cat(found.patterns, 1).numpy(), axis=1) for found in self._followed(patterns=True)
+        ]
+        return np.concatenate(parts)
+
+    @property
+    def slopes(self) -> np.ndarray:
+        """Derivatives of the outputs along the plane's two axes in each cell, (count, 2, outputs)."""
+        return self._slopes[0]
+
+    @cached_property
+    def _slopes(self) -> tuple[np.ndarray, np.ndarray]:
+        """The slopes, and for each output the size of the terms summed in them."""
+        parts = [(found.slopes.transpose(0, 1).numpy(), found.terms.numpy()) for found in self._followed()]
+        return np.concatenate([slopes for slopes, _ in parts]), np.max([terms for _, terms in parts], axis=0)
+
+    @cached_property
+    def linear_regions(self) -> np.ndarray:
+        """For each cell the number of the linear region it belongs to: neighbours with one affine map share it."""
+        from scipy.sparse import coo_matrix
+        from scipy.sparse.csgraph import connected_components
+
+        inner = self.adjacency[(self.adjacency >= 0).all(axis=1)]
+        slopes, terms = self._slopes
+        same = (np.abs(slopes[inner[:, 0]] - slopes[inner[:, 1]]) <= RELATIVE * terms).all(axis=(1, 2))
+        first, second = inner[same].T
+        graph = coo_matrix((np.ones(len(first)), (first, second)), shape=(self.count, self.count))
+        return np.asarray(connected_components(graph, directed=False)[1])
+
+    @cached_property
+    def linear_count(self) -> int:
+        """Number of linear regions: cells after neighbours with one affine map are joined."""
+        return int(self.linear_regions.max()) + 1
+
+    def affine(self, cell: int) -> tuple[Tensor, Tensor]:
+        """The network on one cell: output = matrix x + offset.
+
+        Returns:
+            The matrix, shape (outputs, *shape), and the offset, shape (outputs,), float64.
+        """
+        x = self.window.points(torch.from_numpy(self.middles[[range(self.count)[cell]]]))
+        matrix = torch.autograd.functional.jacobian(lambda p: self.program.forward(p).reshape(-1), x)[:, 0]
+        value = self.program.forward(x).reshape(-1)
+        return matrix, value - matrix.reshape(len(value), -1) @ x.reshape(-1)
+
+    def on_line(self, start: Any, stop: Any) -> LinePartition:
+        """The regions on a segment of the plane.
+
+        Args:
+            start: coordinates in the plane, two numbers.
+            stop: the same for the other end.
+        """
+        ends = torch.as_tensor(np.stack([np.asarray(start, float), np.asarray(stop, float)]))
+        if ends.shape != (2, 2) or bool((ends[0] == ends[1]).all()):
+            raise InputError(f"a slice of the plane needs two different points, two numbers each, not {start}, {stop}.")
+        return cut_lines(self.program, self.window.points(ends)[None], "segment")[0]
+
+    def verify(self) -> Certificate:
+        """The certificate with all patterns compared: two cells never share one."""
+        distinct = len(np.unique(self.patterns, axis=0)) == self.count
+        return replace(self.certificate, distinct=distinct)
+
+    def plot(
+        self, axes: Any = None, *, fill: bool = True, boundaries: bool = True, decision: bool = False
+    ) -> "Figure":
+        """A picture of the partition; see :func:`epoch0.regions._plot.draw`."""
+        from epoch0.regions._plot import draw
+
+        return draw(self, axes, fill=fill, boundaries=boundaries, decision=decision)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """One row a cell: its area, corners, and the number of its linear region."""
+        import pandas
+
+        return pandas.DataFrame({
+            "area": self.areas, "corners": np.diff(self.cell_ends), "x": self.middles[:, 0], "y": self.middles[:, 1],
+            "linear_region": self.linear_regions,
+        })  # fmt: skip
+
+    def _followed(self, *, patterns: bool = False) -> Iterator[Pieces]:
+        """The network at the middle of every cell, some cells at a time."""
+        middles = self.middles
+        size = max(1, _CHUNK // max((*self.program.sizes, self.window.origin.numel())))
+        samples = self.window.sample()
+        for start in range(0, len(middles), size):
+            points = self.window.points(torch.from_numpy(middles[start : start + size]))
+            zero = torch.zeros(len(samples), dtype=torch.int64)
+            sizes = Sizes.start(samples, zero, torch.zeros(1, dtype=torch.bool))
+            with torch.no_grad():
+                yield follow(self.program, points, self.window.axes[:, None], sizes, patterns=patterns)
+
+    def __str__(self) -> str:
+        neurons = max(1, self.neurons)
+        rows = [
+            f"{self.count} activation regions on a window of area {self.window.area:.4g}, "
+            f"{self.count / (neurons**2 / 2):.3f} of neurons squared / 2"
+        ]
+        rows += [f"  after {name:<20} {count:>9}" for name, count in zip(self.layers, self.per_layer, strict=True)]
+        return "\n".join([*rows, f"  {self.certificate}", *(f"  note: {note}" for note in self.notes)])
+
+
+def cell_areas(vertices: np.ndarray, cells: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Areas of polygons given by vertex lists, measured from a corner of their own, so that slivers keep their size."""
+    degree = np.diff(ends)
+    x, y = (vertices[cells] - np.repeat(vertices[cells[ends[:-1]]], degree, axis=0)).T
+    following = np.arange(1, len(cells) + 1)
+    following[ends[1:] - 1] = ends[:-1]
+    return np.asarray(0.5 * np.add.reduceat(x * y[following] - y * x[following], ends[:-1]))

@@ -1,0 +1,107 @@
+"""Pictures of plane partitions: colours that stay with a pattern, boundaries by layer (Hanin-Rolnick Figure 1)."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from epoch0 import plots
+from epoch0.errors import InputError
+from epoch0.regions._steps import Fold, Largest, Program
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from epoch0.regions._plane_partition import PlanePartition
+
+
+def pattern_colours(patterns: np.ndarray) -> np.ndarray:
+    """A light colour for each pattern that depends on its bits alone, shape (patterns, 3).
+
+    Each byte of the pattern adds its own multiple to a sum, and the sum's bits choose hue, strength and brightness, so
+    a cell keeps its colour between training steps as long as its pattern survives.
+
+    Args:
+        patterns: packed bits, shape (patterns, bytes).
+    """
+    from matplotlib.colors import hsv_to_rgb
+
+    weights = np.random.Generator(np.random.PCG64(0)).integers(1, 2**63, patterns.shape[1], dtype=np.uint64)
+    mixed = np.empty(len(patterns), dtype=np.uint64)
+    for start in range(0, len(patterns), 1 << 14):
+        part = patterns[start : start + (1 << 14)].astype(np.uint64) + np.uint64(1)
+        mixed[start : start + (1 << 14)] = (part * (weights | np.uint64(1))).sum(axis=1, dtype=np.uint64)
+    mixed ^= mixed >> np.uint64(29)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(32)
+    parts = [((mixed >> np.uint64(shift)) & np.uint64(0xFFFF)).astype(float) / 65535 for shift in (0, 16, 32)]
+    return np.asarray(hsv_to_rgb(np.stack([parts[0], 0.12 + 0.33 * parts[1], 0.84 + 0.16 * parts[2]], axis=1)))
+
+
+def draw(
+    partition: "PlanePartition", axes: Any = None, *, fill: bool = True, boundaries: bool = True,
+    decision: bool = False,
+) -> "Figure":  # fmt: skip
+    """Draw the cells of a partition.
+
+    Args:
+        partition: what is drawn.
+        axes: matplotlib axes to draw into; a new figure by default.
+        fill: colour each cell by its pattern, the same pattern always in the same colour.
+        boundaries: draw the edges, in one colour a layer.
+        decision: draw where the largest output changes (of one output: where it is zero), in black.
+
+    Returns:
+        The figure; ``.savefig("regions.png")`` or ``.svg`` writes it.
+    """
+    from matplotlib.collections import LineCollection, PolyCollection
+
+    p = partition
+    if axes is None:
+        picture, axes = plots.figure(6.0, 5.6)
+    else:
+        picture = axes.figure
+    if fill:
+        corners = np.split(p.vertices[p.cell_vertices], p.cell_ends[1:-1])
+        colours = pattern_colours(p.patterns)
+        axes.add_collection(
+            PolyCollection(corners, facecolors=colours, edgecolors=colours, linewidths=0.2, rasterized=True)
+        )
+    if boundaries:
+        width = float(np.clip(40.0 / max(1, p.count) ** 0.5, 0.15, 1.0))
+        for layer, name in enumerate(p.layers):
+            mine = p.owner_layer == layer
+            if mine.any():
+                lines = p.vertices[p.edges[mine]]
+                colour = plots.COLOURS[layer % len(plots.COLOURS)]
+                axes.add_collection(LineCollection(lines, colors=colour, linewidths=width, rasterized=p.count > 20_000))
+                axes.plot([], [], color=colour, label=f"{name} ({len(np.unique(p.owner_neuron[mine]))} neurons)")
+    if decision:
+        axes.add_collection(LineCollection(list(decision_boundary(p)), colors="black", linewidths=2.0))
+        axes.plot([], [], color="black", linewidth=2.0, label="decision boundary")
+    low, high = p.window.polygon.min(dim=0).values.numpy(), p.window.polygon.max(dim=0).values.numpy()
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", xlabel="along the first axis",
+             ylabel="along the second axis", title=f"{p.count:,} activation regions")  # fmt: skip
+    axes.grid(False)
+    if (boundaries and p.layers) or decision:
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3, frameon=False)
+    return picture
+
+
+def decision_boundary(partition: "PlanePartition") -> np.ndarray:
+    """Segments on which the largest output changes, or the only output is zero; shape (segments, 2, 2)."""
+    from epoch0.regions._plane_count import cut_plane
+
+    program = partition.program
+    outputs = int(np.prod(program.output_shape))
+    if not outputs:
+        raise InputError("the network has no outputs, so there is no decision boundary.")
+    slot = 1 + max(s for step in program.steps for s in (*step.inputs, step.output))
+    if outputs == 1:
+        step: Fold | Largest = Fold("decision", (program.output,), slot, (0.0,), torch.relu, torch.relu)
+    else:
+        step = Largest("decision", (program.output,), slot, torch.arange(outputs)[None], (1,))
+    longer: Program = replace(program, steps=(*program.steps, step), output=slot, sizes=(*program.sizes, outputs))
+    found = cut_plane(longer, partition.window)
+    return np.asarray(found.vertices[found.edges[found.owner_layer == len(program.folds)]])

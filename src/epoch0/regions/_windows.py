@@ -1,0 +1,188 @@
+"""Windows: convex polygons in a plane of input space, and the ways to name one (Hanin-Rolnick section 3)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from epoch0.errors import InputError, check_finite
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """A convex polygon with coordinates in its plane: point = origin + coordinates @ axes.
+
+    Attributes:
+        corners: (corners, *shape), counter-clockwise in the plane's coordinates.
+        origin: (*shape); the mean of the corners, or zero where inputs have two coordinates.
+        axes: two orthonormal directions, (2, *shape); for inputs of two coordinates their own axes.
+        polygon: the corners in coordinates, (corners, 2).
+    """
+
+    corners: Tensor
+    origin: Tensor
+    axes: Tensor
+    polygon: Tensor
+
+    def points(self, coordinates: Tensor) -> Tensor:
+        """Input points for coordinates of shape (points, 2)."""
+        found: Tensor = self.origin.reshape(1, -1) + coordinates @ self.axes.reshape(2, -1)
+        return found.view(-1, *self.origin.shape)
+
+    def sample(self) -> Tensor:
+        """A few points by which sizes in the window are told: corners, middles of edges, the centre."""
+        middles = 0.5 * (self.polygon + self.polygon.roll(1, 0))
+        return self.points(torch.cat([self.polygon, middles, self.polygon.mean(dim=0, keepdim=True)]))
+
+    @property
+    def area(self) -> float:
+        """The polygon's area."""
+        return float(polygon_area(self.polygon))
+
+
+def polygon_area(polygon: Tensor) -> Tensor:
+    """Signed area of a polygon, (corners, 2): positive if counter-clockwise."""
+    x, y = (polygon - polygon[0]).T
+    area: Tensor = 0.5 * (x @ y.roll(-1) - y @ x.roll(-1))
+    return area
+
+
+def window(corners: Any) -> Window:
+    """Check the corners of a window and give them coordinates.
+
+    Args:
+        corners: tensor of shape (corners, *shape), the corners of a convex polygon in order, all in one plane.
+
+    Raises:
+        InputError: if there are fewer than three corners, they are not in one plane, not convex, not in order, or
+            enclose no area.
+    """
+    if not isinstance(corners, Tensor) or corners.dim() < 2 or len(corners) < 3:
+        shape = tuple(corners.shape) if isinstance(corners, Tensor) else type(corners).__name__
+        raise InputError(
+            f"the window is {shape}; it must be a tensor of shape (corners, ...) with three corners or more, such as "
+            "regions.square(centre, u, v, half) or regions.through(a, b, c)."
+        )
+    if corners.dtype in (torch.float16, torch.bfloat16):
+        raise InputError(f"the window is {corners.dtype}, too coarse to say where it is; give float32 or float64.")
+    check_finite("the window", corners)
+    corners = corners.detach().cpu().double()
+    flat = corners.reshape(len(corners), -1)
+    if flat.shape[1] < 2:
+        raise InputError("the inputs have one coordinate only, so there is no plane in them; use regions.on_line.")
+    sides = flat.roll(-1, 0) - flat
+    scale = float(sides.norm(dim=1).max())
+    if scale == 0 or bool((sides.norm(dim=1) <= 1e-12 * scale).any()):
+        raise InputError("two neighbouring corners of the window coincide; name every corner once.")
+    if flat.shape[1] == 2:
+        origin, basis = torch.zeros(2, dtype=torch.float64), torch.eye(2, dtype=torch.float64)
+    else:
+        origin = flat.mean(dim=0)
+        found = _axes(sides[0], flat - flat[0])
+        if found is None:
+            raise InputError(_NO_AREA)
+        basis = found
+    polygon = (flat - origin) @ basis.T
+    away = float((origin + polygon @ basis - flat).norm(dim=1).max())
+    if away > 1e-5 * scale:  # corners may come in float32
+        raise InputError(f"the window's corners are not in one plane: one is {away / scale:.1e} of its width away.")
+    area = float(polygon_area(polygon))
+    if abs(area) <= 1e-12 * scale * scale:
+        raise InputError(_NO_AREA)
+    if area < 0:
+        polygon, corners = polygon.flip(0), corners.flip(0)
+    edge = polygon.roll(-1, 0) - polygon
+    following = edge.roll(-1, 0)
+    turn = edge[:, 0] * following[:, 1] - edge[:, 1] * following[:, 0]
+    angles = torch.atan2(turn, (edge * following).sum(dim=1))
+    if bool((turn < -1e-9 * scale * scale).any()) or float(angles.sum()) > 6.5:
+        worst = int(turn.argmin())
+        raise InputError(
+            f"the window is not convex at corner {(worst + 1) % len(corners)}, or its corners are not in order; give "
+            "the corners of a convex polygon one after another."
+        )
+    shape = corners.shape[1:]
+    return Window(corners, origin.reshape(shape), basis.reshape(2, *shape), polygon)
+
+
+_NO_AREA = "the window has no area: its corners are on one line."
+
+
+def _axes(first: Tensor, others: Tensor) -> Tensor | None:
+    """An orthonormal basis of the plane, beginning along the first side; None if all is on one line."""
+    u = first / first.norm()
+    rest = others - (others @ u)[:, None] * u
+    rest = rest - (rest @ u)[:, None] * u
+    lengths = rest.norm(dim=1)
+    if float(lengths.max()) <= 1e-12 * float(others.norm(dim=1).max()):
+        return None
+    v = rest[int(lengths.argmax())]
+    return torch.stack([u, v / v.norm()])
+
+
+def square(centre: Any, u: Any, v: Any, half: float) -> Tensor:
+    """The corners of a square window.
+
+    >>> square(torch.zeros(784), u, v, 28.0).shape
+    torch.Size([4, 784])
+
+    Args:
+        centre: its centre, a point of any shape.
+        u: direction of a side, the same shape, any length.
+        v: a second direction; the part of it perpendicular to u is used.
+        half: half the side's length.
+
+    Returns:
+        Four corners, shape (4, *shape), float64.
+
+    Raises:
+        InputError: if u and v are parallel or zero, or half is not positive.
+    """
+    centre, u, v = (torch.as_tensor(x).detach().double() for x in (centre, u, v))
+    for name, value in (("centre", centre), ("u", u), ("v", v)):
+        check_finite(name, value)
+        if value.shape != centre.shape:
+            raise InputError(f"{name} has shape {tuple(value.shape)} and the centre {tuple(centre.shape)}.")
+    if not 0 < half < float("inf"):
+        raise InputError(f"half={half!r}; half the side of a square must be positive and finite.")
+    directions = torch.stack([u, v]).reshape(2, -1)
+    axes = _axes(directions[0], directions) if float(directions[0].norm()) > 0 else None
+    if axes is None:
+        raise InputError("u and v are parallel or zero; a square needs two different directions.")
+    signs = torch.tensor([[-1, -1], [1, -1], [1, 1], [-1, 1]], dtype=torch.float64)
+    if float(directions[1] @ axes[1]) < 0:
+        axes = torch.stack([axes[0], -axes[1]])
+    corners: Tensor = centre.reshape(1, -1) + half * signs @ axes
+    return corners.reshape(4, *centre.shape)
+
+
+def through(a: Any, b: Any, c: Any, *, margin: float = 1.0) -> Tensor:
+    """The square window through three points, centred where all three are equally far away.
+
+    >>> through(images[0], images[1], images[2]).shape               # images of shape (3, 784)
+    torch.Size([4, 784])
+
+    Args:
+        a: a point of any shape.
+        b: another; the square's sides are along b - a.
+        c: a third.
+        margin: half the side in units of the circle through the points.
+
+    Returns:
+        Four corners, shape (4, *shape), float64.
+
+    Raises:
+        InputError: if the points are on one line.
+
+    Source: Hanin and Rolnick 2019, Figure 5: planes through three examples, centred at their circumcentre.
+    """
+    a, b, c = (torch.as_tensor(x).detach().double() for x in (a, b, c))
+    p, q = (b - a).reshape(-1), (c - a).reshape(-1)
+    pp, qq, pq = float(p @ p), float(q @ q), float(p @ q)
+    gram = pp * qq - pq * pq
+    if gram <= 1e-12 * pp * qq or pp == 0 or qq == 0:
+        raise InputError("the three points are on one line, so no circle goes through them; take another third point.")
+    s, t = qq * (pp - pq) / (2 * gram), pp * (qq - pq) / (2 * gram)
+    away = s * p + t * q
+    return square(a + away.reshape(a.shape), b - a, c - a, margin * float(away.norm()))
