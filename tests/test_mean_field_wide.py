@@ -3,7 +3,10 @@
 False alarms. A comparison is of a mean over independent networks with its predicted mean, 1/width included, in units of
 its predicted standard deviation. Outside 5.5 lies 4e-8 of a Gaussian; the skewness of a mean over 20 networks of 2,000
 units (and of more networks that are narrower) raises that by less than a factor of two. 3,150 comparisons at width
-2,000: 2.5e-4 in all; 180 at width 300: 2e-5. What is of order 1/width^2 is below a tenth of a standard deviation.
+2,000: 2.5e-4 in all; 180 at width 300: 2e-5. What is of
+order 1/width^2 (the shift of order 1/width times the relative variance of one network's q, at most 0.13) is below a
+tenth of a standard error. The variance over the networks is held against the chi-squared quantiles at 1e-7 on either
+side: 6e-4 in all at width 2,000.
 """
 
 import math
