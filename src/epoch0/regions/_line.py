@@ -1,5 +1,7 @@
 """Lines cut at break points: the order of points along many lines at once, knowing nothing of the network."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -189,6 +191,49 @@ class Lines:
         for name in ("t", "away", "group", "step", "element", "face"):
             setattr(self, name, getattr(self, name)[kept])
         return kept
+
+    def split(self, parts: int) -> list[tuple["Lines", Tensor]]:
+        """Stretches of the order with their rows: seams are break points, which both sides share, or ends of lines."""
+        count = len(self.order)
+        step = self.step[self.order]
+        new_line = self.line[1:] != self.line[:-1]
+        seam = torch.zeros(count, dtype=torch.bool, device=step.device)
+        seam[1:] = new_line
+        seam[1:-1] |= step[1:-1] >= 0
+        places = seam.nonzero()[:, 0]
+        if not len(places):
+            return []
+        wanted = torch.linspace(0, count, parts + 1, device=step.device)[1:-1]
+        near = torch.searchsorted(places.double(), wanted.double()).clamp_max(len(places) - 1)
+        cuts = sorted(set(places[near].tolist()))
+        found = []
+        for low, high in zip([0, *cuts], [*cuts, count], strict=True):
+            shared = high < count and bool(self.line[high] == self.line[high - 1])
+            place = torch.arange(low, high + shared, device=step.device)
+            rows = self.order[place]
+            part = Lines(self.line[place], self.t[rows], self.away[rows], self.group[rows])
+            part.step, part.element, part.face = self.step[rows], self.element[rows], self.face[rows]
+            found.append((part, rows))
+        return found
+
+    def join(self, parts: Sequence["Lines"]) -> "Lines":
+        """The stretches one after another, a break point at a seam once."""
+        kept = []
+        for i, part in enumerate(parts):
+            before = parts[i - 1] if i else None
+            shared = before is not None and bool(before.line[-1] == part.line[0])
+            kept.append(part.order[int(shared) :])
+        whole = Lines(
+            torch.cat([p.line[len(p.line) - len(rows) :] for p, rows in zip(parts, kept, strict=True)]),
+            *(torch.cat([getattr(p, name)[rows] for p, rows in zip(parts, kept, strict=True)])
+              for name in ("t", "away", "group")),
+        )  # fmt: skip
+        for name in ("step", "element", "face"):
+            setattr(whole, name, torch.cat([getattr(p, name)[rows] for p, rows in zip(parts, kept, strict=True)]))
+        whole.decisions = self.decisions
+        for part in parts:
+            whole.decisions.add(part.decisions)
+        return whole
 
     def counts(self, lines: int) -> Tensor:
         """Regions of each line: one more than its break points."""

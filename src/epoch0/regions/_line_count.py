@@ -15,9 +15,7 @@ from epoch0.regions._line_partition import LinePartition, LinePartitions, sample
 from epoch0.regions._sizes import Sizes
 from epoch0.regions._steps import Program
 from epoch0.regions._trace import trace
-from epoch0.regions._walk import walk
-
-_CACHE = 3 << 20  # float64 numbers of one layer that are carried at a time: about what a processor's cache holds
+from epoch0.regions._walk import BLOCK, walk
 
 
 def on_line(model: nn.Module, x0: Any, x1: Any, *, kind: str = "segment") -> LinePartition | LinePartitions:
@@ -98,29 +96,14 @@ def on_curve(model: nn.Module, curve: Any, *, pieces: int = 1000) -> LinePartiti
 def cut_lines(program: Program, corners: Tensor, kind: str, notes: tuple[str, ...] = ()) -> list[LinePartition]:
     """Partitions of lines given by their corners, shape (lines, corners, *shape)."""
     found: list[LinePartition] = []
-    at_once = _lines_at_once(program, corners)
+    at_once = max(1, BLOCK // (16 * corners[0].numel()))
     for start in range(0, len(corners), at_once):
-        found.extend(_cut(program, corners[start : start + at_once], kind, notes))
+        found.extend(_partitions(program, corners[start : start + at_once], kind, notes))
     return found
 
 
-def count_lines(program: Program, corners: Tensor, kind: str) -> np.ndarray:
-    """Only the number of activation regions of each line."""
-    at_once = _lines_at_once(program, corners)
-    counts = []
-    for start in range(0, len(corners), at_once):
-        part = corners[start : start + at_once]
-        counts.append(_walked(program, part, kind)[0].counts(len(part)).cpu().numpy())
-    return np.concatenate(counts)
-
-
-def _lines_at_once(program: Program, corners: Tensor) -> int:
-    points = sum(program.sizes) / 2 + corners.shape[1]  # at He initialization about half a region a neuron
-    return max(1, int(_CACHE / (points * max((*program.sizes, corners[0, 0].numel()), default=1))))
-
-
-def _walked(program: Program, corners: Tensor, kind: str) -> tuple[Lines, np.ndarray]:
-    """The lines cut along every fold, and the regions of each line after each of them: (folds, lines)."""
+def _walked(program: Program, corners: Tensor, kind: str) -> Lines:
+    """The lines cut along every fold."""
     lines, per_line = corners.shape[:2]
     device = corners.device
     t = torch.linspace(0, 1, per_line, dtype=torch.float64, device=device).repeat(lines)
@@ -146,15 +129,14 @@ def _walked(program: Program, corners: Tensor, kind: str) -> tuple[Lines, np.nda
         group = torch.cat([group, lines + torch.arange(lines, device=device)])
         infinite = torch.cat([infinite, ~infinite])
     complex_ = Lines(line, t, away, own)
-    sizes = Sizes.start(samples, group, infinite)
-    history: list[np.ndarray] = []
     with torch.no_grad():
-        walk(program, complex_, points, sizes, lambda _: history.append(complex_.counts(lines).cpu().numpy()))
-    return complex_, np.stack(history) if history else np.ones((0, lines), dtype=np.int64)
+        found = walk(program, complex_, {0: points}, Sizes.start(samples, group, infinite))
+    assert isinstance(found, Lines)
+    return found
 
 
-def _cut(program: Program, corners: Tensor, kind: str, notes: tuple[str, ...]) -> list[LinePartition]:
-    complex_, history = _walked(program, corners, kind)
+def _partitions(program: Program, corners: Tensor, kind: str, notes: tuple[str, ...]) -> list[LinePartition]:
+    complex_ = _walked(program, corners, kind)
     breaks = complex_.step[complex_.order] >= 0
     order, line = complex_.order[breaks], complex_.line[breaks].cpu().numpy()
     arrays = [getattr(complex_, name)[order].cpu().numpy() for name in ("t", "step", "element", "face")]
@@ -164,9 +146,10 @@ def _cut(program: Program, corners: Tensor, kind: str, notes: tuple[str, ...]) -
     for i in range(len(corners)):
         t, step, element, face = (one[ends[i] : ends[i + 1]] for one in arrays)
         certificate = Certificate.of(complex_.decisions, ordered=bool((np.diff(t) >= 0).all()))
+        per_layer = tuple((1 + np.cumsum(np.bincount(step, minlength=len(layers)))).tolist())
         found.append(LinePartition(
-            corners[i], kind, t, layers, step, element, face, tuple(int(n) for n in history[:, i]), certificate,
-            (*notes, *program.notes), program.neurons, program,
+            corners[i], kind, t, layers, step, element, face, per_layer, certificate, (*notes, *program.notes),
+            program.neurons, program,
         ))  # fmt: skip
     return found
 

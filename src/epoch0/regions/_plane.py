@@ -1,5 +1,6 @@
 """A polygon cut into cells by neurons: vertices, edges and cells, knowing nothing of the network behind the values."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -28,6 +29,7 @@ class Plane:
         ends: where each cell starts in ``half``, and the end.
         count: number of cells, also where the last cut was only counted.
         last: number of the step that is only counted, -1 for none.
+        history: cells after each step that cut.
     """
 
     unbounded = False
@@ -39,6 +41,7 @@ class Plane:
         self.step, self.element, self.face = (np.full(count, -1) for _ in range(3))
         self.half, self.ends = 2 * np.arange(count), np.array([0, count])
         self.count, self.last = 1, last
+        self.history: dict[int, int] = {}
         self.decisions = Decisions()
         self.away = torch.zeros(0, dtype=torch.int64)
 
@@ -59,6 +62,7 @@ class Plane:
         crossing, concurrent = crossings(found, numbers, points, limit)
         if not len(concurrent):
             self.count += len(found) + len(crossing)
+            self.history[step] = self.count
             if step == self.last:
                 return None
         keep = ~np.isin(found.cell, concurrent) if len(concurrent) else None
@@ -117,7 +121,7 @@ class Plane:
         if slow is not None:
             degrees = self._slowly(slow, values, limit, points, borders, second, degrees, rows, step, width, face)
         self.ends = np.concatenate([[0], np.cumsum(degrees)])
-        self.count = len(degrees)
+        self.count = self.history[step] = len(degrees)
         u, v, share, row, column = second
         first = rows + len(points.u)
         more = _cut(u, v, share, row + first, column)
@@ -200,7 +204,15 @@ class Plane:
             return None
         false = np.zeros(len(self.edges), dtype=bool)
         false[mine[window.numpy() < 0]] = True
-        return self._join(false)
+        kept = self._join(false)
+        self.history[number] = self.count
+        return kept
+
+    def split(self, parts: int) -> list[tuple["Plane", Tensor]]:
+        return []
+
+    def join(self, parts: Sequence["Plane"]) -> "Plane":
+        return self
 
     def _join(self, false: np.ndarray) -> Tensor:
         """Take out edges; the vertices that are left, by which all tensors are to be indexed."""

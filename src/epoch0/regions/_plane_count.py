@@ -75,26 +75,35 @@ def count(model: nn.Module, where: Any) -> int | np.ndarray:
         return found.count if not hasattr(found, "counts") else found.counts
     window = checked(where)
     program = trace(model, tuple(window.origin.shape), "cpu")
-    return _walked(program, window, len(program.folds) - 1)[0].count
+    return _walked(program, window, len(program.folds) - 1).count
 
 
-def _walked(program: Program, window: Window, last: int = -1) -> tuple[Plane, list[int]]:
-    """The window cut along every fold, and the number of cells after each; step ``last`` is only counted."""
+def _walked(program: Program, window: Window, last: int = -1) -> Plane:
+    """The window cut along every fold; step ``last`` is only counted."""
     if last >= 0 and isinstance(program.folds[last], Largest):
         last = -1  # the pieces of a maximum are joined by their geometry
     plane = Plane(window.polygon.clone(), last)
     samples = window.sample()
     group = torch.zeros(len(samples), dtype=torch.int64)
     sizes = Sizes.start(samples, group, torch.zeros(1, dtype=torch.bool))
-    history: list[int] = []
     with torch.no_grad():
-        walk(program, plane, window.points(window.polygon), sizes, lambda _: history.append(plane.count))
-    return plane, history
+        found = walk(program, plane, {0: window.points(window.polygon)}, sizes)
+    assert isinstance(found, Plane)
+    return found
+
+
+def _per_layer(plane: Plane, folds: int) -> tuple[int, ...]:
+    """Cells after each folding step: a step that cut nothing left as many as there were."""
+    counts, now = [], 1
+    for number in range(folds):
+        now = plane.history.get(number, now)
+        counts.append(now)
+    return tuple(counts)
 
 
 def cut_plane(program: Program, window: Window) -> PlanePartition:
     """The partition of a window by a traced network."""
-    plane, history = _walked(program, window)
+    plane = _walked(program, window)
     vertices = plane.points.numpy()
     cells = plane.edges[plane.half >> 1, plane.half & 1]
     areas = cell_areas(vertices, cells, plane.ends)
@@ -104,7 +113,8 @@ def cut_plane(program: Program, window: Window) -> PlanePartition:
     )  # fmt: skip
     found = PlanePartition(
         window, vertices, plane.edges, plane.step, plane.element, plane.face, plane.ends, plane.half,
-        tuple(step.name for step in program.folds), tuple(history), certificate, program.notes, program,
+        tuple(step.name for step in program.folds), _per_layer(plane, len(program.folds)), certificate,
+        program.notes, program,
     )  # fmt: skip
     found.__dict__["areas"] = areas
     return found

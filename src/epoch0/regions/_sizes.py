@@ -68,6 +68,18 @@ class Sizes:
         found.scatter_reduce_(0, self.group[:, None].expand_as(flat), flat, "amax")
         return found.reshape(self.groups, *values.shape[1:])
 
+    def copy(self) -> "Sizes":
+        """The same sizes for a part of the work."""
+        return Sizes(dict(self.values), dict(self.squares), self.group, self.infinite, self.groups)
+
+    def width(self, step: Step) -> int:
+        """About how many numbers a step makes of one row: twice its largest input, or what it puts out."""
+        inputs = sum(self.values[slot][0].numel() for slot in step.inputs)
+        if not isinstance(step, Affine):
+            return 2 * inputs
+        output: Tensor = step.size(*(self.squares[slot][:1] for slot in step.inputs))
+        return output.numel()
+
     def step(self, step: Step) -> None:
         """Carry everything through one step."""
         if isinstance(step, Affine):

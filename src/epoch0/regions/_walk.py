@@ -1,14 +1,17 @@
 """The walk: carry a complex of points through a network and cut it at every fold (DESIGN: one walk, two shapes)."""
 
-from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from epoch0.regions._cut import Cut
 from epoch0.regions._sizes import Decisions, Sizes
-from epoch0.regions._steps import Affine, Fold, Largest, Program
+from epoch0.regions._steps import Affine, Fold, Largest, Program, Step
+
+BLOCK = 48 << 20
+"""Bytes of the tensors carried at a time: a few times what a processor's cache holds."""
 
 
 @runtime_checkable
@@ -27,38 +30,70 @@ class Complex(Protocol):
         """Take back what a maximum cut where no window has a tie; the rows kept, if any went."""
         ...
 
+    def split(self, parts: int) -> Sequence[tuple[Any, Tensor]]:
+        """Parts that can be cut independently, with their rows here; none if it cannot be split."""
+        ...
+
+    def join(self, parts: Sequence[Any]) -> Any:
+        """The whole, made of its parts after they were cut."""
+        ...
+
 
 def walk(
-    program: Program, complex_: Complex, points: Tensor, sizes: Sizes, after: Callable[[int], None] | None = None
-) -> None:
+    program: Program, complex_: Complex, values: dict[int, Tensor], sizes: Sizes, block: int = BLOCK, start: int = 0,
+    number: int = 0,
+) -> Complex:  # fmt: skip
     """Cut the complex along every fold of the network.
+
+    Where the tensors of all rows together would be larger than a block, the complex is split in parts that go through
+    the rest of the network one after another: no work is done twice, and no decision depends on how it is split.
 
     Args:
         program: the network.
         complex_: the partition; it is refined in place.
-        points: input points of its rows, shape (rows, *shape); rows at infinity hold directions.
-        sizes: at the input.
-        after: called with the number of each folding step once it has cut.
+        values: slot -> values at its rows, (rows, ...); at the start slot 0 holds the input points, directions for
+            rows at infinity.
+        sizes: of the terms, for the same slots.
+        block: bytes of the tensors carried at a time.
+        start: step to begin with.
+        number: number of the first folding step from there on.
+
+    Returns:
+        The partition.
     """
-    values, number, folds = {0: points}, 0, len(program.folds)
-    for step, done in zip(program.steps, program.last_uses(), strict=True):
+    folds, last_uses = len(program.folds), program.last_uses()
+    for index, step in enumerate(program.steps[start:], start):
+        wanted = _bytes(values, sizes, step) / block
+        if wanted > 1 and len(parts := complex_.split(min(64, int(wanted) + 1))) > 1:
+            done = []
+            for part, rows in parts:
+                some = {slot: tensor[rows] for slot, tensor in values.items()}
+                done.append(walk(program, part, some, sizes.copy(), block, index, number))
+            whole: Complex = complex_.join(done)
+            return whole
         sizes.step(step)
         if isinstance(step, Affine):
             values[step.output] = apply(step, [values[s] for s in step.inputs], complex_)
         else:
             last = number + 1 == folds
             if isinstance(step, Fold):
-                _fold(step, complex_, values, sizes, number, done, last)
+                _fold(step, complex_, values, sizes, number, last_uses[index], last)
             else:
                 _largest(step, complex_, values, sizes, number, last)
-            if after:
-                after(number)
             number += 1
             if last:
-                return
-        for slot in done:
+                break
+        for slot in last_uses[index]:
             values.pop(slot, None)
-        sizes.forget(done)
+        sizes.forget(last_uses[index])
+    return complex_
+
+
+def _bytes(values: dict[int, Tensor], sizes: Sizes, step: Step) -> int:
+    """Bytes of all tensors alive while the step runs; its output is about as large as the samples say."""
+    rows = len(next(iter(values.values())))
+    held = sum(tensor.numel() for tensor in values.values())
+    return 8 * (held + rows * sizes.width(step))
 
 
 def apply(step: Affine, inputs: list[Tensor], complex_: Complex) -> Tensor:
