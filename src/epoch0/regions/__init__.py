@@ -6,8 +6,9 @@ from epoch0.regions._line_partition import LinePartition, LinePartitions
 from epoch0.regions._plane_count import count, on_plane
 from epoch0.regions._plane_partition import PlanePartition
 from epoch0.regions._windows import Window, square, through
+from epoch0.regions.distance import Distances, distance
 
 __all__ = [
-    "Certificate", "LinePartition", "LinePartitions", "PlanePartition", "Window", "count", "on_curve", "on_line",
-    "on_plane", "square", "through",
+    "Certificate", "Distances", "LinePartition", "LinePartitions", "PlanePartition", "Window", "count", "distance",
+    "on_curve", "on_line", "on_plane", "square", "through",
 ]  # fmt: skip
