@@ -1,0 +1,127 @@
+"""Networks made by hand with as many linear regions as depth can buy (Telgarsky 2015; Montufar et al. 2014)."""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from epoch0.errors import InputError
+from epoch0.seeds import generator
+
+_VERTICES = 200_000  # intersections of the last layer's planes that are looked at
+
+
+def sawtooth(depth: int, *, dtype: torch.dtype = torch.float32) -> nn.Sequential:
+    """Telgarsky's sawtooth: a tent on [0, 1] applied again and again, 2^depth linear pieces from 2 depth neurons.
+
+    >>> net = sawtooth(5)
+    >>> net(torch.tensor([[0.0], [1 / 32], [2 / 32]])).flatten()         # (points, 1) -> (points, 1)
+    tensor([0., 1., 0.], grad_fn=...)
+
+    It goes from 0 to 1 and back 2^(depth - 1) times on [0, 1]; the pieces have slope 2^depth up and down in turn and
+    meet at the multiples of 2^-depth. All weights are integers, so it is exact in every dtype.
+
+    Args:
+        depth: number of hidden layers, each of two ReLU neurons; >= 1.
+        dtype: torch.float32 or torch.float64.
+
+    Raises:
+        InputError: if depth is not an integer >= 1, or the dtype is another.
+
+    Source: Telgarsky 2015; Hanin and Rolnick 2019, Figure 3.
+    """
+    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+        raise InputError(f"depth={depth!r}: a sawtooth has at least one layer.")
+    return folding(1, [2] * depth, dtype=dtype)
+
+
+def folding(
+    inputs: int, folds: Sequence[int], *, last: int = 0, seed: int = 0, dtype: torch.dtype = torch.float32
+) -> nn.Sequential:
+    """Montufar's folding network: each layer folds every side of the cube [0, 1]^inputs onto itself several times.
+
+    >>> net = folding(2, [3, 3])                                          # 2-6-6-2, linear output
+    >>> regions.count(net, torch.tensor([[0., 0.], [1., 0.], [1., 1.], [0., 1.]]))   # (3 * 3)^2 squares
+    81
+
+    A layer that folds a side p times uses p neurons for it. What comes after sees the cube product(folds)^inputs times:
+    without ``last`` the network is the folded point itself, with so many linear regions in the cube. With ``last`` one
+    more layer of ReLU neurons follows whose planes cross each other inside the cube in every possible way, so that
+    every copy is cut into ``theory.regions.arrangement_regions(last, inputs)`` activation regions.
+
+    Args:
+        inputs: dimension of the input, >= 1.
+        folds: p of each folding layer, integers >= 1; the layer has inputs * p neurons.
+        last: neurons of the last hidden layer; 0 for none.
+        seed: names the directions of the last layer's planes and its output weights.
+        dtype: torch.float32 or torch.float64; the weights of folding layers are integers and exact in both.
+
+    Returns:
+        A network of linear layers and ReLU: inputs - inputs * folds[0] - ... - inputs, or - last - 1.
+
+    Raises:
+        InputError: naming the argument that cannot be used.
+
+    Source: Montufar et al. 2014, section 3; Raghu et al. 2017, section 2.2.
+    """
+    sides = tuple(folds)
+    if not sides or not all(_count(p, 1) for p in sides):
+        raise InputError(f"folds={list(sides)!r}: each folding layer folds a side once or more: [2, 2].")
+    if not _count(inputs, 1) or not _count(last, 0):
+        raise InputError(f"inputs={inputs!r}, last={last!r}: at least one input and 0 neurons or more are needed.")
+    if dtype not in (torch.float32, torch.float64):
+        raise InputError(f"dtype {dtype} is not supported; use torch.float32 or torch.float64.")
+    eye = torch.eye(inputs, dtype=torch.float64)
+    out: Tensor = eye  # the folded point, from the neurons of the layer before
+    layers: list[nn.Module] = []
+    for p in sides:
+        weight = torch.kron(eye, torch.full((p, 1), float(p), dtype=torch.float64))
+        bias = -torch.arange(p, dtype=torch.float64).repeat(inputs)
+        layers += [_linear(weight @ out, bias, dtype), nn.ReLU()]
+        turns = torch.tensor([[1.0] + [2.0 * (-1) ** j for j in range(1, p)]], dtype=torch.float64)
+        out = torch.kron(eye, turns)
+    if last:
+        normals, offsets = _crossing(inputs, last, seed)
+        layers += [_linear(normals @ out, offsets, dtype), nn.ReLU()]
+        mix = torch.randn(1, last, generator=generator(seed, 1), dtype=torch.float64)
+        layers.append(_linear(mix, torch.zeros(1), dtype))
+    else:
+        layers.append(_linear(out, torch.zeros(inputs), dtype))
+    return nn.Sequential(*layers)
+
+
+def _count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _linear(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], dtype=dtype)
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+        layer.bias.copy_(bias)
+    return layer
+
+
+def _crossing(inputs: int, planes: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Planes w x + b = 0 in general position all of whose crossings lie well inside the cube."""
+    if inputs == 1:
+        places = torch.arange(1, planes + 1, dtype=torch.float64) / (planes + 1)
+        return torch.ones(planes, 1, dtype=torch.float64), -places
+    crossings = math.comb(planes, inputs)
+    if crossings > _VERTICES:
+        raise InputError(
+            f"{planes} planes in {inputs} dimensions cross in {crossings} points, more than the {_VERTICES} that are "
+            "looked at to keep them inside the cube; use fewer neurons in the last layer."
+        )
+    source = generator(seed)
+    normals = torch.randn(planes, inputs, generator=source, dtype=torch.float64)
+    normals /= normals.norm(dim=1, keepdim=True)
+    offsets = torch.randn(planes, generator=source, dtype=torch.float64)
+    farthest = float(offsets.abs().max())
+    if crossings:
+        sets = torch.tensor(list(itertools.combinations(range(planes), inputs)))
+        points = torch.linalg.solve(normals[sets], -offsets[sets])
+        farthest = max(farthest, float(points.abs().max()))
+    return normals, offsets * (0.4 / farthest) - 0.5 * normals.sum(dim=1)

@@ -1,0 +1,254 @@
+"""How many linear regions a network can have, and how many one has at initialization (THEORY section 5 and 1.3).
+
+The bounds are exact Python integers. Conventions: ``widths`` are those of the hidden layers, ``inputs`` the dimension
+of the input, or of the line or plane that is looked at, and ``faces`` the number T of break points of the activation:
+1 for ReLU, leaky ReLU and abs, 2 for hard tanh and ReLU6.
+
+>>> e0.theory.regions.upper_bound([64, 64, 64], inputs=2)
+9028195921
+>>> e0.theory.regions.pattern_bound([64, 64, 64]) > 10**57
+True
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from epoch0.errors import InputError, check_finite
+
+__all__ = ["arrangement_regions", "line_breaks", "linear_law", "montufar_lower_bound", "pattern_bound", "upper_bound"]
+
+
+def arrangement_regions(planes: int, dimension: int) -> int:
+    """Largest number of regions into which so many hyperplanes cut a space of that dimension: sum of C(planes, i).
+
+    >>> arrangement_regions(3, 2), arrangement_regions(64, 1)
+    (7, 65)
+
+    Planes in general position reach it, and so does a layer of as many ReLU neurons with random weights.
+
+    Args:
+        planes: number of hyperplanes, >= 0.
+        dimension: of the space, >= 0.
+
+    Raises:
+        InputError: if one of them is not an integer >= 0.
+
+    Source: Zaslavsky's theorem; Raghu et al. 2017, Theorem 5.
+    """
+    return _regions(_integer("planes", planes, 0), _integer("dimension", dimension, 0), 1)
+
+
+def upper_bound(widths: Sequence[int], inputs: int, *, faces: int = 1, method: str = "raghu") -> int:
+    """No network of these widths has more activation regions, whatever its weights: a product over layers.
+
+    >>> upper_bound([2, 2, 2], inputs=1), upper_bound([4, 4], inputs=2, faces=2)
+    (27, 1369)
+    >>> upper_bound([4, 4], inputs=2, faces=2, method="sharp")
+    1089
+
+    On each region of the layers before, a layer's neurons fold along hyperplanes, so that it multiplies the number by
+    no more than :func:`arrangement_regions`; together O(k^(mn)) regions for n layers of width k and m inputs, and
+    O((2k)^(mn)) with two faces. "sharp" also uses that behind a layer narrower than the input its outputs have
+    fewer dimensions, and that the faces of one neuron are parallel: sum of C(k, i) faces^i.
+
+    Args:
+        widths: of the hidden layers.
+        inputs: dimension of the input; 1 for a bound on a line, 2 on a plane.
+        faces: break points of the activation.
+        method: "raghu" for the product of the paper, "sharp" for the smaller one.
+
+    Returns:
+        An exact integer.
+
+    Raises:
+        InputError: naming the argument that cannot be used.
+
+    Source: Raghu et al. 2017, Theorems 1 and 5; Montufar 2017 for the narrow layers.
+    """
+    sizes, dimension, faces = _widths(widths), _integer("inputs", inputs, 1), _integer("faces", faces, 1)
+    if method not in ("raghu", "sharp"):
+        raise InputError(f"method={method!r} is not known; use 'raghu' or 'sharp'.")
+    bound = 1
+    for width in sizes:
+        if method == "raghu":
+            bound *= _regions(faces * width, dimension, 1)
+        else:
+            bound *= _regions(width, dimension, faces)
+            dimension = min(dimension, width)
+    return bound
+
+
+def pattern_bound(widths: Sequence[int], *, faces: int = 1) -> int:
+    """The number of activation patterns one could write down: (faces + 1)^neurons, 2^neurons for ReLU.
+
+    >>> pattern_bound([3, 3])
+    64
+
+    Args:
+        widths: of the hidden layers.
+        faces: break points of the activation.
+
+    Returns:
+        An exact integer.
+
+    Raises:
+        InputError: naming the argument that cannot be used.
+
+    Source: Hanin and Rolnick 2019, equation 1.
+    """
+    return int((_integer("faces", faces, 1) + 1) ** sum(_widths(widths)))
+
+
+def montufar_lower_bound(widths: Sequence[int], inputs: int) -> int:
+    """Some ReLU network of these widths has at least so many linear regions: the folding network.
+
+    >>> montufar_lower_bound([6, 6, 4], inputs=2)                       # (3 * 3)^2 copies of 11 regions
+    891
+
+    Every layer but the last folds each coordinate floor(width / inputs) times onto itself, and the last one cuts every
+    copy like planes in general position; :func:`epoch0.networks.folding` is that network.
+
+    Args:
+        widths: of the hidden layers, none but the last smaller than ``inputs``.
+        inputs: dimension of the input.
+
+    Returns:
+        An exact integer.
+
+    Raises:
+        InputError: naming the argument that cannot be used.
+
+    Source: Montufar et al. 2014, Theorem 4; Raghu et al. 2017, section 2.2.
+    """
+    sizes, inputs = _widths(widths), _integer("inputs", inputs, 1)
+    if any(width < inputs for width in sizes[:-1]):
+        raise InputError(f"widths={list(sizes)!r}: the construction needs at least {inputs} neurons, one an input.")
+    copies = math.prod((width // inputs) ** inputs for width in sizes[:-1])
+    return copies * _regions(sizes[-1], inputs, 1)
+
+
+def linear_law(widths: Sequence[int], *, dimension: int = 1, faces: int = 1, constant: float = 1.0) -> float:
+    """The size that the number of regions really has: (constant * faces * neurons)^dimension / dimension!
+
+    >>> linear_law([64, 64, 64]), linear_law([64, 64, 64], dimension=2)
+    (192.0, 18432.0)
+
+    On a line the theorem says that the mean number of regions is proportional to the number of neurons, whatever their
+    arrangement; the constant is a share of neurons that fold on the line, which :func:`line_breaks` gives for given
+    ends: 1 on a whole line and about 1/2 between two unrelated points at He's initialization. In more dimensions it is
+    the paper's heuristic, with the number of sets of ``dimension`` neurons in place of the power.
+
+    Args:
+        widths: of the hidden layers.
+        dimension: 1 on a line, 2 on a plane.
+        faces: break points of the activation.
+        constant: share of the faces that are met, one number for all layers.
+
+    Raises:
+        InputError: naming the argument that cannot be used.
+
+    Source: Hanin and Rolnick 2019, Theorem 1 and section 2.2.
+    """
+    if not (math.isfinite(constant) and constant >= 0):
+        raise InputError(f"constant={constant!r} is no share; it must be finite and >= 0.")
+    neurons, power = sum(_widths(widths)), _integer("dimension", dimension, 1)
+    met = constant * _integer("faces", faces, 1) * neurons
+    return float(math.exp(power * math.log(met) - math.lgamma(power + 1))) if power > 1 and met > 0 else float(met)
+
+
+def line_breaks(
+    widths: Sequence[int],
+    x0: np.ndarray,
+    x1: np.ndarray,
+    *,
+    weight_std: float = 2**0.5,
+    bias_std: float = 0.0,
+    negative_slope: float = 0.0,
+    kind: str = "segment",
+) -> np.ndarray:
+    """Expected break points along a line in each layer of a wide random network: the constant of the linear law.
+
+    >>> line_breaks([256, 256], np.eye(784)[0], np.eye(784)[1])         # perpendicular ends: half of the neurons
+    array([128., 128.])
+    >>> line_breaks([256, 256], np.eye(784)[0], np.eye(784)[1], bias_std=1e-3, kind="line")
+    array([256., 256.])
+
+    In the wide limit the pre-activations of a layer along a line are a Gaussian process whose covariance is
+    a + b x.x', so that a neuron is a random plane through the origin in the space of vectors (sqrt(a / b), x): it comes
+    between two of them with a chance of their angle over pi. Layer after layer ``a`` only gathers biases. A whole line
+    sweeps the angle pi, one break a neuron on average, in every layer. The first layer is exact at any width if
+    its weights are Gaussian; deeper ones have a correction of the order of one over the width.
+
+    Args:
+        widths: of the hidden layers.
+        x0: where the line starts, (dim,), or many lines, (lines, dim).
+        x1: where it ends, or a second point of a ray or of a whole line, the same shape.
+        weight_std: sigma_w, standard deviation of a weight times sqrt(fan_in); sqrt(2) is He's.
+        bias_std: sigma_b, standard deviation of a bias.
+        negative_slope: of the activation below zero: 0 for ReLU, -1 for abs.
+        kind: "segment", "ray" (from x0 on through x1) or "line".
+
+    Returns:
+        Expected number of break points, shape (layers,) or (lines, layers).
+
+    Raises:
+        InputError: naming the argument that cannot be used.
+
+    Source: Hanin and Rolnick 2019, Theorem 1; the constant by Rice's formula (THEORY section 5).
+    """
+    sizes = np.array(_widths(widths), dtype=np.float64)
+    start, end = np.asarray(x0, dtype=np.float64), np.asarray(x1, dtype=np.float64)
+    check_finite("x0", start)
+    check_finite("x1", end)
+    if start.shape != end.shape or start.ndim not in (1, 2) or start.shape[-1] == 0:
+        raise InputError(f"x0 has shape {start.shape} and x1 {end.shape}; both must be (dim,) or (lines, dim).")
+    if not (math.isfinite(weight_std) and weight_std > 0):
+        raise InputError(f"weight_std={weight_std!r}; it must be finite and > 0.")
+    for name, value in (("bias_std", bias_std), ("negative_slope", negative_slope)):
+        if not math.isfinite(value) or (name == "bias_std" and value < 0):
+            raise InputError(f"{name}={value!r}; it must be finite{' and >= 0' if name == 'bias_std' else ''}.")
+    if kind not in ("segment", "ray", "line"):
+        raise InputError(f"kind={kind!r}; a line is a 'segment', a 'ray' from x0 on, or a whole 'line'.")
+    if bool((start == end).all(axis=-1).any()):
+        raise InputError("x0 and x1 are the same point; a line needs two different ones.")
+    scale = np.maximum(np.abs(start).max(axis=-1), np.abs(end).max(axis=-1))[..., None]
+    start, end = start / scale, end / scale
+    passed_on = 0.5 * weight_std**2 * (1 + negative_slope**2)  # part of the variance that a layer hands on
+    gathered, found = 0.0, []
+    for layer in range(len(sizes)):
+        gathered += math.exp(min(700.0, -layer * math.log(passed_on)))  # sum of passed_on^-layer
+        height = bias_std / weight_std * math.sqrt(start.shape[-1]) * math.sqrt(gathered) / scale
+        found.append(_angle(start, end, height, kind) / math.pi)
+    return np.stack(found, axis=-1) * sizes
+
+
+def _angle(start: np.ndarray, end: np.ndarray, height: np.ndarray, kind: str) -> np.ndarray:
+    """Angle swept by (height, x) as x runs along the line."""
+    if kind == "line":
+        u = end - start  # without biases a whole line through the origin only passes it: all neurons fold there at once
+        return np.full(u.shape[:-1], math.pi)
+    a = np.concatenate([height, start], axis=-1)
+    b = np.concatenate([height, end], axis=-1) if kind == "segment" else np.concatenate([0 * height, end - start], -1)
+    lengths = [np.linalg.norm(v, axis=-1, keepdims=True) for v in (a, b)]
+    a, b = (np.divide(v, n, out=np.zeros_like(v), where=n > 0) for v, n in zip((a, b), lengths, strict=True))
+    angle = 2 * np.arctan2(np.linalg.norm(a - b, axis=-1), np.linalg.norm(a + b, axis=-1))
+    return np.where((lengths[0] > 0)[..., 0] & (lengths[1] > 0)[..., 0], angle, 0.0)
+
+
+def _regions(planes: int, dimension: int, faces: int) -> int:
+    return sum(math.comb(planes, i) * faces**i for i in range(min(planes, dimension) + 1))
+
+
+def _integer(name: str, value: int, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name}={value!r}: an integer >= {least} is needed.")
+    return int(value)
+
+
+def _widths(widths: Sequence[int]) -> tuple[int, ...]:
+    sizes = tuple(widths)
+    if not sizes:
+        raise InputError("widths is empty; name the widths of the hidden layers: [64, 64, 64].")
+    return tuple(_integer("widths", width, 1) for width in sizes)
