@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from epoch0.errors import InputError
 from epoch0.theory.mean_field import chi, variance_map
@@ -91,3 +92,22 @@ def test_table_and_bad_input() -> None:
             propagate("relu", 1.0, 0.1, 3, **keywords)
     with pytest.raises(InputError, match="layer"):
         propagate("relu", 1e20, 0.1, 30)
+
+
+@pytest.mark.parametrize("square", [lambda h: h**2, torch.exp], ids=["square", "exp"])
+def test_what_grows_without_bound_is_said_without_warnings(square: object) -> None:
+    with pytest.raises(InputError, match=r"overflows float64 in layer \d"):
+        propagate(square, 1.5, 0.0, 50)
+
+
+def test_gradients_beyond_the_largest_float_are_infinite() -> None:
+    found = propagate("tanh", 30.0, 0.0, 300)
+    assert np.isinf(found.gradient[0]) and found.log_gain == pytest.approx(np.log(found.chi).sum())
+    with pytest.raises(InputError, match="overflows float64 in layer 942"):
+        propagate("relu", 1.5, 0.0, 1800, architecture="residual")
+
+
+@pytest.mark.parametrize(("arguments", "words"), [({"q": "a"}, "q='a'"), ({"c": "b"}, "c='b'")])
+def test_what_is_no_number(arguments: dict[str, str], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        propagate("tanh", 1.5, 0.0, 3, **arguments)

@@ -137,12 +137,13 @@ def propagate(
     for layer in range(depth):
         now, apart = qs[-1], gaps[-1]
         one, none = np.ones_like(now), np.zeros_like(now)
-        gains.append(skip + weight * mean_at(rule, now, now, one, none, True))
-        square = mean_at(rule, now, now, one, none, False)
-        with np.errstate(over="ignore"):
-            after = skip * now + bias + weight * _averaged(square, widths)
-        if not np.isfinite(after).all():
+        # leaving the range of floats is said once, in words, below
+        with np.errstate(over="ignore", invalid="ignore"):
+            gain = skip + weight * mean_at(rule, now, now, one, none, True)
+            after = skip * now + bias + weight * _averaged(mean_at(rule, now, now, one, none, False), widths)
+        if not (np.isfinite(after) & np.isfinite(gain)).all():
             raise InputError(f"q overflows float64 in layer {layer + 1}; use fewer layers or a smaller weight_std.")
+        gains.append(gain)
         if apart is not None:
             apart = skip * now * apart + weight * _averaged(_lost(rule, now, apart), widths)
             gaps.append(np.clip(apart / np.where(after > 0, after, 1.0), 0.0, 2.0))
@@ -150,8 +151,10 @@ def propagate(
             gaps.append(None)
         qs.append(after)
     back = [np.ones_like(start)]
-    for gain in reversed(gains):
-        back.append((gain - skip) * _averaged(back[-1], widths) + skip * back[-1])
+    with np.errstate(over="ignore"):  # a gradient that explodes past the largest float is infinite
+        for gain in reversed(gains):
+            straight = skip * back[-1] if skip else 0.0
+            back.append((gain - skip) * _averaged(back[-1], widths) + straight)
     gradient = np.stack(back[::-1])
     chi = np.stack(gains) if gains else np.zeros((0, *start.shape))
     with np.errstate(divide="ignore"):
@@ -169,13 +172,13 @@ def propagate(
 
 def _start(q: ArrayLike, c: ArrayLike | None, architecture: str) -> tuple[Array, Array | None]:
     """The first variances and gaps, of one shape."""
-    start = np.asarray(q, dtype=np.float64)
+    start = _numbers("q", q)
     if not (np.isfinite(start) & (start >= 0)).all() or start.size == 0:
         raise InputError(f"q={q!r} is no variance; it must be finite and >= 0.")
     if c is None:
         shape, gap = start.shape, None
     else:
-        gap = np.asarray(1 - np.asarray(c, dtype=np.float64))
+        gap = np.asarray(1 - _numbers("c", c))
         if not ((gap >= -1e-12) & (gap <= 2 + 1e-12)).all():
             raise InputError(f"c={c!r} is no correlation; it must lie in [-1, 1].")
         try:
@@ -193,6 +196,13 @@ def _start(q: ArrayLike, c: ArrayLike | None, architecture: str) -> tuple[Array,
     return np.array(np.broadcast_to(start, shape)), gap
 
 
+def _numbers(name: str, values: ArrayLike) -> Array:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name}={values!r} cannot be used; give a number or an array of numbers.") from None
+
+
 def _window(kernel_size: int | tuple[int, ...] | None, directions: int, architecture: str) -> tuple[int, ...]:
     """Width of the window in each direction; nothing for networks without positions."""
     if architecture != "convolutional":
@@ -200,7 +210,7 @@ def _window(kernel_size: int | tuple[int, ...] | None, directions: int, architec
             raise InputError(f"kernel_size={kernel_size!r} has no meaning for architecture={architecture!r}.")
         return ()
     widths = kernel_size if isinstance(kernel_size, tuple) else (kernel_size,) * directions
-    found = tuple(width for width in widths if isinstance(width, int) and width > 0 and width % 2 == 1)
+    found = tuple(width for width in widths if isinstance(width, int) and not isinstance(width, bool) and width > 0 and width % 2 == 1)
     if len(found) != directions or len(widths) != directions:
         raise InputError(f"kernel_size={kernel_size!r}; it must be an odd number >= 1, or one for each direction.")
     return found
