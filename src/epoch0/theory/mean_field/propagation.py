@@ -210,7 +210,8 @@ def _window(kernel_size: int | tuple[int, ...] | None, directions: int, architec
             raise InputError(f"kernel_size={kernel_size!r} has no meaning for architecture={architecture!r}.")
         return ()
     widths = kernel_size if isinstance(kernel_size, tuple) else (kernel_size,) * directions
-    found = tuple(width for width in widths if isinstance(width, int) and not isinstance(width, bool) and width > 0 and width % 2 == 1)
+    odd = (w for w in widths if isinstance(w, int) and not isinstance(w, bool))
+    found = tuple(width for width in odd if width > 0 and width % 2 == 1)
     if len(found) != directions or len(widths) != directions:
         raise InputError(f"kernel_size={kernel_size!r}; it must be an odd number >= 1, or one for each direction.")
     return found
