@@ -223,12 +223,6 @@ def test_tied_transpose() -> None:
     assert float(net.weight.detach().square().mean().sqrt()) * 10 == pytest.approx(done.layers[0].weight_std, rel=1e-5)
 
 
-def test_batch_norm_with_running_statistics_follows_the_weights() -> None:
-    net = nn.Sequential(nn.Linear(100, 300), nn.BatchNorm1d(300), nn.ReLU(), nn.Linear(300, 10))
-    done = initialize(net, x=vectors(), batch_norm="eval", how="measured")
-    assert "norm" in done.layers[0].status and done.layer_targets["0"] is None
-
-
 def test_every_named_activation_has_an_edge() -> None:
     x = vectors(16)
     for name in e0.activations.KNOWN:

@@ -7,15 +7,14 @@ from collections import defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from epoch0.activations import Activation
+from epoch0.initialization._affine import affine_of
 from epoch0.measure import _custom, _ops
 from epoch0.measure._graph import Call, Op, Slot
 from epoch0.measure._layers import _needed
 from epoch0.measure._tape import Tape
-from epoch0.seeds import generator
 
 POINTWISE = frozenset({
     "add", "sub", "rsub", "mul", "multiply", "div", "divide", "true_divide", "truediv", "neg", "negative", "pow",
@@ -34,9 +33,6 @@ LINEAR = frozenset({"mean", "sum", "interpolate", "upsample", "pad"})
 """Linear operations that mix entries, beside average pools."""
 PRODUCTS = frozenset({"mul", "multiply", "div", "divide", "truediv", "true_divide"})
 
-ENOUGH = 200_000
-"""Outputs of an average over which its gain is estimated: an error of 0.3 percent."""
-
 
 @dataclass(frozen=True)
 class Follow:
@@ -46,7 +42,9 @@ class Follow:
         activation: the function of one number that is applied to it; None if nothing is.
         end: node behind the activation, or behind the operation itself.
         trail: the linear operations behind it, in order, up to the first that is not.
-        norm: whether a norm follows before the next weights: then the scale of the weights does not matter.
+        averages: the averages over places before the next weights that are not in the trail.
+        affine: the norm with running statistics between the weights and the activation, if there is one.
+        norm: whether another norm follows before the next weights: then the scale of the weights does not matter.
         no_law: what follows and has a gain that is only known by measuring, in words; else empty.
         gate: whether the result is multiplied with another signal.
         bias: the parameter of a bias that is added by an operation of its own; empty if there is none.
@@ -56,6 +54,8 @@ class Follow:
     activation: Activation | None
     end: int
     trail: tuple[Op, ...]
+    averages: tuple[Op, ...]
+    affine: Op | None
     norm: bool
     no_law: str
     gate: bool
@@ -83,7 +83,8 @@ class Follower:
         node, bias, biased = start, "", start
         activation: Activation | None = None
         active = norm = False
-        trail, reasons, linear = list[Op](), list[str](), True
+        trail, averages, reasons, linear = list[Op](), list[Op](), list[str](), True
+        affine: Op | None = None
         while True:
             if not active and (found := self._region(node)) is not None:
                 (node, activation, name), active = found, True
@@ -93,22 +94,30 @@ class Follower:
             if op is None or op.kind or op.index < 0 or len(op.inputs) != 1 or op.results != 1:
                 reasons += ["code that cannot be followed"] if op is not None and op.index < 0 else []
                 break
-            known = op.name in MOVES
-            if op.name in _ops.NORMS:
+            known, passed = op.name in MOVES, False
+            fixed = op.name in _ops.NORMS and affine_of(self.tape, op) is not None
+            if op.name in _ops.NORMS and not fixed:
                 norm = True
             elif not active and not bias and node == start and _is_bias(op):
-                bias, biased = op.weights[0], op.outputs[0]
-            elif is_linear(op):
+                bias, biased, passed = op.weights[0], op.outputs[0], True
+            elif fixed and node == biased and self._activation_ahead(op.outputs[0]):
+                affine, passed = op, True
+            elif is_linear(op) or fixed:
                 known = active or not self._activation_ahead(op.outputs[0])
                 reasons += [] if known else [_word(op.name)]
             elif not known:
                 reasons.append(_word(op.name))
-            linear = linear and (known or op.outputs[0] == biased)
-            if linear and active == (activation is not None) and op.outputs[0] != biased:
+            linear = linear and (known or passed)
+            if linear and active == (activation is not None) and not passed:
                 trail.append(op)
+            elif is_average(op):
+                averages.append(op)
             node = op.outputs[0]
         gate = any(user.name in PRODUCTS and len(user.inputs) > 1 for user in self.users[node])
-        return Follow(activation, node, tuple(trail), norm, reasons[0] if reasons else "", gate, bias, biased)
+        return Follow(
+            activation, node, tuple(trail), tuple(averages), affine, norm, reasons[0] if reasons else "", gate, bias,
+            biased,
+        )  # fmt: skip
 
     def _activation_ahead(self, node: int) -> bool:
         """Whether an activation comes before the next weights."""
@@ -146,30 +155,6 @@ class Follower:
         )
 
 
-def stretch(trail: tuple[Op, ...], like: Tensor, profile: Tensor) -> float:
-    """Mean squared stretch of noise by linear operations: 1/4 for a 2 by 2 average.
-
-    Args:
-        trail: the operations, in order.
-        like: a tensor of the shape, dtype and device of what goes in.
-        profile: mean square of the noise at each entry, up to a factor; broadcast to that shape.
-    """
-    if all(op.name in MOVES and op.name not in ("getitem", "expand") for op in trail):
-        return 1.0
-    source, before, after, outputs = generator(0, 0), 0.0, 0.0, 0
-    for _ in range(256):
-        noise = torch.randn(like.shape, generator=source, dtype=like.dtype).to(like.device) * profile.sqrt()
-        before += float(noise.double().square().mean())
-        for op in trail:
-            assert op.call is not None
-            noise = op.call({op.inputs[0]: noise})
-        after += float(noise.double().square().mean())
-        outputs += noise.numel()
-        if outputs >= ENOUGH:
-            break
-    return after / before
-
-
 def _ancestors(last: Op, steps: list[Op]) -> list[Op]:
     wanted, inside = {last.outputs[0]}, list[Op]()
     for op in reversed(steps):
@@ -204,6 +189,11 @@ def _activation(start: int, last: Op, inside: list[Op]) -> tuple[Activation | No
 
 def _slots(call: Call) -> list[Slot]:
     return [value for value in (*call.args, *call.kwargs.values()) if isinstance(value, Slot)]
+
+
+def is_average(op: Op) -> bool:
+    """Whether this is a mean over places."""
+    return op.call is not None and ("avg_pool" in op.name or op.name == "mean")
 
 
 def is_linear(op: Op) -> bool:

@@ -16,8 +16,10 @@ import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
 from epoch0.errors import InputError
-from epoch0.initialization._plan import NormStep, Plan, Step
-from epoch0.initialization._solve import OutOfReach, Places, by_batch, by_theory, expected, places
+from epoch0.initialization._affine import affine_of
+from epoch0.initialization._places import Places, expected, places, places_behind
+from epoch0.initialization._solve import OutOfReach, by_batch, by_theory
+from epoch0.initialization._steps import NormStep, Plan, Step
 from epoch0.measure._failures import NoForwardDerivative
 from epoch0.measure._tape import Change, Tape
 from epoch0.seeds import generator
@@ -39,7 +41,7 @@ class Pass:
         how: by theory or on the batch.
         seed: of tangents and samples.
         biases: values of the bias parameters, by name.
-        corrections: factors on the targets of steps, by place.
+        corrections: factors on the targets of steps, by place; of norms by -1, -2, ...
         tangents: whether tangents can be carried.
     """
 
@@ -71,7 +73,7 @@ class Pass:
         self.at: dict[int, list[tuple[int, Step]]] = {}
         for place, step in enumerate(steps):
             self.at.setdefault(step.site.op.outputs[0], []).append((place, step))
-        self.norms = {norm.branch: norm for norm in self.plan.norms}
+        self.norms = {norm.branch: (-1 - i, norm) for i, norm in enumerate(self.plan.norms)}
         self.starts = self.plan.starts if self.tangents else set()
         ends = {step.layer.output for step in steps if step.start in self.starts}
         self.stops = {step.layer.output for step in steps if step.layer.kind == "residual block"} | ends
@@ -85,7 +87,7 @@ class Pass:
             for place, step in self.at.get(node, ()):
                 tensor = self._set(place, step, tensor)
             if node in self.norms:
-                tensor = self._set_norm(self.norms[node], tensor)
+                tensor = self._set_norm(*self.norms[node], tensor)
             if node in self.starts:
                 tensor = self._start(node, tensor)
             elif node in self.stops and self.starts:
@@ -126,7 +128,7 @@ class Pass:
         primal, tangent = forward_ad.unpack_dual(x)
         target = step.target * self.corrections.get(place, 1.0)
         if step.start in self.began and tangent is not None:
-            arriving = float(site.through(tangent.square()).double().mean()) / self.began[step.start]
+            arriving = float(site.through(tangent.square()).double().mean()) / self.began[step.start] / step.lead
             if arriving > 0:
                 target /= arriving
                 step.arriving = arriving
@@ -148,7 +150,7 @@ class Pass:
             ) from None
         if not step.scale_free:
             at = self._places(step, primal) if self.how == "theory" else self._seen(step, output)
-            step.q = bias_std**2 + step.weight_std**2 * at.mean
+            step.q = at.variance(step.weight_std, bias_std)
             gain = expected(activation, step.weight_std, bias_std, at)
             step.predicted = step.arriving * gain * step.pooled
 
@@ -156,14 +158,23 @@ class Pass:
         site = step.site
         square = site.through(x.square())
         share = site.through(torch.ones_like(x[:1])).expand_as(square)
-        return places(_flat(square), _flat(share))
+        fixed = None if step.follow.affine is None else affine_of(self.tape, step.follow.affine)
+        if fixed is None:
+            return places(_flat(square), _flat(share))
+        channels = square.shape[1]
+        square, share = (t.movedim(1, 0).reshape(channels, -1) for t in (square, share))
+        return places_behind(_array(square), _array(share), _flat(fixed.factor), _flat(fixed.offset))
 
     def _seen(self, step: Step, output: Tensor) -> Places:
         """Variances over the units of each example, of the pre-activations themselves."""
         h = self._without_bias(step, forward_ad.unpack_dual(output).primal)
         rows = h.shape[0] if h.shape[:1] == self.tape.x.shape[:1] else 1
         square = np.asarray(h.double().reshape(rows, -1).square().mean(1).cpu())
-        return Places(square, np.full_like(square, step.site.density))
+        share = np.full_like(square, step.site.density)
+        fixed = None if step.follow.affine is None else affine_of(self.tape, step.follow.affine)
+        if fixed is None:
+            return Places(square, share)
+        return places_behind(square[None], share[None], _flat(fixed.factor), _flat(fixed.offset))
 
     def _without_bias(self, step: Step, h: Tensor) -> Tensor:
         bias = self.biases.get(step.site.bias)
@@ -177,6 +188,10 @@ class Pass:
         gains = site.responses(torch.ones_like(x[:1]), site.used().square()).expand_as(h)
         bias = self.biases.get(site.bias)
         offsets = torch.zeros_like(h[:1]) if bias is None else _beside(bias, site.op.kind, h.dim())
+        fixed = None if step.follow.affine is None else affine_of(self.tape, step.follow.affine)
+        if fixed is not None:
+            factors = fixed.factors(h)
+            gains, h, offsets = gains * factors**2, h * factors, offsets * factors + fixed.offsets(h)
         count = SAMPLE if activation is not None and not activation.homogeneous else 4 * SAMPLE
         if h.numel() > count:
             chosen = torch.randint(h.numel(), (count,), generator=generator(self.seed, _ENTRIES, place)).to(h.device)
@@ -185,13 +200,14 @@ class Pass:
             sample = [t.expand_as(h).reshape(-1) for t in (gains, h, offsets)]
         return by_batch(activation, target, *(_flat(t) for t in sample))
 
-    def _set_norm(self, norm: NormStep, tensor: Tensor) -> Tensor:
+    def _set_norm(self, place: int, norm: NormStep, tensor: Tensor) -> Tensor:
         """Scale the end of a branch, whose norm has a weight that multiplies."""
         tangent = forward_ad.unpack_dual(tensor).tangent
-        norm.factor = math.sqrt(norm.target)
+        goal = norm.goal * self.corrections.get(place, 1.0)
+        norm.factor = math.sqrt(goal)
         if tangent is not None and norm.start in self.began:
             arriving = float(tangent.double().square().mean()) / self.began[norm.start]
-            norm.factor = math.sqrt(norm.target / arriving) if arriving > 0 else 1.0
+            norm.factor = math.sqrt(goal / arriving) if arriving > 0 else 1.0
         return tensor * norm.factor
 
 
@@ -200,5 +216,9 @@ def _beside(bias: Tensor, kind: str, dims: int) -> Tensor:
     return bias.reshape(-1, *[1] * (dims - 2)) if kind == "convolution" else bias
 
 
+def _array(tensor: Tensor) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
+    return np.asarray(tensor.detach().double().cpu())
+
+
 def _flat(tensor: Tensor) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
-    return np.asarray(tensor.detach().double().reshape(-1).cpu())
+    return _array(tensor.reshape(-1))

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from epoch0.initialization._pass import Pass
-from epoch0.initialization._plan import Plan, Step
+from epoch0.initialization._steps import Plan, Step
 from epoch0.measure._layers import Layer
 from epoch0.measure._passes import forward_squares
 from epoch0.measure._tape import Tape
@@ -28,11 +28,14 @@ CLOSE = 0.02
 _CHECK = 5
 
 
-def apply(plan: Plan, sign: int = 1) -> None:
+def apply(plan: Plan, tape: Tape, sign: int = 1) -> None:
     """Multiply the parameters by what a pass found; with sign -1 take it back."""
     for step in plan.steps:
         if step.first is None:
             step.site.view.mul_(step.weight_std**sign)
+    for norm in plan.norms:
+        for name in norm.parameters:
+            tape.model.get_parameter(name).detach().mul_(norm.factor**sign)
 
 
 def measured_rounds(
@@ -54,7 +57,7 @@ def measured_rounds(
     for done in range(1, max_rounds + 1):
         pass_.corrections = corrections
         pass_.run()
-        apply(plan)
+        apply(plan, tape)
         gains, errors = check(tape, layers, pass_.seed, done)
         off = {}
         for place, step in enumerate(plan.steps):
@@ -65,10 +68,12 @@ def measured_rounds(
                 continue
             if abs(math.log(gain / target)) > max(CLOSE, 3 * errors[step.layer.name] / gain):
                 off[place] = corrections.get(place, 1.0) * target / gain
+                if step.halved:
+                    off |= {-1 - i: off[place] for i, norm in enumerate(plan.norms) if norm.layer is step.layer}
         if not off or done == max_rounds:
-            return done, gains, [plan.steps[place].layer.name for place in off]
+            return done, gains, [plan.steps[place].layer.name for place in off if place >= 0]
         corrections = {**corrections, **off}
-        apply(plan, -1)
+        apply(plan, tape, -1)
     raise AssertionError("max_rounds is at least 1")
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from epoch0.initialization._plan import Plan, Step
 from epoch0.initialization._result import LayerInit
+from epoch0.initialization._steps import Plan, Step
 from epoch0.measure._tape import Tape
 
 
@@ -37,11 +37,18 @@ def _row(step: Step, plan: Plan, biases: Mapping[str, Tensor], gains: Mapping[st
         weight_std=step.weight_std,
         bias_std=float("nan") if bias is None else float(bias.double().square().mean().sqrt()),
         q=step.q,
-        target=step.target * step.pooled,
+        target=step.goal,
         predicted=step.predicted,
-        measured=gains.get(step.layer.name) if step.layer.weighted == 1 else None,
+        measured=_measured(step, gains),
         status=_status(step, plan),
     )
+
+
+def _measured(step: Step, gains: Mapping[str, float]) -> float | None:
+    """Gain of the stretch that the goal is for, where that is a layer but for its averages."""
+    if step.layer.weighted != 1 or step.layer.name not in gains:
+        return None
+    return gains[step.layer.name] / (step.averages * step.lead)
 
 
 def _status(step: Step, plan: Plan) -> str:
@@ -57,10 +64,16 @@ def _status(step: Step, plan: Plan) -> str:
         words.append("shortcut: makes up for the activation behind the sum")
     if follow.gate:
         words.append("its result is multiplied with another signal")
+    if follow.affine is not None:
+        words.append("counts the fixed norm behind it")
     if follow.no_law:
         words.append(f"no law for {follow.no_law} behind it")
     if abs(step.pooled - 1) > 0.02:
-        words.append(f"makes up for averages that pass {step.pooled:.3g}")
+        what = "averages and scalings" if step.makes_up else "scalings"
+        words.append(f"makes up for {what} behind it that pass {step.pooled:.3g}")
+    averages = step.lead if step.makes_up else step.lead * step.averages
+    if abs(averages - 1) > 0.02:
+        words.append(f"averages pass {averages:.3g} of it, which the target leaves out")
     return "; ".join(words) or "set"
 
 

@@ -7,18 +7,14 @@ layer's own units: with s the scale, s^2 mean of (sum of squared weights into th
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from epoch0.activations import Activation
-from epoch0.theory.mean_field import chi
+from epoch0.initialization._places import Places, expected
 
 Array = NDArray[np.float64]
-
-BINS = 64
-"""Groups of places of like variance that an expectation is taken over."""
 
 LARGEST = 1e6
 """Scales beyond this, or below one over it, count as out of reach."""
@@ -28,48 +24,9 @@ class OutOfReach(Exception):
     """No scale gives the target; the message says what the gain does."""
 
 
-@dataclass(frozen=True)
-class Places:
-    """What comes into a layer of weight_std 1, place by place.
-
-    Attributes:
-        square: variance of the pre-activation for weight_std 1 and no bias; shape (places,).
-        share: fraction of the fan-in that meets an entry of the input, mean 1; likewise.
-    """
-
-    square: Array
-    share: Array
-
-    @property
-    def mean(self) -> float:
-        """Mean variance for weight_std 1."""
-        return float(self.square.mean())
-
-
-def places(square: Array, share: Array) -> Places:
-    """Places binned by their variance."""
-    if square.size > BINS:
-        order = np.argsort(square, kind="stable")
-        cuts = np.linspace(0, square.size, BINS + 1).astype(int)[:-1]
-        counts = np.diff([*cuts, square.size])
-        square = np.add.reduceat(square[order], cuts) / counts
-        share = np.add.reduceat(share[order], cuts) / counts
-    return Places(square, share)
-
-
-def expected(activation: Activation | None, weight_std: float, bias_std: float, at: Places) -> float:
-    """Mean-field gain of a layer, shares of its places counted."""
-    if activation is None:
-        return weight_std**2 * float(at.share.mean())
-    if activation.homogeneous:
-        return weight_std**2 * float(at.share.mean()) * float(chi(activation, 1.0, 1.0))
-    slopes = np.asarray(chi(activation, 1.0, bias_std**2 + weight_std**2 * at.square))
-    return weight_std**2 * float((at.share * slopes).mean())
-
-
 def by_theory(activation: Activation | None, target: float, bias_std: float, at: Places) -> float:
     """The weight_std at which the mean-field gain is the target."""
-    if activation is None or activation.homogeneous:
+    if activation is None or (activation.homogeneous and not at.offset.any()):
         return _squared(target, expected(activation, 1.0, 0.0, at))
     return _root(lambda s: expected(activation, s, bias_std, at), target)
 

@@ -14,11 +14,12 @@ from epoch0.errors import InputError, suggest
 from epoch0.initialization._draw import KINDS, draw_biases, draw_weights
 from epoch0.initialization._inputs import gaussian_input
 from epoch0.initialization._pass import Pass
-from epoch0.initialization._plan import Plan, make_plan
+from epoch0.initialization._plan import make_plan
 from epoch0.initialization._result import Initialization
 from epoch0.initialization._rounds import apply, measured_rounds
 from epoch0.initialization._rows import notes, rows
 from epoch0.initialization._sites import Site, apply_masks, fill_with_noise, find_sites, read_masks
+from epoch0.initialization._steps import Plan
 from epoch0.measure._layers import layers, require_nonlinearity
 from epoch0.measure._tape import Tape, tape
 from epoch0.seeds import generator
@@ -55,10 +56,11 @@ def initialize(
     pass, with the mean over the layer's own units in the place of E; then every layer is checked with random tangents
     and those still off (behind a max pool, say) are corrected.
 
-    A gain counts what follows the weights before the next ones, as :func:`epoch0.measure.gain` does: an average over
-    4 places divides it by 4, and the weights before it make up for that. Each residual branch gets the gain
-    target/blocks, so that a block has 1 + target/blocks. Weights before a norm get the standard scale, which the norm
-    undoes; the result says so, and names everything that was left alone with the reason.
+    A gain goes from a layer's input to behind its activation. An average over k places divides it by k once, whatever
+    the depth; weights make up for averages only at the end of a residual branch, and :func:`epoch0.measure.gain`, which
+    counts them, finds target/k. Each residual branch gets the gain target/blocks, so that a block has
+    1 + target/blocks. Weights before a norm get the standard scale, which the norm undoes; a batch norm with running
+    statistics is a fixed map, whose gain is counted. The result says so, and names what was left alone with the reason.
 
     Args:
         model: any module from one tensor to one tensor. Its parameters change in place; mode, buffers, gradients,
@@ -92,16 +94,16 @@ def initialize(
         require_nonlinearity(record)
         sites, untouched = _sites(record, masks, seed)
         found = layers(record)
-        plan = make_plan(record, found, sites, target, residual)
+        plan = make_plan(record, found, sites, target, residual, weights != "keep")
         biases = _prepare(record, plan, weights, bias_std, seed)
         one_pass = Pass(record, plan, how, seed, biases)
         rounds, gains, off = 1, dict[str, float](), list[str]()
         if how == "theory":
             one_pass.run()
-            apply(plan)
+            apply(plan, record)
         else:
             rounds, gains, off = measured_rounds(one_pass, record, found, max_rounds)
-        factors = _finish(record, plan)
+        factors = {name: norm.factor for norm in plan.norms for name in norm.parameters}
         changed = [s.site.name for s in plan.steps] + list(biases) + list(factors)
         values = {name: record.model.get_parameter(name).detach().clone() for name in changed}
         for name, value in values.items():
@@ -178,20 +180,7 @@ def _prepare(
             fresh = draw_biases(name, bias.shape, seed)
             bias.copy_(fresh * (std / float(fresh.square().mean().sqrt())))
         biases[name] = bias
-    if weights != "keep":
-        for norm in plan.norms:
-            record.model.get_parameter(norm.weight).detach().fill_(1.0)
     return biases
-
-
-def _finish(record: Tape, plan: Plan) -> dict[str, float]:
-    """Scale the norms at the ends of branches; what their parameters were multiplied by."""
-    factors: dict[str, float] = {}
-    for norm in plan.norms:
-        for name in filter(None, (norm.weight, norm.bias)):
-            record.model.get_parameter(name).detach().mul_(norm.factor)
-            factors[name] = norm.factor
-    return factors
 
 
 def _write(model: nn.Module, values: Mapping[str, Tensor]) -> None:

@@ -1,0 +1,107 @@
+"""Mean squared stretch of linear operations without learnt products: averages over places, scalings, fixed norms.
+
+Averages are told apart from the rest: on the main path weights do not make up for them (Hayou et al. 2021, B.1.2).
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from epoch0.initialization._affine import affine_of
+from epoch0.initialization._follow import MOVES, is_average
+from epoch0.measure import _ops
+from epoch0.measure._graph import Op
+from epoch0.measure._tape import Tape
+from epoch0.seeds import generator
+
+ENOUGH = 200_000
+"""Outputs of an operation over which its stretch is estimated: an error of 0.3 percent."""
+
+_MIXES = ("getitem", "expand")
+
+
+def stretch(tape: Tape, trail: tuple[Op, ...], profile: Tensor | None = None) -> tuple[float, float]:
+    """Mean squared stretch of noise by the averages among these operations, and by the others.
+
+    >>> stretch(tape, (pool,))                                  # 2 by 2 averages
+    (0.25, 1.0)
+
+    Args:
+        tape: the record.
+        trail: linear operations, one after the other.
+        profile: mean square of the noise at each entry, up to a factor; broadcast to the shape of what goes in.
+    """
+    known = [_known(tape, op) for op in trail]
+    if None not in known:
+        return math.prod(k for k in known if k is not None), 1.0
+    shape = tape.nodes[trail[0].inputs[0]].shape
+    source, outputs = generator(0, 0), 0
+    squares = [0.0] * (len(trail) + 1)
+    for _ in range(256):
+        noise = torch.randn(shape, generator=source, dtype=tape.x.dtype).to(tape.x.device)
+        noise = noise if profile is None else noise * profile.sqrt()
+        squares[0] += float(noise.double().square().mean())
+        for place, op in enumerate(trail):
+            noise = _linear(tape, op, noise)
+            squares[place + 1] += float(noise.double().square().mean())
+        outputs += noise.numel()
+        if outputs >= ENOUGH:
+            break
+    averages = rest = 1.0
+    for op, exact, (before, after) in zip(trail, known, itertools.pairwise(squares), strict=True):
+        ratio = exact if exact is not None else after / before if before > 0 else 0.0
+        if is_average(op):
+            averages *= ratio
+        else:
+            rest *= ratio
+    return averages, rest
+
+
+def _known(tape: Tape, op: Op) -> float | None:
+    """1 for what only moves entries, 1/k for means over all or over windows of k places that tile them; else None."""
+    if op.name in MOVES and op.name not in _MIXES:
+        return 1.0
+    if not is_average(op):
+        return None
+    before, after = tape.nodes[op.inputs[0]].shape, tape.nodes[op.outputs[0]].shape
+    share = math.prod(after) / math.prod(before)
+    if op.name == "mean":
+        return share
+    assert op.call is not None
+    args, kwargs = op.call.args, dict(op.call.kwargs)
+    dims = int(op.name[-2])
+    sides = before[-dims:]
+    if op.name.startswith("adaptive"):
+        return share if all(side % end == 0 for side, end in zip(sides, after[-dims:], strict=True)) else None
+
+    def sized(value: int | Sequence[int]) -> tuple[int, ...]:
+        values = (value,) if isinstance(value, int) else tuple(value)
+        return values * (dims // len(values))
+
+    kernel = sized(_ops.argument(args, kwargs, 1, "kernel_size", 1))
+    stride = sized(_ops.argument(args, kwargs, 2, "stride", None) or kernel)
+    divided = _ops.argument(args, kwargs, 6, "divisor_override", None) is not None
+    plain = not any(sized(_ops.argument(args, kwargs, 3, "padding", 0))) and not divided
+    tiled = stride == kernel and all(side % k == 0 for side, k in zip(sides, kernel, strict=True))
+    return share if plain and tiled else None
+
+
+def averages_among(tape: Tape, ops: tuple[Op, ...]) -> float:
+    """The product of the stretches of the averages among operations of any kind, each taken alone."""
+    found = 1.0
+    for op in ops:
+        if is_average(op):
+            found *= stretch(tape, (op,))[0]
+    return found
+
+
+def _linear(tape: Tape, op: Op, noise: Tensor) -> Tensor:
+    assert op.call is not None
+    fixed = affine_of(tape, op)
+    if fixed is None:
+        result: Tensor = op.call({op.inputs[0]: noise})
+        return result
+    return noise * fixed.factors(noise)
