@@ -15,10 +15,12 @@ from epoch0.regions._line_partition import LinePartition, LinePartitions, sample
 from epoch0.regions._sizes import Sizes
 from epoch0.regions._steps import Program
 from epoch0.regions._trace import trace
-from epoch0.regions._walk import BLOCK, walk
+from epoch0.regions._walk import BLOCK, MEMORY, block, check_memory, walk
 
 
-def on_line(model: nn.Module, x0: Any, x1: Any, *, kind: str = "segment") -> LinePartition | LinePartitions:
+def on_line(
+    model: nn.Module, x0: Any, x1: Any, *, kind: str = "segment", memory: float = MEMORY
+) -> LinePartition | LinePartitions:
     """The regions of a network along a line through x0 and x1, or along many lines at once.
 
     >>> p = on_line(net, torch.zeros(784), x)                # x of shape (784,)
@@ -33,6 +35,7 @@ def on_line(model: nn.Module, x0: Any, x1: Any, *, kind: str = "segment") -> Lin
         x0: where t = 0: one point of the model's input shape, or a batch of them.
         x1: where t = 1, of the same shape.
         kind: "segment" from x0 to x1, "ray" from x0 through x1 without end, "line" without end on both sides.
+        memory: bytes that the values at break points may take, about; larger work is split along the lines.
 
     Returns:
         A LinePartition, or for batches LinePartitions.
@@ -55,11 +58,11 @@ def on_line(model: nn.Module, x0: Any, x1: Any, *, kind: str = "segment") -> Lin
     if bool(same.any()):
         where = "" if single else f" for line {int(same.nonzero()[0])}"
         raise InputError(f"x0 and x1 are the same point{where}; a line needs two different ones.")
-    partitions = cut_lines(program, corners, kind)
+    partitions = cut_lines(program, corners, kind, memory=check_memory(memory))
     return partitions[0] if single else LinePartitions(tuple(partitions))
 
 
-def on_curve(model: nn.Module, curve: Any, *, pieces: int = 1000) -> LinePartition:
+def on_curve(model: nn.Module, curve: Any, *, pieces: int = 1000, memory: float = MEMORY) -> LinePartition:
     """The regions of a network along a curve, taken as a polyline of many straight pieces.
 
     >>> p = on_curve(net, epoch0.curves.Arc(x0, x1), pieces=500)
@@ -70,6 +73,7 @@ def on_curve(model: nn.Module, curve: Any, *, pieces: int = 1000) -> LinePartiti
         model: as for :func:`on_line`.
         curve: any of ``epoch0.curves``; t is the curve's own parameter.
         pieces: straight pieces, equal in t. The distance to the curve falls with the square of their number.
+        memory: as for :func:`on_line`.
 
     Returns:
         A LinePartition; its first note states the largest distance from the curve.
@@ -90,19 +94,22 @@ def on_curve(model: nn.Module, curve: Any, *, pieces: int = 1000) -> LinePartiti
         f"the polyline is at most {float(away.max()):.1e} away from the curve, {float((away / length).max()):.1e} of a "
         f"piece's length; {pieces} pieces."
     )
-    return cut_lines(program, corners[None].to(_device(model)), "curve", (note,))[0]
+    return cut_lines(program, corners[None].to(_device(model)), "curve", (note,), check_memory(memory))[0]
 
 
-def cut_lines(program: Program, corners: Tensor, kind: str, notes: tuple[str, ...] = ()) -> list[LinePartition]:
+def cut_lines(
+    program: Program, corners: Tensor, kind: str, notes: tuple[str, ...] = (), memory: float = MEMORY
+) -> list[LinePartition]:
     """Partitions of lines given by their corners, shape (lines, corners, *shape)."""
     found: list[LinePartition] = []
-    at_once = max(1, BLOCK // (16 * corners[0].numel()))
+    # the sizes of all lines taken at once are held until the last is cut
+    at_once = max(1, BLOCK // (16 * (corners[0].numel() + sum(program.sizes))))
     for start in range(0, len(corners), at_once):
-        found.extend(_partitions(program, corners[start : start + at_once], kind, notes))
+        found.extend(_partitions(program, corners[start : start + at_once], kind, notes, memory))
     return found
 
 
-def _walked(program: Program, corners: Tensor, kind: str) -> Lines:
+def _walked(program: Program, corners: Tensor, kind: str, memory: float) -> Lines:
     """The lines cut along every fold."""
     lines, per_line = corners.shape[:2]
     device = corners.device
@@ -130,13 +137,16 @@ def _walked(program: Program, corners: Tensor, kind: str) -> Lines:
         infinite = torch.cat([infinite, ~infinite])
     complex_ = Lines(line, t, away, own)
     with torch.no_grad():
-        found = walk(program, complex_, {0: points}, Sizes.start(samples, group, infinite))
+        sizes = Sizes.measure(program, samples, group, infinite)
+        found = walk(program, complex_, {0: points}, sizes, block(memory))
     assert isinstance(found, Lines)
     return found
 
 
-def _partitions(program: Program, corners: Tensor, kind: str, notes: tuple[str, ...]) -> list[LinePartition]:
-    complex_ = _walked(program, corners, kind)
+def _partitions(
+    program: Program, corners: Tensor, kind: str, notes: tuple[str, ...], memory: float
+) -> list[LinePartition]:
+    complex_ = _walked(program, corners, kind, memory)
     breaks = complex_.step[complex_.order] >= 0
     order, line = complex_.order[breaks], complex_.line[breaks].cpu().numpy()
     arrays = [getattr(complex_, name)[order].cpu().numpy() for name in ("t", "step", "element", "face")]

@@ -134,11 +134,15 @@ class LinePartition:
             yield start, min(start + size, self.count)
 
     def _follow(self, t: np.ndarray, directions: Tensor, patterns: bool) -> Pieces:
+        with torch.no_grad():
+            return follow(self.program, self.point(t), directions, self._sizes, patterns=patterns)
+
+    @cached_property
+    def _sizes(self) -> Sizes:
         samples = sample(self.corners)
         group = torch.zeros(len(samples), dtype=torch.int64, device=samples.device)
-        sizes = Sizes.start(samples, group, torch.zeros(1, dtype=torch.bool, device=samples.device))
         with torch.no_grad():
-            return follow(self.program, self.point(t), directions, sizes, patterns=patterns)
+            return Sizes.measure(self.program, samples, group, group[:1] > 0)
 
     def to_pandas(self) -> "pandas.DataFrame":
         """One row a break point: t, layer, neuron, face, and whether the affine map changes there."""

@@ -37,15 +37,15 @@ def follow(program: Program, points: Tensor, directions: Tensor, sizes: Sizes, *
         program: the network.
         points: inside the pieces, shape (pieces, *shape).
         directions: shape (directions, pieces or 1, *shape).
-        sizes: at the input; one group.
+        sizes: of the terms; one group.
         patterns: whether to return the patterns.
     """
     values = {0: points}
     slopes = {0: directions.expand(len(directions), len(points), *points.shape[1:])}
     squares = {0: slopes[0].square().amax(dim=(0, 1))[None]}
     found: list[Tensor] = []
+    number = 0
     for step, done in zip(program.steps, program.last_uses(), strict=True):
-        sizes.step(step)
         inputs = [values[s] for s in step.inputs]
         if isinstance(step, Affine):
             values[step.output] = step.run(*inputs)
@@ -53,7 +53,7 @@ def follow(program: Program, points: Tensor, directions: Tensor, sizes: Sizes, *
             before = [squares[s] for s in step.inputs]
             squares[step.output] = step.size(*before) - step.size(*(torch.zeros_like(q) for q in before))
         elif isinstance(step, Fold):
-            above = _above(step, inputs[0], sizes)
+            above = _above(step, inputs[0], sizes.squares[number][0])
             place = torch.stack(above).sum(dim=0)
             values[step.output] = step.run(inputs[0])
             slopes[step.output] = slopes_between(step, inputs[0][:1]).gather(0, place) * slopes[step.inputs[0]]
@@ -68,11 +68,11 @@ def follow(program: Program, points: Tensor, directions: Tensor, sizes: Sizes, *
             if patterns:
                 found.append(torch.nn.functional.one_hot(top, step.windows.shape[1]).reshape(len(points), -1).bool())
         if not isinstance(step, Affine):
+            number += 1
             squares[step.output] = slopes[step.output].square().amax(dim=(0, 1))[None]
         for slot in done:
             values.pop(slot, None)
             slopes.pop(slot, None)
-        sizes.forget(done)
     output, slope = values[program.output], slopes[program.output]
     return Pieces(output.reshape(len(points), -1), slope.reshape(len(directions), len(points), -1), found,
                   squares[program.output].reshape(-1).sqrt())  # fmt: skip
@@ -87,8 +87,8 @@ def _linear_part(step: Affine, slopes: list[Tensor]) -> Tensor:
     return found.reshape(count, pieces, *found.shape[1:])
 
 
-def _above(step: Fold, values: Tensor, sizes: Sizes) -> list[Tensor]:
-    squares = sizes.squares[step.inputs[0]][0]
+def _above(step: Fold, values: Tensor, squares: Tensor) -> list[Tensor]:
+    squares = squares.reshape(values.shape[1:])
     return [values - face > _NOTHING * (squares + face * face).sqrt() for face in step.faces]
 
 

@@ -7,10 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from epoch0.regions import _concurrent
+from epoch0.regions import _concurrent, _seams
 from epoch0.regions._chords import Chords, Crossings, EdgePoints, chords, crossings, edge_points
 from epoch0.regions._cut import Cut
+from epoch0.regions._ledger import Ledger
 from epoch0.regions._rebuild import Pieces, chord_pieces, cycles, successors
+from epoch0.regions._seams import Mesh
 from epoch0.regions._signs import read
 from epoch0.regions._sizes import Decisions
 from epoch0.regions._steps import Largest
@@ -22,47 +24,49 @@ class Plane:
     Edge e has the half-edges 2e, from its first to its second vertex, and 2e + 1; cells are to the left of theirs.
 
     Attributes:
-        points: coordinates of the vertices in the plane, (vertices, 2).
-        edges: (edges, 2).
-        step, element, face: what made each edge; -1 on the window's border.
-        half: half-edges of all cells, counter-clockwise, cell by cell.
-        ends: where each cell starts in ``half``, and the end.
+        mesh: vertices, edges and cells.
         count: number of cells, also where the last cut was only counted.
         last: number of the step that is only counted, -1 for none.
         history: cells after each step that cut.
+        ledger: number of cells of the whole that this may be a part of, and the most there may be.
     """
 
     unbounded = False
 
-    def __init__(self, corners: Tensor, last: int = -1) -> None:
-        count = len(corners)
-        self.points = corners
-        self.edges = np.stack([np.arange(count), (np.arange(count) + 1) % count], axis=1)
-        self.step, self.element, self.face = (np.full(count, -1) for _ in range(3))
-        self.half, self.ends = 2 * np.arange(count), np.array([0, count])
-        self.count, self.last = 1, last
+    def __init__(self, mesh: Mesh, ledger: Ledger, last: int = -1) -> None:
+        self.mesh, self.ledger, self.last = mesh, ledger, last
+        self.count = self.before = len(mesh.ends) - 1
         self.history: dict[int, int] = {}
         self.decisions = Decisions()
         self.away = torch.zeros(0, dtype=torch.int64)
 
+    @staticmethod
+    def start(corners: Tensor, ledger: Ledger, last: int = -1) -> "Plane":
+        """One cell: the window itself."""
+        number = np.arange(len(corners))
+        edges = np.stack([number, (number + 1) % len(corners)], axis=1)
+        none = np.full(len(corners), -1)
+        mesh = Mesh(corners, edges, np.full((len(corners), 3), -1), 2 * number, np.array([0, len(corners)]), none, none)
+        return Plane(mesh, ledger, last)
+
     def cut(self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None) -> Cut | None:
         """Cut every cell along every column that takes both signs in it; as for lines."""
+        mesh = self.mesh
         signs = read(values, tolerance[0], self.decisions)
         limit, numbers = tolerance[0].numpy(), values.numpy()
-        points = edge_points(self.edges, signs, numbers, limit)
-        cell_of = np.repeat(np.arange(len(self.ends) - 1), np.diff(self.ends))
-        length = points.per_edge[self.half >> 1] + 1
+        points = edge_points(mesh.edges, signs, numbers, limit)
+        cell_of = np.repeat(np.arange(len(mesh.ends) - 1), np.diff(mesh.ends))
+        length = points.per_edge[mesh.half >> 1] + 1
         place = np.cumsum(length) - length
         found = chords(
-            self.half, self.ends, cell_of, self.edges, signs, points, place,
+            mesh.half, mesh.ends, cell_of, mesh.edges, signs, points, place,
             len(numbers), numbers.shape[1], self.decisions,
         )  # fmt: skip
         if not len(found) and not len(points.u):
             return None
         crossing, concurrent = crossings(found, numbers, points, limit)
         if not len(concurrent):
-            self.count += len(found) + len(crossing)
-            self.history[step] = self.count
+            self._note(step, self.count + len(found) + len(crossing))
             if step == self.last:
                 return None
         keep = ~np.isin(found.cell, concurrent) if len(concurrent) else None
@@ -76,8 +80,8 @@ class Plane:
         slow: Chords | None, cell_of: np.ndarray, length: np.ndarray, place: np.ndarray, step: int, width: int,
         face: int | None,
     ) -> Cut:  # fmt: skip
-        rows, old = len(values), len(self.edges)
-        touched = np.zeros(len(self.ends) - 1, dtype=bool)
+        mesh, rows, old = self.mesh, len(values), len(self.mesh.edges)
+        touched = np.zeros(len(mesh.ends) - 1, dtype=bool)
         touched[found.cell] = True
         touched[cell_of[length > 1]] = True
         slow_cells = np.unique(slow.cell) if slow is not None else np.zeros(0, dtype=np.int64)
@@ -87,7 +91,7 @@ class Plane:
         count = length[at]
         start = np.cumsum(count) - count
         within = np.arange(count.sum()) - np.repeat(start, count)
-        half = np.repeat(self.half[at], count)
+        half = np.repeat(mesh.half[at], count)
         edge, back = half >> 1, half & 1
         index = np.where(back == 0, within, points.per_edge[edge] - within)
         piece = np.where(index == 0, edge, old + points.first[edge] + index - 1)
@@ -102,7 +106,7 @@ class Plane:
             moved = np.where(mask, np.cumsum(mask) - 1, -1)
             shifted = np.where(local >= 0, moved[local], -1)
             fast = Pieces(borders.half[mask], borders.cell[mask], shifted)
-        new = len(self.edges)
+        new = len(mesh.edges)
         inner = chord_pieces(found, crossing, rows + len(points.u))
         following = successors(fast, found, crossing, inner)
         ids = 2 * (new + np.arange(len(inner.chord)))
@@ -111,8 +115,8 @@ class Plane:
         self._add_edges(np.stack([inner.start, inner.stop], axis=1), found.column[inner.chord], step, width, face)
 
         kept = ~touched[cell_of]
-        self.half = np.concatenate([self.half[kept], halves])
-        degrees = np.concatenate([np.diff(self.ends)[~touched], np.diff(ends)])
+        mesh.half = np.concatenate([mesh.half[kept], halves])
+        degrees = np.concatenate([np.diff(mesh.ends)[~touched], np.diff(ends)])
         second = [
             found.start[crossing.first], found.stop[crossing.first], crossing.share_first,
             np.concatenate([np.arange(len(crossing))] * 2),
@@ -120,14 +124,20 @@ class Plane:
         ]  # fmt: skip
         if slow is not None:
             degrees = self._slowly(slow, values, limit, points, borders, second, degrees, rows, step, width, face)
-        self.ends = np.concatenate([[0], np.cumsum(degrees)])
-        self.count = self.history[step] = len(degrees)
+        mesh.ends = np.concatenate([[0], np.cumsum(degrees)])
+        self._note(step, len(degrees))
         u, v, share, row, column = second
         first = rows + len(points.u)
         more = _cut(u, v, share, row + first, column)
         cut = replace(_cut(points.u, points.v, points.share, points.point + rows, points.column), second=more)
-        self.points = torch.cat([self.points, cut.rows(self.points)])
+        mesh.points = torch.cat([mesh.points, cut.rows(mesh.points)])
+        mesh.from_row = np.concatenate([mesh.from_row, np.full(len(cut), -1)])
         return cut
+
+    def _note(self, step: int, count: int) -> None:
+        """Write down how many cells there are now."""
+        self.ledger.add(count - self.count, step)
+        self.count = self.history[step] = count
 
     def _split_edges(self, points: EdgePoints, rows: int) -> None:
         """Pieces of split edges: numbered like the points they start from, after all edges there were."""
@@ -135,19 +145,20 @@ class Plane:
         number = np.arange(len(points.u))
         following = rows + number + 1
         last = points.first[split] + points.per_edge[split] - 1
-        following[last] = self.edges[split, 1]
+        edges = self.mesh.edges
+        following[last] = edges[split, 1]
         source = np.repeat(split, points.per_edge[split])
-        self.edges[split, 1] = rows + points.first[split]
-        self.edges = np.concatenate([self.edges, np.stack([rows + number, following], axis=1)])
-        for name in ("step", "element", "face"):
-            owner = getattr(self, name)
-            setattr(self, name, np.concatenate([owner, owner[source]]))
+        edges[split, 1] = rows + points.first[split]
+        self.mesh.edges = np.concatenate([edges, np.stack([rows + number, following], axis=1)])
+        self.mesh.owner = np.concatenate([self.mesh.owner, self.mesh.owner[source]])
+        self.mesh.from_edge = np.concatenate([self.mesh.from_edge, self.mesh.from_edge[source]])
 
     def _add_edges(self, edges: np.ndarray, column: np.ndarray, step: int, width: int, face: int | None) -> None:
-        self.edges = np.concatenate([self.edges, edges])
-        self.step = np.concatenate([self.step, np.full(len(edges), step)])
-        self.element = np.concatenate([self.element, column % width])
-        self.face = np.concatenate([self.face, column // width if face is None else np.full(len(edges), face)])
+        mesh = self.mesh
+        faces = column // width if face is None else np.full(len(edges), face)
+        mesh.edges = np.concatenate([mesh.edges, edges])
+        mesh.owner = np.concatenate([mesh.owner, np.stack([np.full(len(edges), step), column % width, faces], axis=1)])
+        mesh.from_edge = np.concatenate([mesh.from_edge, np.full(len(edges), -1)])
 
     def _slowly(
         self, slow: Chords, values: np.ndarray, limit: np.ndarray, points: EdgePoints, borders: Pieces,
@@ -160,7 +171,7 @@ class Plane:
             mine = _take(slow, slow.cell == cell)
             pieces = np.flatnonzero(borders.cell == cell)
             half = borders.half[pieces]
-            border = self.edges[half >> 1, half & 1].tolist()
+            border = self.mesh.edges[half >> 1, half & 1].tolist()
             ends = [(int(borders.local[a] - pieces[0]), int(borders.local[b] - pieces[0]))
                     for a, b in zip(mine.low, mine.high, strict=True)]  # fmt: skip
             new = rows + len(points.u) + len(second[0])
@@ -181,7 +192,7 @@ class Plane:
             for polygon in parts.polygons:
                 for a, b in zip(polygon, polygon[1:] + polygon[:1], strict=True):
                     if (a, b) not in known:
-                        number = 2 * (len(self.edges) + len(made))
+                        number = 2 * (len(self.mesh.edges) + len(made))
                         known[a, b], known[b, a] = number, number + 1
                         made.append((a, b))
                         owners.append(parts.owners[min(a, b), max(a, b)])
@@ -189,59 +200,74 @@ class Plane:
                 sizes.append(len(polygon))
             if made:
                 self._add_edges(np.array(made), mine.column[owners], step, width, face)
-        self.half = np.concatenate([self.half, np.array(halves, dtype=np.int64)])
+        self.mesh.half = np.concatenate([self.mesh.half, np.array(halves, dtype=np.int64)])
         return np.concatenate([degrees, np.array(sizes, dtype=np.int64)])
 
     def settle(self, step: Largest, number: int, values: Tensor, limit: Tensor) -> Tensor | None:
         """After a maximum: join the cells on both sides of edges where another entry tops the tie."""
-        mine = np.flatnonzero(self.step == number)
+        mesh = self.mesh
+        mine = np.flatnonzero(mesh.owner[:, 0] == number)
         if not len(mine):
             return None
-        ends = torch.from_numpy(self.edges[mine])
+        ends = torch.from_numpy(mesh.edges[mine])
         window, entry = step.ties(0.5 * (values[ends[:, 0]] + values[ends[:, 1]]), limit)
-        self.element[mine], self.face[mine] = window.numpy(), entry.numpy()
+        mesh.owner[mine, 1], mesh.owner[mine, 2] = window.numpy(), entry.numpy()
         if bool((window >= 0).all()):
             return None
-        false = np.zeros(len(self.edges), dtype=bool)
+        false = np.zeros(len(mesh.edges), dtype=bool)
         false[mine[window.numpy() < 0]] = True
-        kept = self._join(false)
-        self.history[number] = self.count
+        kept = self._remove(false)
+        self._note(number, len(mesh.ends) - 1)
         return kept
 
-    def split(self, parts: int) -> list[tuple["Plane", Tensor]]:
-        return []
-
-    def join(self, parts: Sequence["Plane"]) -> "Plane":
-        return self
-
-    def _join(self, false: np.ndarray) -> Tensor:
+    def _remove(self, false: np.ndarray) -> Tensor:
         """Take out edges; the vertices that are left, by which all tensors are to be indexed."""
-        degree = np.diff(self.ends)
-        following = np.empty(2 * len(self.edges), dtype=np.int64)
-        after = np.arange(1, len(self.half) + 1)
-        after[self.ends[1:] - 1] = self.ends[:-1]
-        following[self.half] = self.half[after]
-        real = self.half[~false[self.half >> 1]]
+        mesh = self.mesh
+        following = np.empty(2 * len(mesh.edges), dtype=np.int64)
+        after = np.arange(1, len(mesh.half) + 1)
+        after[mesh.ends[1:] - 1] = mesh.ends[:-1]
+        following[mesh.half] = mesh.half[after]
+        real = mesh.half[~false[mesh.half >> 1]]
         target = following[real]
         while (wrong := false[target >> 1]).any():
             target[wrong] = following[target[wrong] ^ 1]
-        local = np.full(2 * len(self.edges), -1)
+        local = np.full(2 * len(mesh.edges), -1)
         local[real] = np.arange(len(real))
-        elements, self.ends = cycles(local[target])
+        elements, mesh.ends = cycles(local[target])
         number = np.cumsum(~false) - 1
         half = real[elements]
-        self.half = 2 * number[half >> 1] + (half & 1)
-        self.edges = self.edges[~false]
-        for name in ("step", "element", "face"):
-            setattr(self, name, getattr(self, name)[~false])
-        used = np.zeros(len(self.points), dtype=bool)
-        used[self.edges] = True
-        self.edges = (np.cumsum(used) - 1)[self.edges]
-        self.count = len(self.ends) - 1
-        kept = torch.from_numpy(np.flatnonzero(used))
-        self.points = self.points[kept]
-        assert degree.sum() >= len(self.half)
-        return kept
+        mesh.half = 2 * number[half >> 1] + (half & 1)
+        mesh.edges, mesh.owner, mesh.from_edge = mesh.edges[~false], mesh.owner[~false], mesh.from_edge[~false]
+        used = np.zeros(len(mesh.points), dtype=bool)
+        used[mesh.edges] = True
+        mesh.edges = (np.cumsum(used) - 1)[mesh.edges]
+        kept = np.flatnonzero(used)
+        mesh.points, mesh.from_row = mesh.points[torch.from_numpy(kept)], mesh.from_row[kept]
+        return torch.from_numpy(kept)
+
+    def split(self, parts: int) -> list[tuple["Plane", Tensor]]:
+        """Strips of cells with their rows; edges between strips are in both."""
+        if self.count < 2:
+            return []
+        meshes = _seams.parts(self.mesh, parts)
+        return [(Plane(mesh, self.ledger, self.last), torch.from_numpy(mesh.from_row)) for mesh in meshes]
+
+    def join(self, parts: Sequence["Plane"]) -> "Plane":
+        """The whole of the strips after they were cut."""
+        for step in sorted(set().union(*(part.history for part in parts))):
+            self.history[step] = sum(part.cells_after(step) for part in parts)
+        for part in parts:
+            self.decisions.add(part.decisions)
+        self.count = sum(part.count for part in parts)
+        if self.last < 0:
+            self.mesh, wrong = _seams.joined(self.mesh, [part.mesh for part in parts])
+            self.decisions.undecided += wrong
+        return self
+
+    def cells_after(self, step: int) -> int:
+        """Number of cells after a step, whether it cut anything or not."""
+        earlier = [number for number in self.history if number <= step]
+        return self.history[max(earlier)] if earlier else self.before
 
 
 def _cut(u: np.ndarray, v: np.ndarray, share: np.ndarray, row: np.ndarray, column: np.ndarray) -> Cut:

@@ -9,18 +9,19 @@ from torch import Tensor, nn
 from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
 from epoch0.regions._certificate import Certificate
+from epoch0.regions._ledger import Ledger
 from epoch0.regions._line_count import on_curve, on_line
 from epoch0.regions._plane import Plane
 from epoch0.regions._plane_partition import PlanePartition, cell_areas
 from epoch0.regions._sizes import Sizes
 from epoch0.regions._steps import Largest, Program
 from epoch0.regions._trace import trace
-from epoch0.regions._walk import walk
+from epoch0.regions._walk import MEMORY, block, check_memory, walk
 from epoch0.regions._windows import Window
 from epoch0.regions._windows import window as checked
 
 
-def on_plane(model: nn.Module, window: Any) -> PlanePartition:
+def on_plane(model: nn.Module, window: Any, *, memory: float = MEMORY) -> PlanePartition:
     """The regions of a network on a window: a convex polygon in any plane of input space.
 
     >>> p = on_plane(net, regions.through(images[0], images[1], images[2]))
@@ -31,22 +32,23 @@ def on_plane(model: nn.Module, window: Any) -> PlanePartition:
         model: as for :func:`on_line`.
         window: corners of the polygon in order, tensor of shape (corners, *shape); ``regions.square`` and
             ``regions.through`` make them.
+        memory: bytes that values and geometry may take, about; larger work is split into strips.
 
     Returns:
         A PlanePartition.
 
     Raises:
         InputError: if the window is not convex, has no area, or its corners are not in one plane, or the model has an
-            operation that is not piecewise linear.
+            operation that is not piecewise linear, or there are more cells than fit into the memory.
 
     Source: Hanin and Rolnick 2019, section 3.2.
     """
     found = checked(window)
     program = trace(model, tuple(found.origin.shape), "cpu")
-    return cut_plane(program, found)
+    return cut_plane(program, found, check_memory(memory))
 
 
-def count(model: nn.Module, where: Any) -> int | np.ndarray:
+def count(model: nn.Module, where: Any, *, memory: float = MEMORY) -> int | np.ndarray:
     """Only the number of activation regions on a line or a window, without the geometry of the last layer.
 
     >>> count(net, regions.square(centre, u, v, 28.0))
@@ -58,6 +60,7 @@ def count(model: nn.Module, where: Any) -> int | np.ndarray:
         model: as for :func:`on_line`.
         where: a window (tensor of three corners or more), the two ends of a segment (a tuple of two points or of two
             batches, or a tensor of two points), or a curve of ``epoch0.curves``.
+        memory: bytes that values and geometry may take, about.
 
     Returns:
         An int; for batches of lines an array, shape (lines,).
@@ -65,54 +68,52 @@ def count(model: nn.Module, where: Any) -> int | np.ndarray:
     if isinstance(where, Line):
         where = (where.x0, where.x1)
     if isinstance(where, Curve):
-        return on_curve(model, where).count
+        return on_curve(model, where, memory=memory).count
     if isinstance(where, Tensor) and len(where) == 2:
         where = (where[0], where[1])
     if isinstance(where, tuple | list):
         if len(where) != 2:
             raise InputError(f"a segment has two ends, not {len(where)}; give (x0, x1).")
-        found = on_line(model, *where)
+        found = on_line(model, *where, memory=memory)
         return found.count if not hasattr(found, "counts") else found.counts
     window = checked(where)
     program = trace(model, tuple(window.origin.shape), "cpu")
-    return _walked(program, window, len(program.folds) - 1).count
+    return _walked(program, window, check_memory(memory), len(program.folds) - 1).count
 
 
-def _walked(program: Program, window: Window, last: int = -1) -> Plane:
+def _walked(program: Program, window: Window, memory: float, last: int = -1) -> Plane:
     """The window cut along every fold; step ``last`` is only counted."""
     if last >= 0 and isinstance(program.folds[last], Largest):
         last = -1  # the pieces of a maximum are joined by their geometry
-    plane = Plane(window.polygon.clone(), last)
+    ledger = Ledger(tuple(step.name for step in program.folds), memory if last < 0 else 2 * memory)
+    plane = Plane.start(window.polygon.clone(), ledger, last)
     samples = window.sample()
     group = torch.zeros(len(samples), dtype=torch.int64)
-    sizes = Sizes.start(samples, group, torch.zeros(1, dtype=torch.bool))
     with torch.no_grad():
-        found = walk(program, plane, {0: window.points(window.polygon)}, sizes)
+        sizes = Sizes.measure(program, samples, group, torch.zeros(1, dtype=torch.bool))
+        found = walk(program, plane, {0: window.points(window.polygon)}, sizes, block(memory))
     assert isinstance(found, Plane)
     return found
 
 
 def _per_layer(plane: Plane, folds: int) -> tuple[int, ...]:
     """Cells after each folding step: a step that cut nothing left as many as there were."""
-    counts, now = [], 1
-    for number in range(folds):
-        now = plane.history.get(number, now)
-        counts.append(now)
-    return tuple(counts)
+    return tuple(plane.cells_after(number) for number in range(folds))
 
 
-def cut_plane(program: Program, window: Window) -> PlanePartition:
+def cut_plane(program: Program, window: Window, memory: float = MEMORY) -> PlanePartition:
     """The partition of a window by a traced network."""
-    plane = _walked(program, window)
-    vertices = plane.points.numpy()
-    cells = plane.edges[plane.half >> 1, plane.half & 1]
-    areas = cell_areas(vertices, cells, plane.ends)
+    plane = _walked(program, window, memory)
+    mesh = plane.mesh
+    vertices, owner = mesh.points.numpy(), mesh.owner
+    cells = mesh.edges[mesh.half >> 1, mesh.half & 1]
+    areas = cell_areas(vertices, cells, mesh.ends)
     certificate = Certificate.of(
-        plane.decisions, euler=len(vertices) - len(plane.edges) + plane.count,
+        plane.decisions, euler=len(vertices) - len(mesh.edges) + plane.count,
         measure_error=float(areas.sum()) / window.area - 1.0,
     )  # fmt: skip
     found = PlanePartition(
-        window, vertices, plane.edges, plane.step, plane.element, plane.face, plane.ends, plane.half,
+        window, vertices, mesh.edges, owner[:, 0], owner[:, 1], owner[:, 2], mesh.ends, mesh.half,
         tuple(step.name for step in program.folds), _per_layer(plane, len(program.folds)), certificate,
         program.notes, program,
     )  # fmt: skip

@@ -196,10 +196,11 @@ class PlanePartition:
         middles = self.middles
         size = max(1, _CHUNK // max((*self.program.sizes, self.window.origin.numel())))
         samples = self.window.sample()
+        group = torch.zeros(len(samples), dtype=torch.int64)
+        with torch.no_grad():
+            sizes = Sizes.measure(self.program, samples, group, group[:1] > 0)
         for start in range(0, len(middles), size):
             points = self.window.points(torch.from_numpy(middles[start : start + size]))
-            zero = torch.zeros(len(samples), dtype=torch.int64)
-            sizes = Sizes.start(samples, zero, torch.zeros(1, dtype=torch.bool))
             with torch.no_grad():
                 yield follow(self.program, points, self.window.axes[:, None], sizes, patterns=patterns)
 

@@ -102,6 +102,7 @@ def decision_boundary(partition: "PlanePartition") -> np.ndarray:
         step: Fold | Largest = Fold("decision", (program.output,), slot, (0.0,), torch.relu, torch.relu)
     else:
         step = Largest("decision", (program.output,), slot, torch.arange(outputs)[None], (1,))
-    longer: Program = replace(program, steps=(*program.steps, step), output=slot, sizes=(*program.sizes, outputs))
+    longer: Program = replace(program, steps=(*program.steps, step), output=slot, sizes=(*program.sizes, outputs),
+                              elements=(*program.elements, 1))  # fmt: skip
     found = cut_plane(longer, partition.window)
     return np.asarray(found.vertices[found.edges[found.owner_layer == len(program.folds)]])

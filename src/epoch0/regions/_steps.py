@@ -107,6 +107,7 @@ class Program:
         shape: of one input point.
         output_shape: of the output at one point.
         sizes: number of elements of the input of each folding step, in order.
+        elements: number of elements of each slot at one point.
         notes: what the user should know about how the model was read.
     """
 
@@ -115,6 +116,7 @@ class Program:
     shape: tuple[int, ...]
     output_shape: tuple[int, ...]
     sizes: tuple[int, ...]
+    elements: tuple[int, ...]
     notes: tuple[str, ...] = ()
 
     @property

@@ -121,6 +121,7 @@ class _Reader:
         self.modules = dict(model.named_modules(remove_duplicate=False))
         self.names: set[str] = set()
         self.widths: list[int] = []
+        self.elements = [probe[0].numel()]
 
     def read(self, graph: fx.Graph, notes: tuple[str, ...]) -> Program:
         values: dict[fx.Node, Any] = {}
@@ -141,8 +142,9 @@ class _Reader:
         if not isinstance(found, _Slot):
             raise InputError("the model's output does not depend on its input, or is no single tensor.")
         return Program(
-            tuple(self.steps), found.index, self.shape, tuple(found.probe.shape[1:]), tuple(self.widths), notes
-        )
+            tuple(self.steps), found.index, self.shape, tuple(found.probe.shape[1:]), tuple(self.widths),
+            tuple(self.elements), notes,
+        )  # fmt: skip
 
     def _placeholder(self, node: fx.Node) -> Any:
         if not any(isinstance(v, Tensor) for v in node.args) and self.input.index == 0 and not self.names:
@@ -233,6 +235,7 @@ class _Reader:
 
     def _new(self, probe: Tensor) -> _Slot:
         self.slots += 1
+        self.elements.append(probe[0].numel())
         return _Slot(self.slots - 1, probe)
 
     def _largest(self, operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, where: str) -> Any:

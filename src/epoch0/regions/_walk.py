@@ -6,12 +6,27 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from epoch0.errors import InputError
 from epoch0.regions._cut import Cut
 from epoch0.regions._sizes import Decisions, Sizes
 from epoch0.regions._steps import Affine, Fold, Largest, Program, Step
 
-BLOCK = 48 << 20
+BLOCK = 32 << 20
 """Bytes of the tensors carried at a time: a few times what a processor's cache holds."""
+MEMORY = 2e9
+"""Bytes that a partition may take if the user does not say."""
+
+
+def check_memory(memory: float) -> float:
+    """Refuse a memory that is no positive number of bytes."""
+    if isinstance(memory, bool) or not memory > 0:
+        raise InputError(f"memory={memory!r}; give a positive number of bytes, such as 2e9.")
+    return memory
+
+
+def block(memory: float) -> int:
+    """Bytes of the tensors to carry at a time: those of some levels of splitting are held together."""
+    return int(max(1.0, min(BLOCK, memory / 8)))
 
 
 @runtime_checkable
@@ -40,7 +55,7 @@ class Complex(Protocol):
 
 
 def walk(
-    program: Program, complex_: Complex, values: dict[int, Tensor], sizes: Sizes, block: int = BLOCK, start: int = 0,
+    program: Program, complex_: Complex, values: dict[int, Tensor], sizes: Sizes, most: int = BLOCK, start: int = 0,
     number: int = 0,
 ) -> Complex:  # fmt: skip
     """Cut the complex along every fold of the network.
@@ -53,8 +68,8 @@ def walk(
         complex_: the partition; it is refined in place.
         values: slot -> values at its rows, (rows, ...); at the start slot 0 holds the input points, directions for
             rows at infinity.
-        sizes: of the terms, for the same slots.
-        block: bytes of the tensors carried at a time.
+        sizes: of the terms in every folding step.
+        most: bytes of the tensors carried at a time.
         start: step to begin with.
         number: number of the first folding step from there on.
 
@@ -63,37 +78,36 @@ def walk(
     """
     folds, last_uses = len(program.folds), program.last_uses()
     for index, step in enumerate(program.steps[start:], start):
-        wanted = _bytes(values, sizes, step) / block
+        wanted = _bytes(program, values, step) / most
         if wanted > 1 and len(parts := complex_.split(min(64, int(wanted) + 1))) > 1:
             done = []
             for part, rows in parts:
                 some = {slot: tensor[rows] for slot, tensor in values.items()}
-                done.append(walk(program, part, some, sizes.copy(), block, index, number))
+                done.append(walk(program, part, some, sizes, most, index, number))
             whole: Complex = complex_.join(done)
             return whole
-        sizes.step(step)
         if isinstance(step, Affine):
             values[step.output] = apply(step, [values[s] for s in step.inputs], complex_)
         else:
             last = number + 1 == folds
+            square = sizes.squares[number]
             if isinstance(step, Fold):
-                _fold(step, complex_, values, sizes, number, last_uses[index], last)
+                _fold(step, complex_, values, square, number, last_uses[index], last)
             else:
-                _largest(step, complex_, values, sizes, number, last)
+                _largest(step, complex_, values, square, number, last)
             number += 1
             if last:
                 break
         for slot in last_uses[index]:
             values.pop(slot, None)
-        sizes.forget(last_uses[index])
     return complex_
 
 
-def _bytes(values: dict[int, Tensor], sizes: Sizes, step: Step) -> int:
-    """Bytes of all tensors alive while the step runs; its output is about as large as the samples say."""
+def _bytes(program: Program, values: dict[int, Tensor], step: Step) -> int:
+    """Bytes of all tensors alive while the step runs; a fold makes new rows and looks at signs."""
     rows = len(next(iter(values.values())))
-    held = sum(tensor.numel() for tensor in values.values())
-    return 8 * (held + rows * sizes.width(step))
+    made = program.elements[step.output] if isinstance(step, Affine) else 2 * program.elements[step.inputs[0]]
+    return 8 * rows * (made + sum(program.elements[slot] for slot in values))
 
 
 def apply(step: Affine, inputs: list[Tensor], complex_: Complex) -> Tensor:
@@ -106,13 +120,12 @@ def apply(step: Affine, inputs: list[Tensor], complex_: Complex) -> Tensor:
 
 
 def _fold(
-    step: Fold, complex_: Complex, values: dict[int, Tensor], sizes: Sizes, number: int, done: set[int], last: bool
+    step: Fold, complex_: Complex, values: dict[int, Tensor], square: Tensor, number: int, done: set[int], last: bool
 ) -> None:
     source = step.inputs[0]
     before = values[source]
     flat = before.reshape(len(before), -1)
     width = flat.shape[1]
-    square = sizes.squares[source].reshape(sizes.groups, -1)
     faces, limits = [], []
     for face in step.faces:
         faces.append(flat if face == 0.0 else _shifted(flat, face, complex_))
@@ -157,12 +170,11 @@ def _extend(values: dict[int, Tensor], cut: Cut, skip: set[int]) -> None:
 
 
 def _largest(
-    step: Largest, complex_: Complex, values: dict[int, Tensor], sizes: Sizes, number: int, last: bool
+    step: Largest, complex_: Complex, values: dict[int, Tensor], square: Tensor, number: int, last: bool
 ) -> None:
     """One element of every window after another; cuts at ties that a later element tops are taken back at the end."""
     source, windows = step.inputs[0], step.windows
-    square = sizes.squares[source].reshape(sizes.groups, -1)[:, windows]
-    limit = (2 * square.amax(dim=2)).sqrt_() * complex_.decisions.relative
+    limit = (2 * square[:, windows].amax(dim=2)).sqrt_() * complex_.decisions.relative
     start = len(values[source])
     flat = values[source].reshape(start, -1)
     values[step.output] = flat[:, windows[:, 0]]
