@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize, prune
 
 from epoch0.errors import InputError
-from epoch0.initialization import Initialization, initialize, save
+from epoch0.initialization import Initialization, check_path, initialize, save
 from epoch0.measure.gain import gain
 from epoch0.networks import mlp
 from init_models import Block, ResNet, residual_mlp, transformer_like, vgg
@@ -338,6 +338,10 @@ def test_the_result_reads_well() -> None:
     done = initialize(transformer_like(2, 32), x=vectors())
     assert isinstance(done, Initialization)
     text = str(done)
+    assert text.startswith(done.summary) and "\n" not in done.summary
+    assert "a gain of 1.2, by measuring, seed 3" in str(
+        initialize(net_of(9), chi=1.2, how="measured", x=vectors(), seed=3)
+    )
     assert text.startswith("6 weights set for a gain of 1, by theory, seed 0") and "ends a branch, one of 2" in text
     frame = done.to_pandas()
     assert len(frame) == 6 and list(frame["activation"][:2]) == ["none", "gelu"]
@@ -405,6 +409,12 @@ def test_save_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for bad, words in (("w.pt", "written as safetensors"), ("none/w.safetensors", "no folder")):
         with pytest.raises(InputError, match=words):
             save(net_of(5), tmp_path / bad)
+        with pytest.raises(InputError, match=words):
+            check_path(tmp_path / bad)
+    assert check_path(str(path)) == path
+    (tmp_path / "x.safetensors").mkdir()
+    with pytest.raises(InputError, match="is a folder"):
+        check_path(tmp_path / "x.safetensors")
 
 
 def test_wrapped_and_copied_models_are_the_same_model() -> None:

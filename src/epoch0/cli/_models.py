@@ -90,7 +90,9 @@ def checkup(
     from epoch0.diagnosis import checkup as examine
 
     if fix is not None:
-        _check_out(fix)
+        from epoch0.initialization import check_path
+
+        check_path(fix)
     network = models.load_model(model, weights=weights, seed=seed)
     given = models.inputs_for(
         network, data=data_name, input_shape=input_shape, batch=batch, seed=seed, data_dir=data_dir
@@ -111,7 +113,7 @@ def checkup(
     done = initialize(network, how=how.value, x=given.x, batch_norm=batch_norm.value, seed=seed)
     after = examine(network, given.x, given.targets, inputs=given.description, **settings)
     save(network, fix)
-    compared = before.compare(after, done.notes)
+    compared = before.compare(after, (done.summary, *done.notes))
     if html is not None:
         compared.to_html(html)
     if as_json:
@@ -151,9 +153,9 @@ def init(
     """Write the weights a model should start from: every layer's gain set, at the edge of chaos or where you say."""
     from epoch0 import models
     from epoch0.diagnosis import checkup as examine
-    from epoch0.initialization import initialize, save
+    from epoch0.initialization import check_path, initialize, save
 
-    _check_out(out)
+    check_path(out)
     chi = _chi(at)
     network = models.load_model(model, weights=weights, seed=seed)
     given = models.inputs_for(
@@ -181,16 +183,6 @@ def _chi(at: str) -> float | None:
         return float(at)
     except ValueError:
         raise InputError(f"--at {at!r} is neither edge-of-chaos nor a gain chi, such as 1.1.") from None
-
-
-def _check_out(path: Path) -> None:
-    """Refuse a file that cannot be written before the work is done."""
-    if path.suffix != ".safetensors":
-        raise InputError(
-            f"weights are written as safetensors, not to {str(path)!r}; name it '{path.stem}.safetensors'."
-        )
-    if not path.parent.is_dir():
-        raise InputError(f"there is no folder {str(path.parent)!r} to write {path.name} into.")
 
 
 def _say_page(html: Path | None) -> None:

@@ -78,12 +78,18 @@ class Initialization:
     seed: int
     notes: tuple[str, ...]
 
+    @property
+    def summary(self) -> str:
+        """What was done, in one line."""
+        count = len({layer.name for layer in self.layers})
+        way = "by theory" if self.how == "theory" else "by measuring"
+        return f"{count} weights set for a gain of {self.target:.4g}, {way}, seed {self.seed}"
+
     def __str__(self) -> str:
         """The table: scales before and after, gains, status; then what was left alone."""
         rows = [_HEAD, *(_cells(layer) for layer in self.layers)]
         widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-        count = len({layer.name for layer in self.layers})
-        lines = [f"{count} weights set for a gain of {self.target:.4g}, by {self.how}, seed {self.seed}"]
+        lines = [self.summary]
         lines += ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
         if self.norms:
             factors = ", ".join(f"{name} x {factor:.3g}" for name, factor in self.norms.items())

@@ -10,6 +10,32 @@ from epoch0.errors import InputError
 from epoch0.measure._guard import bare
 
 
+def check_path(path: str | Path) -> Path:
+    """Refuse a file that :func:`save` could not write, before the work is done.
+
+    >>> check_path("weights.safetensors")                       # in a folder that exists
+    PosixPath('weights.safetensors')
+
+    Args:
+        path: where to; the ending must be ``.safetensors`` and the folder must exist.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: if the ending or the folder is wrong.
+    """
+    target = Path(path)
+    if target.suffix != ".safetensors":
+        raise InputError(
+            f"weights are written as safetensors, not to {str(path)!r}; name it '{target.stem}.safetensors'."
+        )
+    if target.is_dir() or not target.parent.is_dir():
+        what = "is a folder" if target.is_dir() else f"cannot be made: there is no folder '{target.parent}'"
+        raise InputError(f"the weights file {str(path)!r} {what}.")
+    return target
+
+
 def save(model: nn.Module, path: str | Path) -> Path:
     """Write the model's state as safetensors.
 
@@ -32,14 +58,7 @@ def save(model: nn.Module, path: str | Path) -> Path:
     from safetensors import SafetensorError
     from safetensors.torch import save_model
 
-    target = Path(path)
-    if target.suffix != ".safetensors":
-        raise InputError(
-            f"weights are written as safetensors, not to {str(path)!r}; name it '{target.stem}.safetensors'."
-        )
-    if target.is_dir() or not target.parent.is_dir():
-        what = "is a folder" if target.is_dir() else f"cannot be made: there is no folder '{target.parent}'"
-        raise InputError(f"the weights file {str(path)!r} {what}.")
+    target = check_path(path)
     fresh = None
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
