@@ -67,6 +67,39 @@ def is_erf(rule: Activation) -> bool:
     return rule.name == "erf" and np.array_equal(rule.function(_PROBES), erf(_PROBES))
 
 
+def erf_pair(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
+    """What E erf(h1) erf(h2) lies below its value at c = 1, and E erf' erf', from q1, q2 and 1 - c.
+
+    The difference of two arcsines as the angle between them: a sum of positive terms, so nothing cancels where inputs
+    are close. q1 of shape (m, 1), q2 (n,), or both of one number, and gap (m, n), to (m, n) twice.
+    """
+    first, second = 1 + 2 * q1, 1 + 2 * q2
+    # the sines of both arcs are a and a - b, their cosines are near and far
+    a = np.sqrt(2 * q1 / first) * np.sqrt(2 * q2 / second)
+    near = np.sqrt((first + 2 * q2) / first / second)
+    b = a * gap
+    total = 2 * a - b
+    total *= b
+    far = total + near**2
+    np.sqrt(far, out=far)
+    total /= near + far
+    total *= a
+    # total is the sine of the difference, and below it 1 + its cosine
+    below = a - b
+    below *= a
+    b *= near
+    total += b
+    np.multiply(near, far, out=b)
+    below += b
+    below += 1
+    with np.errstate(divide="ignore"):
+        total /= below
+    np.arctan(total, out=total)
+    total *= 4 / math.pi
+    np.divide(4 / math.pi / np.sqrt(first) / np.sqrt(second), far, out=far)
+    return total, far
+
+
 def _one_kink(
     left: float, right: float, q1: Array, q2: Array, cosine: Array, sine: Array, derivative: bool
 ) -> Array:

@@ -13,7 +13,8 @@ from epoch0.activations import Activation, get
 from epoch0.errors import InputError
 from epoch0.theory.mean_field._arguments import check_continuous, check_density, check_std
 from epoch0.theory.mean_field.input_pairs import as_inputs, pair_gaps
-from epoch0.theory.mean_field.recursion import LayerScale, Pairs, parity, run
+from epoch0.theory.mean_field.layer_steps import LayerScale, Pairs
+from epoch0.theory.mean_field.recursion import parity, run
 
 Array = NDArray[np.float64]
 ARCHITECTURES = ("dense", "residual", "stable")

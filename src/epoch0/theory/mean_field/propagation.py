@@ -229,7 +229,7 @@ def _lost(rule: Activation, q: Array, gap: Array) -> Array:
     """E phi^2 - E phi(h1) phi(h2) at equal variances, without cancellation where the inputs are close."""
     sine, one, none = np.sqrt(gap * (2 - gap)), np.ones_like(q), np.zeros_like(q)
     far = mean_at(rule, q, q, one, none, False) - mean_at(rule, q, q, 1 - gap, sine, False)
-    close = np.asarray(gap < 1e-3)
+    close = np.asarray((gap < 1e-3) & (gap > 0))
     if close.any():
         # the integral of its slope over the angle (Price's theorem)
         angle = _angle(gap[close])[:, None] * (_POINTS + 1) / 2
@@ -237,7 +237,7 @@ def _lost(rule: Activation, q: Array, gap: Array) -> Array:
         slope = mean_at(rule, variance, variance, np.cos(angle), np.sin(angle), True)
         far = np.array(far)
         far[close] = q[close] * (slope * np.sin(angle) * _WEIGHTS / 2).sum(axis=1) * _angle(gap[close])
-    return np.asarray(far)
+    return np.asarray(np.where(gap > 0, far, 0.0))
 
 
 def _angle(gap: Array) -> Array:

@@ -73,8 +73,7 @@ class SlopeTable:
 
     def _place(self, q: Array) -> Array:
         """Log of sqrt(q) + shift, counted from the least variance; nearly equal ones keep their difference."""
-        start = math.sqrt(self.low)
-        return np.asarray(np.log1p((q - self.low) / np.maximum(np.sqrt(q) + start, 1e-200) / (start + self.shift)))
+        return place(q, self.low, self.shift)
 
     def weights(self, q: Array) -> Array:
         """Interpolation weights of each variance; (m,) to (m, r)."""
@@ -97,17 +96,17 @@ class SlopeTable:
         t *= 2
         t = self.angles.to_unit(t)
         if self.rank == 1:
-            both = _polynomials(self.powers.reshape(2, -1), t.reshape(1, -1), self.monomial)
+            both = polynomials(self.powers.reshape(2, -1), t.reshape(1, -1), self.monomial)
             return both[0, 0].reshape(gap.shape), both[0, 1].reshape(gap.shape)
         series = np.tensordot(first, self.coefficients, axes=(1, 1))
         series = series.reshape(rows, 2 * self.rank, -1)
-        parts = (series @ _powers(t, series.shape[-1], monomial=False)).reshape(rows, 2, self.rank, columns)
+        parts = (series @ powers_of(t, series.shape[-1], monomial=False)).reshape(rows, 2, self.rank, columns)
         parts *= second.T
         summed = parts.sum(axis=2)
         return summed[:, 0], summed[:, 1]
 
 
-def _polynomials(series: Array, t: Array, monomial: bool) -> Array:
+def polynomials(series: Array, t: Array, monomial: bool) -> Array:
     """Several series of one row's t; (rows, m, n) or (m, n) coefficients and (rows, columns) to (rows, m, columns)."""
     count = series.shape[-1]
     if monomial:
@@ -119,7 +118,7 @@ def _polynomials(series: Array, t: Array, monomial: bool) -> Array:
         many = series.shape[-2]
         # the chunks of all series, chunk by chunk
         padded = np.moveaxis(padded.reshape(*series.shape[:-1], chunks, few), -2, -3)
-        powers = _powers(t, few, monomial=True)
+        powers = powers_of(t, few, monomial=True)
         sums = padded.reshape(*series.shape[:-2], chunks * many, few) @ powers
         step = (powers[:, -1] * t)[:, None]
         total = sums[:, -many:]
@@ -127,10 +126,10 @@ def _polynomials(series: Array, t: Array, monomial: bool) -> Array:
             total *= step
             total += sums[:, k * many : (k + 1) * many]
         return np.asarray(total)
-    return np.asarray(series @ _powers(t, count, monomial=False))
+    return np.asarray(series @ powers_of(t, count, monomial=False))
 
 
-def _powers(t: Array, count: int, monomial: bool) -> Array:
+def powers_of(t: Array, count: int, monomial: bool) -> Array:
     """1, t, t^2, ... or Chebyshev's T_0, T_1, T_2, ...; (rows, columns) to (rows, count, columns)."""
     result = np.empty((len(t), count, t.shape[1]))
     result[:, 0] = 1.0
@@ -142,6 +141,12 @@ def _powers(t: Array, count: int, monomial: bool) -> Array:
         if not monomial:
             result[:, k] -= result[:, k - 2]
     return result
+
+
+def place(q: Array, low: float, shift: float) -> Array:
+    """Log of sqrt(q) + shift, counted from the least variance; nearly equal ones keep their difference."""
+    start = math.sqrt(low)
+    return np.asarray(np.log1p((q - low) / np.maximum(np.sqrt(q) + start, 1e-200) / (start + shift)))
 
 
 def needed_rank(low: float, high: float, shift: float = 0.0) -> int:
@@ -192,7 +197,7 @@ def tabulate(rule: Activation, low: float, high: float, folded: bool = False) ->
     if rule.homogeneous:
         low, high = 0.0, math.inf
     coefficients = coefficients[..., : max(kept, 2)]
-    powers = coefficients @ _to_powers(coefficients.shape[-1])
+    powers = coefficients @ to_powers(coefficients.shape[-1])
     monomial = bool(np.abs(powers).sum(axis=-1).max() < _CANCELLING * largest)
     return SlopeTable(
         angles, low, high, shift, grid, coefficients, powers if monomial else coefficients, monomial, ratios, values,
@@ -201,7 +206,7 @@ def tabulate(rule: Activation, low: float, high: float, folded: bool = False) ->
 
 
 @lru_cache(maxsize=64)
-def _to_powers(count: int) -> Array:
+def to_powers(count: int) -> Array:
     """Matrix from Chebyshev coefficients to those of powers; row k holds T_k, shape (count, count)."""
     matrix = np.zeros((count, count))
     for k in range(count):

@@ -1,0 +1,238 @@
+"""One layer of a wide network for many pairs of inputs: variances, 1 - c and the tangent kernel carried apart.
+
+Whatever the depth, the diagonal has c = 1 exactly and nearly equal inputs keep their relative distance: 1 - c of the
+next layer is a sum of positive terms, each proportional to how far apart two inputs are.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epoch0.errors import InputError
+from epoch0.theory.mean_field.tables import SlopeTable
+
+Array = NDArray[np.float64]
+PairForm = Callable[[Array, Array, Array], tuple[Array, Array]]
+
+_PAIRS_AT_ONCE = 8192
+
+
+@dataclass(frozen=True)
+class LayerScale:
+    """Variances that one layer puts on what comes in: K' = skip K + bias + weight E phi phi."""
+
+    weight: float
+    bias: float
+    skip: float
+
+
+@dataclass
+class Pairs:
+    """What is known of the inputs at one layer; arrays change in place from layer to layer.
+
+    Attributes:
+        first: variances of the rows, shape (n1,).
+        second: variances of the columns, shape (n2,).
+        gap: 1 - c (1 - abs(c) where signs are kept), shape (n1, n2); the upper half if symmetric.
+        tangent: NTK without its signs, shape (n1, n2); the upper half if symmetric.
+        symmetric: whether rows and columns are the same inputs.
+        passed: product of the layers' E phi' phi', weights and skips included, if it is asked for; shape (n1, n2).
+    """
+
+    first: Array
+    second: Array
+    gap: Array
+    tangent: Array
+    symmetric: bool
+    passed: Array | None = None
+
+
+def step(
+    table: SlopeTable, pairs: Pairs, scale: LayerScale, even: bool, layer: int, form: PairForm | None = None
+) -> None:
+    """One layer, block of rows by block of rows.
+
+    Args:
+        table: covers the variances of this layer.
+        pairs: changed in place.
+        scale: of this layer.
+        even: whether phi is.
+        layer: how many came before, for messages.
+        form: the lost covariance K(c = 1) - K and E phi' phi' as functions of q1, q2 and 1 - c, where there is a closed
+            form that is quicker than the table's series.
+    """
+    weights = [table.weights(pairs.first), table.weights(pairs.second)]
+    after = [
+        scale.skip * q + scale.bias + scale.weight * table.mean_square(q, w)
+        for q, w in zip((pairs.first, pairs.second), weights, strict=True)
+    ]
+    check_variances(after, layer)
+    places = _directions(table, weights, scale, pairs)
+
+    def slopes(rows: slice, columns: slice) -> tuple[Array, Array]:
+        gap, sign = pairs.gap[rows, columns], None
+        if even and gap.max() > 1:
+            sign = np.where(gap > 1, -1.0, 1.0)
+            gap = np.minimum(gap, 2 - gap)
+        ends = [np.sqrt(np.divide(1.0, a, out=np.zeros_like(a), where=a > 0))
+                for a in (after[0][rows], after[1][columns])]  # fmt: skip
+        roots = [np.sqrt(pairs.first[rows])[:, None], np.sqrt(pairs.second[columns])]
+        if form is not None:
+            alike = table.rank == 1 and not math.isinf(table.high)
+            which = (slice(1), slice(1)) if alike else (rows, columns)
+            mean, slope = form(pairs.first[which[0], None], pairs.second[which[1]], gap)
+            mean *= scale.weight
+            if scale.skip:
+                mean += scale.skip * gap * roots[0] * roots[1]
+            if alike:
+                mean *= ends[0][0] * ends[1][0]
+            else:
+                mean *= ends[0][:, None]
+                mean *= ends[1]
+            if places is not None:
+                mean += _apart(places[0][rows], places[1][columns])
+            return mean, slope
+        mean, slope = table.evaluate(weights[0][rows], weights[1][columns], gap)
+        mean *= scale.weight
+        mean += scale.skip
+        # an even phi forgets signs: 1 - abs(c) stands for 1 - c, which a skip connection does not forget
+        if sign is not None:
+            slope *= sign
+            mean = (mean - scale.skip) * gap + scale.skip * pairs.gap[rows, columns]
+        else:
+            mean *= gap
+        mean *= ends[0][:, None] * roots[0]
+        mean *= ends[1] * roots[1]
+        if places is not None:
+            mean += _apart(places[0][rows], places[1][columns])
+        return mean, slope
+
+    _advance(pairs, after, scale, slopes, layer)
+
+
+def exact_step(exact: PairForm, pairs: Pairs, scale: LayerScale, layer: int) -> None:
+    """One layer of a phi with straight pieces, from its closed form."""
+    one = [exact(q, q, np.zeros_like(q))[0] for q in (pairs.first, pairs.second)]
+    both = zip((pairs.first, pairs.second), one, strict=True)
+    after = [scale.skip * q + scale.bias + scale.weight * square for q, square in both]
+    check_variances(after, layer)
+
+    def slopes(rows: slice, columns: slice) -> tuple[Array, Array]:
+        q1, q2 = pairs.first[rows, None], pairs.second[None, columns]
+        gap = pairs.gap[rows, columns]
+        mean, slope = exact(q1, q2, gap)
+        ends = np.sqrt(after[0][rows, None] * after[1][None, columns])
+        inside = scale.skip * np.sqrt(q1 * q2) * (1 - gap) + scale.bias + scale.weight * mean
+        apart = np.clip(1 - inside / np.where(ends > 0, ends, 1.0), 0.0, 2.0)
+        apart[(gap == 0) & (q1 == q2)] = 0.0
+        return apart, slope
+
+    _advance(pairs, after, scale, slopes, layer)
+
+
+def _advance(pairs: Pairs, after: list[Array], scale: LayerScale,
+             slopes: Callable[[slice, slice], tuple[Array, Array]], layer: int) -> None:  # fmt: skip
+    """One layer from the gaps and the means of phi' phi' after it."""
+    roots = [np.sqrt(one) for one in after]
+
+    def block(rows: slice, columns: slice) -> tuple[Array, Array, Array]:
+        gap, slope = slopes(rows, columns)
+        slope *= scale.weight
+        slope += scale.skip
+        fresh = 1 - gap
+        fresh *= roots[0][rows, None]
+        fresh *= roots[1][None, columns]
+        if scale.skip:
+            # what the skip carries on is in the tangent kernel already
+            old = (1 - pairs.gap[rows, columns]) * np.sqrt(pairs.first[rows, None])
+            old *= np.sqrt(pairs.second[None, columns])
+            fresh -= scale.skip * old
+        return gap, slope, fresh
+
+    advance(pairs, after, block, layer)
+
+
+def advance(pairs: Pairs, after: list[Array], block: Callable[[slice, slice], tuple[Array, Array, Array]],
+            layer: int) -> None:  # fmt: skip
+    """Write the next gaps and tangent kernel over these, block of rows by block of rows.
+
+    Args:
+        pairs: changed in place.
+        after: the next variances of rows and columns.
+        block: the next gaps, what multiplies the tangent kernel and what is added to it, for a slice of rows and one of
+            columns.
+        layer: how many came before, for messages.
+    """
+    rows, start = len(pairs.first), 0
+    while start < rows:
+        skipped = start if pairs.symmetric else 0
+        stop = min(rows, start + max(1, _PAIRS_AT_ONCE // (len(pairs.second) - skipped)))
+        here, rest = slice(start, stop), slice(skipped, None)
+        gap, slope, fresh = block(here, rest)
+        tangent = pairs.tangent[here, rest]
+        tangent *= slope
+        tangent += fresh
+        if pairs.passed is not None:
+            pairs.passed[here, rest] *= slope
+        pairs.gap[here, rest] = gap
+        if not np.isfinite(tangent).all():
+            raise InputError(f"the NTK overflows float64 in layer {layer + 1}; use fewer or a smaller weight_std.")
+        start = stop
+    pairs.first, pairs.second = after[0], after[0] if pairs.symmetric else after[1]
+
+
+def check_variances(after: list[Array], layer: int) -> None:
+    """Refuse variances beyond float64."""
+    if not all(np.isfinite(one).all() for one in after):
+        raise InputError(
+            f"the variance of a pre-activation overflows float64 in layer {layer + 1}: "
+            "use fewer layers or a smaller weight_std."
+        )
+
+
+def _directions(table: SlopeTable, weights: list[Array], scale: LayerScale, pairs: Pairs) -> list[Array] | None:
+    """Where each input's function phi(sqrt(q) .) points, as the part across the mean direction; None if all agree.
+
+    Inputs of different variance are not alike after a layer even where c = 1: half the squared distance between these
+    directions is 1 - c. Shape (n, k): the few directions in which they differ.
+    """
+    if math.isinf(table.high):
+        if not scale.bias:
+            return None
+        # all functions are alike, only their lengths against the bias's differ: a turn in one plane
+        ratio = scale.skip + scale.weight * float(table.ratios[0])
+        middle = math.sqrt(float(np.median(pairs.first)))
+        root = math.sqrt(scale.bias * ratio / (scale.bias + ratio * middle**2))
+        turns = [(np.sqrt(q) - middle) / np.sqrt(scale.bias + ratio * q) for q in (pairs.first, pairs.second)]
+        return [root * one[:, None] for one in turns]
+    if table.rank == 1:
+        return None
+    grid = table.grid
+    columns = [math.sqrt(scale.weight) * table.values * np.sqrt(table.masses)]
+    columns += [np.sqrt(scale.bias) * np.ones((len(grid), 1)), np.sqrt(scale.skip * grid)[:, None]]
+    vectors = np.concatenate(columns, axis=1)
+    vectors /= np.sqrt((vectors**2).sum(axis=1, keepdims=True))
+    middle = vectors[len(vectors) // 2]
+    across = vectors - middle
+    across -= (across @ middle)[:, None] * middle
+    left, sizes, _ = np.linalg.svd(across, full_matrices=False)
+    kept = sizes > 1e-11 * max(float(sizes[0]), 1e-300)
+    places = left[:, kept] * sizes[kept]
+    return [np.einsum("ia,ak->ik", one, places) for one in weights]
+
+
+def _apart(first: Array, second: Array) -> Array:
+    """Half the squared distance of unit vectors, given their parts across one direction; (m1, k), (m2, k)."""
+    squares = [(one**2).sum(axis=1) for one in (first, second)]
+    along = [np.sqrt(np.clip(1 - one, 0.0, 1.0)) for one in squares]
+    total = (squares[0][:, None] - squares[1]) / (along[0][:, None] + along[1])
+    total *= total
+    for a, b in zip(first.T, second.T, strict=True):
+        step = a[:, None] - b
+        step *= step
+        total += step
+    total *= 0.5
+    return np.asarray(total)
