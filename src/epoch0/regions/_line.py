@@ -10,6 +10,7 @@ from epoch0.regions._sizes import Decisions
 from epoch0.regions._steps import Largest
 
 _BAND = 1e6  # how far above the tolerance the smallest decision is looked for
+_BLOCK = 1 << 16  # values looked at together: they stay in the cache
 
 
 class Lines:
@@ -43,8 +44,7 @@ class Lines:
         Returns:
             The new rows, or None if nothing is cut; they are appended to all tensors by the caller.
         """
-        positive = values > 0
-        zero_row, zero_column = self._zeros(values, tolerance)
+        positive, zero_row, zero_column = self._signs(values, tolerance)
         zero = None
         if len(zero_row):
             zero = torch.zeros_like(positive)
@@ -57,10 +57,20 @@ class Lines:
             return None
         return self._insert(values, tolerance, places, columns, step, width, face)
 
-    def _zeros(self, values: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows and columns of the values that count as zero; on the way, the smallest that does not."""
+    def _signs(self, values: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Which values are positive, and rows and columns of the zeros; the smallest that is none is noted."""
         band = _BAND * (tolerance[0] if len(tolerance) == 1 else tolerance.amax(dim=0))
-        near = _nonzero(values.abs() <= band)
+        positive = torch.empty(values.shape, dtype=torch.bool, device=values.device)
+        some = max(1, _BLOCK // values.shape[1]) if values.device.type == "cpu" else len(values)
+        close = []
+        for start in range(0, len(values), some):
+            part = values[start : start + some]
+            torch.gt(part, 0, out=positive[start : start + some])
+            found = _nonzero(part.abs() <= band)
+            if len(found):
+                found[:, 0] += start
+                close.append(found)
+        near = torch.cat(close) if close else torch.empty(0, 2, dtype=torch.int64, device=values.device)
         row, column = near[:, 0], near[:, 1]
         near_values = values[row, column].abs()
         limit = tolerance[self.group[row], column]
@@ -73,7 +83,7 @@ class Lines:
             smallest = float(decided.min()) * self.decisions.relative
             self.decisions.smallest = min(self.decisions.smallest, smallest)
         self.decisions.zeros += int(zero.sum())
-        return row[zero], column[zero]
+        return positive, row[zero], column[zero]
 
     def _flips(self, positive: Tensor, zero: Tensor | None) -> tuple[Tensor, Tensor]:
         """Places in the order after which a column changes its sign, and the columns."""

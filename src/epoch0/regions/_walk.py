@@ -11,7 +11,7 @@ from epoch0.regions._cut import Cut
 from epoch0.regions._sizes import Decisions, Sizes
 from epoch0.regions._steps import Affine, Fold, Largest, Program, Step
 
-BLOCK = 32 << 20
+BLOCK = 48 << 20
 """Bytes of the tensors carried at a time: a few times what a processor's cache holds."""
 MEMORY = 2e9
 """Bytes that a partition may take if the user does not say."""
@@ -104,10 +104,9 @@ def walk(
 
 
 def _bytes(program: Program, values: dict[int, Tensor], step: Step) -> int:
-    """Bytes of all tensors alive while the step runs; a fold makes new rows and looks at signs."""
+    """Bytes of all tensors alive while the step runs, but for the rows that a fold adds."""
     rows = len(next(iter(values.values())))
-    made = program.elements[step.output] if isinstance(step, Affine) else 2 * program.elements[step.inputs[0]]
-    return 8 * rows * (made + sum(program.elements[slot] for slot in values))
+    return 8 * rows * sum(program.elements[slot] for slot in (*values, step.output))
 
 
 def apply(step: Affine, inputs: list[Tensor], complex_: Complex) -> Tensor:
