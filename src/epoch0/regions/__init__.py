@@ -6,9 +6,10 @@ from epoch0.regions._line_partition import LinePartition, LinePartitions
 from epoch0.regions._plane_count import count, on_plane
 from epoch0.regions._plane_partition import PlanePartition
 from epoch0.regions._windows import Window, square, through
+from epoch0.regions.boundary_density import BoundaryDensity, boundary_density
 from epoch0.regions.distance import Distances, distance
 
 __all__ = [
-    "Certificate", "Distances", "LinePartition", "LinePartitions", "PlanePartition", "Window", "count", "distance",
-    "on_curve", "on_line", "on_plane", "square", "through",
+    "BoundaryDensity", "Certificate", "Distances", "LinePartition", "LinePartitions", "PlanePartition", "Window",
+    "boundary_density", "count", "distance", "on_curve", "on_line", "on_plane", "square", "through",
 ]  # fmt: skip

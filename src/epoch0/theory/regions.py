@@ -125,7 +125,7 @@ def montufar_lower_bound(widths: Sequence[int], inputs: int) -> int:
     sizes, inputs = _widths(widths), _integer("inputs", inputs, 1)
     if any(width < inputs for width in sizes[:-1]):
         raise InputError(f"widths={list(sizes)!r}: the construction needs at least {inputs} neurons, one an input.")
-    copies = math.prod((width // inputs) ** inputs for width in sizes[:-1])
+    copies: int = math.prod((width // inputs) ** inputs for width in sizes[:-1])
     return copies * _regions(sizes[-1], inputs, 1)
 
 
