@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from epoch0.cli._shared import DataDir, Json, command, print_json, print_rows
+from epoch0.cli._shared import DataDir, Json, check_picture, command, print_json, print_rows
 from epoch0.errors import InputError
 
 Activation = Annotated[
@@ -18,9 +18,6 @@ BiasStd = Annotated[float, typer.Option(help="sigma_b, the standard deviation of
 
 BIAS_STD = 0.2
 """sigma_b of activations with a scale, unless another is asked for; those without (ReLU) need none."""
-
-PICTURES = (".png", ".svg", ".pdf")
-"""Endings of the pictures that can be written."""
 
 
 class Architecture(StrEnum):
@@ -105,9 +102,7 @@ def phase_diagram(
     from epoch0.models import load_activation
     from epoch0.theory import mean_field
 
-    _check_folder(out)
-    if out.suffix.lower() not in PICTURES:
-        raise InputError(f"--out {str(out)!r} is no picture; its name must end in {', '.join(PICTURES)}.")
+    check_picture(out)
     diagram = mean_field.phase_diagram(
         load_activation(activation),
         np.linspace(*_range("--weight-std", weight_std), points),

@@ -15,6 +15,9 @@ DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="Folder of data sets, looked in before EPOCH0_DATA and the cache.")
 ]
 
+PICTURES = (".png", ".svg", ".pdf")
+"""Endings of the pictures that can be written."""
+
 
 def command(group: typer.Typer, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a command whose user errors are one line on stderr and exit code 2."""
@@ -41,6 +44,14 @@ def command(group: typer.Typer, **options: Any) -> Callable[[Callable[..., None]
         return guarded
 
     return register
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a picture that cannot be written before the work is done."""
+    if path.suffix.lower() not in PICTURES:
+        raise InputError(f"{str(path)!r} is no picture; its name must end in {', '.join(PICTURES)}.")
+    if not path.parent.is_dir():
+        raise InputError(f"there is no folder {str(path.parent)!r} to write {path.name} into.")
 
 
 def print_json(value: Any) -> None:
