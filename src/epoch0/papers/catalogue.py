@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 Results = Sequence[Mapping[str, Any]]
 
-_PAPERS = {"price-tanner": "epoch0.papers.price_tanner", "arpit-bengio": "epoch0.papers.arpit_bengio"}
+_PAPERS = {
+    "price-tanner": "epoch0.papers.price_tanner",
+    "raghu": "epoch0.papers.raghu",
+    "arpit-bengio": "epoch0.papers.arpit_bengio",
+    "hanin-rolnick": "epoch0.papers.hanin_rolnick",
+}
 """Paper -> the module whose ``ARTIFACTS`` lists its figures and tables."""
 
 

@@ -1,0 +1,3 @@
+"""Hanin & Rolnick, "Complexity of linear regions in deep networks": its figures, and Theorem 3 against exact counts."""
+
+from epoch0.papers.hanin_rolnick.figures import ARTIFACTS as ARTIFACTS

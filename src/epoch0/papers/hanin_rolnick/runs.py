@@ -1,0 +1,202 @@
+"""One trial of Hanin-Rolnick Figures 5 to 7 (sections 3.1, 3.2): a network trained, its regions measured on the way.
+
+Definitions the paper leaves open, and what is taken here:
+
+* pixels are in [0, 1]; batches have 128 examples of MNIST (32 of the digits);
+* the lines through the origin and a training example are whole lines, without end on both sides;
+* the examples and the random points are drawn once for each run and stay the same through its training.
+"""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from epoch0 import regions
+from epoch0.data import DataSet, load
+from epoch0.distributions import Gaussian
+from epoch0.errors import InputError
+from epoch0.networks import ensemble, mlp
+from epoch0.regions.distance import distance
+from epoch0.seeds import numpy_generator
+from epoch0.train.loop import train
+from epoch0.train.record import Accuracy, Every
+
+Array = NDArray[np.float64]
+
+BIAS_STD = 1e-3
+"""Standard deviation of the biases at initialization (section 3: variance 1e-6)."""
+
+_WEIGHTS, _BATCHES, _LINES, _POINTS = range(4)
+"""Streams of a run's seed."""
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """What one run trains and measures.
+
+    Attributes:
+        data: name of the data set.
+        depth: number of hidden layers.
+        width: of each of them.
+        at: epochs at which regions are measured, increasing, from 0 (before training) to the last.
+        batch_size: of training.
+        learning_rate: of Adam, whose other settings are torch's defaults.
+        lines: lines through the origin and a training example.
+        linear_lines: on how many of them linear regions are counted beside activation regions.
+        points: random points whose distance to the nearest boundary is measured.
+    """
+
+    data: str
+    depth: int
+    width: int
+    at: tuple[float, ...]
+    batch_size: int
+    learning_rate: float
+    lines: int
+    linear_lines: int
+    points: int
+
+    @property
+    def neurons(self) -> int:
+        """Number of hidden neurons."""
+        return self.depth * self.width
+
+
+def run(spec: RunSpec, seed: int) -> dict[str, Any]:
+    """Train one network and count its regions on lines, and measure distances to boundaries, at some epochs.
+
+    >>> spec = RunSpec("digits", 2, 16, (0.0, 1.0, 5.0), 32, 1e-3, 100, 20, 1000)
+    >>> run(spec, seed=0)["counts"].shape                       # (epochs, lines)
+    (3, 100)
+
+    Returns:
+        For each of the ``at`` epochs: ``epoch``, the nearest whole number of steps in epochs; ``accuracy`` on the test
+        set; ``counts``, activation regions on each line, (epochs, lines); ``linear``, linear regions on the first
+        lines, (epochs, linear_lines); ``distance``, to the nearest boundary from each point, (epochs, points).
+
+    Raises:
+        InputError: if the data set is not there, or ``at`` cannot be used.
+    """
+    torch.set_num_threads(1)
+    examples = load(spec.data, "train")
+    inputs, targets = tensors(examples)
+    test_inputs, test_targets = tensors(load(spec.data, "test"))
+    steps = _steps(spec, -(-len(inputs) // spec.batch_size))
+    net = network(spec, inputs.shape[1], len(examples.classes), seed)
+    chosen = _source(spec, seed, _LINES).choice(len(inputs), size=spec.lines, replace=False)
+    through = inputs[torch.from_numpy(chosen)].double()
+    points = random_points(inputs, spec.points, _source(spec, seed, _POINTS))
+    accuracy = Accuracy(test_inputs, test_targets)
+    measured: list[dict[str, Any]] = []
+
+    def measure(step: int, model: nn.Module, metrics: Mapping[str, Any]) -> None:
+        if step in steps:
+            measured.append({"epoch": metrics["epoch"], **accuracy(model), **_measured(spec, model, through, points)})
+
+    train(
+        net,
+        (inputs, targets),
+        steps=steps[-1],
+        batch_size=spec.batch_size,
+        optimizer="adam",
+        learning_rate=spec.learning_rate,
+        seed=int(_source(spec, seed, _BATCHES).integers(2**31)),
+        callbacks=[Every(gcd(*steps), measure)],
+    )
+    return {name: np.stack([np.asarray(row[name]) for row in measured]) for name in measured[0]}
+
+
+@dataclass(frozen=True)
+class UntrainedSpec:
+    """Networks before training, many of them, for what is said about initialization alone.
+
+    Attributes:
+        data: name of the data set.
+        depth: number of hidden layers.
+        width: of each.
+        networks: how many.
+        lines: of each network, through the origin and a training example.
+        points: of each network.
+    """
+
+    data: str
+    depth: int
+    width: int
+    networks: int
+    lines: int
+    points: int
+
+
+def untrained(spec: UntrainedSpec, seed: int) -> dict[str, Any]:
+    """Regions on lines and distances to boundaries of random networks, each with lines and points of its own.
+
+    Returns:
+        ``counts``, mean number of activation regions a line, and ``distance``, mean distance to the nearest boundary,
+        both (networks,).
+    """
+    torch.set_num_threads(1)
+    examples = load(spec.data, "train")
+    inputs, _ = tensors(examples)
+    sizes = [inputs.shape[1], *[spec.width] * spec.depth, len(examples.classes)]
+    source = numpy_generator(seed, spec.depth, spec.width)
+    counts, away = [], []
+    for net in ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=int(source.integers(2**31))):
+        chosen = source.choice(len(inputs), size=spec.lines, replace=False)
+        through = inputs[torch.from_numpy(chosen)].double()
+        found = regions.on_line(net, torch.zeros_like(through), through, kind="line")
+        counts.append(found.counts.mean())  # type: ignore[union-attr]
+        away.append(distance(net, random_points(inputs, spec.points, source)).distance.mean())
+    return {"counts": np.array(counts), "distance": np.array(away)}
+
+
+def network(spec: RunSpec, inputs: int, classes: int, seed: int) -> nn.Sequential:
+    """The network of a run before training: He's weights, biases of standard deviation 1e-3."""
+    sizes = [inputs, *[spec.width] * spec.depth, classes]
+    return mlp(sizes, biases=Gaussian(BIAS_STD), seed=int(_source(spec, seed, _WEIGHTS).integers(2**31)))
+
+
+def random_points(inputs: Tensor, points: int, source: np.random.Generator) -> Tensor:
+    """Gaussian points with the mean and the variance of the examples, component by component, float64."""
+    mean, std = (part.numpy() for part in (inputs.double().mean(0), inputs.double().std(0, correction=0)))
+    return torch.from_numpy(mean + std * source.standard_normal((points, inputs.shape[1])))
+
+
+def tensors(data: DataSet) -> tuple[Tensor, Tensor]:
+    """Pixels in [0, 1] and labels."""
+    return torch.from_numpy(data.inputs("unit")), torch.from_numpy(data.labels)
+
+
+def _source(spec: RunSpec, seed: int, stream: int) -> np.random.Generator:
+    """Architectures of one seed are independent too."""
+    return numpy_generator(seed, spec.depth, spec.width, stream)
+
+
+def _steps(spec: RunSpec, per_epoch: int) -> list[int]:
+    """The steps at which to measure."""
+    steps = [round(epoch * per_epoch) for epoch in spec.at]
+    if len(steps) < 2 or steps[0] != 0 or any(b <= a for a, b in itertools.pairwise(steps)):
+        raise InputError(
+            f"at={spec.at}: epochs at which to measure begin with 0 and grow by a step or more each, and an epoch of "
+            f"{spec.data} has {per_epoch} steps of {spec.batch_size} examples."
+        )
+    return steps
+
+
+def _measured(spec: RunSpec, model: nn.Module, through: Tensor, points: Tensor) -> dict[str, Array]:
+    """Regions on every line and distance from every point."""
+    origin = torch.zeros_like(through)
+    found = regions.on_line(model, origin, through, kind="line")
+    linear = [found[index].linear_count for index in range(spec.linear_lines)]  # type: ignore[index]
+    away = distance(model, points).distance
+    return {
+        "counts": np.asarray(found.counts, dtype=np.float64),  # type: ignore[union-attr]
+        "linear": np.array(linear, dtype=np.float64),
+        "distance": np.asarray(away, dtype=np.float64),
+    }
