@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from epoch0.activations import Activation, get
 from epoch0.errors import InputError
 from epoch0.theory.mean_field.closed_forms import closed_form
+from epoch0.theory.mean_field.ray_sums import ray_means
 
 Array = NDArray[np.float64]
 
@@ -94,18 +95,25 @@ def mean_at(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Array, 
 def mean_grid(rule: Activation, q: Array, cosine: Array, sine: Array) -> Array:
     """E phi'(h1) phi'(h2) for every angle and every pair of variances; (n,), (n,) and (r,) to (n, r, r).
 
-    The same sums as :func:`pair_mean` with the mean over h2 shared by all variances of h1.
+    Smooth activations by their Hermite series, those with a kink at 0 only and large variances by sums along rays; the
+    rest by the sums of :func:`pair_mean`, with the mean over h2 shared by all variances of h1.
     """
     count, angles = len(q), len(cosine)
     first, second = np.broadcast_to(q[:, None], (angles, count, count)), np.broadcast_to(q, (angles, count, count))
     angle = [np.broadcast_to(one[:, None, None], first.shape) for one in (cosine, sine)]
-    if count == 1 or closed_form(rule, first[:1], second[:1], angle[0][:1], angle[1][:1], True) is not None:
+    if closed_form(rule, first[:1], second[:1], angle[0][:1], angle[1][:1], True) is not None:
         return mean_at(rule, first, second, angle[0], angle[1], True)
     result, q = np.empty((angles, count, count)), np.maximum(q, _SMALLEST)
     if not rule.breaks and q.max() <= _LARGEST_HERMITE:
-        series = _by_hermite(rule, q, cosine)
-        if series is not None:
-            return series
+        found = _by_hermite(rule, q, cosine)
+        if found is not None:
+            return found
+    if not any(rule.breaks):
+        found = ray_means(rule.derivative, q, np.arctan2(sine, cosine))
+        if found is not None:
+            return found
+    if count == 1:
+        return mean_at(rule, first, second, angle[0], angle[1], True)
     for b in range(count):
         variance = np.full(angles, q[b])
         z1, mass = _outer(rule.breaks, np.broadcast_to(q, (angles, count)), variance, cosine, sine)
