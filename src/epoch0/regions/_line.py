@@ -21,15 +21,25 @@ class Lines:
         line: the line of each place in the order.
         t: parameter of each row; that of a point at infinity is infinite.
         away: -1, 0 or 1 for each row: a point at infinity is carried as the direction that leads to it.
+        group: by whose sizes each row is judged: its line, or for directions a group of their own.
         step, element, face: what made each row: -1 for ends and corners.
+        networks: network of each group, where there are many.
     """
 
-    def __init__(self, line: Tensor, t: Tensor, away: Tensor, group: Tensor) -> None:
+    def __init__(
+        self, line: Tensor, t: Tensor, away: Tensor, group: Tensor, networks: Tensor | None = None
+    ) -> None:
         self.order = torch.arange(len(t), device=t.device)
         self.line, self.t, self.away, self.group = line, t, away, group
+        self.networks = networks
         self.unbounded = bool((away != 0).any())
         self.step, self.element, self.face = (torch.full_like(line, -1) for _ in range(3))
         self.decisions = Decisions()
+
+    @property
+    def network(self) -> Tensor | None:
+        """Network of each row, where there are many."""
+        return None if self.networks is None else self.networks[self.group]
 
     def cut(self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None) -> Cut | None:
         """Insert a point wherever a column changes its sign between neighbours.
@@ -221,7 +231,7 @@ class Lines:
             shared = high < count and bool(self.line[high] == self.line[high - 1])
             place = torch.arange(low, high + shared, device=step.device)
             rows = self.order[place]
-            part = Lines(self.line[place], self.t[rows], self.away[rows], self.group[rows])
+            part = Lines(self.line[place], self.t[rows], self.away[rows], self.group[rows], self.networks)
             part.step, part.element, part.face = self.step[rows], self.element[rows], self.face[rows]
             found.append((part, rows))
         return found
@@ -233,11 +243,12 @@ class Lines:
             before = parts[i - 1] if i else None
             shared = before is not None and bool(before.line[-1] == part.line[0])
             kept.append(part.order[int(shared) :])
-        whole = Lines(
-            torch.cat([p.line[len(p.line) - len(rows) :] for p, rows in zip(parts, kept, strict=True)]),
-            *(torch.cat([getattr(p, name)[rows] for p, rows in zip(parts, kept, strict=True)])
-              for name in ("t", "away", "group")),
-        )  # fmt: skip
+        t, away, group = (
+            torch.cat([getattr(p, name)[rows] for p, rows in zip(parts, kept, strict=True)])
+            for name in ("t", "away", "group")
+        )
+        line = torch.cat([p.line[len(p.line) - len(rows) :] for p, rows in zip(parts, kept, strict=True)])
+        whole = Lines(line, t, away, group, self.networks)
         for name in ("step", "element", "face"):
             setattr(whole, name, torch.cat([getattr(p, name)[rows] for p, rows in zip(parts, kept, strict=True)]))
         whole.decisions = self.decisions

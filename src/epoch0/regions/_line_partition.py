@@ -162,18 +162,20 @@ class LinePartition:
 
 @dataclass(frozen=True, eq=False)
 class LinePartitions:
-    """Many lines of one network: a sequence of :class:`LinePartition`.
+    """Many lines of one network, or of all networks of an ensemble: a sequence of :class:`LinePartition`.
 
     Attributes:
-        lines: one partition a line.
+        lines: one partition a line; of an ensemble those of its first network first.
+        networks: number of networks of an ensemble, None for lines of one network.
     """
 
     lines: tuple[LinePartition, ...]
+    networks: int | None = None
 
     @property
     def counts(self) -> np.ndarray:
-        """Activation regions of each line."""
-        return np.array([line.count for line in self.lines], dtype=np.int64)
+        """Activation regions of each line, shape (lines,), of an ensemble (networks, lines)."""
+        return self._shaped([line.count for line in self.lines])
 
     @property
     def count(self) -> int:
@@ -182,8 +184,12 @@ class LinePartitions:
 
     @property
     def linear_counts(self) -> np.ndarray:
-        """Linear regions of each line."""
-        return np.array([line.linear_count for line in self.lines], dtype=np.int64)
+        """Linear regions of each line, shaped like ``counts``."""
+        return self._shaped([line.linear_count for line in self.lines])
+
+    def _shaped(self, counts: list[int]) -> np.ndarray:
+        found = np.array(counts, dtype=np.int64)
+        return found if self.networks is None else found.reshape(self.networks, -1)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -199,12 +205,12 @@ class LinePartitions:
         import pandas
 
         return pandas.DataFrame({
-            "line": range(len(self)), "count": self.counts,
+            "line": range(len(self)), "count": self.counts.reshape(-1),
             "smallest": [line.certificate.smallest for line in self.lines],
         })  # fmt: skip
 
     def __str__(self) -> str:
-        counts = self.counts
+        counts = self.counts.reshape(-1)
         error = counts.std(ddof=1) / len(counts) ** 0.5 if len(counts) > 1 else float("nan")
         neurons = max(1, self.lines[0].neurons)
         return (

@@ -32,6 +32,7 @@ class Plane:
     """
 
     unbounded = False
+    network: Tensor | None = None
 
     def __init__(self, mesh: Mesh, ledger: Ledger, last: int = -1) -> None:
         self.mesh, self.ledger, self.last = mesh, ledger, last

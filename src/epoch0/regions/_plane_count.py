@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
+from epoch0.networks.ensemble import Ensemble
 from epoch0.regions._certificate import Certificate
 from epoch0.regions._ledger import Ledger
 from epoch0.regions._line_count import on_curve, on_line
@@ -48,7 +49,7 @@ def on_plane(model: nn.Module, window: Any, *, memory: float = MEMORY) -> PlaneP
     return cut_plane(program, found, check_memory(memory))
 
 
-def count(model: nn.Module, where: Any, *, memory: float = MEMORY) -> int | np.ndarray:
+def count(model: nn.Module | Ensemble, where: Any, *, memory: float = MEMORY) -> int | np.ndarray:
     """Only the number of activation regions on a line or a window, without the geometry of the last layer.
 
     >>> count(net, regions.square(centre, u, v, 28.0))
@@ -57,17 +58,19 @@ def count(model: nn.Module, where: Any, *, memory: float = MEMORY) -> int | np.n
     469
 
     Args:
-        model: as for :func:`on_line`.
+        model: as for :func:`on_line`; an ensemble for lines only.
         where: a window (tensor of three corners or more), the two ends of a segment (a tuple of two points or of two
             batches, or a tensor of two points), or a curve of ``epoch0.curves``.
         memory: bytes that values and geometry may take, about.
 
     Returns:
-        An int; for batches of lines an array, shape (lines,).
+        An int; for batches of lines an array, shape (lines,), for ensembles (networks, lines).
     """
     if isinstance(where, Line):
         where = (where.x0, where.x1)
     if isinstance(where, Curve):
+        if isinstance(model, Ensemble):
+            raise InputError("curves are counted for one network at a time: regions.count(nets[i], curve).")
         return on_curve(model, where, memory=memory).count
     if isinstance(where, Tensor) and len(where) == 2:
         where = (where[0], where[1])
@@ -76,6 +79,8 @@ def count(model: nn.Module, where: Any, *, memory: float = MEMORY) -> int | np.n
             raise InputError(f"a segment has two ends, not {len(where)}; give (x0, x1).")
         found = on_line(model, *where, memory=memory)
         return found.count if not hasattr(found, "counts") else found.counts
+    if isinstance(model, Ensemble):
+        raise InputError("windows are counted for one network at a time: regions.count(nets[i], window).")
     window = checked(where)
     program = trace(model, tuple(window.origin.shape), "cpu")
     return _walked(program, window, check_memory(memory), len(program.folds) - 1).count

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from epoch0.errors import InputError
 from epoch0.regions._certificate import Certificate
-from epoch0.regions._line_count import cut_lines
+from epoch0.regions._cut_lines import cut_lines
 from epoch0.regions._line_partition import LinePartition
 from epoch0.regions._pieces import Pieces, follow
 from epoch0.regions._sizes import RELATIVE, Sizes

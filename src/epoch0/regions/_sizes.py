@@ -49,7 +49,9 @@ class Sizes:
     squares: tuple[Tensor, ...]
 
     @staticmethod
-    def measure(program: Program, samples: Tensor, group: Tensor, infinite: Tensor) -> "Sizes":
+    def measure(
+        program: Program, samples: Tensor, group: Tensor, infinite: Tensor, network: Tensor | None = None
+    ) -> "Sizes":
         """Carry samples and squares through the network.
 
         Args:
@@ -57,7 +59,9 @@ class Sizes:
             samples: input points, (samples, *shape); directions in groups at infinity.
             group: group of each sample.
             infinite: for each group, whether it is a direction to infinity: for that there are no biases.
+            network: network of each group, where there are many.
         """
+        of_sample = None if network is None else network[group]
         groups, away, found = len(infinite), infinite[group], []
 
         def largest(values: Tensor) -> Tensor:
@@ -71,11 +75,11 @@ class Sizes:
         for step, done in zip(program.steps, program.last_uses(), strict=True):
             inputs, before = [values[s] for s in step.inputs], [squares[s] for s in step.inputs]
             if isinstance(step, Affine):
-                value, square = step.run(*inputs), step.size(*before)
+                value, square = step.many(inputs, of_sample), step.many(before, network, 2)
                 if step.biased and bool(infinite.any()):
                     value, square = value.clone(), square.clone()
-                    value[away] -= step.run(*(torch.zeros_like(t[:1]) for t in inputs))
-                    square[infinite] -= step.size(*(torch.zeros_like(t[:1]) for t in before))
+                    value[away] -= step.many([torch.zeros_like(t) for t in inputs], of_sample)[away]
+                    square[infinite] -= step.many([torch.zeros_like(t) for t in before], network, 2)[infinite]
             else:
                 found.append(before[0].reshape(groups, -1).contiguous())
                 value, mirrored = step.run(inputs[0]), step.run(-inputs[0])

@@ -19,6 +19,8 @@ class Affine:
         size: from the mean squares of the inputs to the sum of squares of the terms that are added up in each output.
         biased: whether zero does not go to zero.
         weighted: whether it sums many terms: a matrix product or a convolution.
+        stack: for many networks at once their weights (networks, out, in) and biases (networks, out); then rows of
+            different networks go through :meth:`many`.
     """
 
     name: str
@@ -28,6 +30,32 @@ class Affine:
     size: Callable[..., Tensor]
     biased: bool = False
     weighted: bool = False
+    stack: tuple[Tensor, Tensor] | None = None
+
+    def many(self, inputs: list[Tensor], network: Tensor | None, power: int = 1) -> Tensor:
+        """The step on rows that may belong to different networks.
+
+        Args:
+            inputs: one tensor for each slot it reads.
+            network: of each row; None where there is one network.
+            power: 1 for the values, 2 for the sizes.
+        """
+        if self.stack is None or network is None:
+            return self.run(*inputs) if power == 1 else self.size(*inputs)
+        rows = inputs[0]
+        weights, biases = self.stack
+        out = rows.new_empty(len(rows), weights.shape[1])
+        order = torch.argsort(network, stable=True)
+        start = 0
+        for which, count in enumerate(torch.bincount(network, minlength=len(weights)).tolist()):
+            if count:
+                mine = order[start : start + count]
+                start += count
+                weight, shift = (weights[which], biases[which]) if power == 1 else (
+                    weights[which].square(), biases[which].square()
+                )  # fmt: skip
+                out[mine] = torch.nn.functional.linear(rows[mine], weight, shift)
+        return out
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,11 @@ class Complex(Protocol):
     away: Tensor
     unbounded: bool
 
+    @property
+    def network(self) -> Tensor | None:
+        """Network of each row, where there are many."""
+        ...
+
     def cut(self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None) -> Cut | None:
         """Cut wherever a column of values changes its sign."""
         ...
@@ -111,10 +116,13 @@ def _bytes(program: Program, values: dict[int, Tensor], step: Step) -> int:
 
 def apply(step: Affine, inputs: list[Tensor], complex_: Complex) -> Tensor:
     """An affine step on the rows; directions to infinity feel no bias."""
-    found = step.run(*inputs)
+    network = complex_.network
+    found = step.many(inputs, network)
     if step.biased and complex_.unbounded:
         found = found.clone()
-        found[complex_.away != 0] -= step.run(*(torch.zeros_like(t[:1]) for t in inputs))
+        away = (complex_.away != 0).nonzero()[:, 0]
+        some = None if network is None else network[away]
+        found[away] -= step.many([torch.zeros_like(t[away]) for t in inputs], some)
     return found
 
 
