@@ -1,8 +1,12 @@
 """Models as users write them, for setting their weights: chains, residual networks, norms, masks, odd spellings."""
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from epoch0.networks import mlp
 
 
 def vgg(activation: type[nn.Module] = nn.ReLU, pool: type[nn.Module] | None = nn.MaxPool2d) -> nn.Sequential:
@@ -106,6 +110,30 @@ def transformer_like(blocks: int = 6, width: int = 64) -> nn.Sequential:
     return nn.Sequential(nn.Linear(100, width), *(NormBlock(width) for _ in range(blocks)), nn.Linear(width, 10))
 
 
+class PreActivationConv(nn.Module):
+    """A block of He et al. 2016b: norm, ReLU, convolution, twice; the shortcut is the identity or one convolution."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, norm: bool) -> None:
+        super().__init__()
+        self.bn1, self.bn2 = (nn.BatchNorm2d(n) if norm else nn.Identity() for n in (inputs, outputs))
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=not norm)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=not norm)
+        self.beside = nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.conv1(F.relu(self.bn1(x)))
+        return self.beside(x) + self.conv2(F.relu(self.bn2(h)))
+
+
+def preactivation_resnet(norm: bool = True, width: int = 24) -> nn.Sequential:
+    """A ResNet whose sums have no activation behind them, and a global average; for (examples, 3, 16, 16)."""
+    blocks = [(width, width, 1), (width, 2 * width, 2), (2 * width, 2 * width, 1)]
+    return nn.Sequential(
+        nn.Conv2d(3, width, 3, padding=1), *(PreActivationConv(*block, norm) for block in blocks),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2 * width, 100),
+    )  # fmt: skip
+
+
 class Odd(nn.Module):
     """Spellings that users find: x @ W + b, W.t(), addmm, h * sigmoid(h), a scaled ReLU, in-place changes."""
 
@@ -123,3 +151,59 @@ class Odd(nn.Module):
         h = 1.5 * torch.relu_(h)
         h = F.linear(h, self.w3, self.b3).clamp(min=0)
         return self.last(h)
+
+
+class Custom(nn.Module):
+    """An activation that nobody has named."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h * torch.sigmoid(2 * h) + 0.3 * torch.sin(h)
+
+
+def custom() -> nn.Module:
+    """A chain of it; for (examples, 100)."""
+    return nn.Sequential(nn.Linear(100, 300), Custom(), nn.Linear(300, 300), Custom(), nn.Linear(300, 100))
+
+
+def chain(activation: str) -> nn.Module:
+    """A plain network; for (examples, 100)."""
+    return mlp([100, 300, 250, 300, 100], activation)
+
+
+def vectors(examples: int = 48) -> Tensor:
+    """Gaussian inputs."""
+    return torch.randn(examples, 100, generator=torch.Generator().manual_seed(3))
+
+
+def images(examples: int = 8) -> Tensor:
+    """Gaussian images."""
+    return torch.randn(examples, 3, 16, 16, generator=torch.Generator().manual_seed(4))
+
+
+CASES: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
+    **{
+        f"mlp {name}": (lambda name=name: chain(name), vectors())
+        for name in ("relu", "tanh", "gelu", "erf", "elu", "softplus")
+    },
+    "mlp custom": (custom, vectors()),
+    "vgg, averages, tanh": (lambda: vgg(nn.Tanh, nn.AvgPool2d), images(4)),
+    "vgg, averages, relu": (lambda: vgg(nn.ReLU, nn.AvgPool2d), images(4)),
+    "vgg, no pools": (lambda: vgg(nn.GELU, None), images(4)),
+    "strided": (strided, images(4)),
+    "resnet": (lambda: ResNet(2, norm=False, width=24), images(4)),
+    "resnet, batch norm": (lambda: ResNet(1), images(4)),
+    "resnet, pre-activation": (lambda: preactivation_resnet(norm=False), images(4)),
+    "resnet, pre-activation, batch norm": (preactivation_resnet, images(4)),
+    "residual, relu": (lambda: residual_mlp(3), vectors()),
+    "residual, tanh": (lambda: residual_mlp(3, activation=nn.Tanh), vectors()),
+    "layer norm": (lambda: transformer_like(3), vectors()),
+    "odd spellings": (Odd, vectors()),
+}
+"""Models that theory covers, and inputs."""
+
+
+def build(case: str) -> tuple[nn.Module, Tensor]:
+    """A fresh model of a case and its input."""
+    torch.manual_seed(0)
+    make, x = CASES[case]
+    return make(), x

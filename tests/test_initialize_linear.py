@@ -14,15 +14,7 @@ from epoch0.errors import InputError
 from epoch0.initialization import initialize
 from epoch0.initialization._places import squared_slope
 from epoch0.measure.gain import gain
-from init_models import ResNet, residual_mlp
-
-
-def images(examples: int = 8) -> Tensor:
-    return torch.randn(examples, 3, 16, 16, generator=torch.Generator().manual_seed(4))
-
-
-def vectors(examples: int = 48) -> Tensor:
-    return torch.randn(examples, 100, generator=torch.Generator().manual_seed(3))
+from init_models import ResNet, images, preactivation_resnet, residual_mlp, vectors
 
 
 def pooled(pool: type[nn.Module] = nn.AvgPool2d) -> nn.Sequential:
@@ -98,6 +90,18 @@ def test_a_block_without_an_activation_behind_it_keeps_its_target_behind_an_aver
         assert list(done.layer_targets.values())[1] == pytest.approx(2 / 256, rel=1e-9)
         chis = [gain(net, images(), seed=s).chi_forward[1] for s in range(5) if initialize(net, x=images(), seed=s)]
         assert np.mean(chis) == pytest.approx(2 / 256, rel=0.15)
+
+
+def test_a_norm_takes_out_what_an_average_behind_it_would_see() -> None:
+    """With 4 examples batch norm removes a quarter of the mean over places of its own output."""
+    for norm in (True, False):
+        done = initialize(preactivation_resnet(norm), x=images(4))
+        last = done.layer_targets["3"]
+        assert (last is None) == norm
+        assert last is None or last == pytest.approx(4 / 3 / 64, rel=1e-9)
+        assert any("average behind 3" in note for note in done.notes) == norm
+    fixed = initialize(preactivation_resnet(), x=images(4), batch_norm="eval")
+    assert fixed.layer_targets["3"] == pytest.approx(4 / 3 / 64, rel=1e-9)
 
 
 def test_an_average_within_a_branch_is_made_up_for() -> None:

@@ -158,6 +158,12 @@ def _layer_target(
     if after.end != layer.output or after.norm or after.no_law:
         return None
     averages, scaled = stretch(tape, after.trail)
+    norms = [op for op in events_of(tape, layer) if op.name in _ops.NORMS and affine_of(tape, op) is None]
+    if norms and averages < 1:
+        # a norm that subtracts means over places takes out what the average would see: all of it for one example,
+        # 1/examples of it for a batch
+        plan.notes.append(f"what the average behind {layer.name} passes depends on the norm in it: no target for gain")
+        return None
     if found.shortcut == layer.input and after.activation is None:
         return (1 + share) * averages * scaled
     if beside is not None and (after.activation is None or beside.halved):
