@@ -145,6 +145,33 @@ def test_duplicated_dead_and_parallel_neurons() -> None:
     check(grid)
 
 
+def test_pooling_what_is_zero_everywhere_makes_no_regions() -> None:
+    """ReLU and max pooling commute: the linear regions are the same, though many windows hold nothing but zeros."""
+    torch.manual_seed(0)
+    conv, more, last = nn.Conv2d(1, 3, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1), nn.Linear(12, 2)
+    relu, pool, flat = nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()
+    first = nn.Sequential(conv, relu, pool, more, relu, pool, flat, last).double()
+    second = nn.Sequential(conv, pool, relu, more, pool, relu, flat, last).double()
+    x0, x1, v = torch.randn(3, 1, 8, 8, dtype=torch.float64)
+    for kind in ("segment", "line"):
+        one, other = (regions.on_line(net, 3 * x0, 3 * x1, kind=kind) for net in (first, second))
+        assert one.count > other.count >= one.linear_count == other.linear_count > 10
+        assert np.allclose(one.breakpoints[one.linear_breaks], other.breakpoints[other.linear_breaks])
+        assert len(np.unique(one.patterns, axis=0)) == one.count
+    one, other = (regions.on_plane(net, regions.square(x0, x1, v, 3.0)) for net in (first, second))
+    check(one)
+    check(other)
+    assert one.count > other.count >= one.linear_count == other.linear_count > 50
+
+
+def test_networks_without_folds_are_one_region() -> None:
+    net = nn.Linear(2, 3)
+    p = regions.on_plane(net, SQUARE)
+    check(p)
+    assert p.count == p.linear_count == regions.count(net, SQUARE) == 1 and p.per_layer == ()
+    assert regions.on_line(net, torch.zeros(2), torch.ones(2), kind="line").count == 1
+
+
 def test_many_lines_through_one_point_inside_a_cell() -> None:
     """Ten lines meet at one point that is no vertex before, three at another: 2 n sectors where n lines meet."""
     angles = np.arange(10) * np.pi / 10 + 0.1

@@ -64,6 +64,26 @@ def test_hooks_parametrizations_and_wrappers() -> None:
     assert regions.on_line(plain, x0, x1).breakpoints.tolist() == pruned
 
 
+class Optional(nn.Module):
+    """Arguments with defaults, one of which decides a branch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 5)
+
+    def forward(self, x: Tensor, scale: float = 2.0, mask: Tensor | None = None) -> Tensor:
+        h = self.layer(x * scale)
+        return h.relu() if mask is None else h * mask
+
+
+def test_arguments_keep_their_defaults() -> None:
+    torch.manual_seed(0)
+    model = Optional()
+    same = nn.Sequential(model.layer, nn.ReLU())
+    ends = torch.randn(2, 3)
+    assert regions.on_line(model, *ends).count == regions.on_line(same, *(2 * ends)).count > 1
+
+
 class Product(nn.Module):
     def __init__(self, kind: str) -> None:
         super().__init__()

@@ -197,7 +197,11 @@ class Lines:
             The rows kept, by which all tensors are to be indexed; None if all are.
         """
         mine = (self.step == number).nonzero()[:, 0]
-        owner, entry = step.ties(values[mine], limit)
+        place = torch.empty_like(self.order)
+        place[self.order] = torch.arange(len(self.order), device=self.order.device)
+        at = place[mine]
+        left, right = (self._between(values, mine, self.order[at + side]) for side in (-1, 1))
+        owner, entry = step.parted(left, right, limit)
         self.element[mine], self.face[mine] = owner, entry
         real = owner >= 0
         if bool(real.all()):
@@ -255,6 +259,11 @@ class Lines:
         for part in parts:
             whole.decisions.add(part.decisions)
         return whole
+
+    def _between(self, values: Tensor, here: Tensor, there: Tensor) -> Tensor:
+        """Values between points and their neighbours; towards infinity, some way along the direction."""
+        far = (self.away[there] != 0).view(-1, *[1] * (values.dim() - 1))
+        return torch.where(far, values[here] + values[there], 0.5 * (values[here] + values[there]))
 
     def counts(self, lines: int) -> Tensor:
         """Regions of each line: one more than its break points."""

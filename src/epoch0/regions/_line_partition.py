@@ -98,7 +98,7 @@ class LinePartition:
         for start, stop in self._chunks(overlap=0):
             t = self._inside()[start:stop]
             found = self._follow(t, torch.zeros_like(self.corners[:1])[None], True)
-            parts.append(np.packbits(torch.cat(found.patterns, 1).cpu().numpy(), axis=1))
+            parts.append(found.packed())
         return np.concatenate(parts)
 
     def point(self, t: Any) -> Tensor:

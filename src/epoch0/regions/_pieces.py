@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,6 +29,11 @@ class Pieces:
     slopes: Tensor
     patterns: list[Tensor]
     terms: Tensor
+
+    def packed(self) -> np.ndarray:
+        """The patterns side by side, eight bits a byte, shape (pieces, bytes)."""
+        none = torch.zeros(len(self.values), 0, dtype=torch.bool, device=self.values.device)
+        return np.packbits(torch.cat([none, *self.patterns], 1).cpu().numpy(), axis=1)
 
 
 def follow(program: Program, points: Tensor, directions: Tensor, sizes: Sizes, *, patterns: bool = False) -> Pieces:

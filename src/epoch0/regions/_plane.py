@@ -210,8 +210,10 @@ class Plane:
         mine = np.flatnonzero(mesh.owner[:, 0] == number)
         if not len(mine):
             return None
-        ends = torch.from_numpy(mesh.edges[mine])
-        window, entry = step.ties(0.5 * (values[ends[:, 0]] + values[ends[:, 1]]), limit)
+        cell_of = np.empty(2 * len(mesh.edges), dtype=np.int64)
+        cell_of[mesh.half] = np.repeat(np.arange(len(mesh.ends) - 1), np.diff(mesh.ends))
+        left, right = (self._inside(values, cell_of[2 * mine + side]) for side in (0, 1))
+        window, entry = step.parted(left, right, limit)
         mesh.owner[mine, 1], mesh.owner[mine, 2] = window.numpy(), entry.numpy()
         if bool((window >= 0).all()):
             return None
@@ -220,6 +222,17 @@ class Plane:
         kept = self._remove(false)
         self._note(number, len(mesh.ends) - 1)
         return kept
+
+    def _inside(self, values: Tensor, cells: np.ndarray) -> Tensor:
+        """Values in the middle of some cells: the means over their vertices."""
+        mesh = self.mesh
+        degree = np.diff(mesh.ends)[cells]
+        which = np.repeat(np.arange(len(cells)), degree)
+        within = np.arange(len(which)) - np.repeat(np.cumsum(degree) - degree, degree)
+        half = mesh.half[np.repeat(mesh.ends[cells], degree) + within]
+        total = values.new_zeros(len(cells), *values.shape[1:])
+        total.index_add_(0, torch.from_numpy(which), values[torch.from_numpy(mesh.edges[half >> 1, half & 1])])
+        return total / torch.from_numpy(degree).view(-1, *[1] * (values.dim() - 1))
 
     def _remove(self, false: np.ndarray) -> Tensor:
         """Take out edges; the vertices that are left, by which all tensors are to be indexed."""

@@ -112,10 +112,7 @@ class PlanePartition:
 
         The columns are those of :attr:`LinePartition.patterns`.
         """
-        parts = [
-            np.packbits(torch.cat(found.patterns, 1).numpy(), axis=1) for found in self._followed(patterns=True)
-        ]
-        return np.concatenate(parts)
+        return np.concatenate([found.packed() for found in self._followed(patterns=True)])
 
     @property
     def slopes(self) -> np.ndarray:
@@ -171,7 +168,7 @@ class PlanePartition:
 
     def verify(self) -> Certificate:
         """The certificate with all patterns compared: two cells never share one."""
-        distinct = len(np.unique(self.patterns, axis=0)) == self.count
+        distinct = self.count == 1 or len(np.unique(self.patterns, axis=0)) == self.count
         return replace(self.certificate, distinct=distinct)
 
     def plot(

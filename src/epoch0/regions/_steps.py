@@ -105,21 +105,24 @@ class Largest:
         return flat[:, self.windows.to(values.device)].amax(dim=2).reshape(len(values), *self.shape)
 
 
-    def ties(self, values: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
-        """For each row, a window whose largest is matched by another entry, and that entry; -1 if there is none.
+    def parted(self, left: Tensor, right: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
+        """Where no entry of some window is the largest on both sides: the window, and the entry; -1 if there is none.
+
+        Entries that are level on a whole side, such as zeros after a ReLU, are all the largest there.
 
         Args:
-            values: inputs, (rows, ...).
-            limit: for each window, below which a difference is zero.
+            left: inputs inside the pieces on one side, (rows, ...).
+            right: inside the pieces on the other side.
+            limit: for each window, below which a difference is zero at a corner of a piece.
         """
-        entries = values.reshape(len(values), -1)[:, self.windows]
-        repeats = self.windows == self.windows[:, :1]  # how short windows are filled up
-        repeats[:, 0] = False
-        two = entries.masked_fill(repeats, float("-inf")).topk(2, dim=2)
-        tie = two.values[:, :, 0] - two.values[:, :, 1] <= 2 * limit
-        window = torch.where(tie.any(dim=1), tie.int().argmax(dim=1), -1)
-        rows = torch.arange(len(values), device=values.device)
-        return window, two.indices[rows, window, :].amax(dim=1)
+        entries = [side.reshape(len(side), -1)[:, self.windows] for side in (left, right)]
+        top = [side.max(dim=2) for side in entries]
+        # a corner beyond the limit lifts the inside by less, but rounding alone never comes near this
+        level = [e >= t.values[:, :, None] - 0.03 * limit[:, None] for e, t in zip(entries, top, strict=True)]
+        apart = ~(level[0] & level[1]).any(dim=2)
+        window = torch.where(apart.any(dim=1), apart.int().argmax(dim=1), -1)
+        rows = torch.arange(len(left), device=left.device)
+        return window, torch.maximum(top[0].indices, top[1].indices)[rows, window]
 
 
 Step = Affine | Fold | Largest
