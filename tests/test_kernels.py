@@ -44,9 +44,8 @@ def test_against_the_slow_twin(name: str, b: float, architecture: str) -> None:
 
 
 def test_kink_without_closed_form() -> None:
-    """elu, inputs of one length: every layer has one variance."""
+    """elu, inputs of their own lengths."""
     x = np.random.default_rng(3).normal(size=(4, 4))
-    x /= np.sqrt((x**2).sum(axis=1, keepdims=True))
     found = kernel(x, activation="elu", weight_std=1.3, bias_std=0.1, depth=2)
     nngp, ntk = twin(x, "elu", 1.3, 0.1, 2)
     np.testing.assert_allclose(found.nngp, nngp, atol=1e-10)
@@ -57,6 +56,57 @@ def test_kink_without_closed_form() -> None:
 @pytest.mark.parametrize("name", ["elu", "selu", "softsign", "relu6"])
 def test_against_the_slow_twin_at_leisure(name: str) -> None:
     test_against_the_slow_twin(name, 0.3, "dense")
+
+
+@pytest.mark.parametrize(
+    ("name", "w", "b"), [("tanh", 1.3, 0.2), ("tanh", 2.0, 0.1), ("relu", 1.4, 0.0), ("erf", 1.0, 0.3)]
+)
+def test_several_layers_at_once(name: str, w: float, b: float) -> None:
+    """Many inputs go through several layers at once, few one by one."""
+    x = np.random.default_rng(7).normal(size=(150, 40))
+    x[1] = x[0] * (1 + 1e-9)
+    x[2] = x[0]
+    many = kernel(x, activation=name, weight_std=w, bias_std=b, depth=60)
+    few = kernel(x[:6], activation=name, weight_std=w, bias_std=b, depth=60)
+    assert many.gap[0, 2] == 0 and np.array_equal(many.nngp, many.nngp.T)
+    np.testing.assert_allclose(many.nngp[:6, :6], few.nngp, rtol=0, atol=1e-11 * np.abs(few.nngp).max())
+    np.testing.assert_allclose(many.ntk[:6, :6], few.ntk, rtol=0, atol=1e-10 * np.abs(few.ntk).max())
+    np.testing.assert_allclose(many.gap[:6, 3:6], few.gap[:, 3:6], rtol=1e-8, atol=1e-26)
+
+
+@pytest.mark.parametrize("name", ["tanh", "relu", "erf", "hardtanh", "elu", "sigmoid", "softplus"])
+def test_nothing_comes_in(name: str) -> None:
+    """Inputs of zeros, weights of zero and both: q is the recursion's, and what does not exist is 0."""
+    from epoch0.theory.mean_field import variance_map
+
+    x = np.array([[0.0, 0.0, 0.0], [1.0, 2.0, -1.0], [0.0, 0.0, 0.0]])
+    for w, b in ((0.0, 0.0), (0.0, 0.3), (1.2, 0.0), (1.2, 0.3)):
+        found = kernel(x, activation=name, weight_std=w, bias_std=b, depth=2)
+        assert np.isfinite(found.nngp).all() and np.isfinite(found.ntk).all()
+        q = b**2 + w**2 * (x**2).mean(axis=1)
+        for _ in range(2):
+            q = variance_map(name, w, b, q)
+        np.testing.assert_allclose(found.q1, q, rtol=1e-9, atol=1e-18)
+        assert found.gap[0, 2] == 0
+        if w == 0:
+            np.testing.assert_allclose(found.nngp, b**2, atol=1e-300)
+            np.testing.assert_allclose(found.ntk, b**2, atol=1e-300)
+
+
+def test_kinks_away_from_zero_tell_their_error() -> None:
+    """hardswish is exact at one length; a table of several variances measures its error."""
+    x = np.array([[1.0, 0.5], [0.4, -1.0]])
+    one = x / np.sqrt((x**2).sum(axis=1, keepdims=True))
+    found = kernel(one, activation="hardswish", weight_std=1.2, bias_std=0.1, depth=2)
+    nngp, ntk = twin(one, "hardswish", 1.2, 0.1, 2)
+    assert found.layer_error <= 1e-12
+    np.testing.assert_allclose(found.nngp, nngp, atol=1e-10)
+    np.testing.assert_allclose(found.ntk, ntk, atol=1e-10)
+    table = tabulate(activations.get("relu6"), 8.0, 10.0)
+    q1, q2 = np.array([8.7]), np.array([9.6])
+    slope = table.evaluate(table.weights(q1), table.weights(q2), np.array([[0.02]]))[1]
+    exact = pair_mean("relu6", q1, q2, 0.98, derivative=True)
+    assert np.abs(slope - exact).max() <= 3 * table.error and table.error > 1e-12
 
 
 def test_arc_cosine_and_arcsine() -> None:

@@ -37,6 +37,8 @@ class Kernel:
         density: fraction of weights kept.
         depth: hidden layers; for ``"residual"`` and ``"stable"`` residual blocks.
         architecture: ``"dense"``, ``"residual"`` or ``"stable"``.
+        layer_error: error of a layer's E phi' phi' relative to its largest value: 1e-12, or larger (as measured) for an
+            activation with kinks away from 0 and bent pieces, if the inputs differ in length.
     """
 
     nngp: Array
@@ -50,6 +52,7 @@ class Kernel:
     density: float
     depth: int
     architecture: str
+    layer_error: float = 1e-12
 
     @property
     def correlation(self) -> Array:
@@ -68,7 +71,7 @@ class Kernel:
         found: dict[str, Any] = {
             "activation": self.activation, "weight_std": self.weight_std, "bias_std": self.bias_std,
             "density": self.density, "depth": self.depth, "architecture": self.architecture,
-            "inputs": list(self.nngp.shape),
+            "inputs": list(self.nngp.shape), "layer_error": self.layer_error,
         }  # fmt: skip
         for name, values in (("q", np.concatenate([self.q1, self.q2])), ("correlation", self.correlation),
                              ("ntk", self.ntk)):  # fmt: skip
@@ -88,6 +91,11 @@ class Kernel:
         words = {"q": "variance q", "correlation": "correlation", "ntk": "NTK"}
         for name, word in words.items():
             lines.append(f"{word:14}" + "".join(f"{seen[name][k]:>14.6g}" for k in ("least", "median", "most")))
+        if self.layer_error > 1e-11:
+            lines.append(
+                f"Kinks away from 0 and inputs of different length: each layer's slopes are within about "
+                f"{self.layer_error:.1g} only; inputs of one length are exact."
+            )
         return "\n".join(lines)
 
 
@@ -121,9 +129,9 @@ def kernel(
     relative precision for nearly equal ones. (An activation with straight pieces and kinks away from 0, such as
     hardtanh, keeps it once the inputs' variances agree; before that 1 - c is exact to 1e-15.) Computed in float64
     whatever the inputs' type. Tables in the angle and the variance stand for phi; each layer's covariance is within
-    1e-11 of the exact one. Smooth activations with kinks away from 0 which are not straight between them (hardswish,
-    some functions of your own) are less exact as long as the inputs differ in length: scale the inputs to one length
-    for full precision.
+    1e-11 of the exact one.
+    Activations with kinks away from 0 which are not straight between them (hardswish, some functions of your own) are
+    less exact as long as the inputs differ in length, and take seconds a table: ``layer_error`` tells by how much.
 
     Args:
         x1: inputs, shape (n1, d): numpy array, torch tensor or nested lists.
@@ -176,7 +184,7 @@ def kernel(
         np.fill_diagonal(pairs.tangent, q1)
     share = 1.0 if architecture != "stable" else 1.0 / max(depth, 1)
     skip = 0.0 if architecture == "dense" else 1.0
-    run(rule, pairs, depth, LayerScale(weight * share, bias_std**2 * share, skip), folded)
+    error = run(rule, pairs, depth, LayerScale(weight * share, bias_std**2 * share, skip), folded)
     if pairs.symmetric:
         lower = np.tril_indices(len(first), -1)
         for full in (pairs.gap, pairs.tangent):
@@ -187,7 +195,7 @@ def kernel(
     gaps = np.where(signs < 0, 2 - pairs.gap, pairs.gap)
     return Kernel(
         nngp, signs * pairs.tangent, pairs.first, pairs.second, gaps, rule.name,
-        float(weight_std), float(bias_std), float(density), int(depth), architecture,
+        float(weight_std), float(bias_std), float(density), int(depth), architecture, error,
     )  # fmt: skip
 
 

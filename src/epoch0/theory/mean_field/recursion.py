@@ -11,7 +11,7 @@ from epoch0.theory.mean_field.closed_forms import erf_pair, is_cheap, is_erf, st
 from epoch0.theory.mean_field.composed import Stretch, compose, cross
 from epoch0.theory.mean_field.layer_steps import LayerScale, Pairs, exact_step, step
 from epoch0.theory.mean_field.moments import moments_of
-from epoch0.theory.mean_field.tables import SlopeTable, needed_rank, tabulate
+from epoch0.theory.mean_field.tables import TOLERANCE, SlopeTable, needed_rank, tabulate
 
 Array = NDArray[np.float64]
 
@@ -25,8 +25,8 @@ def parity(rule: Activation) -> int:
     return 1 if (np.abs(left - right) <= size).all() else 0
 
 
-def run(rule: Activation, pairs: Pairs, layers: int, scale: LayerScale, folded: bool) -> None:
-    """Carry the pairs through the layers.
+def run(rule: Activation, pairs: Pairs, layers: int, scale: LayerScale, folded: bool) -> float:
+    """Carry the pairs through the layers; the result is the largest error of a table used, relative to its values.
 
     Raises:
         InputError: if a variance or the tangent kernel exceeds what float64 holds; the message names the layer.
@@ -43,6 +43,7 @@ def run(rule: Activation, pairs: Pairs, layers: int, scale: LayerScale, folded: 
             patience = layer + _PATIENCE
         stepper.step(pairs, layer)
         layer += 1
+    return stepper.error
 
 
 # layers taken one by one after an attempt to take several at once has failed
@@ -65,6 +66,7 @@ class _Stepper:
         self.straight = straight_pair(rule)
         self.form = erf_pair if is_erf(rule) else None
         self.table: SlopeTable | None = None
+        self.error = TOLERANCE
         self.rebuild, self.before = 0, np.zeros(2)
         # whether tables are for few pairs: made rarely, for many variances
         self.broad = False
@@ -104,6 +106,7 @@ class _Stepper:
         if last or self.table is None or layer >= self.rebuild or not self.table.covers(every):
             low, high, self.rebuild = (*ends, self.layers) if last else self._range_ahead(every, layer)
             self.table = tabulate(self.rule, float(low), float(high), self.folded)
+            self.error = max(self.error, self.table.error)
         self.before = ends
         with np.errstate(over="ignore", invalid="ignore"):
             step(self.table, pairs, self.scale, self.even, layer, self.form)
@@ -115,8 +118,8 @@ class _Stepper:
             return low, high, self.layers
         here = needed_rank(low, high, _shift(q))
         cheap = is_cheap(self.rule)
-        if here == 1 and cheap and not self.broad:
-            # one variance: a new table for the next one costs less than a table of several
+        if here == 1 and (any(self.rule.breaks) or (cheap and not self.broad)):
+            # one variance: a new table for the next one costs less than a table of several, and kinks do not harm it
             return low, high, self.layers
         moments = moments_of(self.rule)
         sample = np.quantile(q, [0.0, 0.25, 0.5, 0.75, 1.0])

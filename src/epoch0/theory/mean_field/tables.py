@@ -1,7 +1,7 @@
 """One activation's covariance map tabulated over angle and variance, for evaluation at many pairs of inputs."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from epoch0.activations import Activation
 from epoch0.theory.mean_field.angle_grids import Angles, basis, gap_matrix, nodes, to_coefficients
-from epoch0.theory.mean_field.correlations import mean_grid, on_a_line
+from epoch0.theory.mean_field.correlations import mean_at, mean_grid, on_a_line
+from epoch0.theory.mean_field.gaussian import gaussian_mean
 
 Array = NDArray[np.float64]
 
@@ -17,6 +18,8 @@ Array = NDArray[np.float64]
 TOLERANCE = 1e-12
 _COUNTS = (16, 20, 25, 31, 39, 48, 60, 75, 94, 118, 147, 184, 230, 256)
 _LARGEST_RANK = 48
+# variances and angles of a table where kinks let the series fall slowly
+_ROUGH = (8, 48)
 # sums of powers may be this many times larger than their total: three digits of sixteen
 _CANCELLING = 1000.0
 
@@ -43,6 +46,8 @@ class SlopeTable:
         ratios: E phi^2 over (q + shift^2) at the r variances; shape (r,).
         values: phi at the r variances on a one-dimensional grid; shape (r, points).
         masses: Gaussian masses of that grid; shape (points,).
+        error: of H, relative to its largest value: measured where kinks let the series fall slowly.
+        exact: the activation itself where the range reaches 0, near which E phi^2 may vanish: it is then summed.
     """
 
     angles: Angles
@@ -56,6 +61,8 @@ class SlopeTable:
     ratios: Array
     values: Array
     masses: Array
+    error: float = TOLERANCE
+    exact: Activation | None = None
 
     @property
     def rank(self) -> int:
@@ -86,6 +93,9 @@ class SlopeTable:
 
     def mean_square(self, q: Array, weights: Array) -> Array:
         """E phi(sqrt(q) Z)^2 of each variance; (m,) to (m,)."""
+        rule = self.exact
+        if rule is not None:
+            return gaussian_mean(lambda h: rule.function(h) ** 2, q, rule.breaks)
         return np.asarray((q + self.shift**2) * (np.einsum("ia,a->i", weights, self.ratios)))
 
     def evaluate(self, first: Array, second: Array, gap: Array) -> tuple[Array, Array]:
@@ -174,13 +184,16 @@ def tabulate(rule: Activation, low: float, high: float, folded: bool = False) ->
     """
     if rule.homogeneous:
         low, high = 1.0, 1.0
+    # kinks that pass each other where variances differ: no series falls fast, and many terms take minutes
+    rough = high > low and any(rule.breaks)
     # variances spread over many decades start at 0 or near it: a scale that is linear there
     shift = min(0.1 * math.sqrt(high), 0.3) if low < 1e-6 * high else 0.3 if high == 0 else 0.0
     end = math.pi / 2 if folded else math.pi
     width = math.inf if high < 3 or rule.homogeneous else 1 / math.sqrt(high)
     angles = Angles(end, width)
-    count = _angles_needed(rule, angles, np.unique([low, high]))
-    rank = min(needed_rank(low, high, shift), _LARGEST_RANK)
+    count = _ROUGH[1] if rough else _angles_needed(rule, angles, np.unique([low, high]))
+    most = _ROUGH[0] if rough else _LARGEST_RANK
+    rank = min(needed_rank(low, high, shift), most)
     while True:
         span = math.log((math.sqrt(high) + shift) / (math.sqrt(low) + shift))
         step = (math.sqrt(low) + shift) * np.expm1((nodes(rank) + 1) / 2 * span)
@@ -188,9 +201,9 @@ def tabulate(rule: Activation, low: float, high: float, folded: bool = False) ->
         coefficients = _series(rule, angles, count, grid)
         largest = np.abs(coefficients).max()
         across = np.tensordot(to_coefficients(rank), coefficients, axes=(1, 1))
-        if rank <= 2 or rank == _LARGEST_RANK or np.abs(across[-2:]).max() <= TOLERANCE * largest:
+        if rank <= 2 or rank == most or np.abs(across[-2:]).max() <= TOLERANCE * largest:
             break
-        rank = min(math.ceil(1.4 * rank), _LARGEST_RANK)
+        rank = min(math.ceil(1.4 * rank), most)
     kept = int(np.flatnonzero((np.abs(coefficients) > 0.01 * TOLERANCE * largest).any(axis=(0, 1, 2))).max()) + 1
     values, masses = on_a_line(rule, grid)
     ratios = (values**2 @ masses) / (grid + shift**2)
@@ -199,10 +212,25 @@ def tabulate(rule: Activation, low: float, high: float, folded: bool = False) ->
     coefficients = coefficients[..., : max(kept, 2)]
     powers = coefficients @ to_powers(coefficients.shape[-1])
     monomial = bool(np.abs(powers).sum(axis=-1).max() < _CANCELLING * largest)
-    return SlopeTable(
+    table = SlopeTable(
         angles, low, high, shift, grid, coefficients, powers if monomial else coefficients, monomial, ratios, values,
         masses,
     )  # fmt: skip
+    if shift > 0 and not rule.homogeneous:
+        table = replace(table, exact=rule)
+    return replace(table, error=_measured(rule, table)) if rough else table
+
+
+def _measured(rule: Activation, table: SlopeTable) -> float:
+    """The largest error of H at a few places between the nodes, relative to its largest value."""
+    q = table.low + (table.high - table.low) * np.array([0.03, 0.37, 0.61, 0.98])
+    gap = np.broadcast_to(np.array([[1e-4, 0.01, 0.3, 0.8]]), (4, 4))
+    weights = table.weights(q)
+    found = table.evaluate(weights, weights, gap)[1]
+    first, second = np.broadcast_to(q[:, None], (4, 4)), np.broadcast_to(q, (4, 4))
+    exact = mean_at(rule, first, second, 1 - gap, np.sqrt(gap * (2 - gap)), True)
+    return max(float(np.abs(found - exact).max() / np.abs(exact).max()), TOLERANCE)
+
 
 
 @lru_cache(maxsize=64)
