@@ -113,7 +113,6 @@ def test_a_whole_line_meets_every_neuron_once_on_average() -> None:
     assert abs(counts.mean() - 200) < 4.5 * counts.std(ddof=1) / 25**0.5 + 4
 
 
-@pytest.mark.slow
 def test_the_reference_lines() -> None:
     x0, x1 = recipe_lines()
     expected = line_breaks([256] * 4, x0.numpy(), x1.numpy(), bias_std=1e-3).sum(axis=1)
