@@ -182,10 +182,10 @@ def images(examples: int = 8) -> Tensor:
 
 CASES: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
     **{
-        f"mlp {name}": (lambda name=name: chain(name), vectors())
+        f"mlp {name}": (lambda name=name: chain(name), vectors(16))
         for name in ("relu", "tanh", "gelu", "erf", "elu", "softplus")
     },
-    "mlp custom": (custom, vectors()),
+    "mlp custom": (custom, vectors(16)),
     "vgg, averages, tanh": (lambda: vgg(nn.Tanh, nn.AvgPool2d), images(4)),
     "vgg, averages, relu": (lambda: vgg(nn.ReLU, nn.AvgPool2d), images(4)),
     "vgg, no pools": (lambda: vgg(nn.GELU, None), images(4)),
@@ -193,11 +193,11 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
     "resnet": (lambda: ResNet(2, norm=False, width=24), images(4)),
     "resnet, batch norm": (lambda: ResNet(1), images(4)),
     "resnet, pre-activation": (lambda: preactivation_resnet(norm=False), images(4)),
-    "resnet, pre-activation, batch norm": (preactivation_resnet, images(4)),
-    "residual, relu": (lambda: residual_mlp(3), vectors()),
-    "residual, tanh": (lambda: residual_mlp(3, activation=nn.Tanh), vectors()),
-    "layer norm": (lambda: transformer_like(3), vectors()),
-    "odd spellings": (Odd, vectors()),
+    "resnet, pre-activation, batch norm": (lambda: preactivation_resnet(width=16), images(4)),
+    "residual, relu": (lambda: residual_mlp(3), vectors(16)),
+    "residual, tanh": (lambda: residual_mlp(3, activation=nn.Tanh), vectors(16)),
+    "layer norm": (lambda: transformer_like(2, 48), vectors(16)),
+    "odd spellings": (Odd, vectors(16)),
 }
 """Models that theory covers, and inputs."""
 

@@ -83,7 +83,7 @@ def test_any_target(target: float, how: str) -> None:
 
 
 def test_residual_branches_share_the_target() -> None:
-    net, x = residual_mlp(10, 256), vectors()
+    net, x = residual_mlp(10, 256), vectors(16)
     done = initialize(net, x=x)
     assert done.blocks == 10 and sum("ends a branch" in row.status for row in done.layers) == 10
     assert gain(net, x).chi_forward[1:-1] == pytest.approx(np.full(10, 1.1), abs=0.02)
@@ -147,12 +147,12 @@ def test_tied_transpose() -> None:
 
 
 def test_every_named_activation_has_an_edge() -> None:
-    x = vectors(16)
+    x = vectors(8)
     for name in e0.activations.KNOWN:
         if name == "identity":
             continue
-        net = nn.Sequential(nn.Linear(100, 500), module_of(name), nn.Linear(500, 500), module_of(name))
+        net = nn.Sequential(nn.Linear(100, 300), module_of(name), nn.Linear(300, 300), module_of(name))
         done = initialize(net, x=x)
         assert all(row.predicted == pytest.approx(1, rel=1e-6) for row in done.layers), name
-        # sigmoid and its like square a few large slopes: a draw of width 500 spreads up to 10 percent
+        # sigmoid and its like square a few large slopes: a draw of width 300 spreads up to 10 percent
         assert gain(net, x, directions=4).chi_forward == pytest.approx(np.ones(2), abs=0.25), name

@@ -32,7 +32,7 @@ class MeanOfPlaces(nn.Module):
 
 
 def test_weights_do_not_make_up_for_averages() -> None:
-    net, x = pooled(), images()
+    net, x = pooled(), images(4)
     done = initialize(net, x=x)
     assert [row.weight_std for row in done.layers] == pytest.approx([math.sqrt(2)] * 4 + [1], rel=1e-6)
     assert [row.target for row in done.layers] == [1.0] * 5
@@ -42,9 +42,9 @@ def test_weights_do_not_make_up_for_averages() -> None:
     for row, share in zip(done.layers, shares, strict=True):
         assert (row.status == "set") == (share == 1)
     assert "averages pass 0.06" in done.layers[2].status and "leaves out" in done.layers[2].status
-    measured = [gain(net, x, directions=4).chi_forward for seed in range(6) if initialize(net, x=x, seed=seed)]
-    # a layer's gain scatters by 10 percent from draw to draw, six draws' mean by 4
-    assert np.mean(measured, axis=0) == pytest.approx(np.array(shares), rel=0.15)
+    measured = [gain(net, x, directions=4).chi_forward for seed in range(4) if initialize(net, x=x, seed=seed)]
+    # a layer's gain scatters by 10 percent from draw to draw, four draws' mean by 5
+    assert np.mean(measured, axis=0) == pytest.approx(np.array(shares), rel=0.2)
 
 
 def test_signals_keep_their_size_before_and_behind_a_global_average() -> None:
@@ -73,6 +73,7 @@ def test_a_resnet_with_a_global_average(how: str) -> None:
     assert float(before.square().mean()) < 8 * float(x.square().mean())
 
 
+@pytest.mark.slow
 def test_a_block_without_an_activation_behind_it_keeps_its_target_behind_an_average() -> None:
     class Sum(nn.Module):
         def __init__(self, project: bool) -> None:
@@ -88,7 +89,10 @@ def test_a_block_without_an_activation_behind_it_keeps_its_target_behind_an_aver
         net = nn.Sequential(*head, MeanOfPlaces(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 5))
         done = initialize(net, x=images())
         assert list(done.layer_targets.values())[1] == pytest.approx(2 / 256, rel=1e-9)
-        chis = [gain(net, images(), seed=s).chi_forward[1] for s in range(5) if initialize(net, x=images(), seed=s)]
+        chis = []
+        for seed in range(4):
+            initialize(net, x=images(), seed=seed)
+            chis.append(gain(net, images(), directions=2, seed=seed).chi_forward[1])
         assert np.mean(chis) == pytest.approx(2 / 256, rel=0.15)
 
 
@@ -108,16 +112,19 @@ def test_an_average_within_a_branch_is_made_up_for() -> None:
     class Inside(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.conv = nn.Conv2d(3, 3, 3, padding=1)
+            self.conv = nn.Conv2d(24, 24, 3, padding=1)
 
         def forward(self, h: Tensor) -> Tensor:
             return h + nn.functional.avg_pool2d(self.conv(torch.relu(h)), 3, 1, 1)
 
-    done = initialize(nn.Sequential(Inside(), nn.Flatten(), nn.Linear(768, 5)), x=images())
-    assert "makes up for averages" in done.layers[0].status and done.layers[0].target == 1
-    net = nn.Sequential(Inside(), nn.Flatten(), nn.Linear(768, 5))
-    chis = [gain(net, images(), seed=s).chi_forward[0] for s in range(10) if initialize(net, x=images(), seed=s)]
-    # 81 weights: a branch's gain scatters by 2 sqrt(1/81), and the shortcut times the branch by as much again
+    net = nn.Sequential(nn.Conv2d(3, 24, 3, 2, padding=1), Inside(), nn.Flatten(), nn.Linear(1536, 5))
+    done = initialize(net, x=images(4))
+    assert "makes up for averages" in done.layers[1].status and done.layers[1].target == 1
+    chis = []
+    for seed in range(8):
+        initialize(net, x=images(4), seed=seed)
+        chis.append(gain(net, images(4), directions=2, seed=seed).chi_forward[1])
+    # standard error of the mean of eight draws: 3 percent
     assert np.mean(chis) == pytest.approx(2, rel=0.15)
 
 
@@ -171,15 +178,16 @@ def normed() -> nn.Sequential:
         nn.Conv2d(3, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(),
         nn.Conv2d(64, 64, 3, padding=1, groups=2), nn.BatchNorm2d(64), nn.Tanh(),
         nn.Conv2d(64, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.AvgPool2d(2), nn.Flatten(),
-        nn.Linear(4096, 400), nn.ReLU(), nn.BatchNorm1d(400), nn.Linear(400, 200),
+        nn.Linear(4096, 200), nn.ReLU(), nn.BatchNorm1d(200), nn.Linear(200, 100),
     )  # fmt: skip
 
 
 TARGETS = [1.0, 1.0, 0.25, 1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_running_statistics_are_a_fixed_map_in_theory() -> None:
-    net, x = trained(normed()), images()
+    net, x = trained(normed()), images(4)
     chis = []
     for seed in range(6):
         done = initialize(net, x=x, batch_norm="eval", seed=seed)
@@ -187,12 +195,12 @@ def test_running_statistics_are_a_fixed_map_in_theory() -> None:
     assert list(done.layer_targets.values()) == pytest.approx(TARGETS, rel=1e-9)
     assert [row.predicted for row in done.layers] == pytest.approx([1.0] * 5, rel=1e-6)
     assert "counts the fixed norm" in done.layers[0].status
-    # standard error of the mean of six draws: below 3 percent in each layer
-    assert np.mean(chis, axis=0) == pytest.approx(np.array(TARGETS), rel=0.09)
+    # standard error of the mean of six draws: about 3 percent where it is largest
+    assert np.mean(chis, axis=0) == pytest.approx(np.array(TARGETS), rel=0.12)
 
 
 def test_running_statistics_measured() -> None:
-    net, x = trained(normed()), images(16)
+    net, x = trained(normed()), images(8)
     done = initialize(net, x=x, batch_norm="eval", how="measured")
     found = gain(net, x, batch_norm="eval", directions=16, seed=5)
     for layer, target in zip(found.layers, done.layer_targets.values(), strict=True):
@@ -222,9 +230,9 @@ def test_a_fixed_norm_that_passes_nothing_is_told() -> None:
         initialize(net, x=vectors(), batch_norm="eval")
 
 
-@pytest.mark.parametrize("how", ["theory", "measured"])
+@pytest.mark.parametrize("how", [pytest.param("theory", marks=pytest.mark.slow), "measured"])
 def test_blocks_that_end_in_fixed_norms(how: str) -> None:
-    net, x = trained(ResNet(2)), images()
+    net, x = trained(ResNet(2)), images(4)
     done = initialize(net, x=x, batch_norm="eval", how=how)
     assert len([name for name in done.norms if name.endswith("weight")]) == 4
     found = gain(net, x, batch_norm="eval", directions=8, seed=2)
@@ -238,6 +246,7 @@ def test_blocks_that_end_in_fixed_norms(how: str) -> None:
     assert not plain.norms and sum("ends a branch" in row.status for row in plain.layers) == 4
 
 
+@pytest.mark.slow
 def test_the_page_about_averages_agrees_with_the_checkup() -> None:
     """What the targets leave out is what the checkup leaves out of its judgement."""
     net, x = pooled(), images()

@@ -21,9 +21,9 @@ from epoch0.initialization import Initialization, LayerInit, initialize
 from epoch0.measure.gain import gain
 from init_models import CASES, build
 
-DRAWS, ERRORS = 24, 4.0
-"""Student's t with 23 degrees of freedom is beyond 4 with probability 5.6e-4: over the layers of all cases together
-(at most 90, Bonferroni) one fresh set of seeds in 20 has a false alarm, in the fast cases one in 90."""
+DRAWS, ERRORS = 20, 4.0
+"""Student's t with 19 degrees of freedom is beyond 4 with probability 7.7e-4: over the layers of all cases together
+(at most 90, Bonferroni) one fresh set of seeds in 14 has a false alarm, in the fast cases one in 70."""
 
 FAST = ("mlp tanh", "vgg, averages, tanh", "resnet, pre-activation, batch norm", "layer norm")
 """One of each architecture is real every time."""
@@ -62,7 +62,7 @@ def expected(done: Initialization, chosen: list[bool]) -> tuple[np.ndarray, np.n
     return np.array(values), np.array(allowed)
 
 
-LAYERS = {"mlp": 3, "vgg": 6, "resnet": 1, "resnet, pre-activation": 4, "residual": 5, "layer norm": 5, "strided": 7}
+LAYERS = {"mlp": 3, "vgg": 6, "resnet": 1, "resnet, pre-activation": 4, "residual": 5, "layer norm": 4, "strided": 7}
 
 
 def compare(case: str, draws: int) -> tuple[np.ndarray, np.ndarray]:
@@ -93,7 +93,7 @@ def test_the_mean_over_draws_is_the_target(case: str) -> None:
 
 def test_the_false_alarm_rate_is_as_stated() -> None:
     alone = 2 * stats.t.sf(ERRORS, DRAWS - 1)
-    assert alone == pytest.approx(5.6e-4, rel=0.02)
+    assert alone == pytest.approx(7.7e-4, rel=0.02)
 
 
 @pytest.mark.slow
@@ -104,6 +104,7 @@ def test_the_mean_over_many_draws(case: str) -> None:
     assert (off < ERRORS * error).all(), (off, error, off / error)
 
 
+@pytest.mark.slow
 def test_a_wrong_scale_would_be_seen() -> None:
     """The power of the test: gains that are 6 percent too large fail it in every layer of a tanh chain."""
     net, x = build("mlp tanh")
