@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from epoch0 import regions
+from epoch0.distributions import Gaussian
+from epoch0.networks import ensemble
 
 
 def cpu_seconds(run: Callable[[], object], times: int = 1) -> float:
@@ -78,8 +80,9 @@ def reference_plane(widths: list[int], times: int = 3) -> dict[str, float]:
     """P0 to P3: a square cut by one network, with geometry and by counting only."""
     net, window = network(widths, 0.1), plane(widths[0])
     found = regions.on_plane(net, window)
-    layers = found.owner_layer
-    vertices = [4] + [len(np.unique(found.edges[layers <= i])) for i in range(len(widths) - 3)]
+    made = np.full(len(found.vertices), -1)  # the layer that made each vertex
+    np.maximum.at(made, found.edges.ravel(), np.repeat(found.owner_layer, 2))
+    vertices = [int((made < i).sum()) for i in range(len(widths) - 2)]
     with_geometry = cpu_seconds(lambda: regions.on_plane(net, window), times)
     products = floor(vertices, widths)
     return {
@@ -124,6 +127,26 @@ def residual_lines(count: int = 1) -> dict[str, float]:
     return {"count": found[0].count / count, "seconds_a_line": seconds / count, "megabytes": _megabytes()}
 
 
+def many_networks(networks: int = 1000) -> dict[str, float]:
+    """Three lines through each of many small networks, in one walk and one network after another."""
+    nets = ensemble(networks, [16, 32, 32, 32, 2], biases=Gaussian(0.1), seed=0)
+    x0, x1 = 2 * torch.randn(2, 3, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    together = cpu_seconds(lambda: regions.on_line(nets, x0, x1), 2)
+    apart = cpu_seconds(lambda: [regions.on_line(nets[i], x0, x1) for i in range(20)]) * networks / 20
+    return {"seconds": together, "one_by_one_seconds": apart, "ratio": apart / together}
+
+
+def million_cells() -> dict[str, float]:
+    """Cells a second and bytes a cell at 10^6 cells."""
+    net, window, before = network([2, 512, 512, 512, 1], 0.1), plane(2), _megabytes()
+    counts: list[int] = []
+    seconds = cpu_seconds(lambda: counts.append(regions.on_plane(net, window).count))
+    return {
+        "count": counts[0], "seconds": seconds, "cells_per_second": counts[0] / seconds,
+        "bytes_a_cell": max(0.0, _megabytes() - before) * 2**20 / counts[0],
+    }  # fmt: skip
+
+
 def _megabytes() -> float:
     """Largest memory of the process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -133,11 +156,13 @@ def measure() -> dict[str, dict[str, float]]:
     """All of it."""
     torch.set_num_threads(1)
     return {
+        "million": million_cells(),  # first, as it looks at the memory of the process
         "L1": reference_lines(),
         "P0": reference_plane([2, 16, 16, 1]),
         "P1": reference_plane([2, 64, 64, 64, 1]),
         "P3": reference_plane([784, 64, 64, 64, 10]),
-        "P2": {**reference_plane([2, 256, 256, 256, 1], 2), "megabytes": _megabytes()},
+        "P2": reference_plane([2, 256, 256, 256, 1], 2),
+        "networks": many_networks(),
         "ResNet": residual_lines(),
     }
 

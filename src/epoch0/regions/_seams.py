@@ -32,11 +32,13 @@ class Mesh:
 
 
 def parts(mesh: Mesh, count: int) -> list[Mesh]:
-    """Strips of about equally many cells."""
+    """Strips of about equally many cells, across the longer side; a strip of a strip is thus a block."""
     cells = len(mesh.ends) - 1
     degree = np.diff(mesh.ends)
     corner = mesh.edges[mesh.half[mesh.ends[:-1]] >> 1, mesh.half[mesh.ends[:-1]] & 1]
-    order = np.argsort(mesh.points[:, 0].numpy()[corner], kind="stable")
+    points = mesh.points.numpy()
+    along = int(np.ptp(points[:, 1]) > np.ptp(points[:, 0]))
+    order = np.argsort(points[corner, along], kind="stable")
     found = []
     for mine in np.array_split(order, min(count, cells)):
         size = degree[mine]
