@@ -99,9 +99,9 @@ def off(
 @pytest.mark.parametrize(
     ("setting", "architecture", "density"),
     [
-        (Setting("relu", 1.4, 0.5), "dense", 1.0),
+        pytest.param(Setting("relu", 1.4, 0.5), "dense", 1.0, marks=pytest.mark.slow),
         (Setting("tanh", 1.6, 0.7), "dense", 0.5),
-        (Setting("erf", 1.3, 0.5), "residual", 1.0),
+        pytest.param(Setting("erf", 1.3, 0.5), "residual", 1.0, marks=pytest.mark.slow),
         (Setting("relu", 1.4, 0.8), "stable", 1.0),
     ],
     ids=str,
