@@ -12,10 +12,10 @@ from epoch0 import regions
 from epoch0.errors import InputError
 from epoch0.experiments.experiment import resolve
 from epoch0.papers import catalogue
-from epoch0.papers.hanin_rolnick import architectures, graph, planar, runs, sawtooth
+from epoch0.papers.hanin_rolnick import architectures, density, graph, planar, runs, sawtooth, slices_trial
 from epoch0.papers.hanin_rolnick.architectures import turn
 
-FIGURES = ("fig2", "fig3", "fig4", "fig5", "fig6a", "fig6b", "fig6c", "fig7")
+FIGURES = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6a", "fig6b", "fig6c", "fig7", "fig8", "th3")
 NAMES = (*(f"hanin-rolnick/{figure}" for figure in FIGURES), "raghu/fig1")
 TRAINED = {"depths": (1, 2), "widths": (4, 6), "runs": 2, "at": (0.0, 0.1, 0.2), "lines": 3, "linear_lines": 2}
 
@@ -33,6 +33,13 @@ def tiny(name):
         return replace(setting, depths=(1, 2, 3), widths=(4, 8), networks=4, drawn=(2, 4))
     if name in ("hanin-rolnick/fig2", "raghu/fig1"):
         return replace(setting, width=3, networks=3)
+    if name == "hanin-rolnick/fig1":
+        return replace(setting, widths=(4, 6, 8), networks=3, planes=1, drawn=6)
+    if name == "hanin-rolnick/fig8":
+        spec = replace(setting.spec, depth=2, width=6, at=(0.0, 0.1, 0.2), planes=2, drawn=(0.0, 0.2))
+        return replace(setting, spec=spec, runs=2)
+    if name == "hanin-rolnick/th3":
+        return replace(setting, inputs=4, shapes=((1, 6), (2, 4)), networks=6, planes=3)
     small = {**TRAINED, "points": 10, "random": 3 if setting.random else 0, "random_lines": 2}
     if name == "hanin-rolnick/fig7":
         small |= {"depths": (2,), "widths": (4,)}
@@ -82,7 +89,7 @@ def test_a_figure_runs_small_through_the_same_code(name: str, results_of) -> Non
 
 def test_figures_of_trained_networks_share_their_trials() -> None:
     sets = {}
-    for figure in FIGURES[3:]:
+    for figure in ("fig5", "fig6a", "fig6b", "fig6c", "fig7"):
         artifact = artifact_of(f"hanin-rolnick/{figure}")
         sets[figure] = {trial.key for trial in artifact.trials(artifact.setting("paper"))}
     assert sets["fig5"] == sets["fig6a"] == sets["fig6b"] == sets["fig6c"] > sets["fig7"]
@@ -259,6 +266,46 @@ def test_a_plane_of_hand_made_lines_is_told_apart() -> None:
         assert len(at) == 0 and len(explained) == 0
 
 
+def test_planes_go_through_one_example_of_each_class_and_keep_them_in_training() -> None:
+    spec = replace(tiny("hanin-rolnick/fig8").spec, drawn=(0.0, 0.1, 0.2))
+    found = slices_trial.trained_slices(spec, 0)
+    assert found["counts"].shape == (3, 2) and (found["euler"] == 1).all()
+    for name in "012":
+        np.testing.assert_allclose(found[f"examples_{name}"], found["examples_0"])
+        corner = np.abs(found[f"window_{name}"]).max()  # the examples are on the circle inside the square
+        np.testing.assert_allclose(np.linalg.norm(found[f"examples_{name}"], axis=1), corner)
+        assert len(found[f"cell_ends_{name}"]) - 1 == found["counts"][int(name), 0] == len(found[f"colours_{name}"])
+    inputs, labels = torch.arange(12.0).reshape(6, 2), torch.tensor([2, 0, 1, 1, 0, 2])
+    chosen = slices_trial.three(inputs, labels, np.random.Generator(np.random.PCG64(0)))
+    assert [int(labels[(inputs == one).all(1)][0]) for one in chosen] == [0, 1, 2]
+
+
+def test_theorem_3_is_refused_where_it_is_not_so() -> None:
+    artifact = artifact_of("hanin-rolnick/th3")
+    setting = replace(artifact.setting("quick"), shapes=((1, 4), (2, 4)), networks=50, planes=50)
+    source = np.random.Generator(np.random.PCG64(0))
+
+    def made(factor):
+        counts = [10 + source.standard_normal(50) for _ in range(3)]
+        integrals = [factor * one + 0.3 * source.standard_normal(50) for one in counts]
+        found = {f"counts_{i}": one for i, one in enumerate(counts)}
+        return found | {f"integral_{i}": one for i, one in enumerate(integrals)}
+
+    for factor, verdict in ((1.0, "holds"), (1.1, "fails")):
+        claims = artifact.claims(setting, [made(factor), made(factor)])
+        assert [claim.verdict for claim in claims] == [verdict] * 3
+
+
+def test_inner_vertices_are_where_two_lines_cross() -> None:
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1)).double()
+    with torch.no_grad():
+        net[0].weight.copy_(torch.eye(2))
+        net[0].bias.zero_()
+    axes = torch.eye(2)
+    window = regions.square(torch.tensor([0.2, 0.1]), axes[0], axes[1], 1.0)
+    assert density.inner_vertices(regions.on_plane(net, window)) == 1
+
+
 def test_bends_and_concave_corners_are_seen_where_there_are_some() -> None:
     result = planar.partitions(planar.PlanarSpec(6, 3, 2**0.5, 0.3, 1.0, 4), 1)
     assert result["bends"][:, 0].sum() == 0 and result["bends"][:, 1:].sum() > 10 and result["bent"].sum() == 0
@@ -278,6 +325,20 @@ def test_bends_and_concave_corners_are_seen_where_there_are_some() -> None:
 # ---- whole presets
 
 
+# which way these fall is not for chance to decide: see docs/hanin-rolnick.md
+_NOT_SHOWN = {"undecided", "holds"}
+EXPECTED = {
+    "hanin-rolnick/fig1": {"within a factor": {"fails"}},
+    "hanin-rolnick/fig3": {"0.1 leaves": {"fails"}},
+    "hanin-rolnick/fig5": {"rises until": _NOT_SHOWN},
+    "hanin-rolnick/fig6a": {"after training": _NOT_SHOWN, "falls until": _NOT_SHOWN},
+    "hanin-rolnick/fig6b": {"same for all": _NOT_SHOWN, "falls until": _NOT_SHOWN},
+    "hanin-rolnick/fig6c": {"falls until": _NOT_SHOWN},
+    "hanin-rolnick/fig7": {"moves by at most": _NOT_SHOWN},
+    "hanin-rolnick/fig8": {"within a factor": {"fails"}},
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_quick_preset_decides_the_claims(name: str, tmp_path_factory) -> None:
@@ -288,6 +349,3 @@ def test_the_quick_preset_decides_the_claims(name: str, tmp_path_factory) -> Non
     for claim in done.claims:
         allowed = next((value for part, value in EXPECTED.get(name, {}).items() if part in claim.text), {"holds"})
         assert claim.verdict in allowed, f"{claim.text}: {claim.evidence}"
-
-
-EXPECTED: dict[str, dict[str, set[str]]] = {}

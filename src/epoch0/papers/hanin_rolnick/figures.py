@@ -4,7 +4,18 @@ from collections.abc import Callable
 from typing import Any
 
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.hanin_rolnick import architectures, distances, graph, histogram, layers, line_counts, sawtooth
+from epoch0.papers.hanin_rolnick import (
+    architectures,
+    density,
+    distances,
+    graph,
+    histogram,
+    layers,
+    line_counts,
+    sawtooth,
+    slices,
+)
+from epoch0.papers.hanin_rolnick.slices_trial import TrainedSpec
 
 SOURCE = "Hanin & Rolnick"
 
@@ -29,7 +40,29 @@ _SAWTOOTH = {
 }
 _LAYERS = {"quick": layers.Setting(8, 3, 30), "paper": layers.Setting(16, 3, 200)}
 
+_DENSITY = {
+    "quick": density.Setting(16, ((1, 32), (2, 16), (3, 16), (3, 32)), 150, 100),
+    "paper": density.Setting(784, ((1, 64), (2, 64), (3, 64), (4, 16)), 400, 200),
+}
+_EARLY = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0)
+_SLICES = {
+    "quick": slices.Setting("digits", 3, (16, 32, 64, 96), 40, 2),
+    "paper": slices.Setting("mnist", 3, (16, 32, 64, 128), 40, 5),
+}
+_TRAINED_SLICES = {
+    "quick": slices.TrainingSetting(
+        TrainedSpec("digits", 3, 64, (*_EARLY, 20.0, 40.0, 60.0), 32, 1e-3, 5, (0.0, 1.0, 10.0, 60.0)), 5
+    ),
+    "paper": slices.TrainingSetting(
+        TrainedSpec("mnist", 3, 64, (*_EARLY, 15.0, 20.0), 128, 1e-3, 10, (0.0, 1.0, 10.0, 20.0)), 5
+    ),
+}
+
 ARTIFACTS: tuple[Artifact, ...] = (
+    Artifact(
+        "hanin-rolnick/fig1", "Regions in a plane through three examples", f"{SOURCE}, Figure 1", _SLICES,
+        slices.trials, slices.table, slices.claims, slices.draw, lambda setting: setting.data, slices.about,
+    ),
     Artifact(
         "hanin-rolnick/fig2", "Regions of a network with two inputs, layer by layer", f"{SOURCE}, Figure 2",
         _LAYERS, layers.trials, layers.table, layers.claims, layers.draw, about=layers.about,
@@ -55,6 +88,15 @@ ARTIFACTS: tuple[Artifact, ...] = (
         "hanin-rolnick/fig7", "Distances to the nearest boundary, all of them", f"{SOURCE}, Figure 7, section 3.2",
         architectures.HISTOGRAM, architectures.trials, histogram.table, histogram.claims, histogram.draw,
         architectures.data, architectures.about,
+    ),
+    Artifact(
+        "hanin-rolnick/fig8", "Regions in a plane through three examples, through training",
+        f"{SOURCE}, Figure 8, section 3.3", _TRAINED_SLICES, slices.training_trials, slices.training_table,
+        slices.training_claims, slices.draw_training, lambda setting: setting.spec.data, slices.training_about,
+    ),
+    Artifact(
+        "hanin-rolnick/th3", "Theorem 3 against exact counts", f"{SOURCE}, Theorem 3, section 5", _DENSITY,
+        density.trials, density.table, density.claims, density.draw, about=density.about,
     ),
 )  # fmt: skip
 """In the order of the paper. Figures 5 to 7 share their runs."""
