@@ -156,6 +156,7 @@ def test_seeds_samples_and_faces_of_the_result() -> None:
     assert "break points between linear regions" in str(one) and "layer 0" in str(one)
     assert "vertices" in str(boundary_density(random, regions.square(*place(3, 3), 1.0), k=2))
     assert one.to_pandas().shape == (7, 3)
+    assert np.isnan(boundary_density(random, ends, samples=1).standard_error)
     assert one.expected == pytest.approx(one.mean * one.measure)
 
 

@@ -222,6 +222,8 @@ def test_one_example_and_the_model_as_it_was() -> None:
 def test_a_linear_model_has_no_boundary() -> None:
     found = distance(nn.Linear(3, 2), inputs((3,), 2))
     assert np.isinf(found.distance).all() and found.owner == [None, None] and found.layers == ()
+    assert found.mean == np.inf and np.isnan(found.standard_error) and "median inf" in str(found)
+    assert found.to_pandas()["layer"].tolist() == [None, None]
 
 
 def test_bad_input() -> None:

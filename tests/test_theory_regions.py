@@ -129,6 +129,7 @@ def test_limits_of_the_constant() -> None:
     assert line_breaks([10], np.zeros(4), y, bias_std=1.0) > 0 and line_breaks([10], np.zeros(4), y).tolist() == [0.0]
     deep = line_breaks([10] * 2000, x, y, weight_std=0.1, bias_std=0.1)
     assert (np.diff(deep) <= 0).all() and deep[-1] < 1e-100  # biases drown a signal that dies out
+    assert (line_breaks([10] * 5000, 1e-9 * x, y, weight_std=1e-180, bias_std=0.1) < 1e-140).all()
     assert line_breaks([10] * 3, x, y, weight_std=3.0, bias_std=0.5)[2] > 4.5
     assert line_breaks([7], x, y, negative_slope=-1.0, weight_std=1.0) == pytest.approx([3.5])
 
@@ -146,6 +147,7 @@ def test_bad_input() -> None:
         montufar_lower_bound([2, 5], 3)
     with pytest.raises(InputError, match="constant=-1"):
         linear_law([3], constant=-1.0)
+    assert linear_law([10**6] * 100, dimension=200) == math.inf
     x = np.ones(3)
     for arguments, message in (
         ({"x1": np.ones(4)}, "shape"), ({"x1": x}, "same point"), ({"weight_std": 0.0}, "weight_std"),

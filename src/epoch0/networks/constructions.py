@@ -66,9 +66,9 @@ def folding(
 
     Source: Montufar et al. 2014, section 3; Raghu et al. 2017, section 2.2.
     """
-    sides = tuple(folds)
+    sides = tuple(folds) if isinstance(folds, Sequence) else ()
     if not sides or not all(_count(p, 1) for p in sides):
-        raise InputError(f"folds={list(sides)!r}: each folding layer folds a side once or more: [2, 2].")
+        raise InputError(f"folds={folds!r}: each folding layer folds a side once or more: [2, 2].")
     if not _count(inputs, 1) or not _count(last, 0):
         raise InputError(f"inputs={inputs!r}, last={last!r}: at least one input and 0 neurons or more are needed.")
     if dtype not in (torch.float32, torch.float64):

@@ -55,7 +55,9 @@ class BoundaryDensity:
 
     @property
     def standard_error(self) -> float:
-        """Of the mean: the networks are independent."""
+        """Of the mean: the networks are independent; NaN for one network."""
+        if len(self.values) < 2:
+            return float("nan")
         return float(self.values.sum(axis=1).std(ddof=1) / len(self.values) ** 0.5)
 
     @property
@@ -141,8 +143,8 @@ def boundary_density(
     if kind not in ("linear", "activation"):
         raise InputError(f"kind={kind!r}; boundaries are those of 'linear' or of 'activation' regions.")
     for name, value in (("samples", samples), ("points", points)):
-        if value is not None and (isinstance(value, bool) or value < 1):
-            raise InputError(f"{name}={value!r}: at least one is needed.")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise InputError(f"{name}={value!r}: an integer >= 1 is needed.")
     spec = law.spec
     place = _place(where, spec.sizes[0])
     if isinstance(k, bool) or k not in (1, 2) or k > len(place.directions):

@@ -53,9 +53,11 @@ class Distances:
 
     @property
     def standard_error(self) -> float:
-        """Of the mean over independent examples; NaN for one."""
+        """Of the mean over independent examples; NaN for one example, or where a distance is infinite."""
         count = len(self.distance)
-        return float(self.distance.std(ddof=1) / count**0.5) if count > 1 else float("nan")
+        if count < 2 or not np.isfinite(self.distance).all():
+            return float("nan")
+        return float(self.distance.std(ddof=1) / count**0.5)
 
     def __len__(self) -> int:
         return len(self.distance)
@@ -70,7 +72,7 @@ class Distances:
         })  # fmt: skip
 
     def __str__(self) -> str:
-        low, middle, high = np.quantile(self.distance, [0.0, 0.5, 1.0])
+        low, middle, high = np.quantile(self.distance, [0.0, 0.5, 1.0], method="nearest")  # may be infinite
         rows = [
             f"distance to the nearest boundary of {len(self)} examples: mean {self.mean:.4g} (standard error "
             f"{self.standard_error:.1g}), median {middle:.4g}, from {low:.4g} to {high:.4g}",

@@ -151,11 +151,13 @@ def linear_law(widths: Sequence[int], *, dimension: int = 1, faces: int = 1, con
 
     Source: Hanin and Rolnick 2019, Theorem 1 and section 2.2.
     """
-    if not (math.isfinite(constant) and constant >= 0):
-        raise InputError(f"constant={constant!r} is no share; it must be finite and >= 0.")
+    constant = _number("constant", constant, 0.0)
     neurons, power = sum(_widths(widths)), _integer("dimension", dimension, 1)
     met = constant * _integer("faces", faces, 1) * neurons
-    return float(math.exp(power * math.log(met) - math.lgamma(power + 1))) if power > 1 and met > 0 else float(met)
+    if power == 1 or met == 0:
+        return met
+    log = power * math.log(met) - math.lgamma(power + 1)
+    return math.exp(log) if log < 709 else math.inf
 
 
 def line_breaks(
@@ -178,7 +180,8 @@ def line_breaks(
     In the wide limit the pre-activations of a layer along a line are a Gaussian process whose covariance is
     a + b x.x', so that a neuron is a random plane through the origin in the space of vectors (sqrt(a / b), x): it comes
     between two of them with a chance of their angle over pi. Layer after layer ``a`` only gathers biases. A whole line
-    sweeps the angle pi, one break a neuron on average, in every layer. The first layer is exact at any width if
+    sweeps the angle pi, one break a neuron on average, in every layer (without biases and through the origin, all of
+    them in that one point). The first layer is exact at any width if
     its weights are Gaussian; deeper ones have a correction of the order of one over the width.
 
     Args:
@@ -199,27 +202,24 @@ def line_breaks(
     Source: Hanin and Rolnick 2019, Theorem 1; the constant by Rice's formula (THEORY section 5).
     """
     sizes = np.array(_widths(widths), dtype=np.float64)
-    start, end = np.asarray(x0, dtype=np.float64), np.asarray(x1, dtype=np.float64)
-    check_finite("x0", start)
-    check_finite("x1", end)
+    start, end = _points("x0", x0), _points("x1", x1)
     if start.shape != end.shape or start.ndim not in (1, 2) or start.shape[-1] == 0:
         raise InputError(f"x0 has shape {start.shape} and x1 {end.shape}; both must be (dim,) or (lines, dim).")
-    if not (math.isfinite(weight_std) and weight_std > 0):
-        raise InputError(f"weight_std={weight_std!r}; it must be finite and > 0.")
-    for name, value in (("bias_std", bias_std), ("negative_slope", negative_slope)):
-        if not math.isfinite(value) or (name == "bias_std" and value < 0):
-            raise InputError(f"{name}={value!r}; it must be finite{' and >= 0' if name == 'bias_std' else ''}.")
+    weight_std, bias_std = _number("weight_std", weight_std, 0.0), _number("bias_std", bias_std, 0.0)
+    negative_slope = _number("negative_slope", negative_slope, -math.inf)
+    if weight_std == 0:
+        raise InputError("weight_std=0: without weights no neuron depends on its input.")
     if kind not in ("segment", "ray", "line"):
         raise InputError(f"kind={kind!r}; a line is a 'segment', a 'ray' from x0 on, or a whole 'line'.")
     if bool((start == end).all(axis=-1).any()):
         raise InputError("x0 and x1 are the same point; a line needs two different ones.")
     scale = np.maximum(np.abs(start).max(axis=-1), np.abs(end).max(axis=-1))[..., None]
     start, end = start / scale, end / scale
-    passed_on = 0.5 * weight_std**2 * (1 + negative_slope**2)  # part of the variance that a layer hands on
+    handed_on = 2 * math.log(weight_std) + math.log(0.5 * (1 + negative_slope**2))  # part of the variance, as a log
     gathered, found = 0.0, []
     for layer in range(len(sizes)):
-        gathered += math.exp(min(700.0, -layer * math.log(passed_on)))  # sum of passed_on^-layer
-        height = bias_std / weight_std * math.sqrt(start.shape[-1]) * math.sqrt(gathered) / scale
+        gathered = min(1e300, gathered + math.exp(min(690.0, -layer * handed_on)))
+        height = np.minimum(1e150, bias_std / weight_std * math.sqrt(start.shape[-1] * gathered) / scale)
         found.append(_angle(start, end, height, kind) / math.pi)
     return np.stack(found, axis=-1) * sizes
 
@@ -227,8 +227,7 @@ def line_breaks(
 def _angle(start: np.ndarray, end: np.ndarray, height: np.ndarray, kind: str) -> np.ndarray:
     """Angle swept by (height, x) as x runs along the line."""
     if kind == "line":
-        u = end - start  # without biases a whole line through the origin only passes it: all neurons fold there at once
-        return np.full(u.shape[:-1], math.pi)
+        return np.full(start.shape[:-1], math.pi)
     a = np.concatenate([height, start], axis=-1)
     b = np.concatenate([height, end], axis=-1) if kind == "segment" else np.concatenate([0 * height, end - start], -1)
     lengths = [np.linalg.norm(v, axis=-1, keepdims=True) for v in (a, b)]
@@ -247,7 +246,24 @@ def _integer(name: str, value: int, least: int) -> int:
     return int(value)
 
 
+def _number(name: str, value: float, least: float) -> float:
+    if not isinstance(value, int | float | np.number) or not math.isfinite(value) or value < least:
+        raise InputError(f"{name}={value!r}: a finite number{f' >= {least:g}' if least > -math.inf else ''} is needed.")
+    return float(value)
+
+
+def _points(name: str, value: np.ndarray) -> np.ndarray:
+    try:
+        found = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is a {type(value).__name__} and no array of numbers.") from None
+    check_finite(name, found)
+    return found
+
+
 def _widths(widths: Sequence[int]) -> tuple[int, ...]:
+    if not isinstance(widths, Sequence | np.ndarray) or isinstance(widths, str):
+        raise InputError(f"widths={widths!r}; name the widths of the hidden layers: [64, 64, 64].")
     sizes = tuple(widths)
     if not sizes:
         raise InputError("widths is empty; name the widths of the hidden layers: [64, 64, 64].")
