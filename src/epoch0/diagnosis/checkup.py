@@ -11,7 +11,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from epoch0.diagnosis.advice import advice
-from epoch0.diagnosis.notes import kind
+from epoch0.diagnosis.expressivity import count_regions, plan
+from epoch0.diagnosis.notes import about_regions, kind
 from epoch0.diagnosis.notes import notes as how
 from epoch0.diagnosis.remedy import Gains, Remedy, find_remedy, matrices_of, try_branches
 from epoch0.diagnosis.result import Checkup, LayerCheckup
@@ -76,6 +77,7 @@ def checkup(
         kinds = [kind(record, layer) for layer in found]
         pools = [_averaged(record, layer) for layer in found]
         branches = try_branches(record, found, directions, seed)
+        planned = plan(record, directions)
 
     def forward_gains(stream: int) -> Gains:
         with tape(net, x, batch_norm=batch_norm) as again:
@@ -113,6 +115,7 @@ def checkup(
         overflowing=[row.name for row in rows if row.status == "overflows"],
         collapsed=[row.name for row in rows if row.status == "collapsed"],
     )
+    regions, reason = count_regions(net, x, planned, seed)
     model = name or type(net).__name__
     return Checkup(
         model=model,
@@ -124,7 +127,9 @@ def checkup(
         input_gradient=measured.input_gradient,
         layers=rows,
         advice=tuple(advice(verdict, phase, worst, [row.name for row in rows], found, remedy)),
-        notes=tuple(how(measured, rows, targets is not None, notes)),
+        notes=(*how(measured, rows, targets is not None, notes), *about_regions(regions, reason, planned)),
+        regions=regions,
+        regions_reason=reason,
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from epoch0 import __version__
 from epoch0.diagnosis.charts import Marker, Series, log_chart
-from epoch0.diagnosis.wording import SIGNS, number, shape, signed, times, tone, with_error
+from epoch0.diagnosis.wording import SIGNS, number, regions_line, shape, signed, times, tone, with_error
 from epoch0.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def environment() -> "jinja2.Environment":
     found = jinja2.Environment(
         loader=jinja2.PackageLoader("epoch0"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    found.filters.update(num=number, signed=signed, times=times, shape=shape, pm=with_error)
+    found.filters.update(num=number, signed=signed, times=times, shape=shape, pm=with_error, regions=regions_line)
     found.globals.update(
         version=__version__, tone=tone, sign=lambda word: SIGNS.get(word, "·")
     )
@@ -35,14 +35,14 @@ def environment() -> "jinja2.Environment":
 
 
 def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
-    """The two charts of a checkup: norms through the depth, and the gain of every layer.
+    """The charts of a checkup: norms through the depth, the gain of every layer, and where segments fold.
 
     Args:
         checkup: ``Checkup.to_dict()``.
 
     Returns:
-        ``norms`` and ``gains`` as SVG text; ``predicted`` whether any layer has a prediction, and ``predicted_norms``
-        whether the first has, so that there is a line of predicted norms.
+        ``norms``, ``gains`` and ``regions`` (empty without them) as SVG text; ``predicted`` whether any layer has a
+        prediction, and ``predicted_norms`` whether the first has, so that there is a line of predicted norms.
     """
     layers = checkup["layers"]
     columns = {key: [layer[key] for layer in layers] for key in ("forward_gain", "backward_gain", "predicted")}
@@ -84,7 +84,35 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
         reference=1.0,
         decades=1.0,
     )
-    return {"norms": norms, "gains": gains, "predicted": has_prediction, "predicted_norms": has_line}
+    return {
+        "norms": norms,
+        "gains": gains,
+        "predicted": has_prediction,
+        "predicted_norms": has_line,
+        "regions": _folds(checkup.get("regions")),
+    }
+
+
+def _folds(regions: Mapping[str, Any] | None) -> str:
+    """Break points a neuron on a segment, layer by layer; empty without regions."""
+    if regions is None:
+        return ""
+    layers = regions["layers"]
+    measured, errors, expected = (
+        [None if layer[key] is None else layer[key] / max(1, layer["neurons"]) for layer in layers]
+        for key in ("breaks", "error", "expected")
+    )
+    series = [Series("measured", "forward", measured, errors, joined=False)]
+    if regions["expected"] is not None:
+        series.append(Series("expected", "predicted", expected, marker="none"))
+    return log_chart(
+        series,
+        [str(i) for i in range(1, len(layers) + 1)],
+        title="Break points a neuron on a segment between two examples in every layer that folds, logarithmic",
+        x_label="layer that folds",
+        y_label="break points a neuron",
+        decades=1.0,
+    )
 
 
 def _over(value: float | None, start: float | None) -> float | None:
@@ -97,15 +125,18 @@ def _travelled(gains: Sequence[float | None]) -> list[float | None]:
     return [math.exp(value / 2) if abs(value) < 1400 else None for value in logs]
 
 
-def page(checkup: Mapping[str, Any], after: Mapping[str, Any] | None = None, changes: Sequence[str] = ()) -> str:
+def page(
+    checkup: Mapping[str, Any], after: Mapping[str, Any] | None = None, changes: Sequence[str] = (), *, plane: str = ""
+) -> str:
     """The checkup as one HTML page that loads nothing; with a second one, of the changed model, both side by side.
 
     Args:
         checkup: ``Checkup.to_dict()``; the page carries it whole, as JSON in the element ``#checkup``.
         after: the same of the model after something was changed, carried in the element ``#after``.
         changes: what was changed, one sentence each.
+        plane: picture of the linear regions on a plane, a PNG file in base64; shown on the page of one checkup.
     """
-    shown = {"c": checkup, "pictures": pictures(checkup), "data": embedded_json(checkup)}
+    shown = {"c": checkup, "pictures": pictures(checkup), "data": embedded_json(checkup), "plane": plane}
     if after is None:
         return environment().get_template("checkup.html.j2").render(**shown)
     both = {"a": after, "after_pictures": pictures(after), "after_data": embedded_json(after), "changes": changes}

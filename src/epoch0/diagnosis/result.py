@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from epoch0.diagnosis import report
 from epoch0.diagnosis.comparison import Comparison
+from epoch0.diagnosis.expressivity import Regions
 from epoch0.diagnosis.terminal import terminal
 from epoch0.diagnosis.verdict import COMFORTABLE, TRAINABLE, Outcome, Passage, Phase, PhaseReading, Verdict
 from epoch0.diagnosis.wording import number
@@ -99,6 +100,8 @@ class Checkup:
         layers: one row a layer.
         advice: what to change, one sentence each.
         notes: how it was measured, one sentence each.
+        regions: linear regions on segments between examples and on a plane through three, None if there are none.
+        regions_reason: why there are none: "smooth: no linear regions (tanh)", "too large: ..."; else empty.
     """
 
     model: str
@@ -111,6 +114,8 @@ class Checkup:
     layers: tuple[LayerCheckup, ...]
     advice: tuple[str, ...]
     notes: tuple[str, ...]
+    regions: Regions | None = None
+    regions_reason: str = ""
 
     @property
     def verdict(self) -> str:
@@ -190,6 +195,8 @@ class Checkup:
             "layers": [_plain(layer) for layer in self.layers],
             "advice": list(self.advice),
             "notes": list(self.notes),
+            "regions": None if self.regions is None else self.regions.to_dict(),
+            "regions_reason": self.regions_reason,
         }
 
     def to_pandas(self) -> "pandas.DataFrame":
@@ -228,7 +235,8 @@ class Checkup:
         """
         if after is not None:
             return self.compare(after, changes).to_html(path)
-        return report.write(report.page(self.to_dict()), path)
+        plane = None if self.regions is None else self.regions.plane
+        return report.write(report.page(self.to_dict(), plane="" if plane is None else plane.png()), path)
 
 
 def _finite(value: Any) -> Any:

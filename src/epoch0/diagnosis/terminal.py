@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from epoch0.diagnosis.wording import SIGNS, number, shape, times, tone, with_error
+from epoch0.diagnosis.wording import SIGNS, number, regions_line, shape, times, tone, with_error
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,6 +41,7 @@ def terminal(checkup: Mapping[str, Any], width: int) -> "RenderableType":
         Text.assemble((checkup["model"], "bold"), f"  {checkup['subject']}"),
         Text.assemble((f"{SIGNS[outcome]} {outcome}", f"bold {COLOURS[tone(outcome)]}"), "  ", checkup["verdict"]),
         Text(f"phase {checkup['phase']}{chi}; {changes}"),
+        Text(regions_line(checkup)),
         Text(""),
         _table(checkup["layers"], checkup["trains"], width),
         Text(""),

@@ -1,7 +1,8 @@
 """Numbers, errors, changes and status words as people read them, the same on the page and in the terminal."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 TONES = {
     "trains": "good",
@@ -109,3 +110,26 @@ def with_error(value: float | None, error: float | None) -> str:
     first_digit = math.floor(math.log10(float(f"{error:.0e}")))  # of the rounded error: 0.00096 is 0.001
     decimals = min(max(-first_digit, 0), 5)
     return f"{value:.{decimals}f} ± {error:.{decimals}f}"
+
+
+def regions_line(checkup: Mapping[str, Any]) -> str:
+    """Regions on segments and on the plane in a sentence, or why there are none.
+
+    >>> regions_line(found.to_dict())
+    'Linear regions: 0.46 ± 0.03 a neuron on 6 segments between examples, 0.50 expected; 512 on a plane through three.'
+
+    Args:
+        checkup: ``Checkup.to_dict()``.
+    """
+    found = checkup.get("regions")
+    if found is None:
+        return f"Linear regions: none counted ({checkup.get('regions_reason') or 'not asked for'})."
+    said = f"Linear regions: {with_error(found['per_neuron'], found['error_per_neuron'])} a neuron on "
+    said += f"{found['lines']} segments" if found["lines"] > 1 else "one segment"
+    said += " between examples"
+    if found["expected"] is not None:
+        said += f", {number(found['expected_per_neuron'])} expected"
+    if found["plane"] is not None:
+        part = "" if found["plane"]["share"] >= 1 else f", {found['plane']['share']:.2g} of its width"
+        said += f"; {found['plane']['count']:,} in a square through three{part}"
+    return f"{said}."
