@@ -106,7 +106,7 @@ def boundary_density(
     >>> nets = networks.ensemble(200, [784, 64, 64, 64, 10], biases=Gaussian(1e-3), seed=0)
     >>> found = boundary_density(nets, (x0, x1))                        # a line: x0, x1 of shape (784,)
     >>> found.expected, found.expected_error                             # break points between x0 and x1
-    (95.8, 1.4)
+    (94.5, 2.2)
     >>> boundary_density(nets, regions.square(x, u, v, 1.0), k=2).mean   # vertices a unit of area
 
     A neuron with pre-activation z(x) before its bias folds at x if the bias is ``face - z(x)``. So k neurons fold in a

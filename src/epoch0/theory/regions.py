@@ -5,7 +5,7 @@ of the input, or of the line or plane that is looked at, and ``faces`` the numbe
 1 for ReLU, leaky ReLU and abs, 2 for hard tanh and ReLU6.
 
 >>> e0.theory.regions.upper_bound([64, 64, 64], inputs=2)
-9028195921
+9011897441
 >>> e0.theory.regions.pattern_bound([64, 64, 64]) > 10**57
 True
 """
@@ -157,7 +157,7 @@ def linear_law(widths: Sequence[int], *, dimension: int = 1, faces: int = 1, con
     if power == 1 or met == 0:
         return met
     log = power * math.log(met) - math.lgamma(power + 1)
-    return math.exp(log) if log < 709 else math.inf
+    return met**power / math.factorial(power) if power < 20 and log < 600 else math.exp(log) if log < 709 else math.inf
 
 
 def line_breaks(
