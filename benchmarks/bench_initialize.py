@@ -1,9 +1,7 @@
 """Setting the weights of a ResNet-50-sized network on a batch: its cost in forward passes of that batch."""
 
-import time
-from collections.abc import Callable
-
 import torch
+from clock import cpu_seconds
 from torch import Tensor, nn
 
 from epoch0.initialization import initialize
@@ -58,16 +56,6 @@ def vgg16() -> nn.Sequential:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000))
 
 
-def cpu_seconds(run: Callable[[], object], repeats: int = 2) -> float:
-    """The fewest CPU seconds of some runs."""
-    times = []
-    for _ in range(repeats):
-        before = time.process_time()
-        run()
-        times.append(time.process_time() - before)
-    return min(times)
-
-
 def in_forward_passes(net: nn.Module, x: Tensor, how: str) -> dict[str, float]:
     """Cost of setting the weights, in forward passes of the same batch, in all and for each layer of the result."""
     net.train()
@@ -78,7 +66,7 @@ def in_forward_passes(net: nn.Module, x: Tensor, how: str) -> dict[str, float]:
 
     one = cpu_seconds(forward, 3)
     layers = len(initialize(net, how=how, x=x).layer_targets)
-    whole = cpu_seconds(lambda: initialize(net, how=how, x=x))
+    whole = cpu_seconds(lambda: initialize(net, how=how, x=x), 2)
     return {"forward_seconds": one, "seconds": whole, "passes": whole / one, "layers": layers,
             "passes_a_layer": whole / one / layers}  # fmt: skip
 

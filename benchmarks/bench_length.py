@@ -1,11 +1,10 @@
 """Trajectory length: tangents against the papers' 10,000 chords, one whole figure, many small networks at once."""
 
-import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import torch
+from clock import cpu_seconds
 
 from epoch0.curves import Line
 from epoch0.distributions import Gaussian, Sparse
@@ -18,13 +17,6 @@ from epoch0.papers.price_tanner.growth_trial import CurveSpec
 from epoch0.seeds import generator
 
 DENSITY, STD, BIAS, WIDTH, DEPTH, CHORDS = 0.5, 2.0, 0.01, 784, 10, 10_000
-
-
-def cpu_seconds(run: Callable[[], object]) -> float:
-    """CPU seconds of one run."""
-    before = time.process_time()
-    run()
-    return time.process_time() - before
 
 
 def _line(width: int) -> Line:
@@ -111,10 +103,10 @@ def together_against_one_by_one(networks: int = 1000) -> dict[str, float]:
                 z = z.relu()
                 sums[layer] += dz.norm(dim=1).sum()
 
-    together = min(cpu_seconds(lambda: trajectory_length(nets, line, points=16)) for _ in range(3))
+    together = cpu_seconds(lambda: trajectory_length(nets, line, points=16), 3)
     apart = cpu_seconds(lambda: [trajectory_length(net, line, points=16) for net in nets])
     with torch.no_grad():
-        hand = min(cpu_seconds(bare) for _ in range(3))
+        hand = cpu_seconds(bare, 3)
     return {
         "together_seconds": together, "one_by_one_seconds": apart, "ratio": apart / together,
         "bare_loop_seconds": hand, "ratio_to_bare_loop": hand / together,

@@ -1,25 +1,14 @@
 """Mean-field theory: kernels at depth 100 of 512 inputs, the edge of chaos, a phase diagram; in CPU seconds."""
 
 import math
-import time
-from collections.abc import Callable
 
 import numpy as np
+from clock import cpu_seconds
 
 from epoch0.theory import mean_field
 from epoch0.theory.mean_field.kernels import kernel
 
 NETWORKS = {"relu": (math.sqrt(2), 0.0), "erf": (math.sqrt(2), 0.0), "tanh": (math.sqrt(1.700796), 0.2)}
-
-
-def cpu_seconds(run: Callable[[], object], runs: int = 3) -> float:
-    """Least CPU seconds of several runs: noise only ever adds."""
-    found = []
-    for _ in range(runs):
-        before = time.process_time()
-        run()
-        found.append(time.process_time() - before)
-    return min(found)
 
 
 def inputs(one_length: bool) -> np.ndarray:
@@ -38,7 +27,8 @@ def kernels() -> dict[str, dict[str, float]]:
                 cost[depth] = cpu_seconds(
                     lambda x=x, name=name, w=weight_std, b=bias_std, depth=depth: kernel(
                         x, activation=name, weight_std=w, bias_std=b, depth=depth
-                    )
+                    ),
+                    3,
                 )
             label = f"{name}, inputs of {'one length' if one_length else 'their own lengths'}"
             rows[label] = {"seconds": cost[100], "ratio": cost[100] / cost[50]}
@@ -47,7 +37,7 @@ def kernels() -> dict[str, dict[str, float]]:
 
 def edge_of_chaos_curve() -> float:
     """100 points for tanh."""
-    return cpu_seconds(lambda: mean_field.edge_of_chaos_curve("tanh", np.linspace(0.01, 1.0, 100)))
+    return cpu_seconds(lambda: mean_field.edge_of_chaos_curve("tanh", np.linspace(0.01, 1.0, 100)), 3)
 
 
 def phase_diagram() -> float:

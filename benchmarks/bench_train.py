@@ -1,9 +1,7 @@
 """Training: many small networks stacked against one by one, and our loop against a plain torch loop."""
 
-import time
-from collections.abc import Callable
-
 import torch
+from clock import cpu_seconds
 from torch import nn
 from torch.nn import functional as F
 
@@ -14,16 +12,6 @@ from epoch0.train.loop import ORDER, SGD, train
 from epoch0.train.stacked import Stacked
 
 NETWORKS, SIZES = 20, [64, *[32] * 9, 10]
-
-
-def cpu_seconds(run: Callable[[], object], repeats: int = 3) -> float:
-    """The fewest CPU seconds of some runs."""
-    times = []
-    for _ in range(repeats):
-        before = time.process_time()
-        run()
-        times.append(time.process_time() - before)
-    return min(times)
 
 
 def stacked_against_one_by_one(steps: int = 100) -> dict[str, float]:
@@ -41,7 +29,7 @@ def stacked_against_one_by_one(steps: int = 100) -> dict[str, float]:
         for net in nets:
             train(net, data, steps=steps, batch_size=32, optimizer="adam", learning_rate=0.004)
 
-    ours, theirs = cpu_seconds(together), cpu_seconds(one_by_one)
+    ours, theirs = cpu_seconds(together, 3), cpu_seconds(one_by_one, 3)
     return {"stacked_seconds": ours, "one_by_one_seconds": theirs, "ratio": theirs / ours}
 
 
@@ -61,7 +49,7 @@ def loop_against_plain_torch(steps: int = 300) -> dict[str, float]:
                 F.cross_entropy(net(x[chosen]), y[chosen]).backward()
                 optimizer.step()
 
-    loop, bare = cpu_seconds(ours), cpu_seconds(plain)
+    loop, bare = cpu_seconds(ours, 3), cpu_seconds(plain, 3)
     return {"loop_seconds": loop, "plain_seconds": bare, "ratio": loop / bare}
 
 
