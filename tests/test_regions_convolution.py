@@ -1,21 +1,24 @@
-"""Convolutions in blocks against torch's own."""
+"""Convolutions of a few points at a time against those of all at once."""
 
 import pytest
 import torch
-from torch.nn import functional
+from torch import nn
 
-from epoch0.regions._convolution import convolution
+from epoch0.regions._convolution import few_at_a_time
 
 
 @pytest.mark.parametrize(
-    ("channels", "outputs", "size", "kernel", "padding"),
-    [(3, 4, (32, 32), (3, 3), (1, 1)), (4, 5, (27, 30), (3, 1), (0, 2)), (1, 16, (29, 26), (4, 2), (2, 0)),
-     (2, 3, (8, 8), (3, 3), (1, 1)), (20, 3, (32, 32), (3, 3), (1, 1)), (2, 2, (40, 40), (7, 7), (3, 3))],
+    "layer",
+    [nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 6, 3, 2, groups=2), nn.Conv1d(2, 3, 3),
+     nn.Conv2d(2, 3, 5, padding_mode="circular", padding=2)],
+    ids=str,
 )  # fmt: skip
-def test_blocks_are_the_convolution(channels, outputs, size, kernel, padding) -> None:
-    source = torch.Generator().manual_seed(0)
-    x = torch.randn(5, channels, *size, generator=source, dtype=torch.float64)
-    weight = torch.randn(outputs, channels, *kernel, generator=source, dtype=torch.float64)
-    for bias in (torch.randn(outputs, generator=source, dtype=torch.float64), None):
-        expected = functional.conv2d(x, weight, bias, padding=padding)
-        assert torch.allclose(convolution(x, weight, bias, padding), expected, rtol=1e-12, atol=1e-12)
+def test_a_few_points_at_a_time_are_all_points(layer: nn.Module) -> None:
+    layer = layer.double()
+    points = {"Conv1d": 4000}.get(type(layer).__name__, 150)
+    shape = (64,) if isinstance(layer, nn.Conv1d) else (32, 32)
+    x = torch.randn(points, layer.in_channels, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    some = few_at_a_time(layer._conv_forward, layer.weight[0, 0].numel())
+    with torch.no_grad():
+        assert torch.allclose(some(x, layer.weight, layer.bias), layer(x), rtol=1e-12, atol=1e-12)
+        assert torch.equal(some(x[:1], layer.weight, layer.bias), layer(x[:1]))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from epoch0.errors import InputError
-from epoch0.regions._convolution import convolution
+from epoch0.regions._convolution import few_at_a_time
 
 IDENTITIES = {
     "identity", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout",
@@ -80,10 +80,8 @@ def module_call(module: nn.Module, where: str) -> tuple[str, Callable[..., Any],
     if isinstance(module, nn.Linear):
         return "linear", functional.linear, (m.weight, m.bias), {}
     if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):  # padding of every mode is in the module's own function
-        simple = isinstance(m.padding, tuple) and m.groups == 1 and m.padding_mode == "zeros"
-        if isinstance(m, nn.Conv2d) and simple and m.stride == m.dilation == (1, 1):
-            return "conv2d", convolution, (m.weight, m.bias, m.padding), {}
-        return f"conv{len(m.kernel_size)}d", m._conv_forward, (m.weight, m.bias), {}
+        call = few_at_a_time(m._conv_forward, math.prod(m.kernel_size))
+        return f"conv{len(m.kernel_size)}d", call, (m.weight, m.bias), {}
     if isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d):
         name = f"conv_transpose{len(m.kernel_size)}d"
         function, settings = getattr(functional, name), (m.stride, m.padding, m.output_padding, m.groups, m.dilation)
