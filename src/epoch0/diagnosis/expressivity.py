@@ -26,6 +26,9 @@ SHARE = 5.0
 SHARE_OF_TWO = 12.0
 """The same where two segments are all there will be; where they would cost more there are none."""
 
+CHEAP = 5e8
+"""Multiplications that two segments may always cost: a fraction of a second, also where the batch is tiny."""
+
 STREAM = 0x7265
 """Name of the random stream that pairs the examples."""
 
@@ -157,10 +160,15 @@ def plan(record: Tape, directions: int) -> Plan:
     passes = record.x.shape[0] * directions
     lines = min(MOST_LINES, record.x.shape[0] // 2, int(SHARE * passes / max(1.0, neurons / 4)))
     if lines < 2:
-        if 2 * neurons / 4 > SHARE_OF_TWO * passes:
+        if neurons / 2 > SHARE_OF_TWO * passes and neurons / 2 * _work(record) > CHEAP:
             return Plan(0, f"too large: {neurons:,} neurons would take longer than the rest of the checkup", hold)
         lines = min(2, record.x.shape[0] // 2)
     return Plan(lines, "", hold, _random(record))
+
+
+def _work(record: Tape) -> float:
+    """Multiplications of a forward pass of one example."""
+    return float(sum(op.fan_in * math.prod(record.nodes[op.outputs[0]].shape[1:]) for op in record.ops if op.kind))
 
 
 def _random(record: Tape) -> tuple[tuple[float, float], ...]:
