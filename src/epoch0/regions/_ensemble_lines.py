@@ -18,7 +18,7 @@ def cut_ensemble(nets: Ensemble, program: Program, corners: Tensor, kind: str, m
     Args:
         nets: the ensemble.
         program: its first network.
-        corners: of the lines, (lines, corners, *shape).
+        corners: of the lines, ``(lines, corners, *shape)``.
         kind: as for a LinePartition.
         memory: bytes.
     """

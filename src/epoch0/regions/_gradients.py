@@ -46,7 +46,7 @@ def faces(program: Program, points: Tensor, memory: int = _CACHE) -> Iterator[tu
 
     Args:
         program: the network.
-        points: shape (inputs, *shape), float64.
+        points: shape ``(inputs, *shape)``, float64.
         memory: numbers of one layer's Jacobians that are held at a time.
     """
     prefix = _Prefix(program, points.device, memory)

@@ -29,7 +29,7 @@ class LinePartition:
     stretches with different maps, so it is never larger.
 
     Attributes:
-        corners: the line's points, shape (corners, *shape): its two ends, or the joints of a polyline.
+        corners: the line's points, shape ``(corners, *shape)``: its two ends, or the joints of a polyline.
         kind: "segment", "ray" (from the first point on), "line" (without end) or "curve" (a polyline).
         breakpoints: t where the regions meet, increasing; t is 0 at the first point and 1 at the last.
         layers: names of the folding steps, in order.
@@ -102,7 +102,7 @@ class LinePartition:
         return np.concatenate(parts)
 
     def point(self, t: Any) -> Tensor:
-        """The points of the line at parameters t, shape (len(t), *shape)."""
+        """The points of the line at parameters t, shape ``(len(t), *shape)``."""
         t = torch.as_tensor(t, dtype=torch.float64, device=self.corners.device).reshape(-1)
         stretch, place = self._stretch(t)
         shape = (-1,) + (1,) * (self.corners.dim() - 1)
@@ -110,7 +110,7 @@ class LinePartition:
         return start + (place - stretch).view(shape) * (self.corners[stretch + 1] - start)
 
     def direction(self, t: Any) -> Tensor:
-        """The direction of the stretch that holds t, from one corner to the next, shape (len(t), *shape)."""
+        """The direction of the stretch that holds t, from one corner to the next, shape ``(len(t), *shape)``."""
         t = torch.as_tensor(t, dtype=torch.float64, device=self.corners.device).reshape(-1)
         stretch, _ = self._stretch(t)
         return self.corners[stretch + 1] - self.corners[stretch]
@@ -220,6 +220,6 @@ class LinePartitions:
 
 
 def sample(corners: Tensor) -> Tensor:
-    """A few points of a line by which the sizes on it are told, whatever pieces it is cut into: (samples, *shape)."""
+    """Points by which the sizes on a line are told, whatever pieces it is cut into: ``(samples, *shape)``."""
     ends = corners if len(corners) <= 5 else corners[torch.linspace(0, len(corners) - 1, 5).long()]
     return torch.cat([ends, 0.5 * (ends[1:] + ends[:-1])])

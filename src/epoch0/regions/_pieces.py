@@ -41,7 +41,7 @@ def follow(program: Program, points: Tensor, directions: Tensor, sizes: Sizes, *
 
     Args:
         program: the network.
-        points: inside the pieces, shape (pieces, *shape).
+        points: inside the pieces, shape ``(pieces, *shape)``.
         directions: shape (directions, pieces or 1, *shape).
         sizes: of the terms; one group.
         patterns: whether to return the patterns.

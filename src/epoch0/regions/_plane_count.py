@@ -31,7 +31,7 @@ def on_plane(model: nn.Module, window: Any, *, memory: float = MEMORY) -> PlaneP
 
     Args:
         model: as for :func:`on_line`.
-        window: corners of the polygon in order, tensor of shape (corners, *shape); ``regions.square`` and
+        window: corners of the polygon in order, tensor of shape ``(corners, *shape)``; ``regions.square`` and
             ``regions.through`` make them.
         memory: bytes that values and geometry may take, about; larger work is split into strips.
 

@@ -84,7 +84,7 @@ class PlanePartition:
 
     @property
     def points(self) -> Tensor:
-        """The vertices in input space, (vertices, *shape), float64."""
+        """The vertices in input space, ``(vertices, *shape)``, float64."""
         return self.window.points(torch.from_numpy(self.vertices))
 
     @cached_property
@@ -147,7 +147,7 @@ class PlanePartition:
         """The network on one cell: output = matrix x + offset.
 
         Returns:
-            The matrix, shape (outputs, *shape), and the offset, shape (outputs,), float64.
+            The matrix, shape ``(outputs, *shape)``, and the offset, shape (outputs,), float64.
         """
         x = self.window.points(torch.from_numpy(self.middles[[range(self.count)[cell]]]))
         matrix = torch.autograd.functional.jacobian(lambda p: self.program.forward(p).reshape(-1), x)[:, 0]

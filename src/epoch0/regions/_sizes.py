@@ -56,7 +56,7 @@ class Sizes:
 
         Args:
             program: the network.
-            samples: input points, (samples, *shape); directions in groups at infinity.
+            samples: input points, ``(samples, *shape)``; directions in groups at infinity.
             group: group of each sample.
             infinite: for each group, whether it is a direction to infinity: for that there are no biases.
             network: network of each group, where there are many.

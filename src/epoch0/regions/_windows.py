@@ -14,9 +14,9 @@ class Window:
     """A convex polygon with coordinates in its plane: point = origin + coordinates @ axes.
 
     Attributes:
-        corners: (corners, *shape), counter-clockwise in the plane's coordinates.
-        origin: (*shape); the mean of the corners, or zero where inputs have two coordinates.
-        axes: two orthonormal directions, (2, *shape); for inputs of two coordinates their own axes.
+        corners: ``(corners, *shape)``, counter-clockwise in the plane's coordinates.
+        origin: ``(*shape)``; the mean of the corners, or zero where inputs have two coordinates.
+        axes: two orthonormal directions, ``(2, *shape)``; for inputs of two coordinates their own axes.
         polygon: the corners in coordinates, (corners, 2).
     """
 
@@ -52,7 +52,7 @@ def window(corners: Any) -> Window:
     """Check the corners of a window and give them coordinates.
 
     Args:
-        corners: tensor of shape (corners, *shape), the corners of a convex polygon in order, all in one plane.
+        corners: tensor of shape ``(corners, *shape)``, the corners of a convex polygon in order, all in one plane.
 
     Raises:
         InputError: if there are fewer than three corners, they are not in one plane, not convex, not in order, or
@@ -134,7 +134,7 @@ def square(centre: Any, u: Any, v: Any, half: float) -> Tensor:
         half: half the side's length.
 
     Returns:
-        Four corners, shape (4, *shape), float64.
+        Four corners, shape ``(4, *shape)``, float64.
 
     Raises:
         InputError: if u and v are parallel or zero, or half is not positive.
@@ -170,7 +170,7 @@ def through(a: Any, b: Any, c: Any, *, margin: float = 1.0) -> Tensor:
         margin: half the side in units of the circle through the points.
 
     Returns:
-        Four corners, shape (4, *shape), float64.
+        Four corners, shape ``(4, *shape)``, float64.
 
     Raises:
         InputError: if the points are on one line.

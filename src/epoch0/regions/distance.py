@@ -93,13 +93,13 @@ def distance(model: nn.Module, x: Any, *, every: bool = False) -> Distances:
     1.2...
 
     Inside its own region every pre-activation z is an affine function of the input, so the plane on which neuron z
-    folds is |z - face| / ||grad z|| away, and the nearest of these planes is reached before any other: the smallest of
+    folds is ``|z - face| / ||grad z||`` away, and the nearest of these planes is reached before any other: the least of
     these numbers is exact. The boundary is that of activation regions; where the nearest neuron has no open way to the
     output, the network's function does not change there.
 
     Args:
         model: as for :func:`epoch0.regions.on_line`; it is read in float64 and evaluation mode and stays as it is.
-        x: examples, shape (examples, *shape), or one example of the model's input shape.
+        x: examples, shape ``(examples, *shape)``, or one example of the model's input shape.
         every: whether to return the distances of all faces of all neurons too.
 
     Returns:

@@ -5,6 +5,6 @@
 1.4130857...
 """
 
-from epoch0.theory import growth, mean_field, norms, regions, regions
+from epoch0.theory import growth, mean_field, norms, regions
 
 __all__ = ["growth", "mean_field", "norms", "regions"]
