@@ -2,26 +2,15 @@
 
 import itertools
 import resource
-import time
-from collections.abc import Callable
 
 import numpy as np
 import torch
+from clock import cpu_seconds
 from torch import Tensor, nn
 
 from epoch0 import regions
 from epoch0.distributions import Gaussian
 from epoch0.networks import ensemble
-
-
-def cpu_seconds(run: Callable[[], object], times: int = 1) -> float:
-    """CPU seconds of the quickest of some runs."""
-    best = float("inf")
-    for _ in range(times):
-        before = time.process_time()
-        run()
-        best = min(best, time.process_time() - before)
-    return best
 
 
 def network(widths: list[int], bias_std: float, seed: int = 0) -> nn.Sequential:
@@ -167,6 +156,7 @@ def measure() -> dict[str, dict[str, float]]:
     }
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Print one line a task."""
     for name, numbers in measure().items():
         print(name, *(f"{key} {value:.4g}" for key, value in numbers.items()), sep="  ", flush=True)

@@ -11,6 +11,7 @@ import sys
 import bench_initialize
 import bench_length
 import bench_mean_field
+import bench_regions
 import bench_train
 
 HEAVY = ("torch", "matplotlib", "dask", "distributed", "scipy.stats", "pandas")
@@ -42,3 +43,4 @@ if __name__ == "__main__":
     bench_train.main()
     bench_mean_field.main()
     bench_initialize.main()
+    bench_regions.main()
