@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from epoch0.cli import app
+from command_line import epoch0
 from epoch0.data import write_idx
 
 MODELS = '''
@@ -47,13 +46,6 @@ def models(tmp_path: Path) -> Path:
     path = tmp_path / "models.py"
     path.write_text(MODELS)
     return path
-
-
-def epoch0(*arguments: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 def fails(*arguments: object) -> str:

@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from typer.testing import CliRunner
 
-from epoch0.cli import app
+from command_line import epoch0
 
 MODELS = '''
 import torch
@@ -44,13 +43,6 @@ def models(tmp_path: Path) -> Path:
     path = tmp_path / "models.py"
     path.write_text(MODELS)
     return path
-
-
-def epoch0(*arguments: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 @pytest.mark.parametrize("how", ["theory", "measured"])

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import epoch0 as e0
-from epoch0.cli import app
+from command_line import epoch0
 
 MODELS = '''
 import epoch0 as e0
@@ -30,13 +29,6 @@ def models(tmp_path: Path) -> Path:
     path = tmp_path / "models.py"
     path.write_text(MODELS)
     return path
-
-
-def epoch0(*arguments: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
 
 
 def test_a_line_between_coordinates(models: Path) -> None:

@@ -5,16 +5,8 @@ from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file
-from typer.testing import CliRunner
 
-from epoch0.cli import app
-
-
-def epoch0(*arguments: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout, result.stderr
+from command_line import epoch0
 
 
 def test_edge_of_chaos_of_all() -> None:
