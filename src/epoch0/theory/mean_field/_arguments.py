@@ -19,6 +19,13 @@ def check_density(density: float) -> None:
         raise InputError(f"density={density!r} is no density; it is the fraction of weights kept (alpha), in (0, 1].")
 
 
+def check_scales(weight_std: float, bias_std: float, density: float) -> None:
+    """Refuse what is no pair of standard deviations, or no density."""
+    check_std("weight_std", weight_std)
+    check_std("bias_std", bias_std)
+    check_density(density)
+
+
 def check_continuous(activation: Activation) -> None:
     """Refuse an activation that jumps where the fate of close inputs is asked for."""
     if not activation.continuous:

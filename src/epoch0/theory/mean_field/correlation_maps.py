@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from epoch0.activations import Activation, ActivationLike, get
 from epoch0.errors import InputError
-from epoch0.theory.mean_field._arguments import check_continuous, check_density, check_std
+from epoch0.theory.mean_field._arguments import check_continuous, check_scales
 from epoch0.theory.mean_field.correlations import pair_mean
 from epoch0.theory.mean_field.fixed_points import q_star
 from epoch0.theory.mean_field.moments import moments_of
@@ -114,9 +114,7 @@ def _pair(rule: Activation, q1: ArrayLike, q2: ArrayLike, c: ArrayLike, derivati
 
 
 def _checked(activation: ActivationLike, weight_std: float, bias_std: float, density: float) -> Activation:
-    check_std("weight_std", weight_std)
-    check_std("bias_std", bias_std)
-    check_density(density)
+    check_scales(weight_std, bias_std, density)
     return get(activation)
 
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from epoch0.activations import ActivationLike, get
 from epoch0.errors import InputError
-from epoch0.theory.mean_field._arguments import check_density, check_std
+from epoch0.theory.mean_field._arguments import check_scales
 from epoch0.theory.mean_field.moments import LOWEST, Moments, moments_of
 
 Array = NDArray[np.float64]
@@ -45,9 +45,7 @@ def q_star(activation: ActivationLike, weight_std: float, bias_std: float, densi
     Source: Hayou et al. 2021, B.1.
     """
     moments = moments_of(get(activation))
-    check_std("weight_std", weight_std)
-    check_std("bias_std", bias_std)
-    check_density(density)
+    check_scales(weight_std, bias_std, density)
     name, kept = moments.activation.name, density * weight_std**2
     q = float(settle(moments, np.array([kept]), np.array([bias_std**2]))[0])
     if math.isinf(q):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from epoch0.activations import Activation, get
 from epoch0.errors import InputError
-from epoch0.theory.mean_field._arguments import check_continuous, check_density, check_std
+from epoch0.theory.mean_field._arguments import check_continuous, check_scales
 from epoch0.theory.mean_field.input_pairs import as_inputs, pair_gaps
 from epoch0.theory.mean_field.layer_steps import LayerScale, Pairs
 from epoch0.theory.mean_field.recursion import parity, run
@@ -154,9 +154,7 @@ def kernel(
     Source: Lee et al. 2018 (NNGP), Jacot et al. 2018 (NTK), Hayou et al. 2021, B.1 and appendix H (density).
     """
     rule = get(activation)
-    check_std("weight_std", weight_std)
-    check_std("bias_std", bias_std)
-    check_density(density)
+    check_scales(weight_std, bias_std, density)
     check_continuous(rule)
     check_depth(depth)
     if architecture not in ARCHITECTURES:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epoch0.activations import ActivationLike, get
-from epoch0.theory.mean_field._arguments import check_density, check_std
+from epoch0.theory.mean_field._arguments import check_density, check_scales, check_std
 from epoch0.theory.mean_field.gaussian import gaussian_mean
 
 Array = NDArray[np.float64]
@@ -76,7 +76,5 @@ def variance_map(
     Source: Hayou et al. 2021, B.1 and appendix H (density).
     """
     rule = get(activation)
-    check_std("weight_std", weight_std)
-    check_std("bias_std", bias_std)
-    check_density(density)
+    check_scales(weight_std, bias_std, density)
     return bias_std**2 + density * weight_std**2 * gaussian_mean(lambda h: rule.function(h) ** 2, q, rule.breaks)

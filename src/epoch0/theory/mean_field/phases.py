@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from epoch0.activations import ActivationLike, get
 from epoch0.errors import InputError
-from epoch0.theory.mean_field._arguments import check_continuous, check_density, check_std
+from epoch0.theory.mean_field._arguments import check_continuous, check_density, check_scales
 from epoch0.theory.mean_field.correlation_maps import scales_at, settled_correlation
 from epoch0.theory.mean_field.critical import EdgeCurve
 from epoch0.theory.mean_field.edge_arrays import edge_arrays, scale_free
@@ -98,9 +98,7 @@ def phase(activation: ActivationLike, weight_std: float, bias_std: float, densit
     rule = get(activation)
     check_continuous(rule)
     moments = moments_of(rule)
-    check_std("weight_std", weight_std)
-    check_std("bias_std", bias_std)
-    check_density(density)
+    check_scales(weight_std, bias_std, density)
     kept = density * weight_std**2
     q = float(settle(moments, np.array([kept]), np.array([bias_std**2]))[0])
     where = (rule.name, float(weight_std), float(bias_std), float(density))

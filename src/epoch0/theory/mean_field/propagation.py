@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from epoch0.activations import Activation, get
 from epoch0.errors import InputError
-from epoch0.theory.mean_field._arguments import check_continuous, check_density, check_std
+from epoch0.theory.mean_field._arguments import check_continuous, check_scales
 from epoch0.theory.mean_field.correlations import mean_at
 from epoch0.theory.mean_field.kernels import check_depth
 
@@ -120,9 +120,7 @@ def propagate(
     Source: Hayou et al. 2021, B.1 and appendix H (density); the convolution as in Xiao et al. 2018.
     """
     rule = get(activation)
-    check_std("weight_std", weight_std)
-    check_std("bias_std", bias_std)
-    check_density(density)
+    check_scales(weight_std, bias_std, density)
     check_continuous(rule)
     check_depth(depth)
     if architecture not in ARCHITECTURES:
