@@ -28,8 +28,8 @@ def agree(found: regions.BoundaryDensity, exact: np.ndarray) -> bool:
     return abs(found.expected - exact.mean()) < 4 * np.hypot(error, found.expected_error)
 
 
-def break_points(sizes: list[int], activation: str, bias_std: float, networks: int, *, output: bool = True) -> None:
-    """So many networks by the formula, and a third of them by counting."""
+def break_points(sizes: list[int], activation: str, bias_std: float, networks: int, *, output: bool = True) -> bool:
+    """Whether so many networks by the formula, and a third of them by counting, agree; what disagrees is raised."""
     random = ensemble(
         networks, sizes, activation, biases=Gaussian(bias_std), linear_output=output, seed=1, dtype=torch.float64
     )
@@ -43,11 +43,12 @@ def break_points(sizes: list[int], activation: str, bias_std: float, networks: i
         assert agree(found, exact), kind
         assert found.measure == pytest.approx(float((x1 - x0).norm()))
         assert found.values.shape == (networks, len(sizes) - 2 if output else len(sizes) - 1)
+    return len(lines) == networks // 3
 
 
 def test_break_points_on_a_line() -> None:
-    break_points([3, 3, 2, 3, 1], "relu", 0.5, 120)
-    break_points([3, 4, 2], "hardtanh", 0.4, 60, output=False)
+    assert break_points([3, 3, 2, 3, 1], "relu", 0.5, 120)
+    assert break_points([3, 4, 2], "hardtanh", 0.4, 60, output=False)
 
 
 @pytest.mark.slow
@@ -60,7 +61,7 @@ def test_break_points_on_a_line() -> None:
     ],
 )  # fmt: skip
 def test_break_points_of_many_networks(sizes: list[int], activation: str, bias_std: float, output: bool) -> None:
-    break_points(sizes, activation, bias_std, 240, output=output)
+    assert break_points(sizes, activation, bias_std, 240, output=output)
 
 
 def test_narrow_layers_close_ways() -> None:
@@ -74,8 +75,8 @@ def test_narrow_layers_close_ways() -> None:
     assert (difference > -1e-9).all() and (linear.per_layer[-1] == activation.per_layer[-1])
 
 
-def edges_and_vertices(sizes: list[int], activation: str, bias_std: float, networks: int) -> None:
-    """So many networks by the formula, and a third of them by taking the partition apart."""
+def edges_and_vertices(sizes: list[int], activation: str, bias_std: float, networks: int) -> bool:
+    """Whether the formula and a third of the networks, taken apart, agree; what disagrees is raised."""
     random = nets(networks, sizes, activation, bias_std)
     window = regions.square(*place(3, 3), 1.0)
     exact = np.array([lengths_and_vertices(regions.on_plane(net, window)) for net in random[: networks // 3]])
@@ -83,10 +84,11 @@ def edges_and_vertices(sizes: list[int], activation: str, bias_std: float, netwo
         found = boundary_density(random, window, k=k, kind=kind, points=32)
         assert agree(found, exact[:, column]), (k, kind)
         assert found.measure == pytest.approx(4.0) and found.values.shape == (networks, len(sizes) - 2)
+    return exact.shape == (networks // 3, 4)
 
 
 def test_edges_and_vertices_in_a_window() -> None:
-    edges_and_vertices([3, 4, 3, 4, 1], "relu", 0.5, 60)
+    assert edges_and_vertices([3, 4, 3, 4, 1], "relu", 0.5, 60)
 
 
 @pytest.mark.slow
@@ -98,7 +100,7 @@ def test_edges_and_vertices_in_a_window() -> None:
     ],
 )  # fmt: skip
 def test_edges_and_vertices_of_many_networks(sizes: list[int], activation: str, bias_std: float) -> None:
-    edges_and_vertices(sizes, activation, bias_std, 240)
+    assert edges_and_vertices(sizes, activation, bias_std, 240)
 
 
 def lengths_and_vertices(plane: regions.PlanePartition) -> tuple[float, float, float, float]:

@@ -31,16 +31,21 @@ def twin(x: np.ndarray, activation: str, w: float, b: float, depth: int, skip: f
     return nngp, ntk
 
 
-@pytest.mark.parametrize("name", ["relu", "leaky_relu", "abs", "erf", "tanh", "gelu", "sin", "hardtanh"])
-@pytest.mark.parametrize(("b", "architecture"), [(0.0, "dense"), (0.3, "dense"), (0.3, "residual"), (0.0, "stable")])
-def test_against_the_slow_twin(name: str, b: float, architecture: str) -> None:
+def off_the_twin(name: str, b: float, architecture: str) -> float:
+    """Largest difference of both kernels from the slow twin's, relative to its largest entry."""
     depth = 2 if name in ("hardtanh", "gelu", "tanh") else 3
     x = np.random.default_rng(3).normal(size=(5, 4)) * np.array([1.0, 1.2, 0.7, 1.5, 1.0])[:, None]
     found = kernel(x, activation=name, weight_std=1.3, bias_std=b, depth=depth, architecture=architecture)
     skip, share = float(architecture != "dense"), 1 / depth if architecture == "stable" else 1.0
     nngp, ntk = twin(x, name, 1.3, b, depth, skip, share)
-    np.testing.assert_allclose(found.nngp, nngp, rtol=0, atol=1e-10 * np.abs(nngp).max())
-    np.testing.assert_allclose(found.ntk, ntk, rtol=0, atol=1e-10 * np.abs(ntk).max())
+    pairs = ((found.nngp, nngp), (found.ntk, ntk))
+    return max(float(np.abs(one - two).max() / np.abs(two).max()) for one, two in pairs)
+
+
+@pytest.mark.parametrize("name", ["relu", "leaky_relu", "abs", "erf", "tanh", "gelu", "sin", "hardtanh"])
+@pytest.mark.parametrize(("b", "architecture"), [(0.0, "dense"), (0.3, "dense"), (0.3, "residual"), (0.0, "stable")])
+def test_against_the_slow_twin(name: str, b: float, architecture: str) -> None:
+    assert off_the_twin(name, b, architecture) < 1e-10
 
 
 def test_kink_without_closed_form() -> None:
@@ -55,7 +60,7 @@ def test_kink_without_closed_form() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["elu", "selu", "softsign", "relu6"])
 def test_against_the_slow_twin_at_leisure(name: str) -> None:
-    test_against_the_slow_twin(name, 0.3, "dense")
+    assert off_the_twin(name, 0.3, "dense") < 1e-10
 
 
 @pytest.mark.parametrize(

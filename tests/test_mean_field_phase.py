@@ -211,8 +211,10 @@ def test_picture(name: str, labels: list[str]) -> None:
 
 
 def test_picture_of_one_phase_and_of_nothing_settled() -> None:
-    for weights in ([0.1, 0.2, 0.3], [2.0, 3.0]):
-        phase_diagram("relu", weights, [0.1, 0.5]).plot().canvas.draw()
+    for weights, words in (([0.1, 0.2, 0.3], {"ordered"}), ([2.0, 3.0], set())):
+        picture = phase_diagram("relu", weights, [0.1, 0.5]).plot()
+        assert {text.get_text() for text in picture.axes[0].texts} == words
+        picture.canvas.draw()
 
 
 @pytest.mark.parametrize(
