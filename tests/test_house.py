@@ -16,6 +16,7 @@ FLOORS: list[set[str]] = [
     {"measure"},
     {"regions"},
     {"initialization"},
+    {"prune"},
     {"train"},
     {"experiments"},
     {"papers", "diagnosis"},
