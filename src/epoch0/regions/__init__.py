@@ -7,9 +7,11 @@ from epoch0.regions._plane_count import count, on_plane
 from epoch0.regions._plane_partition import PlanePartition
 from epoch0.regions._windows import Window, square, through
 from epoch0.regions.boundary_density import BoundaryDensity, boundary_density
+from epoch0.regions.colours import pattern_colours
 from epoch0.regions.distance import Distances, distance
 
 __all__ = [
     "BoundaryDensity", "Certificate", "Distances", "LinePartition", "LinePartitions", "PlanePartition", "Window",
-    "boundary_density", "count", "distance", "on_curve", "on_line", "on_plane", "square", "through",
+    "boundary_density", "count", "distance", "on_curve", "on_line", "on_plane", "pattern_colours",
+    "square", "through",
 ]  # fmt: skip
