@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epoch0.diagnosis import report
-from epoch0.diagnosis.wording import number, times
+from epoch0.diagnosis.plane_view import PlaneView, same_square
+from epoch0.diagnosis.wording import number, regions_line, times
 from epoch0.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 WHOLE = (
     "verdict", "outcome", "trains", "phase", "chi", "chi_low", "chi_high", "backward", "forward", "trainable_depth",
-    "input_gradient",
+    "input_gradient", "regions", "regions_reason",
 )  # fmt: skip
 """What is compared of the whole depth."""
 
@@ -38,6 +39,7 @@ class Comparison:
         before: ``Checkup.to_dict()`` of the model as it was.
         after: the same of the changed one.
         changes: what was changed, one sentence each.
+        planes: the linear regions on a plane before and after, for the page; None where there are none.
 
     Raises:
         InputError: if the two have different layers.
@@ -46,6 +48,7 @@ class Comparison:
     before: Mapping[str, Any]
     after: Mapping[str, Any]
     changes: tuple[str, ...] = ()
+    planes: tuple[PlaneView | None, PlaneView | None] = field(default=(None, None), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         one, other = ([layer["name"] for layer in each["layers"]] for each in (self.before, self.after))
@@ -68,7 +71,11 @@ class Comparison:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: the whole depth before and after, and each layer before and after."""
+        """Plain data for JSON: the whole depth before and after, and each layer before and after.
+
+        ``same_square`` holds the activation regions in one square before and after, and its side as a share of that of
+        the square around the examples; None where the two were not looked at around the same examples.
+        """
         pairs = zip(self.before["layers"], self.after["layers"], strict=True)
         return {
             "model": self.before["model"],
@@ -77,6 +84,7 @@ class Comparison:
             "before": {key: self.before[key] for key in WHOLE},
             "after": {key: self.after[key] for key in WHOLE},
             "changes": list(self.changes),
+            "same_square": self._counts(),
             "layers": [
                 {
                     "name": one["name"],
@@ -90,6 +98,7 @@ class Comparison:
 
     def __str__(self) -> str:
         lines = [f"before: {self.before['verdict']}", f"after:  {self.after['verdict']}", *self.changes]
+        lines += [f"{word:<7} {regions_line(one)}" for word, one in (("before:", self.before), ("after:", self.after))]
         for index, (one, other) in enumerate(zip(self.before["layers"], self.after["layers"], strict=True), start=1):
             gains = f"{number(one['forward_gain'])} -> {number(other['forward_gain'])}"
             norms = f"{number(one['norm_out'])} -> {number(other['norm_out'])}"
@@ -120,4 +129,17 @@ class Comparison:
         Raises:
             InputError: if the file cannot be written.
         """
-        return report.write(report.page(self.before, self.after, self.changes), path)
+        shown = self.planes if (same := self._same()) is None else same
+        planes = [report.Plane(plane.png(), plane.count, plane.share) if plane else None for plane in shown]
+        return report.write(report.page(self.before, self.after, self.changes, planes=planes), path)
+
+    def _same(self) -> tuple[PlaneView, PlaneView] | None:
+        """One square before and after, where both are around the same examples: what differs is then the network's."""
+        before, after = self.planes
+        return None if before is None or after is None else same_square(before, after)
+
+    def _counts(self) -> dict[str, Any] | None:
+        """How many regions there are in that square."""
+        if (same := self._same()) is None:
+            return None
+        return {"share": same[0].share, "before": same[0].count, "after": same[1].count}

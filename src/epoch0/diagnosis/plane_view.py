@@ -2,7 +2,7 @@
 
 import base64
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ class PlaneView:
         layer: index of the layer that folds at each of them.
         layers: names of the layers.
         examples: coordinates of the three examples, (3, 2).
+        outline: corners of the square, counter-clockwise, (4, 2); cells at its border may reach out of it.
     """
 
     count: int
@@ -49,6 +50,7 @@ class PlaneView:
     layer: np.ndarray
     layers: tuple[str, ...]
     examples: np.ndarray
+    outline: np.ndarray
 
     def to_dict(self) -> dict[str, Any]:
         """Its numbers."""
@@ -72,13 +74,65 @@ class PlaneView:
             share = index / max(1, len(self.layers) - 1)
             axes.add_collection(LineCollection(list(mine), colors=[(1 - share) * early + share * late],
                                                linewidths=width))  # fmt: skip
-        low, high = self.corners.min(axis=0), self.corners.max(axis=0)
+        low, high = self.outline.min(axis=0), self.outline.max(axis=0)
         inside = ((self.examples >= low) & (self.examples <= high)).all(axis=1)
         axes.plot(*self.examples[inside].T, "o", color="black", markersize=5, markerfacecolor="white")
         axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
         axes.grid(False)
         return base64.b64encode(plots.png(picture, dpi=130)).decode("ascii")
+
+    def middle(self, share: float) -> "PlaneView":
+        """The middle of the square, that part of its side: the cells that reach into it.
+
+        Args:
+            share: in (0, 1].
+        """
+        centre = self.outline.mean(axis=0)
+        outline = centre + share * (self.outline - centre)
+        inside = np.flatnonzero(_reach_into(self.corners, self.ends, outline))
+        cells = [self.corners[self.ends[i] : self.ends[i + 1]] for i in inside]
+        ends = np.concatenate([[0], np.cumsum([len(cell) for cell in cells])])
+        return replace(
+            self, count=len(cells), share=share * self.share, side=share * self.side, corners=np.concatenate(cells),
+            ends=ends, patterns=self.patterns[inside], outline=outline,
+        )  # fmt: skip
+
+
+def same_square(one: PlaneView, other: PlaneView) -> tuple[PlaneView, PlaneView] | None:
+    """Two views of one square, the smaller of the two; None if they are not around the same examples."""
+    small = min(one.side, other.side)
+    first, second = (view.examples - view.outline.mean(axis=0) for view in (one, other))
+    if not np.allclose(first, second, rtol=0.0, atol=1e-9 * float(np.abs(first).max())):
+        return None
+    shown = [view.middle(small / view.side) if view.side > small else view for view in (one, other)]
+    return shown[0], shown[1]
+
+
+def _reach_into(corners: np.ndarray, ends: np.ndarray, outline: np.ndarray) -> np.ndarray:
+    """Which convex cells share more than a border with a convex outline: no side of either keeps them apart.
+
+    Args:
+        corners: of all cells, counter-clockwise, (corners, 2).
+        ends: where each cell begins in ``corners``, and the end, (cells + 1,).
+        outline: corners, counter-clockwise, (corners, 2).
+    """
+    cell = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+    following = np.arange(1, len(corners) + 1)
+    following[ends[1:] - 1] = ends[:-1]
+    apart = np.zeros(len(ends) - 1, dtype=bool)
+    beyond = _left_of(corners, corners[following], outline).max(axis=1) <= 0
+    np.logical_or.at(apart, cell, beyond)
+    sides = _left_of(outline, np.roll(outline, -1, axis=0), corners)  # (sides, corners)
+    return ~apart & ~(np.maximum.reduceat(sides, ends[:-1], axis=1) <= 0).any(axis=0)
+
+
+def _left_of(start: np.ndarray, end: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """How far to the left of each edge the points are, times its length, (edges, points); rounding counts as zero."""
+    along, away = (end - start)[:, None], points[None] - start[:, None]
+    turn = along[..., 0] * away[..., 1] - along[..., 1] * away[..., 0]
+    size = float(np.abs(points).max() + np.abs(start).max())
+    return np.asarray(np.where(np.abs(turn) > 1e-12 * size * size, turn, 0.0))
 
 
 def look(model: nn.Module, three: Tensor, density: float) -> tuple[PlaneView | None, str]:
@@ -116,4 +170,5 @@ def _view(found: PlanePartition, three: Tensor, share: float, side: float) -> Pl
     return PlaneView(
         found.count, share, side, found.vertices[found.cell_vertices], found.cell_ends, patterns,
         found.vertices[found.edges[inner]], found.owner_layer[inner], found.layers, examples.numpy(),
+        found.window.polygon.cpu().numpy(),
     )  # fmt: skip

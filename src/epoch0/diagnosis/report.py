@@ -8,6 +8,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,22 @@ from epoch0.errors import InputError
 
 if TYPE_CHECKING:
     import jinja2
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A picture of the linear regions in a square around three examples.
+
+    Attributes:
+        png: the picture, a PNG file in base64.
+        count: how many regions it shows.
+        share: its side, as a share of that of the square around the circle through the examples.
+    """
+
+    png: str
+    count: int
+    share: float
+
 
 def environment() -> "jinja2.Environment":
     """The templates with the filters and small tables they use."""
@@ -97,18 +114,47 @@ def _folds(regions: Mapping[str, Any] | None) -> str:
     """Break points a neuron on a segment, layer by layer; empty without regions."""
     if regions is None:
         return ""
-    layers = regions["layers"]
-    measured, errors, expected = (
-        [None if layer[key] is None else layer[key] / max(1, layer["neurons"]) for layer in layers]
-        for key in ("breaks", "error", "expected")
-    )
+    measured, errors = _per_neuron(regions, "breaks"), _per_neuron(regions, "error")
     series = [Series("measured", "forward", measured, errors, joined=False)]
     if regions["expected"] is not None:
-        series.append(Series("expected", "predicted", expected, marker="none"))
+        series.append(Series("expected", "predicted", _per_neuron(regions, "expected"), marker="none"))
+    return _folds_chart(series, regions, "")
+
+
+def folds_before_and_after(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
+    """The same of two checkups of one model in one chart; empty where they do not have the same layers that fold.
+
+    Args:
+        before: ``Checkup.to_dict()["regions"]``.
+        after: the same of the changed model.
+    """
+    if before is None or after is None:
+        return ""
+    one, other = ([(layer["name"], layer["neurons"]) for layer in each["layers"]] for each in (before, after))
+    if one != other:
+        return ""
+    series = [
+        Series(f"expected, {word}", style, _per_neuron(each, "expected"), marker="none")
+        for word, style, each in (("before", "before", before), ("after", "predicted", after))
+        if each["expected"] is not None
+    ]
+    counted = [(_per_neuron(each, "breaks"), _per_neuron(each, "error")) for each in (before, after)]
+    series.append(Series("before", "before", *counted[0], marker="square", joined=False, aside=-6))
+    series.append(Series("after", "forward", *counted[1], joined=False, aside=6))
+    return _folds_chart(series, after, " before and after")
+
+
+def _per_neuron(regions: Mapping[str, Any], name: str) -> list[float | None]:
+    """A column of the layers that fold, over their neurons."""
+    layers = regions["layers"]
+    return [None if layer[name] is None else layer[name] / max(1, layer["neurons"]) for layer in layers]
+
+
+def _folds_chart(series: Sequence[Series], regions: Mapping[str, Any], when: str) -> str:
     return log_chart(
         series,
-        [str(i) for i in range(1, len(layers) + 1)],
-        title="Break points a neuron on a segment between two examples in every layer that folds, logarithmic",
+        [str(i) for i in range(1, len(regions["layers"]) + 1)],
+        title=f"Break points a neuron on a segment between two examples in every layer that folds{when}, logarithmic",
         x_label="layer that folds",
         y_label="break points a neuron",
         decades=1.0,
@@ -126,22 +172,25 @@ def _travelled(gains: Sequence[float | None]) -> list[float | None]:
 
 
 def page(
-    checkup: Mapping[str, Any], after: Mapping[str, Any] | None = None, changes: Sequence[str] = (), *, plane: str = ""
-) -> str:
+    checkup: Mapping[str, Any], after: Mapping[str, Any] | None = None, changes: Sequence[str] = (), *,
+    planes: Sequence[Plane | None] = (),
+) -> str:  # fmt: skip
     """The checkup as one HTML page that loads nothing; with a second one, of the changed model, both side by side.
 
     Args:
         checkup: ``Checkup.to_dict()``; the page carries it whole, as JSON in the element ``#checkup``.
         after: the same of the model after something was changed, carried in the element ``#after``.
         changes: what was changed, one sentence each.
-        plane: picture of the linear regions on a plane, a PNG file in base64; shown on the page of one checkup.
+        planes: pictures of the linear regions on a plane: of the checkup, and of the one after; None for none.
     """
+    plane, after_plane = (*planes, None, None)[:2]
     shown = {"c": checkup, "pictures": pictures(checkup), "data": embedded_json(checkup), "plane": plane}
     if after is None:
         return environment().get_template("checkup.html.j2").render(**shown)
     both = {"a": after, "after_pictures": pictures(after), "after_data": embedded_json(after), "changes": changes}
+    folds = folds_before_and_after(checkup.get("regions"), after.get("regions"))
     return environment().get_template("comparison.html.j2").render(
-        **shown, **both, change=change_picture(checkup, after)
+        **shown, **both, after_plane=after_plane, change=change_picture(checkup, after), folds=folds
     )
 
 

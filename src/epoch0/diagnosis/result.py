@@ -218,7 +218,8 @@ class Checkup:
         Raises:
             InputError: if the two have different layers.
         """
-        return Comparison(self.to_dict(), after.to_dict(), tuple(changes))
+        planes = [None if one.regions is None else one.regions.plane for one in (self, after)]
+        return Comparison(self.to_dict(), after.to_dict(), tuple(changes), (planes[0], planes[1]))
 
     def to_html(
         self, path: str | os.PathLike[str], after: "Checkup | None" = None, changes: Sequence[str] = ()
@@ -236,7 +237,8 @@ class Checkup:
         if after is not None:
             return self.compare(after, changes).to_html(path)
         plane = None if self.regions is None else self.regions.plane
-        return report.write(report.page(self.to_dict(), plane="" if plane is None else plane.png()), path)
+        shown = None if plane is None else report.Plane(plane.png(), plane.count, plane.share)
+        return report.write(report.page(self.to_dict(), planes=[shown]), path)
 
 
 def _finite(value: Any) -> Any:

@@ -118,6 +118,10 @@ def side_by_side(comparison: Mapping[str, Any], width: int) -> "RenderableType":
         )
         chi = "" if one["chi"] is None else f", χ = {number(one['chi'])} a layer"
         lines.append(Text(f"       phase {one['phase']}{chi}; gradients {times(one['backward']['factor'])}"))
+        lines.append(Padding(Text(regions_line(one)), (0, 0, 0, 7)))
+    if comparison["same_square"] is not None:
+        both = " → ".join(f"{comparison['same_square'][word]:,}" for word in ("before", "after"))
+        lines.append(Text(f"regions in one square, {comparison['same_square']['share']:.2g} of its width: {both}"))
     if comparison["changes"]:
         lines += [Text(""), Text("What was changed", style="bold")]
         lines += [Padding(Text(f"• {sentence}"), (0, 0, 0, 2)) for sentence in comparison["changes"]]
