@@ -1,6 +1,7 @@
 """How many cells a partition may have within the memory the user gives it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Lock
 
 from epoch0.errors import InputError
 
@@ -15,11 +16,13 @@ class Ledger:
         layers: names of the folding steps.
         memory: bytes the geometry may take.
         cells: how many there are.
+        lock: parts may be cut by several threads.
     """
 
     layers: tuple[str, ...]
     memory: float
     cells: int = 1
+    lock: Lock = field(default_factory=Lock, repr=False)
 
     def add(self, cells: int, step: int) -> None:
         """Count more cells.
@@ -27,7 +30,8 @@ class Ledger:
         Raises:
             InputError: if their geometry would not fit.
         """
-        self.cells += cells
+        with self.lock:
+            self.cells += cells
         if self.cells * _BYTES > self.memory:
             raise InputError(
                 f"{self.cells} cells were reached at layer '{self.layers[step]}', whose geometry takes more than "
