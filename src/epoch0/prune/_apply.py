@@ -1,0 +1,199 @@
+"""Put masks on a model so that pruned weights stay zero, read them back, bake them in (Hayou et al. 2021, 2.1)."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.nn.utils import prune as torch_prune
+
+from epoch0.errors import InputError, suggest
+from epoch0.measure._guard import bare
+from epoch0.prune._masked import Masked
+from epoch0.prune._masks import Masks, listed
+from epoch0.prune._places import Place, parametrization, places
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
+    """Prune a model: the masked weights are exactly zero from now on, whatever an optimizer does.
+
+    >>> apply(model, keep(scores, sparsity=0.98))
+    >>> model.conv1.weight.count_nonzero()                      # the module computes with zeros, shape unchanged
+
+    Each weight gets a parametrization (``torch.nn.utils.parametrize``) that shows it through its mask. The parameter
+    stays the same object, so an optimizer made before is still right, and its values under the mask stay too:
+    ``model.conv1.parametrizations.weight.original``. Its gradient is zero where it is pruned. ``copy.deepcopy``,
+    ``torch.compile``, autocast and ``state_dict`` work; a checkpoint of a pruned model goes into a model pruned with
+    any masks of the same weights, and brings its own masks. A whole-module ``torch.save`` does not: use
+    ``state_dict``, or :func:`bake` first.
+
+    On a model that is pruned already, the masks are intersected: what was pruned stays pruned. A parameter that
+    several modules share is masked in all of them.
+
+    Args:
+        model: any module; changed in place.
+        masks: bool tensors by name of a parameter, of its shape; parameters that are not named are left alone.
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: if the masks are another model's, or a weight cannot be masked. Nothing was changed then.
+
+    Source: Hayou et al. 2021, section 2.1.
+    """
+    masks = masks if isinstance(masks, Masks) else Masks(masks)
+    check_masks(model, masks)
+    where = places(model)
+    for name in masks:
+        for place in where[name]:
+            _check_maskable(name, place)
+    done: list[tuple[Place, Masked]] = []
+    old: list[tuple[Masked, Tensor]] = []
+    try:
+        for name, mask in masks.items():
+            fresh: Masked | None = None
+            for place in where[name]:
+                row = parametrization(place.module, place.attribute)
+                ours = next((step for step in row or () if isinstance(step, Masked)), None)
+                mask = mask.to(place.parameter.device)
+                if ours is not None:
+                    old.append((ours, ours.mask))
+                    ours.mask = ours.mask & mask
+                    continue
+                # one mask for all places of a shared weight, so that they cannot part
+                fresh = fresh or Masked(mask.clone(), tuple(place.module._parameters))
+                parametrize.register_parametrization(place.module, place.attribute, fresh)
+                done.append((place, fresh))
+    except BaseException:
+        for place, step in reversed(done):
+            _remove(place, step)
+        for step, before in reversed(old):
+            step.mask = before
+        raise
+    return model
+
+
+def bake(model: Model) -> Model:
+    """Make a pruned model plain again: the zeros go into the weights, the masks go away.
+
+    >>> bake(model).state_dict().keys()                         # the names of the model before it was pruned
+    odict_keys(['conv1.weight', 'conv1.bias'])
+
+    The parameters stay the same objects, in their old order. From then on nothing holds the zeros in place: training
+    moves them. Masks of ``torch.nn.utils.prune`` are baked in too. Another parametrization of a masked weight, such as
+    a weight norm, is baked in with it.
+
+    Args:
+        model: pruned or not; changed in place.
+
+    Returns:
+        The model.
+    """
+    for where in places(model).values():
+        for place in where:
+            if place.by_torch:
+                torch_prune.remove(place.module, place.attribute)
+                continue
+            row = parametrization(place.module, place.attribute)
+            steps = [step for step in row or () if isinstance(step, Masked)]
+            if not steps:
+                continue
+            if row is not None and len(row) > 1:
+                parametrize.remove_parametrizations(place.module, place.attribute, leave_parametrized=True)
+                _reorder(place.module, steps[0].order)
+                continue
+            with torch.no_grad():
+                place.parameter.masked_fill_(~steps[0].mask, 0.0)
+            _remove(place, steps[0])
+    return model
+
+
+def masks_of(model: nn.Module) -> Masks:
+    """The masks that a model is pruned with, ours and those of ``torch.nn.utils.prune``.
+
+    >>> masks_of(apply(model, masks)) == masks
+    True
+
+    Args:
+        model: a pruned model.
+
+    Returns:
+        One mask for each masked weight, by the name of the weight before it was pruned; copies.
+
+    Raises:
+        InputError: if nothing is masked.
+    """
+    found: dict[str, Tensor] = {}
+    for name, where in places(model).items():
+        for place in where:
+            if place.mask is not None:
+                found[name] = place.mask & found[name] if name in found else place.mask.clone()
+    if not found:
+        raise InputError(
+            f"the model {type(bare(model)).__name__} is not pruned: no weight has a mask. Zeros in plain weights are "
+            "no masks; Masks({name: weight != 0 ...}) makes some of them."
+        )
+    return Masks._own(found)
+
+
+def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
+    """Refuse masks that are not of this model, with the first difference.
+
+    Raises:
+        InputError: listing unknown names and wrong shapes.
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"a torch.nn.Module is needed, not a {type(model).__name__}.")
+    known = {name: where[0] for name, where in places(model).items()}
+    wrong = []
+    for name, mask in masks.items():
+        if name not in known:
+            wrong.append(f"it has no weight '{name}'.{suggest(name, known)}".removesuffix("."))
+        elif (shape := _shape(known[name])) != mask.shape:
+            wrong.append(f"'{name}' is {tuple(shape)}, its mask {tuple(mask.shape)}")
+    if wrong:
+        raise InputError(f"these masks are of another model than this {type(bare(model)).__name__}: {listed(wrong)}.")
+
+
+def _shape(place: Place) -> torch.Size:
+    row = parametrization(place.module, place.attribute)
+    return place.parameter.shape if row is None or row.is_tensor else getattr(place.module, place.attribute).shape
+
+
+def _check_maskable(name: str, place: Place) -> None:
+    if place.by_torch:
+        raise InputError(
+            f"'{name}' is pruned by torch.nn.utils.prune. masks_of(model) reads its mask: bake(model) first, "
+            "then apply that and yours."
+        )
+    if isinstance(place.module, nn.RNNBase):
+        raise InputError(
+            f"'{name}' belongs to a {type(place.module).__name__}, which reads its weights past any mask; "
+            "it cannot be pruned."
+        )
+    if isinstance(place.module, torch.jit.ScriptModule):
+        raise InputError(f"'{name}' belongs to a scripted module; prune the model before torch.jit.script.")
+    if isinstance(place.parameter, nn.UninitializedParameter):
+        raise InputError(f"'{name}' is lazy and has no shape yet; call the model once on a batch first.")
+
+
+def _remove(place: Place, step: Masked) -> None:
+    """Take our parametrization away; the parameter stays the same object with the same values."""
+    row = parametrization(place.module, place.attribute)
+    assert row is not None
+    if len(row) > 1:  # others were there before it: they stay
+        row.pop(len(row) - 1)
+        return
+    parametrize.remove_parametrizations(place.module, place.attribute, leave_parametrized=False)
+    _reorder(place.module, step.order)
+
+
+def _reorder(module: nn.Module, order: tuple[str, ...]) -> None:
+    """Put the parameters of a module back into an order; optimizers count on it."""
+    stored = module._parameters
+    for name in [*(n for n in order if n in stored), *(n for n in stored if n not in order)]:
+        stored[name] = stored.pop(name)

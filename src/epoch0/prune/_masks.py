@@ -1,0 +1,190 @@
+"""Which weights are kept: a frozen mapping of bool tensors that counts, combines, saves (Hayou et al. 2021, 2.1)."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from epoch0.errors import InputError
+
+SHOWN = 3
+"""How many differences an error lists before it only counts the rest."""
+
+
+class Masks(Mapping[str, Tensor]):
+    """Name of a weight -> bool tensor of its shape; True is kept.
+
+    >>> masks = Masks({"fc.weight": torch.tensor([[True, False], [False, False]])})     # shape (2, 2)
+    >>> masks.kept, masks.total, masks.sparsity
+    (1, 4, 0.75)
+
+    Names are those of ``model.named_parameters()`` before the model is pruned. The mapping cannot be changed; the
+    tensors are copies, so that nobody else's change reaches them. ``a & b`` keeps what both keep, ``a | b`` what either
+    keeps, ``~a`` what a drops; the names and shapes of both must be the same.
+
+    Args:
+        masks: bool tensors by name, on any device.
+
+    Raises:
+        InputError: if there is no mask, or one is no bool tensor.
+    """
+
+    def __init__(self, masks: Mapping[str, Tensor]) -> None:
+        self._masks: dict[str, Tensor] = {}
+        for name, mask in masks.items():
+            if not isinstance(name, str) or not isinstance(mask, Tensor):
+                raise InputError(f"masks are bool tensors by name; {name!r} has a {type(mask).__name__}.")
+            if mask.dtype != torch.bool:
+                raise InputError(f"the mask '{name}' is {mask.dtype}; True is kept, so mask != 0 makes a bool one.")
+            self._masks[name] = mask.detach().clone()
+        if not self._masks:
+            raise InputError("there are no masks in it; at least one weight needs one.")
+
+    @classmethod
+    def _own(cls, masks: dict[str, Tensor]) -> "Masks":
+        """Without copies, of fresh tensors that nobody else holds."""
+        made = cls.__new__(cls)
+        made._masks = masks
+        return made
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._masks[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._masks)
+
+    def __len__(self) -> int:
+        return len(self._masks)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Masks):
+            return NotImplemented
+        return not differences(self, other) and all(
+            torch.equal(mask, other[name].to(mask.device)) for name, mask in self.items()
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # equal by content, and the content is big
+
+    @property
+    def total(self) -> int:
+        """Number of weights."""
+        return sum(mask.numel() for mask in self.values())
+
+    @property
+    def kept(self) -> int:
+        """Number of weights kept."""
+        return sum(self.kept_of.values())
+
+    @property
+    def density(self) -> float:
+        """Fraction kept."""
+        return self.kept / max(self.total, 1)
+
+    @property
+    def sparsity(self) -> float:
+        """Fraction removed."""
+        return 1.0 - self.density
+
+    @property
+    def kept_of(self) -> dict[str, int]:
+        """Number of weights kept of each layer."""
+        return {name: int(mask.sum()) for name, mask in self.items()}
+
+    @property
+    def density_of(self) -> dict[str, float]:
+        """Fraction kept of each layer."""
+        return {name: kept / max(self[name].numel(), 1) for name, kept in self.kept_of.items()}
+
+    @property
+    def sparsity_of(self) -> dict[str, float]:
+        """Fraction removed of each layer; what ``keep(..., scope="layer", layers=...)`` takes."""
+        return {name: 1.0 - density for name, density in self.density_of.items()}
+
+    @property
+    def dead(self) -> tuple[str, ...]:
+        """Names of the layers of which nothing is kept."""
+        return tuple(name for name, kept in self.kept_of.items() if kept == 0)
+
+    def __and__(self, other: "Masks") -> "Masks":
+        return self._joined(other, torch.logical_and)
+
+    def __or__(self, other: "Masks") -> "Masks":
+        return self._joined(other, torch.logical_or)
+
+    def __invert__(self) -> "Masks":
+        return Masks._own({name: ~mask for name, mask in self.items()})
+
+    def jaccard(self, other: "Masks") -> float:
+        """Weights that both keep over weights that either keeps, in [0, 1]; 1 for equal masks.
+
+        >>> masks.jaccard(~masks)                               # nothing in common
+        0.0
+        """
+        either = (self | other).kept
+        return (self & other).kept / either if either else 1.0
+
+    def to(self, device: torch.device | str) -> "Masks":
+        """The same masks on another device."""
+        return Masks._own({name: mask.to(device) for name, mask in self.items()})
+
+    def save(self, path: str | Path) -> Path:
+        """Write the masks as safetensors, one bit a weight; the file appears whole or not at all.
+
+        >>> masks.save("masks.safetensors")
+        PosixPath('masks.safetensors')
+
+        Args:
+            path: where to; the ending must be ``.safetensors`` and the folder must exist. A file there is replaced.
+
+        Raises:
+            InputError: if the path is wrong, or the file cannot be written.
+        """
+        from epoch0.prune._files import save
+
+        return save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Masks":
+        """Read what :meth:`save` wrote.
+
+        >>> Masks.load("masks.safetensors").density             # as many masks, of the shapes they had
+        0.02
+
+        Raises:
+            InputError: if the file is missing, cut short, damaged, or something else.
+        """
+        from epoch0.prune._files import load
+
+        return load(path)
+
+    def __str__(self) -> str:
+        return f"{self.kept:,} of {self.total:,} weights kept in {len(self)} layers, sparsity {self.sparsity:.4%}"
+
+    def __repr__(self) -> str:
+        return f"<Masks: {self}>"
+
+    def _joined(self, other: "Masks", join: Callable[[Tensor, Tensor], Tensor]) -> "Masks":
+        if not isinstance(other, Masks):
+            return NotImplemented
+        if wrong := differences(self, other):
+            raise InputError(f"these masks are of different models: {listed(wrong)}.")
+        return Masks._own({name: join(mask, other[name].to(mask.device)) for name, mask in self.items()})
+
+
+def differences(masks: Mapping[str, Tensor], others: Mapping[str, Any]) -> list[str]:
+    """Names and shapes that do not agree, in words; the first is what the user should look at."""
+    found = []
+    for name, mask in masks.items():
+        if name not in others:
+            found.append(f"'{name}' is not in the other")
+        elif mask.shape != others[name].shape:
+            found.append(f"'{name}' is {tuple(mask.shape)} here, {tuple(others[name].shape)} there")
+    return [*found, *(f"'{name}' is only in the other" for name in others if name not in masks)]
+
+
+def listed(wrong: list[str]) -> str:
+    """The first few of a list, and how many more there are."""
+    more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+    return "; ".join(wrong[:SHOWN]) + more
