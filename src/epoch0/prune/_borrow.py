@@ -1,0 +1,190 @@
+"""Borrow a model to score it: it runs on stand-ins of its weights and comes back as it was (Hayou et al. 2021, 2.2)."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
+
+from epoch0.errors import InputError
+from epoch0.measure import _ops
+from epoch0.measure._guard import bare, check_model, same_noise, unchanged
+from epoch0.measure._loss import Loss, scalar_loss
+from epoch0.measure._tape import one_tensor
+from epoch0.prune._batches import Batch, examples
+from epoch0.prune._prunable import Weight, standing
+
+DTYPES = (torch.float32, torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Borrowed:
+    """A model whose weights are leaves of one's own.
+
+    Attributes:
+        model: in eval mode.
+        weights: the prunable ones.
+        leaves: a tensor for each of them that gradients are taken at, shared with the parameter where the dtype is.
+        others: every other parameter and buffer by its key; buffers are copies.
+        batch_norm: ``"train"`` or ``"eval"``.
+        dtype: of all floating-point tensors.
+    """
+
+    model: nn.Module
+    weights: list[Weight]
+    leaves: list[Tensor]
+    others: dict[str, Tensor]
+    batch_norm: str
+    dtype: torch.dtype
+
+    def output(self, x: Tensor, leaves: Sequence[Tensor] | None = None) -> Tensor:
+        """The model's output for a batch, with other tensors in place of the leaves if they are given.
+
+        Raises:
+            InputError: if the model fails on it.
+        """
+        named = dict(zip((w.key for w in self.weights), self.leaves if leaves is None else leaves, strict=True))
+        x = x.to(self.leaves[0].device, self.dtype if x.is_floating_point() else x.dtype)
+        same_noise()
+        try:
+            with _Statistics(self.batch_norm):
+                return one_tensor(functional_call(self.model, {**self.others, **named}, (x.clone(),)))
+        except InputError:
+            raise
+        except Exception as error:
+            text = str(error).strip().splitlines() or [""]
+            raise InputError(
+                f"the model fails on inputs of shape {tuple(x.shape)}: {type(error).__name__}: {text[0]}"
+            ) from error
+
+    def loss(
+        self, batch: Batch, loss: Loss | None, temperature: float = 1.0, leaves: Sequence[Tensor] | None = None
+    ) -> Tensor:
+        """The loss of a batch, of outputs divided by the temperature; a scalar."""
+        output = self.output(batch[0], leaves)
+        return scalar_loss(output if temperature == 1.0 else output / temperature, batch[1], loss)
+
+    def gradients(self, batches: Sequence[Batch], loss: Loss | None, temperature: float = 1.0) -> list[Tensor | None]:
+        """The gradient of the mean loss over all examples of all batches; None where it does not depend on a weight."""
+        total, everything = list[Tensor | None](), examples(batches)
+        for batch in batches:
+            found = torch.autograd.grad(self.loss(batch, loss, temperature), self.leaves, allow_unused=True)
+            total = added(total, found, len(batch[0]) / everything)
+        return total
+
+    def used(self, values: Sequence[Tensor | None]) -> list[Tensor]:
+        """The tensors, with zeros for weights that the loss does not depend on and a warning that names those.
+
+        Raises:
+            InputError: if it depends on none.
+        """
+        unused = [w.name for w, value in zip(self.weights, values, strict=True) if value is None]
+        if len(unused) == len(self.weights):
+            raise InputError("the loss does not depend on any weight of the model (is something detached on the way?).")
+        if unused:
+            shown = ", ".join(f"'{name}'" for name in unused[:5]) + (" and others" if len(unused) > 5 else "")
+            warnings.warn(
+                f"the loss does not depend on {shown}: those weights score 0 and are removed first. "
+                "Leave them out of the scores to keep them.",
+                stacklevel=3,
+            )
+        return [
+            torch.zeros_like(leaf) if value is None else value.detach()
+            for leaf, value in zip(self.leaves, values, strict=True)
+        ]
+
+
+def added(
+    total: Sequence[Tensor | None], more: Sequence[Tensor | None], share: float = 1.0
+) -> list[Tensor | None]:
+    """The sum total + share * more, tensor by tensor and in place; an empty total is zero, and so is None."""
+    scaled = [None if value is None else value if share == 1.0 else value.mul_(share) for value in more]
+    if not total:
+        return scaled
+    return [b if a is None else a if b is None else a.add_(b) for a, b in zip(total, scaled, strict=True)]
+
+
+def near_the_end(gradients: Sequence[Tensor | None]) -> bool:
+    """Whether the largest gradient of some tensor comes near the smallest numbers of its dtype."""
+    return any(
+        float(gradient.abs().max()) < torch.finfo(gradient.dtype).tiny / torch.finfo(gradient.dtype).eps
+        for gradient in gradients
+        if gradient is not None
+    )
+
+
+class _Statistics(TorchFunctionMode):
+    """Batch norm takes the statistics asked for, without touching running ones, and dropout is the identity."""
+
+    def __init__(self, batch_norm: str) -> None:
+        super().__init__()
+        self.batch_norm = batch_norm
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _ops.call(func, _ops.function_name(func), args, kwargs or {}, self.batch_norm)
+
+
+@contextmanager
+def borrowed(model: nn.Module, batch_norm: str, dtype: torch.dtype | None) -> Iterator[Borrowed]:
+    """Check the model and lend it; afterwards it and the global random states are as they were.
+
+    Args:
+        model: any module from one tensor to one tensor, in whatever mode.
+        batch_norm: ``"train"`` for the statistics of the batch, ``"eval"`` for the running ones.
+        dtype: to compute in; None for the model's own.
+
+    Raises:
+        InputError: if an argument or the model cannot be used.
+    """
+    check_settings(model, batch_norm, dtype)
+    model = bare(model)
+    with unchanged(model), torch.inference_mode(False), torch.enable_grad():
+        model.eval()
+        weights = standing(model)
+        dtype = dtype or weights[0].parameter.dtype
+        leaves = [_cast(w.parameter, dtype).requires_grad_() for w in weights]
+        mine = {w.key for w in weights}
+        others = {key: _cast(p, dtype) for key, p in model.named_parameters() if key not in mine}
+        others |= {key: _cast(b, dtype).clone() for key, b in model.named_buffers()}
+        yield Borrowed(model, weights, leaves, others, batch_norm, dtype)
+
+
+def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return tensor.detach().to(dtype) if tensor.is_floating_point() else tensor.detach()
+
+
+def check_settings(model: Any, batch_norm: str, dtype: torch.dtype | None) -> None:
+    """Refuse a model or settings that scores cannot be computed with.
+
+    Raises:
+        InputError: saying what would work.
+    """
+    if batch_norm not in ("train", "eval"):
+        raise InputError(
+            f"batch_norm={batch_norm!r}; it is 'train' (statistics of the batch) or 'eval' (running statistics)."
+        )
+    if dtype is not None and dtype not in DTYPES:
+        raise InputError(f"dtype={dtype}: scores are computed in torch.float32 or torch.float64.")
+    if isinstance(model, nn.Module):
+        for name, parameter in model.named_parameters():
+            if parameter.dtype in (torch.float16, torch.bfloat16):
+                raise InputError(
+                    f"'{name}' is {parameter.dtype}, in which gradients underflow; score copy.deepcopy(model).float(): "
+                    "masks from its scores fit this model too."
+                )
+    check_model(model)
+
+
+def check_temperature(temperature: float) -> None:
+    """Refuse a temperature that is not a finite number above 0.
+
+    Raises:
+        InputError: repeating it.
+    """
+    if isinstance(temperature, bool) or not 0 < temperature < float("inf"):
+        raise InputError(f"temperature={temperature!r}; outputs are divided by it, so it must be finite and > 0.")

@@ -1,0 +1,218 @@
+"""Scores of weights: a dict of tensors that adds, multiplies, is checked and can be saved (Hayou et al. 2021, 2.1)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from epoch0.errors import InputError, check_finite
+from epoch0.prune._prunable import Weight
+
+if TYPE_CHECKING:
+    import pandas
+
+_REMOVED = "removed/"  # before the names in a file; no parameter's name has a slash
+
+
+class Scores(dict[str, Tensor]):
+    """One number for each weight of a model; the larger, the more worth keeping.
+
+    >>> scores = Scores({"fc.weight": torch.tensor([[0.1, 0.9], [0.5, 0.2]])}, "by hand")
+    >>> (scores + scores)["fc.weight"]                              # shape (2, 2)
+    tensor([[0.2000, 1.8000],
+            [1.0000, 0.4000]])
+
+    A dict from the names of parameters to tensors of their shapes. ``+``, ``-`` and ``*`` work with other scores of the
+    same weights and with numbers, ``/`` with numbers, ``sum()`` over several. A weight that is already removed from the
+    model scores 0 and stands in ``removed``: nothing that selects weights may bring it back, and it counts among
+    the removed of every sparsity.
+
+    Args:
+        scores: name -> tensor of the parameter's shape, floating point.
+        method: how they came about, in a few words.
+        removed: name -> bool tensor, True where the weight is already removed; names may be missing.
+
+    Raises:
+        InputError: if a score is no floating-point tensor, is not finite, or the shapes of ``removed`` do not fit; it
+            names the weight.
+    """
+
+    def __init__(
+        self, scores: Mapping[str, Tensor], method: str = "", removed: Mapping[str, Tensor] | None = None
+    ) -> None:
+        super().__init__(scores)
+        self.method = method
+        self.removed = {name: gone for name, gone in (removed or {}).items() if bool(gone.any())}
+        if not self:
+            raise InputError("there are no scores; give at least one weight's.")
+        for name, score in self.items():
+            if not isinstance(score, Tensor) or not score.is_floating_point() or score.numel() == 0:
+                tensor = isinstance(score, Tensor)
+                what = f"{score.dtype}, shape {tuple(score.shape)}" if tensor else type(score).__name__
+                raise InputError(f"the scores of '{name}' must be a floating-point tensor with entries, not {what}.")
+            check_finite(f"the scores of '{name}'", score)
+        for name, gone in self.removed.items():
+            if name not in self or gone.shape != self[name].shape or gone.dtype != torch.bool:
+                raise InputError(f"the removed weights of '{name}' must be a bool tensor of the shape of its scores.")
+
+    @property
+    def weights(self) -> int:
+        """How many weights are scored, removed ones included."""
+        return sum(score.numel() for score in self.values())
+
+    def __add__(self, other: object) -> "Scores":
+        return self._with(other, torch.add, "+")
+
+    def __sub__(self, other: object) -> "Scores":
+        return self._with(other, torch.sub, "-")
+
+    def __mul__(self, other: object) -> "Scores":
+        return self._with(other, torch.mul, "*")
+
+    def __truediv__(self, other: object) -> "Scores":
+        if isinstance(other, Mapping):
+            return NotImplemented
+        return self._with(other, torch.div, "/")
+
+    def __radd__(self, other: object) -> "Scores":
+        return self if other == 0 else self._with(other, torch.add, "+")  # sum() starts from 0
+
+    def __rmul__(self, other: object) -> "Scores":
+        return self._with(other, torch.mul, "*")
+
+    def __neg__(self) -> "Scores":
+        return self._with(-1, torch.mul, "*")
+
+    def _with(self, other: object, operation: Callable[..., Tensor], sign: str) -> "Scores":
+        if isinstance(other, Mapping):
+            if other.keys() != self.keys():
+                odd = ", ".join(f"'{name}'" for name in sorted(set(other) ^ set(self))[:5])
+                raise InputError(f"scores of different weights do not combine ({odd} in one of them only).")
+            for name in self:
+                if other[name].shape != self[name].shape:
+                    raise InputError(
+                        f"scores of '{name}' have shapes {tuple(self[name].shape)} and {tuple(other[name].shape)}; "
+                        "they are of different models."
+                    )
+            found = {name: operation(score, other[name].to(score.device)) for name, score in self.items()}
+            gone = dict(self.removed)
+            more = other.removed if isinstance(other, Scores) else {}
+            for name, there in more.items():
+                gone[name] = gone[name] | there.to(gone[name].device) if name in gone else there.to(self[name].device)
+            words = f"({self.method}) {sign} ({getattr(other, 'method', '')})"
+        elif isinstance(other, int | float) and not isinstance(other, bool):
+            found = {name: operation(score, other) for name, score in self.items()}
+            scaled = sign in "*/" and other > 0  # which changes no order
+            gone, words = self.removed, self.method if scaled else f"({self.method}) {sign} {other:g}"
+        else:
+            return NotImplemented
+        return Scores({name: _without(score, gone.get(name)) for name, score in found.items()}, words, gone)
+
+    def rows(self) -> list[dict[str, str | int | float]]:
+        """One row a weight tensor: ``name``, ``weights``, ``removed``, ``mean``, ``mean_square`` (m_l), ``largest``,
+        ``zeros`` (fraction of the scores that are exactly 0, removed weights apart).
+        """
+        found: list[dict[str, str | int | float]] = []
+        for name, score in self.items():
+            gone = int(self.removed[name].sum()) if name in self.removed else 0
+            left = max(score.numel() - gone, 1)
+            exact = score.double()
+            found.append(
+                {
+                    "name": name,
+                    "weights": score.numel(),
+                    "removed": gone,
+                    "mean": float(exact.sum()) / left,
+                    "mean_square": float(exact.square().sum()) / left,
+                    "largest": float(exact.max()),
+                    "zeros": (int((score == 0).sum()) - gone) / left,
+                }
+            )
+        return found
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """One row a weight tensor, with the columns of :meth:`rows`."""
+        import pandas
+
+        return pandas.DataFrame(self.rows())
+
+    def __str__(self) -> str:
+        """What was scored and how, then a line a weight tensor."""
+        head = ("weights of", "count", "removed", "mean", "mean square", "largest", "zeros")
+        lines = [head]
+        for row in self.rows():
+            lines.append(
+                (
+                    str(row["name"]),
+                    str(row["weights"]),
+                    str(row["removed"]),
+                    *(f"{row[key]:.3g}" for key in ("mean", "mean_square", "largest")),
+                    f"{row['zeros']:.1%}",
+                )
+            )
+        widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+        table = ["  ".join(c.ljust(width) for c, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+        summary = f"scores of {self.weights} weights in {len(self)} tensors"
+        return "\n".join([f"{summary}: {self.method}" if self.method else summary, *table])
+
+    def save(self, path: str | Path) -> Path:
+        """Write the scores to a safetensors file, whole or not at all.
+
+        >>> scores.save("snip.safetensors")
+        PosixPath('snip.safetensors')
+
+        Args:
+            path: where to; the ending must be ``.safetensors`` and the folder must exist.
+
+        Returns:
+            The path.
+
+        Raises:
+            InputError: if it cannot be written.
+        """
+        from epoch0.prune._score_files import write
+
+        tensors = {**self, **{_REMOVED + name: gone for name, gone in self.removed.items()}}
+        return write(path, tensors, {"method": self.method})
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Scores":
+        """Read scores that :meth:`save` wrote.
+
+        >>> Scores.load("snip.safetensors").method
+        'snip, ...'
+
+        Args:
+            path: the file.
+
+        Returns:
+            The scores, on the CPU.
+
+        Raises:
+            InputError: if the file is not there, is no safetensors file, or holds something else.
+        """
+        from epoch0.prune._score_files import read
+
+        tensors, words = read(path)
+        removed = {name.removeprefix(_REMOVED): t for name, t in tensors.items() if name.startswith(_REMOVED)}
+        scores = {name: t for name, t in tensors.items() if not name.startswith(_REMOVED)}
+        return cls(scores, words.get("method", ""), removed)
+
+
+def scores_of(weights: Sequence[Weight], values: Sequence[Tensor], method: str) -> Scores:
+    """Scores of the weights of a model, with 0 for those that are already removed.
+
+    Args:
+        weights: what :func:`epoch0.prune._prunable.standing` found.
+        values: one tensor a weight, of its shape.
+        method: how they came about, in a few words.
+    """
+    gone = {w.name: ~w.mask for w in weights if w.mask is not None}
+    found = {w.name: _without(value.detach(), gone.get(w.name)) for w, value in zip(weights, values, strict=True)}
+    return Scores(found, method, gone)
+
+
+def _without(score: Tensor, gone: Tensor | None) -> Tensor:
+    return score if gone is None else score.masked_fill(gone, 0.0)
