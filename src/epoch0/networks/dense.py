@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from epoch0 import activations
 from epoch0.activations import Activation
-from epoch0.distributions import Gaussian, Law
+from epoch0.distributions import Law
 from epoch0.errors import InputError
+from epoch0.networks._parts import checked_laws
 from epoch0.networks.nonlinearities import module_of
 from epoch0.seeds import generator
 
@@ -94,13 +95,7 @@ def dense_spec(
         raise InputError(f"sizes={list(widths)!r}: a network has at least two, all integers > 0: [784, 256, 10].")
     if scaling not in _SCALINGS:
         raise InputError(f"scaling={scaling!r} is not known; use 'fan_in', 'fan_out' or 'none'.")
-    weights = Gaussian(math.sqrt(2.0)) if weights is None else weights
-    biases = Gaussian(0.0) if biases is None else biases
-    for name, law in (("weights", weights), ("biases", biases)):
-        if not isinstance(law, Law):
-            raise InputError(f"{name}={law!r} is no law; use one such as Gaussian(1.0) or Sparse(Uniform(1.0), 0.5).")
-    if dtype not in (torch.float32, torch.float64):
-        raise InputError(f"dtype {dtype} is not supported; use torch.float32 or torch.float64.")
+    weights, biases = checked_laws(weights, biases, dtype)
     return DenseSpec(widths, activations.get(activation), weights, biases, _SCALINGS[scaling], linear_output, dtype)
 
 

@@ -1,0 +1,88 @@
+"""VGG networks for small images, and the threefold ones of the rescaling experiments (Hayou section 4.3, Table 5)."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from epoch0.activations import Activation
+from epoch0.distributions import Law
+from epoch0.errors import InputError
+from epoch0.networks._parts import check_count, check_inputs, parts, scaled_channels
+
+CHANNELS = (64, 128, 256, 512, 512)
+"""Of the convolutions in each block, at width 1."""
+
+CONVOLUTIONS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
+"""In each block, by the number in the network's name."""
+
+
+def vgg(
+    depth: int = 16,
+    width: float = 1,
+    repeat: int = 1,
+    classes: int = 10,
+    activation: str | Activation = "relu",
+    *,
+    inputs: Sequence[int] = (3, 32, 32),
+    norm: str | None = "batch",
+    padding: str = "zeros",
+    weights: Law | None = None,
+    biases: Law | None = None,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+) -> nn.Sequential:
+    """A VGG network for small images: blocks of 3x3 convolutions, a max pool between blocks, one layer as classifier.
+
+    >>> net = vgg(16)
+    >>> net(torch.zeros(5, 3, 32, 32)).shape                    # (batch, channels, height, width) -> (batch, classes)
+    torch.Size([5, 10])
+    >>> threefold = vgg(16, repeat=3)                           # 3xVGG16: as many pools, 39 convolutions
+
+    VGG16 for CIFAR has 13 convolutions and one fully connected layer in the place of the three of the original,
+    14,715,584 weights in all. 3xVGG16 "has the same number of pooling layers as VGG16, and 3 times the number of
+    convolutional layers inside each vanilla block": that is ``repeat=3``, not ``width=3``.
+
+    Args:
+        depth: 11, 13, 16 or 19, the layers of the original that is meant.
+        width: factor on all channels, 64 to 512 at width 1.
+        repeat: factor on the number of convolutions in each block.
+        classes: number of outputs.
+        activation: a name of :mod:`epoch0.activations`, or an activation.
+        inputs: shape of one input, (channels, height, width), at least 16 by 16; the network also takes other sizes.
+        norm: ``"batch"``: batch norm after each convolution, which then has no bias; None: neither norm, and biases.
+        padding: ``"zeros"``, or ``"circular"`` as in the theory.
+        weights: law of a weight before the division by sqrt(fan_in); None is ``Gaussian(sqrt 2)``, He's law.
+        biases: law of a bias; None is zero.
+        seed: names the draw.
+        dtype: torch.float32 or torch.float64.
+
+    Raises:
+        InputError: naming the argument that cannot be used.
+
+    Source: Simonyan and Zisserman 2015; Hayou et al. 2021, section 4.3.
+    """
+    if depth not in CONVOLUTIONS:
+        raise InputError(f"depth={depth!r}: VGG networks have 11, 13, 16 or 19 layers.")
+    check_count("repeat", repeat, "the factor on the number of convolutions")
+    check_count("classes", classes, "the number of outputs")
+    shape = check_inputs(inputs, (3, 32, 32), dims=(2,))
+    if min(shape[1:]) < 16:
+        raise InputError(f"inputs={inputs!r}: four pools halve the image, so its sides are at least 16.")
+    channels = scaled_channels(CHANNELS, width)
+    chosen = parts(activation, weights, biases, norm, padding, dtype, seed)
+    layers: list[nn.Module] = []
+    before = shape[0]
+    for block, (after, count) in enumerate(zip(channels, CONVOLUTIONS[depth], strict=True)):
+        layers += [nn.MaxPool2d(2)] if block else []
+        for _ in range(count * repeat):
+            layers += [chosen.convolution(before, after, 3), chosen.normalization(after), chosen.nonlinearity()]
+            before = after
+    stages = OrderedDict[str, nn.Module](
+        features=nn.Sequential(*(layer for layer in layers if norm or not isinstance(layer, nn.Identity))),
+        average=nn.AdaptiveAvgPool2d(1),
+        flatten=nn.Flatten(),
+        classifier=chosen.linear(before, classes),
+    )
+    return chosen.fill(nn.Sequential(stages), seed)
