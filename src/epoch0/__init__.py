@@ -31,7 +31,7 @@ _HOMES = {
     "reproduce": "epoch0.papers.reproduce",
 }
 _MODULES = ("activations", "curves", "data", "distributions", "errors", "experiments", "initialization", "measure",
-            "networks", "papers", "regions", "seeds", "theory", "train")  # fmt: skip
+            "networks", "papers", "prune", "regions", "seeds", "theory", "train")  # fmt: skip
 
 __all__ = [*_HOMES, *_MODULES]
 
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from epoch0 import measure as measure
     from epoch0 import networks as networks
     from epoch0 import papers as papers
+    from epoch0 import prune as prune
     from epoch0 import regions as regions
     from epoch0 import seeds as seeds
     from epoch0 import theory as theory
