@@ -89,6 +89,36 @@ def test_pattern_holds_up_to_the_distance_and_changes_there(name: str) -> None:
         assert (patterns(record, x + away) == own).all()
 
 
+def exits(record: Recorder, x: Tensor, directions: Tensor, reach: float) -> np.ndarray:
+    """How far from x each direction leaves the region of x, by halving alone: cells are convex, nobody comes back."""
+    own = patterns(record, x[None])
+    low, high = torch.zeros(len(directions), dtype=torch.float64), torch.full((len(directions),), reach).double()
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        inside = torch.from_numpy((patterns(record, x + middle[:, None] * directions) == own).all(axis=1))
+        low, high = torch.where(inside, middle, low), torch.where(inside, high, middle)
+    return high.numpy()
+
+
+@pytest.mark.parametrize("name", ["skip", "convolutional", "max pool", "overlapping pool", "batch norm", "maxout"])
+def test_no_direction_of_a_circle_leaves_sooner(name: str) -> None:
+    """Networks of every kind behind two inputs: 1,500 directions around each point, then finer around the best ten."""
+    model, shape = deepcopy(NETWORKS[name])
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Linear(2, int(np.prod(shape))), nn.Unflatten(1, shape), model).double()
+    record, x = Recorder(net), inputs((2,), 2, seed=4)
+    found = distance(net, x).distance
+    for point, exact in zip(x, found, strict=True):
+        angles = torch.linspace(0.0, 2 * np.pi, 1501, dtype=torch.float64)[:-1]
+        step = 2 * np.pi / 1500
+        for _ in range(3):
+            away = exits(record, point, torch.stack([angles.cos(), angles.sin()], 1), 1e3)
+            best = angles[torch.from_numpy(np.argsort(away)[:10].copy())]
+            angles, step = (best[:, None] + step * torch.linspace(-1, 1, 41, dtype=torch.float64)).flatten(), step / 20
+        # the nearest of the directions misses the exact one by an angle of at most 1e-5
+        assert exact * (1 - 1e-9) <= away.min() <= exact * (1 + 1e-8)
+
+
 def test_owner_is_what_changes() -> None:
     model = recipe([5, 8, 8, 2], 0.3)
     x = inputs((5,), 20)
