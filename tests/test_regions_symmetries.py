@@ -1,5 +1,7 @@
 """Networks that are one function, neurons in another order and scale: one partition, one distance, other names."""
 
+import copy
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -36,13 +38,11 @@ def pairs(net: nn.Module) -> list[tuple[nn.Module, nn.Module]]:
     if isinstance(net, Residual):
         return list(zip(net.into, net.out, strict=True))
     linear = [m for m in net.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
-    return list(zip(linear, linear[1:], strict=False))
+    return list(itertools.pairwise(linear))
 
 
 def changed(net: nn.Module, seed: int) -> tuple[nn.Module, list[Array]]:
     """A copy whose neurons (channels) stand in another order and at another scale, and the orders."""
-    import copy
-
     net, source, orders = copy.deepcopy(net), np.random.Generator(np.random.PCG64(seed)), []
     with torch.no_grad():
         for made, read in pairs(net):
