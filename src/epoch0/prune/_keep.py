@@ -58,6 +58,20 @@ def keep(
 
     Source: Hayou et al. 2021, section 2.2; Evci et al. 2020, section 3, for ERK.
     """
+    found = select(scores, sparsity, scope=scope, floor=floor, layers=layers)
+    warn_if_few(found, sparsity)
+    return found
+
+
+def select(
+    scores: Mapping[str, Tensor],
+    sparsity: float,
+    *,
+    scope: str = "global",
+    floor: int = 0,
+    layers: str | Mapping[str, float] = "uniform",
+) -> Masks:
+    """What :func:`keep` does, without its warning."""
     check_sparsity(sparsity)
     _check(scores, scope, floor, layers)
     removed: Mapping[str, Tensor] = getattr(scores, "removed", {})
@@ -75,15 +89,18 @@ def keep(
         masks = {name: largest({name: scores[name]}, count, removed)[name] for name, count in counts.items()}
     else:
         masks = _keep_globally(scores, total - round(sparsity * total), least, removed)
-    found = Masks._own(masks)
-    if (kept := found.kept) < len(found):
+    return Masks._own(masks)
+
+
+def warn_if_few(masks: Masks, sparsity: float) -> None:
+    """Warn the caller's caller by name of layers that are empty because fewer weights than layers are left."""
+    if (kept := masks.kept) < len(masks):
         warnings.warn(
-            f"sparsity {sparsity} leaves {kept} weight{'s' if kept != 1 else ''} for {len(found)} layers; "
-            f"nothing is left of {', '.join(found.dead)}.",
+            f"sparsity {sparsity} leaves {kept} weight{'s' if kept != 1 else ''} for {len(masks)} layers; "
+            f"nothing is left of {', '.join(masks.dead)}.",
             PruningWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    return found
 
 
 def _keep_globally(

@@ -1,0 +1,132 @@
+"""Score, remove a few, score again: what iterative methods need to keep layers alive (Hayou et al. 2021, section 5)."""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from epoch0.errors import InputError, suggest
+from epoch0.measure._guard import bare
+from epoch0.prune._apply import apply
+from epoch0.prune._keep import select, warn_if_few
+from epoch0.prune._layers import check_sparsity
+from epoch0.prune._masks import Masks
+from epoch0.prune._scores import Scores
+
+SCHEDULES = ("exponential", "linear")
+
+
+def iterate(
+    model: nn.Module,
+    score: Callable[[nn.Module], Mapping[str, Tensor]],
+    sparsity: float,
+    *,
+    steps: int = 100,
+    schedule: str = "exponential",
+    scope: str = "global",
+    floor: int = 0,
+    layers: str | Mapping[str, float] = "uniform",
+) -> Masks:
+    """Prune in rounds: score what is left, remove a little, until exactly ``round(sparsity * M)`` are removed.
+
+    >>> masks = iterate(model, lambda m: snip(m, None, batches), sparsity=0.98, steps=20)
+    >>> masks = iterate(model, functools.partial(synflow, x=(3, 32, 32)), sparsity=0.99)      # 100 rounds
+
+    Each round the score gets a copy of the model pruned by the masks so far; what is removed stays removed, whatever it
+    scores. (``force`` lets weights come back and has rounds of its own.) After round k of n, the exponential schedule
+    keeps the fraction ``(1 - sparsity)^(k / n)``, the linear one ``1 - sparsity * k / n``; on a model that is
+    pruned already both start from what it has left.
+
+    Args:
+        model: any module, pruned or not; it stays as it is.
+        score: from a model to scores by name, larger is more worth keeping; the same names each time.
+        sparsity: fraction of all weights removed in the end, in [0, 1).
+        steps: rounds, at least 1; one round is :func:`~epoch0.prune._keep.keep`.
+        schedule: ``"exponential"`` or ``"linear"``.
+        scope: as in ``keep``.
+        floor: as in ``keep``.
+        layers: as in ``keep``; layers with a sparsity of their own get there by the same schedule.
+
+    Returns:
+        The masks of the last round.
+
+    Raises:
+        InputError: as ``keep`` does; if steps or schedule cannot be used, or the model cannot be copied.
+
+    Warns:
+        PruningWarning: as ``keep`` does.
+
+    Source: Tanaka et al. 2020, Algorithm 1 (SynFlow); de Jorge et al. 2021, section 4 (the schedules).
+    """
+    check_sparsity(sparsity)
+    if isinstance(steps, bool) or int(steps) != steps or steps < 1:
+        raise InputError(f"steps={steps!r} is no number of rounds; use an integer >= 1, such as 100.")
+    if schedule not in SCHEDULES:
+        hint = suggest(schedule, SCHEDULES)
+        raise InputError(f"schedule={schedule!r} is not known; use 'exponential' or 'linear'.{hint}")
+    found = _rounds(model, score, sparsity, int(steps), schedule, scope=scope, floor=floor, layers=layers)
+    warn_if_few(found, sparsity)
+    return found
+
+
+def scheduled(sparsity: float, steps: int, schedule: str, start: float = 0.0) -> list[float]:
+    """Sparsities after each round.
+
+    >>> scheduled(0.99, 2, "exponential"), scheduled(0.99, 2, "linear")        # 0.9 up to rounding
+    ([0.9, 0.99], [0.495, 0.99])
+
+    Args:
+        sparsity: after the last round, exactly.
+        steps: rounds.
+        schedule: ``"exponential"`` or ``"linear"``, in the fraction kept.
+        start: before the first round.
+    """
+    if schedule == "linear":
+        rise = [start + (sparsity - start) * k / steps for k in range(1, steps)]
+    else:
+        rise = [1 - (1 - start) * ((1 - sparsity) / (1 - start)) ** (k / steps) for k in range(1, steps)]
+    return [*rise, sparsity]
+
+
+def _rounds(
+    model: nn.Module, score: Callable[[nn.Module], Mapping[str, Tensor]], sparsity: float, steps: int, schedule: str,
+    **options: Any,
+) -> Masks:  # fmt: skip
+    try:
+        twin = copy.deepcopy(bare(model))
+    except RuntimeError as problem:
+        raise InputError(
+            f"the model {type(bare(model)).__name__} cannot be copied: {problem}. If torch.nn.utils.prune masks it, "
+            "bake(model) or apply(model, masks) in its place makes it one that can."
+        ) from problem
+    scores = _scored(score, twin, {})
+    gone = {name: int(there.sum()) / there.numel() for name, there in scores.removed.items()}
+    before = sum(int(there.sum()) for there in scores.removed.values()) / scores.weights
+    plan = scheduled(sparsity, steps, schedule, min(before, sparsity))
+    layers = options.pop("layers")
+    own: dict[str, list[float]] = {}
+    if not isinstance(layers, str):
+        for name, share in layers.items():
+            check_sparsity(share, f"layers['{name}']")
+            own[name] = scheduled(share, steps, schedule, min(gone.get(name, 0.0), share))
+    masks = None
+    for number, share in enumerate(plan):
+        if masks is not None:
+            scores = _scored(score, apply(twin, masks), {name: ~mask for name, mask in masks.items()})
+        each = layers if isinstance(layers, str) else {name: row[number] for name, row in own.items()}
+        masks = select(scores, share, layers=each, **options)
+    assert masks is not None
+    return masks
+
+
+def _scored(
+    score: Callable[[nn.Module], Mapping[str, Tensor]], model: nn.Module, removed: Mapping[str, Tensor]
+) -> Scores:
+    found = score(model)
+    if not isinstance(found, Mapping):
+        raise InputError(f"the score must return tensors by name, not a {type(found).__name__}; see snip and its like.")
+    if removed and found.keys() != removed.keys():
+        odd = ", ".join(f"'{name}'" for name in sorted(found.keys() ^ removed.keys())[:3])
+        raise InputError(f"the score names other weights than in the round before: {odd}.")
+    return Scores(dict(found), getattr(found, "method", ""), {**getattr(found, "removed", {}), **removed})
