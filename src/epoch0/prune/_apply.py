@@ -66,6 +66,7 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
                     continue
                 # one mask for all places of a shared weight, so that they cannot part
                 fresh = fresh or Masked(mask.clone(), tuple(place.module._parameters))
+                _own_class(place.module)
                 parametrize.register_parametrization(place.module, place.attribute, fresh)
                 done.append((place, fresh))
     except BaseException:
@@ -103,6 +104,7 @@ def bake(model: Model) -> Model:
             if not steps:
                 continue
             if row is not None and len(row) > 1:
+                _own_class(place.module)
                 parametrize.remove_parametrizations(place.module, place.attribute, leave_parametrized=True)
                 _reorder(place.module, steps[0].order)
                 continue
@@ -188,8 +190,21 @@ def _remove(place: Place, step: Masked) -> None:
     if len(row) > 1:  # others were there before it: they stay
         row.pop(len(row) - 1)
         return
+    _own_class(place.module)
     parametrize.remove_parametrizations(place.module, place.attribute, leave_parametrized=False)
     _reorder(place.module, step.order)
+
+
+def _own_class(module: nn.Module) -> None:
+    """Give a parametrized module a class that no other module has.
+
+    ``copy.deepcopy`` lets the copy share the class that torch made for the original, and torch adds and removes the
+    weights' properties on that class: baking a copy would break the model it was copied from.
+    """
+    if parametrize.is_parametrized(module):
+        kind = type(module)
+        content = {key: value for key, value in vars(kind).items() if key not in ("__dict__", "__weakref__")}
+        module.__class__ = type(kind.__name__, kind.__bases__, content)
 
 
 def _reorder(module: nn.Module, order: tuple[str, ...]) -> None:
