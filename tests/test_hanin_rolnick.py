@@ -17,7 +17,8 @@ from epoch0.papers.hanin_rolnick.architectures import turn
 
 FIGURES = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6a", "fig6b", "fig6c", "fig7", "fig8", "th3")
 NAMES = (*(f"hanin-rolnick/{figure}" for figure in FIGURES), "raghu/fig1")
-TRAINED = {"depths": (1, 2), "widths": (4, 6), "runs": 2, "at": (0.0, 0.1, 0.2), "lines": 3, "linear_lines": 2}
+TRAINED = {"depths": (1, 2), "widths": (4, 6), "runs": 4, "together": 2, "at": (0.0, 0.1, 0.2), "lines": 3,
+           "linear_lines": 2}  # fmt: skip
 
 
 def artifact_of(name):
@@ -107,8 +108,9 @@ def test_the_paper_preset_is_the_papers_setting() -> None:
 # ---- trained networks
 
 
-def test_a_run_measures_what_its_network_is_at_each_epoch(monkeypatch) -> None:
-    spec = runs.RunSpec("digits", 2, 5, (0.0, 0.2, 0.4), 32, 1e-3, 4, 2, 6)
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_run_measures_what_its_networks_are_at_each_epoch(count: int, monkeypatch) -> None:
+    spec = runs.RunSpec("digits", 2, 5, (0.0, 0.2, 0.4), 32, 1e-3, 4, 2, 6, count)
     seen: list[tuple] = []
     original = runs._measured
 
@@ -119,18 +121,30 @@ def test_a_run_measures_what_its_network_is_at_each_epoch(monkeypatch) -> None:
 
     monkeypatch.setattr(runs, "_measured", spy)
     result = runs.run(spec, seed=3)
-    assert result["counts"].shape == (3, 4) and result["linear"].shape == (3, 2) and result["distance"].shape == (3, 6)
+    shapes = [result[name].shape for name in ("accuracy", "counts", "linear", "distance")]
+    assert shapes == [(count, 3), (count, 3, 4), (count, 3, 2), (count, 3, 6)] and len(seen) == 3 * count
     np.testing.assert_allclose(result["epoch"], [0, 9 / 45, 18 / 45])
-    for place, (model, through, points, _) in enumerate(seen):
+    first = runs.networks(spec, 64, 10, 3)
+    for place, (model, through, points, state) in enumerate(seen):
+        epoch, network = divmod(place, count)
         model.double()
         for line in range(4):  # one point at a time, pattern by pattern
-            assert result["counts"][place, line] == _patterns_on(model, through[line])
+            assert result["counts"][network, epoch, line] == _patterns_on(model, through[line])
         for index, point in enumerate(points):
-            assert result["distance"][place, index] == pytest.approx(_distance(model, point), rel=1e-6)
-    first = runs.network(spec, 64, 10, 3)
-    assert all(torch.equal(first.state_dict()[name], value) for name, value in seen[0][3].items())
-    assert not torch.equal(seen[0][3]["0.weight"], seen[2][3]["0.weight"])
-    assert torch.equal(seen[0][1], seen[2][1])  # the same lines all along
+            assert result["distance"][network, epoch, index] == pytest.approx(_distance(model, point), rel=1e-6)
+        own = first[network].state_dict()
+        assert all(torch.equal(own[name], value) for name, value in state.items()) == (epoch == 0)
+        assert torch.equal(through, seen[network][1]) and torch.equal(points, seen[network][2])  # the same all along
+        assert network == 0 or not torch.equal(through, seen[0][1])
+
+
+def test_networks_trained_together_are_what_they_are_alone(monkeypatch) -> None:
+    """The first of three, trained alone by the plain loop: the same weights up to rounding."""
+    spec = runs.RunSpec("digits", 2, 6, (0.0, 1.0), 32, 1e-3, 3, 1, 4, 3)
+    together, alone = runs.run(spec, 2), runs.run(replace(spec, networks=1), 2)
+    np.testing.assert_allclose(together["distance"][0], alone["distance"][0], rtol=1e-2)
+    np.testing.assert_array_equal(together["counts"][0, 0], alone["counts"][0, 0])
+    assert not np.allclose(together["distance"][1], alone["distance"][0], rtol=0.1)
 
 
 def _patterns_on(model, x) -> int:
@@ -167,7 +181,7 @@ def _distance(model, point) -> float:
 
 def test_random_points_have_the_mean_and_variance_of_the_examples() -> None:
     inputs = torch.rand(50, 6) * torch.arange(6)
-    points = runs.random_points(inputs, 200_000, np.random.Generator(np.random.PCG64(0)))
+    points = runs.random_points(*runs.mean_and_std(inputs), 200_000, np.random.Generator(np.random.PCG64(0)))
     np.testing.assert_allclose(points.mean(0), inputs.mean(0), atol=0.03)
     np.testing.assert_allclose(points.std(0), inputs.std(0, correction=0), rtol=0.01, atol=1e-12)
 
@@ -192,20 +206,20 @@ def test_turning_points_of_noise_are_no_turns() -> None:
 
 
 def test_claims_on_training_can_hold_and_fail(results_of) -> None:
-    setting = replace(tiny("hanin-rolnick/fig5"), runs=5)
+    setting = replace(tiny("hanin-rolnick/fig5"), runs=6, together=2)
     source = np.random.Generator(np.random.PCG64(0))
 
     def made(shape, distance):
         """Runs whose regions a neuron follow the shape, and whose distances a shape over the neurons."""
         trained, random = [], []
         for spec in setting.specs():
-            for _ in range(setting.runs):
-                noise = 1 + 0.002 * source.standard_normal((3, 1))
+            for _ in range(setting.runs // 2):
+                noise = 1 + 0.002 * source.standard_normal((2, 3, 1))
                 trained.append({
-                    "epoch": np.array([0.0, 1.0, 2.0]), "accuracy": np.array([0.1, 0.8, 0.9]) + 0.001 * noise[:, 0],
-                    "counts": np.array(shape)[:, None] * spec.neurons * noise * np.ones((3, 4)),
+                    "epoch": np.array([0.0, 1.0, 2.0]), "accuracy": np.array([0.1, 0.8, 0.9]) + 0.001 * noise[..., 0],
+                    "counts": np.array(shape)[:, None] * spec.neurons * noise * np.ones(4),
                     "distance": np.array(distance)[:, None] / spec.neurons * noise * np.ones(5),
-                    "linear": np.ones((3, 2)),
+                    "linear": np.ones((2, 3, 2)),
                 })  # fmt: skip
         for spec in setting.untrained():
             noise = 1 + 0.002 * source.standard_normal(40)

@@ -22,7 +22,7 @@ class Setting:
         data: name of the data set.
         depths: numbers of hidden layers.
         widths: of all hidden layers of a network; every depth is joined with every width.
-        runs: networks of each architecture.
+        runs: networks of each architecture that are trained.
         at: epochs at which regions are measured.
         batch_size: of training.
         lines: lines of each run.
@@ -30,6 +30,7 @@ class Setting:
         points: random points of each run.
         random: further networks of each architecture that are only measured before training.
         random_lines: lines, and 10 times as many points, of each of those.
+        together: how many of the runs are trained as one program, with the same batches.
         learning_rate: of Adam.
     """
 
@@ -44,11 +45,14 @@ class Setting:
     points: int
     random: int
     random_lines: int = 50
+    together: int = 1
     learning_rate: float = 1e-3
 
     def specs(self) -> list[RunSpec]:
         """One an architecture, depth by depth."""
-        common = (self.at, self.batch_size, self.learning_rate, self.lines, self.linear_lines, self.points)
+        common = (
+            self.at, self.batch_size, self.learning_rate, self.lines, self.linear_lines, self.points, self.together
+        )  # fmt: skip
         return [RunSpec(self.data, depth, width, *common) for depth in self.depths for width in self.widths]
 
     def untrained(self) -> list[UntrainedSpec]:
@@ -63,12 +67,13 @@ _EARLY = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
 
 LINES = {
     "quick": Setting(
-        "digits", _DEPTHS, _WIDTHS, 5, (*_EARLY, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0), 32, 100, 10, 1000, random=60
+        "digits", _DEPTHS, _WIDTHS, 24, (*_EARLY, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0), 32, 25, 3, 250, random=160,
+        random_lines=20, together=24,
     ),
     "paper": Setting(
         "mnist", _DEPTHS, _WIDTHS, 5, (*_EARLY, 12.0, 14.0, 16.0, 18.0, 20.0), 128, 100, 10, 1000, random=60
     ),
-}
+}  # fmt: skip
 """Figures 5 and 6. The paper prints depths and widths in a legend that is lost; 4 x 16 and 3 x 64 are in its text."""
 
 HISTOGRAM = {name: replace(one, depths=(4,), widths=(16,), random=0) for name, one in LINES.items()}
@@ -76,9 +81,9 @@ HISTOGRAM = {name: replace(one, depths=(4,), widths=(16,), random=0) for name, o
 
 
 def trials(setting: Setting) -> list[Trial]:
-    """One a run, architecture by architecture; then one an architecture before training."""
-    room = "epoch0.papers.hanin_rolnick.runs"
-    trained = [Trial(f"{room}:run", spec, seed) for spec in setting.specs() for seed in range(setting.runs)]
+    """Those of the runs, architecture by architecture; then one an architecture before training."""
+    room, seeds = "epoch0.papers.hanin_rolnick.runs", range(setting.runs // setting.together)
+    trained = [Trial(f"{room}:run", spec, seed) for spec in setting.specs() for seed in seeds]
     return trained + [Trial(f"{room}:untrained", spec, setting.runs) for spec in setting.untrained()]
 
 
@@ -126,14 +131,16 @@ class Measured:
 def gather(setting: Setting, results: Results) -> list[Measured]:
     """The measurements of each architecture, in the order of the trials."""
     found = []
+    programs = setting.runs // setting.together
     for place, spec in enumerate(setting.specs()):
-        mine = results[place * setting.runs : (place + 1) * setting.runs]
-        epoch, *rest = (
-            np.stack([np.asarray(one[name], dtype=np.float64) for one in mine])
-            for name in ("epoch", "accuracy", "counts", "linear", "distance")
-        )
-        measured = Measured(spec, epoch[0], *rest, *[np.zeros(0)] * 2)
-        more = results[len(setting.specs()) * setting.runs + place] if setting.random else {}
+        mine = results[place * programs : (place + 1) * programs]
+        parts = [
+            np.concatenate([np.asarray(one[name], dtype=np.float64) for one in mine])
+            for name in ("accuracy", "counts", "linear", "distance")
+        ]
+        epoch = np.asarray(mine[0]["epoch"], dtype=np.float64)
+        measured = Measured(spec, epoch, *parts, *[np.zeros(0)] * 2)
+        more = results[len(setting.specs()) * programs + place] if setting.random else {}
         start = [
             np.concatenate([own[:, 0], np.asarray(more.get(name, []), dtype=np.float64) * factor])
             for name, own, factor in (
@@ -206,8 +213,9 @@ def about(setting: Setting) -> str:
     """The setting in one line."""
     size = {"digits": "digits, 8 x 8", "mnist": "MNIST"}.get(setting.data, setting.data)
     more = f" and {setting.random} untrained networks" if setting.random else ""
+    same = f" ({setting.together} share their batches)" if setting.together > 1 else ""
     return (
-        f"{size}; {setting.runs} runs{more} of each architecture; Adam {setting.learning_rate:g}, batches of "
+        f"{size}; {setting.runs} runs{same}{more} of each architecture; Adam {setting.learning_rate:g}, batches of "
         f"{setting.batch_size}; {setting.lines} lines, {setting.points} points; bands, bars: two standard errors"
     )
 

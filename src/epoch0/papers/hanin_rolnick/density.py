@@ -44,6 +44,7 @@ class Setting:
         shapes: depth and width of each architecture.
         networks: how many on a line.
         planes: how many in a square.
+        half: half the side of the square; in many dimensions a small one sees few crossings.
         bias_std: standard deviation of the biases.
     """
 
@@ -51,6 +52,7 @@ class Setting:
     shapes: tuple[tuple[int, int], ...]
     networks: int
     planes: int
+    half: float
     bias_std: float = 0.1
 
 
@@ -65,6 +67,7 @@ class DensitySpec:
         bias_std: standard deviation of the biases.
         networks: on the line.
         planes: in the square.
+        half: half the side of the square.
     """
 
     inputs: int
@@ -73,12 +76,13 @@ class DensitySpec:
     bias_std: float
     networks: int
     planes: int
+    half: float
 
 
 def compare(spec: DensitySpec, seed: int) -> dict[str, Any]:
     """Count exactly, and integrate, network by network.
 
-    The line joins two points, and the square has half the side 1, around a point; all Gaussian with variance 1.
+    The line joins two points, and the square is around a point; all Gaussian with variance 1 an entry.
 
     Returns:
         ``counts_q`` and ``integral_q`` for each of the three ``QUANTITIES``: one number a network, in units of the
@@ -98,7 +102,7 @@ def compare(spec: DensitySpec, seed: int) -> dict[str, Any]:
         found = regions.on_line(net, x[0], x[1])
         linear.append(found.linear_count - 1)  # type: ignore[union-attr]
         activation.append(found.count - 1)
-    window = regions.square(x[2], x[3], x[4], 1.0)
+    window = regions.square(x[2], x[3], x[4], spec.half)
     crossings = [inner_vertices(regions.on_plane(net, window)) for net in in_square]
     line = (x[0], x[1])
     densities = [
@@ -122,7 +126,7 @@ def inner_vertices(found: PlanePartition) -> int:
 def trials(setting: Setting) -> list[Trial]:
     """One an architecture."""
     specs = [
-        DensitySpec(setting.inputs, *shape, setting.bias_std, setting.networks, setting.planes)
+        DensitySpec(setting.inputs, *shape, setting.bias_std, setting.networks, setting.planes, setting.half)
         for shape in setting.shapes
     ]
     return [Trial("epoch0.papers.hanin_rolnick.density:compare", spec, seed) for seed, spec in enumerate(specs)]
@@ -176,7 +180,7 @@ def claims(setting: Setting, results: Results) -> list[Claim]:
 
 def draw(setting: Setting, results: Results) -> "Figure":
     """Counts and integrals side by side: one panel a quantity."""
-    picture, panels = plots.figure(11.0, 4.0, columns=3)
+    picture, panels = plots.figure(11.0, 4.3, columns=3)
     rows = table(setting, results)
     names = [f"{depth} × {width}" for depth, width in setting.shapes]
     places = np.arange(len(names), dtype=float)
@@ -189,7 +193,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
         axes.set_xticks(places, names)
         axes.set(title=quantity, xlabel="depth × width", ylim=(0, None))
     panels[0].set_ylabel("mean number")
-    panels[0].legend(loc="upper left")
+    picture.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return picture
 
 

@@ -41,8 +41,8 @@ _SAWTOOTH = {
 _LAYERS = {"quick": layers.Setting(8, 3, 30), "paper": layers.Setting(16, 3, 200)}
 
 _DENSITY = {
-    "quick": density.Setting(16, ((1, 32), (2, 16), (3, 16), (3, 32), (6, 4)), 150, 100),
-    "paper": density.Setting(784, ((1, 64), (2, 64), (3, 64), (4, 16), (8, 4)), 400, 200),
+    "quick": density.Setting(16, ((1, 32), (2, 16), (3, 16), (3, 32), (6, 4)), 150, 100, 1.0),
+    "paper": density.Setting(784, ((1, 64), (2, 64), (3, 64), (4, 16), (8, 4)), 400, 200, 14.0),
 }
 _EARLY = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0)
 _SLICES = {

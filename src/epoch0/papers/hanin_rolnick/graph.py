@@ -117,6 +117,7 @@ def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"depth": depth, "width": width, "neurons": neurons, "networks": setting.networks}
         row["pieces"], row["pieces_error"] = mean_and_error(count)
         row["pieces_per_neuron"], row["pieces_per_neuron_error"] = mean_and_error(count / neurons)
+        row["breaks_per_neuron"], row["breaks_per_neuron_error"] = mean_and_error((count - 1) / neurons)
         row["linear_pieces"], row["linear_pieces_error"] = mean_and_error(linear)
         row["most_pieces"] = int(count.max())
         row["log2_bound"] = neurons
@@ -147,8 +148,8 @@ def claims(setting: Setting, results: Results) -> list[Claim]:
             setting.networks, names,
         ),
         equal_within_error(
-            f"pieces a neuron do not depend on the depth (width {largest})",
-            [[row["pieces_per_neuron"] for row in same]], [[row["pieces_per_neuron_error"] for row in same]],
+            f"break points a neuron, all pieces but one, do not depend on the depth (width {largest})",
+            [[row["breaks_per_neuron"] for row in same]], [[row["breaks_per_neuron_error"] for row in same]],
             setting.networks, resolution=RESOLUTION, settings=[f"width {largest}"],
             groups=[f"depth {row['depth']}" for row in same],
         ),
@@ -180,7 +181,8 @@ def draw(setting: Setting, results: Results) -> "Figure":
     for index, one in enumerate(setting.depths):
         mine = [row for row in rows if row["depth"] == one]
         x, y, error = ([row[name] for row in mine] for name in ("neurons", "pieces", "pieces_error"))
-        plots.points(axes, x, y, error, index, f"depth {one}")
+        size = 4.0 + 2.5 * (len(setting.depths) - 1 - index)  # around each other where neurons are as many
+        plots.points(axes, x, y, error, index, f"depth {one}", markersize=size, markerfacecolor="none")
     neurons = sorted({row["neurons"] for row in rows})
     axes.plot(neurons, neurons, ":", color=plots.BOUND, label="one a neuron")
     few = np.linspace(min(neurons), 12, 50)

@@ -127,7 +127,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
     (result,) = results
     names = [f"layer {layer + 1}" for layer in range(setting.depth)]
     picture, panels = plots.figure(
-        3.0 * setting.depth + 4.6, 4.3, mosaic=[[*names, "graph"]], per_subplot_kw={"graph": {"projection": "3d"}},
+        3.0 * setting.depth + 4.6, 4.7, mosaic=[[*names, "graph"]], per_subplot_kw={"graph": {"projection": "3d"}},
         width_ratios=[*[1.0] * setting.depth, 1.5],
     )  # fmt: skip
     vertices, edges, owner = (np.asarray(result[name]) for name in ("vertices", "edges", "owner"))
@@ -147,6 +147,8 @@ def draw(setting: Setting, results: Results) -> "Figure":
         axes.set(xlim=(-setting.half, setting.half), ylim=(-setting.half, setting.half), aspect="equal",
                  xlabel="first input", title=f"after layer {index}: {len(corners)} regions")  # fmt: skip
         axes.grid(False)
+        axes.set_xticks(_ticks(setting), [f"{tick:g}" for tick in _ticks(setting)])  # "1.0 -1.0" of two panels touch
+        axes.set_yticks(_ticks(setting), [f"{tick:g}" for tick in _ticks(setting)])
         axes.tick_params(labelleft=index == 1)
     panels[names[0]].set_ylabel("second input")
     for layer in range(setting.depth):
@@ -161,13 +163,17 @@ def draw(setting: Setting, results: Results) -> "Figure":
     axes.add_collection3d(Poly3DCollection(solid, facecolors=colours, edgecolors="#555555", linewidths=0.3))
     axes.set(xlim=(-setting.half, setting.half), ylim=(-setting.half, setting.half),
              zlim=(heights.min(), heights.max()), title="its graph over the regions",
-             xlabel="first input", ylabel="second input")  # fmt: skip
+             xlabel="first input", ylabel="second input", zlabel="output")  # fmt: skip
     axes.view_init(elev=34, azim=-60)
     axes.set_xticks([-setting.half, 0, setting.half])
     axes.set_yticks([-setting.half, 0, setting.half])
     axes.tick_params(labelsize=7)
-    axes.set_box_aspect((1, 1, 0.7), zoom=0.95)
+    axes.set_box_aspect((1, 1, 0.7), zoom=0.84)
     return picture
+
+
+def _ticks(setting: Setting) -> list[float]:
+    return [part * setting.half for part in (-1.0, -0.5, 0.0, 0.5, 1.0)]
 
 
 def about(setting: Setting) -> str:

@@ -1,10 +1,10 @@
-"""One trial of Hanin-Rolnick Figures 5 to 7 (sections 3.1, 3.2): a network trained, its regions measured on the way.
+"""One trial of Hanin-Rolnick Figures 5 to 7 (sections 3.1, 3.2): networks trained, their regions measured on the way.
 
 Definitions the paper leaves open, and what is taken here:
 
 * pixels are in [0, 1]; batches have 128 examples of MNIST (32 of the digits);
 * the lines through the origin and a training example are whole lines, without end on both sides;
-* the examples and the random points are drawn once for each run and stay the same through its training.
+* the examples and the random points are drawn once for each network and stay the same through its training.
 """
 
 import itertools
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -27,6 +28,7 @@ from epoch0.regions.distance import distance
 from epoch0.seeds import numpy_generator
 from epoch0.train.loop import train
 from epoch0.train.record import Accuracy, Every
+from epoch0.train.stacked import Stacked
 
 Array = NDArray[np.float64]
 
@@ -34,12 +36,12 @@ BIAS_STD = 1e-3
 """Standard deviation of the biases at initialization (section 3: variance 1e-6)."""
 
 _WEIGHTS, _BATCHES, _LINES, _POINTS = range(4)
-"""Streams of a run's seed."""
+"""Streams of a trial's seed."""
 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What one run trains and measures.
+    """What one trial trains and measures.
 
     Attributes:
         data: name of the data set.
@@ -51,6 +53,7 @@ class RunSpec:
         lines: lines through the origin and a training example.
         linear_lines: on how many of them linear regions are counted beside activation regions.
         points: random points whose distance to the nearest boundary is measured.
+        networks: how many are trained as one program: weights, lines and points of their own, the same batches.
     """
 
     data: str
@@ -62,6 +65,7 @@ class RunSpec:
     lines: int
     linear_lines: int
     points: int
+    networks: int = 1
 
     @property
     def neurons(self) -> int:
@@ -70,16 +74,17 @@ class RunSpec:
 
 
 def run(spec: RunSpec, seed: int) -> dict[str, Any]:
-    """Train one network and count its regions on lines, and measure distances to boundaries, at some epochs.
+    """Train networks and count their regions on lines, and measure distances to boundaries, at some epochs.
 
     >>> spec = RunSpec("digits", 2, 16, (0.0, 1.0, 5.0), 32, 1e-3, 100, 20, 1000)
-    >>> run(spec, seed=0)["counts"].shape                       # (epochs, lines)
-    (3, 100)
+    >>> run(spec, seed=0)["counts"].shape                       # (networks, epochs, lines)
+    (1, 3, 100)
 
     Returns:
         For each of the ``at`` epochs: ``epoch``, the nearest whole number of steps in epochs; ``accuracy`` on the test
-        set; ``counts``, activation regions on each line, (epochs, lines); ``linear``, linear regions on the first
-        lines, (epochs, linear_lines); ``distance``, to the nearest boundary from each point, (epochs, points).
+        set, (networks, epochs); ``counts``, activation regions on each line, (networks, epochs, lines); ``linear``,
+        linear regions on the first lines, (networks, epochs, linear_lines); ``distance``, to the nearest boundary from
+        each point, (networks, epochs, points).
 
     Raises:
         InputError: if the data set is not there, or ``at`` cannot be used.
@@ -87,30 +92,44 @@ def run(spec: RunSpec, seed: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     examples = load(spec.data, "train")
     inputs, targets = tensors(examples)
-    test_inputs, test_targets = tensors(load(spec.data, "test"))
+    accuracy = Accuracy(*tensors(load(spec.data, "test")))
     steps = _steps(spec, -(-len(inputs) // spec.batch_size))
-    net = network(spec, inputs.shape[1], len(examples.classes), seed)
-    chosen = _source(spec, seed, _LINES).choice(len(inputs), size=spec.lines, replace=False)
-    through = inputs[torch.from_numpy(chosen)].double()
-    points = random_points(inputs, spec.points, _source(spec, seed, _POINTS))
-    accuracy = Accuracy(test_inputs, test_targets)
-    measured: list[dict[str, Any]] = []
+    nets = networks(spec, inputs.shape[1], len(examples.classes), seed)
+    lines, points = (_source(spec, seed, stream) for stream in (_LINES, _POINTS))
+    spread = mean_and_std(inputs)
+    places = [
+        (inputs[torch.from_numpy(lines.choice(len(inputs), size=spec.lines, replace=False))].double(),
+         random_points(*spread, spec.points, points))
+        for _ in nets
+    ]  # fmt: skip
+    epochs: list[float] = []
+    measured: list[list[dict[str, Any]]] = []
 
     def measure(step: int, model: nn.Module, metrics: Mapping[str, Any]) -> None:
         if step in steps:
-            measured.append({"epoch": metrics["epoch"], **accuracy(model), **_measured(spec, model, through, points)})
+            each = [model.unstack(i) for i in range(len(nets))] if isinstance(model, Stacked) else [model]
+            epochs.append(metrics["epoch"])
+            measured.append([
+                {**accuracy(one), **_measured(spec, one, *own)} for one, own in zip(each, places, strict=True)
+            ])  # fmt: skip
 
+    together = Stacked.of(nets) if len(nets) > 1 else nets[0]
     train(
-        net,
+        together,
         (inputs, targets),
         steps=steps[-1],
         batch_size=spec.batch_size,
         optimizer="adam",
         learning_rate=spec.learning_rate,
+        loss=together.loss(F.cross_entropy) if isinstance(together, Stacked) else F.cross_entropy,
         seed=int(_source(spec, seed, _BATCHES).integers(2**31)),
         callbacks=[Every(gcd(*steps), measure)],
     )
-    return {name: np.stack([np.asarray(row[name]) for row in measured]) for name in measured[0]}
+    names = measured[0][0]
+    return {
+        "epoch": np.array(epochs),
+        **{name: np.array([[one[name] for one in row] for row in measured]).swapaxes(0, 1) for name in names},
+    }
 
 
 @dataclass(frozen=True)
@@ -144,6 +163,7 @@ def untrained(spec: UntrainedSpec, seed: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     examples = load(spec.data, "train")
     inputs, _ = tensors(examples)
+    mean, std = mean_and_std(inputs)
     sizes = [inputs.shape[1], *[spec.width] * spec.depth, len(examples.classes)]
     source = numpy_generator(seed, spec.depth, spec.width)
     counts, away = [], []
@@ -152,20 +172,26 @@ def untrained(spec: UntrainedSpec, seed: int) -> dict[str, Any]:
         through = inputs[torch.from_numpy(chosen)].double()
         found = regions.on_line(net, torch.zeros_like(through), through, kind="line")
         counts.append(found.counts.mean())  # type: ignore[union-attr]
-        away.append(distance(net, random_points(inputs, spec.points, source)).distance.mean())
+        away.append(distance(net, random_points(mean, std, spec.points, source)).distance.mean())
     return {"counts": np.array(counts), "distance": np.array(away)}
 
 
-def network(spec: RunSpec, inputs: int, classes: int, seed: int) -> nn.Sequential:
-    """The network of a run before training: He's weights, biases of standard deviation 1e-3."""
+def networks(spec: RunSpec, inputs: int, classes: int, seed: int) -> list[nn.Sequential]:
+    """The networks of a trial before training: He's weights, biases of standard deviation 1e-3."""
     sizes = [inputs, *[spec.width] * spec.depth, classes]
-    return mlp(sizes, biases=Gaussian(BIAS_STD), seed=int(_source(spec, seed, _WEIGHTS).integers(2**31)))
+    seeds = _source(spec, seed, _WEIGHTS).integers(2**31, size=spec.networks)
+    return [mlp(sizes, biases=Gaussian(BIAS_STD), seed=int(one)) for one in seeds]
 
 
-def random_points(inputs: Tensor, points: int, source: np.random.Generator) -> Tensor:
+def mean_and_std(inputs: Tensor) -> tuple[Array, Array]:
+    """Of the examples, component by component, float64."""
+    mean, std = inputs.double().mean(0), inputs.double().std(0, correction=0)
+    return mean.numpy(), std.numpy()
+
+
+def random_points(mean: Array, std: Array, points: int, source: np.random.Generator) -> Tensor:
     """Gaussian points with the mean and the variance of the examples, component by component, float64."""
-    mean, std = (part.numpy() for part in (inputs.double().mean(0), inputs.double().std(0, correction=0)))
-    return torch.from_numpy(mean + std * source.standard_normal((points, inputs.shape[1])))
+    return torch.from_numpy(mean + std * source.standard_normal((points, len(mean))))
 
 
 def tensors(data: DataSet) -> tuple[Tensor, Tensor]:
