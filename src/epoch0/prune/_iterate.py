@@ -101,8 +101,8 @@ def _rounds(
             "bake(model) or apply(model, masks) in its place makes it one that can."
         ) from problem
     scores = _scored(score, twin, {})
-    gone = {name: int(there.sum()) / there.numel() for name, there in scores.removed.items()}
-    before = sum(int(there.sum()) for there in scores.removed.values()) / scores.weights
+    gone = {name: int(there.count_nonzero()) / there.numel() for name, there in scores.removed.items()}
+    before = sum(int(there.count_nonzero()) for there in scores.removed.values()) / scores.weights
     plan = scheduled(sparsity, steps, schedule, min(before, sparsity))
     layers = options.pop("layers")
     own: dict[str, list[float]] = {}

@@ -75,7 +75,7 @@ def select(
     check_sparsity(sparsity)
     _check(scores, scope, floor, layers)
     removed: Mapping[str, Tensor] = getattr(scores, "removed", {})
-    most = {name: tensor.numel() - int(removed[name].sum()) if name in removed else tensor.numel()
+    most = {name: tensor.numel() - int(removed[name].count_nonzero()) if name in removed else tensor.numel()
             for name, tensor in scores.items()}  # fmt: skip
     least = {name: min(int(floor), left) for name, left in most.items()}
     told = set(layers) if scope == "layer" and not isinstance(layers, str) else set()
@@ -111,7 +111,7 @@ def _keep_globally(
     free = dict(scores)
     while True:
         found = largest(free, count, removed)
-        short = [name for name, mask in found.items() if least[name] and int(mask.sum()) < least[name]]
+        short = [name for name, mask in found.items() if least[name] and int(mask.count_nonzero()) < least[name]]
         if not short:
             masks |= found
             return {name: masks[name] for name in scores}

@@ -36,4 +36,4 @@ class Masked(nn.Module):
 
     def extra_repr(self) -> str:
         """What ``print(model)`` shows."""
-        return f"{int(self.mask.sum())} of {self.mask.numel()} kept"
+        return f"{int(self.mask.count_nonzero())} of {self.mask.numel()} kept"

@@ -93,7 +93,7 @@ class Masks(Mapping[str, Tensor]):
     @property
     def kept_of(self) -> dict[str, int]:
         """Number of weights kept of each layer."""
-        return {name: int(mask.sum()) for name, mask in self.items()}
+        return {name: int(mask.count_nonzero()) for name, mask in self.items()}
 
     @property
     def density_of(self) -> dict[str, float]:

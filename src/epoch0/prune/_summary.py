@@ -129,7 +129,7 @@ def summarise(masks: Masks, model: nn.Module | None, x: Tensor | tuple[int, ...]
 
 
 def _layer(name: str, mask: Tensor, on_path: Tensor | None) -> LayerMask:
-    kept, effective = int(mask.sum()), None if on_path is None else int(on_path.sum())
+    kept, effective = int(mask.count_nonzero()), None if on_path is None else int(on_path.count_nonzero())
     rows = columns = 0
     if mask.dim() > 0:
         rows = int((~mask.reshape(mask.shape[0], -1).any(1)).sum())
