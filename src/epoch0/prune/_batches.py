@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from epoch0.errors import InputError, check_finite
@@ -62,7 +61,7 @@ def examples(batches: Sequence[Batch]) -> int:
     return sum(len(x) for x, _ in batches)
 
 
-def described(batches: Sequence[Batch], batch_norm: str, dtype: torch.dtype) -> str:
-    """Number of batches and examples and the settings, in a few words."""
+def described(batches: Sequence[Batch], batch_norm: str) -> str:
+    """Number of batches and examples and the settings, in a few words, with ``{dtype}`` to be filled in."""
     count = f"{len(batches)} batch{'es' if len(batches) > 1 else ''}, {examples(batches)} examples"
-    return f"{count}, batch norm {batch_norm}, {str(dtype).removeprefix('torch.')}"
+    return f"{count}, batch norm {batch_norm}, {{dtype}}"

@@ -1,7 +1,7 @@
 """Borrow a model to score it: it runs on stand-ins of its weights and comes back as it was (Hayou et al. 2021, 2.2)."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,8 @@ from epoch0.measure._loss import Loss, scalar_loss
 from epoch0.measure._tape import one_tensor
 from epoch0.prune._batches import Batch, examples
 from epoch0.prune._prunable import Weight, standing
+from epoch0.prune._scores import Scores, scores_of
+from epoch0.prune._twice import cheap
 
 DTYPES = (torch.float32, torch.float64)
 
@@ -33,6 +35,7 @@ class Borrowed:
         others: every other parameter and buffer by its key; buffers are copies.
         batch_norm: ``"train"`` or ``"eval"``.
         dtype: of all floating-point tensors.
+        twice: whether what is computed will be differentiated twice.
     """
 
     model: nn.Module
@@ -41,6 +44,7 @@ class Borrowed:
     others: dict[str, Tensor]
     batch_norm: str
     dtype: torch.dtype
+    twice: bool = False
 
     def output(self, x: Tensor, leaves: Sequence[Tensor] | None = None) -> Tensor:
         """The model's output for a batch, with other tensors in place of the leaves if they are given.
@@ -52,7 +56,7 @@ class Borrowed:
         x = x.to(self.leaves[0].device, self.dtype if x.is_floating_point() else x.dtype)
         same_noise()
         try:
-            with _Statistics(self.batch_norm):
+            with _Statistics(self.batch_norm, self.twice):
                 return one_tensor(functional_call(self.model, {**self.others, **named}, (x.clone(),)))
         except InputError:
             raise
@@ -91,7 +95,7 @@ class Borrowed:
             warnings.warn(
                 f"the loss does not depend on {shown}: those weights score 0 and are removed first. "
                 "Leave them out of the scores to keep them.",
-                stacklevel=3,
+                stacklevel=4,
             )
         return [
             torch.zeros_like(leaf) if value is None else value.detach()
@@ -121,22 +125,27 @@ def near_the_end(gradients: Sequence[Tensor | None]) -> bool:
 class _Statistics(TorchFunctionMode):
     """Batch norm takes the statistics asked for, without touching running ones, and dropout is the identity."""
 
-    def __init__(self, batch_norm: str) -> None:
+    def __init__(self, batch_norm: str, twice: bool) -> None:
         super().__init__()
-        self.batch_norm = batch_norm
+        self.batch_norm, self.twice = batch_norm, twice
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.twice and (result := cheap(func, args, kwargs or {}, self.batch_norm)) is not None:
+            return result
         return _ops.call(func, _ops.function_name(func), args, kwargs or {}, self.batch_norm)
 
 
 @contextmanager
-def borrowed(model: nn.Module, batch_norm: str, dtype: torch.dtype | None) -> Iterator[Borrowed]:
+def borrowed(
+    model: nn.Module, batch_norm: str, dtype: torch.dtype | None, twice: bool = False
+) -> Iterator[Borrowed]:
     """Check the model and lend it; afterwards it and the global random states are as they were.
 
     Args:
         model: any module from one tensor to one tensor, in whatever mode.
         batch_norm: ``"train"`` for the statistics of the batch, ``"eval"`` for the running ones.
         dtype: to compute in; None for the model's own.
+        twice: whether what is computed will be differentiated twice.
 
     Raises:
         InputError: if an argument or the model cannot be used.
@@ -151,11 +160,43 @@ def borrowed(model: nn.Module, batch_norm: str, dtype: torch.dtype | None) -> It
         mine = {w.key for w in weights}
         others = {key: _cast(p, dtype) for key, p in model.named_parameters() if key not in mine}
         others |= {key: _cast(b, dtype).clone() for key, b in model.named_buffers()}
-        yield Borrowed(model, weights, leaves, others, batch_norm, dtype)
+        yield Borrowed(model, weights, leaves, others, batch_norm, dtype, twice)
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor.detach().to(dtype) if tensor.is_floating_point() else tensor.detach()
+
+
+Values = list[Tensor | None]
+
+
+def scored(
+    model: nn.Module,
+    batch_norm: str,
+    dtype: torch.dtype | None,
+    method: str,
+    compute: Callable[[Borrowed], tuple[Values, bool]],
+    twice: bool = False,
+) -> Scores:
+    """The scores that a function computes on a borrowed model, in a precision that holds them.
+
+    Args:
+        model: to score.
+        batch_norm: see :func:`borrowed`.
+        dtype: None for the model's own, and float64 if the function says that this comes near the end of its range.
+        method: what the scores are, in a few words; ``{dtype}`` in it is filled in.
+        compute: from the borrowed model to one tensor a weight, None where the loss does not depend on it, and whether
+            the range was too small for comfort.
+        twice: see :func:`borrowed`.
+    """
+    for chosen in (dtype, torch.float64):
+        with borrowed(model, batch_norm, chosen, twice) as lent:
+            values, near = compute(lent)
+            if dtype is None and near and lent.dtype != torch.float64:
+                continue
+            words = method.format(dtype=str(lent.dtype).removeprefix("torch."))
+            return scores_of(lent.weights, lent.used(values), words)
+    raise AssertionError("float64 is the last that is tried")
 
 
 def check_settings(model: Any, batch_norm: str, dtype: torch.dtype | None) -> None:

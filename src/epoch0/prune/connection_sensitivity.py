@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from epoch0.errors import InputError, suggest
 from epoch0.measure._loss import Loss
 from epoch0.prune._batches import described, examples, taken
-from epoch0.prune._borrow import added, borrowed, check_temperature, near_the_end
-from epoch0.prune._scores import Scores, scores_of
+from epoch0.prune._borrow import Borrowed, Values, added, check_temperature, near_the_end, scored
+from epoch0.prune._scores import Scores
 
 REDUCTIONS = ("gradient", "score")
 
@@ -70,22 +70,20 @@ def snip(
         raise InputError(f"reduction={reduction!r}; it is 'gradient' or 'score'.{suggest(reduction, REDUCTIONS)}")
     held = taken(batches, number_of_batches, loss)
     groups = [held] if reduction == "gradient" else [[batch] for batch in held]
-    for chosen in (dtype, torch.float64):
-        with borrowed(model, batch_norm, chosen) as lent:
-            total, near = list[Tensor | None](), False
-            for group in groups:
-                gradients = lent.gradients(group, loss, temperature)
-                near = near or near_the_end(gradients)
-                total = added(total, sensitivity(lent.leaves, gradients), examples(group) / examples(held))
-            if dtype is None and near and lent.dtype == torch.float32:
-                continue
-            words = f"snip, {described(held, batch_norm, lent.dtype)}"
-            words = words if len(held) == 1 else f"{words}, reduced by {reduction}"
-            return scores_of(lent.weights, lent.used(total), words)
-    raise AssertionError("float64 is always the last")
+
+    def compute(lent: Borrowed) -> tuple[Values, bool]:
+        total, near = Values(), False
+        for group in groups:
+            gradients = lent.gradients(group, loss, temperature)
+            near = near or near_the_end(gradients)
+            total = added(total, sensitivity(lent.leaves, gradients), examples(group) / examples(held))
+        return total, near
+
+    several = f", reduced by {reduction}" if len(held) > 1 else ""
+    return scored(model, batch_norm, dtype, f"snip, {described(held, batch_norm)}{several}", compute)
 
 
-def sensitivity(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+def sensitivity(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Values:
     """abs(W dL/dW), written over the gradients, None where they are.
 
     Args:
