@@ -1,4 +1,4 @@
-"""Residual blocks, shortcut + scale * branch: the sum that keeps a deep network on the edge of chaos (Hayou section 3)."""
+"""Residual blocks, shortcut + scale * branch: the sum that keeps depth on the edge of chaos (Hayou section 3)."""
 
 from typing import Any
 
