@@ -42,7 +42,7 @@ def claims_a(setting: Setting, results: Results) -> list[Claim]:
             )
         )  # fmt: skip
     every = [mean_and_error(one.product) for one in found]
-    places = [f"{one.name}, epoch {epoch:g}" for one in found for epoch in one.epoch]
+    places = [f"{one.name}, epoch {epoch:.2g}" for one in found for epoch in one.epoch]
     product, error = (np.concatenate([pair[index] for pair in every]) for index in range(2))
     return [
         *claims,
@@ -92,7 +92,7 @@ def _turns(setting: Setting, found: list[Measured]) -> list[Claim]:
     turns = [turn(one.product, lowest=False) for one in found]
     rise, rise_error = means([one[0] for one in turns])
     fall, fall_error = means([one[1] for one in turns])
-    when = [f"{one.name} (highest near epoch {one.epoch[max(t[2])]:g})" for one, t in zip(found, turns, strict=True)]
+    when = [f"{one.name} (highest near epoch {one.epoch[max(t[2])]:.2g})" for one, t in zip(found, turns, strict=True)]
     runs = setting.runs
     return [
         at_least("neurons x distance first rises in training", rise, rise_error, 0.0, runs, when),
@@ -103,14 +103,14 @@ def _turns(setting: Setting, found: list[Measured]) -> list[Claim]:
 def draw_a(setting: Setting, results: Results) -> "Figure":
     """Mean distance against neurons, at several epochs, with the constants between which it lies."""
     found = gather(setting, results)
-    picture, axes = plots.figure(6.4, 4.8)
+    picture, axes = plots.figure(6.4, 5.4)
     chosen = _some(found[0].epoch)
     for index, place in enumerate(chosen):
         products = [one.product[:, place] if place else one.start_product for one in found]
         values = [mean_and_error(each / one.spec.neurons) for each, one in zip(products, found, strict=True)]
         shift = 1 + 0.025 * (index - len(chosen) / 2)  # beside each other, not on top
         x = [one.spec.neurons * shift for one in found]
-        label = f"epoch {found[0].epoch[place]:g}" if place else "before training"
+        label = f"epoch {found[0].epoch[place]:.2g}" if place else "before training"
         plots.points(axes, x, [mean for mean, _ in values], [error for _, error in values], index, label)
     ends = np.array(sorted({one.spec.neurons for one in found}), dtype=float)
     every = np.stack([mean_and_error(one.product)[0] for one in found])
@@ -123,7 +123,7 @@ def draw_a(setting: Setting, results: Results) -> "Figure":
     ticks = [tick for tick in (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2) if low < tick < high]
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.legend()
+    picture.legend(*axes.get_legend_handles_labels(), ncols=2, loc="outside lower center")
     return picture
 
 
@@ -145,7 +145,7 @@ def draw_b(setting: Setting, results: Results) -> "Figure":
 def draw_c(setting: Setting, results: Results) -> "Figure":
     """Neurons times distance against test accuracy; training runs from left to right."""
     found = gather(setting, results)
-    picture, axes = plots.figure(7.0, 4.8)
+    picture, axes = plots.figure(7.0, 5.4)
     for one in found:
         accuracy, accuracy_error = mean_and_error(one.accuracy)
         product, error = mean_and_error(one.product)
@@ -167,7 +167,7 @@ def draw_c(setting: Setting, results: Results) -> "Figure":
     axes.set(xlabel="test accuracy (%, stretched towards its ends)", ylabel="neurons × mean distance")
     axes.set_xlim(0.06, max(0.992, 1 - 0.5 * (1 - max(float(one.accuracy.mean(0).max()) for one in found))))
     axes.set_ylim(0, None)
-    axes.legend(ncols=3, loc="lower center")
+    picture.legend(*axes.get_legend_handles_labels(), ncols=4, loc="outside lower center")
     return picture
 
 

@@ -97,7 +97,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
     first, last = len(middle), 0
     for index, (stage, place) in enumerate(zip(STAGES, places, strict=True)):
         shares, errors = _shares(found, place)
-        label = f"{stage} (epoch {found.epoch[place]:g})" if index else stage
+        label = f"{stage} (epoch {found.epoch[place]:.2g})" if index else stage
         axes.stairs(shares, BINS, color=plots.COLOURS[index], linewidth=1.3, label=label)
         axes.errorbar(
             middle, shares, yerr=2 * errors, linestyle="none", color=plots.COLOURS[index], elinewidth=0.8, alpha=0.7
@@ -107,7 +107,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
         first, last = min(first, int(filled[0])), max(last, int(filled[-1]))
     axes.plot([], [], color=plots.BOUND, linestyle=":", linewidth=1.0, label="means")
     axes.set_xlim(BINS[max(first - 1, 0)], BINS[min(last + 2, len(BINS) - 1)])
-    axes.set(xlabel=r"$\log_{10}$ of the distance to the nearest boundary", ylabel="share of the points")
+    axes.set(xlabel="log₁₀ of the distance to the nearest boundary", ylabel="share of the points")
     axes.set_ylim(0, None)
     axes.legend(loc="upper left")
     return picture

@@ -158,9 +158,9 @@ def training_claims(setting: TrainingSetting, results: Results) -> list[Claim]:
     epoch, counts, _ = _gathered(results)
     neurons = setting.spec.depth * setting.spec.width
     fall, rise, places = turn(counts, lowest=True)
-    when = [f"lowest near epoch {epoch[max(places)]:g}"]
+    when = [f"lowest near epoch {epoch[max(places)]:.2g}"]
     mean, error = mean_and_error(counts / neurons**2)
-    names = [f"epoch {one:g}" for one in epoch]
+    names = [f"epoch {one:.2g}" for one in epoch]
     (down, down_error), (up, up_error) = mean_and_error(fall), mean_and_error(rise)
     return [
         at_least("the number of regions falls in the initial part of training", [down], [down_error], 0.0,
@@ -216,7 +216,7 @@ def draw_training(setting: TrainingSetting, results: Results) -> "Figure":
         told = f"epoch {when:g}" if when else "before training"
         panels[name].set_title(f"{told}: {cells:,} regions,\ntest accuracy {accuracy:.1%}", fontsize=9)
         panels[name].tick_params(labelsize=7)
-        panels[name].set(ylabel="", xlabel="")
+        panels[name].set_xlabel("in the plane of three examples", fontsize=8)
     axes = panels["count"]
     epoch, counts, _ = _gathered(results)
     for each in counts:
@@ -224,6 +224,8 @@ def draw_training(setting: TrainingSetting, results: Results) -> "Figure":
     mean, error = mean_and_error(counts)
     label = f"mean over {setting.runs} networks of {setting.spec.planes} planes each"
     plots.points(axes, epoch.tolist(), mean.tolist(), error.tolist(), 0, label, linestyle="-")
+    neurons = setting.spec.depth * setting.spec.width
+    axes.axhline(neurons**2 / ORDER, color=plots.BOUND, linestyle=":", label=f"neurons squared / {ORDER:g}")
     axes.set_xscale("symlog", linthresh=1.0)
     ticks = [0, 1, *[tick for tick in (2, 5, 10, 20, 50) if tick < epoch[-1]], epoch[-1]]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -245,7 +247,8 @@ def _plane(axes: "Axes", result: Mapping[str, Any], name: str) -> None:
     axes.add_collection(
         PolyCollection(corners, facecolors=colours, edgecolors="#333333", linewidths=0.12, rasterized=True)
     )
-    axes.plot(*examples.T, linestyle="none", marker="o", color="black", markersize=4, markeredgecolor="white")
+    axes.plot(*examples.T, linestyle="none", marker="o", color="black", markersize=4, markeredgecolor="white",
+              clip_on=False, zorder=3)  # fmt: skip
     low, high = window.min(0), window.max(0)
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal",
              xlabel="in the plane of three examples (dots)", ylabel="")  # fmt: skip
