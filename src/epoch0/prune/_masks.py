@@ -34,7 +34,7 @@ class Masks(Mapping[str, Tensor]):
         InputError: if there is no mask, or one is no bool tensor.
     """
 
-    def __init__(self, masks: Mapping[str, Tensor]) -> None:
+    def __init__(self, masks: Mapping[str, Any]) -> None:
         self._masks: dict[str, Tensor] = {}
         for name, mask in masks.items():
             if not isinstance(name, str) or not isinstance(mask, Tensor):
