@@ -53,6 +53,43 @@ class Cut:
             made.view(len(made), -1)[row, more.column % width] = faces[more.column // width]
         return torch.cat([first, made])
 
+    def take(self, values: Tensor, rows: Tensor, faces: Tensor | None = None, width: int = 1) -> Tensor:
+        """Some rows only, old ones and new ones, as :meth:`rows` makes them.
+
+        Args:
+            values: the old rows.
+            rows: increasing numbers; the new rows are numbered on from the old ones.
+            faces: as for :meth:`rows`.
+            width: elements of a row.
+        """
+        old, shape = len(values), (-1,) + (1,) * (values.dim() - 1)
+        found = values.new_empty(len(rows), *values.shape[1:])
+        first, late = torch.searchsorted(rows, rows.new_tensor([old, old + len(self.u)])).tolist()
+        torch.index_select(values, 0, rows[:first], out=found[:first])
+        new = rows[first:late] - old
+        made = found[first:late]
+        torch.index_select(values, 0, self.u[new], out=made)
+        made.mul_(self.a[new].view(shape)).addcmul_(values.index_select(0, self.v[new]), self.b[new].view(shape))
+        self._on_faces(found, rows, faces, width)
+        if self.second is not None and late < len(rows):
+            more, new = self.second, rows[late:] - old - len(self.u)
+            parents, place = torch.unique(torch.stack([more.u[new], more.v[new]]), return_inverse=True)
+            sources = self.take(values, parents, faces, width)
+            made = found[late:]
+            torch.index_select(sources, 0, place[0], out=made)
+            made.mul_(more.a[new].view(shape)).addcmul_(sources.index_select(0, place[1]), more.b[new].view(shape))
+            more._on_faces(found, rows, faces, width)
+        return found
+
+    def _on_faces(self, found: Tensor, rows: Tensor, faces: Tensor | None, width: int) -> None:
+        """Where a row made here is on a face, its value is exactly the face's."""
+        if faces is None or not len(self.row) or not len(rows):
+            return
+        place = torch.searchsorted(rows, self.row).clamp_max(len(rows) - 1)
+        here = rows[place] == self.row
+        column = self.column[here]
+        found.view(len(found), -1)[place[here], column % width] = faces[column // width]
+
 
 def _gather(values: Tensor, first: Tensor, rows: Tensor) -> Tensor:
     """Rows of a tensor that goes on in another one."""

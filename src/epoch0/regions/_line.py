@@ -233,9 +233,10 @@ class Lines:
         found = []
         for low, high in zip([0, *cuts], [*cuts, count], strict=True):
             shared = high < count and bool(self.line[high] == self.line[high - 1])
-            place = torch.arange(low, high + shared, device=step.device)
-            rows = self.order[place]
-            part = Lines(self.line[place], self.t[rows], self.away[rows], self.group[rows], self.networks)
+            along = self.order[low : high + shared]
+            rows, order = torch.sort(along)
+            part = Lines(self.line[low : high + shared], self.t[rows], self.away[rows], self.group[rows], self.networks)
+            part.order = torch.argsort(order)
             part.step, part.element, part.face = self.step[rows], self.element[rows], self.face[rows]
             found.append((part, rows))
         return found

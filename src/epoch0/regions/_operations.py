@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from epoch0.errors import InputError
-from epoch0.regions._convolution import few_at_a_time
+from epoch0.regions._convolution import convolution
 
 IDENTITIES = {
     "identity", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout",
@@ -80,8 +80,7 @@ def module_call(module: nn.Module, where: str) -> tuple[str, Callable[..., Any],
     if isinstance(module, nn.Linear):
         return "linear", functional.linear, (m.weight, m.bias), {}
     if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):  # padding of every mode is in the module's own function
-        call = few_at_a_time(m._conv_forward, math.prod(m.kernel_size))
-        return f"conv{len(m.kernel_size)}d", call, (m.weight, m.bias), {}
+        return f"conv{len(m.kernel_size)}d", convolution(module), (m.weight, m.bias), {}
     if isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d):
         name = f"conv_transpose{len(m.kernel_size)}d"
         function, settings = getattr(functional, name), (m.stride, m.padding, m.output_padding, m.groups, m.dilation)

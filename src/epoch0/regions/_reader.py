@@ -235,11 +235,16 @@ class Reader:
             zero = run(*(torch.zeros_like(t[:1]) for t in tensors))
             step = Affine(
                 name, tuple(s.index for s in sources), self.slots, run, size, bool((zero != 0).any()),
-                operation in WEIGHTED,
+                operation in WEIGHTED, _terms(weights),
             )  # fmt: skip
             self.steps.append(step)
             found.append(self._new(probe))
         return found[0] if picks == [None] else tuple(found)
+
+
+def _terms(weights: tuple[Any, ...]) -> int:
+    """How many terms each output sums."""
+    return max((w[0].numel() for w in weights if isinstance(w, Tensor) and w.dim() > 1), default=1)
 
 
 def _sum_of_squares(args: tuple[Any, ...], place: dict[int, int]) -> Callable[..., Tensor]:

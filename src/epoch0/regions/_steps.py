@@ -1,7 +1,9 @@
 """The steps a traced network is made of: affine ones applied to points as they are, and those that fold along faces."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -19,6 +21,7 @@ class Affine:
         size: from the mean squares of the inputs to the sum of squares of the terms that are added up in each output.
         biased: whether zero does not go to zero.
         weighted: whether it sums many terms: a matrix product or a convolution.
+        terms: how many it sums in each output, about.
         stack: for many networks at once their weights (networks, out, in) and biases (networks, out); then rows of
             different networks go through :meth:`many`.
     """
@@ -30,6 +33,7 @@ class Affine:
     size: Callable[..., Tensor]
     biased: bool = False
     weighted: bool = False
+    terms: int = 1
     stack: tuple[Tensor, Tensor] | None = None
 
     def many(self, inputs: list[Tensor], network: Tensor | None, power: int = 1) -> Tensor:
@@ -165,6 +169,19 @@ class Program:
         """For each step, the slots that nothing reads after it; the output is kept."""
         last = {slot: index for index, step in enumerate(self.steps) for slot in (*step.inputs, step.output)}
         return [{s for s, i in last.items() if i == index and s != self.output} for index in range(len(self.steps))]
+
+    @cached_property
+    def work_left(self) -> tuple[float, ...]:
+        """For each step, and after the last: operations from there on, about, if every other element makes a point."""
+        rows, left = 1.0, []
+        for step in self.steps:
+            size = self.elements[step.inputs[0]]
+            if isinstance(step, Affine):
+                left.append(rows * self.elements[step.output] * (step.terms + 8.0))
+            else:
+                left.append(rows * 16.0 * size)
+                rows += 0.5 * size
+        return (*[*itertools.accumulate(reversed(left))][::-1], 0.0)
 
     def forward(self, points: Tensor) -> Tensor:
         """The network's output at points of shape (points, *shape)."""

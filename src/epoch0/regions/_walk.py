@@ -1,6 +1,7 @@
 """The walk: carry a complex of points through a network and cut it at every fold (DESIGN: one walk, two shapes)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor
 from epoch0.errors import InputError
 from epoch0.regions._cut import Cut
 from epoch0.regions._sizes import Decisions, Sizes
-from epoch0.regions._steps import Affine, Fold, Largest, Program, Step
+from epoch0.regions._spread import Crew
+from epoch0.regions._steps import Affine, Fold, Largest, Program
 
 BLOCK = 48 << 20
 """Bytes of the tensors carried at a time: a few times what a processor's cache holds."""
@@ -50,7 +52,7 @@ class Complex(Protocol):
         """Take back what a maximum cut where no window has a tie; the rows kept, if any went."""
         ...
 
-    def split(self, parts: int) -> Sequence[tuple[Any, Tensor]]:
+    def split(self, parts: int) -> Sequence["Part"]:
         """Parts that can be cut independently, with their rows here; none if it cannot be split."""
         ...
 
@@ -59,14 +61,19 @@ class Complex(Protocol):
         ...
 
 
+Part = tuple[Any, Tensor]
+"""A part of a complex, and the rows it has there."""
+
+
 def walk(
-    program: Program, complex_: Complex, values: dict[int, Tensor], sizes: Sizes, most: int = BLOCK, start: int = 0,
-    number: int = 0,
+    program: Program, complex_: Complex, values: dict[int, Tensor], sizes: Sizes, most: int = BLOCK,
+    crew: Crew | None = None, start: int = 0, number: int = 0, share: float = 1.0,
 ) -> Complex:  # fmt: skip
     """Cut the complex along every fold of the network.
 
     Where the tensors of all rows together would be larger than a block, the complex is split in parts that go through
-    the rest of the network one after another: no work is done twice, and no decision depends on how it is split.
+    the rest of the network one after another, or side by side: no work is done twice, and no decision depends on how it
+    is split or who does it.
 
     Args:
         program: the network.
@@ -75,43 +82,66 @@ def walk(
             rows at infinity.
         sizes: of the terms in every folding step.
         most: bytes of the tensors carried at a time.
+        crew: who does the parts; the caller alone by default.
         start: step to begin with.
         number: number of the first folding step from there on.
+        share: the part of the whole work that this is.
 
     Returns:
         The partition.
     """
-    folds, last_uses = len(program.folds), program.last_uses()
+    crew = crew or Crew()
+    folds, last_uses, left = len(program.folds), program.last_uses(), program.work_left
+
+    def divided(parts: Sequence[Part], gather: Callable[[Part], dict[int, Tensor]], index: int, number: int) -> Complex:
+        rest = share * left[index] / left[start] / sum(len(rows) for _, rows in parts)
+
+        def carried(part: Part) -> Complex:
+            return walk(program, part[0], gather(part), sizes, most, crew, index, number, rest * len(part[1]))
+
+        whole: Complex = complex_.join(crew.map(carried, parts))
+        return whole
+
     for index, step in enumerate(program.steps[start:], start):
-        wanted = _bytes(program, values, step) / most
-        if wanted > 1 and len(parts := complex_.split(min(64, int(wanted) + 1))) > 1:
-            done = []
-            for part, rows in parts:
-                some = {slot: tensor[rows] for slot, tensor in values.items()}
-                done.append(walk(program, part, some, sizes, most, index, number))
-            whole: Complex = complex_.join(done)
-            return whole
+        crew.check()
+        rows = len(next(iter(values.values())))
+        if parts := _parts(complex_, _bytes(program, rows, (*values, step.output)) / most):
+            return divided(parts, partial(_taken, values), index, number)
         if isinstance(step, Affine):
             values[step.output] = apply(step, [values[s] for s in step.inputs], complex_)
-        else:
-            last = number + 1 == folds
-            square = sizes.squares[number]
-            if isinstance(step, Fold):
-                _fold(step, complex_, values, square, number, last_uses[index], last)
-            else:
-                _largest(step, complex_, values, square, number, last)
+        elif number + 1 == folds:
+            _fold_last(step, complex_, values, sizes.squares[number], number)
+            crew.report.advance(share * left[index] / left[start], f"layer {folds} of {folds}")
+            break
+        elif isinstance(step, Fold):
+            source, done = step.inputs[0], last_uses[index]
+            cut = _cut(step, complex_, values[source], sizes.squares[number], number)
+            kept = (*(values.keys() - done), step.output, program.steps[index + 1].output)
+            added = 0 if cut is None else len(cut)
+            wanted = _bytes(program, rows + added, kept) / most
+            if cut is not None and (parts := _parts(complex_, wanted)):  # the tensors of all rows are never made
+                return divided(parts, partial(_gathered, step, cut, values, done), index + 1, number + 1)
+            _fold(step, complex_, values, cut, done)
             number += 1
-            if last:
-                break
+        else:
+            _largest(step, complex_, values, sizes.squares[number], number)
+            number += 1
         for slot in last_uses[index]:
             values.pop(slot, None)
+        done_here = share * (left[index] - left[index + 1]) / left[start]
+        crew.report.advance(done_here, f"layer {min(number + 1, folds)} of {folds}")
     return complex_
 
 
-def _bytes(program: Program, values: dict[int, Tensor], step: Step) -> int:
-    """Bytes of all tensors alive while the step runs, but for the rows that a fold adds."""
-    rows = len(next(iter(values.values())))
-    return 8 * rows * sum(program.elements[slot] for slot in (*values, step.output))
+def _parts(complex_: Complex, wanted: float) -> Sequence[Part]:
+    """Parts of about a block each; none where all fits into one, or nothing can be divided."""
+    parts = complex_.split(min(64, int(wanted) + 1)) if wanted > 1 else ()
+    return parts if len(parts) > 1 else ()
+
+
+def _bytes(program: Program, rows: int, slots: Sequence[int]) -> int:
+    """Bytes of the tensors of some slots."""
+    return 8 * rows * sum(program.elements[slot] for slot in slots)
 
 
 def apply(step: Affine, inputs: list[Tensor], complex_: Complex) -> Tensor:
@@ -126,32 +156,66 @@ def apply(step: Affine, inputs: list[Tensor], complex_: Complex) -> Tensor:
     return found
 
 
-def _fold(
-    step: Fold, complex_: Complex, values: dict[int, Tensor], square: Tensor, number: int, done: set[int], last: bool
-) -> None:
-    source = step.inputs[0]
-    before = values[source]
+def _fold_last(step: Fold | Largest, complex_: Complex, values: dict[int, Tensor], square: Tensor, number: int) -> None:
+    """Cut along the last fold: nothing reads the values after it."""
+    if isinstance(step, Fold):
+        _cut(step, complex_, values[step.inputs[0]], square, number)
+    else:
+        _largest(step, complex_, values, square, number)
+
+
+def _cut(step: Fold, complex_: Complex, before: Tensor, square: Tensor, number: int) -> Cut | None:
+    """Cut along every face of a fold; ``before`` is what goes into it."""
     flat = before.reshape(len(before), -1)
-    width = flat.shape[1]
     faces, limits = [], []
     for face in step.faces:
         faces.append(flat if face == 0.0 else _shifted(flat, face, complex_))
         limits.append((square + face * face).sqrt_() * complex_.decisions.relative)
     columns = faces[0] if len(faces) == 1 else torch.cat(faces, 1)
     limit = limits[0].contiguous() if len(faces) == 1 else torch.cat(limits, 1)
-    cut = complex_.cut(columns, limit, number, width)
-    if last:
-        return
+    return complex_.cut(columns, limit, number, flat.shape[1])
+
+
+def _fold(step: Fold, complex_: Complex, values: dict[int, Tensor], cut: Cut | None, done: set[int]) -> None:
+    """Fold the old rows and those of a cut; the other slots get the new rows too."""
+    source = step.inputs[0]
+    before = values[source]
     added = 0 if cut is None else len(cut)
     folded = before.new_empty(len(before) + added, *before.shape[1:])
     _run(step, before, complex_.away[: len(before)] if complex_.unbounded else None, folded[: len(before)])
     if cut is not None:
-        fresh = cut.rows(before, torch.tensor(step.faces, dtype=flat.dtype, device=flat.device), width)
+        fresh = cut.rows(before, *_faces(step, before))
         _run(step, fresh, None, folded[len(before) :])
         if source not in done:
             values[source] = torch.cat([before, fresh])
         _extend(values, cut, {source, *done})
     values[step.output] = folded
+
+
+def _taken(values: dict[int, Tensor], part: Part) -> dict[int, Tensor]:
+    """The rows of a part."""
+    return {slot: tensor.index_select(0, part[1]) for slot, tensor in values.items()}
+
+
+def _gathered(
+    step: Fold, cut: Cut, values: dict[int, Tensor], done: set[int], part: Part
+) -> dict[int, Tensor]:  # fmt: skip
+    """As :func:`_fold`, for some rows only, old and new: the tensors of all are never there at once."""
+    complex_, rows = part
+    source = step.inputs[0]
+    some = {slot: cut.take(tensor, rows) for slot, tensor in values.items() if slot not in {source, *done}}
+    before = cut.take(values[source], rows, *_faces(step, values[source]))
+    if source not in done:
+        some[source] = before
+    folded = torch.empty_like(before) if source not in done or complex_.unbounded else before
+    _run(step, before, complex_.away if complex_.unbounded else None, folded)
+    some[step.output] = folded
+    return some
+
+
+def _faces(step: Fold, before: Tensor) -> tuple[Tensor, int]:
+    """Values of a fold's faces, and the elements of a row."""
+    return torch.tensor(step.faces, dtype=before.dtype, device=before.device), before[0].numel()
 
 
 def _shifted(flat: Tensor, face: float, complex_: Complex) -> Tensor:
@@ -176,9 +240,7 @@ def _extend(values: dict[int, Tensor], cut: Cut, skip: set[int]) -> None:
         values[slot] = torch.cat([values[slot], cut.rows(values[slot])])
 
 
-def _largest(
-    step: Largest, complex_: Complex, values: dict[int, Tensor], square: Tensor, number: int, last: bool
-) -> None:
+def _largest(step: Largest, complex_: Complex, values: dict[int, Tensor], square: Tensor, number: int) -> None:
     """One element of every window after another; cuts at ties that a later element tops are taken back at the end."""
     source, windows = step.inputs[0], step.windows
     limit = (2 * square[:, windows].amax(dim=2)).sqrt_() * complex_.decisions.relative
@@ -197,5 +259,4 @@ def _largest(
         kept = complex_.settle(step, number, values[source], limit.amax(dim=0))
         for slot in values if kept is not None else ():
             values[slot] = values[slot][kept]
-    if not last:
-        values[step.output] = values[step.output].reshape(-1, *step.shape)
+    values[step.output] = values[step.output].reshape(-1, *step.shape)
