@@ -14,6 +14,7 @@ from epoch0.papers.hanin_rolnick import (
     line_counts,
     sawtooth,
     slices,
+    slices_training,
 )
 from epoch0.papers.hanin_rolnick.slices_trial import TrainedSpec
 
@@ -50,10 +51,10 @@ _SLICES = {
     "paper": slices.Setting("mnist", 3, (16, 32, 64, 128), 40, 5),
 }
 _TRAINED_SLICES = {
-    "quick": slices.TrainingSetting(
+    "quick": slices_training.Setting(
         TrainedSpec("digits", 3, 64, (*_EARLY, 20.0, 40.0, 60.0), 32, 1e-3, 5, (0.0, 1.0, 10.0, 60.0)), 5
     ),
-    "paper": slices.TrainingSetting(
+    "paper": slices_training.Setting(
         TrainedSpec("mnist", 3, 64, (*_EARLY, 15.0, 20.0), 128, 1e-3, 10, (0.0, 1.0, 10.0, 20.0)), 5
     ),
 }
@@ -91,8 +92,8 @@ ARTIFACTS: tuple[Artifact, ...] = (
     ),
     Artifact(
         "hanin-rolnick/fig8", "Regions in a plane through three examples, through training",
-        f"{SOURCE}, Figure 8, section 3.3", _TRAINED_SLICES, slices.training_trials, slices.training_table,
-        slices.training_claims, slices.draw_training, lambda setting: setting.spec.data, slices.training_about,
+        f"{SOURCE}, Figure 8, section 3.3", _TRAINED_SLICES, slices_training.trials, slices_training.table,
+        slices_training.claims, slices_training.draw, lambda setting: setting.spec.data, slices_training.about,
     ),
     Artifact(
         "hanin-rolnick/th3", "Theorem 3 against exact counts", f"{SOURCE}, Theorem 3, section 5", _DENSITY,

@@ -1,4 +1,4 @@
-"""Hanin-Rolnick Figures 1 and 8 (section 3.3): the regions in a plane through three examples, and through training."""
+"""Hanin-Rolnick Figure 1 (section 3.3): the regions in a plane through three examples, and how their number grows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epoch0 import plots
-from epoch0.experiments.claims import Claim, at_least, at_most, between, exact, fitted_exponent
+from epoch0.experiments.claims import Claim, at_most, between, exact, fitted_exponent
 from epoch0.experiments.experiment import Trial
 from epoch0.papers.catalogue import Results
-from epoch0.papers.hanin_rolnick.architectures import turn
-from epoch0.papers.hanin_rolnick.slices_trial import RandomSpec, TrainedSpec
+from epoch0.papers.hanin_rolnick.slices_trial import RandomSpec
 from epoch0.papers.means import mean_and_error
 from epoch0.theory.regions import arrangement_regions
 
@@ -31,7 +30,6 @@ EXPONENT = 0.2
 ORDER = 10.0
 """Of the order of the number of neurons squared: within this factor."""
 
-_ROOM = "epoch0.papers.hanin_rolnick.slices_trial"
 
 
 @dataclass(frozen=True)
@@ -55,31 +53,13 @@ class Setting:
     drawn: int = 64
 
 
-@dataclass(frozen=True)
-class TrainingSetting:
-    """One preset of Figure 8.
-
-    Attributes:
-        spec: what is trained and measured.
-        runs: how many networks.
-    """
-
-    spec: TrainedSpec
-    runs: int
-
-
 def trials(setting: Setting) -> list[Trial]:
     """One a width."""
     specs = [
         RandomSpec(setting.data, setting.depth, width, setting.networks, setting.planes, width == setting.drawn)
         for width in setting.widths
     ]
-    return [Trial(f"{_ROOM}:random_slices", spec, 0) for spec in specs]
-
-
-def training_trials(setting: TrainingSetting) -> list[Trial]:
-    """One a network."""
-    return [Trial(f"{_ROOM}:trained_slices", setting.spec, seed) for seed in range(setting.runs)]
+    return [Trial("epoch0.papers.hanin_rolnick.slices_trial:random_slices", spec, 0) for spec in specs]
 
 
 def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
@@ -125,11 +105,12 @@ def claims(setting: Setting, results: Results) -> list[Claim]:
             "no two regions of the network that is drawn have one pattern", bool(drawn["distinct"]),
             f"{int(np.asarray(drawn['counts'])[0, 0])} regions, {int(drawn['linear'])} of them linear regions",
         ),
-        _checks(results),
+        checks(results),
     ]  # fmt: skip
 
 
-def _checks(results: Results) -> Claim:
+def checks(results: Results) -> Claim:
+    """Euler's relation and the areas, of all partitions."""
     euler = np.concatenate([np.asarray(one["euler"]).ravel() for one in results])
     area = max(float(np.abs(one["area_error"]).max()) for one in results)
     return exact(
@@ -139,53 +120,11 @@ def _checks(results: Results) -> Claim:
     )  # fmt: skip
 
 
-def training_table(setting: TrainingSetting, results: Results) -> list[dict[str, Any]]:
-    """One row an epoch: regions in a plane, and accuracy, with errors over networks."""
-    epoch, counts, accuracy = _gathered(results)
-    neurons = setting.spec.depth * setting.spec.width
-    rows = []
-    for place, when in enumerate(epoch.tolist()):
-        row: dict[str, Any] = {"epoch": when, "networks": setting.runs}
-        row["regions"], row["regions_error"] = mean_and_error(counts[:, place])
-        row["regions_per_neurons_squared"] = row["regions"] / neurons**2
-        row["accuracy"], row["accuracy_error"] = mean_and_error(accuracy[:, place])
-        rows.append(row)
-    return rows
-
-
-def training_claims(setting: TrainingSetting, results: Results) -> list[Claim]:
-    """Section 3.3: the regions expand at first and then contract; their number stays of the order neurons squared."""
-    epoch, counts, _ = _gathered(results)
-    neurons = setting.spec.depth * setting.spec.width
-    fall, rise, places = turn(counts, lowest=True)
-    when = [f"lowest near epoch {epoch[max(places)]:.2g}"]
-    mean, error = mean_and_error(counts / neurons**2)
-    names = [f"epoch {one:.2g}" for one in epoch]
-    (down, down_error), (up, up_error) = mean_and_error(fall), mean_and_error(rise)
-    return [
-        at_least("the number of regions falls in the initial part of training", [down], [down_error], 0.0,
-                 setting.runs, when),
-        at_least("... and then rises until the end", [up], [up_error], 0.0, setting.runs, when),
-        between(
-            f"it stays within a factor {ORDER:g} of the number of neurons squared", mean, error, 1 / ORDER, ORDER,
-            setting.runs, names,
-        ),
-        _checks(results),
-    ]  # fmt: skip
-
-
-def _gathered(results: Results) -> tuple[Array, Array, Array]:
-    """Epochs; mean regions a plane and accuracy, (networks, epochs)."""
-    epoch = np.asarray(results[0]["epoch"])
-    counts = np.stack([np.asarray(one["counts"]).mean(1) for one in results])
-    return epoch, counts, np.stack([np.asarray(one["accuracy"]) for one in results])
-
-
 def draw(setting: Setting, results: Results) -> "Figure":
     """The regions of one network, large, and how their number grows with the neurons."""
     picture, panels = plots.figure(11.0, 6.2, mosaic=[["plane", "count"]], width_ratios=[1.45, 1.0])
     drawn = results[setting.widths.index(setting.drawn)]
-    _plane(panels["plane"], drawn, "0")
+    plane(panels["plane"], drawn, "0")
     cells = len(np.asarray(drawn["cell_ends_0"])) - 1
     panels["plane"].set_title(f"{setting.depth} hidden layers of {setting.drawn}: {cells:,} regions in this square")
     axes, rows = panels["count"], table(setting, results)
@@ -202,40 +141,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
     return picture
 
 
-def draw_training(setting: TrainingSetting, results: Results) -> "Figure":
-    """One plane at several epochs, a cell in one colour as long as its pattern survives; below, all counts."""
-    names = [str(index) for index in range(len(setting.spec.drawn))]
-    width = 3.1 * len(names)
-    picture, panels = plots.figure(
-        width, 6.4, mosaic=[names, ["count"] * len(names)], height_ratios=[width / len(names) / 2.6, 1.0]
-    )
-    for name, when in zip(names, setting.spec.drawn, strict=True):
-        _plane(panels[name], results[0], name)
-        accuracy = float(np.asarray(results[0]["accuracy"])[setting.spec.at.index(when)])
-        cells = len(np.asarray(results[0][f"cell_ends_{name}"])) - 1
-        told = f"epoch {when:g}" if when else "before training"
-        panels[name].set_title(f"{told}: {cells:,} regions,\ntest accuracy {accuracy:.1%}", fontsize=9)
-        panels[name].tick_params(labelsize=7)
-        panels[name].set_xlabel("in the plane of three examples", fontsize=8)
-    axes = panels["count"]
-    epoch, counts, _ = _gathered(results)
-    for each in counts:
-        axes.plot(epoch, each, color=plots.COLOURS[0], linewidth=0.5, alpha=0.5)
-    mean, error = mean_and_error(counts)
-    label = f"mean over {setting.runs} networks of {setting.spec.planes} planes each"
-    plots.points(axes, epoch.tolist(), mean.tolist(), error.tolist(), 0, label, linestyle="-")
-    neurons = setting.spec.depth * setting.spec.width
-    axes.axhline(neurons**2 / ORDER, color=plots.BOUND, linestyle=":", label=f"neurons squared / {ORDER:g}")
-    axes.set_xscale("symlog", linthresh=1.0)
-    ticks = [0, 1, *[tick for tick in (2, 5, 10, 20, 50) if tick < epoch[-1]], epoch[-1]]
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.minorticks_off()
-    axes.set(xlabel="epoch (logarithmic from 1 on)", ylabel="regions in the square", xlim=(-0.05, None))
-    axes.legend()
-    return picture
-
-
-def _plane(axes: "Axes", result: Mapping[str, Any], name: str) -> None:
+def plane(axes: "Axes", result: Mapping[str, Any], name: str) -> None:
     """Cells in the colours of their patterns, with thin edges, and the three examples."""
     from matplotlib.collections import PolyCollection
 
@@ -258,19 +164,9 @@ def _plane(axes: "Axes", result: Mapping[str, Any], name: str) -> None:
 def about(setting: Setting) -> str:
     """The setting in one line."""
     return (
-        f"{_DATA.get(setting.data, setting.data)}; {setting.networks} networks before training for each width, "
+        f"{DATA.get(setting.data, setting.data)}; {setting.networks} networks before training for each width, "
         f"{setting.planes} planes each, through one example of 0, 1 and 2; bars: two standard errors"
     )
 
 
-def training_about(setting: TrainingSetting) -> str:
-    """The setting in one line."""
-    spec = setting.spec
-    return (
-        f"{_DATA.get(spec.data, spec.data)}; {setting.runs} networks of {spec.depth} hidden layers of {spec.width}, "
-        f"Adam {spec.learning_rate:g}, batches of {spec.batch_size}; planes through one example of 0, 1 and 2 (dots); "
-        "bars: two standard errors"
-    )
-
-
-_DATA = {"digits": "digits, 8 x 8", "mnist": "MNIST"}
+DATA = {"digits": "digits, 8 x 8", "mnist": "MNIST"}
