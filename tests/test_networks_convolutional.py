@@ -13,9 +13,7 @@ import epoch0 as e0
 from epoch0.errors import InputError
 from epoch0.initialization import initialize
 from epoch0.models import load_model
-from epoch0.networks.convolutional import vanilla_cnn
-from epoch0.networks.residual_chain import residual_chain
-from epoch0.networks.vgg import vgg
+from epoch0.networks import residual_chain, vanilla_cnn, vgg
 from epoch0.theory import mean_field
 from region_twins import line_breaks
 
@@ -168,6 +166,7 @@ def test_threefold_vgg16_is_deeper_not_wider() -> None:
     kinds = [type(layer).__name__ for layer in net.features]
     blocks = " ".join(kinds).split(" MaxPool2d ")
     assert [block.count("Conv2d") for block in blocks] == [6, 6, 9, 9, 9]
+    assert sum(p.numel() for p in vgg(16, repeat=3).parameters() if p.dim() >= 2) == 47_303_360
     assert kinds.count("MaxPool2d") == sum(isinstance(m, nn.MaxPool2d) for m in vgg(16, width=1 / 16).features) == 4
     assert {m.out_channels for m in net.modules() if isinstance(m, nn.Conv2d)} == {4, 8, 16, 32}
 
@@ -257,10 +256,11 @@ def test_deep_networks_are_built_quickly(make) -> None:
     assert time.process_time() - start < 2  # measured: 0.02 to 0.1
 
 
-@pytest.mark.parametrize(("name", "shape"), [("convolutional:vanilla_cnn", (1, 28, 28)), ("vgg:vgg", (3, 32, 32)),
-                                             ("residual_chain:residual_chain", (784,))])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "shape"), [("vanilla_cnn", (1, 28, 28)), ("vgg", (3, 32, 32)), ("residual_chain", (784,))]
+)
 def test_named_on_the_command_line(name: str, shape: tuple[int, ...]) -> None:
-    assert load_model(f"epoch0.networks.{name}").eval()(torch.zeros(1, *shape)).shape == (1, 10)
+    assert load_model(f"epoch0.networks:{name}").eval()(torch.zeros(1, *shape)).shape == (1, 10)
 
 
 @pytest.mark.parametrize(

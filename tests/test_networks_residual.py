@@ -11,7 +11,7 @@ import epoch0 as e0
 from epoch0.errors import InputError
 from epoch0.initialization import initialize
 from epoch0.models import load_model
-from epoch0.networks.residual import resnet
+from epoch0.networks import resnet
 from epoch0.networks.residual_blocks import BasicBlock
 from region_twins import line_breaks
 
@@ -299,5 +299,5 @@ def test_bad_input(arguments: dict, says: str) -> None:
 
 
 def test_named_on_the_command_line() -> None:
-    net = load_model("epoch0.networks.residual:resnet")
+    net = load_model("epoch0.networks:resnet")
     assert parameters(net) == 466_906
