@@ -1,0 +1,113 @@
+"""What pruning is expected to leave of a model's layers, from moments or from mean-field theory (THEORY section 4)."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from epoch0.errors import InputError, check_finite, suggest
+from epoch0.measure._loss import Loss
+from epoch0.prune._dense_model import mean_field_density
+from epoch0.prune._layers import check_sparsity
+from epoch0.prune.connection_sensitivity import snip
+from epoch0.theory.pruning.prediction import PredictedDensity, predict
+from epoch0.theory.pruning.score_law import ScoreLaw, law_of_moments
+from epoch0.theory.pruning.survival import Layers
+
+HOW = ("measured", "mean_field")
+
+
+def predicted_density(
+    source: nn.Module | Mapping[str, Tensor],
+    sparsity: float,
+    x: Tensor | None = None,
+    targets: Any = None,
+    *,
+    how: str = "measured",
+    loss: Loss | None = None,
+    batch_norm: str = "train",
+    examples: int = 100,
+    seed: int = 0,
+) -> PredictedDensity:
+    """What a global threshold on the scores will leave of each layer, which layers may vanish, and from when on.
+
+    >>> found = predicted_density(net, 0.95, images, labels)        # images (100, 1, 28, 28), labels (100,)
+    >>> found.density["0.weight"], found.at_risk, found.critical_sparsity, found.critical_sparsity_sd
+    >>> predicted_density(grasp_scores, 0.95)                       # of any scores >= 0
+
+    ``how="measured"``: the scores of a batch are reduced to the mean squares of each layer's rows and columns and their
+    mean, and the law with these moments answers for any sparsity. It speaks of networks with these scales and a
+    fresh draw of the rest. Densities come out within 0.035 of the true ones in 50-layer tanh networks, and within 0.025
+    in a ResNet-32 with batch norm in train mode (0.07 for its stem in eval mode at 80 %, where weights and gradients of
+    one filter are not independent).
+
+    ``how="mean_field"``: of a dense network, from the standard deviations of its weights and biases alone, for SNIP on
+    a batch of random labels; the spread is that over networks. It knows neither this network's labels nor its luck.
+
+    Args:
+        source: a model; or scores by name, such as ``snip`` or ``synflow`` give, for ``how="measured"``.
+        sparsity: fraction of all weights removed, in [0, 1).
+        x: a batch, shape (examples, ...); for ``"measured"`` of a model. For ``"mean_field"`` it is optional: its mean
+            square and its examples' correlation are used in place of independent standard normal inputs.
+        targets: of the batch, for ``"measured"`` of a model.
+        how: ``"measured"`` or ``"mean_field"``.
+        loss: ``loss(outputs, targets) -> scalar``; None for cross-entropy or the mean squared error.
+        batch_norm: ``"train"`` or ``"eval"``, as for :func:`snip`: it decides the scores.
+        examples: for ``"mean_field"`` without ``x``: size of the batch.
+        seed: for ``"mean_field"``: of its drawings.
+
+    Returns:
+        A :class:`~epoch0.theory.pruning.PredictedDensity`.
+
+    Raises:
+        InputError: if an argument cannot be used, the scores have signs, or mean-field theory does not know the model.
+
+    Source: Hayou et al. 2021, section 2.2, whose Theorem 1 and Proposition 4 bound what this estimates.
+    """
+    check_sparsity(sparsity)
+    if how not in HOW:
+        raise InputError(f"how={how!r}; it is 'measured' or 'mean_field'.{suggest(how, HOW)}")
+    if how == "mean_field":
+        if not isinstance(source, nn.Module):
+            raise InputError("how='mean_field' needs a model: scores do not tell how its weights were drawn.")
+        return mean_field_density(source, sparsity, x, examples, seed)
+    if isinstance(source, nn.Module):
+        if not isinstance(x, Tensor) or targets is None:
+            raise InputError("how='measured' scores a model on a batch: predicted_density(model, sparsity, x, targets).")
+        source = snip(source, loss, [(x, targets)], batch_norm=batch_norm)
+    return _measured(source, sparsity)
+
+
+def _measured(scores: Mapping[str, Tensor], sparsity: float) -> PredictedDensity:
+    if not scores or not all(isinstance(tensor, Tensor) and tensor.numel() for tensor in scores.values()):
+        raise InputError("scores must be a mapping of names to tensors, with at least one and none of them empty.")
+    laws, logs = zip(*(_law(name, tensor) for name, tensor in scores.items()), strict=True)
+    counts = np.array([tensor.numel() for tensor in scores.values()], dtype=np.float64)
+    if all(one == -math.inf for one in logs):
+        raise InputError("all scores are 0: there is nothing to tell layers apart by.")
+    method = getattr(scores, "method", "") or "scores"
+    layers = Layers(laws, np.array([logs]), counts)
+    return predict(layers, list(scores), sparsity, f"moments of {method}")
+
+
+def _law(name: str, tensor: Tensor) -> tuple[ScoreLaw, float]:
+    """The law of a layer's scores in units of their largest, and the logarithm of its scale."""
+    check_finite(f"the scores of '{name}'", tensor)
+    largest = float(tensor.detach().max())
+    if float(tensor.detach().min()) < 0:
+        raise InputError(
+            f"the scores of '{name}' have signs; the law is that of scores >= 0, as snip, synflow and magnitude are "
+            "(for others, critical_sparsity(scores) and keep(scores, sparsity) are exact)."
+        )
+    if largest == 0:
+        return law_of_moments([0.0], [0.0], 0.0), -math.inf
+    matrix = (tensor.detach() / largest).double()
+    matrix = matrix.flatten(1) if matrix.dim() > 1 else matrix.reshape(1, -1)
+    squares = matrix**2
+    rows, columns = squares.mean(dim=1).cpu().numpy(), squares.mean(dim=0).cpu().numpy()
+    live = int((rows > 0).sum()) * int((columns > 0).sum())
+    zeros = 1 - int((squares > 0).sum()) / live
+    law = law_of_moments(rows, columns, float(matrix.mean()), zeros)
+    return law, math.log(largest) + math.log(law.scale)
