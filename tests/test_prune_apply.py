@@ -95,7 +95,7 @@ def test_pruned_weights_stay_zero(name: str, half: bool) -> None:
         assert all(bool((values == 0).all()) for values in pruned_entries(model))
     # the kept weights move and learn
     assert all(bool((p.detach()[masks[n]] != kept_before[n]).any()) for n, p in prunable(model).items())
-    assert F.cross_entropy(model(x), y).detach() < 0.8 * start
+    assert F.cross_entropy(model(x), y).detach() < 0.9 * start
     assert masks_of(model) == masks
 
 
@@ -229,7 +229,7 @@ def shape(model: nn.Module) -> str:
 @pytest.mark.parametrize(
     ("masks", "message"),
     [
-        ({"conv.wieght": (4, 1, 3, 3)}, r"another model than this Net: it has no weight 'conv\.wieght'\. .*'conv\.weight'\?"),
+        ({"conv.wieght": (4, 1, 3, 3)}, r"model than this Net: it has no weight 'conv\.wieght'\. .*'conv\.weight'\?"),
         ({"conv.weight": (4, 1, 3, 3), "head.weight": (3, 11)}, r"'head\.weight' is \(3, 12\), its mask \(3, 11\)"),
         ({f"{i}": (1,) for i in range(9)}, "and 6 more"),
         ({"again.weight": (12, 12)}, r"no weight 'again\.weight'"),

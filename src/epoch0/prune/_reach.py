@@ -99,7 +99,10 @@ def _pool(dimensions: int) -> Callable[[Args, Kwargs], Any]:
         if argument(args, kwargs, 5, "ceil_mode", False):
             for i in range(dimensions):
                 span = spatial[i] + 2 * padding[i] - dilation[i] * (size[i] - 1) - 1
-                high[i] += -span % stride[i]
+                more = -span % stride[i]
+                # torch leaves out a last window that would start beyond the image
+                starts = (span + more) < spatial[i] + padding[i]
+                high[i] += more if starts else 0
         pads = [side for i in reversed(range(dimensions)) for side in (padding[i], high[i])]
         ones = x.new_ones(channels, 1, *size)
         convolve = (F.conv1d, F.conv2d, F.conv3d)[dimensions - 1]
@@ -231,17 +234,28 @@ class Reach(TorchFunctionMode):
             stand_in = SUMMING[name]
             result = _tidied(func(*args, **kwargs) if stand_in is None else stand_in(*args[:2]))
         else:
-            result = func(*args, **kwargs)
-            if name not in MOVING and any(tensor.is_floating_point() for tensor in tensors_in(result)):
-                raise InputError(
-                    f"the operation '{name}' has no rule for what it passes on, so the paths through this model cannot "
-                    "be followed; the other numbers of the summary need no model."
-                )
-            return result
+            return _moved(func, name, args, kwargs)
         in_place = kwargs.get("inplace") or _writes(getattr(func, "__name__", ""))
         if in_place and isinstance(args[0], Tensor) and result is not args[0]:
             return args[0].copy_(result)
         return result
+
+
+def _moved(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """The result of a function that moves entries or makes no floating-point numbers; any other is refused by name."""
+    if name in MOVING:
+        return func(*args, **kwargs)
+    try:
+        result = func(*args, **kwargs)
+        known = not any(tensor.is_floating_point() for tensor in tensors_in(result))
+    except RuntimeError:
+        known, result = False, None
+    if not known:
+        raise InputError(
+            f"the operation '{name}' has no rule for what it passes on, so the paths through this model cannot "
+            "be followed; the other numbers of the summary need no model."
+        )
+    return result
 
 
 def _writes(name: str) -> bool:
