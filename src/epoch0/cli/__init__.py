@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from epoch0 import __version__
-from epoch0.cli import _data, _experiments, _models, _regions, _theory
+from epoch0.cli import _data, _experiments, _models, _prune, _regions, _theory
 
 app = typer.Typer(
     name="epoch0",
@@ -32,7 +32,7 @@ def _root(
     """Know your network before epoch 1: what it is at initialization, and what to change."""
 
 
-for _part in (_models, _regions, _theory, _experiments, _data):
+for _part in (_models, _prune, _regions, _theory, _experiments, _data):
     _part.register(app)
 
 

@@ -75,6 +75,10 @@ def checkup(
     batch: Batch = 64,
     batch_norm: Norm = BatchNorm.train,
     directions: Annotated[int, typer.Option(help="Random directions a layer; more make the errors smaller.")] = 8,
+    sparsity: Annotated[
+        float | None,
+        typer.Option(help="Also say what pruning this fraction of the weights would leave, and when a layer dies."),
+    ] = None,
     seed: Seed = 0,
     html: Annotated[Path | None, typer.Option(help="Also write one self-contained page with pictures.")] = None,
     fix: Annotated[
@@ -97,7 +101,9 @@ def checkup(
     given = models.inputs_for(
         network, data=data_name, input_shape=input_shape, batch=batch, seed=seed, data_dir=data_dir
     )
-    settings: dict[str, Any] = {"batch_norm": batch_norm.value, "directions": directions, "seed": seed, "name": model}
+    settings: dict[str, Any] = {
+        "batch_norm": batch_norm.value, "directions": directions, "sparsity": sparsity, "seed": seed, "name": model
+    }  # fmt: skip
     before = examine(network, given.x, given.targets, inputs=given.description, **settings)
     if fix is None:
         if html is not None:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from epoch0.diagnosis.advice import advice
 from epoch0.diagnosis.expressivity import count_regions, plan
-from epoch0.diagnosis.notes import about_regions, kind
+from epoch0.diagnosis.notes import about_pruning, about_regions, kind
 from epoch0.diagnosis.notes import notes as how
+from epoch0.diagnosis.outlook import look_ahead
 from epoch0.diagnosis.remedy import Gains, Remedy, find_remedy, matrices_of, try_branches
 from epoch0.diagnosis.result import Checkup, LayerCheckup
 from epoch0.diagnosis.verdict import COLLAPSED, SATURATED, read_passage, read_phase, read_status, read_verdict
@@ -35,6 +36,7 @@ def checkup(
     loss: Loss | None = None,
     batch_norm: str = "train",
     directions: int = 8,
+    sparsity: float | None = None,
     seed: int = 0,
     name: str | None = None,
     inputs: str | None = None,
@@ -56,6 +58,7 @@ def checkup(
         batch_norm: ``"train"``: batch norm as training sees it, running statistics untouched; ``"eval"``: running
             statistics.
         directions: random directions a layer, >= 2; errors fall with the square root.
+        sparsity: also say what pruning this fraction of the weights by SNIP would leave of each layer.
         seed: of the directions.
         name: what to call the model; its class by default.
         inputs: what x is, in words; its shape by default.
@@ -68,6 +71,7 @@ def checkup(
     Source: Schoenholz et al. 2017 (depth scales); Hayou et al. 2021, section 2.2 (phases).
     """
     net = bare(net)
+    outlook = None if sparsity is None else look_ahead(net, x, targets, loss, sparsity, batch_norm, seed)
     measured = gain(net, x, targets, loss, batch_norm=batch_norm, directions=directions, seed=seed)
     with tape(net, x, batch_norm=batch_norm) as record:
         require_nonlinearity(record)
@@ -127,9 +131,14 @@ def checkup(
         input_gradient=measured.input_gradient,
         layers=rows,
         advice=tuple(advice(verdict, phase, worst, [row.name for row in rows], found, remedy)),
-        notes=(*how(measured, rows, targets is not None, notes), *about_regions(regions, reason, planned)),
+        notes=(
+            *how(measured, rows, targets is not None, notes),
+            *about_regions(regions, reason, planned),
+            *about_pruning(outlook, len(x)),
+        ),
         regions=regions,
         regions_reason=reason,
+        outlook=outlook,
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from epoch0.diagnosis.expressivity import MOST_LINES, Plan, Regions
+from epoch0.diagnosis.outlook import Outlook
 from epoch0.diagnosis.result import LayerCheckup
 from epoch0.diagnosis.verdict import SATURATED
 from epoch0.measure._gain_result import Gain
@@ -121,6 +122,22 @@ def about_regions(found: Regions | None, reason: str, planned: Plan) -> list[str
         )
     plane = [] if found.plane is not None else [f"No plane is drawn: {found.plane_reason.rstrip('.')}."]
     return [f"{said}. {expected}", *plane]
+
+
+def about_pruning(found: Outlook | None, examples: int) -> list[str]:
+    """How the outlook on pruning came about.
+
+    Args:
+        found: the outlook, None if it was not asked for.
+        examples: in the batch.
+    """
+    if found is None:
+        return []
+    classes = " with classes drawn by chance, as there are no targets" if found.drawn else ""
+    return [
+        f"Weights were scored by SNIP on {examples} examples{classes}, for one threshold over all layers. Kept: exact "
+        "for these scores. Expected and chance to vanish: of networks whose scores have the same moments."
+    ]
 
 
 def _predictions(measured: Gain) -> list[str]:

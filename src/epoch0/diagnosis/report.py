@@ -58,8 +58,8 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
         checkup: ``Checkup.to_dict()``.
 
     Returns:
-        ``norms``, ``gains`` and ``regions`` (empty without them) as SVG text; ``predicted`` whether any layer has a
-        prediction, and ``predicted_norms`` whether the first has, so that there is a line of predicted norms.
+        ``norms``, ``gains``, ``regions`` and ``pruning`` (empty without them) as SVG text; ``predicted`` whether any
+        layer has a prediction, and ``predicted_norms`` whether the first has: then there is a line of predicted norms.
     """
     layers = checkup["layers"]
     columns = {key: [layer[key] for layer in layers] for key in ("forward_gain", "backward_gain", "predicted")}
@@ -107,7 +107,55 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
         "predicted": has_prediction,
         "predicted_norms": has_line,
         "regions": _folds(checkup.get("regions")),
+        "pruning": _densities(checkup.get("outlook")),
     }
+
+
+def _densities(outlook: Mapping[str, Any] | None) -> str:
+    """Fraction kept of each layer, as it is with these scores and as expected; empty without an outlook."""
+    if outlook is None:
+        return ""
+    rows = outlook["layers"]
+    return _density_chart(
+        outlook,
+        [
+            Series("expected", "predicted", [row["predicted"] for row in rows], marker="none"),
+            Series("kept", "forward", [row["density"] for row in rows], joined=False),
+        ],
+    )
+
+
+def densities_before_and_after(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
+    """Fraction kept of each layer in two checkups of one model; empty where one has no outlook.
+
+    Args:
+        before: ``Checkup.to_dict()["outlook"]``.
+        after: the same of the changed model.
+    """
+    if before is None or after is None:
+        return ""
+    shown: list[tuple[str, str, Marker, float, Mapping[str, Any]]] = [
+        ("before", "before", "square", -4, before),
+        ("after", "forward", "circle", 4, after),
+    ]
+    series = [
+        Series(word, style, [row["density"] for row in one["layers"]], (), marker, joined=False, aside=aside)
+        for word, style, marker, aside, one in shown
+    ]
+    return _density_chart(after, series)
+
+
+def _density_chart(outlook: Mapping[str, Any], series: Sequence[Series]) -> str:
+    rows = outlook["layers"]
+    return log_chart(
+        series,
+        [str(i) for i in range(1, len(rows) + 1)],
+        title=f"Fraction of the weights kept of each layer at sparsity {outlook['sparsity']:g}, logarithmic",
+        x_label="weights, in the order of the table",
+        y_label="fraction kept",
+        reference=1 - outlook["sparsity"],
+        decades=1.0,
+    )
 
 
 def _folds(regions: Mapping[str, Any] | None) -> str:
@@ -190,8 +238,9 @@ def page(
     both = {"a": after, "after_pictures": pictures(after), "after_data": embedded_json(after), "changes": changes}
     folds = folds_before_and_after(checkup.get("regions"), after.get("regions"))
     return environment().get_template("comparison.html.j2").render(
-        **shown, **both, after_plane=after_plane, change=change_picture(checkup, after), folds=folds
-    )
+        **shown, **both, after_plane=after_plane, change=change_picture(checkup, after), folds=folds,
+        pruned=densities_before_and_after(checkup.get("outlook"), after.get("outlook")),
+    )  # fmt: skip
 
 
 def change_picture(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

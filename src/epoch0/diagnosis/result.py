@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from epoch0.diagnosis import report
 from epoch0.diagnosis.comparison import Comparison
 from epoch0.diagnosis.expressivity import Regions
+from epoch0.diagnosis.outlook import Outlook
 from epoch0.diagnosis.terminal import terminal
 from epoch0.diagnosis.verdict import COMFORTABLE, TRAINABLE, Outcome, Passage, Phase, PhaseReading, Verdict
 from epoch0.diagnosis.wording import number
@@ -102,6 +103,7 @@ class Checkup:
         notes: how it was measured, one sentence each.
         regions: linear regions on segments between examples and on a plane through three, None if there are none.
         regions_reason: why there are none: "smooth: no linear regions (tanh)", "too large: ..."; else empty.
+        outlook: what pruning to the sparsity asked for would leave, None if none was asked for.
     """
 
     model: str
@@ -116,6 +118,7 @@ class Checkup:
     notes: tuple[str, ...]
     regions: Regions | None = None
     regions_reason: str = ""
+    outlook: Outlook | None = None
 
     @property
     def verdict(self) -> str:
@@ -197,6 +200,7 @@ class Checkup:
             "notes": list(self.notes),
             "regions": None if self.regions is None else self.regions.to_dict(),
             "regions_reason": self.regions_reason,
+            "outlook": None if self.outlook is None else self.outlook.to_dict(),
         }
 
     def to_pandas(self) -> "pandas.DataFrame":

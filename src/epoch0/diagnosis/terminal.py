@@ -46,6 +46,9 @@ def terminal(checkup: Mapping[str, Any], width: int) -> "RenderableType":
         _table(checkup["layers"], checkup["trains"], width),
         Text(""),
     ]
+    if checkup.get("outlook") is not None:
+        heading = Text("What pruning would leave", style="bold")
+        lines += [heading, Text(checkup["outlook"]["sentence"]), _outlook_table(checkup["outlook"]), Text("")]
     for heading, sentences in (("What to change", checkup["advice"]), ("How it was measured", checkup["notes"])):
         lines.append(Text(heading, style="bold"))
         for sentence in sentences:
@@ -91,6 +94,25 @@ def _table(layers: Sequence[Mapping[str, Any]], trains: bool, width: int) -> "Ta
     return table
 
 
+def _outlook_table(outlook: Mapping[str, Any]) -> "Table":
+    """One row a weight: what is kept of it and when it vanishes."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
+    table.add_column("weights of", overflow="fold", max_width=NAME_WIDTH)
+    for heading in ("count", "kept", "expected", "chance to vanish", "empty from"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("status", no_wrap=True)
+    for row in outlook["layers"]:
+        style = {"dies": "red", "at risk": "yellow"}.get(row["status"], "green")
+        table.add_row(
+            Text(row["name"]), f"{row['weights']:,}", f"{row['density']:.4f}", f"{row['predicted']:.4f}",
+            f"{row['vanishes']:.3f}", f"{row['critical']:.4f}", Text(row["status"], style=style),
+        )  # fmt: skip
+    return table
+
+
 def _wanted(columns: Mapping[str, Sequence[str]]) -> int:
     """How wide the table would be without folding anything but long names."""
     widths = {heading: max(len(text) for text in (heading, *cells)) for heading, cells in columns.items()}
@@ -119,6 +141,8 @@ def side_by_side(comparison: Mapping[str, Any], width: int) -> "RenderableType":
         chi = "" if one["chi"] is None else f", χ = {number(one['chi'])} a layer"
         lines.append(Text(f"       phase {one['phase']}{chi}; gradients {times(one['backward']['factor'])}"))
         lines.append(Padding(Text(regions_line(one)), (0, 0, 0, 7)))
+        if one["outlook"] is not None:
+            lines.append(Padding(Text(one["outlook"]["sentence"]), (0, 0, 0, 7)))
     if comparison["same_square"] is not None:
         both = " → ".join(f"{comparison['same_square'][word]:,}" for word in ("before", "after"))
         lines.append(Text(f"regions in one square, {comparison['same_square']['share']:.2g} of its width: {both}"))

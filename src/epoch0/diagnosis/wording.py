@@ -14,6 +14,8 @@ TONES = {
     "collapsed": "bad",
     "holds": "good",
     "fails": "bad",
+    "survives": "good",
+    "dies": "bad",
 }
 """Status word to tone; anything else is mild. The word is always shown: colour repeats it and never replaces it."""
 
@@ -32,6 +34,9 @@ SIGNS = {
     "fails": "✕",
     "collapsed": "≡",
     "saturated": "⊣",
+    "survives": "✓",
+    "at risk": "?",
+    "dies": "✕",
 }
 
 

@@ -2,13 +2,25 @@
 
 >>> scores = epoch0.prune.snip(net, None, [(images, labels)])
 >>> epoch0.prune.apply(net, epoch0.prune.keep(scores, sparsity=0.98))
+>>> epoch0.prune.rescale(net, how="measured", x=images)
 """
 
 from epoch0.prune._apply import apply, bake, masks_of
+from epoch0.prune._conditioning import Conditioning, conditioning
+from epoch0.prune._critical import CriticalSparsity, critical_sparsity
+from epoch0.prune._iterate import iterate
 from epoch0.prune._keep import PruningWarning, keep
 from epoch0.prune._masks import Masks
+from epoch0.prune._predict import predicted_density
 from epoch0.prune._scores import Scores
+from epoch0.prune._to_csr import to_csr
 from epoch0.prune.baselines import magnitude, random
 from epoch0.prune.connection_sensitivity import snip
+from epoch0.prune.gradient_flow import grasp
+from epoch0.prune.rescale import rescale
 
-__all__ = ["Masks", "PruningWarning", "Scores", "apply", "bake", "keep", "magnitude", "masks_of", "random", "snip"]
+__all__ = [
+    "Conditioning", "CriticalSparsity", "Masks", "PruningWarning", "Scores", "apply", "bake", "conditioning",
+    "critical_sparsity", "grasp", "iterate", "keep", "magnitude", "masks_of", "predicted_density", "random",
+    "rescale", "snip", "to_csr",
+]  # fmt: skip

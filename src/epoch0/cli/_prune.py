@@ -1,0 +1,220 @@
+"""The command that prunes at initialization: score, keep, say what dies, rescale, save (Hayou et al. 2021)."""
+
+import functools
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from epoch0.cli._models import Batch, BatchNorm, Data, InputShape, Model, Norm, Seed, Weights
+from epoch0.cli._shared import DataDir, Json, command, print_json
+from epoch0.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from epoch0.models import Inputs
+    from epoch0.prune import CriticalSparsity, Masks, Scores
+
+
+class Score(StrEnum):
+    """What a weight is worth."""
+
+    snip = "snip"
+    grasp = "grasp"
+    synflow = "synflow"
+    force = "force"
+    obd = "obd"
+    magnitude = "magnitude"
+    random = "random"
+
+
+class Scope(StrEnum):
+    """Over what weights compete."""
+
+    everywhere = "global"
+    layer = "layer"
+
+
+class Layers(StrEnum):
+    """Densities of the layers, where each has its own."""
+
+    uniform = "uniform"
+    erk = "erk"
+
+
+class Rescale(StrEnum):
+    """How the kept weights are rescaled."""
+
+    layer = "layer"
+    row = "row"
+    measured = "measured"
+
+
+NEEDS_TARGETS = {Score.snip, Score.grasp, Score.force, Score.obd}
+"""Scores that look at the loss."""
+
+ROUNDS = {Score.synflow: 100, Score.force: 60}
+"""Rounds of scores that their authors repeat; the others have one."""
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command on the app."""
+    command(app, name="prune")(prune)
+
+
+def prune(
+    model: Model,
+    sparsity: Annotated[float, typer.Option(help="Fraction of the weights removed: exactly that many.")],
+    score: Annotated[Score, typer.Option(help="What a weight is worth; the most worthy are kept.")] = Score.snip,
+    scope: Annotated[Scope, typer.Option(help="One threshold for all layers, or one for each.")] = Scope.everywhere,
+    layers: Annotated[
+        Layers, typer.Option(help="With --scope layer: equal densities, or Erdos-Renyi-kernel ones.")
+    ] = Layers.uniform,
+    floor: Annotated[int, typer.Option(help="Weights that each layer keeps at least.")] = 0,
+    steps: Annotated[
+        int | None, typer.Option(help="Rounds of scoring and removing. Default: 100 for synflow, 60 for force, else 1.")
+    ] = None,
+    rescale: Annotated[
+        Rescale | None, typer.Option(help="Bring what is left to the edge of chaos: by layer, row, or measured.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the masks to this safetensors file.")] = None,
+    out_weights: Annotated[
+        Path | None, typer.Option(help="Write the pruned (and rescaled) weights to this safetensors file.")
+    ] = None,
+    csr: Annotated[
+        bool, typer.Option("--csr", help="Also measure each layer as a really sparse one: bytes and speed.")
+    ] = False,
+    data_name: Data = None,
+    input_shape: InputShape = None,
+    weights: Weights = None,
+    batch: Batch = 128,
+    batch_norm: Norm = BatchNorm.train,
+    seed: Seed = 0,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Prune a model before training: which weights stay, when layers would die, and whether it still trains."""
+    from epoch0 import models
+    from epoch0 import prune as pruning
+    from epoch0.initialization import check_path, save
+    from epoch0.prune._layers import check_sparsity
+
+    for path in (out, out_weights):
+        if path is not None:
+            check_path(path)
+    check_sparsity(sparsity)
+    network = models.load_model(model, weights=weights, seed=seed)
+    given = models.inputs_for(
+        network, data=data_name, input_shape=input_shape, batch=batch, seed=seed, data_dir=data_dir
+    )
+    if given.targets is None and score in NEEDS_TARGETS:
+        raise InputError(
+            f"{score.value} looks at the loss, which needs classes: give --data with labels, or score by synflow, "
+            f"magnitude or random. The inputs are {given.description}."
+        )
+    settings: dict[str, Any] = {"batch_norm": batch_norm.value, "seed": seed, "name": model}
+    verdicts = {"before": _verdict(network, given, settings)}
+    with told() as said:
+        scores, masks = _masks(
+            network, score, sparsity, given, batch_norm.value, seed, steps,
+            {"scope": scope.value, "layers": layers.value, "floor": floor},
+        )  # fmt: skip
+    critical = pruning.critical_sparsity(scores)
+    summary = masks.summary(network, given.x)
+    pruning.apply(network, masks)
+    verdicts["pruned"] = _verdict(network, given, settings)
+    rescaling = None
+    if rescale is not None:
+        rescaling = pruning.rescale(network, how=rescale.value, x=given.x, seed=seed)
+        verdicts["rescaled"] = _verdict(network, given, settings)
+    pruning.bake(network)
+    if out is not None:
+        masks.save(out)
+    if out_weights is not None:
+        save(network, out_weights)
+    sparse = pruning.to_csr(network, given.x) if csr else None
+    if as_json:
+        print_json({
+            "model": model, "inputs": given.description, "method": scores.method, "summary": summary.to_dict(),
+            "critical_sparsity": float(critical), "first_layer_to_vanish": critical.layer, "notes": said,
+            "verdicts": verdicts, "rescaling": None if rescaling is None else rescaling.to_dict(),
+            "csr": None if sparse is None else sparse.to_dict(),
+        })  # fmt: skip
+        return
+    typer.echo(f"{scores.method}; {given.description}")
+    typer.echo(f"{summary}\n{_about(critical, score, steps)}")
+    for note in said:
+        typer.echo(f"note: {note}")
+    if rescaling is not None:
+        typer.echo(f"\n{rescaling}")
+    typer.echo("")
+    for when, verdict in verdicts.items():
+        typer.echo(f"{when + ':':<10}{verdict}")
+    if sparse is not None:
+        typer.echo(f"\n{sparse}")
+    for what, path in (("masks", out), ("weights", out_weights)):
+        if path is not None:
+            typer.echo(f"{what}: {path}")
+
+
+def _masks(
+    network: "nn.Module", score: Score, sparsity: float, given: "Inputs", batch_norm: str, seed: int,
+    steps: int | None, options: dict[str, Any],
+) -> "tuple[Scores, Masks]":  # fmt: skip
+    """Scores of the model as it is, and the masks after all rounds."""
+    from epoch0 import prune as pruning
+
+    batches = [] if given.targets is None else [(given.x, given.targets)]
+    rounds = ROUNDS.get(score, 1) if steps is None else steps
+    if score is Score.force:
+        if options != {"scope": "global", "layers": "uniform", "floor": 0}:
+            raise InputError("--score force has one threshold for all layers; leave --scope, --layers and --floor out.")
+        scores = pruning.force(network, None, batches, sparsity, steps=rounds, batch_norm=batch_norm)
+        return scores, pruning.keep(scores, sparsity)
+    one: Any = {
+        Score.snip: functools.partial(pruning.snip, loss=None, batches=batches, batch_norm=batch_norm),
+        Score.grasp: functools.partial(pruning.grasp, loss=None, batches=batches, batch_norm=batch_norm),
+        Score.obd: functools.partial(pruning.obd, loss=None, batches=batches, batch_norm=batch_norm),
+        Score.synflow: functools.partial(pruning.synflow, x=tuple(given.x.shape[1:])),
+        Score.magnitude: pruning.magnitude,
+        Score.random: functools.partial(pruning.random, seed=seed),
+    }[score]
+    scores = one(network)
+    masks = pruning.keep(scores, sparsity, **options) if rounds == 1 else pruning.iterate(
+        network, one, sparsity, steps=rounds, **options
+    )  # fmt: skip
+    return scores, masks
+
+
+def _verdict(network: "nn.Module", given: "Inputs", settings: dict[str, Any]) -> str:
+    """What a checkup says of the model now; a model that computes a constant has no gains to judge."""
+    from epoch0.diagnosis import checkup as examine
+
+    try:
+        return examine(network, given.x, given.targets, inputs=given.description, **settings).verdict
+    except InputError as problem:
+        return f"cannot be judged: {problem}"
+
+
+def _about(critical: "CriticalSparsity", score: Score, steps: int | None) -> str:
+    """The critical sparsity in words."""
+    rounds = ROUNDS.get(score, 1) if steps is None else steps
+    when = "" if rounds == 1 else " if all were removed in one round"
+    return f"critical sparsity {float(critical):.4%}{when}: {critical.layer} is the first layer to vanish"
+
+
+@contextmanager
+def told() -> Iterator[list[str]]:
+    """Warnings of the library as notes, each once, in the order they came."""
+    said: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield said
+    for warning in caught:
+        if str(warning.message) not in said:
+            said.append(str(warning.message))

@@ -1,0 +1,173 @@
+"""Pruning in a checkup: what SNIP would leave of each layer at a sparsity, and from when on one dies (Hayou 2.2)."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from epoch0 import prune
+from epoch0.errors import InputError
+from epoch0.measure._loss import Loss
+from epoch0.prune._layers import check_sparsity
+from epoch0.seeds import generator
+from epoch0.theory.pruning import PredictedDensity
+
+STREAM = 0x7072
+"""Name of the random stream that draws classes where there are no targets."""
+
+NAMED = 4
+"""How many layers a sentence names before it only counts the rest."""
+
+
+@dataclass(frozen=True)
+class LayerOutlook:
+    """What pruning would leave of one weight.
+
+    Attributes:
+        name: of the weight.
+        weights: how many it has.
+        density: fraction kept with the scores of this batch.
+        predicted: fraction that a network with score moments like these is expected to keep.
+        vanishes: probability that such a network keeps nothing of it.
+        critical: sparsity from which on nothing is left of it, with the scores of this batch.
+        status: ``"dies"`` (with the scores of this batch), ``"at risk"`` (a chance above 5 %) or ``"survives"``.
+    """
+
+    name: str
+    weights: int
+    density: float
+    predicted: float
+    vanishes: float
+    critical: float
+    status: str
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What SNIP, with one threshold for all layers, would leave of a model.
+
+    >>> found = checkup(net, images, labels, sparsity=0.95).outlook
+    >>> found.critical_sparsity, found.first, found.at_risk
+    (0.991, '0.weight', ())
+
+    Attributes:
+        sparsity: fraction of all weights removed.
+        layers: one row a weight, in the model's order.
+        critical_sparsity: the smallest sparsity at which some layer is emptied, with the scores of this batch.
+        first: the layer that is emptied there.
+        expected: that sparsity as expected of networks with such score moments.
+        expected_sd: its standard deviation.
+        drawn: whether the classes of the loss were drawn by chance, as there were no targets.
+    """
+
+    sparsity: float
+    layers: tuple[LayerOutlook, ...]
+    critical_sparsity: float
+    first: str
+    expected: float
+    expected_sd: float
+    drawn: bool
+
+    @property
+    def dying(self) -> tuple[str, ...]:
+        """Layers of which nothing would be left, with the scores of this batch."""
+        return tuple(layer.name for layer in self.layers if layer.status == "dies")
+
+    @property
+    def at_risk(self) -> tuple[str, ...]:
+        """Layers that survive with these scores, but would not surely with others."""
+        return tuple(layer.name for layer in self.layers if layer.status == "at risk")
+
+    @property
+    def sentence(self) -> str:
+        """The outlook in a sentence."""
+        said = f"Pruned by SNIP to sparsity {self.sparsity:g}: "
+        if self.dying:
+            said += f"{_some(self.dying)} would be emptied"
+        else:
+            said += "no layer would be emptied" + (f", but {_some(self.at_risk)} may" if self.at_risk else "")
+        return (
+            f"{said}; the first to vanish is {self.first}, at {self.critical_sparsity:.4g} "
+            f"(expected {self.expected:.3g} ± {self.expected_sd:.1g})."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            **{key: value for key, value in vars(self).items() if key != "layers"},
+            "dying": list(self.dying),
+            "at_risk": list(self.at_risk),
+            "sentence": self.sentence,
+            "layers": [asdict(layer) for layer in self.layers],
+        }
+
+
+def look_ahead(
+    net: nn.Module, x: Tensor, targets: Any, loss: Loss | None, sparsity: float, batch_norm: str, seed: int
+) -> Outlook:
+    """Score the weights on the batch and say what a sparsity leaves, exactly for this batch and as expected.
+
+    >>> look_ahead(net, images, labels, None, 0.95, "train", 0).sentence     # images (100, 784), labels (100,)
+
+    Args:
+        net: the model; it is left as it is.
+        x: a batch, shape (examples, ...).
+        targets: classes or values; None draws classes.
+        loss: ``loss(outputs, targets) -> scalar``; None: cross-entropy or mean squared error.
+        sparsity: fraction removed, in [0, 1).
+        batch_norm: ``"train"`` or ``"eval"``.
+        seed: of the classes drawn.
+
+    Raises:
+        InputError: if the sparsity is no fraction, or the model cannot be scored.
+    """
+    check_sparsity(sparsity)
+    drawn = targets is None
+    if targets is None:
+        targets = _classes(net, x, seed)
+    scores = prune.snip(net, loss, [(x, targets)], batch_norm=batch_norm)
+    masks, critical = prune.keep(scores, sparsity), prune.critical_sparsity(scores)
+    predicted = prune.predicted_density(scores, sparsity)
+    return Outlook(
+        sparsity=float(sparsity),
+        layers=tuple(_rows(masks, critical, predicted)),
+        critical_sparsity=float(critical),
+        first=critical.layer,
+        expected=predicted.critical_sparsity,
+        expected_sd=predicted.critical_sparsity_sd,
+        drawn=drawn,
+    )
+
+
+def _rows(
+    masks: prune.Masks, critical: prune.CriticalSparsity, predicted: PredictedDensity
+) -> list[LayerOutlook]:
+    kept, rows, risky = masks.density_of, [], set(predicted.at_risk)
+    for row in predicted.layers:
+        status = "dies" if kept[row.layer] == 0 else "at risk" if row.layer in risky else "survives"
+        rows.append(
+            LayerOutlook(
+                row.layer, row.weights, kept[row.layer], row.density, row.vanishes, critical.layers[row.layer], status
+            )
+        )
+    return rows
+
+
+def _classes(net: nn.Module, x: Tensor, seed: int) -> Tensor:
+    """A class for each example, and for each of its positions if the output has any."""
+    from epoch0.measure._tape import tape
+
+    with tape(net, x) as record, torch.no_grad():
+        shape = record.nodes[record.output].shape
+    if len(shape) < 2:
+        raise InputError(
+            f"outputs of shape {tuple(shape)} have no classes to draw; give targets, which scoring weights needs."
+        )
+    places = (shape[0], *shape[2:])
+    return torch.randint(int(shape[1]), places, generator=generator(seed, STREAM)).to(x.device)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

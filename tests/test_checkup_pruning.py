@@ -1,0 +1,120 @@
+"""What a checkup says of pruning: exact for the batch, expected beside it, in every form a checkup takes."""
+
+import json
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import epoch0 as e0
+from command_line import epoch0
+from epoch0.diagnosis.outlook import Outlook
+from epoch0.errors import InputError
+
+
+def network(weight_std: float = 1.0) -> nn.Module:
+    sizes = [20, *[40] * 10, 5]
+    return e0.networks.mlp(sizes, "tanh", weights=e0.Gaussian(weight_std), biases=e0.Gaussian(0.3), seed=1)
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    source = e0.seeds.generator(2)
+    return torch.randn(64, 20, generator=source), torch.randint(5, (64,), generator=source)
+
+
+def outlook(net: nn.Module, sparsity: float, **options: object) -> Outlook:
+    found = e0.checkup(net, *batch(), sparsity=sparsity, **options).outlook
+    assert found is not None
+    return found
+
+
+def test_it_is_what_pruning_would_leave() -> None:
+    net = network()
+    found = outlook(net, 0.6)
+    scores = e0.prune.snip(net, None, [batch()])
+    masks = e0.prune.keep(scores, 0.6)
+    assert {row.name: row.density for row in found.layers} == masks.density_of
+    assert found.dying == masks.dead
+    critical = e0.prune.critical_sparsity(scores)
+    assert (found.critical_sparsity, found.first) == (float(critical), critical.layer)
+    assert [row.weights for row in found.layers] == [score.numel() for score in scores.values()]
+
+
+def test_expected_densities_are_close_to_the_true_ones() -> None:
+    # 11 weights of 200 to 1,600 entries: the standard error of a density is at most 0.5/sqrt(200) = 0.035; 4 of them
+    found = outlook(network(), 0.5)
+    assert max(abs(row.density - row.predicted) for row in found.layers) < 4 * 0.035
+
+
+def test_the_ordered_phase_loses_layers_and_the_edge_keeps_them() -> None:
+    ordered, edge = outlook(network(0.5), 0.7), outlook(network(1.3), 0.7)
+    assert ordered.dying and ordered.critical_sparsity < 0.7
+    assert not edge.dying and edge.critical_sparsity > 0.7
+    assert "would be emptied" in ordered.sentence and ordered.first in ordered.sentence
+    assert "no layer would be emptied" in edge.sentence
+
+
+@pytest.mark.parametrize("sparsity", [0.3, 0.9])
+def test_each_status_follows_from_the_numbers(sparsity: float) -> None:
+    found = outlook(network(0.7), sparsity)
+    for row in found.layers:
+        expected = "dies" if row.density == 0 else "at risk" if row.vanishes > 0.05 else "survives"
+        assert row.status == expected
+        assert (row.density == 0) == (row.critical <= sparsity)
+
+
+def test_without_targets_classes_are_drawn_and_it_says_so() -> None:
+    x, _ = batch()
+    found = e0.checkup(network(), x, sparsity=0.5)
+    assert found.outlook is not None and found.outlook.drawn
+    assert any("classes drawn by chance" in note for note in found.notes)
+    assert found.outlook == e0.checkup(network(), x, sparsity=0.5).outlook
+
+
+def test_positions_have_classes_of_their_own() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 3, 1))
+    found = e0.checkup(net, torch.randn(8, 1, 6, 6, generator=e0.seeds.generator(0)), sparsity=0.5).outlook
+    assert found is not None and [row.name for row in found.layers] == ["0.weight", "2.weight"]
+
+
+def test_it_is_not_there_unless_asked_for() -> None:
+    found = e0.checkup(network(), *batch())
+    assert found.outlook is None and found.to_dict()["outlook"] is None
+
+
+@pytest.mark.parametrize("sparsity", [-0.1, 1.0, 95.0, float("nan")])
+def test_no_fraction_is_refused_and_the_model_stays(sparsity: float) -> None:
+    net = network()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    with pytest.raises(InputError, match="sparsity"):
+        e0.checkup(net, *batch(), sparsity=sparsity)
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert all(p.grad is None for p in net.parameters())
+
+
+def test_page_terminal_and_comparison_show_it(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = (e0.checkup(network(std), *batch(), sparsity=0.7) for std in (0.5, 1.3))
+    page = before.to_html(tmp_path / "one.html").read_text()
+    assert "What would pruning leave?" in page and "✕ dies" in page
+    both = before.to_html(tmp_path / "both.html", after).read_text()
+    assert before.outlook is not None and after.outlook is not None
+    assert before.outlook.sentence in both and after.outlook.sentence in both
+    before.print(width=200)
+    assert before.outlook.sentence in capsys.readouterr().out
+    assert after.outlook.sentence in str(before.compare(after))
+    assert e0.checkup(network(), *batch()).to_html(tmp_path / "none.html").read_text().count("pruning leave") == 0
+
+
+def test_command_line(tmp_path) -> None:
+    model = tmp_path / "nets.py"
+    build = "return e0.networks.mlp([64, 30, 30, 10], 'tanh', seed=0)"
+    model.write_text(f"import epoch0 as e0\ndef build():\n    {build}\n")
+    code, out, _ = epoch0("checkup", f"{model}:build", "--data", "digits", "--sparsity", "0.9", "--json")
+    assert code == 0
+    found = json.loads(out)["outlook"]
+    assert found["sparsity"] == 0.9 and len(found["layers"]) == 3
+    kept = sum(round(row["density"] * row["weights"]) for row in found["layers"])
+    weights = sum(row["weights"] for row in found["layers"])
+    assert kept == weights - round(0.9 * weights)
+    code, _, said = epoch0("checkup", f"{model}:build", "--sparsity", "90")
+    assert code == 2 and "90" in said and "0.9" in said
