@@ -67,8 +67,8 @@ _EARLY = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
 
 LINES = {
     "quick": Setting(
-        "digits", _DEPTHS, _WIDTHS, 24, (*_EARLY, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0), 32, 25, 3, 250, random=160,
-        random_lines=20, together=24,
+        "digits", _DEPTHS, _WIDTHS, 20, (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 20.0, 40.0, 60.0), 32, 25, 1,
+        250, random=120, random_lines=20, together=20,
     ),
     "paper": Setting(
         "mnist", _DEPTHS, _WIDTHS, 5, (*_EARLY, 12.0, 14.0, 16.0, 18.0, 20.0), 128, 100, 10, 1000, random=60
