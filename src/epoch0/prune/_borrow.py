@@ -46,8 +46,15 @@ class Borrowed:
     dtype: torch.dtype
     twice: bool = False
 
-    def output(self, x: Tensor, leaves: Sequence[Tensor] | None = None) -> Tensor:
+    def output(
+        self, x: Tensor, leaves: Sequence[Tensor] | None = None, mode: TorchFunctionMode | None = None
+    ) -> Tensor:
         """The model's output for a batch, with other tensors in place of the leaves if they are given.
+
+        Args:
+            x: inputs, shape (examples, ...).
+            leaves: one tensor a weight.
+            mode: what torch functions do; None: norms as asked for, no dropout.
 
         Raises:
             InputError: if the model fails on it.
@@ -56,7 +63,7 @@ class Borrowed:
         x = x.to(self.leaves[0].device, self.dtype if x.is_floating_point() else x.dtype)
         same_noise()
         try:
-            with _Statistics(self.batch_norm, self.twice):
+            with mode or _Statistics(self.batch_norm, self.twice):
                 return one_tensor(functional_call(self.model, {**self.others, **named}, (x.clone(),)))
         except InputError:
             raise
