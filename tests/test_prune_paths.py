@@ -261,3 +261,23 @@ def test_what_cannot_be_followed_is_named() -> None:
         on_paths(nn.Linear(3, 3), Masks({"weight": torch.ones(3, 3).bool()}), (7,))
     with pytest.raises(InputError, match=r"x=\(0,\)"):
         on_paths(nn.Linear(3, 3), Masks({"weight": torch.ones(3, 3).bool()}), (0,))
+
+
+class Maxima(nn.Module):
+    """Largest of a dimension with its index, of two tensors, of everything; pooled adaptively."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.fc(x)
+        pair = torch.maximum(h[:, :1], h[:, 1:2]) + h[:, :2].max(dim=1, keepdim=True).values
+        pooled = F.adaptive_max_pool1d(h[:, None, 2:3], 1).flatten(1)
+        return torch.cat([pair, pooled, h[:, :2].amax(1, keepdim=True)], 1)
+
+
+def test_maxima() -> None:
+    masks = Masks({"fc.weight": torch.ones(4, 4).bool()})
+    found = on_paths(Maxima(), masks, (4,))["fc.weight"]
+    assert found.all(1).tolist() == [True, True, True, False] and not bool(found[3].any())

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 from epoch0.errors import InputError
 from epoch0.measure._ops import DROPOUTS, NORMS, argument, function_name, map_tensors, tensors_in
 from epoch0.prune._reach_attention import attention, multi_head
+from epoch0.prune._reach_pooling import adaptive, largest_entry, largest_with_indices, pool
 from epoch0.prune._zero_one import biased, followed, product, zero_or_one
 
 Args: TypeAlias = tuple[Any, ...]
@@ -85,61 +86,6 @@ def _norm(args: Args, kwargs: Kwargs) -> Tensor:
     return found
 
 
-def _pool(dimensions: int) -> Callable[[Args, Kwargs], Any]:
-    def rule(args: Args, kwargs: Kwargs) -> Any:
-        x = _same(args, kwargs)
-        size, stride, padding, dilation = (
-            _several(argument(args, kwargs, place, name, default), dimensions)
-            for place, name, default in ((1, "kernel_size", None), (2, "stride", None), (3, "padding", 0),
-                                         (4, "dilation", 1))
-        )  # fmt: skip
-        stride = stride or size
-        channels, spatial = x.shape[-dimensions - 1], x.shape[-dimensions:]
-        high = list(padding)
-        if argument(args, kwargs, 5, "ceil_mode", False):
-            for i in range(dimensions):
-                span = spatial[i] + 2 * padding[i] - dilation[i] * (size[i] - 1) - 1
-                more = -span % stride[i]
-                # torch leaves out a last window that would start beyond the image
-                starts = (span + more) < spatial[i] + padding[i]
-                high[i] += more if starts else 0
-        pads = [side for i in reversed(range(dimensions)) for side in (padding[i], high[i])]
-        ones = x.new_ones(channels, 1, *size)
-        convolve = (F.conv1d, F.conv2d, F.conv3d)[dimensions - 1]
-        found = convolve(F.pad(x, pads), ones, None, tuple(stride), 0, tuple(dilation), channels)
-        if argument(args, kwargs, 6, "return_indices", False):
-            raise InputError("max pooling that returns its indices cannot be followed.")
-        return found
-
-    return rule
-
-
-def _adaptive(average: Callable[..., Tensor]) -> Callable[[Args, Kwargs], Any]:
-    return lambda args, kwargs: average(args[0], argument(args, kwargs, 1, "output_size", None))
-
-
-def _several(value: Any, count: int) -> list[int]:
-    if value is None or (isinstance(value, list | tuple) and not value):
-        return []
-    return list(value) if isinstance(value, list | tuple) else [value] * count
-
-
-def _largest(args: Args, kwargs: Kwargs) -> Any:
-    x, dim = _same(args, kwargs), argument(args, kwargs, 1, "dim", None)
-    if isinstance(dim, Tensor):
-        return _sum(args, kwargs)
-    keep = argument(args, kwargs, 2, "keepdim", False)
-    return x.sum() if dim is None else x.sum(dim, keepdim=keep)
-
-
-def _largest_with_indices(args: Args, kwargs: Kwargs) -> Any:
-    x, dim = _same(args, kwargs), argument(args, kwargs, 1, "dim", None)
-    if dim is None or isinstance(dim, Tensor):
-        return _largest(args, kwargs)
-    keep = argument(args, kwargs, 2, "keepdim", False)
-    return torch.return_types.max((x.sum(dim, keepdim=keep), x.argmax(dim, keepdim=keep)))
-
-
 def _interpolate(args: Args, kwargs: Kwargs) -> Tensor:
     if argument(args, kwargs, 3, "mode", "nearest") == "bicubic":
         raise InputError("bicubic interpolation has negative weights and cannot be followed; bilinear can.")
@@ -167,8 +113,8 @@ RULES: dict[str, Callable[[Args, Kwargs], Any]] = {
     **dict.fromkeys(_SUMS, _sum),
     **{name: _convolution(getattr(F, name)) for d in (1, 2, 3) for name in (f"conv{d}d", f"conv_transpose{d}d")},
     **{name: _plain(getattr(torch, name)) for name in ("mul", "multiply", "matmul", "mm", "bmm", "mv", "dot", "outer")},
-    **{f"max_pool{d}d{ending}": _pool(d) for d in (1, 2, 3) for ending in ("", "_with_indices")},
-    **{f"adaptive_max_pool{d}d": _adaptive(getattr(F, f"adaptive_avg_pool{d}d")) for d in (1, 2, 3)},
+    **{f"max_pool{d}d{ending}": pool(d) for d in (1, 2, 3) for ending in ("", "_with_indices")},
+    **{f"adaptive_max_pool{d}d": adaptive(getattr(F, f"adaptive_avg_pool{d}d")) for d in (1, 2, 3)},
     "linear": _linear,
     "addmm": _added(torch.mm),
     "baddbmm": _added(torch.bmm),
@@ -177,10 +123,10 @@ RULES: dict[str, Callable[[Args, Kwargs], Any]] = {
     "div": _quotient,
     "divide": _quotient,
     "truediv": _quotient,
-    "amax": _largest,
-    "amin": _largest,
-    "max": _largest_with_indices,
-    "min": _largest_with_indices,
+    "amax": largest_entry,
+    "amin": largest_entry,
+    "max": largest_with_indices,
+    "min": largest_with_indices,
     "scaled_dot_product_attention": attention,
     "multi_head_attention_forward": multi_head,
 }  # fmt: skip
