@@ -6,19 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
-from scipy.special import betaincc, erfc, gammaln, ndtri
+from scipy.special import betaincc, erfc, gammaln, ndtr
 
 from epoch0.errors import InputError
-from epoch0.theory.pruning.log_grid import GRID, histogram, times
+from epoch0.theory.pruning.log_grid import GRID, STEP, histogram, times
 
 Array = NDArray[np.float64]
 
 HALF_NORMAL = math.sqrt(2 / math.pi)
 """Mean of |N| for a standard normal N."""
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
-_Z = 8.5 * _NODES
-_MASS = 8.5 * _WEIGHTS * np.exp(-0.5 * _Z**2) / math.sqrt(2 * math.pi)
 _FEWEST, _MOST = 1.0005, 1e6  # of the dimensions of a sphere: two values only, and a normal variable
 _LEAST = -40.0  # log of a probability that no product of it need tell from 0
 
@@ -82,11 +79,9 @@ def entry_tail(shared: float, weights: str = "normal") -> Array:
     t = np.exp(GRID)
     if shared >= 1:
         return np.asarray(erfc(t / math.sqrt(2)) if weights == "normal" else (t < 1).astype(np.float64))
-    y = np.abs(math.sqrt(shared) + math.sqrt(1 - shared) * _Z)
-    if weights == "normal":
-        return np.asarray(erfc(t[:, None] / y / math.sqrt(2)) @ _MASS)
-    root, rest = math.sqrt(shared), math.sqrt(2 * (1 - shared))
-    return np.asarray((erfc((t - root) / rest) + erfc((t + root) / rest)) / 2)
+    if weights != "normal":
+        return _offset_tail(t, shared)
+    return _product(entry_tail(1.0), _offset_tail(np.exp(GRID[:-1] + STEP / 2), shared))
 
 
 def entry_of_mean(mean: float) -> Array:
@@ -117,8 +112,19 @@ def entry_of_mean(mean: float) -> Array:
     if mean >= HALF_NORMAL**2:
         return entry_tail(float(brentq(lambda k: HALF_NORMAL * _offset_mean(k) - mean, 0.0, 1.0)))
     spread = math.sqrt(-2 * math.log(mean / HALF_NORMAL**2))
-    factors = np.exp(spread * ndtri((np.arange(4000) + 0.5) / 4000) - spread**2)
-    return np.clip(times(entry_tail(0.0), histogram(factors) / len(factors)), 0.0, 1.0)
+    return _product(entry_tail(0.0), ndtr(-(GRID[:-1] + STEP / 2 + spread**2) / spread))
+
+
+def _product(tail: Array, edges: Array) -> Array:
+    """The tail of a product with a factor whose tail is known between the points of the grid, shape (1099,)."""
+    cells = -np.diff(edges, prepend=1.0, append=0.0)  # beyond the grid: at its ends
+    return np.clip(times(tail, cells), 0.0, 1.0)
+
+
+def _offset_tail(t: Array, shared: float) -> Array:
+    """P(|sqrt(k) + sqrt(1 - k) N| > t)."""
+    root, rest = math.sqrt(shared), math.sqrt(2 * (1 - shared))
+    return np.asarray((erfc((t - root) / rest) + erfc((t + root) / rest)) / 2)
 
 
 def _sphere_mean(size: float) -> float:
