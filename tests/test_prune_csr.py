@@ -201,3 +201,14 @@ def test_what_cannot_be_exported() -> None:
     masked(noise(2, 8))
     with pytest.raises(InputError, match=r"cannot be copied.*bake\(model\) first"):
         to_csr(masked)
+
+
+def test_under_autocast() -> None:
+    linear, conv = sparse(nn.Linear(40, 24), 0.2), sparse(nn.Conv2d(3, 4, 3), 0.2)
+    for plain, ours, shape in ((linear, CsrLinear(linear), (5, 40)), (conv, CsrConv(conv), (2, 3, 5, 5))):
+        x = noise(*shape)
+        with torch.autocast("cpu", torch.bfloat16):
+            found = ours(x)
+            again = ours(x.bfloat16())
+        assert found.dtype == torch.float32 and torch.allclose(found, plain(x), atol=1e-5)
+        assert torch.allclose(again, plain(x.bfloat16().float()), atol=1e-5)

@@ -37,10 +37,18 @@ class CsrMatrix(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The product with a vector of shape (columns,) or a matrix of shape (columns, n)."""
         _quiet()
+        held = self._buffers  # not by name: each look-up through the module costs a microsecond
+        values = held["values"]
+        assert values is not None
         matrix = torch.sparse_csr_tensor(
-            self.row_starts, self.columns, self.values, size=(self.rows, self.width), check_invariants=False
+            held["row_starts"], held["columns"], values, size=(self.rows, self.width), check_invariants=False
         )
-        product: Tensor = matrix @ x
+        product: Tensor
+        if torch.is_autocast_enabled(x.device.type):  # there are no sparse rows of half precision
+            with torch.autocast(x.device.type, enabled=False):
+                product = matrix @ x.to(values.dtype)
+        else:
+            product = matrix @ x
         return product
 
     def dense(self) -> Tensor:
@@ -82,12 +90,11 @@ class CsrLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer's output, shape (..., out_features)."""
-        flat = x.reshape(-1, self.in_features).to(self.matrix.values.dtype)
-        with torch.autocast(flat.device.type, enabled=False):
-            # a contiguous right-hand side is up to five times as fast as what F.linear makes of a CSR weight
-            single = len(flat) == 1
-            out: Tensor = self.matrix(flat[0]) if single else self.matrix(flat.t().contiguous()).t().contiguous()
-            out = out if self.bias is None else out + self.bias
+        flat, bias = x.reshape(-1, self.in_features), self.bias
+        # a contiguous right-hand side is up to five times as fast as what F.linear makes of a CSR weight
+        single = len(flat) == 1
+        out: Tensor = self.matrix(flat[0]) if single else self.matrix(flat.t().contiguous()).t().contiguous()
+        out = out if bias is None else out + bias
         return out.reshape(*x.shape[:-1], self.out_features)
 
 
@@ -125,7 +132,7 @@ class CsrConv(nn.Module):
         """The layer's output, shape (examples, out_channels, ...), or without examples as the input is."""
         spatial = 1 if self.flat else 2
         single = x.dim() == spatial + 1
-        image: Tensor = (x.unsqueeze(0) if single else x).to(self.matrix.values.dtype)
+        image: Tensor = x.unsqueeze(0) if single else x
         if any(self.pads):
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
             image = F.pad(image, self.pads, mode)
@@ -134,14 +141,13 @@ class CsrConv(nn.Module):
             (n - d * (k - 1) - 1) // s + 1
             for n, d, k, s in zip(image.shape[2:], self.dilation, self.kernel, self.stride, strict=True)
         ]
-        with torch.autocast(image.device.type, enabled=False):
-            if self.together:
-                columns = self._unfolded(image).transpose(0, 1).reshape(self.matrix.width, -1)
-                out = self.matrix(columns).reshape(self.out_channels, len(image), -1).transpose(0, 1).contiguous()
-            else:
-                out = torch.stack([self.matrix(self._unfolded(one)[0]) for one in image.split(1)])
-            if self.bias is not None:
-                out = out + self.bias[:, None]
+        if self.together:
+            columns = self._unfolded(image).transpose(0, 1).reshape(self.matrix.width, -1)
+            out = self.matrix(columns).reshape(self.out_channels, len(image), -1).transpose(0, 1).contiguous()
+        else:
+            out = torch.stack([self.matrix(self._unfolded(one)[0]) for one in image.split(1)])
+        if self.bias is not None:
+            out = out + self.bias[:, None]
         shaped: Tensor = out.reshape(len(image), self.out_channels, *size[1 if self.flat else 0 :])
         return shaped[0] if single else shaped
 
