@@ -80,11 +80,18 @@ class Borrowed:
         output = self.output(batch[0], leaves)
         return scalar_loss(output if temperature == 1.0 else output / temperature, batch[1], loss)
 
-    def gradients(self, batches: Sequence[Batch], loss: Loss | None, temperature: float = 1.0) -> list[Tensor | None]:
+    def gradients(
+        self,
+        batches: Sequence[Batch],
+        loss: Loss | None,
+        temperature: float = 1.0,
+        leaves: Sequence[Tensor] | None = None,
+    ) -> list[Tensor | None]:
         """The gradient of the mean loss over all examples of all batches; None where it does not depend on a weight."""
         total, everything = list[Tensor | None](), examples(batches)
+        leaves = self.leaves if leaves is None else leaves
         for batch in batches:
-            found = torch.autograd.grad(self.loss(batch, loss, temperature), self.leaves, allow_unused=True)
+            found = torch.autograd.grad(self.loss(batch, loss, temperature, leaves), leaves, allow_unused=True)
             total = added(total, found, len(batch[0]) / everything)
         return total
 

@@ -1,0 +1,115 @@
+"""FORCE and iterative SNIP: the connection sensitivity of what is left, round by round (de Jorge et al. 2021)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from epoch0.errors import InputError
+from epoch0.measure._loss import Loss
+from epoch0.prune._batches import described, taken
+from epoch0.prune._borrow import Borrowed, Values, check_temperature, near_the_end, scored
+from epoch0.prune._scores import Scores
+from epoch0.prune._threshold import largest
+from epoch0.prune.connection_sensitivity import sensitivity
+
+
+def force(
+    model: nn.Module,
+    loss: Loss | None,
+    batches: Iterable[Any],
+    sparsity: float,
+    steps: int = 60,
+    *,
+    revive: bool = True,
+    batch_norm: str = "train",
+    dtype: torch.dtype | None = None,
+    number_of_batches: int | None = None,
+    temperature: float = 1.0,
+) -> Scores:
+    """Score each weight by its connection sensitivity in the network that earlier rounds have left.
+
+    >>> net = epoch0.networks.mlp([784, 256, 10], seed=0)
+    >>> scores = force(net, None, [(images, labels)], sparsity=0.98, steps=10)      # images (100, 784), labels (100,)
+    >>> masks = keep(scores, sparsity=0.98)                         # the last round's choice
+
+    Round t of n scores abs(W dL/dW) with the gradient of the network masked by round t - 1, and keeps
+    ``M^(1 - t/n) k^(t/n)`` of the M weights, k of them in the end. The scores of round n come back: what
+    ``keep(scores, sparsity)`` makes of them is the mask of the method. One step is SNIP. Each round costs one forward
+    and one backward pass of all batches.
+
+    The model is borrowed and comes back to the bit. Frozen weights are scored like others. Dropout is off. Weights that
+    stand behind a mask score 0, count among the removed, and stay so.
+
+    Args:
+        model: any module from one tensor to one tensor.
+        loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
+            or the mean squared error.
+        batches: pairs (inputs, targets), a data loader, or one pair; every round uses all of them.
+        sparsity: fraction of all weights that is to be removed in the end, in [0, 1).
+        steps: rounds, >= 1; the authors recommend 60.
+        revive: True for FORCE: a weight removed in an earlier round can come back, as its sensitivity is W times the
+            gradient at its place; False for iterative SNIP: removed is removed.
+        batch_norm: ``"train"``: statistics of the batch, as in the authors' code; ``"eval"``: running ones. It decides
+            the mask as it does for SNIP.
+        dtype: to compute in; None: the model's own, and float64 where gradients come near the end of its range.
+        number_of_batches: how many batches are taken; None takes all.
+        temperature: outputs are divided by it; 1 for the authors.
+
+    Returns:
+        Scores >= 0. With ``revive=False`` the weights that round n - 1 removed are marked as removed.
+
+    Raises:
+        InputError: if an argument, the model, the loss or a batch cannot be used.
+
+    Warns:
+        UserWarning: naming weights that the loss does not depend on; they score 0.
+
+    Source: de Jorge, Sanyal, Behl, Torr, Rogez, Dokania 2021, section 4 and Algorithm 1.
+    """
+    check_temperature(temperature)
+    if isinstance(sparsity, bool) or not 0 <= sparsity < 1:
+        raise InputError(f"sparsity={sparsity!r}: the fraction of weights removed, in [0, 1); 0.98 keeps 2 %.")
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise InputError(f"steps={steps!r}; give an integer >= 1.")
+    held, removed = taken(batches, number_of_batches, loss), dict[str, Tensor]()
+
+    def compute(lent: Borrowed) -> tuple[Values, bool]:
+        weights = [leaf.detach() for leaf in lent.leaves]
+        standing = [
+            torch.ones_like(leaf, dtype=torch.bool) if weight.mask is None else weight.mask
+            for leaf, weight in zip(weights, lent.weights, strict=True)
+        ]
+        kept, near = standing, False
+        for k in _counts(sum(w.numel() for w in weights), sparsity, steps):
+            masked = [(w * m).requires_grad_() for w, m in zip(weights, kept, strict=True)]
+            gradients = lent.gradients(held, loss, temperature, masked)
+            near = near or near_the_end(gradients)
+            values = sensitivity(weights, gradients)
+            if not revive:
+                values = [None if v is None else v.masked_fill_(~m, 0.0) for v, m in zip(values, kept, strict=True)]
+            if k is not None:
+                kept = _largest(values, standing if revive else kept, k)
+        removed.update({w.name: ~m for w, m in zip(lent.weights, standing if revive else kept, strict=True)})
+        return values, near
+
+    name = "force" if revive else "iterative snip"
+    words = f"{name}, {steps} steps to {sparsity:.6g}, {described(held, batch_norm)}"
+    scores = scored(model, batch_norm, dtype, words, compute)
+    return Scores(scores, scores.method, removed)
+
+
+def _counts(total: int, sparsity: float, steps: int) -> list[int | None]:
+    """How many weights are kept after each round; None after the last, whose scores are the result."""
+    last = max(total - round(sparsity * total), 1)
+    return [*(round(total ** (1 - t / steps) * last ** (t / steps)) for t in range(1, steps)), None]
+
+
+def _largest(values: Values, allowed: list[Tensor], count: int) -> list[Tensor]:
+    """Masks of the largest scores among the allowed weights, at most ``count``."""
+    count = min(count, sum(int(mask.sum()) for mask in allowed))
+    pairs = enumerate(zip(values, allowed, strict=True))
+    scores = {str(i): torch.zeros(m.shape, device=m.device) if v is None else v for i, (v, m) in pairs}
+    masks = largest(scores, count, {str(i): ~m for i, m in enumerate(allowed)})
+    return list(masks.values())
