@@ -37,12 +37,10 @@ class CsrMatrix(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The product with a vector of shape (columns,) or a matrix of shape (columns, n)."""
         _quiet()
-        held = self._buffers  # not by name: each look-up through the module costs a microsecond
-        values = held["values"]
-        assert values is not None
-        matrix = torch.sparse_csr_tensor(
-            held["row_starts"], held["columns"], values, size=(self.rows, self.width), check_invariants=False
-        )
+        # not by name: each look-up through the module costs a microsecond
+        starts, columns, values = (self._buffers[name] for name in ("row_starts", "columns", "values"))
+        assert starts is not None and columns is not None and values is not None
+        matrix = torch.sparse_csr_tensor(starts, columns, values, size=(self.rows, self.width), check_invariants=False)
         product: Tensor
         if torch.is_autocast_enabled(x.device.type):  # there are no sparse rows of half precision
             with torch.autocast(x.device.type, enabled=False):
