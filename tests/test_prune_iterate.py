@@ -16,6 +16,7 @@ from epoch0.prune._keep import PruningWarning, keep
 from epoch0.prune._masks import Masks
 from epoch0.prune._prunable import prunable
 from epoch0.prune.baselines import magnitude, random
+from epoch0.prune.synaptic_flow import synflow
 
 
 def flow(model: nn.Module) -> dict[str, Tensor]:
@@ -63,6 +64,23 @@ def test_rounds_keep_alive_what_one_round_empties() -> None:
             parameter.mul_(1 + 3 * torch.rand(parameter.shape, generator=torch.Generator().manual_seed(1)))
     once, often = keep(flow(model), 0.99), iterate(model, flow, 0.99, steps=100)
     assert len(often.dead) == 0 and once.kept == often.kept and once != often
+
+
+@pytest.mark.parametrize("schedule", ["exponential", "linear"])
+@pytest.mark.parametrize("already", [False, True])
+def test_the_quick_rounds_of_synaptic_flow(schedule: str, already: bool) -> None:
+    model = mlp([20, 30, 30, 5], "relu")
+    if already:
+        apply(model, keep(random(model), 0.4))
+    quick = iterate(model, partial(synflow, x=(20,)), 0.95, steps=20, schedule=schedule)
+    slow = iterate(model, lambda twin: synflow(twin, (20,)), 0.95, steps=20, schedule=schedule)
+    assert quick == slow and quick.kept == 1650 - round(0.95 * 1650)
+    if already:
+        assert quick & masks_of(model) == quick
+        with pytest.raises(InputError, match="removed already"):
+            iterate(model, partial(synflow, x=(20,)), 0.1)
+    floor = iterate(model, partial(synflow, x=(20,)), 0.95, steps=5, floor=9)
+    assert floor == iterate(model, lambda twin: synflow(twin, (20,)), 0.95, steps=5, floor=9)
 
 
 def test_schedules() -> None:

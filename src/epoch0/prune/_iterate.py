@@ -1,6 +1,7 @@
 """Score, remove a few, score again: what iterative methods need to keep layers alive (Hayou et al. 2021, section 5)."""
 
 import copy
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from epoch0.prune._keep import select, warn_if_few
 from epoch0.prune._layers import check_sparsity
 from epoch0.prune._masks import Masks
 from epoch0.prune._scores import Scores
+from epoch0.prune.synaptic_flow import synflow, synflow_rounds
 
 SCHEDULES = ("exponential", "linear")
 
@@ -36,7 +38,8 @@ def iterate(
     Each round the score gets a copy of the model pruned by the masks so far; what is removed stays removed, whatever it
     scores. (``force`` lets weights come back and has rounds of its own.) After round k of n, the exponential schedule
     keeps the fraction ``(1 - sparsity)^(k / n)``, the linear one ``1 - sparsity * k / n``; on a model that is
-    pruned already both start from what it has left.
+    pruned already both start from what it has left. The rounds of ``functools.partial(synflow, ...)`` run faster than
+    those of any other score, and to the same masks.
 
     Args:
         model: any module, pruned or not; it stays as it is.
@@ -65,7 +68,11 @@ def iterate(
     if schedule not in SCHEDULES:
         hint = suggest(schedule, SCHEDULES)
         raise InputError(f"schedule={schedule!r} is not known; use 'exponential' or 'linear'.{hint}")
-    found = _rounds(model, score, sparsity, int(steps), schedule, scope=scope, floor=floor, layers=layers)
+    found = None
+    if scope == "global" and not floor and layers == "uniform":
+        found = _synaptic_flow(model, score, sparsity, int(steps), schedule)
+    if found is None:
+        found = _rounds(model, score, sparsity, int(steps), schedule, scope=scope, floor=floor, layers=layers)
     warn_if_few(found, sparsity)
     return found
 
@@ -101,9 +108,8 @@ def _rounds(
             "bake(model) or apply(model, masks) in its place makes it one that can."
         ) from problem
     scores = _scored(score, twin, {})
-    gone = {name: int(there.count_nonzero()) / there.numel() for name, there in scores.removed.items()}
-    before = sum(int(there.count_nonzero()) for there in scores.removed.values()) / scores.weights
-    plan = scheduled(sparsity, steps, schedule, min(before, sparsity))
+    plan = _plan(scores, sparsity, steps, schedule)
+    gone = {name: _fraction(there) for name, there in scores.removed.items()}
     layers = options.pop("layers")
     own: dict[str, list[float]] = {}
     if not isinstance(layers, str):
@@ -130,3 +136,24 @@ def _scored(
         odd = ", ".join(f"'{name}'" for name in sorted(found.keys() ^ removed.keys())[:3])
         raise InputError(f"the score names other weights than in the round before: {odd}.")
     return Scores(dict(found), getattr(found, "method", ""), {**getattr(found, "removed", {}), **removed})
+
+
+def _plan(scores: Scores, sparsity: float, steps: int, schedule: str) -> list[float]:
+    removed = sum(int(there.count_nonzero()) for there in scores.removed.values())
+    return scheduled(sparsity, steps, schedule, min(removed / scores.weights, sparsity))
+
+
+def _fraction(mask: Tensor) -> float:
+    return int(mask.count_nonzero()) / mask.numel()
+
+
+def _synaptic_flow(model: nn.Module, score: object, sparsity: float, steps: int, schedule: str) -> Masks | None:
+    """The same rounds without a copy and a pass of its own each time, where the score is SynFlow and nothing else."""
+    if not (isinstance(score, functools.partial) and score.func is synflow) or score.args:
+        return None
+    if not {"x"} <= score.keywords.keys() <= {"x", "dtype"}:
+        return None
+    scores = synflow(model, **score.keywords)
+    select(scores, sparsity)  # refuses what no round could reach
+    kept = [scores.weights - round(share * scores.weights) for share in _plan(scores, sparsity, steps, schedule)]
+    return Masks(synflow_rounds(model, kept=kept, **score.keywords))
