@@ -150,6 +150,8 @@ def prune(
     typer.echo(f"{summary}\n{_about(critical, score, steps)}")
     for note in said:
         typer.echo(f"note: {note}")
+    if summary.dead or summary.effective == 0:
+        typer.echo(f"what helps: {_what_helps(float(critical), score)}")
     if rescaling is not None:
         typer.echo(f"\n{rescaling}")
     typer.echo("")
@@ -206,6 +208,14 @@ def _about(critical: "CriticalSparsity", score: Score, steps: int | None) -> str
     rounds = ROUNDS.get(score, 1) if steps is None else steps
     when = "" if rounds == 1 else " if all were removed in one round"
     return f"critical sparsity {float(critical):.4%}{when}: {critical.layer} is the first layer to vanish"
+
+
+def _what_helps(critical: float, score: Score) -> str:
+    """What keeps layers alive, in words."""
+    ways = [f"a sparsity below {critical:.4g}" if score not in ROUNDS else "a smaller sparsity", "--floor 1"]
+    if score is not Score.synflow:
+        ways.append("--score synflow, which scores again after every round")
+    return f"{', '.join(ways)}, or weights at the edge of chaos first (epoch0 init, then --weights)"
 
 
 @contextmanager

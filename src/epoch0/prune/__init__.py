@@ -15,12 +15,15 @@ from epoch0.prune._predict import predicted_density
 from epoch0.prune._scores import Scores
 from epoch0.prune._to_csr import to_csr
 from epoch0.prune.baselines import magnitude, random
+from epoch0.prune.brain_damage import obd
 from epoch0.prune.connection_sensitivity import snip
 from epoch0.prune.gradient_flow import grasp
 from epoch0.prune.rescale import rescale
+from epoch0.prune.skeletonization import force
+from epoch0.prune.synaptic_flow import synflow
 
 __all__ = [
     "Conditioning", "CriticalSparsity", "Masks", "PruningWarning", "Scores", "apply", "bake", "conditioning",
-    "critical_sparsity", "grasp", "iterate", "keep", "magnitude", "masks_of", "predicted_density", "random",
-    "rescale", "snip", "to_csr",
+    "critical_sparsity", "force", "grasp", "iterate", "keep", "magnitude", "masks_of", "obd", "predicted_density",
+    "random", "rescale", "snip", "synflow", "to_csr",
 ]  # fmt: skip
