@@ -26,6 +26,9 @@ ENOUGH = 0.02
 MARGIN = 0.95
 """A layer is faster if it takes at most this part of the dense seconds; what is closer may be noise."""
 
+HOPELESS = 2.0
+"""A sparse layer that takes so many times the dense seconds at first sight is not timed further."""
+
 _READ_BY_PARENT = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
 
 
@@ -213,6 +216,8 @@ def _race(one: Callable[[], Any], other: Callable[[], Any], device: torch.device
     runs = (one, other)
     first = [max(seconds(run, 1), 1e-7) for run in runs]  # also warms up
     first = [min(a, max(seconds(run, 1), 1e-7)) for a, run in zip(first, runs, strict=True)]
+    if first[1] > HOPELESS * first[0]:
+        return first[0], first[1]
     times = [max(1, int(ENOUGH / 5 / a)) for a in first]
     best = list(first)
     for _ in range(5):
