@@ -249,6 +249,8 @@ def test_weights_that_cannot_be_masked() -> None:
     with pytest.raises(InputError, match=r"'rnn\.weight_ih_l0' belongs to a LSTM, which reads its weights past any"):
         apply(model, {"a.weight": torch.ones(2, 2).bool(), "rnn.weight_ih_l0": torch.ones(8, 2).bool()})
     assert shape(model["a"]) == before
+    with pytest.raises(InputError, match=r"'lazy\.weight' is lazy and has no shape yet"):
+        apply(model, {"a.weight": torch.ones(2, 2).bool(), "lazy.weight": torch.ones(2, 2).bool()})
     with pytest.raises(InputError, match="is not pruned: no weight has a mask"):
         masks_of(model["a"])
 

@@ -153,6 +153,8 @@ def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     known = {name: where[0] for name, where in places(model).items()}
     wrong = []
     for name, mask in masks.items():
+        if name in known and isinstance(known[name].parameter, nn.UninitializedParameter):
+            raise InputError(f"'{name}' is lazy and has no shape yet; call the model once on a batch first.")
         if name not in known:
             wrong.append(f"it has no weight '{name}'.{suggest(name, known)}".removesuffix("."))
         elif (shape := _shape(known[name])) != mask.shape:
@@ -179,8 +181,6 @@ def _check_maskable(name: str, place: Place) -> None:
         )
     if isinstance(place.module, torch.jit.ScriptModule):
         raise InputError(f"'{name}' belongs to a scripted module; prune the model before torch.jit.script.")
-    if isinstance(place.parameter, nn.UninitializedParameter):
-        raise InputError(f"'{name}' is lazy and has no shape yet; call the model once on a batch first.")
 
 
 def _remove(place: Place, step: Masked) -> None:

@@ -48,7 +48,6 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
     """
     model = bare(model)
     check_masks(model, masks)
-    device = next(iter(masks.values())).device
     where = places(model)
     homes = {id(where[name][0].parameter): name for name in masks}
     _prepare_forward_derivatives()
@@ -88,7 +87,7 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
     effective = {}
     for name, mask in masks.items():
         reached = found[name]
-        effective[name] = torch.zeros_like(mask) if reached is None else mask & (reached > 0).to(device)
+        effective[name] = torch.zeros_like(mask) if reached is None else mask & (reached > 0).to(mask.device)
     return Masks._own(effective)
 
 

@@ -53,7 +53,7 @@ def multi_head(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, T
     joined = found.permute(2, 0, 1, 3).flatten(2)
     out = zero_or_one(biased(product(F.linear, joined, given["out_proj_weight"]), given["out_proj_bias"]))
     out = out if given["query"].dim() == 3 else out.squeeze(1)
-    return out, torch.ones(query.shape[0], query.shape[2], key.shape[2]) if given["need_weights"] else None
+    return out, query.detach().new_ones(query.shape[0], query.shape[2], key.shape[2]) if given["need_weights"] else None
 
 
 def _shown(mask: Tensor) -> Tensor:
