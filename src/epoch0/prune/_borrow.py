@@ -3,8 +3,8 @@
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,7 @@ class Borrowed:
         batch_norm: ``"train"`` or ``"eval"``.
         dtype: of all floating-point tensors.
         twice: whether what is computed will be differentiated twice.
+        settled: whether the stand-ins are in the model itself.
     """
 
     model: nn.Module
@@ -45,6 +46,7 @@ class Borrowed:
     batch_norm: str
     dtype: torch.dtype
     twice: bool = False
+    settled: bool = False
 
     def output(
         self, x: Tensor, leaves: Sequence[Tensor] | None = None, mode: TorchFunctionMode | None = None
@@ -59,12 +61,11 @@ class Borrowed:
         Raises:
             InputError: if the model fails on it.
         """
-        named = dict(zip((w.key for w in self.weights), self.leaves if leaves is None else leaves, strict=True))
         x = x.to(self.leaves[0].device, self.dtype if x.is_floating_point() else x.dtype)
         same_noise()
         try:
             with mode or _Statistics(self.batch_norm, self.twice):
-                return one_tensor(functional_call(self.model, {**self.others, **named}, (x.clone(),)))
+                return one_tensor(self._run(x.clone(), self.leaves if leaves is None else leaves))
         except InputError:
             raise
         except Exception as error:
@@ -72,6 +73,24 @@ class Borrowed:
             raise InputError(
                 f"the model fails on inputs of shape {tuple(x.shape)}: {type(error).__name__}: {text[0]}"
             ) from error
+
+    def _run(self, x: Tensor, leaves: Sequence[Tensor]) -> Any:
+        return self.model(x) if self.settled else functional_call(self.model, self._named(leaves), (x,))
+
+    def _named(self, leaves: Sequence[Tensor]) -> dict[str, Tensor]:
+        return {**self.others, **dict(zip((w.key for w in self.weights), leaves, strict=True))}
+
+    def settle(self, leaves: Sequence[Tensor]) -> "Borrowed":
+        """Put tensors into the model itself until the loan ends: for many runs, which then swap nothing."""
+        named = [*self.model.named_parameters(), *self.model.named_buffers()]
+        new, stand_in = self._named(leaves), dict[int, Tensor]()
+        for key, tensor in named:
+            stand_in[id(tensor)] = new[key]
+        for module in self.model.modules():
+            for places in (module._parameters, module._buffers):
+                found = {key: stand_in[id(tensor)] for key, tensor in places.items() if tensor is not None}
+                cast(dict[str, Any], places).update(found)
+        return replace(self, leaves=list(leaves), settled=True)
 
     def loss(
         self, batch: Batch, loss: Loss | None, temperature: float = 1.0, leaves: Sequence[Tensor] | None = None

@@ -125,7 +125,8 @@ def _gauss_newton(lent: Borrowed, batch: Batch, loss: Loss | None, source: torch
     push = _push(output.detach(), batch[1], source)
     gradients = torch.autograd.grad(output, lent.leaves, push, allow_unused=True)
     with torch.no_grad():
-        return [None if g is None else g.square() for g in gradients], near_the_end(gradients)
+        squares: Values = [None if g is None else g.square() for g in gradients]
+        return squares, near_the_end([g for g in squares if g is not None and bool(g.any())])
 
 
 def _push(output: Tensor, targets: Tensor, source: torch.Generator) -> Tensor:
@@ -136,6 +137,6 @@ def _push(output: Tensor, targets: Tensor, source: torch.Generator) -> Tensor:
     logits = (output if last else output.movedim(1, -1)).reshape(-1, output.shape[-1 if last else 1])
     chances = logits.softmax(-1)
     drawn = torch.multinomial(chances.double().cpu(), 1, generator=source).squeeze(1).to(output.device)
-    chances[torch.arange(len(drawn)), drawn] -= 1.0
+    chances.scatter_add_(1, drawn[:, None], -torch.ones_like(chances[:, :1]))
     push = chances.mul_(len(drawn) ** -0.5)
     return push.reshape(output.shape) if last else push.reshape(output.movedim(1, -1).shape).movedim(-1, 1)

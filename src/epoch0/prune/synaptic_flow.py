@@ -100,15 +100,16 @@ def synflow_rounds(
             raise InputError(f"kept={steps[:8]}: numbers of weights, falling, of the {len(flat)} that the model has.")
         parts = flat.split(sizes)
         leaves = [part.view_as(leaf).detach() for part, leaf in zip(parts, lent.leaves, strict=True)]
+        for leaf in leaves:
+            leaf.requires_grad_()
+        lent, scores = lent.settle(leaves), torch.empty_like(flat)
         for k in steps:
             if k >= len(places):
                 continue
-            for leaf in leaves:
-                leaf.requires_grad_()
             with torch.enable_grad():
                 gradients, _ = _flow(lent, ones, leaves)
             every = [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, leaves, strict=True)]
-            scores = torch.cat([g.flatten() for g in every]).mul_(flat)
+            torch.cat([g.flatten() for g in every], out=scores).mul_(flat)
             stay = best(scores if len(places) == len(flat) else scores[places], k)
             flat[places[~stay]] = 0.0
             places = places[stay]
