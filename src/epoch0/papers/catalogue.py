@@ -19,6 +19,7 @@ _PAPERS = {
     "raghu": "epoch0.papers.raghu",
     "arpit-bengio": "epoch0.papers.arpit_bengio",
     "hanin-rolnick": "epoch0.papers.hanin_rolnick",
+    "hayou": "epoch0.papers.hayou",
 }
 """Paper -> the module whose ``ARTIFACTS`` lists its figures and tables."""
 

@@ -126,8 +126,12 @@ def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
     return rows
 
 
+_WORDS = {"snip": "SNIP", "random": "random masks", "unpruned": "unpruned"}
+
+
 def _name(method: str, sparsity: float) -> str:
-    return method if not sparsity else f"{method}, {100 * sparsity:g} % pruned"
+    word = _WORDS[method]
+    return word if not sparsity else f"{word}, {100 * sparsity:g} % pruned"
 
 
 def claims(setting: Setting, results: Results) -> list[Claim]:
@@ -198,8 +202,8 @@ def draw(setting: Setting, results: Results) -> "Figure":
             )  # fmt: skip
         if key[0] != "snip":
             theory = mean_field(1 - key[1], math.exp(mean[0]), setting.spec.blocks)
-            plots.curve(axes[0], blocks[1:], theory[1:], index)
-            plots.curve(axes[1], blocks[1:], theory[1:] ** -0.5, index)
+            plots.curve(axes[0], blocks[1:].tolist(), theory[1:].tolist(), index)
+            plots.curve(axes[1], blocks[1:].tolist(), (theory[1:] ** -0.5).tolist(), index)
             top = max(top, 1.35 * float(theory[-1] ** -0.5), 1.2 * math.exp(-0.5 * mean[-1]))
     axes[0].plot([], [], color="#333333", label="mean field, random masks")
     axes[0].set(xscale="log", yscale="log", xlabel="block $l$", ylabel="$1-c_l$ (geometric mean)")
@@ -222,7 +226,7 @@ ARTIFACT = Artifact(
     "hayou/prop3", "Correlation of two inputs in residual networks, pruned and not", "Hayou et al., Proposition 3",
     {
         "quick": Setting(ChainSpec(80, 200, "digits", 50, 20, (0.0, 0.5, 0.9)), 8, 15),
-        "paper": Setting(ChainSpec(100, 500, "mnist", 100, 50, (0.0, 0.5, 0.9, 0.98)), 12, 20),
+        "paper": Setting(ChainSpec(100, 400, "mnist", 100, 50, (0.0, 0.5, 0.9, 0.98)), 10, 20),
     },
     trials, table, claims, draw, lambda setting: None if setting.spec.data == "gaussian" else setting.spec.data, about,
 )  # fmt: skip

@@ -153,10 +153,14 @@ def chaotic_claims(setting: Setting, results: Results) -> list[Claim]:
 
 def draw(setting: Setting, results: Results) -> "Figure":
     """On the left the paper's picture, one network; on the right all networks, layer by layer, with the prediction."""
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import PercentFormatter
 
     spec = setting.spec
     picture, axes = plots.figure(8.6, 4.8, mosaic=[["map", "layers"]], width_ratios=[1.15, 1.0])
+    engine = picture.get_layout_engine()
+    if isinstance(engine, ConstrainedLayoutEngine):
+        engine.set(wspace=0.06)  # between the label of the colour bar and that of the next panel
     # the paper's axes: a pixel (i, j) is neuron j of layer i
     rows = np.asarray(results[0]["rows"])
     image = axes["map"].imshow(

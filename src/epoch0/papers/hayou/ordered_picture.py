@@ -36,7 +36,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
         grid, np.maximum(mean - 2 * spread, 1e-3), np.minimum(mean + 2 * spread, 1.0), color="#cccccc", zorder=0.9,
         label="its spread over networks (two sd)", linewidth=0,
     )  # fmt: skip
-    plots.curve(axes, grid, mean, 0, "sharper prediction (mean field)")
+    plots.curve(axes, grid.tolist(), mean.tolist(), 0, "sharper prediction (mean field)")
     fine = np.linspace(min(0.01, *setting.chis), 0.999, 400)
     for paper, line, label in (
         (False, "--", "Theorem 1 (natural logarithm)"), (True, ":", "... with log base 10, as in the paper's example"),

@@ -208,9 +208,9 @@ _PAPER = ResidualSpec("cifar10", 32, 2, False, "relu", "train", 128, SPARSITIES)
 
 BOTH_MODES = {
     "quick": Setting(_QUICK, ("relu",), ("train", "eval"), 8),
-    "paper": Setting(_PAPER, ("relu",), ("train", "eval"), 10),
+    "paper": Setting(_PAPER, ("relu",), ("train", "eval"), 6),
 }
 BOTH_ACTIVATIONS = {
     "quick": Setting(_QUICK, ("relu", "tanh"), ("train",), 8),
-    "paper": Setting(_PAPER, ("relu", "tanh"), ("train",), 10),
+    "paper": Setting(_PAPER, ("relu", "tanh"), ("train",), 6),
 }

@@ -1,8 +1,9 @@
 """Hayou Figures 2 and 4 drawn: share kept of each layer, ResNet and Stable ResNet."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from epoch0 import plots
 from epoch0.papers.catalogue import Results
@@ -49,20 +50,17 @@ def _layers(axes: "Axes", pair: Pair, setting: Setting, sparsity: int, *, label:
     shortcuts = np.array(["downsample" in name for name in pair.names])
     for index, (name, densities) in enumerate((("ResNet", pair.plain), ("Stable ResNet", pair.stable))):
         mean, error = (100 * value for value in mean_and_error(densities[:, sparsity]))
-        plots.points(
-            axes, places[~shortcuts] + 0.2 * (index - 0.5), mean[~shortcuts], error[~shortcuts], index,
-            name if label else "", markersize=3.2, elinewidth=0.8, capsize=1.5, linestyle="-", linewidth=0.7,
-        )  # fmt: skip
-        plots.points(
-            axes, places[shortcuts] + 0.2 * (index - 0.5), mean[shortcuts], error[shortcuts], index,
-            f"{name}, 1x1 shortcuts" if label else "", markersize=5.5, elinewidth=0.8, capsize=1.5,
-            markerfacecolor="none",
-        )  # fmt: skip
+        beside = places + 0.2 * (index - 0.5)
+        line = {"markersize": 3.2, "linestyle": "-", "linewidth": 0.7}
+        alone = {"markersize": 5.5, "markerfacecolor": "none"}
+        for chosen, words, style in ((~shortcuts, name, line), (shortcuts, f"{name}, 1x1 shortcuts", alone)):
+            x, y, spread = (values[chosen].tolist() for values in (beside, mean, error))
+            plots.points(axes, x, y, spread, index, words if label else "", elinewidth=0.8, capsize=1.5, **style)
     for section in list(sections(pair.names).values())[1:]:
         axes.axvline(section[0] + 0.5, color="#999999", linewidth=0.7, linestyle="--", zorder=0.8)
 
 
-def _finished(picture: "Figure", axes: "np.ndarray[tuple[int, ...], np.dtype[np.object_]]") -> "Figure":
+def _finished(picture: "Figure", axes: "NDArray[Any]") -> "Figure":
     for panel in axes.flat:
         panel.set_yscale("symlog", linthresh=_LINEAR, linscale=0.4)
         panel.set_ylim(-0.02, 130)

@@ -54,7 +54,8 @@ KINDS = (("dense", "tanh", 0.2), ("dense", "relu", 0.0), ("cnn", "relu", 0.0))
 def ticket(kind: str, activation: str, bias_std: float, depth: int, width: int, factor: float) -> TicketSpec:
     """Networks that far beyond the edge of chaos."""
     point = edge_of_chaos(activation, bias_std=bias_std)
-    square = 1.0 if activation == "relu" else (float(point.q) - bias_std**2) / float(point.weight_std) ** 2
+    # for a ReLU any q is a fixed point
+    square = 1.0 if point.q is None else (float(point.q) - bias_std**2) / float(point.weight_std) ** 2
     edge = float(point.weight_std)
     return TicketSpec(kind, activation, depth, width, round(edge * factor, 9), bias_std, round(edge, 9), square)
 
@@ -185,7 +186,8 @@ def draw(setting: Setting, results: Results) -> "Figure":
     families = list(dict.fromkeys(row["kind"] for row in rows[:-2]))
     for index, family in enumerate(families):
         mine = [row for row in rows[:-2] if row["kind"] == family]
-        x = np.array([row["factor"] for row in mine]) * (1 + 0.012 * (index - 1))  # beside each other
+        # beside each other, not on top
+        x = [row["factor"] * (1 + 0.012 * (index - 1)) for row in mine]
         plots.points(axes["chi"], x, [row["chi_before"] for row in mine], [row["chi_before_error"] for row in mine],
                      index, f"{family}, as it came", markerfacecolor="none")
         plots.points(axes["chi"], x, [row["chi_after"] for row in mine], [row["chi_after_error"] for row in mine],
@@ -228,12 +230,12 @@ def _trained(data: str, steps: int, tested: int, depth: int) -> TrainedSpec:
 
 def presets() -> dict[str, Setting]:
     """Both presets."""
-    quick = Setting(8, 250, 48, (1.2, 1.6, 2.2), 4, _trained("digits", 1500, 360, 30), 4)
+    quick = Setting(8, 250, 48, (1.2, 1.6, 2.2), 8, _trained("digits", 1500, 360, 30), 4)
     return {
         "quick": quick,
         "paper": replace(
-            quick, depth=20, width=500, channels=64, factors=(1.1, 1.3, 1.6, 2.0, 2.5), networks=8,
-            trained=_trained("mnist", 4000, 10000, 50), runs=6,
+            quick, depth=12, width=400, channels=64, factors=(1.1, 1.3, 1.6, 2.0, 2.5), networks=5,
+            trained=_trained("mnist", 2000, 10000, 30), runs=4,
         ),
     }  # fmt: skip
 

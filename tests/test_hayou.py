@@ -1,0 +1,312 @@
+"""Hayou et al.'s figures and tables: measured as plain code measures, and claims that come out each way."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import epoch0 as e0
+from epoch0.experiments.experiment import resolve
+from epoch0.networks import mlp, resnet
+from epoch0.papers import catalogue
+from epoch0.papers.hayou import (
+    chain_trial,
+    chains,
+    kept,
+    kept_trial,
+    ordered,
+    ordered_trial,
+    residual,
+    residual_trial,
+    ticket_trial,
+    tickets,
+    unequal,
+)
+from epoch0.papers.hayou.batches import gaussian, images
+from epoch0.seeds import generator
+from epoch0.theory.mean_field import chi, correlation_map, q_star
+
+FIGURES = ("fig1a", "fig1b", "th1", "fig2", "prop3", "tab7", "fig4", "wlth")
+
+
+def artifact_of(figure):
+    return catalogue.find(f"hayou/{figure}")
+
+
+def setting_of(figure, preset="quick"):
+    return artifact_of(figure).setting(preset)
+
+
+def tiny(figure):
+    """The figure's own quick setting with few and small networks."""
+    setting = setting_of(figure)
+    if figure in ("fig1a", "fig1b"):
+        return replace(setting, spec=replace(setting.spec, depth=8, width=20, examples=20), networks=2)
+    if figure == "th1":
+        return replace(setting, depth=6, width=20, examples=10, networks=2)
+    if figure in ("fig2", "fig4"):
+        return replace(setting, spec=replace(setting.spec, depth=14, examples=8), networks=2)
+    if figure == "prop3":
+        spec = replace(setting.spec, blocks=12, width=20, examples=10, pairs=4)
+        return replace(setting, spec=spec, networks=2, start=2)
+    if figure == "tab7":
+        return replace(setting, depth=5, width=20, networks=3)
+    trained = replace(setting.trained, ticket=replace(setting.trained.ticket, depth=2, width=16), steps=5, tested=30)
+    return replace(setting, depth=2, width=40, channels=6, factors=(1.5, 2.0), networks=2, trained=trained, runs=2)
+
+
+def results_of(figure, setting):
+    return [resolve(trial.function)(trial.spec, trial.seed) for trial in artifact_of(figure).trials(setting)]
+
+
+# ---- every figure, small
+
+
+def test_the_figures_are_there_in_the_papers_order() -> None:
+    assert catalogue.expand("hayou") == [f"hayou/{figure}" for figure in FIGURES]
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
+    artifact, setting = artifact_of(figure), tiny(figure)
+    results = results_of(figure, setting)
+    rows = artifact.table(setting, results)
+    assert rows and all(row.keys() == rows[0].keys() for row in rows)
+    for claim in artifact.claims(setting, results):
+        assert claim.verdict in ("holds", "fails", "undecided") and any(letter.isdigit() for letter in claim.evidence)
+    picture = artifact.draw(setting, results)
+    measured = [axes for axes in picture.axes if axes.get_xlabel()]
+    assert measured and any(axes.get_ylabel() for axes in measured)
+    assert any(axes.containers for axes in picture.axes), "no error bars"
+    assert picture.legends or any(axes.get_legend() for axes in picture.axes)
+    assert artifact.about(setting)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("figure", FIGURES)
+def test_the_quick_preset(figure: str) -> None:
+    """What is known of each: the paper's statements that hold, and those that do not."""
+    done = e0.reproduce(f"hayou/{figure}", workers=1)
+    verdicts = {claim.text: claim.verdict for claim in done.claims}
+
+    def all_of(words, verdict):
+        found = [value for text, value in verdicts.items() if words in text]
+        return bool(found) and set(found) == {verdict}
+
+    known = {
+        "fig1a": [("no layer is fully pruned", "holds")],
+        "fig1b": [("whole layers are pruned", "holds"), ("gradients explode", "holds")],
+        "th1": [("Theorem 1 with biases", "holds"), ("the bound is 27 %", "fails"), ("as stated", "fails"),
+                ("sharper prediction", "holds"), ("nothing collapses", "holds")],
+        "fig2": [("train mode: within each section", "holds"), ("eval mode: its critical sparsity", "fails")],
+        "prop3": [("not pruned", "holds"), ("SNIP, 90 % pruned: 1/sqrt", "fails")],
+        "tab7": [("its bounds are those", "fails"), ("as printed", "fails"), ("law of the weights", "holds")],
+        "fig4": [("relu, batch norm in train mode: its critical", "holds")],
+        "wlth": [("as they come", "holds"), ("a masked network trains", "holds")],
+    }  # fmt: skip
+    assert all(all_of(*pair) for pair in known[figure]), "\n".join(map(str, done.claims))
+
+
+def test_the_paper_preset_is_the_papers_setting() -> None:
+    for figure in ("fig1a", "fig1b"):
+        spec = setting_of(figure, "paper").spec
+        assert (spec.data, spec.depth, spec.width, spec.sparsity) == ("mnist", 100, 100, 0.7)
+    one = setting_of("th1", "paper")
+    assert (one.depth, one.width) == (100, 100) and one.networks >= 10
+    for figure in ("fig2", "fig4"):
+        spec = setting_of(figure, "paper").spec
+        assert (spec.data, spec.depth, spec.width) == ("cifar10", 32, 2)
+    two = setting_of("tab7", "paper")
+    assert (two.gammas, two.depth, two.width) == ((2.0, 5.0, 10.0), 100, 100) and two.networks >= 10
+    needed = {figure: artifact_of(figure).data(setting_of(figure, "paper")) for figure in FIGURES}
+    assert needed == {
+        "fig1a": "mnist", "fig1b": "mnist", "th1": None, "fig2": "cifar10", "prop3": "mnist", "tab7": None,
+        "fig4": "cifar10", "wlth": "mnist",
+    }  # fmt: skip
+    assert {artifact_of(figure).data(setting_of(figure)) for figure in FIGURES} == {"digits", None}
+
+
+def test_figures_2_and_4_share_their_trials() -> None:
+    for preset in ("quick", "paper"):
+        two, four = ({trial.key for trial in artifact_of(f).trials(setting_of(f, preset))} for f in ("fig2", "fig4"))
+        assert len(two & four) == len(two) / 2 == len(four) / 2
+
+
+@pytest.mark.parametrize("figure", ["th1", "tab7", "wlth"])
+def test_no_two_networks_share_their_random_numbers(figure: str) -> None:
+    trials = artifact_of(figure).trials(setting_of(figure, "paper"))
+    named = [(trial.function, trial.seed) for trial in trials]
+    assert len(set(named)) == len(named)
+
+
+# ---- the trials, each against plain code
+
+
+def plain_scores(net, inputs, labels):
+    """abs(W dL/dW) of every weight, by autograd on the module itself."""
+    weights = [m.weight for m in net.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+    gradients = torch.autograd.grad(nn.functional.cross_entropy(net(inputs), labels), weights)
+    return [(weight * gradient).detach().abs() for weight, gradient in zip(weights, gradients, strict=True)]
+
+
+def test_what_is_kept_is_the_top_of_plain_scores() -> None:
+    spec = kept_trial.KeptSpec("digits", 6, 15, "tanh", 1.3, 0.2, 0.7, 30)
+    found = kept_trial.kept(spec, seed=4)
+    inputs, labels = images("digits", 30, 4, flatten=True, dtype=torch.float64)
+    net = mlp([64, *[15] * 5, 10], "tanh", weights=e0.Gaussian(1.3), biases=e0.Gaussian(0.2), seed=4,
+              dtype=torch.float64)  # fmt: skip
+    scores = plain_scores(net, inputs, labels)
+    every = torch.cat([score.flatten() for score in scores])
+    limit = every.sort().values[round(0.7 * len(every))]
+    expected = [(score >= limit).double().mean(1).numpy() for score in scores]
+    assert found["rows"] == pytest.approx(np.array(expected[:-1]), abs=1e-6)
+    assert found["density"] == pytest.approx(np.array([rows.mean() for rows in expected]))
+    assert found["dead"] == 0
+    x = inputs.numpy()
+    pairs = [x[i] @ x[j] / 64 for i in range(30) for j in range(30) if i != j]
+    assert found["correlation"] == pytest.approx(np.mean(pairs) / np.mean(x**2))
+
+
+def test_the_critical_sparsity_is_where_a_layer_dies() -> None:
+    spec = ordered_trial.CriticalSpec(5, 12, "tanh", 0.6, 0.3, 8)
+    found = ordered_trial.critical(spec, seed=3)
+    inputs, labels = gaussian(12, 12, 8, 3)
+    net = mlp([12] * 6, "tanh", weights=e0.Gaussian(0.6), biases=e0.Gaussian(0.3), seed=3, dtype=torch.float64)
+    scores = plain_scores(net, inputs, labels)
+    every = torch.cat([score.flatten() for score in scores]).sort().values
+    for removed in range(1, len(every) + 1):
+        dead = [place for place, score in enumerate(scores) if bool((score <= every[removed - 1]).all())]
+        if dead:
+            break
+    assert found == {"critical": pytest.approx(removed / len(every)), "layer": dead[0] + 1}
+
+
+def test_densities_of_residual_networks() -> None:
+    spec = residual_trial.ResidualSpec("digits", 14, 1, True, "tanh", "eval", 20, (0.5, 0.9))
+    found = residual_trial.densities(spec, seed=2)
+    inputs, labels = images("digits", 20, 2, flatten=False, dtype=torch.float32)
+    net = resnet(14, 1, True, 10, "tanh", inputs=(1, 8, 8), seed=2).eval()
+    scores = plain_scores(net, inputs, labels)
+    assert [score.numel() for score in scores] == found["weights"]
+    every = torch.cat([score.flatten() for score in scores]).sort().values
+    for place, sparsity in enumerate(spec.sparsities):
+        expected = [float((score >= every[round(sparsity * len(every))]).double().mean()) for score in scores]
+        assert found["density"][place] == pytest.approx(np.array(expected), abs=2e-3)
+    total = np.dot(found["density"], found["weights"]) / sum(found["weights"])
+    assert total == pytest.approx(np.array([0.5, 0.1]), abs=1e-4)
+
+
+def test_correlations_along_a_chain() -> None:
+    """Twin: the same chain by hand with its masks multiplied in, and cosines."""
+    spec = chain_trial.ChainSpec(4, 9, "gaussian", 6, 3, (0.0, 0.6))
+    found = chain_trial.correlations(spec, seed=1)
+    assert found["snip"].shape == found["random"].shape == (2, 5)
+    assert found["snip"][0] == pytest.approx(found["random"][0])
+    inputs, labels = gaussian(9, 10, 6, 1)
+    net = e0.networks.residual_chain(4, 9, inputs=(9,), seed=1, dtype=torch.float64)
+    scores = plain_scores(net, inputs, labels)
+    every = torch.cat([score.flatten() for score in scores]).sort().values
+    weights = [m.weight for m in net.modules() if isinstance(m, nn.Linear)]
+    masked = [(w * (s >= every[round(0.6 * len(every))])).detach() for w, s in zip(weights, scores, strict=True)]
+    for place, used in enumerate(([w.detach() for w in weights], masked)):
+        y, rows = inputs @ used[0].T, []
+        for w in used[1:-1]:  # the last one leads to the classes
+            rows.append(float((1 - nn.functional.cosine_similarity(y[0:6:2], y[1:6:2], dim=1)).mean()))
+            y = y + y.relu() @ w.T
+        rows.append(float((1 - nn.functional.cosine_similarity(y[0:6:2], y[1:6:2], dim=1)).mean()))
+        assert found["snip"][place] == pytest.approx(np.array(rows), rel=1e-9)
+
+
+def test_magnitudes_of_unequal_layers() -> None:
+    found = unequal.critical(unequal.UnequalSpec(4, 10, 5.0), seed=7)["critical"]
+    source = generator(7)
+    layers = [torch.randn(100, generator=source, dtype=torch.float64).abs() for _ in range(4)]
+    layers[0] = layers[0] / math.sqrt(5)
+    every = torch.cat(layers).sort().values
+    weakest = min(float(layer.max()) for layer in layers)
+    assert found == pytest.approx((int((every < weakest).sum()) + 1) / 400)
+
+
+def test_tickets_are_measured_and_masked_at_the_right_density() -> None:
+    spec = tickets.ticket("dense", "relu", 0.0, 6, 200, 1.5)
+    found = ticket_trial.measure(spec, seed=0)
+    assert found["before"] == pytest.approx(1.5**2, rel=0.1) and found["after"] == pytest.approx(1, abs=0.1)
+    tanh = tickets.ticket("dense", "tanh", 0.2, 6, 200, 2.0)
+    assert tanh.edge**2 == pytest.approx(1.700796, abs=1e-5)
+    assert tanh.edge**2 * tanh.square + 0.04 == pytest.approx(0.512078, abs=1e-5)  # q* from the first layer on
+    assert ticket_trial.measure(tanh, seed=0)["after"] == pytest.approx(1, abs=0.1)
+
+
+# ---- what is computed beside the measurements
+
+
+@pytest.mark.parametrize("gain", [0.1, 0.5, 0.95])
+def test_weight_std_gives_the_gain(gain: float) -> None:
+    std = ordered.weight_std(gain, 0.3)
+    assert chi("tanh", std, q_star("tanh", std, 0.3)) == pytest.approx(gain, abs=1e-8)
+    assert ordered.weight_std(gain, 0.0) == pytest.approx(math.sqrt(gain))
+
+
+def test_the_papers_two_percentages() -> None:
+    setting = setting_of("th1", "paper")
+    gain = math.exp(-1.6)
+    assert ordered.bound(setting, gain) == pytest.approx(0.620, abs=1e-3)
+    assert ordered.bound(setting, gain, paper=True) == pytest.approx(0.275, abs=1e-3)
+
+
+def test_the_chains_mean_field() -> None:
+    """Against the correlation map of ReLU at q = 1, and its limit: 1/sqrt(1 - c) grows by alpha s/(2(1 + alpha))."""
+    for density in (1.0, 0.3):
+        found = chains.mean_field(density, 0.7, 6)
+        c = 0.3
+        for value in found[1:]:
+            c = (c + density * float(correlation_map("relu", math.sqrt(2), 0.0, c, q=1.0))) / (1 + density)
+            assert 1 - value == pytest.approx(c, rel=1e-6)
+        far = chains.mean_field(density, 0.7, 20000) ** -0.5
+        expected = density * chains.SLOPE / (2 * (1 + density))
+        assert far[-1] - far[-2] == pytest.approx(expected, rel=0.01)
+
+
+def test_exponents_of_exact_powers() -> None:
+    blocks = 200
+    curves = np.stack([chains.mean_field(0.5, 0.6, blocks) * factor for factor in (1.0, 1.02)])
+    assert chains.exponents(curves, 0.5, 40) == pytest.approx(np.array([-2.0, -2.0]), abs=0.1)
+    decay = np.exp(-0.2 * np.arange(blocks + 1))[None] * 0.6
+    assert chains.exponents(decay, 0.5, 40)[0] < -8
+
+
+def test_unevenness() -> None:
+    names = ["conv1", "layer1.0.conv1", "layer1.0.conv2", "layer1.0.downsample.0", "layer2.0.conv1", "layer2.0.conv2"]
+    density = np.array([[0.9, 0.2, 0.2, 0.5, 0.1, 0.3], [0.9, 0.1, 0.3, 0.5, 0.0, 0.0]])
+    assert residual.sections(names) == {"layer1": [1, 2], "layer2": [4, 5]}
+    # a section of which nothing is left is as uneven as one that keeps a single layer
+    assert residual.unevenness(density, names) == pytest.approx(np.array([(0 + 0.5) / 2, (0.5 + 1) / 2]))
+
+
+def made(setting, density, dead):
+    row = {"rows": np.full((setting.spec.depth - 1, setting.spec.width), 0.3, dtype=np.float32), "critical": 0.9,
+           "correlation": 0.4, "square": 1.0, "dead": dead}  # fmt: skip
+    return [{**row, "density": np.clip(density + 0.001 * network, 0, 1)} for network in range(setting.networks)]
+
+
+def test_figure_1s_claims_come_out_each_way() -> None:
+    setting = replace(tiny("fig1a"), networks=6)
+    depth = setting.spec.depth
+    even = kept.edge_claims(setting, made(setting, np.full(depth, 0.3), 0))
+    assert [claim.verdict for claim in even[:3]] == ["holds", "holds", "holds"]
+    falling = made(setting, np.linspace(0.9, 0.0, depth), 2)
+    assert [claim.verdict for claim in kept.edge_claims(setting, falling)[:2]] == ["fails", "fails"]
+    assert [claim.verdict for claim in kept.chaotic_claims(setting, falling)[:3]] == ["holds", "holds", "holds"]
+    rising = made(setting, np.linspace(0.0, 0.9, depth), 0)
+    assert [claim.verdict for claim in kept.chaotic_claims(setting, rising)[:3]] == ["fails", "fails", "fails"]
+
+
+def test_a_batch_is_drawn_by_seed() -> None:
+    one, labels = images("digits", 12, 5, flatten=True, dtype=torch.float64)
+    again, _ = images("digits", 12, 5, flatten=False, dtype=torch.float64)
+    other, _ = images("digits", 12, 6, flatten=True, dtype=torch.float64)
+    assert one.shape == (12, 64) and again.shape == (12, 1, 8, 8) and labels.shape == (12,)
+    assert torch.equal(one, again.flatten(1)) and not torch.equal(one, other)
