@@ -38,7 +38,8 @@ def claims_a(setting: Setting, results: Results) -> list[Claim]:
         claims.append(
             between(
                 f"{when} the mean distance is inversely proportional to the number of neurons (exponent)",
-                [exponent], [exponent_error], [-1 - EXPONENT], [-1 + EXPONENT], settings=["all architectures"],
+                [exponent], [exponent_error], [-1 - EXPONENT], [-1 + EXPONENT], sum(len(one) for one in values),
+                ["all architectures"],
             )
         )  # fmt: skip
     every = [mean_and_error(one.product) for one in found]

@@ -141,7 +141,8 @@ def claims(setting: Setting, results: Results) -> list[Claim]:
     return [
         between(
             "the mean number of pieces grows in proportion to the number of neurons (exponent)",
-            [exponent], [exponent_error], [1 - EXPONENT], [1 + EXPONENT], settings=["networks of two layers and more"],
+            [exponent], [exponent_error], [1 - EXPONENT], [1 + EXPONENT], setting.networks * int(deep.sum()),
+            ["networks of two layers and more"],
         ),
         at_most(
             f"there are at most {PER_NEURON:g} pieces a neuron", mean / neurons, error / neurons, PER_NEURON,

@@ -58,7 +58,7 @@ def claims(setting: Setting, results: Results) -> list[Claim]:
         ),
         between(
             "before training the number of regions grows in proportion to the number of neurons (exponent)",
-            [exponent], [error], [1 - EXPONENT], [1 + EXPONENT], settings=["all architectures"],
+            [exponent], [error], [1 - EXPONENT], [1 + EXPONENT], networks * len(found), ["all architectures"],
         ),
         between(
             "before training there is about one region a neuron", start, start_error, 1 / CLOSE, CLOSE, networks, names

@@ -91,7 +91,7 @@ def claims(setting: Setting, results: Results) -> list[Claim]:
     return [
         between(
             "the number of regions grows as the number of neurons squared (exponent)",
-            [exponent], [exponent_error], [2 - EXPONENT], [2 + EXPONENT], settings=["all widths"],
+            [exponent], [exponent_error], [2 - EXPONENT], [2 + EXPONENT], setting.networks * len(rows), ["all widths"],
         ),
         between(
             f"it is within a factor {ORDER:g} of the number of neurons squared", mean / neurons**2, error / neurons**2,
