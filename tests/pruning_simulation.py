@@ -1,4 +1,4 @@
-"""Twins of the pruning theory: ten-line autograd SNIP on dense networks, plain magnitudes, counting (no code of ours)."""
+"""Twins of the pruning theory: autograd SNIP on dense networks, plain magnitudes, counting (no code of ours)."""
 
 import math
 from itertools import pairwise

@@ -54,7 +54,7 @@ def critical_sparsity(scores: Mapping[str, Tensor]) -> CriticalSparsity:
     >>> scores = {"a": torch.tensor([0.9, 0.8, 0.1]), "b": torch.tensor([0.5, 0.4])}
     >>> s_cr = critical_sparsity(scores)
     >>> float(s_cr), s_cr.layer, s_cr.layers
-    (0.6, 'b', {'a': 0.8, 'b': 0.6})
+    (0.6, 'b', {'a': 1.0, 'b': 0.6})
 
     A layer vanishes when its largest score does. If that has rank r among all M, it is when M - r + 1 are removed, so
     neither search nor sorting is needed: only how many scores lie above each layer's largest, counted in one pass.

@@ -17,6 +17,7 @@ HALF_NORMAL = math.sqrt(2 / math.pi)
 """Mean of |N| for a standard normal N."""
 
 _FEWEST, _MOST = 1.0005, 1e6  # of the dimensions of a sphere: two values only, and a normal variable
+_ROUNDS = 3
 _LEAST = -40.0  # log of a probability that no product of it need tell from 0
 
 
@@ -147,8 +148,8 @@ def law_of_moments(row_squares: ArrayLike, column_squares: ArrayLike, mean: floa
     >>> float(np.interp(0.0, GRID, law.tail).round(2))
     0.32
 
-    S_ij = s sqrt(r_i c_j) X_ij, where r and c are the rows' and columns' mean squares over the whole one s^2, so that
-    all of them are met, and the shape of X gives the mean; see :func:`entry_of_mean`.
+    S_ij = s sqrt(r_i c_j) X_ij, where r and c are the rows' and columns' mean squares over the whole one s^2, less the
+    noise of means over few entries, and the shape of X gives the mean; see :func:`entry_of_mean`.
 
     Args:
         row_squares: mean square of the scores of each row, shape (n_out,).
@@ -176,10 +177,42 @@ def law_of_moments(row_squares: ArrayLike, column_squares: ArrayLike, mean: floa
         )
     if total == 0:
         return ScoreLaw(np.zeros(len(GRID)), np.ones(len(GRID)), 0.0, len(rows) * len(columns))
-    row, column = np.sqrt(rows / total), np.sqrt(columns / total)
-    scale, share = math.sqrt(total), 1 - zeros
-    explained = scale * float(row.mean()) * float(column.mean()) * math.sqrt(share)
-    entry = entry_of_mean(min(mean / explained, 1.0))
+    share = 1 - zeros
+    ratio = mean / math.sqrt(total * share)
+    row, column = shown = rows / total, columns / total
+    entry = _entry(ratio, row, column)
+    for _ in range(_ROUNDS):  # the noise depends on the entries, and they on what is left to explain
+        excess = _kurtosis(entry) / share - 1
+        noise = [excess * float((other**2).mean()) / len(other) for other in (column, row)]
+        row, column = (_without_noise(one, of_it) for one, of_it in zip(shown, noise, strict=True))
+        entry = _entry(ratio, row, column)
     if zeros > 0:  # what is not 0 has the mean square 1 / share
         entry = share * np.interp(GRID + 0.5 * math.log(share), GRID, entry)
-    return score_law(entry, row, column, scale)
+    return score_law(entry, np.sqrt(row), np.sqrt(column), math.sqrt(total))
+
+
+def _entry(ratio: float, row: Array, column: Array) -> Array:
+    return entry_of_mean(min(ratio / float(np.sqrt(row).mean() * np.sqrt(column).mean()), 1.0))
+
+
+def _kurtosis(entry: Array) -> float:
+    """E X^4 / (E X^2)^2 from the tail of X."""
+    t = np.exp(GRID)
+    square, fourth = (float((power * t**power * entry).sum() * STEP) for power in (2, 4))
+    return fourth / square**2
+
+
+def _without_noise(squares: Array, noise: float) -> Array:
+    """Mean squares of rows with their logarithms drawn together by what few entries a row make them vary.
+
+    Args:
+        squares: mean square of each row, of mean 1; shape (n,).
+        noise: their relative variance for rows that are alike.
+    """
+    live = squares > 0
+    logarithms = np.log(squares[live])
+    spread, middle = float(logarithms.var()), float(logarithms.mean())
+    kept = math.sqrt(max(1 - math.log1p(noise) / spread, 0.0)) if spread > 0 else 0.0
+    result = np.zeros_like(squares)
+    result[live] = np.exp(middle + (logarithms - middle) * kept)
+    return result / result.mean()

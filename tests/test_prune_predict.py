@@ -1,0 +1,250 @@
+"""Critical sparsity, conditioning and predicted densities of models against keep(), plain loops and true scores."""
+
+import copy
+import json
+import math
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from epoch0.errors import InputError
+from epoch0.networks.residual import resnet
+from epoch0.prune._conditioning import conditioning
+from epoch0.prune._critical import critical_sparsity
+from epoch0.prune._keep import PruningWarning, keep
+from epoch0.prune._predict import predicted_density
+from epoch0.prune._scores import Scores
+from epoch0.prune.baselines import magnitude
+from epoch0.prune.connection_sensitivity import snip
+
+
+def tanh_net(depth: int, width: int, weight_std: float, bias_std: float, seed: int) -> nn.Sequential:
+    g = torch.Generator().manual_seed(seed)
+    layers: list[nn.Module] = []
+    for place in range(depth):
+        layer = nn.Linear(width, width, dtype=torch.float64)
+        layer.weight.data = torch.randn(width, width, generator=g, dtype=torch.float64) * weight_std / math.sqrt(width)
+        layer.bias.data = torch.randn(width, generator=g, dtype=torch.float64) * bias_std
+        layers += [layer, nn.Tanh()] if place < depth - 1 else [layer]
+    return nn.Sequential(*layers)
+
+
+def batch(width: int, seed: int = 1) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(100, width, generator=g, dtype=torch.float64), torch.randint(width, (100,), generator=g)
+
+
+def first_empty(scores: dict[str, Tensor], already: int = 0) -> tuple[int, str]:
+    """By bisection with keep(): the least number of removed weights that empties a layer, and that layer."""
+    total = sum(tensor.numel() for tensor in scores.values())
+
+    def empty(removed: int) -> list[str]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PruningWarning)
+            masks = keep(scores, removed / total)
+        return [name for name in scores if not masks[name].any()]
+
+    low, high = already - 1, total - 1  # removing all but one leaves only one layer
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if empty(middle) else (middle, high)
+    return high, empty(high)[0]
+
+
+@st.composite
+def some_scores(draw) -> dict[str, Tensor]:
+    """Two to five small tensors with many ties, zeros, negative values and infinities."""
+    shapes = draw(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5)), min_size=2, max_size=5))
+    value = st.sampled_from([0.0, -0.0, 1.0, 2.0, 2.5, -1.0, 1e-300, math.inf])
+    dtype = draw(st.sampled_from([torch.float32, torch.float64]))
+    return {
+        f"w{place}": torch.tensor(draw(st.lists(value, min_size=a * b, max_size=a * b)), dtype=dtype).reshape(a, b)
+        for place, (a, b) in enumerate(shapes)
+    }
+
+
+@given(some_scores())
+@settings(max_examples=150, deadline=None)
+def test_critical_sparsity_is_that_of_bisection_with_keep(scores: dict[str, Tensor]) -> None:
+    found = critical_sparsity(scores)
+    removed, layer = first_empty(scores)
+    assert (found.removed, found.layer) == (removed, layer)
+    assert float(found) == removed / found.weights == min(found.layers.values())
+    for sparsity in (0.0, float(found) / 2, float(found)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PruningWarning)
+            masks = keep(scores, sparsity)
+        assert found.dead(sparsity) == [name for name in scores if not masks[name].any()]
+
+
+@given(some_scores(), st.integers(0, 2**20))
+@settings(max_examples=100, deadline=None)
+def test_weights_that_are_removed_already_come_last(scores: dict[str, Tensor], seed: int) -> None:
+    g = torch.Generator().manual_seed(seed)
+    finite = {name: tensor.nan_to_num(posinf=9.0).abs() for name, tensor in scores.items()}
+    gone = {name: torch.rand(tensor.shape, generator=g) < 0.4 for name, tensor in finite.items()}
+    if all(bool(one.all()) for one in gone.values()):
+        gone["w0"][0, 0] = False
+    pruned = Scores({name: t.masked_fill(gone[name], 0.0) for name, t in finite.items()}, "made", gone)
+    found = critical_sparsity(pruned)
+    if any(bool(one.all()) for one in gone.values()):
+        assert found.removed == sum(int(one.sum()) for one in gone.values()) and bool(gone[found.layer].all())
+    else:
+        assert (found.removed, found.layer) == first_empty(pruned, sum(int(one.sum()) for one in gone.values()))
+
+
+def test_critical_sparsity_is_a_number_that_knows_its_layer() -> None:
+    found = critical_sparsity({"a": torch.tensor([0.9, 0.8, 0.1]), "b": torch.tensor([0.5, 0.4])})
+    assert found == 0.6 and f"{found:.2f}" == "0.60" and found.layers == {"a": 1.0, "b": 0.6}
+    assert str(found) == "0.6: 'b' vanishes with 3 of 5 weights removed"
+    for again in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found)):
+        assert again == found and again.layer == "b" and again.layers == found.layers
+    assert critical_sparsity({"only": torch.ones(3, 3)}) == 1.0
+    large = {str(place): torch.rand(1500, 1000, generator=torch.Generator().manual_seed(place)) for place in range(3)}
+    large["1"] *= 0.9
+    everything = torch.cat([tensor.flatten() for tensor in large.values()])
+    expected = float((everything <= large["1"].max()).double().mean())
+    assert critical_sparsity(large) == pytest.approx(expected, abs=1e-12)  # over several parts of a tensor
+
+
+def test_critical_sparsity_of_real_scores() -> None:
+    scores = snip(tanh_net(12, 20, 0.9, 0.3, 0), None, [batch(20)])
+    found = critical_sparsity(scores)
+    assert (found.removed, found.layer) == first_empty(scores)
+
+
+@pytest.mark.parametrize(
+    ("chi_weight_std", "bias_std", "well"), [(1.3956, 0.3, True), (1.0, 0.3, False), (1.9, 0.3, False)]
+)
+def test_conditioning_of_the_phases(chi_weight_std: float, bias_std: float, well: bool) -> None:
+    scores = snip(tanh_net(50, 100, chi_weight_std, bias_std, 0), None, [batch(100)])
+    found = conditioning(scores, chi=0.7)
+    plain = [float(np.mean(np.square(tensor.numpy()))) for tensor in scores.values()]
+    assert [row.relative for row in found.layers] == pytest.approx([one / plain[-1] for one in plain], rel=1e-9)
+    assert found.lower == min(row.relative for row in found.layers) and found.upper == max(
+        row.relative for row in found.layers
+    )
+    assert found.well_conditioned == well and found.verdict.startswith("well" if well else "ill")
+    assert [row.expected for row in found.layers] == pytest.approx([0.7 ** (49 - place) for place in range(50)])
+    if chi_weight_std == 1.0:  # chi = 0.70; over 50 layers the slope has a standard error of 0.03
+        assert found.growth == pytest.approx(0.7, abs=0.1)
+    json.dumps(found.to_dict(), allow_nan=False)
+    assert found.to_pandas().shape == (50, 5) and "theory" in str(found) and len(str(found).splitlines()) == 52
+
+
+def test_conditioning_far_out_of_range() -> None:
+    scores = {"a": torch.full((2, 3), 1e200, dtype=torch.float64), "b": torch.full((4,), 1e-200, dtype=torch.float64)}
+    found = conditioning(scores)
+    assert found.layers[0].log_mean_square == pytest.approx(400 * math.log(10))
+    assert not found.well_conditioned and math.isfinite(found.upper)
+    json.dumps(found.to_dict(), allow_nan=False)
+    silent = conditioning({"a": torch.zeros(3), "b": torch.ones(3), "c": torch.zeros(2)})
+    assert silent.verdict == "ill-conditioned: all scores are 0 in a, c" and silent.lower == 0.0
+    json.dumps(silent.to_dict(), allow_nan=False)
+    assert conditioning({"a": torch.zeros(3)}).upper == 0.0
+
+
+def worst(scores: dict[str, Tensor], sparsity: float) -> float:
+    """Largest difference of a layer's predicted density to that of keep()."""
+    predicted, masks = predicted_density(scores, sparsity).density, keep(scores, sparsity)
+    return max(abs(predicted[name] - float(masks[name].double().mean())) for name in scores)
+
+
+@pytest.mark.parametrize("weight_std", [1.3956, 1.3156, 1.0, 1.6])
+def test_measured_moments_of_a_50_layer_tanh_network(weight_std: float) -> None:
+    scores = snip(tanh_net(50, 100, weight_std, 0.3, 3), None, [batch(100)])
+    errors = [worst(scores, sparsity) for sparsity in (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)]
+    assert max(errors) < 0.045
+
+
+@pytest.mark.parametrize("batch_norm", ["train", "eval"])
+def test_measured_moments_of_resnet_32(batch_norm: str) -> None:
+    """White noise as images, the hardest case: smooth images come out closer."""
+    g = torch.Generator().manual_seed(1)
+    x, y = torch.randn(32, 3, 32, 32, generator=g), torch.randint(10, (32,), generator=g)
+    scores = snip(resnet(32, width=2, seed=0), None, [(x, y)], batch_norm=batch_norm)
+    errors = [worst(scores, sparsity) for sparsity in (0.5, 0.9, 0.95, 0.98, 0.99)]
+    assert max(errors) < 0.05
+    found = predicted_density(scores, 0.98)
+    s_cr = critical_sparsity(scores)
+    assert abs(float(s_cr) - found.critical_sparsity) < max(4 * found.critical_sparsity_sd, 0.01)
+    true = s_cr.dead(0.98)
+    assert abs(found.expected_dead - len(true)) < 2.5 and set(true) <= set(found.at_risk)
+
+
+def test_moments_of_other_scores() -> None:
+    """Magnitudes of normal and of uniform weights (torch's own), and masked scores."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 32, 5), nn.ReLU(), nn.Flatten(), nn.Linear(32 * 28 * 28, 10))
+    assert worst(magnitude(net), 0.5) < 0.02
+    normal = {"a": torch.randn(80, 90).abs(), "b": torch.randn(50, 200).abs() / 2, "c": torch.randn(30).abs()}
+    assert worst(normal, 0.7) < 0.03
+    thinned = {name: tensor * (torch.rand(tensor.shape) < 0.5) for name, tensor in normal.items() if name != "c"}
+    assert worst(thinned, 0.8) < 0.02
+
+
+def test_a_model_and_its_scores_say_the_same_and_the_model_is_left_alone() -> None:
+    model = tanh_net(6, 30, 1.3, 0.2, 0)
+    before = copy.deepcopy(model.state_dict())
+    x, y = batch(30)
+    of_model, of_scores = predicted_density(model, 0.6, x, y), predicted_density(snip(model, None, [(x, y)]), 0.6)
+    assert of_model == of_scores and of_model.basis.startswith("moments of snip")
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters()) and model.training
+
+
+def test_mean_field_of_a_model_is_that_of_its_standard_deviations() -> None:
+    from epoch0.theory import pruning
+
+    model = tanh_net(20, 80, 1.1, 0.3, 0)
+    x, y = batch(80)
+    found = predicted_density(model, 0.6, x, how="mean_field")
+    plain = pruning.predicted_density("tanh", 1.1, 0.3, [80] * 21, 0.6)
+    assert list(found.density) == [f"{2 * place}.weight" for place in range(20)]
+    assert list(found.density.values()) == pytest.approx(list(plain.density.values()), abs=0.05)
+    assert found.critical_sparsity == pytest.approx(plain.critical_sparsity, abs=0.06)
+    measured = predicted_density(model, 0.6, x, y)
+    assert list(found.density.values()) == pytest.approx(list(measured.density.values()), abs=0.3)
+    correlated = 0.7 + 0.3 * x
+    inputs = predicted_density(model, 0.6, correlated, how="mean_field")
+    assert inputs.density != found.density
+    nested = nn.Sequential(nn.Flatten(), nn.Sequential(model[0], nn.Dropout(0.1), nn.Tanh()), nn.Linear(80, 7).double())
+    assert list(predicted_density(nested, 0.5, how="mean_field").density) == ["1.0.weight", "2.weight"]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: critical_sparsity({}), "at least one"),
+        (lambda: critical_sparsity({"a": torch.tensor([1.0, math.nan])}), "'a' hold 1 NaN"),
+        (lambda: critical_sparsity({"a": torch.tensor([1, 2])}), "int64"),
+        (lambda: conditioning({"a": torch.tensor([math.inf])}), "'a' holds 1 NaN or inf"),
+        (lambda: conditioning({"a": torch.ones(2)}, chi=-1.0), "chi=-1.0"), (lambda: conditioning({}), "at least one"),
+        (lambda: predicted_density({"a": torch.ones(2, 2)}, 1.0), "sparsity=1.0"),
+        (lambda: predicted_density({"a": torch.tensor([-1.0, 1.0])}, 0.5), "'a' have signs"),
+        (lambda: predicted_density({"a": torch.zeros(2)}, 0.5), "all scores are 0"),
+        (lambda: predicted_density({"a": torch.tensor([math.nan])}, 0.5), "'a' holds 1 NaN"),
+        (lambda: predicted_density({}, 0.5), "at least one"),
+        (lambda: predicted_density({"a": torch.ones(2)}, 0.5, how="mean_field"), "needs a model"),
+        (lambda: predicted_density({"a": torch.ones(2)}, 0.5, how="mesured"), "'measured'"),
+        (lambda: predicted_density(nn.Linear(2, 2), 0.5), "x and targets"),
+        (lambda: predicted_density(nn.Linear(2, 2), 0.5, how="mean_field"), "no nonlinearity"),
+        (lambda: predicted_density(resnet(8), 0.5, how="mean_field"), "use how='measured'|Use how='measured'"),
+        (lambda: predicted_density(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), 0.5, how="mean_field"),
+         "no nonlinearity before '1'"),
+        (lambda: predicted_density(nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2), nn.ReLU(),
+                                                 nn.Linear(2, 2)), 0.5, how="mean_field"), "relu after tanh"),
+        (lambda: predicted_density(tanh_net(2, 3, 1.0, 0.1, 0), 0.5, torch.zeros(4, 3), how="mean_field"), "x is 0"),
+        (lambda: predicted_density(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2), nn.Tanh()), 0.5, how="mean_field"),
+         "LayerNorm"),
+    ],
+)  # fmt: skip
+def test_bad_input(make, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        make()
