@@ -1,0 +1,125 @@
+"""``epoch0 prune`` as a user calls it: on a model in a file, on real digits, with what it writes read back."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import epoch0 as e0
+from command_line import epoch0
+
+DENSE = """
+import epoch0 as e0
+
+def build():
+    return e0.networks.mlp([64, 40, 40, 10], "tanh", weights=e0.Gaussian(1.3), biases=e0.Gaussian(0.2), seed=0)
+
+def deep():
+    return e0.networks.mlp([64, *[40] * 20, 10], "tanh", weights=e0.Gaussian(0.7), biases=e0.Gaussian(0.2), seed=0)
+
+def images():
+    return e0.networks.vanilla_cnn(3, 8, inputs=(1, 8, 8), seed=0)
+"""
+WEIGHTS = 64 * 40 + 40 * 40 + 40 * 10
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> str:
+    (tmp_path / "nets.py").write_text(DENSE)
+    return f"{tmp_path}/nets.py"
+
+
+def test_masks_and_weights_are_what_was_asked_for(models: str, tmp_path: Path) -> None:
+    masks, weights = tmp_path / "masks.safetensors", tmp_path / "weights.safetensors"
+    code, out, _ = epoch0(
+        "prune", f"{models}:build", "--sparsity", ".9", "--rescale", "layer", "--out", masks, "--out-weights", weights
+    )
+    assert code == 0
+    found = e0.prune.Masks.load(masks)
+    assert found.total - found.kept == round(0.9 * WEIGHTS)
+    values = load_file(str(weights))
+    for name, mask in found.items():
+        assert torch.equal(values[name] != 0, mask)
+    for word in ("critical sparsity", "before:", "pruned:", "rescaled:", str(masks), str(weights)):
+        assert word in out
+    # the weights fit the model again, and a checkup reads them
+    code, out, _ = epoch0("checkup", f"{models}:build", "--weights", weights, "--json")
+    assert code == 0 and json.loads(out)["outcome"] == "trains"
+
+
+def test_snip_is_the_library_s(models: str, tmp_path: Path) -> None:
+    masks = tmp_path / "masks.safetensors"
+    code, _, _ = epoch0("prune", f"{models}:build", "--sparsity", ".95", "--batch", "64", "--out", masks)
+    net = e0.networks.mlp([64, 40, 40, 10], "tanh", weights=e0.Gaussian(1.3), biases=e0.Gaussian(0.2), seed=0)
+    from epoch0.models import inputs_for
+
+    given = inputs_for(net, data="digits", batch=64)
+    assert given.targets is not None
+    scores = e0.prune.snip(net, None, [(given.x, given.targets)])
+    assert code == 0 and e0.prune.Masks.load(masks) == e0.prune.keep(scores, 0.95)
+
+
+@pytest.mark.parametrize("score", ["snip", "grasp", "synflow", "force", "obd", "magnitude", "random"])
+def test_every_score_removes_exactly_as_many(models: str, score: str) -> None:
+    code, out, _ = epoch0(
+        "prune", f"{models}:images", "--sparsity", ".8", "--score", score, "--batch", "32", "--steps", "3", "--json"
+    )
+    found = json.loads(out)
+    total = found["summary"]["total"]
+    assert code == 0 and found["summary"]["kept"] == total - round(0.8 * total)
+    assert 0 < found["critical_sparsity"] <= 1
+    assert found["first_layer_to_vanish"] in [row["name"] for row in found["summary"]["layers"]]
+
+
+def test_dead_layers_are_named_with_what_helps(models: str) -> None:
+    code, out, _ = epoch0("prune", f"{models}:deep", "--sparsity", ".9")
+    assert code == 0
+    assert "dead" in out and "what helps" in out and "Cannot train" in out
+    code, out, _ = epoch0("prune", f"{models}:deep", "--sparsity", ".9", "--floor", "1", "--json")
+    assert code == 0 and json.loads(out)["summary"]["dead"] == []
+
+
+def test_a_layer_s_own_density(models: str) -> None:
+    code, out, _ = epoch0(
+        "prune", f"{models}:build", "--sparsity", ".5", "--score", "magnitude", "--scope", "layer", "--json"
+    )
+    assert code == 0
+    assert [row["density"] for row in json.loads(out)["summary"]["layers"]] == [0.5, 0.5, 0.5]
+
+
+def test_csr_is_measured(models: str) -> None:
+    code, out, _ = epoch0("prune", f"{models}:build", "--sparsity", ".9", "--csr", "--json")
+    found = json.loads(out)["csr"]
+    assert code == 0 and len(found["layers"]) == 3
+    assert all(row["dense_seconds"] > 0 for row in found["layers"])
+
+
+def test_few_weights_are_a_note_that_names_layers(models: str) -> None:
+    code, out, _ = epoch0("prune", f"{models}:build", "--sparsity", ".9996")
+    assert code == 0 and "note: sparsity 0.9996 leaves" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--sparsity", "1"), "sparsity=1.0"),
+        (("--sparsity", "-0.1"), "sparsity=-0.1"),
+        (("--sparsity", "95"), "0.95"),
+        (("--sparsity", ".9", "--out", "masks.txt"), "masks.txt"),
+        (("--sparsity", ".9", "--out", "/nowhere/masks.safetensors"), "/nowhere"),
+        (("--sparsity", ".9", "--input-shape", "64"), "needs classes"),
+        (("--sparsity", ".9", "--score", "force", "--floor", "2"), "--score force"),
+        (("--sparsity", ".9", "--steps", "0"), "steps=0"),
+        (("--sparsity", ".9", "--score", "force", "--steps", "0"), "steps=0"),
+        (("--sparsity", ".9", "--floor", "10000"), "10000"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(
+    models: str, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    out = () if "--out" in arguments else ("--out", tmp_path / "masks.safetensors")
+    code, _, err = epoch0("prune", f"{models}:build", *arguments, *out)
+    assert code == 2 and err.startswith("error:") and err.count("\n") == 1 and said in err
+    assert list(tmp_path.glob("*.safetensors")) == []
