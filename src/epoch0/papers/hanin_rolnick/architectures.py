@@ -213,7 +213,7 @@ def about(setting: Setting) -> str:
     """The setting in one line."""
     size = {"digits": "digits, 8 x 8", "mnist": "MNIST"}.get(setting.data, setting.data)
     more = f" and {setting.random} untrained networks" if setting.random else ""
-    same = f" ({setting.together} share their batches)" if setting.together > 1 else ""
+    same = f" ({setting.together} at a time on the same batches)" if setting.together > 1 else ""
     return (
         f"{size}; {setting.runs} runs{same}{more} of each architecture; Adam {setting.learning_rate:g}, batches of "
         f"{setting.batch_size}; {setting.lines} lines, {setting.points} points; bands, bars: two standard errors"
