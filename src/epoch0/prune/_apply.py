@@ -12,7 +12,7 @@ from epoch0.errors import InputError, suggest
 from epoch0.measure._guard import bare
 from epoch0.prune._masked import Masked
 from epoch0.prune._masks import Masks, listed
-from epoch0.prune._places import Place, parametrization, places
+from epoch0.prune._places import Place, parameter_order, parametrization, places
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -51,6 +51,7 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
     for name in masks:
         for place in where[name]:
             _check_maskable(name, place)
+    orders = {id(place.module): parameter_order(place.module) for name in masks for place in where[name]}
     done: list[tuple[Place, Masked]] = []
     old: list[tuple[Masked, Tensor]] = []
     try:
@@ -65,10 +66,11 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
                     ours.mask = ours.mask & mask
                     continue
                 # one mask for all places of a shared weight, so that they cannot part
-                fresh = fresh or Masked(mask.clone(), tuple(place.module._parameters))
+                fresh = fresh or Masked(mask.clone(), orders[id(place.module)])
                 _own_class(place.module)
                 parametrize.register_parametrization(place.module, place.attribute, fresh)
                 done.append((place, fresh))
+                _keep_copyable(place.module)
     except BaseException:
         for place, step in reversed(done):
             _remove(place, step)
@@ -106,6 +108,7 @@ def bake(model: Model) -> Model:
             if row is not None and len(row) > 1:
                 _own_class(place.module)
                 parametrize.remove_parametrizations(place.module, place.attribute, leave_parametrized=True)
+                _keep_copyable(place.module)
                 _reorder(place.module, steps[0].order)
                 continue
             with torch.no_grad():
@@ -174,11 +177,6 @@ def _check_maskable(name: str, place: Place) -> None:
             f"'{name}' is pruned by torch.nn.utils.prune. masks_of(model) reads its mask: bake(model) first, "
             "then apply that and yours."
         )
-    if isinstance(place.module, nn.RNNBase):
-        raise InputError(
-            f"'{name}' belongs to a {type(place.module).__name__}, which reads its weights past any mask; "
-            "it cannot be pruned."
-        )
     if isinstance(place.module, torch.jit.ScriptModule):
         raise InputError(f"'{name}' belongs to a scripted module; prune the model before torch.jit.script.")
 
@@ -192,6 +190,7 @@ def _remove(place: Place, step: Masked) -> None:
         return
     _own_class(place.module)
     parametrize.remove_parametrizations(place.module, place.attribute, leave_parametrized=False)
+    _keep_copyable(place.module)
     _reorder(place.module, step.order)
 
 
@@ -205,6 +204,25 @@ def _own_class(module: nn.Module) -> None:
         kind = type(module)
         content = {key: value for key, value in vars(kind).items() if key not in ("__dict__", "__weakref__")}
         module.__class__ = type(kind.__name__, kind.__bases__, content)
+
+
+def _keep_copyable(module: nn.Module) -> None:
+    """Let a masked recurrent layer be copied after it has run; one that is not masked any more needs no help.
+
+    It holds the weights of its last run in a list, and copy.deepcopy refuses tensors with a history.
+    """
+    if not isinstance(module, nn.RNNBase):
+        return
+    for key, hook in list(module._forward_hooks.items()):
+        if hook is _forget_history:
+            del module._forward_hooks[key]
+    if parametrize.is_parametrized(module):
+        module.register_forward_hook(_forget_history)
+
+
+def _forget_history(module: nn.Module, inputs: object, output: object) -> None:
+    assert isinstance(module, nn.RNNBase)
+    module._flat_weights = [weight if weight is None else weight.detach() for weight in module._flat_weights]
 
 
 def _reorder(module: nn.Module, order: tuple[str, ...]) -> None:

@@ -89,13 +89,18 @@ def _of_module(path: str, module: nn.Module) -> list[Place]:
     return sorted(seen, key=lambda place: _rank(module, place))
 
 
-def _rank(module: nn.Module, place: Place) -> int:
-    """Where the parameter stood before a mask moved it to another list, as its mask remembers."""
+def parameter_order(module: nn.Module) -> tuple[str, ...]:
+    """Names of the parameters of a module as they stood before anything masked them."""
     if is_parametrized(module):
         for row in cast(nn.ModuleDict, module.parametrizations).values():
             for step in cast(ParametrizationList, row):
-                if isinstance(step, Masked) and place.attribute in step.order:
-                    return step.order.index(place.attribute)
+                if isinstance(step, Masked):
+                    return step.order
+    return tuple(module._parameters)
+
+
+def _rank(module: nn.Module, place: Place) -> int:
     if place.by_torch:  # torch moves it to the end; a weight comes before the bias
         return -1
-    return 0
+    order = parameter_order(module)
+    return order.index(place.attribute) if place.attribute in order else 0
