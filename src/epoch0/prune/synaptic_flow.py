@@ -1,5 +1,6 @@
 """SynFlow: what flows through each weight when all are positive; it needs no data (Tanaka et al. 2020)."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -52,11 +53,12 @@ def synflow(model: nn.Module, x: Tensor | tuple[int, ...], *, dtype: torch.dtype
         gradients, power = _flow(lent, ones, lent.leaves)
         with torch.no_grad():
             values = [None if g is None else g.mul_(w) for g, w in zip(gradients, lent.leaves, strict=True)]
-            top = max(float(v.max()) for v in lent.used(values))
-            if power and top * 2.0 ** min(power, 1023) < torch.finfo(dtype).max / 1e6:
-                values = [None if v is None else v.mul_(2.0**power) for v in values]
+            scores = lent.used(values)
+            room = math.log2(torch.finfo(dtype).max) / 2  # scores of a layer add up to about 1 before this
+            if power and abs(power) < room:
+                scores = [score.mul_(2.0**power) for score in scores]
             words = f"synflow, {tuple(ones.shape[1:])}, {str(dtype).removeprefix('torch.')}"
-            return scores_of(lent.weights, lent.used(values), words)
+            return scores_of(lent.weights, scores, words)
 
 
 def synflow_rounds(
