@@ -19,6 +19,7 @@ class EdgePoints:
         first: number of the first point of each edge.
         edge, column, point: for each crossing of an edge by a column, the point; a point can have several columns.
         merged: whether some point has.
+        start, stop: for each crossing, the column's value at the ends of the edge.
     """
 
     u: np.ndarray
@@ -30,6 +31,8 @@ class EdgePoints:
     column: np.ndarray
     point: np.ndarray
     merged: bool
+    start: np.ndarray
+    stop: np.ndarray
 
 
 def edge_points(edges: np.ndarray, signs: Signs, values: np.ndarray, tolerance: np.ndarray) -> EdgePoints:
@@ -40,7 +43,7 @@ def edge_points(edges: np.ndarray, signs: Signs, values: np.ndarray, tolerance: 
     edge, column = bits(change)
     at_u, at_v = values[edges[edge, 0], column], values[edges[edge, 1], column]
     share = at_u / (at_u - at_v)
-    order = np.lexsort((share, edge))
+    order = in_order(edge, share)
     edge, column, share, at_u, at_v = edge[order], column[order], share[order], at_u[order], at_v[order]
     # two crossings are one point if either column is zero, by its tolerance, at the other's crossing
     rise = at_v - at_u
@@ -54,8 +57,18 @@ def edge_points(edges: np.ndarray, signs: Signs, values: np.ndarray, tolerance: 
     per_edge = np.bincount(edge[lead], minlength=len(edges))
     first = np.cumsum(per_edge) - per_edge
     return EdgePoints(
-        edges[edge[lead], 0], edges[edge[lead], 1], share[lead], per_edge, first, edge, column, point, bool(same.any())
-    )
+        edges[edge[lead], 0], edges[edge[lead], 1], share[lead], per_edge, first, edge, column, point, bool(same.any()),
+        at_u, at_v,
+    )  # fmt: skip
+
+
+def in_order(group: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """The order by group, then by share in [0, 1]; quick where the groups nearly are in order already."""
+    order = np.argsort(group + share, kind="stable")
+    there, near = np.diff(group[order]), np.diff(share[order])
+    if ((there < 0) | ((there == 0) & (near < 0))).any():  # shares closer than rounding of the sums
+        order = np.lexsort((share, group))
+    return order
 
 
 @dataclass(frozen=True)
@@ -98,21 +111,22 @@ def chords(
         columns: number of columns.
         decisions: undecided cells are counted there.
     """
-    position = np.full(2 * len(edges), -1)
-    position[half] = np.arange(len(half))
-    rank = points.point - points.first[points.edge]
-    forward, backward = position[2 * points.edge], position[2 * points.edge + 1]
-    there, back = forward >= 0, backward >= 0
-    at = np.concatenate([forward[there], backward[back]])
-    offset = np.concatenate([rank[there] + 1, points.per_edge[points.edge[back]] - rank[back]])
-    column = np.concatenate([points.column[there], points.column[back]])
-    vertex = rows + np.concatenate([points.point[there], points.point[back]])
-    key, where, cell = cell_of[at] * columns + column, place[at] + offset, cell_of[at]
+    met = np.bincount(points.edge, minlength=len(edges))
+    start = np.cumsum(met) - met
+    cut = np.flatnonzero(met[half >> 1])
+    edge = half[cut] >> 1
+    count = met[edge]
+    at, edge = np.repeat(cut, count), np.repeat(edge, count)
+    index = np.repeat(start[half[cut] >> 1] - np.cumsum(count) + count, count) + np.arange(len(at))
+    point = points.point[index]
+    rank = point - points.first[edge]
+    offset = np.where(half[at] & 1, points.per_edge[edge] - rank, rank + 1)
+    key, where, vertex = cell_of[at] * columns + points.column[index], place[at] + offset, rows + point
     if signs.zero is not None:
         key, where, vertex = _through_vertices(
             half, ends, cell_of, edges, signs, key, where, vertex, place, columns, decisions
         )
-    order = np.argsort(key * 1, kind="stable")
+    order = np.argsort(key, kind="stable")  # quick, as cells come in order
     key, where, vertex = key[order], where[order], vertex[order]
     if len(key) % 2 or (key[::2] != key[1::2]).any():
         key, where, vertex = _pairs_only(key, where, vertex, decisions)
@@ -127,7 +141,7 @@ def chords(
         keep[1:] = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
         order = order[keep]
     else:
-        order = np.argsort(low)  # places grow from cell to cell, so this sorts by cell too
+        order = np.argsort(low, kind="stable")  # places grow from cell to cell, so this sorts by cell too
     return Chords(cell[order], low[order], high[order], column[order], start[order], stop[order])
 
 
@@ -161,7 +175,7 @@ def _through_vertices(
         for column in bits(mixed[None])[1].tolist():
             if column >= columns:
                 continue  # the last word is filled up
-            word, bit = column // 64, np.uint64(1) << np.uint64(_shift(column))
+            word, bit = column // 64, np.uint64(1) << np.uint64(column % 64)
             sign = ((positive[:, word] & bit) != 0).astype(int) - ((negative[:, word] & bit) != 0)
             found = _sign_changes(sign)
             if len(found) != 2:
@@ -179,11 +193,6 @@ def _through_vertices(
         more = np.array(extra, dtype=np.int64)
         key, where, vertex = (np.concatenate([a, more[:, i]]) for i, a in enumerate((key, where, vertex)))
     return key, where, vertex
-
-
-def _shift(column: int) -> int:
-    """Bit of a column within its word: bytes in order, the highest bit of a byte first."""
-    return 8 * ((column % 64) // 8) + 7 - column % 8
 
 
 def _sign_changes(sign: np.ndarray) -> list[int]:
@@ -204,15 +213,37 @@ class Crossings:
     Attributes:
         first, second: chords.
         share_first, share_second: where they cross, from the low end of each.
+        at_first, at_second: where they are in the lists that follow.
+        chord: each crossing once for each of its chords, sorted by chord and share: the chord.
+        share: where it is on the chord.
+        start, stop: at the low and high end of the chord, the value of the column that is crossed.
+        column: that column.
     """
 
     first: np.ndarray
     second: np.ndarray
     share_first: np.ndarray
     share_second: np.ndarray
+    at_first: np.ndarray
+    at_second: np.ndarray
+    chord: np.ndarray
+    share: np.ndarray
+    start: np.ndarray
+    stop: np.ndarray
+    column: np.ndarray
 
     def __len__(self) -> int:
         return len(self.first)
+
+    def on(self, keep: np.ndarray) -> "Crossings":
+        """Only those on chords to keep; their chords are numbered anew."""
+        number, good, mine = np.cumsum(keep) - 1, keep[self.first], keep[self.chord]
+        place = np.cumsum(mine) - 1
+        return Crossings(
+            number[self.first[good]], number[self.second[good]], self.share_first[good], self.share_second[good],
+            place[self.at_first[good]], place[self.at_second[good]], number[self.chord[mine]], self.share[mine],
+            self.start[mine], self.stop[mine], self.column[mine],
+        )  # fmt: skip
 
 
 def crossings(
@@ -241,17 +272,24 @@ def crossings(
     start_second, stop_second = at(found.start[second], across_second), at(found.stop[second], across_second)
     share_first, share_second = _share(start_first, stop_first), _share(start_second, stop_second)
     # along every chord, neighbouring crossings: is either other chord's column zero at the other crossing?
-    chord, other = np.concatenate([first, second]), np.concatenate([second, first])
-    share = np.concatenate([share_first, share_second])
-    start, stop = np.concatenate([start_first, start_second]), np.concatenate([stop_first, stop_second])
-    order = np.lexsort((share, chord))
-    chord, share, start, stop = chord[order], share[order], start[order], stop[order]
-    limit = tolerance[found.column[other[order]]]
+    chord, share = np.concatenate([first, second]), np.concatenate([share_first, share_second])
+    order = in_order(chord, share)
+    chord, share = chord[order], share[order]
+    start = np.concatenate([start_first, start_second])[order]
+    stop = np.concatenate([stop_first, stop_second])[order]
+    column = np.concatenate([across_first, across_second])[order]
+    limit = tolerance[column]
     rise = stop - start
     close = np.abs(start[1:] + share[:-1] * rise[1:]) <= limit[1:]
     close |= np.abs(start[:-1] + share[1:] * rise[:-1]) <= limit[:-1]
     close &= chord[1:] == chord[:-1]
-    return Crossings(first, second, share_first, share_second), np.unique(found.cell[chord[1:][close]])
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    whole = Crossings(
+        first, second, share_first, share_second, place[: len(first)], place[len(first) :], chord, share, start, stop,
+        column,
+    )  # fmt: skip
+    return whole, np.unique(found.cell[chord[1:][close]])
 
 
 def _share(start: np.ndarray, stop: np.ndarray) -> np.ndarray:

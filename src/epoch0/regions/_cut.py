@@ -1,10 +1,13 @@
 """New points as combinations of old ones: what a cut hands to the walk, for lines and planes alike."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Optional
 
 import torch
 from torch import Tensor
+
+from epoch0.regions._bends import Bends
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,8 @@ class Cut:
         row, column: where a new row is on a face: its value there is exactly the face's. Rows are numbered on from
             those there were; a row can be on several faces.
         second: further rows, which may also combine rows made here.
+        bends: where every segment between old rows has its new points in order: the bends of each new point, of those
+            made here and of the second ones, or None if there are more than a number.
     """
 
     u: Tensor
@@ -26,6 +31,7 @@ class Cut:
     row: Tensor
     column: Tensor
     second: Optional["Cut"] = None
+    bends: Callable[[float], tuple[Bends, Bends] | None] | None = None
 
     def __len__(self) -> int:
         return len(self.u) + (len(self.second) if self.second is not None else 0)

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from epoch0.regions import _concurrent, _seams
+from epoch0.regions._bends import Bends, bends
 from epoch0.regions._chords import Chords, Crossings, EdgePoints, chords, crossings, edge_points
 from epoch0.regions._cut import Cut
 from epoch0.regions._ledger import Ledger
@@ -53,6 +55,7 @@ class Plane:
     def cut(self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None) -> Cut | None:
         """Cut every cell along every column that takes both signs in it; as for lines."""
         mesh = self.mesh
+        undecided = self.decisions.undecided
         signs = read(values, tolerance[0], self.decisions)
         limit, numbers = tolerance[0].numpy(), values.numpy()
         points = edge_points(mesh.edges, signs, numbers, limit)
@@ -73,8 +76,11 @@ class Plane:
         keep = ~np.isin(found.cell, concurrent) if len(concurrent) else None
         slow = None if keep is None else _take(found, ~keep)
         if keep is not None:
-            found, crossing = _without(found, crossing, keep)
-        return self._rebuild(numbers, limit, points, found, crossing, slow, cell_of, length, place, step, width, face)
+            found, crossing = _take(found, keep), crossing.on(keep)
+        cut = self._rebuild(numbers, limit, points, found, crossing, slow, cell_of, length, place, step, width, face)
+        if slow is None and not points.merged and signs.zero is None and self.decisions.undecided == undecided:
+            cut = replace(cut, bends=partial(_bends, points, found, crossing))
+        return cut
 
     def _rebuild(
         self, values: np.ndarray, limit: np.ndarray, points: EdgePoints, found: Chords, crossing: Crossings,
@@ -109,17 +115,18 @@ class Plane:
             fast = Pieces(borders.half[mask], borders.cell[mask], shifted)
         new = len(mesh.edges)
         inner = chord_pieces(found, crossing, rows + len(points.u))
-        following = successors(fast, found, crossing, inner)
+        following, heads = successors(fast, found, crossing, inner)
         ids = 2 * (new + np.arange(len(inner.chord)))
-        elements, ends = cycles(following)
+        elements, ends = cycles(following, heads)
         halves = np.concatenate([fast.half, ids, ids + 1])[elements]
         self._add_edges(np.stack([inner.start, inner.stop], axis=1), found.column[inner.chord], step, width, face)
 
         kept = ~touched[cell_of]
         mesh.half = np.concatenate([mesh.half[kept], halves])
         degrees = np.concatenate([np.diff(mesh.ends)[~touched], np.diff(ends)])
+        chord, share_on, _ = _shorter(found, crossing)
         second = [
-            found.start[crossing.first], found.stop[crossing.first], crossing.share_first,
+            found.start[chord], found.stop[chord], share_on,
             np.concatenate([np.arange(len(crossing))] * 2),
             np.concatenate([found.column[crossing.first], found.column[crossing.second]]),
         ]  # fmt: skip
@@ -290,18 +297,35 @@ def _cut(u: np.ndarray, v: np.ndarray, share: np.ndarray, row: np.ndarray, colum
     return Cut(first, last, 1 - near, near, at, on)
 
 
+def _shorter(found: Chords, crossing: Crossings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each crossing the one of its chords that has fewer of them: the chord, where on it, place in the lists."""
+    count = np.bincount(crossing.chord, minlength=len(found))
+    other = count[crossing.second] < count[crossing.first]
+    return (
+        np.where(other, crossing.second, crossing.first), np.where(other, crossing.share_second, crossing.share_first),
+        np.where(other, crossing.at_second, crossing.at_first),
+    )  # fmt: skip
+
+
+def _bends(points: EdgePoints, found: Chords, crossing: Crossings, most: float) -> tuple[Bends, Bends] | None:
+    """The bends of the new points on edges and of those where chords cross; None if there are more than ``most``."""
+    begin, count = points.first[points.edge], points.per_edge[points.edge]
+    first = bends(
+        np.arange(len(points.u)), begin, count, points.share, points.column, points.start, points.stop, most
+    )  # fmt: skip
+    if first is None:
+        return None
+    along = np.bincount(crossing.chord, minlength=len(found))
+    chord, _, position = _shorter(found, crossing)
+    second = bends(
+        position, (np.cumsum(along) - along)[chord], along[chord], crossing.share, crossing.column, crossing.start,
+        crossing.stop, most - len(first.column),
+    )  # fmt: skip
+    return None if second is None else (first, second)
+
+
 def _take(found: Chords, mask: np.ndarray) -> Chords:
     return Chords(*(getattr(found, n)[mask] for n in ("cell", "low", "high", "column", "start", "stop")))
-
-
-def _without(found: Chords, crossing: Crossings, keep: np.ndarray) -> tuple[Chords, Crossings]:
-    """Only the chords to keep and their crossings."""
-    number, good = np.cumsum(keep) - 1, keep[crossing.first]
-    left = Crossings(
-        number[crossing.first[good]], number[crossing.second[good]], crossing.share_first[good],
-        crossing.share_second[good],
-    )  # fmt: skip
-    return _take(found, keep), left
 
 
 def _values(border: list[int], columns: np.ndarray, values: np.ndarray, points: EdgePoints) -> np.ndarray:

@@ -44,32 +44,37 @@ class ChordPieces:
 def chord_pieces(chords: Chords, crossings: Crossings, vertex: int) -> ChordPieces:
     """Cut the chords at their crossings, whose vertices are numbered from ``vertex`` on."""
     count, total = len(chords), len(crossings)
-    chord = np.concatenate([crossings.first, crossings.second])
-    share = np.concatenate([crossings.share_first, crossings.share_second])
-    order = np.lexsort((share, chord))
-    along = np.bincount(chord, minlength=count)
+    along = np.bincount(crossings.chord, minlength=count)
     before = np.cumsum(along) - along
-    place = np.empty(2 * total, dtype=np.int64)
-    place[order] = np.arange(2 * total) - before[chord[order]]
+    place = np.arange(2 * total) - before[crossings.chord]
     first = before + np.arange(count)  # a chord has one piece more than crossings
     pieces = total * 2 + count
     start, stop = np.empty(pieces, dtype=np.int64), np.empty(pieces, dtype=np.int64)
     start[first], stop[first + along] = chords.start, chords.stop
-    inner = first[chord] + place
-    number = vertex + np.tile(np.arange(total), 2)
-    stop[inner], start[inner + 1] = number, number
-    return ChordPieces(np.repeat(np.arange(count), along + 1), start, stop, first, place[:total], place[total:])
+    places = place[crossings.at_first], place[crossings.at_second]
+    number = vertex + np.arange(total)
+    for chord, at in zip((crossings.first, crossings.second), places, strict=True):
+        inner = first[chord] + at
+        stop[inner], start[inner + 1] = number, number
+    return ChordPieces(np.repeat(np.arange(count), along + 1), start, stop, first, *places)
 
 
-def successors(borders: Pieces, chords: Chords, crossings: Crossings, pieces: ChordPieces) -> np.ndarray:
+def successors(
+    borders: Pieces, chords: Chords, crossings: Crossings, pieces: ChordPieces
+) -> tuple[np.ndarray, np.ndarray]:
     """For each half-edge the next one around its cell: border pieces, then chord pieces forward, then backward.
 
     At a border point the walk round a cell turns into the chord that is leftmost; at a crossing it turns left.
+
+    Returns:
+        The next half-edges, and one half-edge of each cell: draw the old cell in the half plane with its first corner
+        far to the left, the border along the bottom and the chords as arcs. Then every new cell but the outermost has
+        exactly one leftmost point, either where a chord starts or where two cross, and each of those is one's.
     """
     border, inner = len(borders.half), len(pieces.chord)
     following = np.empty(border + 2 * inner, dtype=np.int64)
     if not border:
-        return following
+        return following, np.zeros(0, dtype=np.int64)
     starts = np.flatnonzero(np.diff(borders.cell, prepend=-1))
     stops = np.append(starts[1:], border) - 1
     following[:border] = np.arange(1, border + 1)
@@ -84,7 +89,8 @@ def successors(borders: Pieces, chords: Chords, crossings: Crossings, pieces: Ch
     point, other = np.concatenate([low, high]), np.concatenate([high, low])
     out = np.concatenate([forward + pieces.first, backward + last])
     into = np.concatenate([backward + pieces.first, forward + last])
-    order = np.lexsort((-((other - point) % length[point]), point))
+    before = (other - point) % length[point]
+    order = np.argsort(point * (length.max() + 1) - before, kind="stable")
     point, out, into = point[order], out[order], into[order]
     fresh = np.diff(point, prepend=-1) != 0
     following[previous[point[fresh]]] = out[fresh]
@@ -98,35 +104,57 @@ def successors(borders: Pieces, chords: Chords, crossings: Crossings, pieces: Ch
     following[forward + two] = backward + one
     following[backward + one + 1] = backward + two
     following[backward + two + 1] = forward + one + 1
-    return following
+    return following, np.concatenate([stops, backward + pieces.first, forward + one + 1])
 
 
-def cycles(following: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The cycles of a permutation: elements cycle by cycle, and where each cycle starts, with the end."""
+def cycles(following: np.ndarray, heads: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The cycles of a permutation: elements cycle by cycle, and where each cycle starts, with the end.
+
+    Args:
+        following: the permutation.
+        heads: one element of each cycle, if they are known.
+    """
+    count = len(following)
+    if heads is None:
+        heads = _heads(following)
+    # walk along all cycles at once, one step a round
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    active, current, total = np.arange(len(heads)), heads, 0
+    while len(active) and total <= count:
+        found.append((active, current))
+        total += len(active)
+        current = following[current]
+        going = current != heads[active]
+        active, current = active[going], current[going]
+    degree = np.zeros(len(heads), dtype=np.int64)
+    for active, _ in found:
+        degree[active] += 1
+    ends = np.concatenate([[0], np.cumsum(degree)])
+    elements = np.full(total, -1)
+    for step, (active, current) in enumerate(found):
+        elements[ends[active] + step] = current
+    if total != count or not _all_there(elements):
+        return cycles(following)  # rounding has put crossings in an order that no straight lines have
+    return elements, ends
+
+
+def _all_there(elements: np.ndarray) -> bool:
+    """Whether every number up to their count is among some numbers."""
+    seen = np.zeros(len(elements), dtype=bool)
+    seen[elements] = True
+    return bool(seen.all())
+
+
+def _heads(following: np.ndarray) -> np.ndarray:
+    """The smallest element of each cycle."""
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
 
     count = len(following)
     if not count:
-        return np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
+        return np.zeros(0, dtype=np.int64)
     graph = csr_matrix((np.ones(count, dtype=np.int8), following, np.arange(count + 1)), shape=(count, count))
     number, label = connected_components(graph, directed=True, connection="strong")
     head = np.empty(number, dtype=np.int64)
     head[label[::-1]] = np.arange(count)[::-1]
-    head = np.sort(head)
-    # walk along all cycles at once, one step a round
-    found: list[tuple[np.ndarray, np.ndarray]] = []
-    active, current = np.arange(number), head
-    while len(active):
-        found.append((active, current))
-        current = following[current]
-        going = current != head[active]
-        active, current = active[going], current[going]
-    degree = np.zeros(number, dtype=np.int64)
-    for active, _ in found:
-        degree[active] += 1
-    ends = np.concatenate([[0], np.cumsum(degree)])
-    elements = np.empty(count, dtype=np.int64)
-    for step, (active, current) in enumerate(found):
-        elements[ends[active] + step] = current
-    return elements, ends
+    return np.sort(head)

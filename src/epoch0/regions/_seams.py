@@ -1,5 +1,6 @@
 """A plane partition in parts that are cut one after another, and the whole put together again without a seam."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,23 +35,34 @@ class Mesh:
 def parts(mesh: Mesh, count: int) -> list[Mesh]:
     """Strips of about equally many cells, across the longer side; a strip of a strip is thus a block."""
     cells = len(mesh.ends) - 1
+    count = min(count, cells)
     degree = np.diff(mesh.ends)
-    corner = mesh.edges[mesh.half[mesh.ends[:-1]] >> 1, mesh.half[mesh.ends[:-1]] & 1]
+    first = mesh.half[mesh.ends[:-1]]
     points = mesh.points.numpy()
     along = int(np.ptp(points[:, 1]) > np.ptp(points[:, 0]))
-    order = np.argsort(points[corner, along], kind="stable")
+    borders = np.linspace(0, cells, count + 1).astype(np.int64)
+    place = points[mesh.edges[first >> 1, first & 1], along]
+    order = np.argpartition(place, borders[1:-1]) if count > 1 else np.arange(cells)
     found = []
-    for mine in np.array_split(order, min(count, cells)):
+    for low, high in itertools.pairwise(borders.tolist()):
+        mine = np.sort(order[low:high])
         size = degree[mine]
         ends = np.concatenate([[0], np.cumsum(size)])
         half = mesh.half[np.repeat(mesh.ends[mine] - ends[:-1], size) + np.arange(ends[-1])]
-        edges, local = np.unique(half >> 1, return_inverse=True)
-        rows, vertex = np.unique(mesh.edges[edges], return_inverse=True)
+        edges, edge = _used(half >> 1, len(mesh.edges))
+        rows, vertex = _used(mesh.edges[edges], len(mesh.points))
         found.append(Mesh(
-            mesh.points[torch.from_numpy(rows)], vertex.reshape(-1, 2), mesh.owner[edges], 2 * local + (half & 1), ends,
+            mesh.points.index_select(0, torch.from_numpy(rows)), vertex, mesh.owner[edges], 2 * edge + (half & 1), ends,
             rows, edges,
         ))  # fmt: skip
     return found
+
+
+def _used(numbers: np.ndarray, below: int) -> tuple[np.ndarray, np.ndarray]:
+    """The different ones of some numbers in order, and the place of each number among them."""
+    mark = np.zeros(below, dtype=bool)
+    mark[numbers] = True
+    return np.flatnonzero(mark), (np.cumsum(mark) - 1)[numbers]
 
 
 def joined(mesh: Mesh, cut: Sequence[Mesh]) -> tuple[Mesh, int]:
@@ -62,50 +74,27 @@ def joined(mesh: Mesh, cut: Sequence[Mesh]) -> tuple[Mesh, int]:
         mesh: the whole before.
         cut: its parts, cut.
     """
-    rows, wrong = len(mesh.points), 0
-    first, count = np.full(len(mesh.edges), -1), np.zeros(len(mesh.edges), dtype=np.int64)
+    seams = _Seams(mesh, cut)
+    rows, known = len(mesh.points), 0
     points, edges, owners, halves, degrees, origins = [mesh.points], [], [], [], [], []
-    start_of = np.zeros(0, dtype=np.int64)  # of each edge of the whole, its first vertex
     for part in cut:
-        at = np.flatnonzero(part.from_edge >= 0)
-        source = part.from_edge[at]
-        corner = mesh.points[torch.from_numpy(mesh.edges[source, 0])].numpy()
-        away = np.abs(part.points.numpy()[part.edges[at, 0]] - corner).sum(axis=1)
-        order = np.lexsort((away, source))
-        at, source = at[order], source[order]
-        pieces = np.bincount(source, minlength=len(count))
-        begin = np.cumsum(pieces) - pieces
-        rank = np.arange(len(at)) - begin[source]
-        fresh = count[source] == 0
-        differ = ~fresh & (pieces[source] != count[source])
-        wrong += len(np.unique(source[differ]))
-        fresh |= differ
-
-        edge_map = np.full(len(part.edges), -1)
-        known = len(start_of)
-        edge_map[at[fresh]] = known + np.arange(fresh.sum())
-        edge_map[at[~fresh]] = first[source[~fresh]] + rank[~fresh]
-        inner = np.flatnonzero(part.from_edge < 0)
-        edge_map[inner] = known + fresh.sum() + np.arange(len(inner))
-
-        vertex_map = part.from_row.copy()
-        old = at[~fresh & (rank > 0)]
-        vertex_map[part.edges[old, 0]] = start_of[edge_map[old]]
-        new = np.flatnonzero(vertex_map < 0)
-        vertex_map[new] = rows + np.arange(len(new))
+        old, edge_map, again, vertex = seams.match(part)
+        added = np.ones(len(part.edges), dtype=bool)
+        added[old] = False
+        edge_number = known + np.cumsum(added) - 1
+        edge_number[old] = edge_map
+        vertex_number = part.from_row.copy()
+        vertex_number[again] = vertex
+        new = np.flatnonzero(vertex_number < 0)
+        vertex_number[new] = rows + np.arange(len(new))
+        seams.note(part, edge_number, vertex_number)
         rows += len(new)
-
-        added = np.concatenate([at[fresh], inner])
-        mine = vertex_map[part.edges[added]]
-        starts = fresh & (rank == 0)
-        first[source[starts]] = edge_map[at[starts]]
-        count[source[starts]] = pieces[source[starts]]
-        start_of = np.concatenate([start_of, mine[:, 0]])
-        points.append(part.points[torch.from_numpy(new)])
-        edges.append(mine)
+        known += int(added.sum())
+        points.append(part.points.index_select(0, torch.from_numpy(new)))
+        edges.append(vertex_number[part.edges[added]])
         owners.append(part.owner[added])
         origins.append(part.from_edge[added])
-        halves.append(2 * edge_map[part.half >> 1] + (part.half & 1))
+        halves.append(2 * edge_number[part.half >> 1] + (part.half & 1))
         degrees.append(np.diff(part.ends))
     origin = np.concatenate(origins)
     whole = Mesh(
@@ -114,4 +103,54 @@ def joined(mesh: Mesh, cut: Sequence[Mesh]) -> tuple[Mesh, int]:
         np.concatenate([mesh.from_row, np.full(rows - len(mesh.points), -1)]),
         np.where(origin >= 0, mesh.from_edge[origin], -1),
     )  # fmt: skip
-    return whole, wrong
+    return whole, seams.wrong
+
+
+class _Seams:
+    """The edges of a whole that are in two parts, and their pieces in the part that came first.
+
+    Attributes:
+        wrong: edges on which two parts do not agree.
+    """
+
+    def __init__(self, mesh: Mesh, cut: Sequence[Mesh]) -> None:
+        uses = np.zeros(len(mesh.edges) + 1, dtype=np.int8)  # the last for edges that are of no edge of the whole
+        for part in cut:
+            mine = np.zeros(len(uses), dtype=bool)
+            mine[part.from_edge] = True
+            uses += mine
+        self.shared = uses > 1
+        self.shared[-1] = False
+        self.corner = mesh.points.numpy()[mesh.edges[:, 0]]
+        self.first = np.full(len(mesh.edges), -1)  # of each shared edge, its first piece in the lists
+        self.count = np.zeros(len(mesh.edges), dtype=np.int64)
+        self.edge, self.vertex = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        self.wrong = 0
+        self.fresh: tuple[np.ndarray, np.ndarray] = self.edge, self.edge
+
+    def match(self, part: Mesh) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Pieces that are there already with their numbers in the whole, and the vertices on them with theirs."""
+        at = np.flatnonzero(self.shared[part.from_edge])
+        source = part.from_edge[at]
+        away = np.abs(part.points.numpy()[part.edges[at, 0]] - self.corner[source]).sum(axis=1)
+        order = np.lexsort((away, source))
+        at, source = at[order], source[order]
+        pieces = np.bincount(source, minlength=len(self.count))
+        rank = np.arange(len(at)) - (np.cumsum(pieces) - pieces)[source]
+        there = self.count[source] > 0
+        differ = there & (pieces[source] != self.count[source])
+        self.wrong += len(np.unique(source[differ]))
+        there &= ~differ
+        self.fresh = at[~there], source[~there]
+        old, listed = at[there], (self.first[source] + rank)[there]
+        inner = rank[there] > 0
+        return old, self.edge[listed], part.edges[old[inner], 0], self.vertex[listed[inner]]
+
+    def note(self, part: Mesh, edge_number: np.ndarray, vertex_number: np.ndarray) -> None:
+        """Remember the pieces that came with the part matched last."""
+        at, source = self.fresh
+        begin = np.flatnonzero(np.diff(source, prepend=-1))
+        self.first[source[begin]] = len(self.edge) + begin
+        self.count[source[begin]] = np.diff(np.append(begin, len(source)))
+        self.edge = np.concatenate([self.edge, edge_number[at]])
+        self.vertex = np.concatenate([self.vertex, vertex_number[part.edges[at, 0]]])

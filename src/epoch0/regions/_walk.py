@@ -8,13 +8,19 @@ import torch
 from torch import Tensor
 
 from epoch0.errors import InputError
+from epoch0.regions._ahead import affine_rows, carried
 from epoch0.regions._cut import Cut
+from epoch0.regions._report import Progress, Report
 from epoch0.regions._sizes import Decisions, Sizes
-from epoch0.regions._spread import Crew
+from epoch0.regions._spread import Crew, check_workers
 from epoch0.regions._steps import Affine, Fold, Largest, Program
 
 BLOCK = 48 << 20
 """Bytes of the tensors carried at a time: a few times what a processor's cache holds."""
+_LARGE = 1 << 22  # numbers: memory for more is fetched from the system and given back every time
+_AHEAD = 4.0  # blocks that may be filled at once where that saves multiplying
+_LEVELS = 8
+"""Blocks that one worker holds together, about: those of the pieces that its piece is a piece of."""
 MEMORY = 2e9
 """Bytes that a partition may take if the user does not say."""
 
@@ -28,7 +34,29 @@ def check_memory(memory: float) -> float:
 
 def block(memory: float) -> int:
     """Bytes of the tensors to carry at a time: those of some levels of splitting are held together."""
-    return int(max(1.0, min(BLOCK, memory / 8)))
+    return int(max(1.0, min(BLOCK, memory / _LEVELS)))
+
+
+def crew_for(workers: int, memory: float, progress: Progress | None = None) -> Crew:
+    """The threads of a walk: as many as are asked for, if the memory is enough for the blocks of all of them."""
+    fitting = max(1, int(memory / (_LEVELS * block(memory))))
+    return Crew(min(check_workers(workers), fitting), Report(progress))
+
+
+def check_room(program: Program, memory: float) -> None:
+    """Refuse a memory that the values at three points alone would fill, however the work is split."""
+    alive, most, where = {0}, 0, ""
+    for step, done in zip(program.steps, program.last_uses(), strict=True):
+        alive.add(step.output)
+        size = _bytes(program, 3, tuple(alive))
+        if size > most:
+            most, where = size, step.name
+        alive -= done
+    if most > memory:
+        raise InputError(
+            f"memory={memory:.3g} bytes; at layer '{where}' the values at three points alone take {most:.3g}, and a "
+            f"walk holds a few pieces of that size. Give at least {_LEVELS * most:.1g}."
+        )
 
 
 @runtime_checkable
@@ -102,12 +130,17 @@ def walk(
         whole: Complex = complex_.join(crew.map(carried, parts))
         return whole
 
+    made = -1  # an affine step whose output is there already
     for index, step in enumerate(program.steps[start:], start):
         crew.check()
         rows = len(next(iter(values.values())))
-        if parts := _parts(complex_, _bytes(program, rows, (*values, step.output)) / most):
+        final = number + 1 == folds and not isinstance(step, Affine)  # makes no values any more
+        slots = tuple(values) if final else (*values, step.output)
+        if index != made and (parts := _parts(complex_, _bytes(program, rows, slots) / most)):
             return divided(parts, partial(_taken, values), index, number)
-        if isinstance(step, Affine):
+        if index == made:
+            pass
+        elif isinstance(step, Affine):
             values[step.output] = apply(step, [values[s] for s in step.inputs], complex_)
         elif number + 1 == folds:
             _fold_last(step, complex_, values, sizes.squares[number], number)
@@ -116,12 +149,20 @@ def walk(
         elif isinstance(step, Fold):
             source, done = step.inputs[0], last_uses[index]
             cut = _cut(step, complex_, values[source], sizes.squares[number], number)
-            kept = (*(values.keys() - done), step.output, program.steps[index + 1].output)
+            following = program.steps[index + 1]
+            kept = (*(values.keys() - done), step.output, following.output)
             added = 0 if cut is None else len(cut)
             wanted = _bytes(program, rows + added, kept) / most
-            if cut is not None and (parts := _parts(complex_, wanted)):  # the tensors of all rows are never made
+            ahead = carried(step, following, cut, values[source]) if cut is not None and wanted < _AHEAD else None
+            if ahead is None and cut is not None and (parts := _parts(complex_, wanted)):
+                # the tensors of all rows are never made
                 return divided(parts, partial(_gathered, step, cut, values, done), index + 1, number + 1)
-            _fold(step, complex_, values, cut, done)
+            if cut is None or ahead is None or step.output not in last_uses[index + 1]:
+                _fold(step, complex_, values, cut, done)
+            else:
+                _extend(values, cut, {source} & done)
+            if ahead is not None:
+                values[following.output], made = ahead, index + 1
             number += 1
         else:
             _largest(step, complex_, values, sizes.squares[number], number)
@@ -147,7 +188,10 @@ def _bytes(program: Program, rows: int, slots: Sequence[int]) -> int:
 def apply(step: Affine, inputs: list[Tensor], complex_: Complex) -> Tensor:
     """An affine step on the rows; directions to infinity feel no bias."""
     network = complex_.network
-    found = step.many(inputs, network)
+    if network is None and step.weighted and inputs[0].device.type == "cpu" and inputs[0].numel() > _LARGE:
+        found = affine_rows(step.run, inputs)
+    else:
+        found = step.many(inputs, network)
     if step.biased and complex_.unbounded:
         found = found.clone()
         away = (complex_.away != 0).nonzero()[:, 0]
