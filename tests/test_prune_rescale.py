@@ -190,32 +190,36 @@ def test_measured_gives_the_variance_of_theory_after_each_layer() -> None:
 # ---- gains, measured
 
 
-@pytest.mark.parametrize("how", WAYS)
-@pytest.mark.parametrize("sparsity", [0.5, 0.8, 0.95])
+@pytest.mark.parametrize(
+    "sparsity", [*(pytest.param(each, marks=pytest.mark.slow) for each in (0.5, 0.7, 0.8, 0.95)), 0.9]
+)
 @pytest.mark.parametrize("kind", ["relu", "tanh", "cnn"])
-def test_chi_is_one_again(kind: str, sparsity: float, how: str) -> None:
+def test_chi_is_one_again(kind: str, sparsity: float) -> None:
     """Mean gain of the layers behind a rescaled weight against 1: false alarm below 1e-4 a case (four errors)."""
     if kind == "cnn":
-        net, x = chain(depth=6, channels=96), torch.randn(8, 3, 8, 8, generator=source())
+        net, x = chain(depth=6, channels=64), torch.randn(4, 3, 8, 8, generator=source())
     else:
-        net = dense(kind, depth=8, width=220, size=100)
+        net = dense(kind, depth=8, width=200, size=100)
         scale = 1.0 if kind == "relu" else math.sqrt((0.512078 - 0.04) / SIGMA["tanh"])  # q is q* from layer 1 on
-        x = torch.randn(32, 100, generator=source()) * scale
-    before = e0.gain(masked(copy.deepcopy(net), sparsity), x, directions=2)
-    rescale(masked(net, sparsity), how, x=x)
-    found = e0.gain(net, x, directions=6)
-    inner = slice(1, -1)  # the last has no activation behind it
-    gains = (found.chi_forward[inner] + found.chi_backward[inner]) / 2
-    error = gains.std(ddof=1) / math.sqrt(len(gains))
-    assert abs(gains.mean() - 1) < 4 * error + 0.02
-    # matching variances corrects in each layer what the finite width of the one before did to them
-    assert error < (0.2 if how == "measured" else 0.05)
-    assert before.chi_forward[inner].mean() < 1.5 * (1 - sparsity) + 0.1
+        x = torch.randn(16, 100, generator=source()) * scale
+    net = masked(net, sparsity)
+    for how in WAYS:
+        pruned = copy.deepcopy(net)
+        rescale(pruned, how, x=x)
+        found = e0.gain(pruned, x, directions=3)
+        inner = slice(1, -1)  # the last has no activation behind it
+        gains = (found.chi_forward[inner] + found.chi_backward[inner]) / 2
+        error = gains.std(ddof=1) / math.sqrt(len(gains))
+        assert abs(gains.mean() - 1) < 4 * error + 0.02, how
+        # matching variances corrects in each layer what the finite width of the one before did to them
+        assert error < (0.25 if how == "measured" else 0.06), how
+    if sparsity == 0.9:
+        assert e0.gain(net, x, directions=2).chi_forward[1:-1].mean() < 0.25
 
 
 def test_masks_that_know_the_signals_need_measuring() -> None:
     """SNIP keeps weights at active units: by layer or row a ReLU network is left chaotic, by measuring it is not."""
-    net = dense("relu", depth=30, width=100, size=64)
+    net = dense("relu", depth=20, width=80, size=64)
     images = torch.randn(100, 64, generator=source())
     labels = torch.randint(10, (100,), generator=source(1))
     masks = snip_masks(net, images, labels, 0.8)
@@ -229,21 +233,21 @@ def test_masks_that_know_the_signals_need_measuring() -> None:
             squares += [float(h.square().mean())] if isinstance(module, nn.Linear) else []
         spread[how] = math.log(squares[-2] / squares[0])
     assert abs(spread["measured"]) < 0.3
-    assert spread["layer"] > 10 and spread["row"] > 3
+    assert spread["layer"] > 8 and spread["row"] > 2
 
 
 def test_weak_lottery_ticket() -> None:
     """Appendix H: random masks of density sigma_EOC^2/sigma_w^2 alone bring chi to 1; initialize knows of masks too."""
     wide = e0.networks.mlp([100, *[200] * 6, 10], "relu", weights=e0.Gaussian(2.5), seed=1)
     x = torch.randn(32, 100, generator=source())
-    assert e0.gain(wide, x, directions=4).chi_forward[1:-1].mean() == pytest.approx(2.5**2 / 2, rel=0.1)
+    assert e0.gain(wide, x, directions=2).chi_forward[1:-1].mean() == pytest.approx(2.5**2 / 2, rel=0.1)
     masked(wide, 1 - 2 / 2.5**2)
-    assert e0.gain(wide, x, directions=4).chi_forward[1:-1].mean() == pytest.approx(1, abs=0.12)
+    assert e0.gain(wide, x, directions=2).chi_forward[1:-1].mean() == pytest.approx(1, abs=0.12)
     drawn = initialize(wide, x=x)
     assert [round(row.density, 1) for row in drawn.layers] == [0.3] * 7
     # the table's scale is that of a kept weight: alpha sigma_w^2 is what counts
     assert drawn.layers[3].weight_std == pytest.approx(math.sqrt(2 / drawn.layers[3].density), rel=1e-4)
-    assert e0.gain(wide, x, directions=4).chi_forward[1:-1].mean() == pytest.approx(1, abs=0.12)
+    assert e0.gain(wide, x, directions=2).chi_forward[1:-1].mean() == pytest.approx(1, abs=0.12)
     assert all(bool((m.weight[~m.parametrizations["weight"][0].mask] == 0).all()) for m in weighted(wide).values())
 
 

@@ -226,7 +226,7 @@ ARTIFACT = Artifact(
     "hayou/prop3", "Correlation of two inputs in residual networks, pruned and not", "Hayou et al., Proposition 3",
     {
         "quick": Setting(ChainSpec(80, 200, "digits", 50, 20, (0.0, 0.5, 0.9)), 8, 15),
-        "paper": Setting(ChainSpec(100, 400, "mnist", 100, 50, (0.0, 0.5, 0.9, 0.98)), 10, 20),
+        "paper": Setting(ChainSpec(80, 400, "mnist", 100, 50, (0.0, 0.5, 0.9, 0.98)), 8, 16),
     },
     trials, table, claims, draw, lambda setting: None if setting.spec.data == "gaussian" else setting.spec.data, about,
 )  # fmt: skip

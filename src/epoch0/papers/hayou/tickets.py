@@ -234,8 +234,8 @@ def presets() -> dict[str, Setting]:
     return {
         "quick": quick,
         "paper": replace(
-            quick, depth=12, width=400, channels=64, factors=(1.1, 1.3, 1.6, 2.0, 2.5), networks=5,
-            trained=_trained("mnist", 2000, 10000, 30), runs=4,
+            quick, depth=12, width=400, channels=64, factors=(1.2, 1.6, 2.2), networks=5,
+            trained=_trained("mnist", 2000, 10000, 30), runs=3,
         ),
     }  # fmt: skip
 
