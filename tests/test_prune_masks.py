@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from epoch0.errors import InputError
-from epoch0.prune._files import FORMAT
+from epoch0.prune._files import MASKS
 from epoch0.prune._masks import Masks
 
 
@@ -134,7 +134,7 @@ def test_damaged_and_foreign_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no masks"):
         Masks.load(path)
     save_file({"w": torch.ones(2)}, path, {"format": "epoch0 masks 9"})
-    with pytest.raises(InputError, match=f"layout 'epoch0 masks 9'; this version reads '{FORMAT}'"):
+    with pytest.raises(InputError, match=f"layout 'epoch0 masks 9'; this version reads '{MASKS}'"):
         Masks.load(path)
 
 

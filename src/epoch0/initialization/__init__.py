@@ -5,7 +5,8 @@
 """
 
 from epoch0.initialization._result import Initialization, LayerInit
-from epoch0.initialization._save import check_path, save
+from epoch0.initialization._save import save
+from epoch0.initialization._tensor_files import check_path
 from epoch0.initialization.initialize import initialize
 
 __all__ = ["Initialization", "LayerInit", "check_path", "initialize", "save"]

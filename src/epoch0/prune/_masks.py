@@ -165,9 +165,9 @@ class Masks(Mapping[str, Tensor]):
         Raises:
             InputError: if the path is wrong, or the file cannot be written.
         """
-        from epoch0.prune._files import save
+        from epoch0.prune._files import save_masks
 
-        return save(self, path)
+        return save_masks(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> "Masks":
@@ -179,9 +179,9 @@ class Masks(Mapping[str, Tensor]):
         Raises:
             InputError: if the file is missing, cut short, damaged, or something else.
         """
-        from epoch0.prune._files import load
+        from epoch0.prune._files import load_masks
 
-        return load(path)
+        return cls._own(load_masks(path))
 
     def __str__(self) -> str:
         return f"{self.kept:,} of {self.total:,} weights kept in {len(self)} layers, sparsity {self.sparsity:.4%}"

@@ -13,8 +13,6 @@ from epoch0.prune._prunable import Weight
 if TYPE_CHECKING:
     import pandas
 
-_REMOVED = "removed/"  # before the names in a file; no parameter's name has a slash
-
 
 class Scores(dict[str, Tensor]):
     """One number for each weight of a model; the larger, the more worth keeping.
@@ -172,10 +170,9 @@ class Scores(dict[str, Tensor]):
         Raises:
             InputError: if it cannot be written.
         """
-        from epoch0.prune._score_files import write
+        from epoch0.prune._files import save_scores
 
-        tensors = {**self, **{_REMOVED + name: gone for name, gone in self.removed.items()}}
-        return write(path, tensors, {"method": self.method})
+        return save_scores(self, self.method, self.removed, path)
 
     @classmethod
     def load(cls, path: str | Path) -> "Scores":
@@ -191,14 +188,11 @@ class Scores(dict[str, Tensor]):
             The scores, on the CPU.
 
         Raises:
-            InputError: if the file is not there, is no safetensors file, or holds something else.
+            InputError: if the file is missing, cut short, damaged, or something else.
         """
-        from epoch0.prune._score_files import read
+        from epoch0.prune._files import load_scores
 
-        tensors, words = read(path)
-        removed = {name.removeprefix(_REMOVED): t for name, t in tensors.items() if name.startswith(_REMOVED)}
-        scores = {name: t for name, t in tensors.items() if not name.startswith(_REMOVED)}
-        return cls(scores, words.get("method", ""), removed)
+        return cls(*load_scores(path))
 
 
 def scores_of(weights: Sequence[Weight], values: Sequence[Tensor], method: str) -> Scores:

@@ -1,0 +1,163 @@
+"""Safetensors files that are there whole or not at all, with a layout and a checksum in the header (no paper's)."""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from epoch0.errors import InputError
+
+
+def check_path(path: str | Path, what: str = "weights") -> Path:
+    """Refuse a file that could not be written, before the work is done.
+
+    >>> check_path("weights.safetensors")                       # in a folder that exists
+    PosixPath('weights.safetensors')
+
+    Args:
+        path: where to; the ending must be ``.safetensors`` and the folder must exist.
+        what: is to be written, in the plural, for the message.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: if the ending or the folder is wrong.
+    """
+    target = Path(path)
+    if target.suffix != ".safetensors":
+        raise InputError(
+            f"{what} are written as safetensors, not to {str(path)!r}; name it '{target.stem}.safetensors'."
+        )
+    if target.is_dir() or not target.parent.is_dir():
+        reason = "is a folder" if target.is_dir() else f"cannot be made: there is no folder '{target.parent}'"
+        raise InputError(f"the {what} file {str(path)!r} {reason}.")
+    return target
+
+
+def written(path: str | Path, what: str, fill: Callable[[Path], None]) -> Path:
+    """Let ``fill`` write a file beside its place, flush it to the disk and only then give it its name.
+
+    >>> written("net.safetensors", "weights", lambda fresh: save_file(tensors, fresh))
+    PosixPath('net.safetensors')
+
+    Args:
+        path: where to; see :func:`check_path`. A file that is there is replaced, or stays as it is on an error.
+        what: is written, in the plural, for the message.
+        fill: writes the content into the path that it gets.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: if the path is wrong, or the file cannot be written.
+    """
+    from safetensors import SafetensorError
+
+    target = check_path(path, what)
+    fresh = None
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+        os.close(handle)
+        fresh = Path(name)
+        fill(fresh)
+        mask = os.umask(0)
+        os.umask(mask)
+        fresh.chmod(0o666 & ~mask)  # mkstemp makes it private; a plain file is not
+        with fresh.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(fresh, target)
+    except (OSError, SafetensorError) as problem:
+        kept = "; the file that was there is intact" if target.exists() else ""
+        raise InputError(f"the {what} cannot be written to {str(path)!r}: {problem}{kept}.") from problem
+    finally:
+        if fresh is not None:
+            fresh.unlink(missing_ok=True)
+    return target
+
+
+def save_tensors(
+    path: str | Path, what: str, layout: str, tensors: Mapping[str, Tensor], words: Mapping[str, str]
+) -> Path:
+    """Write tensors and strings with the layout, the order of the tensors and a checksum in the header.
+
+    >>> save_tensors("masks.safetensors", "masks", "epoch0 masks 1", {"a": bits}, {"shapes": "{}"})
+    PosixPath('masks.safetensors')
+
+    Args:
+        path: where to; see :func:`check_path`.
+        what: is written, in the plural, for the message.
+        layout: what is in it and how: words and a version.
+        tensors: any shapes, dtypes and devices.
+        words: goes into the header.
+
+    Raises:
+        InputError: if the path is wrong, or the file cannot be written.
+    """
+    from safetensors.torch import save_file
+
+    # copies: views that share memory are refused by the format
+    plain = {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+             for name, tensor in tensors.items()}  # fmt: skip
+    header = {**words, "format": layout, "order": json.dumps(list(plain))}  # the format itself sorts by name
+    header["sha256"] = _digest(header, plain)
+    return written(path, what, lambda fresh: save_file(plain, fresh, header))
+
+
+def load_tensors(path: str | Path, what: str, layout: str, writer: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read what :func:`save_tensors` wrote, in its order, after checking that the file is whole.
+
+    >>> load_tensors("masks.safetensors", "masks", "epoch0 masks 1", "Masks.save")
+    ({'a': tensor([128], dtype=torch.uint8)}, {'shapes': '{}', ...})
+
+    Args:
+        path: the file.
+        what: it should hold, in the plural, for the message.
+        layout: as it was written; the last word is its version.
+        writer: what writes such files, for the message.
+
+    Returns:
+        The tensors, on the CPU, and the strings of the header.
+
+    Raises:
+        InputError: if the file is missing, cut short, damaged, of another version, or something else.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).is_file():
+        kind = "a folder, not a file" if Path(path).is_dir() else "missing"
+        raise InputError(f"the {what} {str(path)!r} cannot be read: it is {kind}.")
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            header = dict(file.metadata() or {})
+            stated = header.get("format", "")
+            if stated.rpartition(" ")[0] != layout.rpartition(" ")[0]:
+                raise InputError(f"{str(path)!r} is a safetensors file but holds no {what}; {writer} writes those.")
+            if stated != layout:
+                raise InputError(
+                    f"the {what} in {str(path)!r} have the layout {stated!r}; this version reads {layout!r}."
+                )
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except (SafetensorError, OSError) as problem:
+        raise InputError(
+            f"the {what} {str(path)!r} ({Path(path).stat().st_size:,} bytes) cannot be read: the file is cut short, "
+            f"damaged or in another format ({problem})."
+        ) from problem
+    if _digest(header, tensors) != header.pop("sha256", None):
+        raise InputError(f"the {what} {str(path)!r} are damaged: the content does not have the checksum in the header.")
+    return {name: tensors[name] for name in json.loads(header.pop("order"))}, header
+
+
+def _digest(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    words = {key: word for key, word in header.items() if key != "sha256"}
+    total = hashlib.sha256(json.dumps(words, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        total.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        total.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return total.hexdigest()

@@ -1,0 +1,99 @@
+"""Files of masks, scores and tensors: whole or not at all, in the order in which they were, checked."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from epoch0.errors import InputError
+from epoch0.initialization._tensor_files import load_tensors, save_tensors, written
+from epoch0.prune._files import SCORES
+from epoch0.prune._keep import keep
+from epoch0.prune._scores import Scores
+
+KINDS: dict[str, Tensor] = {
+    "half": torch.randn(2, 3).bfloat16(),
+    "scalar": torch.tensor(3.5, dtype=torch.float64),
+    "none": torch.empty(0, 4),
+    "bool": torch.eye(3, dtype=torch.bool),
+    "strided": torch.arange(12).reshape(3, 4).t()[::2],
+    "channels last": torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last),
+    "nan": torch.tensor([float("nan"), -0.0, float("inf")]),
+    "complex": torch.tensor([1 + 2j]),
+}
+
+
+def test_all_kinds_of_tensors_come_back(tmp_path: Path) -> None:
+    shared = {**KINDS, "10": KINDS["nan"], "2": KINDS["nan"][:2]}  # views of one storage, names that sort otherwise
+    path = save_tensors(tmp_path / "t.safetensors", "things", "things 1", shared, {"word": "·"})
+    found, words = load_tensors(str(path), "things", "things 1", "a test")
+    assert list(found) == list(shared) and words == {"word": "·", "format": "things 1"}
+    for name, tensor in shared.items():
+        assert found[name].dtype == tensor.dtype and found[name].shape == tensor.shape
+        bits = tensor.contiguous().flatten().view(torch.uint8)
+        assert torch.equal(found[name].contiguous().flatten().view(torch.uint8), bits)
+    assert [p.name for p in tmp_path.iterdir()] == ["t.safetensors"]
+
+
+def test_order_breaks_ties_after_loading_as_before(tmp_path: Path) -> None:
+    scores = Scores({f"{n}.weight": torch.ones(2, 2) for n in (2, 10, 1)}, "all the same")
+    loaded = Scores.load(scores.save(tmp_path / "s.safetensors"))
+    assert list(loaded) == ["2.weight", "10.weight", "1.weight"] and loaded.method == "all the same"
+    assert keep(loaded, 0.5) == keep(scores, 0.5)
+
+
+def test_each_damage_is_seen(tmp_path: Path) -> None:
+    path = Scores({"a": torch.ones(3, 2), "b": torch.ones(1, 2)}, "method").save(tmp_path / "s.safetensors")
+    content = path.read_bytes()
+    for length in (0, 8, 200, len(content) - 1):
+        path.write_bytes(content[:length])
+        with pytest.raises(InputError, match=rf"scores .*\({length} bytes\) cannot be read: the file is cut short"):
+            Scores.load(path)
+    for old, new in ((b"method", b"mothed"), (content[-4:], b"\0\0\0\1"), (b'"b"', b'"c"')):
+        assert content.count(old) >= 1
+        path.write_bytes(content.replace(old, new))
+        with pytest.raises(InputError, match="checksum"):
+            Scores.load(path)
+    with pytest.raises(InputError, match="missing"):
+        Scores.load(tmp_path / "no.safetensors")
+    with pytest.raises(InputError, match="a folder"):
+        Scores.load(tmp_path)
+
+
+def test_files_of_another_kind_or_version(tmp_path: Path) -> None:
+    path = tmp_path / "s.safetensors"
+    save_file({"a": torch.ones(2)}, path)
+    with pytest.raises(InputError, match=r"holds no scores; Scores\.save writes those"):
+        Scores.load(path)
+    save_file({"a": torch.ones(2)}, path, {"format": "epoch0 scores 7"})
+    with pytest.raises(InputError, match=f"layout 'epoch0 scores 7'; this version reads '{SCORES}'"):
+        Scores.load(path)
+    save_file({"a": torch.ones(2)}, path, {"format": SCORES})
+    with pytest.raises(InputError, match="checksum"):
+        Scores.load(path)
+
+
+def test_an_interrupted_write_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    path.write_text("old")
+
+    def stopped(fresh: Path) -> None:
+        fresh.write_text("ne")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        written(path, "weights", stopped)
+    assert path.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["w.safetensors"]
+    with pytest.raises(InputError, match="masks are written as safetensors"):
+        written("masks.pt", "masks", stopped)
+
+
+def test_the_header_can_be_read_by_others(tmp_path: Path) -> None:
+    path = Scores({"b": torch.ones(1, 2), "a": torch.ones(1)}, "m").save(tmp_path / "s.safetensors")
+    with safe_open(str(path), framework="pt") as file:
+        header = file.metadata()
+    assert header["format"] == SCORES and json.loads(header["order"]) == ["b", "a"] and header["method"] == "m"
