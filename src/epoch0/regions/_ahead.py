@@ -18,6 +18,7 @@ from epoch0.regions._room import room
 from epoch0.regions._steps import Affine, Fold, Step
 
 _BLOCK = 1 << 19  # numbers made at a time: they stay in the cache
+_WORTH = 8.0  # adding a row takes as long as so many of the terms of a product
 
 
 def carried(step: Fold, following: Step, cut: Cut, before: Tensor) -> Tensor | None:
@@ -34,7 +35,7 @@ def carried(step: Fold, following: Step, cut: Cut, before: Tensor) -> Tensor | N
     rows, elements = len(before), before[0].numel()
     if cut.bends is None or len(cut) < elements or before.device.type != "cpu":
         return None
-    found = cut.bends(len(cut) * max(2.0, elements / 8))
+    found = cut.bends(len(cut) * max(2.0, elements / _WORTH))
     if found is None:
         return None
     ahead = affine_rows(lambda some: following.run(step.run(some)), [before], len(cut))
