@@ -26,13 +26,13 @@ def weight_std_of(chi: float, bias_std: float = 0.3) -> float:
 
 @pytest.mark.parametrize("chi", [0.95, 0.9, 0.8, 0.7, 0.5, 0.202])
 def test_critical_sparsity_of_ordered_networks(chi: float) -> None:
-    """Mean of 10 networks of depth and width 100. The prediction is asked to be within 15 % of the mean; the standard
-    error of that is at most 3 % (1.8 to 2.9 % over the cases), so a prediction that is off by 6 % fails with a chance
-    of 0.3 %."""
+    """Mean of 10 networks of depth and width 100. The prediction is asked to be within 12 % of the mean; the standard
+    error of that is at most 4 % (1.5 to 3.7 % over the cases). The predictions are off by up to 4 %, so one of the six
+    would fail with a chance of 5 %, were the seeds not fixed."""
     weight_std = weight_std_of(chi)
     measured = [counted_critical(snip_scores(weight_std, 0.3, WIDTHS, seed)) for seed in range(10)]
     found = predicted_density("tanh", weight_std, 0.3, WIDTHS, 0.5)
-    assert found.critical_sparsity == pytest.approx(np.mean(measured), rel=0.15)
+    assert found.critical_sparsity == pytest.approx(np.mean(measured), rel=0.12)
     # the spread is that over networks; 10 of them tell it to 24 %
     assert 0.4 < found.critical_sparsity_sd / np.std(measured, ddof=1) < 3
     assert set(found.at_risk) >= {"1", "2", "3"} if chi < 0.85 else True
@@ -67,14 +67,14 @@ def test_mean_densities(
 
 
 def test_vanishing_layers_in_number() -> None:
-    """The expected number of empty layers of 60, ordered phase: 6.4 (sd 3.4) over 60 networks, predicted 8.0; the mean
-    of 12 has a standard error of 1 and misses the bound with a chance below 1 %."""
+    """The expected number of empty layers of 60, ordered phase: 6.4 (sd 3.4) over 60 networks, predicted 6.2; the mean
+    of 12 has a standard error of 1 and misses the bound with a chance of 0.5 %."""
     weight_std = weight_std_of(0.8)
     dead = [
         (sorted_density(snip_scores(weight_std, 0.3, [100] * 61, seed), 0.7) == 0).sum() for seed in range(12)
     ]
     assert predicted_density("tanh", weight_std, 0.3, [100] * 61, 0.7).expected_dead == pytest.approx(
-        np.mean(dead), abs=4.5
+        np.mean(dead), abs=3
     )
 
 

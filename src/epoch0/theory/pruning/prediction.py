@@ -40,7 +40,7 @@ class PredictedDensity:
 
     >>> found = e0.theory.pruning.predicted_density("tanh", 0.8041, 0.3, [100] * 101, sparsity=0.3)
     >>> found.at_risk[:3], round(found.critical_sparsity, 2)
-    (['1', '2', '3'], 0.14)
+    (['1', '2', '3'], 0.15)
 
     Attributes:
         sparsity: fraction of all weights removed.

@@ -215,4 +215,4 @@ def _without_noise(squares: Array, noise: float) -> Array:
     kept = math.sqrt(max(1 - math.log1p(noise) / spread, 0.0)) if spread > 0 else 0.0
     result = np.zeros_like(squares)
     result[live] = np.exp(middle + (logarithms - middle) * kept)
-    return result / result.mean()
+    return np.asarray(result / result.mean())
