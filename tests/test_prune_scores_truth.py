@@ -249,10 +249,10 @@ def test_gauss_newton_is_the_hessians_diagonal_where_networks_are_piecewise_line
     net, x = dense(nn.ReLU(), 4, 6, 5, 3), torch.randn(20, 4, dtype=torch.float64)
     y = torch.randint(3, (20,)) if classes else torch.randn(20, 3, dtype=torch.float64)
     expected = exact_obd(net, x, y, F.cross_entropy if classes else F.mse_loss)
-    scores = obd(net, None, [(x[:8], y[:8]), (x[8:], y[8:])], probes=800)
+    scores = obd(net, None, [(x[:8], y[:8]), (x[8:], y[8:])], probes=400)
     for name, score in scores.items():
-        # each sum of squares is off by at most sqrt(2/800) = 5 %, and the norm over 15 or more of them by less
-        assert float((score - expected[name]).norm() / expected[name].norm()) < 0.15
+        # each sum of squares is off by at most sqrt(2/400) = 7 %, and the norm over 15 or more of them by less
+        assert float((score - expected[name]).norm() / expected[name].norm()) < 0.2
         assert bool((score >= 0).all())
 
 

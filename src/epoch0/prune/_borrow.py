@@ -13,15 +13,14 @@ from torch.overrides import TorchFunctionMode
 
 from epoch0.errors import InputError
 from epoch0.measure import _ops
-from epoch0.measure._guard import bare, check_model, same_noise, unchanged
+from epoch0.measure._guard import bare, same_noise, unchanged
 from epoch0.measure._loss import Loss, scalar_loss
 from epoch0.measure._tape import one_tensor
 from epoch0.prune._batches import Batch, examples
 from epoch0.prune._prunable import Weight, standing
 from epoch0.prune._scores import Scores, scores_of
+from epoch0.prune._settings import check_settings
 from epoch0.prune._twice import cheap
-
-DTYPES = (torch.float32, torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,13 +58,13 @@ class Borrowed:
             mode: what torch functions do; None: norms as asked for, no dropout.
 
         Raises:
-            InputError: if the model fails on it.
+            InputError: if the model fails on it, or the output does not depend on the leaves.
         """
         x = x.to(self.leaves[0].device, self.dtype if x.is_floating_point() else x.dtype)
         same_noise()
         try:
             with mode or _Statistics(self.batch_norm, self.twice):
-                return one_tensor(self._run(x.clone(), self.leaves if leaves is None else leaves))
+                output = one_tensor(self._run(x.clone(), self.leaves if leaves is None else leaves))
         except InputError:
             raise
         except Exception as error:
@@ -73,6 +72,9 @@ class Borrowed:
             raise InputError(
                 f"the model fails on inputs of shape {tuple(x.shape)}: {type(error).__name__}: {text[0]}"
             ) from error
+        if not output.requires_grad:
+            raise InputError("the output does not depend on any weight of the model (is it detached on the way?).")
+        return output
 
     def _run(self, x: Tensor, leaves: Sequence[Tensor]) -> Any:
         return self.model(x) if self.settled else functional_call(self.model, self._named(leaves), (x,))
@@ -122,7 +124,7 @@ class Borrowed:
         """
         unused = [w.name for w, value in zip(self.weights, values, strict=True) if value is None]
         if len(unused) == len(self.weights):
-            raise InputError("the loss does not depend on any weight of the model (is something detached on the way?).")
+            raise InputError("the loss does not depend on any weight of the model.")
         if unused:
             shown = ", ".join(f"'{name}'" for name in unused[:5]) + (" and others" if len(unused) > 5 else "")
             warnings.warn(
@@ -230,35 +232,3 @@ def scored(
             words = method.format(dtype=str(lent.dtype).removeprefix("torch."))
             return scores_of(lent.weights, lent.used(values), words)
     raise AssertionError("float64 is the last that is tried")
-
-
-def check_settings(model: Any, batch_norm: str, dtype: torch.dtype | None) -> None:
-    """Refuse a model or settings that scores cannot be computed with.
-
-    Raises:
-        InputError: saying what would work.
-    """
-    if batch_norm not in ("train", "eval"):
-        raise InputError(
-            f"batch_norm={batch_norm!r}; it is 'train' (statistics of the batch) or 'eval' (running statistics)."
-        )
-    if dtype is not None and dtype not in DTYPES:
-        raise InputError(f"dtype={dtype}: scores are computed in torch.float32 or torch.float64.")
-    if isinstance(model, nn.Module):
-        for name, parameter in model.named_parameters():
-            if parameter.dtype in (torch.float16, torch.bfloat16):
-                raise InputError(
-                    f"'{name}' is {parameter.dtype}, in which gradients underflow; score copy.deepcopy(model).float(): "
-                    "masks from its scores fit this model too."
-                )
-    check_model(model)
-
-
-def check_temperature(temperature: float) -> None:
-    """Refuse a temperature that is not a finite number above 0.
-
-    Raises:
-        InputError: repeating it.
-    """
-    if isinstance(temperature, bool) or not 0 < temperature < float("inf"):
-        raise InputError(f"temperature={temperature!r}; outputs are divided by it, so it must be finite and > 0.")

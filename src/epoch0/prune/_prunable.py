@@ -95,9 +95,10 @@ def _of_module(path: str, module: nn.Module) -> Iterator[Weight]:
         if first is None or not _is_weight(name, first, matrix):
             continue
         masks = [getattr(step, "mask", None) for step in chain]
-        if not all(isinstance(mask, Tensor) for mask in masks):
+        tensors = [mask.bool() for mask in masks if isinstance(mask, Tensor)]
+        if len(tensors) < len(masks):
             raise _computed(dot + name, ", ".join(type(step).__name__ for step in chain))
-        kept = torch.stack([mask.bool() for mask in masks]).all(0)
+        kept = torch.stack(tensors).all(0)
         yield Weight(dot + name, f"{dot}parametrizations.{name}.original", chain.original, kept)
 
 

@@ -69,44 +69,44 @@ def _convolution(
 
 class _Relu(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor) -> Tensor:
         y = torch.relu(x)
         ctx.save_for_backward(y)
         return y
 
     @staticmethod
-    def backward(ctx: Any, gy: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gy: Tensor) -> Tensor:
         return _ReluGradient.apply(gy, *ctx.saved_tensors)  # type: ignore[no-any-return]
 
 
 class _ReluGradient(Function):
     @staticmethod
-    def forward(ctx: Any, gy: Tensor, y: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, gy: Tensor, y: Tensor) -> Tensor:
         ctx.save_for_backward(y)
         return _ATEN.threshold_backward(gy, y, 0)  # type: ignore[no-any-return]
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, v: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, v: Tensor) -> tuple[Tensor, None]:
         return _ATEN.threshold_backward(v, *ctx.saved_tensors, 0), None
 
 
 class _Convolution(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, setting: Setting) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, setting: Setting) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.setting = setting
         return _ATEN.convolution(x, weight, bias, *setting)  # type: ignore[no-any-return]
 
     @staticmethod
-    def backward(ctx: Any, gy: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gy: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
         wanted = ctx.needs_input_grad[:2]
         return (*_ConvolutionGradient.apply(gy, *ctx.saved_tensors, ctx.setting, wanted), None, None)
 
 
 class _ConvolutionGradient(Function):
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, gy: Tensor, x: Tensor, weight: Tensor, setting: Setting, wanted: tuple[bool, bool]
     ) -> tuple[Tensor | None, Tensor | None]:
         ctx.save_for_backward(gy, x, weight)
@@ -116,7 +116,7 @@ class _ConvolutionGradient(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, vx: Tensor | None, vw: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, vx: Tensor | None, vw: Tensor | None) -> tuple[Tensor | None, ...]:
         gy, x, weight = ctx.saved_tensors
         parts = [_ATEN.convolution(x, vw, None, *ctx.setting)] if vw is not None else []
         if vx is not None:
@@ -133,20 +133,20 @@ class _ConvolutionGradient(Function):
 
 class _BatchNorm(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
         y, mean, scale = torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, eps)
         ctx.save_for_backward(x, weight, mean, scale)
         ctx.eps = eps
         return y
 
     @staticmethod
-    def backward(ctx: Any, gy: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gy: Tensor) -> tuple[Tensor, None, None, None]:
         return _BatchNormGradient.apply(gy, *ctx.saved_tensors, ctx.eps), None, None, None
 
 
 class _BatchNormGradient(Function):
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, gy: Tensor, x: Tensor, weight: Tensor | None, mean: Tensor, scale: Tensor, eps: float
     ) -> Tensor:
         g, along = _norm_backward(gy, x, weight, mean, scale, eps)
@@ -156,7 +156,7 @@ class _BatchNormGradient(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, v: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, v: Tensor) -> tuple[Tensor | None, ...]:
         x, g, weight, mean, scale, along = ctx.saved_tensors
         in_gy, v_along = _norm_backward(v, x, weight, mean, scale, ctx.eps)
         count = x.numel() // len(mean)

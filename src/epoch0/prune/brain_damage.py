@@ -1,6 +1,6 @@
 """OBD: what the curvature of the loss says a weight is worth, W^2 H_ii/2 (LeCun et al. 1990; Hayou et al. 2021, 1)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -45,10 +45,10 @@ def obd(
       it). Never negative. It is the diagonal of H itself where the network is piecewise linear in each single weight:
       ReLU and max-pooling networks without batch statistics, no module used twice. Otherwise it is LeCun's own
       approximation. An entry that many examples add to has a relative error of sqrt(2/probes): 35 % for 16 probes. A
-      probe costs a forward and a backward pass.
+      probe costs one backward pass.
     * ``"hutchinson"``: of the exact Hessian, as v (H v) for random signs v. The standard error of entry i is
       sqrt(sum over j != i of H_ij^2 / probes), which for small entries is many times their value, and signs may come
-      out negative. A probe costs about three of these.
+      out negative. A probe costs about three forward and backward passes.
 
     The model is borrowed and comes back to the bit. Dropout is off. Weights that stand behind a mask score 0.
 
@@ -88,15 +88,15 @@ def obd(
         )
     held = taken(batches, number_of_batches, loss)
     generator(seed)
-    squares = _gauss_newton if estimator == "gauss_newton" else _hutchinson
+    diagonals = _gauss_newton if estimator == "gauss_newton" else _hutchinson
 
     def compute(lent: Borrowed) -> tuple[Values, bool]:
         total, near = Values(), False
         for place, batch in enumerate(held):
-            for probe in range(probes):
-                source = generator(seed, _PROBE, place, probe)
-                found, small = squares(lent, batch, loss, source)
-                total, near = added(total, found, len(batch[0]) / examples(held) / probes), near or small
+            sources = [generator(seed, _PROBE, place, probe) for probe in range(probes)]
+            for found in diagonals(lent, batch, loss, sources):
+                near = near or near_the_end([d for d in found if d is not None and bool(d.any())])
+                total = added(total, found, len(batch[0]) / examples(held) / probes)
         with torch.no_grad():
             pairs = zip(lent.leaves, total, strict=True)
             return [None if t is None else t.mul_(w).mul_(w).div_(2) for w, t in pairs], near
@@ -105,12 +105,14 @@ def obd(
     return scored(model, batch_norm, dtype, words, compute, twice=estimator == "hutchinson")
 
 
-def _hutchinson(lent: Borrowed, batch: Batch, loss: Loss | None, source: torch.Generator) -> tuple[Values, bool]:
-    """One estimate v (H v) of the Hessian's diagonal."""
-    signs = [_signs(leaf, source) for leaf in lent.leaves]
-    products, near = product(lent, batch, loss, 1.0, signs)
-    pairs = zip(products, signs, strict=True)
-    return [None if p is None else p.mul_(v) for p, v in pairs], near
+def _hutchinson(
+    lent: Borrowed, batch: Batch, loss: Loss | None, sources: Sequence[torch.Generator]
+) -> Iterator[Values]:
+    """Estimates v (H v) of the Hessian's diagonal, one for each source of random signs."""
+    for source in sources:
+        signs = [_signs(leaf, source) for leaf in lent.leaves]
+        products, _ = product(lent, batch, loss, 1.0, signs)
+        yield [None if p is None else p.mul_(v) for p, v in zip(products, signs, strict=True)]
 
 
 def _signs(leaf: Tensor, source: torch.Generator) -> Tensor:
@@ -118,15 +120,17 @@ def _signs(leaf: Tensor, source: torch.Generator) -> Tensor:
     return signs.mul_(2).sub_(1)
 
 
-def _gauss_newton(lent: Borrowed, batch: Batch, loss: Loss | None, source: torch.Generator) -> tuple[Values, bool]:
-    """One estimate of the Gauss-Newton matrix' diagonal: the square of J^T u, E u u^T the curvature at the output."""
+def _gauss_newton(
+    lent: Borrowed, batch: Batch, loss: Loss | None, sources: Sequence[torch.Generator]
+) -> Iterator[Values]:
+    """Estimates (J^T u)^2 of the Gauss-Newton matrix' diagonal, E u u^T the curvature at the output."""
     output = lent.output(batch[0])
     scalar_loss(output, batch[1], loss)  # which refuses targets that do not fit
-    push = _push(output.detach(), batch[1], source)
-    gradients = torch.autograd.grad(output, lent.leaves, push, allow_unused=True)
-    with torch.no_grad():
-        squares: Values = [None if g is None else g.square() for g in gradients]
-        return squares, near_the_end([g for g in squares if g is not None and bool(g.any())])
+    for place, source in enumerate(sources):
+        push = _push(output.detach(), batch[1], source)
+        more = place + 1 < len(sources)
+        gradients = torch.autograd.grad(output, lent.leaves, push, allow_unused=True, retain_graph=more)
+        yield [None if g is None else g.square() for g in gradients]
 
 
 def _push(output: Tensor, targets: Tensor, source: torch.Generator) -> Tensor:

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from epoch0.measure._loss import Loss
 from epoch0.prune._batches import Batch, described, examples, taken
-from epoch0.prune._borrow import Borrowed, Values, added, check_temperature, near_the_end, scored
+from epoch0.prune._borrow import Borrowed, Values, added, near_the_end, scored
 from epoch0.prune._scores import Scores
+from epoch0.prune._settings import check_temperature
 
 
 def grasp(
