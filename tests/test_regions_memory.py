@@ -16,11 +16,12 @@ SQUARE = torch.tensor([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]], dtyp
 
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("kind", ["segment", "line"])
-def test_split_lines_are_the_same(name: str, kind: str) -> None:
+def test_split_lines_are_the_same(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, shape = NETWORKS[name]
     x0, x1 = torch.randn(2, 3, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 3
     whole = regions.on_line(model, x0, x1, kind=kind)
-    split = regions.on_line(model, x0, x1, kind=kind, memory=1e3)
+    monkeypatch.setattr("epoch0.regions._walk.BLOCK", 125)  # bytes: a break point or two at a time
+    split = regions.on_line(model, x0, x1, kind=kind)
     assert whole.counts.tolist() == split.counts.tolist()
     for one, other in zip(whole, split, strict=True):
         assert np.allclose(one.breakpoints, other.breakpoints, rtol=1e-12, atol=1e-12)
@@ -83,6 +84,20 @@ def test_too_many_cells_for_the_memory_are_refused() -> None:
             regions.on_line(net, torch.zeros(2), torch.ones(2), memory=memory)
 
 
+def test_too_many_break_points_for_the_memory_are_refused() -> None:
+    net = recipe([3, 64, 64, 64, 1], 0.3)
+    x0, x1 = torch.randn(2, 20, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 3
+    count = regions.on_line(net, x0, x1).count
+    with pytest.raises(InputError, match=r"regions were reached at layer '[135]'.*memory=2e\+05") as error:
+        regions.on_line(net, x0, x1, memory=2e5)
+    assert "fewer or shorter lines" in str(error.value)
+    assert 20 < int(str(error.value).split()[0]) <= count
+    with pytest.raises(InputError, match=r"at layer '1' the values at three points.*Give at least"):
+        regions.on_line(net, x0, x1, memory=1e3)
+    with pytest.raises(InputError, match=r"regions were reached"):
+        regions.count(net, (x0, x1), memory=1e5)
+
+
 @pytest.mark.parametrize("activation", ["relu", "hardtanh"])
 @pytest.mark.parametrize("kind", ["segment", "line"])
 def test_ensembles_are_their_networks(activation: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +109,9 @@ def test_ensembles_are_their_networks(activation: str, kind: str, monkeypatch: p
         for one, other in zip(regions.on_line(net, x0, x1, kind=kind), together.lines[3 * i : 3 * i + 3], strict=True):
             assert np.allclose(one.breakpoints, other.breakpoints, rtol=1e-11) and one.owner == other.owner
             assert one.patterns.tolist() == other.patterns.tolist() and one.linear_count == other.linear_count
-    few = regions.on_line(nets, x0, x1, kind=kind, memory=2e4)
+    with monkeypatch.context() as patched:
+        patched.setattr("epoch0.regions._walk.BLOCK", 2500)  # bytes: a network at a time, and less
+        few = regions.on_line(nets, x0, x1, kind=kind)
     assert few.counts.tolist() == together.counts.tolist() == regions.on_line(nets, x0, x1, kind=kind).counts.tolist()
     assert regions.on_line(nets, x0[0], x1[0], kind=kind).counts.tolist() == together.counts[:, :1].tolist()
     assert "21 lines" in str(together) and len(together.to_pandas()) == 21

@@ -1,5 +1,6 @@
 """Reading models into steps: every way to write an operation, and one clear error for what has no regions."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -7,7 +8,10 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrize, prune
 
 from epoch0 import regions
+from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
+from epoch0.networks import mlp
+from epoch0.regions._trace import trace
 
 
 class Functional(nn.Module):
@@ -134,3 +138,70 @@ def test_bad_lines_are_refused() -> None:
         regions.on_line(net, zero, one, kind="circle")
     with pytest.raises(InputError, match="curve"):
         regions.on_curve(net, zero)
+
+
+class Cancelled(nn.Module):
+    """A sum that is zero but for rounding, and another that is not affine."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.layer(x)
+        return (h + (0.1 * h + 0.2 * h - 0.3 * h)).relu()
+
+
+def test_a_sum_that_cancels_is_affine() -> None:
+    torch.manual_seed(0)
+    model = Cancelled().double()
+    ends = torch.randn(2, 3, dtype=torch.float64) * 4
+    plain = regions.on_line(nn.Sequential(model.layer, nn.ReLU()), *ends)
+    assert np.allclose(regions.on_line(model, *ends).breakpoints, plain.breakpoints) and plain.count > 1
+
+
+def test_our_own_activations_are_read() -> None:
+    ends = torch.randn(2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 3
+    net = mlp([3, 16, 16, 2], "abs", biases=Gaussian(0.5), seed=0)
+    layers = [nn.Linear(3, 16), nn.PReLU(init=-1.0), nn.Linear(16, 16), nn.PReLU(init=-1.0), nn.Linear(16, 2)]
+    twin = nn.Sequential(*layers).double()
+    linear = [m for m in net.modules() if isinstance(m, nn.Linear)]
+    for mine, theirs in zip((m for m in layers if isinstance(m, nn.Linear)), linear, strict=True):
+        mine.load_state_dict(theirs.state_dict())
+    found, expected = regions.on_line(net, *ends), regions.on_line(twin, *ends)
+    assert found.count == expected.count > 5
+    assert np.allclose(found.breakpoints, expected.breakpoints, rtol=1e-9)
+    for name in ("erf", "sin"):
+        with pytest.raises(InputError, match=f"{name} is no piecewise linear function"):
+            regions.on_line(mlp([3, 4, 2], name, seed=0), *ends)
+
+
+class Normed(nn.Module):
+    """A batch norm after a layer that nothing else reads, after one that is read twice, and after none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.norms = nn.Conv2d(1, 3, 3), nn.Conv2d(3, 3, 1, bias=False), nn.ModuleList()
+        self.norms = nn.ModuleList([nn.BatchNorm2d(3), nn.BatchNorm2d(3, affine=False), nn.BatchNorm2d(3)])
+        self.out, self.last = nn.Linear(48, 5), nn.BatchNorm1d(5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norms[0](self.first(x)).relu()
+        h = self.second(h)
+        h = self.norms[2]((h + self.norms[1](h)).relu())
+        return self.last(self.out(h.relu().flatten(1)))
+
+
+def test_a_batch_norm_is_part_of_the_layer_before_it() -> None:
+    torch.manual_seed(0)
+    model = Normed().double()
+    for _ in range(3):
+        model.train()(torch.randn(32, 1, 6, 6, dtype=torch.float64))
+    program = trace(model.eval(), (1, 6, 6))
+    names = [step.name for step in program.steps]
+    assert {"first", "second", "out", "norms.1", "norms.2"} <= set(names)
+    assert "norms.0" not in names and "last" not in names
+    x = torch.randn(9, 1, 6, 6, dtype=torch.float64)
+    with torch.no_grad():
+        assert torch.allclose(program.forward(x), model(x), rtol=1e-12, atol=1e-12)
+    assert all(np.diff(program.work_left) <= 0) and program.work_left[-1] == 0.0

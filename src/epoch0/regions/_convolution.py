@@ -79,25 +79,25 @@ def shifted(
     pointwise = (rows, columns, down, across, above, beside) == (1, 1, 1, 1, 0, 0)
     # rows of the input that meet the same row of the kernel lie together: row r is in phase r % down
     deep = -(-(height + 2 * above) // down)
-    some = max(1, _SHIFTED // (columns * channels * down * deep * wide))
-    room = x.new_zeros(0 if pointwise else min(some, points), columns, channels, down, deep, wide)
+    some = min(points, max(1, _SHIFTED // (columns * channels * down * deep * wide)))
+    room = x.new_zeros(0 if pointwise else some, columns, channels, down, deep, wide)
+    starts = [((row * dilation[0]) % down * deep + row * dilation[0] // down) * wide for row in range(rows)]
     for start in range(0, points, some):
-        part = x[start : start + some]
-        count = len(part)
+        part, mine = x[start : start + some], found[start : start + some]
+        count = part.shape[0]
+        if start == 0 or count < some:
+            shifts, taps_here = shift.expand(count, out, 1), taps[:, None].expand(rows, count, out, columns * channels)
+            tap = taps_here.unbind()
+            if not pointwise:
+                unfolded = room[:count].view(count, columns * channels, down * deep * wide)
+                seen = [unfolded[:, :, first : first + high * wide] for first in starts]
         if pointwise:
-            unfolded = part.reshape(count, channels, high * wide)
+            seen = [part.reshape(count, channels, high * wide)]
         else:
             _shift(part, room[:count], (down, across), (above, beside), dilation, rows)
-            unfolded = room[:count].view(count, columns * channels, down * deep * wide)
-        mine = found[start : start + some]
-        for row in range(rows):
-            first = ((row * dilation[0]) % down * deep + row * dilation[0] // down) * wide
-            seen = unfolded[:, :, first : first + high * wide]
-            tap = taps[row].expand(count, out, columns * channels)
-            if row == 0:
-                torch.baddbmm(shift.expand(count, out, 1), tap, seen, out=mine)
-            else:
-                mine.baddbmm_(tap, seen)
+        torch.baddbmm(shifts, tap[0], seen[0], out=mine)
+        for row in range(1, rows):
+            mine.baddbmm_(tap[row], seen[row])
     return found.view(points, out, high, wide)
 
 

@@ -6,13 +6,19 @@ import torch
 from torch import Tensor
 
 from epoch0.networks.ensemble import Ensemble
-from epoch0.regions._cut_lines import partitions
+from epoch0.regions._cut_lines import ledger_for, partitions
+from epoch0.regions._ledger import Ledger
 from epoch0.regions._line_partition import LinePartition, LinePartitions
+from epoch0.regions._report import Progress
+from epoch0.regions._spread import Crew
 from epoch0.regions._steps import Affine, Program
-from epoch0.regions._walk import BLOCK
+from epoch0.regions._walk import block, check_room, crew_for
 
 
-def cut_ensemble(nets: Ensemble, program: Program, corners: Tensor, kind: str, memory: float) -> LinePartitions:
+def cut_ensemble(
+    nets: Ensemble, program: Program, corners: Tensor, kind: str, memory: float, workers: int = 1,
+    progress: Progress | None = None,
+) -> LinePartitions:  # fmt: skip
     """The same lines through every network of an ensemble, many networks in one walk.
 
     Args:
@@ -21,9 +27,24 @@ def cut_ensemble(nets: Ensemble, program: Program, corners: Tensor, kind: str, m
         corners: of the lines, ``(lines, corners, *shape)``.
         kind: as for a LinePartition.
         memory: bytes.
+        workers: threads.
+        progress: is told how far the work is.
     """
+    check_room(program, memory)
     lines = len(corners)
-    at_once = max(1, int(min(memory / 8, BLOCK) / (16 * nets.spec.parameters + 16 * lines * sum(program.sizes))))
+    ledger = ledger_for(program, len(nets) * lines, memory)
+    with crew_for(workers, memory, progress) as crew:
+        found = _in_blocks(nets, program, corners, kind, memory, crew, ledger)
+        crew.report.finish(f"{ledger.cells} regions")
+    return LinePartitions(tuple(found), len(nets))
+
+
+def _in_blocks(
+    nets: Ensemble, program: Program, corners: Tensor, kind: str, memory: float, crew: Crew, ledger: Ledger
+) -> list[LinePartition]:
+    """So many networks at a time as the memory is enough for."""
+    lines = len(corners)
+    at_once = max(1, int(block(memory) / (16 * nets.spec.parameters + 16 * lines * sum(program.sizes))))
     found: list[LinePartition] = []
     for start in range(0, len(nets), at_once):
         stop = min(start + at_once, len(nets))
@@ -32,10 +53,11 @@ def cut_ensemble(nets: Ensemble, program: Program, corners: Tensor, kind: str, m
         stacks = {weight.removesuffix(".weight"): (stacked[weight], stacked[bias]) for weight, bias in pairs}
         together = _with_stacks(program, stacks)
         programs = [_with_weights(program, stacks, i) for i in range(stop - start)]
-        network = torch.arange(stop - start).repeat_interleave(lines)
+        network = torch.arange(stop - start, device=corners.device).repeat_interleave(lines)
         every = corners.repeat(stop - start, *[1] * (corners.dim() - 1))
-        found.extend(partitions(together, every, kind, (), memory, network, programs))
-    return LinePartitions(tuple(found), len(nets))
+        share = (stop - start) / len(nets)
+        found.extend(partitions(together, every, kind, (), memory, crew, ledger, share, network, programs))
+    return found
 
 
 def _with_stacks(program: Program, stacks: dict[str, tuple[Tensor, Tensor]]) -> Program:

@@ -16,12 +16,18 @@ class Ledger:
         layers: names of the folding steps.
         memory: bytes the geometry may take.
         cells: how many there are.
+        each: bytes that one of them takes.
+        what: their name.
+        advice: what else can be done than to give more memory.
         lock: parts may be cut by several threads.
     """
 
     layers: tuple[str, ...]
     memory: float
     cells: int = 1
+    each: int = _BYTES
+    what: str = "cells"
+    advice: str = "choose a smaller window, give more memory, or use regions.count"
     lock: Lock = field(default_factory=Lock, repr=False)
 
     def add(self, cells: int, step: int) -> None:
@@ -32,8 +38,8 @@ class Ledger:
         """
         with self.lock:
             self.cells += cells
-        if self.cells * _BYTES > self.memory:
+        if self.cells * self.each > self.memory:
             raise InputError(
-                f"{self.cells} cells were reached at layer '{self.layers[step]}', whose geometry takes more than "
-                f"memory={self.memory:.3g} bytes; choose a smaller window, give more memory, or use regions.count."
+                f"{self.cells} {self.what} were reached at layer '{self.layers[step]}', whose geometry takes more than "
+                f"memory={self.memory:.3g} bytes; {self.advice}."
             )

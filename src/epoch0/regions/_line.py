@@ -1,16 +1,19 @@
 """Lines cut at break points: the order of points along many lines at once, knowing nothing of the network."""
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from epoch0.regions._cut import Cut
+from epoch0.regions._ledger import Ledger
 from epoch0.regions._sizes import Decisions
 from epoch0.regions._steps import Largest
 
 _BAND = 1e6  # how far above the tolerance the smallest decision is looked for
-_BLOCK = 1 << 16  # values looked at together: they stay in the cache
+_BLOCK = 1 << 17  # values looked at together: they stay in the cache
 
 
 class Lines:
@@ -24,14 +27,17 @@ class Lines:
         group: by whose sizes each row is judged: its line, or for directions a group of their own.
         step, element, face: what made each row: -1 for ends and corners.
         networks: network of each group, where there are many.
+        ledger: regions of all lines together, and the most there may be.
     """
 
     def __init__(
-        self, line: Tensor, t: Tensor, away: Tensor, group: Tensor, networks: Tensor | None = None
-    ) -> None:
+        self, line: Tensor, t: Tensor, away: Tensor, group: Tensor, networks: Tensor | None = None,
+        ledger: Ledger | None = None,
+    ) -> None:  # fmt: skip
         self.order = torch.arange(len(t), device=t.device)
         self.line, self.t, self.away, self.group = line, t, away, group
         self.networks = networks
+        self.ledger = ledger or Ledger((), math.inf)
         self.unbounded = bool((away != 0).any())
         self.step, self.element, self.face = (torch.full_like(line, -1) for _ in range(3))
         self.decisions = Decisions()
@@ -70,14 +76,18 @@ class Lines:
     def _signs(self, values: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Which values are positive, and rows and columns of the zeros; the smallest that is none is noted."""
         band = _BAND * (tolerance[0] if len(tolerance) == 1 else tolerance.amax(dim=0))
+        widest = float(band.max())
         positive = torch.empty(values.shape, dtype=torch.bool, device=values.device)
         some = max(1, _BLOCK // values.shape[1]) if values.device.type == "cpu" else len(values)
-        close = []
+        room = values.new_empty(min(some, len(values)), values.shape[1])
+        close: list[Tensor] = []
+        least: list[float] = []
         for start in range(0, len(values), some):
             part = values[start : start + some]
-            torch.gt(part, 0, out=positive[start : start + some])
-            found = _nonzero(part.abs() <= band)
-            if len(found):
+            _above(part, positive[start : start + some])
+            size = torch.abs(part, out=room[: len(part)])
+            least.append(float(size.amin()))
+            if least[-1] <= widest and len(found := _nonzero(size <= band)):
                 found[:, 0] += start
                 close.append(found)
         near = torch.cat(close) if close else torch.empty(0, 2, dtype=torch.int64, device=values.device)
@@ -86,14 +96,37 @@ class Lines:
         limit = tolerance[self.group[row], column]
         zero = near_values <= limit
         decided = near_values[~zero] / limit[~zero].clamp_min(1e-300)
-        if not len(decided) and values.numel() <= 1 << 20:
-            every = values.abs() / tolerance[self.group].clamp_min(1e-300)
-            decided = every[every > 1.0]
+        if not len(decided):
+            spread = 0.0 if close else widest / max(float(band.min()), 1e-300)
+            decided = torch.cat([decided, *self._far(values, tolerance, some, least, spread)])
         if len(decided):
             smallest = float(decided.min()) * self.decisions.relative
             self.decisions.smallest = min(self.decisions.smallest, smallest)
         self.decisions.zeros += int(zero.sum())
         return positive, row[zero], column[zero]
+
+    def _far(
+        self, values: Tensor, tolerance: Tensor, some: int, least: list[float], spread: float
+    ) -> list[Tensor]:  # fmt: skip
+        """Smallest decisions, as multiples of the tolerance, where none is near: in the blocks with the least values.
+
+        Args:
+            values: all of them.
+            tolerance: of the groups.
+            some: rows of a block.
+            least: least absolute value of each block.
+            spread: the largest tolerance over the smallest; 0 where values count as zero, then all blocks are looked at
+                unless that would take long.
+        """
+        found: list[Tensor] = []
+        if spread == 0.0 and values.numel() > 1 << 20:
+            return found
+        for number, smallest in enumerate(least):
+            if spread == 0.0 or smallest <= min(least) * spread:
+                rows = slice(number * some, (number + 1) * some)
+                ratio = values[rows].abs() / tolerance[self.group[rows]].clamp_min(1e-300)
+                found += [ratio[ratio > 1.0].amin()[None]] if bool((ratio > 1.0).any()) else []
+        return found
 
     def _flips(self, positive: Tensor, zero: Tensor | None) -> tuple[Tensor, Tensor]:
         """Places in the order after which a column changes its sign, and the columns."""
@@ -155,6 +188,7 @@ class Lines:
         number = torch.cumsum(fresh, 0) - 1
         lead = fresh.nonzero()[:, 0]
         rows, total = len(self.t), len(lead)
+        self.ledger.add(total, step)
         cut = Cut(u[lead], v[lead], a[lead], b[lead], number + rows, columns)
         self._append(cut, places[lead], columns[lead], step, width, face)
         assert len(self.t) == rows + total
@@ -206,6 +240,7 @@ class Lines:
         real = owner >= 0
         if bool(real.all()):
             return None
+        self.ledger.add(-int((~real).sum()), number)
         keep = torch.ones(len(self.t), dtype=torch.bool, device=owner.device)
         keep[mine[~real]] = False
         kept = keep.nonzero()[:, 0]
@@ -235,7 +270,8 @@ class Lines:
             shared = high < count and bool(self.line[high] == self.line[high - 1])
             along = self.order[low : high + shared]
             rows, order = torch.sort(along)
-            part = Lines(self.line[low : high + shared], self.t[rows], self.away[rows], self.group[rows], self.networks)
+            line, t, away, group = self.line[low : high + shared], self.t[rows], self.away[rows], self.group[rows]
+            part = Lines(line, t, away, group, self.networks, self.ledger)
             part.order = torch.argsort(order)
             part.step, part.element, part.face = self.step[rows], self.element[rows], self.face[rows]
             found.append((part, rows))
@@ -253,7 +289,7 @@ class Lines:
             for name in ("t", "away", "group")
         )
         line = torch.cat([p.line[len(p.line) - len(rows) :] for p, rows in zip(parts, kept, strict=True)])
-        whole = Lines(line, t, away, group, self.networks)
+        whole = Lines(line, t, away, group, self.networks, self.ledger)
         for name in ("step", "element", "face"):
             setattr(whole, name, torch.cat([getattr(p, name)[rows] for p, rows in zip(parts, kept, strict=True)]))
         whole.decisions = self.decisions
@@ -270,6 +306,14 @@ class Lines:
         """Regions of each line: one more than its break points."""
         breaks = self.line[self.step[self.order] >= 0]
         return 1 + torch.bincount(breaks, minlength=lines)
+
+
+def _above(values: Tensor, out: Tensor) -> None:
+    """Which values are above zero; on the CPU numpy compares four times as quick as torch."""
+    if values.device.type == "cpu":
+        np.greater(values.numpy(), 0.0, out=out.numpy())
+    else:
+        torch.gt(values, 0.0, out=out)
 
 
 def _nonzero(mask: Tensor) -> Tensor:

@@ -11,14 +11,16 @@ from epoch0.networks.ensemble import Ensemble
 from epoch0.regions._cut_lines import cut_lines
 from epoch0.regions._ensemble_lines import cut_ensemble
 from epoch0.regions._line_partition import LinePartition, LinePartitions
+from epoch0.regions._report import Progress
 from epoch0.regions._steps import Program
 from epoch0.regions._trace import trace
 from epoch0.regions._walk import MEMORY, check_memory
 
 
 def on_line(
-    model: nn.Module | Ensemble, x0: Any, x1: Any, *, kind: str = "segment", memory: float = MEMORY
-) -> LinePartition | LinePartitions:
+    model: nn.Module | Ensemble, x0: Any, x1: Any, *, kind: str = "segment", memory: float = MEMORY, workers: int = 1,
+    progress: Progress | None = None,
+) -> LinePartition | LinePartitions:  # fmt: skip
     """The regions of a network along a line through x0 and x1, or along many lines at once.
 
     >>> p = on_line(net, torch.zeros(784), x)                # x of shape (784,)
@@ -33,7 +35,10 @@ def on_line(
         x0: where t = 0: one point of the model's input shape, or a batch of them.
         x1: where t = 1, of the same shape.
         kind: "segment" from x0 to x1, "ray" from x0 through x1 without end, "line" without end on both sides.
-        memory: bytes that the values at break points may take, about; larger work is split along the lines.
+        memory: bytes that values and break points may take, about; larger work is split along the lines.
+        workers: threads that work on the pieces; the result is the same to the last bit. Fewer work if the memory is
+            not enough for the values that so many hold.
+        progress: is called with the part that is done, from 0 to 1, and a text, while the walk runs.
 
     Returns:
         A LinePartition, or for batches and ensembles LinePartitions; for an ensemble the lines of its first network
@@ -41,7 +46,8 @@ def on_line(
 
     Raises:
         InputError: if x0 = x1, shapes differ or do not suit the model, values are NaN, or the model has an operation
-            that is not piecewise linear (the message names it).
+            that is not piecewise linear (the message names it), or there are more break points than fit into the
+            memory.
 
     Source: Hanin and Rolnick 2019, section 3.1 and Theorem 1.
     """
@@ -56,12 +62,15 @@ def on_line(
     corners = corners[None] if single else corners
     _check_lines(corners, single)
     if isinstance(model, Ensemble):
-        return cut_ensemble(model, program, corners, kind, check_memory(memory))
-    found = cut_lines(program, corners, kind, memory=check_memory(memory))
+        return cut_ensemble(model, program, corners, kind, check_memory(memory), workers, progress)
+    found = cut_lines(program, corners, kind, (), check_memory(memory), workers, progress)
     return found[0] if single else LinePartitions(tuple(found))
 
 
-def on_curve(model: nn.Module, curve: Any, *, pieces: int = 1000, memory: float = MEMORY) -> LinePartition:
+def on_curve(
+    model: nn.Module, curve: Any, *, pieces: int = 1000, memory: float = MEMORY, workers: int = 1,
+    progress: Progress | None = None,
+) -> LinePartition:  # fmt: skip
     """The regions of a network along a curve, taken as a polyline of many straight pieces.
 
     >>> p = on_curve(net, epoch0.curves.Arc(x0, x1), pieces=500)
@@ -72,7 +81,7 @@ def on_curve(model: nn.Module, curve: Any, *, pieces: int = 1000, memory: float 
         model: as for :func:`on_line`.
         curve: any of ``epoch0.curves``; t is the curve's own parameter.
         pieces: straight pieces, equal in t. The distance to the curve falls with the square of their number.
-        memory: as for :func:`on_line`.
+        memory, workers, progress: as for :func:`on_line`.
 
     Returns:
         A LinePartition; its first note states the largest distance from the curve.
@@ -93,7 +102,8 @@ def on_curve(model: nn.Module, curve: Any, *, pieces: int = 1000, memory: float 
         f"the polyline is at most {float(away.max()):.1e} away from the curve, {float((away / length).max()):.1e} of a "
         f"piece's length; {pieces} pieces."
     )
-    return cut_lines(program, corners[None].to(_device(model)), "curve", (note,), check_memory(memory))[0]
+    corners = corners[None].to(_device(model))
+    return cut_lines(program, corners, "curve", (note,), check_memory(memory), workers, progress)[0]
 
 
 def _check_lines(corners: Tensor, single: bool) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from epoch0.errors import InputError
+from epoch0.regions._fuse import Kernel, fused
 from epoch0.regions._operations import (
     FOLDS,
     IDENTITIES,
@@ -55,6 +56,8 @@ class Reader:
         self.names: set[str] = set()
         self.widths: list[int] = []
         self.elements = [probe[0].numel()]
+        self.kernels: dict[int, Kernel] = {}
+        self.norms: dict[int, tuple[Tensor, Tensor]] = {}
 
     def read(self, graph: fx.Graph, notes: tuple[str, ...]) -> Program:
         values: dict[fx.Node, Any] = {}
@@ -74,8 +77,9 @@ class Reader:
                     values[first] = values[node]  # whoever reads that tensor from now on reads what it became
         if not isinstance(found, _Slot):
             raise InputError("the model's output does not depend on its input, or is no single tensor.")
+        steps = fused(self.steps, self.kernels, self.norms, found.index)
         return Program(
-            tuple(self.steps), found.index, self.shape, tuple(found.probe.shape[1:]), tuple(self.widths),
+            steps, found.index, self.shape, tuple(found.probe.shape[1:]), tuple(self.widths),
             tuple(self.elements), notes,
         )  # fmt: skip
 
@@ -118,11 +122,21 @@ class Reader:
         if not any(isinstance(a, _Slot) for a in _flat((args, kwargs))):
             return self._constant(call(*args, *weights, **kwargs))
         try:
-            return self._step(operation, call, args, weights, kwargs, self._name(title), where)
+            made = self._step(operation, call, args, weights, kwargs, self._name(title), where)
         except (TypeError, RuntimeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"the operation {operation} ({where}) cannot be followed: {error}") from error
+        if node.op == "call_module" and isinstance(made, _Slot):
+            self._note(operation, call, weights, made)
+        return made
+
+    def _note(self, operation: str, call: Callable[..., Any], weights: tuple[Any, ...], made: _Slot) -> None:
+        """Keep what layers and batch norms are made of, for putting them together."""
+        if operation == "batch_norm":
+            self.norms[made.index] = weights[0], weights[1]
+        elif operation in ("conv1d", "conv2d", "conv3d") or (operation == "linear" and made.probe.dim() == 2):
+            self.kernels[made.index] = Kernel(call, weights[0], weights[1])
 
     def _shape(self, operation: str, args: tuple[Any, ...], where: str) -> Any:
         value = args[0]
@@ -231,7 +245,7 @@ class Reader:
                 size = _sum_of_squares(args, place)
             probe = run(*tensors)
             _check_rows(run, tensors, probe, operation, where)
-            _check_affine(run, tensors, operation, where)
+            _check_affine(run, size, tensors, operation, where)
             zero = run(*(torch.zeros_like(t[:1]) for t in tensors))
             step = Affine(
                 name, tuple(s.index for s in sources), self.slots, run, size, bool((zero != 0).any()),
@@ -288,12 +302,16 @@ def _check_rows(run: Callable[..., Tensor], tensors: list[Tensor], whole: Tensor
         )
 
 
-def _check_affine(run: Callable[..., Tensor], tensors: list[Tensor], operation: str, where: str) -> None:
-    """Refuse a step whose value half way between points is not the mean of the values."""
+def _check_affine(
+    run: Callable[..., Tensor], size: Callable[..., Tensor], tensors: list[Tensor], operation: str, where: str
+) -> None:
+    """Refuse a step whose value half way between points is not the mean of the values, beyond rounding of its terms."""
     a, b = [t[:4] for t in tensors], [t[4:8] for t in tensors]
     middle = run(*(0.5 * (x + y) for x, y in zip(a, b, strict=True)))
     mean = 0.5 * (run(*a) + run(*b))
-    if not torch.allclose(middle, mean, rtol=1e-8, atol=1e-8 * float(mean.abs().max() + 1e-300)):
+    terms = torch.as_tensor(size(*(t[:8].square() for t in tensors))).sqrt()
+    rounding = 1e-8 * float(mean.abs().max()) + 1e-13 * float(terms.max()) + 1e-300
+    if not torch.allclose(middle, mean, rtol=1e-8, atol=rounding):
         raise refusal(operation, where)
 
 

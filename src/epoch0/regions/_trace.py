@@ -7,14 +7,17 @@ from torch import Tensor, fx, nn
 
 from epoch0.errors import InputError
 from epoch0.measure._guard import bare, check_model, unchanged
+from epoch0.networks import nonlinearities
 from epoch0.regions._reader import PROBE, Reader
 from epoch0.regions._steps import Program
 from epoch0.seeds import generator
 
+_LEAVES = ("torch.nn", "torch.ao.nn", nonlinearities.__name__)
+
 
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return not isinstance(m, nn.Sequential) and m.__module__.startswith(("torch.nn", "torch.ao.nn"))
+        return not isinstance(m, nn.Sequential) and m.__module__.startswith(_LEAVES)
 
 
 def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str | None = None) -> Program:
