@@ -206,7 +206,7 @@ def test_turning_points_of_noise_are_no_turns() -> None:
 
 
 def test_claims_on_training_can_hold_and_fail(results_of) -> None:
-    setting = replace(tiny("hanin-rolnick/fig5"), runs=6, together=2)
+    setting = replace(tiny("hanin-rolnick/fig5"), widths=(40, 60), runs=6, together=2)
     source = np.random.Generator(np.random.PCG64(0))
 
     def made(shape, distance):
@@ -217,14 +217,14 @@ def test_claims_on_training_can_hold_and_fail(results_of) -> None:
                 noise = 1 + 0.002 * source.standard_normal((2, 3, 1))
                 trained.append({
                     "epoch": np.array([0.0, 1.0, 2.0]), "accuracy": np.array([0.1, 0.8, 0.9]) + 0.001 * noise[..., 0],
-                    "counts": np.array(shape)[:, None] * spec.neurons * noise * np.ones(4),
+                    "counts": 1 + np.array(shape)[:, None] * spec.neurons * noise * np.ones(4),
                     "distance": np.array(distance)[:, None] / spec.neurons * noise * np.ones(5),
                     "linear": np.ones((2, 3, 2)),
                 })  # fmt: skip
         for spec in setting.untrained():
             noise = 1 + 0.002 * source.standard_normal(40)
             neurons = spec.depth * spec.width
-            random.append({"counts": shape[0] * neurons * noise, "distance": distance[0] / neurons * noise})
+            random.append({"counts": 1 + shape[0] * neurons * noise, "distance": distance[0] / neurons * noise})
         return trained + random
 
     setting = replace(setting, random=40)
