@@ -28,6 +28,6 @@ from epoch0.prune.synaptic_flow import synflow
 
 __all__ = [
     "Conditioning", "CriticalSparsity", "CsrExport", "MaskSummary", "Masks", "PruningWarning", "Rescaling", "Scores",
-    "apply", "bake", "conditioning", "critical_sparsity", "force", "grasp", "iterate", "keep", "magnitude", "masks_of", "obd", "on_paths",
-    "predicted_density", "random", "rescale", "snip", "synflow", "to_csr",
+    "apply", "bake", "conditioning", "critical_sparsity", "force", "grasp", "iterate", "keep", "magnitude", "masks_of",
+    "obd", "on_paths", "predicted_density", "random", "rescale", "snip", "synflow", "to_csr",
 ]  # fmt: skip
