@@ -10,11 +10,14 @@ from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
 from epoch0.regions._certificate import Certificate
+from epoch0.regions._expected import expected_cells
 from epoch0.regions._ledger import Ledger
 from epoch0.regions._line_count import on_curve, on_line
 from epoch0.regions._plane import Plane
 from epoch0.regions._plane_partition import PlanePartition, cell_areas
+from epoch0.regions._report import Progress, Report
 from epoch0.regions._sizes import Sizes
+from epoch0.regions._spread import Crew, check_workers
 from epoch0.regions._steps import Largest, Program
 from epoch0.regions._trace import trace
 from epoch0.regions._walk import MEMORY, block, check_memory, walk
@@ -22,7 +25,9 @@ from epoch0.regions._windows import Window
 from epoch0.regions._windows import window as checked
 
 
-def on_plane(model: nn.Module, window: Any, *, memory: float = MEMORY) -> PlanePartition:
+def on_plane(
+    model: nn.Module, window: Any, *, memory: float = MEMORY, workers: int = 1, progress: Progress | None = None
+) -> PlanePartition:
     """The regions of a network on a window: a convex polygon in any plane of input space.
 
     >>> p = on_plane(net, regions.through(images[0], images[1], images[2]))
@@ -34,6 +39,9 @@ def on_plane(model: nn.Module, window: Any, *, memory: float = MEMORY) -> PlaneP
         window: corners of the polygon in order, tensor of shape ``(corners, *shape)``; ``regions.square`` and
             ``regions.through`` make them.
         memory: bytes that values and geometry may take, about; larger work is split into strips.
+        workers: threads that work on the strips; the result is the same to the last bit.
+        progress: is called with the part that is done, from 0 to 1, and a text, while the walk runs; first with about
+            how many cells to expect.
 
     Returns:
         A PlanePartition.
@@ -46,10 +54,13 @@ def on_plane(model: nn.Module, window: Any, *, memory: float = MEMORY) -> PlaneP
     """
     found = checked(window)
     program = trace(model, tuple(found.origin.shape), "cpu")
-    return cut_plane(program, found, check_memory(memory))
+    return cut_plane(program, found, check_memory(memory), workers, progress)
 
 
-def count(model: nn.Module | Ensemble, where: Any, *, memory: float = MEMORY) -> int | np.ndarray:
+def count(
+    model: nn.Module | Ensemble, where: Any, *, memory: float = MEMORY, workers: int = 1,
+    progress: Progress | None = None,
+) -> int | np.ndarray:  # fmt: skip
     """Only the number of activation regions on a line or a window, without the geometry of the last layer.
 
     >>> count(net, regions.square(centre, u, v, 28.0))
@@ -62,6 +73,8 @@ def count(model: nn.Module | Ensemble, where: Any, *, memory: float = MEMORY) ->
         where: a window (tensor of three corners or more), the two ends of a segment (a tuple of two points or of two
             batches, or a tensor of two points), or a curve of ``epoch0.curves``.
         memory: bytes that values and geometry may take, about.
+        workers: threads that work on the pieces of a line or window.
+        progress: as for :func:`on_plane`.
 
     Returns:
         An int; for batches of lines an array, shape (lines,), for ensembles (networks, lines).
@@ -83,10 +96,12 @@ def count(model: nn.Module | Ensemble, where: Any, *, memory: float = MEMORY) ->
         raise InputError("windows are counted for one network at a time: regions.count(nets[i], window).")
     window = checked(where)
     program = trace(model, tuple(window.origin.shape), "cpu")
-    return _walked(program, window, check_memory(memory), len(program.folds) - 1).count
+    return _walked(program, window, check_memory(memory), len(program.folds) - 1, workers, progress).count
 
 
-def _walked(program: Program, window: Window, memory: float, last: int = -1) -> Plane:
+def _walked(
+    program: Program, window: Window, memory: float, last: int, workers: int, progress: Progress | None
+) -> Plane:
     """The window cut along every fold; step ``last`` is only counted."""
     if last >= 0 and isinstance(program.folds[last], Largest):
         last = -1  # the pieces of a maximum are joined by their geometry
@@ -94,11 +109,24 @@ def _walked(program: Program, window: Window, memory: float, last: int = -1) -> 
     plane = Plane.start(window.polygon.clone(), ledger, last)
     samples = window.sample()
     group = torch.zeros(len(samples), dtype=torch.int64)
-    with torch.no_grad():
+    crew = Crew(check_workers(workers), Report(_with_cells(program, window, memory, ledger, progress)))
+    with torch.no_grad(), crew:
         sizes = Sizes.measure(program, samples, group, torch.zeros(1, dtype=torch.bool))
-        found = walk(program, plane, {0: window.points(window.polygon)}, sizes, block(memory))
-    assert isinstance(found, Plane)
+        found = walk(program, plane, {0: window.points(window.polygon)}, sizes, block(memory), crew)
+        assert isinstance(found, Plane)
+    crew.report.finish("done")
     return found
+
+
+def _with_cells(
+    program: Program, window: Window, memory: float, ledger: Ledger, progress: Progress | None
+) -> Progress | None:
+    """A progress that also says how many cells there are and about how many there will be."""
+    if progress is None:
+        return None
+    expected = f"{expected_cells(program, window, memory):.1g}"
+    progress(0.0, f"about {float(expected):,.0f} cells expected")
+    return lambda done, what: progress(done, f"{what}, {ledger.cells:,} cells")
 
 
 def _per_layer(plane: Plane, folds: int) -> tuple[int, ...]:
@@ -106,9 +134,11 @@ def _per_layer(plane: Plane, folds: int) -> tuple[int, ...]:
     return tuple(plane.cells_after(number) for number in range(folds))
 
 
-def cut_plane(program: Program, window: Window, memory: float = MEMORY) -> PlanePartition:
+def cut_plane(
+    program: Program, window: Window, memory: float = MEMORY, workers: int = 1, progress: Progress | None = None
+) -> PlanePartition:
     """The partition of a window by a traced network."""
-    plane = _walked(program, window, memory)
+    plane = _walked(program, window, memory, -1, workers, progress)
     mesh = plane.mesh
     vertices, owner = mesh.points.numpy(), mesh.owner
     cells = mesh.edges[mesh.half >> 1, mesh.half & 1]
