@@ -51,6 +51,7 @@ def regions(
         Path | None, typer.Option(help="With --plane: draw the regions into this PNG, SVG or PDF file.")
     ] = None,
     memory: Annotated[float, typer.Option(help="Bytes to use, about; larger work is split.")] = 2e9,
+    workers: Annotated[int, typer.Option(help="Threads that share the work; the result is the same.")] = 1,
     data_name: Data = None,
     input_shape: InputShape = None,
     weights: Weights = None,
@@ -61,6 +62,7 @@ def regions(
     """Exact linear regions of a piecewise linear network on a line or a plane, with the certificate of the count."""
     from epoch0 import models
     from epoch0 import regions as exact
+    from epoch0.regions._report import Shown
 
     if (line is None) == (plane is None):
         raise InputError("say where: --line A B or --plane A B C, one of them.")
@@ -76,14 +78,18 @@ def regions(
     if plane is not None:
         window = exact.through(*where, margin=margin)
         if count_only:
-            _say({"regions": exact.count(network, window, memory=memory)}, as_json)
+            with Shown("regions") as shown:
+                number = exact.count(network, window, memory=memory, workers=workers, progress=shown)
+            _say({"regions": number}, as_json)
             return
-        found = exact.on_plane(network, window, memory=memory)
+        with Shown("regions") as shown:
+            found = exact.on_plane(network, window, memory=memory, workers=workers, progress=shown)
         if plot is not None:
             found.plot().savefig(plot)
         _say_plane(found, plot, as_json)
         return
-    cut = exact.on_line(network, *where, kind=kind.value, memory=memory)
+    with Shown("regions") as shown:
+        cut = exact.on_line(network, *where, kind=kind.value, memory=memory, workers=workers, progress=shown)
     assert isinstance(cut, exact.LinePartition)  # two single points give one line
     if count_only:
         _say({"regions": cut.count}, as_json)
