@@ -18,7 +18,7 @@ _TH1 = {
     "quick": ordered.Setting((math.exp(-1.6), math.exp(-0.4), 0.8, 0.95), (math.exp(-1.6), 0.8), networks=6),
     "paper": ordered.Setting(
         (0.1, math.exp(-1.6), 0.5, math.exp(-0.4), 0.7, 0.8, 0.85, 0.9, 0.95, 0.99),
-        (math.exp(-1.6), 0.5, 0.8, 0.95), networks=12,
+        (math.exp(-1.6), 0.5, 0.8, 0.95), networks=10,
     ),
 }  # fmt: skip
 

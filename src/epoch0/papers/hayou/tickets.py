@@ -234,7 +234,7 @@ def presets() -> dict[str, Setting]:
     return {
         "quick": quick,
         "paper": replace(
-            quick, depth=12, width=400, channels=64, factors=(1.2, 1.6, 2.2), networks=5,
+            quick, depth=12, width=400, channels=64, factors=(1.2, 1.6, 2.2), networks=4,
             trained=_trained("mnist", 2000, 10000, 30), runs=3,
         ),
     }  # fmt: skip
