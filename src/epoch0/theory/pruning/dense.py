@@ -53,10 +53,10 @@ def predicted_density(
 
     A score is W_ij times a sum over examples of delta_i phi_j. How far that sum is one product, so that rows and
     columns have factors in common, follows from the correlation of the examples in that layer and from how parallel
-    their gradients have become. Laws, threshold and largest scores come from convolutions; the spread over networks of the
-    layers' scales, which decides which layer is weakest, from 128 random walks. The expected critical sparsity came
-    within 4 % of the mean measured over 40 networks (L = N = 100, tanh, bias_std 0.3, chi from 0.2 to 0.99) and within
-    11 % in the chaotic phase.
+    their gradients have become. Laws, threshold and largest scores come from convolutions; the spread over networks of
+    the layers' scales, which decides which layer is weakest, from 128 random walks. The expected critical sparsity
+    came within 4 % of the mean measured over 40 networks (L = N = 100, tanh, bias_std 0.3, chi from 0.2 to 0.99) and
+    within 11 % in the chaotic phase.
 
     Args:
         activation: the nonlinearity between the layers: a name, an Activation or a function.

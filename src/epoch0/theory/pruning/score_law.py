@@ -145,8 +145,8 @@ def law_of_moments(row_squares: ArrayLike, column_squares: ArrayLike, mean: floa
 
     >>> scores = np.abs(np.random.default_rng(0).standard_normal((60, 80)))
     >>> law = law_of_moments((scores**2).mean(1), (scores**2).mean(0), float(scores.mean()))    # (60,), (80,)
-    >>> float(np.interp(0.0, GRID, law.tail).round(2))
-    0.32
+    >>> float(np.interp(0.0, GRID, law.tail).round(2))                   # P(|N| > 1) is 0.317
+    0.33
 
     S_ij = s sqrt(r_i c_j) X_ij, where r and c are the rows' and columns' mean squares over the whole one s^2, less the
     noise of means over few entries, and the shape of X gives the mean; see :func:`entry_of_mean`.
