@@ -1,5 +1,6 @@
 """Put masks on a model so that pruned weights stay zero, read them back, bake them in (Hayou et al. 2021, 2.1)."""
 
+import copy
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -207,22 +208,20 @@ def _own_class(module: nn.Module) -> None:
 
 
 def _keep_copyable(module: nn.Module) -> None:
-    """Let a masked recurrent layer be copied after it has run; one that is not masked any more needs no help.
+    """Let a masked recurrent layer be copied at any time.
 
-    It holds the weights of its last run in a list, and copy.deepcopy refuses tensors with a history.
+    It holds its weights in a list, too, and ``copy.deepcopy`` refuses tensors with a history.
     """
-    if not isinstance(module, nn.RNNBase):
-        return
-    for key, hook in list(module._forward_hooks.items()):
-        if hook is _forget_history:
-            del module._forward_hooks[key]
-    if parametrize.is_parametrized(module):
-        module.register_forward_hook(_forget_history)
+    if isinstance(module, nn.RNNBase) and parametrize.is_parametrized(module):
+        type(module).__deepcopy__ = _copy_without_history  # type: ignore[attr-defined]  # a class of its own
 
 
-def _forget_history(module: nn.Module, inputs: object, output: object) -> None:
-    assert isinstance(module, nn.RNNBase)
-    module._flat_weights = [weight if weight is None else weight.detach() for weight in module._flat_weights]
+def _copy_without_history(module: nn.RNNBase, memo: dict[int, object]) -> nn.RNNBase:
+    replica = module.__new__(type(module))
+    memo[id(module)] = replica
+    weights = [weight if weight is None else weight.detach() for weight in module._flat_weights]
+    replica.__dict__ = copy.deepcopy({**module.__dict__, "_flat_weights": weights}, memo)
+    return replica
 
 
 def _reorder(module: nn.Module, order: tuple[str, ...]) -> None:

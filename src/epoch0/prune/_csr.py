@@ -36,7 +36,7 @@ class CsrMatrix(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The product with a vector of shape (columns,) or a matrix of shape (columns, n)."""
-        _quiet()
+        quiet()
         # not by name: each look-up through the module costs a microsecond
         starts, columns, values = (self._buffers[name] for name in ("row_starts", "columns", "values"))
         assert starts is not None and columns is not None and values is not None
@@ -156,7 +156,7 @@ class CsrConv(nn.Module):
 
 
 @functools.cache
-def _quiet() -> None:
+def quiet() -> None:
     """Let torch say once, where nobody hears it, that its sparse rows are in beta."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

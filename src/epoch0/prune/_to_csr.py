@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from epoch0.errors import InputError
 from epoch0.measure._guard import bare, check_model, unchanged
 from epoch0.measure._ops import tensors_in
-from epoch0.prune._apply import bake
+from epoch0.prune._copies import plain_copy, replaced
 from epoch0.prune._csr import CsrConv, CsrLinear
 from epoch0.prune._csr_result import CsrExport, LayerExport
 
@@ -60,7 +60,7 @@ def to_csr(model: nn.Module, x: Tensor | None = None, *, only_faster: bool = Tru
     Source: THEORY section 4; the layout is the common one of Saad 2003, section 3.4.
     """
     check_model(model)
-    plain = _plain_copy(bare(model))
+    plain = plain_copy(bare(model))
     inputs = None if x is None else _inputs(plain, x)
     sparse: nn.Module = copy.deepcopy(plain)
     rows, made = [], 0
@@ -76,7 +76,7 @@ def to_csr(model: nn.Module, x: Tensor | None = None, *, only_faster: bool = Tru
         rows.append(row)
         if module is not None:
             made += 1
-            sparse = _with(sparse, name, module)
+            sparse = replaced(sparse, name, module)
     if not rows or all(row.density == 1.0 for row in rows):
         raise InputError(
             f"the model {type(plain).__name__} has no linear layer or convolution with zeros in it: prune it first, "
@@ -96,16 +96,6 @@ def to_csr(model: nn.Module, x: Tensor | None = None, *, only_faster: bool = Tru
         csr_seconds = dense_seconds  # the same program
     return CsrExport(sparse, tuple(rows), before, after, dense_seconds, csr_seconds, difference,
                      torch.get_num_threads())  # fmt: skip
-
-
-def _plain_copy(model: nn.Module) -> nn.Module:
-    try:
-        return bake(copy.deepcopy(model)).eval()
-    except RuntimeError as problem:
-        raise InputError(
-            f"the model {type(model).__name__} cannot be copied: {problem}. If torch.nn.utils.prune masks it, "
-            "bake(model) first."
-        ) from problem
 
 
 def _inputs(model: nn.Module, x: Tensor) -> dict[str, Tensor]:
@@ -229,21 +219,8 @@ def _density(weight: Tensor) -> float:
     return float(weight.count_nonzero()) / max(weight.numel(), 1)
 
 
-def _with(model: nn.Module, name: str, module: nn.Module) -> nn.Module:
-    """The model with one module in place of another, wherever that one is used."""
-    if not name:
-        return module
-    old = model.get_submodule(name)
-    for parent in list(model.modules()):
-        for key, child in list(parent._modules.items()):
-            if child is old:
-                parent._modules[key] = module.train(old.training)
-    return model
-
-
 def _bytes(model: nn.Module) -> int:
     """Memory of all parameters and buffers, shared ones once."""
     seen = {id(t): t for module in model.modules() for t in (*module._parameters.values(), *module._buffers.values())
             if t is not None}  # fmt: skip
     return sum(t.numel() * t.element_size() for t in seen.values())
-
