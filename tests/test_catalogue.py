@@ -51,7 +51,7 @@ def test_every_figure_of_price_tanner_is_there_in_the_papers_order() -> None:
 @pytest.mark.parametrize("name", list(catalogue.catalogue()))
 def test_an_artifact_says_what_it_is_and_has_both_presets(name: str) -> None:
     artifact = catalogue.find(name)
-    authors = ("Price & Tanner", "Raghu et al.", "Arpit & Bengio", "Hanin & Rolnick")
+    authors = ("Price & Tanner", "Raghu et al.", "Arpit & Bengio", "Hanin & Rolnick", "Hayou et al.")
     assert artifact.id == name and artifact.title and artifact.source.startswith(authors)
     assert set(artifact.presets) == {"quick", "paper"}
     assert artifact.setting("quick") != artifact.setting("paper")

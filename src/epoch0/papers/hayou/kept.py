@@ -184,7 +184,7 @@ def _by_layer(axes: "Axes", setting: Setting, results: Results) -> None:
         axes.plot(layers, 100 * np.asarray(one["density"]), color="#999999", linewidth=0.5, alpha=0.6, label=label)
     plots.points(
         axes, layers, [100 * row["density"] for row in rows], [100 * row["density_error"] for row in rows], 0,
-        f"mean of {setting.networks}, two standard errors", markersize=2.5, elinewidth=0.6, capsize=0,
+        f"mean of {setting.networks} networks", markersize=2.5, elinewidth=0.6, capsize=0,
     )  # fmt: skip
     plots.curve(axes, layers, [100 * row["predicted"] for row in rows], 1, "mean-field prediction", zorder=3)
     axes.axhline(100 * (1 - setting.spec.sparsity), color=plots.BOUND, linestyle=":", label="share of all weights kept")
@@ -198,7 +198,7 @@ def about(phase: str, setting: Setting) -> str:
     return (
         f"{spec.activation}, {phase}: sigma_w {spec.weight_std:.4g}, sigma_b {spec.bias_std:g}, chi {gain(spec):.3g}; "
         f"depth {spec.depth}, width {spec.width}, {100 * spec.sparsity:g} % pruned by SNIP on {spec.examples} images "
-        f"of {spec.data}, {setting.networks} networks"
+        f"of {spec.data}, {setting.networks} networks; bars: two standard errors"
     )
 
 
