@@ -162,7 +162,12 @@ def line_breaks(model: nn.Module, x0: Tensor, x1: Tensor, samples: int = 20_001)
 
 
 def plane_areas(model: nn.Module, origin: Tensor, axes: Tensor, window: np.ndarray) -> np.ndarray:
-    """Areas of all cells, by clipping one polygon after another at one neuron after another; sorted."""
+    """Areas of all cells, sorted."""
+    return np.sort([area(cell) for cell in plane_cells(model, origin, axes, window)])
+
+
+def plane_cells(model: nn.Module, origin: Tensor, axes: Tensor, window: np.ndarray) -> list[np.ndarray]:
+    """Corners of all cells, by clipping one polygon after another at one neuron after another."""
     record = Recorder(model)
     cells = [np.asarray(window, dtype=float)]
     first = record(origin[None])
@@ -177,7 +182,7 @@ def plane_areas(model: nn.Module, origin: Tensor, axes: Tensor, window: np.ndarr
                 flat = z.reshape(len(z), -1).numpy()
                 cut += _split(cell, np.concatenate([flat - face for face in faces(module)], axis=1))
         cells = cut
-    return np.sort([area(cell) for cell in cells])
+    return cells
 
 
 def area(cell: np.ndarray) -> float:

@@ -19,6 +19,7 @@ from epoch0.regions._report import Progress, Report
 from epoch0.regions._sizes import Sizes
 from epoch0.regions._spread import Crew, check_workers
 from epoch0.regions._steps import Largest, Program
+from epoch0.regions._straight import straightened
 from epoch0.regions._trace import trace
 from epoch0.regions._walk import MEMORY, block, check_memory, walk
 from epoch0.regions._windows import Window
@@ -140,6 +141,8 @@ def cut_plane(
     """The partition of a window by a traced network."""
     plane = _walked(program, window, memory, -1, workers, progress)
     mesh = plane.mesh
+    if any(isinstance(step, Largest) for step in program.folds):
+        mesh = straightened(mesh, len(window.polygon))
     vertices, owner = mesh.points.numpy(), mesh.owner
     cells = mesh.edges[mesh.half >> 1, mesh.half & 1]
     areas = cell_areas(vertices, cells, mesh.ends)
