@@ -89,11 +89,14 @@ def test_a_layer_s_own_density(models: str) -> None:
     assert [row["density"] for row in json.loads(out)["summary"]["layers"]] == [0.5, 0.5, 0.5]
 
 
-def test_csr_is_measured(models: str) -> None:
-    code, out, _ = epoch0("prune", f"{models}:build", "--sparsity", ".9", "--csr", "--json")
+def test_csr_is_measured_and_stored(models: str, tmp_path: Path) -> None:
+    path = tmp_path / "sparse.safetensors"
+    code, out, _ = epoch0("prune", f"{models}:build", "--sparsity", ".9", "--out-csr", path, "--json")
     found = json.loads(out)["csr"]
     assert code == 0 and len(found["layers"]) == 3
     assert all(row["dense_seconds"] > 0 for row in found["layers"])
+    net = e0.networks.mlp([64, 40, 40, 10], "tanh", weights=e0.Gaussian(1.3), biases=e0.Gaussian(0.2), seed=0)
+    assert e0.prune.load_csr(net, path)(torch.zeros(2, 64)).shape == (2, 10)
 
 
 def test_few_weights_are_a_note_that_names_layers(models: str) -> None:

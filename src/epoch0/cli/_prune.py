@@ -80,7 +80,8 @@ def prune(
         int | None, typer.Option(help="Rounds of scoring and removing. Default: 100 for synflow, 60 for force, else 1.")
     ] = None,
     rescale: Annotated[
-        Rescale | None, typer.Option(help="Bring what is left to the edge of chaos: by layer, row, or measured.")
+        Rescale | None,
+        typer.Option(help="Bring what is left to the edge of chaos: measured (best for snip), by layer, by row."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the masks to this safetensors file.")] = None,
     out_weights: Annotated[
@@ -89,6 +90,9 @@ def prune(
     csr: Annotated[
         bool, typer.Option("--csr", help="Also measure each layer as a really sparse one: bytes and speed.")
     ] = False,
+    out_csr: Annotated[
+        Path | None, typer.Option(help="Write the model with the layers that are faster sparse; implies --csr.")
+    ] = None,
     data_name: Data = None,
     input_shape: InputShape = None,
     weights: Weights = None,
@@ -104,7 +108,7 @@ def prune(
     from epoch0.initialization import check_path, save
     from epoch0.prune._layers import check_sparsity
 
-    for path in (out, out_weights):
+    for path in (out, out_weights, out_csr):
         if path is not None:
             check_path(path)
     check_sparsity(sparsity)
@@ -137,7 +141,9 @@ def prune(
         masks.save(out)
     if out_weights is not None:
         save(network, out_weights)
-    sparse = pruning.to_csr(network, given.x) if csr else None
+    sparse = pruning.to_csr(network, given.x) if csr or out_csr is not None else None
+    if sparse is not None and out_csr is not None:
+        sparse.save(out_csr)
     if as_json:
         print_json({
             "model": model, "inputs": given.description, "method": scores.method, "summary": summary.to_dict(),
@@ -159,7 +165,7 @@ def prune(
         typer.echo(f"{when + ':':<10}{verdict}")
     if sparse is not None:
         typer.echo(f"\n{sparse}")
-    for what, path in (("masks", out), ("weights", out_weights)):
+    for what, path in (("masks", out), ("weights", out_weights), ("sparse model", out_csr)):
         if path is not None:
             typer.echo(f"{what}: {path}")
 

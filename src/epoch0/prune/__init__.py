@@ -8,6 +8,7 @@
 from epoch0.prune._apply import apply, bake, masks_of
 from epoch0.prune._conditioning import Conditioning, conditioning
 from epoch0.prune._critical import CriticalSparsity, critical_sparsity
+from epoch0.prune._csr_file import load_csr
 from epoch0.prune._csr_result import CsrExport
 from epoch0.prune._iterate import iterate
 from epoch0.prune._keep import PruningWarning, keep
@@ -28,6 +29,6 @@ from epoch0.prune.synaptic_flow import synflow
 
 __all__ = [
     "Conditioning", "CriticalSparsity", "CsrExport", "MaskSummary", "Masks", "PruningWarning", "Rescaling", "Scores",
-    "apply", "bake", "conditioning", "critical_sparsity", "force", "grasp", "iterate", "keep", "magnitude", "masks_of",
-    "obd", "on_paths", "predicted_density", "random", "rescale", "snip", "synflow", "to_csr",
+    "apply", "bake", "conditioning", "critical_sparsity", "force", "grasp", "iterate", "keep", "load_csr", "magnitude",
+    "masks_of", "obd", "on_paths", "predicted_density", "random", "rescale", "snip", "synflow", "to_csr",
 ]  # fmt: skip
