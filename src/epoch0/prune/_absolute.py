@@ -25,6 +25,10 @@ _SUMS = ("add", "iadd", "sub", "isub", "rsub")
 _MATRIX = {name for name, kind in _ops.WEIGHTED.items() if kind in ("linear", "convolution", "bilinear")}
 
 
+Scales = dict[tuple[int, int], tuple[Any, ...]]
+"""Of batch norms, by the identity of their variance and the dimensions of the input; with the variance itself."""
+
+
 class Absolute(TorchFunctionMode):
     """Every torch function as the linear network of absolute values has it.
 
@@ -37,10 +41,14 @@ class Absolute(TorchFunctionMode):
     Weights and buffers must have been replaced by their absolute values. Activations are the identity, as is ReLU on
     positive numbers; norms only multiply by their scale, ``abs(weight)/sqrt(running_var + eps)`` or ``abs(weight)``,
     and add ``abs(bias)``; dropout is off.
+
+    Args:
+        scales: of the norms met so far, for further runs of the same model on the same tensors.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scales: Scales | None = None) -> None:
         super().__init__()
+        self._scales = {} if scales is None else scales
         self._known: dict[int, tuple[Tensor, int]] = {}  # with the tensor, so that its id stays its own
 
     def exponent(self, tensor: Tensor) -> int:
@@ -63,6 +71,9 @@ class Absolute(TorchFunctionMode):
 
     def _norm(self, func: Any, args: Any, kwargs: Any) -> Tensor:
         x = args[0]
+        key = id(_ops.argument(args, kwargs, 2, "running_var", None)), x.dim()
+        if func is F.batch_norm and key in self._scales:
+            return self._scaled(x, *self._scales[key][1:])
         first = 2 if func is F.group_norm else 3
         weight = _ops.argument(args, kwargs, first, "weight", None)
         bias = _ops.argument(args, kwargs, first + 1, "bias", None)
@@ -71,14 +82,19 @@ class Absolute(TorchFunctionMode):
             scale = (variance + _ops.argument(args, kwargs, 7, "eps", 1e-5)).rsqrt()
             weight = scale if weight is None else weight * scale
         wide = (-1, *[1] * (x.dim() - 2))
-        return self._affine(x, *(None if t is None else t.reshape(wide) for t in (weight, bias)))
+        weight, bias = (None if t is None else t.reshape(wide) for t in (weight, bias))
+        if variance is not None:
+            self._scales[key] = (variance, weight, bias if bias is not None and bool(bias.any()) else None)
+            return self._scaled(x, *self._scales[key][1:])
+        return self._affine(x, weight, bias)
 
     def _affine(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        return self._scaled(x, weight, bias if bias is not None and bool(bias.any()) else None)
+
+    def _scaled(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         power = self.exponent(x)
         y = x if weight is None else x * weight
-        if bias is not None and bool(bias.any()):
-            y = y + bias * 2.0**-power
-        return self._keep(y, power)
+        return self._keep(y if bias is None else y + bias * 2.0**-power, power)
 
     def _matrix(self, func: Any, name: str, args: Any, kwargs: Any) -> Tensor:
         power = sum(self.exponent(t) for t in _ops.tensors_in(args[:2]))

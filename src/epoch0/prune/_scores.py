@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -83,7 +83,7 @@ class Scores(dict[str, Tensor]):
     def __neg__(self) -> "Scores":
         return self._with(-1, torch.mul, "*")
 
-    def _with(self, other: object, operation: Callable[..., Tensor], sign: str) -> "Scores":
+    def _with(self, other: object, operation: Callable[..., Tensor], sign: str) -> Any:
         if isinstance(other, Mapping):
             if other.keys() != self.keys():
                 odd = ", ".join(f"'{name}'" for name in sorted(set(other) ^ set(self))[:5])
@@ -139,7 +139,7 @@ class Scores(dict[str, Tensor]):
     def __str__(self) -> str:
         """What was scored and how, then a line a weight tensor."""
         head = ("weights of", "count", "removed", "mean", "mean square", "largest", "zeros")
-        lines = [head]
+        lines: list[tuple[str, ...]] = [head]
         for row in self.rows():
             lines.append(
                 (

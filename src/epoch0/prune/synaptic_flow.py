@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.errors import InputError
-from epoch0.prune._absolute import Absolute
+from epoch0.prune._absolute import Absolute, Scales
 from epoch0.prune._borrow import Borrowed, borrowed
 from epoch0.prune._scores import Scores, scores_of
 from epoch0.prune._select import best
@@ -104,16 +104,16 @@ def synflow_rounds(
         leaves = [part.view_as(leaf).detach() for part, leaf in zip(parts, lent.leaves, strict=True)]
         for leaf in leaves:
             leaf.requires_grad_()
-        lent, scores = lent.settle(leaves), torch.empty_like(flat)
+        lent, scores, scales = lent.settle(leaves), torch.empty_like(flat), Scales()
         for k in steps:
             if k >= len(places):
                 continue
             with torch.enable_grad():
-                gradients, _ = _flow(lent, ones, leaves)
+                gradients, _ = _flow(lent, ones, leaves, scales)
             every = [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, leaves, strict=True)]
             torch.cat([g.flatten() for g in every], out=scores).mul_(flat)
             stay = best(scores if len(places) == len(flat) else scores[places], k)
-            flat[places[~stay]] = 0.0
+            flat[places[(~stay).nonzero().squeeze(1)]] = 0.0
             places = places[stay]
         masks = torch.zeros(len(flat), dtype=torch.bool, device=flat.device)
         masks[places] = True
@@ -144,8 +144,10 @@ def _alive(lent: Borrowed, place: int) -> Tensor:
     return torch.ones_like(lent.leaves[place], dtype=torch.bool) if mask is None else mask
 
 
-def _flow(lent: Borrowed, ones: Tensor, leaves: Sequence[Tensor]) -> tuple[tuple[Tensor | None, ...], int]:
+def _flow(
+    lent: Borrowed, ones: Tensor, leaves: Sequence[Tensor], scales: Scales | None = None
+) -> tuple[tuple[Tensor | None, ...], int]:
     """The gradients of R at the leaves, divided by two to the power that comes with them."""
-    mode = Absolute()
+    mode = Absolute(scales)
     output = lent.output(ones, leaves, mode)
     return torch.autograd.grad(output.sum(), leaves, allow_unused=True), mode.exponent(output)
