@@ -2,6 +2,8 @@
 
 import itertools
 import resource
+import time
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -107,13 +109,74 @@ def small_resnet(channels: int = 4, blocks: int = 3) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10)).eval()
 
 
-def residual_lines(count: int = 1) -> dict[str, float]:
-    """Lines between random images through the small ResNet."""
-    net = small_resnet()
+def he_weights(net: nn.Module) -> nn.Module:
+    """He's weights for every convolution: about every other neuron makes a break point."""
+    torch.manual_seed(0)
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out")
+            nn.init.zeros_(module.bias)
+    return net
+
+
+def floor_of_convolutions(net: nn.Module, line: regions.LinePartition) -> float:
+    """CPU seconds of the convolutions of one line as bare products of unfolded blocks that lie in the cache."""
+    rows, work = [2], []
+
+    def note(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        if isinstance(module, nn.ReLU):
+            rows.append(line.per_layer[len(rows) - 1] + 1)
+        else:
+            work.append((rows[-1], module.weight.detach().double().flatten(1), output[0, 0].numel()))
+
+    hooks = [m.register_forward_hook(note) for m in net.modules() if isinstance(m, nn.Conv2d | nn.ReLU)]
+    with torch.no_grad():
+        net(torch.zeros(1, *line.corners.shape[1:], dtype=next(net.parameters()).dtype))
+    for hook in hooks:
+        hook.remove()
+    total = 0.0
+    for points, weight, places in work:
+        some = max(1, (1 << 17) // (weight.shape[1] * places))  # points whose unfolded input is a megabyte
+        unfolded, times = torch.randn(weight.shape[1], places * some, dtype=torch.float64), 10
+        found = torch.empty(len(weight), places * some, dtype=torch.float64)
+        total += points / (times * some) * cpu_seconds(
+            lambda: [torch.mm(weight, unfolded, out=found) for _ in range(times)], 3  # noqa: B023
+        )
+    return total
+
+
+def residual_lines(count: int = 1, channels: int = 4) -> dict[str, float]:
+    """Lines between random images through a ResNet-20, a quarter of the usual width or all of it."""
+    net = he_weights(small_resnet(channels))
     x0, x1 = torch.randn(2, count, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     found: list[regions.LinePartitions] = []
     seconds = cpu_seconds(lambda: found.append(regions.on_line(net, x0, x1)))  # type: ignore[arg-type]
-    return {"count": found[0].count / count, "seconds_a_line": seconds / count, "megabytes": _megabytes()}
+    return {
+        "count": found[0].count / count, "seconds_a_line": seconds / count, "megabytes": _megabytes(),
+        "ratio_to_products": seconds / sum(floor_of_convolutions(net, line) for line in found[0]),
+    }  # fmt: skip
+
+
+def two_workers(times: int = 3) -> dict[str, float]:
+    """Wall seconds of one worker over those of two: the median of some pairs, one after the other."""
+    net, (x0, x1) = network([784, 256, 256, 256, 256, 10], 1e-3), lines()
+    residual, ends = he_weights(small_resnet()), torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    work: dict[str, Callable[[int], object]] = {
+        "L1": lambda workers: regions.on_line(net, x0, x1, workers=workers),
+        "ResNet": lambda workers: regions.on_line(residual, *ends, workers=workers),
+    }
+    found = {}
+    for name, task in work.items():
+        ratios = []
+        for _ in range(times):
+            seconds = []
+            for workers in (1, 2):
+                begun = time.perf_counter()
+                task(workers)
+                seconds.append(time.perf_counter() - begun)
+            ratios.append(seconds[0] / seconds[1])
+        found[name] = float(np.median(ratios))
+    return found
 
 
 def many_networks(networks: int = 1000) -> dict[str, float]:
@@ -153,6 +216,7 @@ def measure() -> dict[str, dict[str, float]]:
         "P2": reference_plane([2, 256, 256, 256, 1], 2),
         "networks": many_networks(),
         "ResNet": residual_lines(),
+        "two workers": two_workers(),
     }
 
 

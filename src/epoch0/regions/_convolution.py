@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from epoch0.regions._room import room
+
 _UNFOLDED = 5 << 18  # numbers of unfolded input at a time: they stay in the cache
 _SHIFTED = 1 << 17  # numbers of shifted input at a time
 
@@ -73,14 +75,14 @@ def shifted(
     (down, across), (above, beside) = stride, padding
     high = (height + 2 * above - dilation[0] * (rows - 1) - 1) // down + 1
     wide = (width + 2 * beside - dilation[1] * (columns - 1) - 1) // across + 1
-    found = x.new_empty(points, out, high * wide)
+    found = room((points, out, high * wide), x)
     taps = weight.permute(2, 0, 3, 1).reshape(rows, out, columns * channels)
     shift = x.new_zeros(out, 1) if bias is None else bias.view(out, 1)
     pointwise = (rows, columns, down, across, above, beside) == (1, 1, 1, 1, 0, 0)
     # rows of the input that meet the same row of the kernel lie together: row r is in phase r % down
     deep = -(-(height + 2 * above) // down)
     some = min(points, max(1, _SHIFTED // (columns * channels * down * deep * wide)))
-    room = x.new_zeros(0 if pointwise else some, columns, channels, down, deep, wide)
+    copies = x.new_zeros(0 if pointwise else some, columns, channels, down, deep, wide)
     starts = [((row * dilation[0]) % down * deep + row * dilation[0] // down) * wide for row in range(rows)]
     for start in range(0, points, some):
         part, mine = x[start : start + some], found[start : start + some]
@@ -89,12 +91,12 @@ def shifted(
             shifts, taps_here = shift.expand(count, out, 1), taps[:, None].expand(rows, count, out, columns * channels)
             tap = taps_here.unbind()
             if not pointwise:
-                unfolded = room[:count].view(count, columns * channels, down * deep * wide)
+                unfolded = copies[:count].view(count, columns * channels, down * deep * wide)
                 seen = [unfolded[:, :, first : first + high * wide] for first in starts]
         if pointwise:
             seen = [part.reshape(count, channels, high * wide)]
         else:
-            _shift(part, room[:count], (down, across), (above, beside), dilation, rows)
+            _shift(part, copies[:count], (down, across), (above, beside), dilation, rows)
         torch.baddbmm(shifts, tap[0], seen[0], out=mine)
         for row in range(1, rows):
             mine.baddbmm_(tap[row], seen[row])
@@ -102,13 +104,14 @@ def shifted(
 
 
 def _shift(
-    part: Tensor, room: Tensor, stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...], rows: int
-) -> None:
+    part: Tensor, copies: Tensor, stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...],
+    rows: int,
+) -> None:  # fmt: skip
     """Write the points once for every column of the kernel; what lies in the padding was zero before and stays so."""
     (down, across), (above, beside) = stride, padding
     height, width = part.shape[2:]
-    wide = room.shape[-1]
-    for column in range(room.shape[1]):
+    wide = copies.shape[-1]
+    for column in range(copies.shape[1]):
         offset = column * dilation[1] - beside  # of the input's column that meets output 0
         low, high = max(0, -(offset // across)), min(wide, (width - 1 - offset) // across + 1)
         for phase in {row * dilation[0] % down for row in range(rows)}:
@@ -117,4 +120,4 @@ def _shift(
             if low < high and number > 0:
                 place = (first + above) // down
                 from_columns = slice(low * across + offset, (high - 1) * across + offset + 1, across)
-                room[:, column, :, phase, place : place + number, low:high] = part[:, :, first::down, from_columns]
+                copies[:, column, :, phase, place : place + number, low:high] = part[:, :, first::down, from_columns]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from epoch0.regions._bends import Bends
+from epoch0.regions._room import room
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Cut:
             width: elements of a row.
         """
         old, shape = len(values), (-1,) + (1,) * (values.dim() - 1)
-        found = values.new_empty(len(rows), *values.shape[1:])
+        found = room((len(rows), *values.shape[1:]), values)
         first, late = torch.searchsorted(rows, rows.new_tensor([old, old + len(self.u)])).tolist()
         torch.index_select(values, 0, rows[:first], out=found[:first])
         new = rows[first:late] - old

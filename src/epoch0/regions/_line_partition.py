@@ -221,5 +221,6 @@ class LinePartitions:
 
 def sample(corners: Tensor) -> Tensor:
     """Points by which the sizes on a line are told, whatever pieces it is cut into: ``(samples, *shape)``."""
-    ends = corners if len(corners) <= 5 else corners[torch.linspace(0, len(corners) - 1, 5).long()]
+    few = torch.linspace(0, len(corners) - 1, 5, device=corners.device).long()
+    ends = corners if len(corners) <= 5 else corners[few]
     return torch.cat([ends, 0.5 * (ends[1:] + ends[:-1])])

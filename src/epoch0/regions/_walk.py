@@ -11,6 +11,7 @@ from epoch0.errors import InputError
 from epoch0.regions._ahead import affine_rows, carried
 from epoch0.regions._cut import Cut
 from epoch0.regions._report import Progress, Report
+from epoch0.regions._room import room
 from epoch0.regions._sizes import Decisions, Sizes
 from epoch0.regions._spread import Crew, check_workers
 from epoch0.regions._steps import Affine, Fold, Largest, Program
@@ -225,13 +226,13 @@ def _fold(step: Fold, complex_: Complex, values: dict[int, Tensor], cut: Cut | N
     source = step.inputs[0]
     before = values[source]
     added = 0 if cut is None else len(cut)
-    folded = before.new_empty(len(before) + added, *before.shape[1:])
+    folded = room((len(before) + added, *before.shape[1:]), before)
     _run(step, before, complex_.away[: len(before)] if complex_.unbounded else None, folded[: len(before)])
     if cut is not None:
         fresh = cut.rows(before, *_faces(step, before))
         _run(step, fresh, None, folded[len(before) :])
         if source not in done:
-            values[source] = torch.cat([before, fresh])
+            values[source] = _joined(before, fresh)
         _extend(values, cut, {source, *done})
     values[step.output] = folded
 
@@ -281,7 +282,11 @@ def _run(step: Fold, before: Tensor, away: Tensor | None, out: Tensor) -> None:
 
 def _extend(values: dict[int, Tensor], cut: Cut, skip: set[int]) -> None:
     for slot in values.keys() - skip:
-        values[slot] = torch.cat([values[slot], cut.rows(values[slot])])
+        values[slot] = _joined(values[slot], cut.rows(values[slot]))
+
+
+def _joined(old: Tensor, new: Tensor) -> Tensor:
+    return torch.cat([old, new], out=room((len(old) + len(new), *old.shape[1:]), old))
 
 
 def _largest(step: Largest, complex_: Complex, values: dict[int, Tensor], square: Tensor, number: int) -> None:
