@@ -240,8 +240,29 @@ def test_bad_windows_are_refused() -> None:
     ):  # fmt: skip
         with pytest.raises(InputError, match=words):
             regions.on_plane(net, window)
+    corner = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
+    with pytest.raises(InputError, match="corners 0 and 2 of the window coincide"):
+        regions.on_plane(net, corner)
+    with pytest.raises(InputError, match="complex64"):
+        regions.on_plane(net, SQUARE.to(torch.complex64))
     with pytest.raises(InputError, match="shape"):
         regions.on_plane(net, regions.through(*torch.eye(3)))
+    good = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0])
+    for point, words in (
+        (torch.tensor([0.0, float("nan")]), "NaN"), (torch.zeros(2).half(), "float16"), (torch.zeros(3), "shape"),
+        ("a", "tensor"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=words):
+            regions.through(point, *good)
+        with pytest.raises(InputError, match=words):
+            regions.square(point, *good, 1.0)
+    with pytest.raises(InputError, match="margin=nan"):
+        regions.through(torch.zeros(2), *good, margin=float("nan"))
+    with pytest.raises(InputError, match="one line"):
+        regions.through(good[0], *good)
+    for start in ([0, float("nan")], [0, 0, 1], [1, 1]):
+        with pytest.raises(InputError, match="two different points"):
+            regions.on_plane(net, SQUARE).on_line(start, [1, 1])
     with pytest.raises(InputError, match="one line"):
         regions.through(*line)
     with pytest.raises(InputError, match="parallel"):

@@ -161,10 +161,12 @@ class PlanePartition:
             start: coordinates in the plane, two numbers.
             stop: the same for the other end.
         """
-        ends = torch.as_tensor(np.stack([np.asarray(start, float), np.asarray(stop, float)]))
-        if ends.shape != (2, 2) or bool((ends[0] == ends[1]).all()):
+        ends = [np.asarray(end, float) for end in (start, stop)]
+        whole = all(end.shape == (2,) and np.isfinite(end).all() for end in ends)
+        if not whole or (ends[0] == ends[1]).all():
             raise InputError(f"a slice of the plane needs two different points, two numbers each, not {start}, {stop}.")
-        return cut_lines(self.program, self.window.points(ends)[None], "segment")[0]
+        points = self.window.points(torch.from_numpy(np.stack(ends)))
+        return cut_lines(self.program, points[None], "segment")[0]
 
     def verify(self) -> Certificate:
         """The certificate with all patterns compared: two cells never share one."""

@@ -64,17 +64,17 @@ def window(corners: Any) -> Window:
             f"the window is {shape}; it must be a tensor of shape (corners, ...) with three corners or more, such as "
             "regions.square(centre, u, v, half) or regions.through(a, b, c)."
         )
-    if corners.dtype in (torch.float16, torch.bfloat16):
-        raise InputError(f"the window is {corners.dtype}, too coarse to say where it is; give float32 or float64.")
-    check_finite("the window", corners)
-    corners = corners.detach().cpu().double()
+    corners = _checked("the window", corners).cpu()
     flat = corners.reshape(len(corners), -1)
     if flat.shape[1] < 2:
         raise InputError("the inputs have one coordinate only, so there is no plane in them; use regions.on_line.")
     sides = flat.roll(-1, 0) - flat
     scale = float(sides.norm(dim=1).max())
-    if scale == 0 or bool((sides.norm(dim=1) <= 1e-12 * scale).any()):
-        raise InputError("two neighbouring corners of the window coincide; name every corner once.")
+    apart = torch.cdist(flat, flat, compute_mode="donot_use_mm_for_euclid_dist")
+    same = (apart <= 1e-12 * scale).triu(1).nonzero()
+    if len(same):
+        first, second = same[0].tolist()
+        raise InputError(f"corners {first} and {second} of the window coincide; name every corner once.")
     if flat.shape[1] == 2:
         origin, basis = torch.zeros(2, dtype=torch.float64), torch.eye(2, dtype=torch.float64)
     else:
@@ -104,6 +104,19 @@ def window(corners: Any) -> Window:
         )
     shape = corners.shape[1:]
     return Window(corners, origin.reshape(shape), basis.reshape(2, *shape), polygon)
+
+
+def _checked(name: str, value: Any) -> Tensor:
+    """A point, or several, as a float64 tensor."""
+    try:
+        value = torch.as_tensor(value).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name} is a {type(value).__name__}; give a tensor.") from error
+    if value.dtype in (torch.float16, torch.bfloat16) or value.is_complex():
+        why = "has no place in a real plane" if value.is_complex() else "is too coarse to say where a window is"
+        raise InputError(f"{name} is {value.dtype}, which {why}; give float32 or float64.")
+    check_finite(name, value)
+    return torch.as_tensor(value, dtype=torch.float64)
 
 
 _NO_AREA = "the window has no area: its corners are on one line."
@@ -139,9 +152,8 @@ def square(centre: Any, u: Any, v: Any, half: float) -> Tensor:
     Raises:
         InputError: if u and v are parallel or zero, or half is not positive.
     """
-    centre, u, v = (torch.as_tensor(x).detach().double() for x in (centre, u, v))
-    for name, value in (("centre", centre), ("u", u), ("v", v)):
-        check_finite(name, value)
+    centre, u, v = (_checked(name, x) for name, x in (("the centre", centre), ("u", u), ("v", v)))
+    for name, value in (("u", u), ("v", v)):
         if value.shape != centre.shape:
             raise InputError(f"{name} has shape {tuple(value.shape)} and the centre {tuple(centre.shape)}.")
     if not 0 < half < float("inf"):
@@ -173,11 +185,15 @@ def through(a: Any, b: Any, c: Any, *, margin: float = 1.0) -> Tensor:
         Four corners, shape ``(4, *shape)``, float64.
 
     Raises:
-        InputError: if the points are on one line.
+        InputError: if the points are on one line, or not of one shape.
 
     Source: Hanin and Rolnick 2019, Figure 5: planes through three examples, centred at their circumcentre.
     """
-    a, b, c = (torch.as_tensor(x).detach().double() for x in (a, b, c))
+    a, b, c = (_checked(f"point {name}", x) for name, x in (("a", a), ("b", b), ("c", c)))
+    if not a.shape == b.shape == c.shape:
+        raise InputError(f"the three points have shapes {tuple(a.shape)}, {tuple(b.shape)} and {tuple(c.shape)}.")
+    if not 0 < margin < float("inf"):
+        raise InputError(f"margin={margin!r}; half the side in units of the circle must be positive and finite.")
     p, q = (b - a).reshape(-1), (c - a).reshape(-1)
     pp, qq, pq = float(p @ p), float(q @ q), float(p @ q)
     gram = pp * qq - pq * pq
