@@ -2,7 +2,6 @@
 
 import functools
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -68,20 +67,25 @@ def times() -> None:
 
 
 def peak(name: str) -> float:
-    """Growth of this process's largest resident set over one score, in MB; good once a process."""
+    """Growth of the largest resident set over one score, in MB; good once a process."""
     run, _ = scores(network(), batch())[name]
-    with open("/proc/self/statm") as file:
-        before = int(file.read().split()[1]) * resource.getpagesize()
+    before = resident("VmRSS")
     run()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3 - before / 1e6
+    return resident("VmHWM") - before
+
+
+def resident(field: str) -> float:
+    """Memory of this process in MB; ru_maxrss would begin with that of the process that started it."""
+    with open("/proc/self/status") as file:
+        return next(float(line.split()[1]) * 1.024e-3 for line in file if line.startswith(f"{field}:"))
 
 
 def memory() -> None:
-    """Peaks of SNIP and GraSP, each in three processes of its own; the least, as fragmentation only ever adds."""
+    """Peaks of SNIP and GraSP, each in two processes of its own; the least, as fragmentation only ever adds."""
     found = {}
     for name in ("SNIP", "GraSP"):
         command = (sys.executable, __file__, name)
-        runs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(3)]
+        runs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(2)]
         found[name] = min(map(float, runs))
     ratio = found["GraSP"] / found["SNIP"]
     print(f"memory: SNIP {found['SNIP']:.0f} MB, GraSP {found['GraSP']:.0f} MB, {ratio:.2f} times (at most 2.2)")
