@@ -438,7 +438,7 @@ ARGUMENTS: dict[str, tuple[Callable[[nn.Module, Batch], object], str]] = {
     "temperature -1": (lambda net, b: snip(net, None, [b], temperature=-1.0), "temperature=-1.0"),
     "number": (lambda net, b: snip(net, None, [b], number_of_batches=0), "number_of_batches=0"),
     "reduction": (lambda net, b: snip(net, None, [b], reduction="gradeint"), "Did you mean 'gradient'"),
-    "sparsity": (lambda net, b: force(net, None, [b], 1.0), r"sparsity=1.0: .* \[0, 1\)"),
+    "sparsity": (lambda net, b: force(net, None, [b], 1.0), r"sparsity=1.0 .* \[0, 1\)"),
     "steps": (lambda net, b: force(net, None, [b], 0.5, 0), "steps=0"),
     "estimator": (lambda net, b: obd(net, None, [b], estimator="hutchison"), "Did you mean 'hutchinson'"),
     "probes": (lambda net, b: obd(net, None, [b], probes=0), "probes=0"),

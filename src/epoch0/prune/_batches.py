@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from epoch0.errors import InputError, check_finite
@@ -32,7 +33,9 @@ def taken(batches: Iterable[Any], number_of_batches: int | None, loss: Loss | No
         raise InputError(f"number_of_batches={number_of_batches!r}; give an integer >= 1, or None for all.")
     if isinstance(batches, tuple) and len(batches) == 2 and all(isinstance(part, Tensor) for part in batches):
         batches = [batches]
-    if isinstance(batches, Tensor | dict | str):
+    if isinstance(batches, Tensor | dict | str) or not (
+        hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")
+    ):
         raise InputError(
             f"batches must be pairs (inputs, targets), not a {type(batches).__name__}; give [(inputs, targets)]."
         )
@@ -50,6 +53,9 @@ def taken(batches: Iterable[Any], number_of_batches: int | None, loss: Loss | No
         if targets is None:
             raise InputError(f"batch {place} has no targets; the loss needs them.")
         check_targets(x, targets, loss)
+        if isinstance(targets, Tensor) and targets.is_inference():
+            with torch.inference_mode(False):
+                targets = targets.clone()  # which gradients can be taken with
         found.append((x.detach(), targets))
     if not found:
         raise InputError("there are no batches: the iterable is empty (or was used up by an earlier loop).")

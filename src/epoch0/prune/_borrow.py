@@ -2,13 +2,14 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from epoch0.errors import InputError
@@ -16,6 +17,7 @@ from epoch0.measure import _ops
 from epoch0.measure._guard import bare, same_noise, unchanged
 from epoch0.measure._loss import Loss, scalar_loss
 from epoch0.measure._tape import one_tensor
+from epoch0.prune._backward import differentiated, only_forward
 from epoch0.prune._batches import Batch, examples
 from epoch0.prune._prunable import Weight, standing
 from epoch0.prune._scores import Scores, scores_of
@@ -36,6 +38,7 @@ class Borrowed:
         dtype: of all floating-point tensors.
         twice: whether what is computed will be differentiated twice.
         settled: whether the stand-ins are in the model itself.
+        running: holds something while the model may run.
     """
 
     model: nn.Module
@@ -46,6 +49,7 @@ class Borrowed:
     dtype: torch.dtype
     twice: bool = False
     settled: bool = False
+    running: list[bool] = field(default_factory=list)
 
     def output(
         self, x: Tensor, leaves: Sequence[Tensor] | None = None, mode: TorchFunctionMode | None = None
@@ -62,8 +66,11 @@ class Borrowed:
         """
         x = x.to(self.leaves[0].device, self.dtype if x.is_floating_point() else x.dtype)
         same_noise()
+        self.running.append(True)
         try:
-            with mode or _Statistics(self.batch_norm, self.twice):
+            # fused attention has no second derivative
+            fused = sdpa_kernel(SDPBackend.MATH) if self.twice else nullcontext()
+            with fused, mode or _Statistics(self.batch_norm, self.twice):
                 output = one_tensor(self._run(x.clone(), self.leaves if leaves is None else leaves))
         except InputError:
             raise
@@ -72,6 +79,8 @@ class Borrowed:
             raise InputError(
                 f"the model fails on inputs of shape {tuple(x.shape)}: {type(error).__name__}: {text[0]}"
             ) from error
+        finally:
+            self.running.clear()
         if not output.requires_grad:
             raise InputError("the output does not depend on any weight of the model (is it detached on the way?).")
         return output
@@ -112,9 +121,13 @@ class Borrowed:
         total, everything = list[Tensor | None](), examples(batches)
         leaves = self.leaves if leaves is None else leaves
         for batch in batches:
-            found = torch.autograd.grad(self.loss(batch, loss, temperature, leaves), leaves, allow_unused=True)
+            found = differentiated(self.loss(batch, loss, temperature, leaves), leaves)
             total = added(total, found, len(batch[0]) / everything)
         return total
+
+    def differentiated(self, value: Tensor, push: Tensor | None = None, **how: bool) -> tuple[Tensor | None, ...]:
+        """The gradient of a value, or its product with a cotangent, at the leaves; None where it has none."""
+        return differentiated(value, self.leaves, push, "twice" if self.twice else "once", **how)
 
     def used(self, values: Sequence[Tensor | None]) -> list[Tensor]:
         """The tensors, with zeros for weights that the loss does not depend on and a warning that names those.
@@ -138,9 +151,7 @@ class Borrowed:
         ]
 
 
-def added(
-    total: Sequence[Tensor | None], more: Sequence[Tensor | None], share: float = 1.0
-) -> list[Tensor | None]:
+def added(total: Sequence[Tensor | None], more: Sequence[Tensor | None], share: float = 1.0) -> list[Tensor | None]:
     """The sum total + share * more, tensor by tensor and in place; an empty total is zero, and so is None."""
     scaled = [None if value is None else value if share == 1.0 else value.mul_(share) for value in more]
     if not total:
@@ -171,9 +182,7 @@ class _Statistics(TorchFunctionMode):
 
 
 @contextmanager
-def borrowed(
-    model: nn.Module, batch_norm: str, dtype: torch.dtype | None, twice: bool = False
-) -> Iterator[Borrowed]:
+def borrowed(model: nn.Module, batch_norm: str, dtype: torch.dtype | None, twice: bool = False) -> Iterator[Borrowed]:
     """Check the model and lend it; afterwards it and the global random states are as they were.
 
     Args:
@@ -195,10 +204,13 @@ def borrowed(
         mine = {w.key for w in weights}
         others = {key: _cast(p, dtype) for key, p in model.named_parameters() if key not in mine}
         others |= {key: _cast(b, dtype).clone() for key, b in model.named_buffers()}
-        yield Borrowed(model, weights, leaves, others, batch_norm, dtype, twice)
+        lent = Borrowed(model, weights, leaves, others, batch_norm, dtype, twice)
+        with torch.autocast(leaves[0].device.type, enabled=False), only_forward(model, lent.running):
+            yield lent
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    tensor = tensor.clone() if tensor.is_inference() else tensor
     return tensor.detach().to(dtype) if tensor.is_floating_point() else tensor.detach()
 
 

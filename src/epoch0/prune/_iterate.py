@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from epoch0.errors import InputError, suggest
@@ -63,8 +64,10 @@ def iterate(
     Source: Tanaka et al. 2020, Algorithm 1 (SynFlow); de Jorge et al. 2021, section 4 (the schedules).
     """
     check_sparsity(sparsity)
-    if isinstance(steps, bool) or int(steps) != steps or steps < 1:
+    if not isinstance(steps, int | np.integer) or isinstance(steps, bool) or steps < 1:
         raise InputError(f"steps={steps!r} is no number of rounds; use an integer >= 1, such as 100.")
+    if not callable(score):
+        raise InputError(f"score={score!r} is no function; it takes a model and returns scores, such as snip does.")
     if schedule not in SCHEDULES:
         hint = suggest(schedule, SCHEDULES)
         raise InputError(f"schedule={schedule!r} is not known; use 'exponential' or 'linear'.{hint}")

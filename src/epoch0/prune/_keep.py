@@ -121,7 +121,7 @@ def _keep_globally(
 
 
 def _check(scores: Mapping[str, Tensor], scope: str, floor: int, layers: str | Mapping[str, float]) -> None:
-    if not scores or not all(isinstance(tensor, Tensor) for tensor in scores.values()):
+    if not isinstance(scores, Mapping) or not scores or not all(isinstance(t, Tensor) for t in scores.values()):
         raise InputError(f"scores must be a mapping of names to tensors, with at least one; got {type(scores)}.")
     for name, tensor in scores.items():
         if not tensor.is_floating_point():

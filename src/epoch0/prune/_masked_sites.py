@@ -7,6 +7,7 @@ from torch import Tensor
 from epoch0.initialization._follow import Follow, Follower
 from epoch0.initialization._sites import MATRIX, Site, fill_with_noise, find_sites, read_masks
 from epoch0.measure._tape import Tape, tape
+from epoch0.prune._prunable import plain_name
 
 
 @dataclass(eq=False)
@@ -116,15 +117,3 @@ def masked_sites(record: Tape, seed: int) -> tuple[list[Masked], dict[str, str],
         found[site.name] = Masked(site, follow, [site])
     reasons = {plain_name(name): reason for name, reason in untouched.items()}
     return list(found.values()), reasons, [follow for follow in follows if follow.activation is not None]
-
-
-def plain_name(name: str) -> str:
-    """The name that a parameter had before it was parametrized or pruned.
-
-    >>> plain_name("layer1.0.parametrizations.weight.original"), plain_name("fc.weight_orig")
-    ('layer1.0.weight', 'fc.weight')
-    """
-    module, _, rest = name.rpartition("parametrizations.")
-    if rest.endswith(".original") and (not module or module.endswith(".")):
-        return module + rest.removesuffix(".original")
-    return name.removesuffix("_orig")

@@ -1,7 +1,7 @@
 """Which parameters can be pruned, under the names that they have in the unpruned model (Hayou et al. 2021, 2.1)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -60,18 +60,35 @@ def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 def standing(model: nn.Module) -> list[Weight]:
     """The same weights with the masks that stand on them; see :func:`prunable`."""
-    found, seen = list[Weight](), set[int]()
+    found, seen = list[tuple[int, Weight]](), set[int]()
+    keys = {id(parameter): key for key, parameter in bare(model).named_parameters()}
+    order = {path: place for place, (path, _) in enumerate(bare(model).named_modules())}
     for path, module in bare(model).named_modules():
         for weight in _of_module(path, module):
-            if id(weight.parameter) not in seen:
-                seen.add(id(weight.parameter))
-                found.append(weight)
+            if id(weight.parameter) in seen:
+                continue
+            seen.add(id(weight.parameter))
+            if (key := keys[id(weight.parameter)]) != weight.key:  # it is a table's, too, and stands there first
+                weight = replace(weight, name=plain_name(key), key=key)
+            found.append((order[weight.name.rpartition(".")[0]], weight))
     if not found:
         raise InputError(
             f"the model {type(model).__name__} has no weight that can be pruned; "
             "linear maps, convolutions and matrices in modules of your own can."
         )
-    return found
+    return [weight for _, weight in sorted(found, key=lambda pair: pair[0])]
+
+
+def plain_name(name: str) -> str:
+    """The name that a parameter had before it was parametrized or pruned.
+
+    >>> plain_name("layer1.0.parametrizations.weight.original"), plain_name("fc.weight_orig")
+    ('layer1.0.weight', 'fc.weight')
+    """
+    module, _, rest = name.rpartition("parametrizations.")
+    if rest.endswith(".original") and (not module or module.endswith(".")):
+        return module + rest.removesuffix(".original")
+    return name.removesuffix("_orig")
 
 
 def _of_module(path: str, module: nn.Module) -> Iterator[Weight]:

@@ -129,7 +129,7 @@ def _gauss_newton(
     for place, source in enumerate(sources):
         push = _push(output.detach(), batch[1], source)
         more = place + 1 < len(sources)
-        gradients = torch.autograd.grad(output, lent.leaves, push, allow_unused=True, retain_graph=more)
+        gradients = lent.differentiated(output, push=push, retain_graph=more)
         yield [None if g is None else g.square() for g in gradients]
 
 

@@ -102,7 +102,7 @@ def product(
         One tensor a weight; None where the loss does not depend on it.
     """
     value = lent.loss(batch, loss, temperature)
-    gradients = torch.autograd.grad(value, lent.leaves, create_graph=True, allow_unused=True)
+    gradients = lent.differentiated(value, create_graph=True)
     if direction is None:
         direction = [None if g is None else g.detach() for g in gradients]
     pairs = [(g, v) for g, v in zip(gradients, direction, strict=True) if g is not None and v is not None]
@@ -112,6 +112,6 @@ def product(
     del gradients, pairs, value
     found: Sequence[Tensor | None] = [None] * len(unused)
     if along.requires_grad:
-        found = torch.autograd.grad(along, lent.leaves, allow_unused=True)
+        found = lent.differentiated(along)
     filled = [torch.zeros_like(leaf) if p is None else p for leaf, p in zip(lent.leaves, found, strict=True)]
     return [None if gone else p for gone, p in zip(unused, filled, strict=True)], near

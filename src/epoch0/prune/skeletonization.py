@@ -10,6 +10,7 @@ from epoch0.errors import InputError
 from epoch0.measure._loss import Loss
 from epoch0.prune._batches import described, taken
 from epoch0.prune._borrow import Borrowed, Values, near_the_end, scored
+from epoch0.prune._layers import check_sparsity
 from epoch0.prune._scores import Scores
 from epoch0.prune._settings import check_temperature
 from epoch0.prune._threshold import largest
@@ -70,8 +71,7 @@ def force(
     Source: de Jorge, Sanyal, Behl, Torr, Rogez, Dokania 2021, section 4 and Algorithm 1.
     """
     check_temperature(temperature)
-    if isinstance(sparsity, bool) or not 0 <= sparsity < 1:
-        raise InputError(f"sparsity={sparsity!r}: the fraction of weights removed, in [0, 1); 0.98 keeps 2 %.")
+    check_sparsity(sparsity)
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise InputError(f"steps={steps!r}; give an integer >= 1.")
     held, removed = taken(batches, number_of_batches, loss), dict[str, Tensor]()

@@ -1,0 +1,140 @@
+"""Models and calls that break careless pruning: tied tables, autocast, checkpointing, attention, percent."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
+
+from epoch0.errors import InputError
+from epoch0.prune._apply import apply, masks_of
+from epoch0.prune._iterate import iterate
+from epoch0.prune._keep import keep
+from epoch0.prune._prunable import prunable
+from epoch0.prune.baselines import magnitude
+from epoch0.prune.brain_damage import obd
+from epoch0.prune.connection_sensitivity import snip
+from epoch0.prune.gradient_flow import grasp
+from epoch0.prune.skeletonization import force
+
+
+class Language(nn.Module):
+    """A table of words whose weights are also the last layer's, the common language model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.body, self.head = nn.Embedding(11, 8), nn.Linear(8, 8), nn.Linear(8, 11, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.body(self.words(x)))).mean(1)
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inward = nn.Linear(6, 8)
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.3)
+        self.out = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.layer(self.inward(x)).mean(1))
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.a, self.o, self.reentrant = nn.Linear(6, 8), nn.Linear(8, 4), reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.a(x)
+        return checkpoint(lambda t: self.o(torch.relu(t)), h, use_reentrant=self.reentrant)
+
+
+def seeded(make: Callable[[], nn.Module]) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return make()
+
+
+SOURCE = torch.Generator().manual_seed(5)
+WORDS, VECTORS = torch.randint(0, 11, (20, 5), generator=SOURCE), torch.randn(20, 6, generator=SOURCE)
+SEQUENCES = torch.randn(20, 5, 6, generator=SOURCE)
+CLASSES, NEXT = torch.randint(0, 4, (20,), generator=SOURCE), torch.randint(0, 11, (20,), generator=SOURCE)
+
+
+def test_a_table_that_is_also_a_layer() -> None:
+    model = seeded(Language)
+    assert list(prunable(model)) == ["words.weight", "body.weight"]
+    scores = snip(model, None, [(WORDS, NEXT)])
+    twin = copy.deepcopy(model)
+    F.cross_entropy(twin(WORDS), NEXT).backward()
+    for name, parameter in twin.named_parameters():
+        assert parameter.grad is not None
+        if name in scores:
+            assert torch.allclose(scores[name], (parameter * parameter.grad).abs(), rtol=1e-4, atol=1e-9)
+    masks = keep(scores, 0.7)
+    assert (
+        masks_of(apply(model, masks)) == masks and model.words.weight.count_nonzero() == masks.kept_of["words.weight"]
+    )
+    assert torch.equal(model.head.weight, model.words.weight)
+    for again in (snip(model, None, [(WORDS, NEXT)]), force(model, None, [(WORDS, NEXT)], 0.9, 3), magnitude(model)):
+        assert list(again) == ["words.weight", "body.weight"]
+        assert all(torch.equal(again.removed[name], ~masks[name]) for name in again)
+        assert keep(again, 0.7) == masks
+    by_rounds = iterate(seeded(Language), lambda m: snip(m, None, [(WORDS, NEXT)]), 0.9, steps=3)
+    assert list(by_rounds) == ["words.weight", "body.weight"] and by_rounds.kept == 15
+
+
+def test_autocast_around_it_changes_no_score() -> None:
+    model = seeded(lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)))
+    expected = snip(model, None, [(VECTORS, CLASSES)])
+    with torch.autocast("cpu", torch.bfloat16):
+        found = snip(model, None, [(VECTORS, CLASSES)])
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_inference_tensors() -> None:
+    with torch.inference_mode():
+        model, x, y = seeded(lambda: nn.Linear(6, 4)), VECTORS.clone(), CLASSES.clone()
+        inside = grasp(model, None, [(x, y)])
+    outside = grasp(seeded(lambda: nn.Linear(6, 4)), None, [(VECTORS, CLASSES)])
+    assert torch.equal(inside["weight"], outside["weight"]) and model.weight.is_inference()
+
+
+def test_attention_has_a_second_derivative() -> None:
+    model, twin = seeded(Attention), seeded(Attention).double().eval()
+    scores = grasp(model, None, [(SEQUENCES, CLASSES)], temperature=1.0, dtype=torch.float64)
+    weights = {name: p for name, p in twin.named_parameters() if name in scores}
+    with sdpa_kernel(SDPBackend.MATH):
+        loss = F.cross_entropy(twin(SEQUENCES.double()), CLASSES)
+        gradients = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
+        along = sum((g * g.detach()).sum() for g in gradients)
+        products = torch.autograd.grad(along, list(weights.values()))
+    for (name, weight), product in zip(weights.items(), products, strict=True):
+        assert torch.allclose(scores[name], (weight * product).detach(), rtol=1e-8, atol=1e-14)
+    assert "layer.self_attn.in_proj_weight" in weights
+
+
+@pytest.mark.parametrize("score", [snip, grasp, obd])
+def test_checkpointing_is_refused(score: Callable[..., Any]) -> None:
+    """It runs modules again in the backward pass, on the model's own weights: scores would be silently wrong."""
+    model = seeded(lambda: Checkpointed(False))
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(InputError, match=r"runs its Linear again in the backward pass .*switch that off"):
+        score(model, None, [(VECTORS, CLASSES)])
+    with pytest.raises(InputError, match="cannot be differentiated"):
+        score(seeded(lambda: Checkpointed(True)), None, [(VECTORS, CLASSES)])
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+    model(VECTORS).sum().backward()  # nothing of ours watches it any more
+    assert model.o.weight.grad is not None
+
+
+def test_percent_is_no_sparsity() -> None:
+    with pytest.raises(InputError, match=r"In percent\? Then it is 0\.9"):
+        force(seeded(lambda: nn.Linear(6, 4)), None, [(VECTORS, CLASSES)], 90.0, 3)
