@@ -188,6 +188,20 @@ def test_a_module_in_two_places_stays_one() -> None:
     assert torch.allclose(export.model(noise(32, 512)), model(noise(32, 512)), atol=1e-4)
 
 
+def test_a_model_that_counts_and_draws_is_left_in_peace() -> None:
+    class Counting(nn.Linear):
+        calls = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            return super().forward(x + 0.1 * torch.randn_like(x))
+
+    model = nn.Sequential(sparse(nn.Linear(20, 20), 0.1), sparse(Counting(20, 4), 0.5))
+    before = torch.get_rng_state()
+    export = to_csr(model, noise(3, 20), only_faster=False)
+    assert torch.equal(torch.get_rng_state(), before) and model[1].calls == export.model[1].calls == 0
+
+
 def test_what_cannot_be_exported() -> None:
     with pytest.raises(InputError, match="no linear layer or convolution with zeros in it: prune it first"):
         to_csr(nn.Sequential(nn.Linear(4, 4)))

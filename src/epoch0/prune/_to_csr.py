@@ -85,7 +85,7 @@ def to_csr(model: nn.Module, x: Tensor | None = None, *, only_faster: bool = Tru
     before, after = _bytes(plain), _bytes(sparse)
     if x is None:
         return CsrExport(sparse, tuple(rows), before, after, None, None, None, torch.get_num_threads())
-    with torch.no_grad():
+    with torch.no_grad(), unchanged(plain), unchanged(sparse):  # one that counts its calls, or draws
         sample = x.detach()
         ours, theirs = sparse(sample.clone()), plain(sample.clone())
         difference = max(
