@@ -28,7 +28,7 @@ def synflow(model: nn.Module, x: Tensor | tuple[int, ...], *, dtype: torch.dtype
     ``abs(bias)``; its running mean is left out, as it would make numbers negative. Norms of examples multiply by their
     weight alone.
 
-    One round empties layers at high sparsity (8 of 34 on a ResNet-32 at 98 %); a hundred, each on the masked network,
+    One round empties layers at high sparsity (12 of 34 on a ResNet-32 at 98 %); a hundred, each on the masked network,
     empty 1: ``iterate(model, functools.partial(synflow, x=shape), sparsity, steps=100)``.
 
     The model is borrowed and comes back to the bit. Weights that stand behind a mask score 0.
@@ -37,8 +37,8 @@ def synflow(model: nn.Module, x: Tensor | tuple[int, ...], *, dtype: torch.dtype
         model: any module from one tensor to one tensor.
         x: the shape of one example, or a batch of which only the shape of an example counts.
         dtype: to compute in. Float64: in float32 R overflows on a ResNet-32 of doubled width in public code; here
-            exponents are kept apart, so that no depth overflows in either, but float32 moves the threshold: after 100
-            rounds to 98 % the masks of the two differ in a part of the weights of that network.
+            exponents are kept apart, so that no depth overflows in either, but rounding adds up over rounds: after 100
+            to 98 % the masks of the two have 79 % of their weights in common (Jaccard index).
 
     Returns:
         Scores >= 0. At depths at which R leaves the range of floats they are multiplied by one power of two, which no
