@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from epoch0.columns import aligned
+
 if TYPE_CHECKING:
     import pandas
 
@@ -87,10 +89,8 @@ class Initialization:
 
     def __str__(self) -> str:
         """The table: scales before and after, gains, status; then what was left alone."""
-        rows = [_HEAD, *(_cells(layer) for layer in self.layers)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
         lines = [self.summary]
-        lines += ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        lines += aligned([_HEAD, *(_cells(layer) for layer in self.layers)])
         if self.norms:
             factors = ", ".join(f"{name} x {factor:.3g}" for name, factor in self.norms.items())
             lines.append(f"ends of branches: {factors}")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from epoch0.columns import aligned
+
 if TYPE_CHECKING:
     import pandas
 
@@ -162,12 +164,8 @@ class Gain:
 
     def __str__(self) -> str:
         """The table: chi forward and backward with errors, prediction, mean squares, gradients, verdict."""
-        rows = [_HEAD, *(_cells(layer) for layer in self.layers)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
         lines = [f"gain of {self.depth} layers over {self.examples} examples, {self.directions} random directions each"]
-        lines += [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-        ]
+        lines += aligned([_HEAD, *(_cells(layer) for layer in self.layers)])
         forward, backward = _factor(self.total_forward / 2), _factor(self.total_backward / 2)
         lines.append(f"whole depth: tangents times {forward}, gradients times {backward} in norm")
         return "\n".join([*lines, *self.notes])

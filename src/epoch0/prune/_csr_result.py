@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from epoch0.columns import aligned
+
 if TYPE_CHECKING:
     import pandas
 
@@ -88,9 +90,7 @@ class CsrExport:
 
     def __str__(self) -> str:
         """The summary and one line a layer."""
-        rows = [_HEAD, *(_cells(layer) for layer in self.layers)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        lines = aligned([_HEAD, *(_cells(layer) for layer in self.layers)])
         return "\n".join([self.summary, *lines])
 
     def save(self, path: str | Path) -> Path:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from epoch0.columns import aligned
+
 if TYPE_CHECKING:
     import pandas
 
@@ -69,10 +71,8 @@ class Rescaling:
 
     def __str__(self) -> str:
         """The table, then what was left alone."""
-        rows = [_HEAD, *(_cells(layer) for layer in self.layers)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
         lines = [self.summary]
-        lines += ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        lines += aligned([_HEAD, *(_cells(layer) for layer in self.layers)])
         lines += [f"left alone: {name} ({reason})" for name, reason in self.untouched.items()]
         return "\n".join([*lines, *self.notes])
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from epoch0.columns import aligned
 from epoch0.errors import InputError, check_finite
 from epoch0.prune._prunable import Weight
 
@@ -150,10 +151,8 @@ class Scores(dict[str, Tensor]):
                     f"{row['zeros']:.1%}",
                 )
             )
-        widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-        table = ["  ".join(c.ljust(width) for c, width in zip(line, widths, strict=True)).rstrip() for line in lines]
         summary = f"scores of {self.weights} weights in {len(self)} tensors"
-        return "\n".join([f"{summary}: {self.method}" if self.method else summary, *table])
+        return "\n".join([f"{summary}: {self.method}" if self.method else summary, *aligned(lines)])
 
     def save(self, path: str | Path) -> Path:
         """Write the scores to a safetensors file, whole or not at all.

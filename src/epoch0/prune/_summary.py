@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from epoch0.columns import aligned
 from epoch0.errors import InputError
 from epoch0.prune._masks import Masks
 from epoch0.prune._paths import on_paths
@@ -88,9 +89,7 @@ class MaskSummary:
         first = f"{self.kept:,} of {self.total:,} weights kept, sparsity {self.sparsity:.4%}"
         if self.effective is not None:
             first += f"; {self.effective:,} on a path, effective sparsity {self.effective_sparsity:.4%}"
-        rows = [_HEAD, *(_cells(layer) for layer in self.layers)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        lines = aligned([_HEAD, *(_cells(layer) for layer in self.layers)])
         return "\n".join([first, self.verdict, *lines])
 
     def to_dict(self) -> dict[str, Any]:
