@@ -354,6 +354,7 @@ EXPECTED = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # figure 5 takes five minutes of one core, on a busy machine much longer
 @pytest.mark.parametrize("name", NAMES)
 def test_the_quick_preset_decides_the_claims(name: str, tmp_path_factory) -> None:
     import epoch0 as e0
