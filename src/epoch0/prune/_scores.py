@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -84,7 +84,7 @@ class Scores(dict[str, Tensor]):
     def __neg__(self) -> "Scores":
         return self._with(-1, torch.mul, "*")
 
-    def _with(self, other: object, operation: Callable[..., Tensor], sign: str) -> Any:
+    def _with(self, other: object, operation: Callable[..., Tensor], sign: str) -> "Scores":
         if isinstance(other, Mapping):
             if other.keys() != self.keys():
                 odd = ", ".join(f"'{name}'" for name in sorted(set(other) ^ set(self))[:5])
@@ -106,7 +106,7 @@ class Scores(dict[str, Tensor]):
             scaled = sign in "*/" and other > 0  # which changes no order
             gone, words = self.removed, self.method if scaled else f"({self.method}) {sign} {other:g}"
         else:
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]
         return Scores({name: _without(score, gone.get(name)) for name, score in found.items()}, words, gone)
 
     def rows(self) -> list[dict[str, str | int | float]]:
