@@ -188,17 +188,6 @@ def many_networks(networks: int = 1000) -> dict[str, float]:
     return {"seconds": together, "one_by_one_seconds": apart, "ratio": apart / together}
 
 
-def million_cells() -> dict[str, float]:
-    """Cells a second and bytes a cell at 10^6 cells."""
-    net, window, before = network([2, 512, 512, 512, 1], 0.1), plane(2), _megabytes()
-    counts: list[int] = []
-    seconds = cpu_seconds(lambda: counts.append(regions.on_plane(net, window).count))
-    return {
-        "count": counts[0], "seconds": seconds, "cells_per_second": counts[0] / seconds,
-        "bytes_a_cell": max(0.0, _megabytes() - before) * 2**20 / counts[0],
-    }  # fmt: skip
-
-
 def _megabytes() -> float:
     """Largest memory of the process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -208,7 +197,6 @@ def measure() -> dict[str, dict[str, float]]:
     """All of it."""
     torch.set_num_threads(1)
     return {
-        "million": million_cells(),  # first, as it looks at the memory of the process
         "L1": reference_lines(),
         "P0": reference_plane([2, 16, 16, 1]),
         "P1": reference_plane([2, 64, 64, 64, 1]),

@@ -11,6 +11,8 @@ import sys
 import bench_initialize
 import bench_length
 import bench_mean_field
+import bench_planes
+import bench_prune
 import bench_prune_masks
 import bench_regions
 import bench_train
@@ -45,4 +47,6 @@ if __name__ == "__main__":
     bench_mean_field.main()
     bench_initialize.main()
     bench_regions.main()
+    bench_planes.main()
+    bench_prune.main()
     bench_prune_masks.main()

@@ -85,13 +85,13 @@ def count(
     if isinstance(where, Curve):
         if isinstance(model, Ensemble):
             raise InputError("curves are counted for one network at a time: regions.count(nets[i], curve).")
-        return on_curve(model, where, memory=memory).count
+        return on_curve(model, where, memory=memory, workers=workers, progress=progress).count
     if isinstance(where, Tensor) and len(where) == 2:
         where = (where[0], where[1])
     if isinstance(where, tuple | list):
         if len(where) != 2:
             raise InputError(f"a segment has two ends, not {len(where)}; give (x0, x1).")
-        found = on_line(model, *where, memory=memory)
+        found = on_line(model, *where, memory=memory, workers=workers, progress=progress)
         return found.count if not hasattr(found, "counts") else found.counts
     if isinstance(model, Ensemble):
         raise InputError("windows are counted for one network at a time: regions.count(nets[i], window).")
