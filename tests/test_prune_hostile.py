@@ -91,6 +91,30 @@ def test_a_table_that_is_also_a_layer() -> None:
     assert list(by_rounds) == ["words.weight", "body.weight"] and by_rounds.kept == 15
 
 
+class Listed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = nn.ParameterList([nn.Parameter(torch.randn(6, 6)), nn.Parameter(torch.randn(6))])
+        self.ends = nn.ParameterDict({"last": nn.Parameter(torch.randn(6, 4))})
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(x @ self.steps[0] + self.steps[1]) @ self.ends["last"]
+
+
+def test_parameters_in_lists_are_weights_of_ones_own() -> None:
+    model = seeded(Listed)
+    scores = snip(model, None, [(VECTORS, CLASSES)])
+    assert list(scores) == ["steps.0", "ends.last"]
+    twin = copy.deepcopy(model)
+    F.cross_entropy(twin(VECTORS), CLASSES).backward()
+    for name, weight in (("steps.0", twin.steps[0]), ("ends.last", twin.ends["last"])):
+        assert weight.grad is not None and torch.allclose(scores[name], (weight * weight.grad).abs(), atol=1e-9)
+    masks = keep(scores, 0.5)
+    apply(model, masks)
+    assert model.steps[0].count_nonzero() == masks.kept_of["steps.0"] and len(model.steps) == 2
+    assert masks_of(copy.deepcopy(model)) == masks and model(VECTORS).shape == (20, 4)
+
+
 def test_autocast_around_it_changes_no_score() -> None:
     model = seeded(lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)))
     expected = snip(model, None, [(VECTORS, CLASSES)])
@@ -133,6 +157,16 @@ def test_checkpointing_is_refused(score: Callable[..., Any]) -> None:
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     model(VECTORS).sum().backward()  # nothing of ours watches it any more
     assert model.o.weight.grad is not None
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's tracer, of itself
+def test_compiled_parts() -> None:
+    """Without a warning of hooks: ours on all modules would bring one."""
+    plain = seeded(lambda: nn.Sequential(nn.Linear(6, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU()), nn.Linear(8, 4)))
+    expected = snip(plain, None, [(VECTORS, CLASSES)])
+    plain[1] = torch.compile(plain[1], backend="eager")
+    found = snip(plain, None, [(VECTORS, CLASSES)])
+    assert all(torch.allclose(a, b, atol=1e-9) for a, b in zip(found.values(), expected.values(), strict=True))
 
 
 def test_percent_is_no_sparsity() -> None:

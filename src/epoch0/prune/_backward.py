@@ -53,7 +53,11 @@ def only_forward(model: nn.Module, running: Sequence[object]) -> Iterator[None]:
     Raises:
         InputError: if one runs while they may not.
     """
-    mine = {id(module) for module in model.modules()}
+    modules = list(model.modules())
+    if any(hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) is not None for m in modules):
+        yield  # compiled parts are traced without such hooks, and torch warns of them
+        return
+    mine = {id(module) for module in modules}
 
     def refuse(module: nn.Module, inputs: object) -> None:
         if id(module) in mine and not running:

@@ -35,6 +35,8 @@ class Masks(Mapping[str, Tensor]):
     """
 
     def __init__(self, masks: Mapping[str, Any]) -> None:
+        if not isinstance(masks, Mapping):
+            raise InputError(f"masks are a mapping of names to bool tensors, not a {type(masks).__name__}.")
         self._masks: dict[str, Tensor] = {}
         for name, mask in masks.items():
             if not isinstance(name, str) or not isinstance(mask, Tensor):

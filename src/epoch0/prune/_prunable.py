@@ -12,6 +12,7 @@ from epoch0.errors import InputError
 from epoch0.measure._guard import bare
 
 _MATRICES = (nn.Linear, nn.Bilinear, _ConvNd, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase)
+_LISTS = (nn.ParameterList, nn.ParameterDict)
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
 
 
@@ -95,7 +96,8 @@ def _of_module(path: str, module: nn.Module) -> Iterator[Weight]:
     masked = parametrize.is_parametrized(module)
     kind = type(module).__mro__[1] if masked else type(module)  # a parametrized module has a class of its own
     matrix = issubclass(kind, _MATRICES)
-    if not matrix and (kind.__module__.startswith("torch.nn.") or issubclass(kind, _TABLES) or "Norm" in kind.__name__):
+    torchs = kind.__module__.startswith("torch.nn.") and not issubclass(kind, _LISTS)
+    if not matrix and (torchs or issubclass(kind, _TABLES) or "Norm" in kind.__name__):
         return
     dot = f"{path}." if path else ""
     for key, parameter in module.named_parameters(recurse=False):
