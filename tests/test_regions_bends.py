@@ -1,4 +1,4 @@
-"""New points of a plane carried through a fold and the matrix product after it: the same as by multiplying."""
+"""New points carried through a fold and the matrix product after it: the same as by multiplying."""
 
 import itertools
 
@@ -54,6 +54,25 @@ def test_carried_ahead_is_multiplied(activation: nn.Module, monkeypatch: pytest.
     p = regions.on_plane(net, 3 * SQUARE)
     assert p.certificate.holds and len(distances) >= 1
     assert max(distances) < 1e-13
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda a: type(a).__name__)
+def test_points_of_lines_carried_ahead_are_multiplied(
+    activation: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = recipe([6, 24, 24, 24, 2], 0.3)
+    if isinstance(activation, nn.PReLU):
+        nn.init.uniform_(activation.weight, -0.5, 0.5)
+    net = nn.Sequential(*(activation if isinstance(layer, nn.ReLU) else layer for layer in net)).double()
+    x0, x1 = 2 * torch.randn(2, 12, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    distances = compared(monkeypatch)
+    ahead = regions.on_line(net, x0, x1)
+    assert len(distances) >= 1 and max(distances) < 1e-13
+    monkeypatch.setattr(_walk, "carried", lambda *_: None)
+    plain = regions.on_line(net, x0, x1)
+    for one, other in zip(ahead, plain, strict=True):
+        assert one.owner == other.owner and one.certificate.holds
+        assert np.allclose(one.breakpoints, other.breakpoints, rtol=0, atol=1e-12)
 
 
 def test_folds_that_several_steps_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,9 @@ FACTORIES = {
     torch.randn, torch.as_tensor,
 }  # fmt: skip
 FETCHING = {torch.Tensor.cpu, torch.Tensor.numpy, torch.from_numpy}
-ON_THE_CPU_ONLY = {"_above", "affine_rows", "room", "empty"}  # branches that look at the device first
+ON_THE_CPU_ONLY = {  # branches that look at the device first
+    "_above", "affine_rows", "room", "empty", "carried", "add_bends", "jumps", "_bends",
+}  # fmt: skip
 
 
 class Watch(TorchFunctionMode):

@@ -99,7 +99,7 @@ def test_workers_of_ensembles_and_curves() -> None:
     x0, x1 = ends((4,))
     one, other = regions.on_line(nets, x0, x1, memory=3e5), regions.on_line(nets, x0, x1, memory=3e5, workers=2)
     assert all(np.array_equal(a.breakpoints, b.breakpoints) for a, b in zip(one, other, strict=True))
-    model, shape = NETWORKS["dense"]
+    model, _ = NETWORKS["dense"]
     curve = regions.on_curve
     from epoch0.curves import Arc
 

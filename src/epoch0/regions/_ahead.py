@@ -1,4 +1,4 @@
-"""New points carried through a fold and the matrix product after it at once, without multiplying (planes, on the CPU).
+"""New points carried through a fold and the matrix product after it at once, without multiplying (on the CPU).
 
 Along a segment on which the input of a fold is linear, the output of an affine step after the fold is linear but for a
 bend wherever an element passes a face. With its values at the two ends, and the columns of the matrix as the bends'
@@ -93,7 +93,7 @@ def response(step: Affine, row: Tensor) -> Tensor:
         step: with one input.
         row: one row of that input.
     """
-    unit = torch.eye(row.numel(), dtype=row.dtype).view(-1, *row.shape[1:])
+    unit = torch.eye(row.numel(), dtype=row.dtype, device=row.device).view(-1, *row.shape[1:])
     found = affine_rows(step.run, [unit])
     return (found - step.run(torch.zeros_like(row))).reshape(row.numel(), -1)
 

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from epoch0.regions._bends import Bends, bends
 from epoch0.regions._cut import Cut
 from epoch0.regions._ledger import Ledger
 from epoch0.regions._sizes import Decisions
@@ -189,7 +191,9 @@ class Lines:
         lead = fresh.nonzero()[:, 0]
         rows, total = len(self.t), len(lead)
         self.ledger.add(total, step)
-        cut = Cut(u[lead], v[lead], a[lead], b[lead], number + rows, columns)
+        plain = self.networks is None and not self.unbounded and places.device.type == "cpu"
+        ahead = partial(_bends, places, lead, b, columns, at_u[order], at_v[order]) if plain else None
+        cut = Cut(u[lead], v[lead], a[lead], b[lead], number + rows, columns, bends=ahead)
         self._append(cut, places[lead], columns[lead], step, width, face)
         assert len(self.t) == rows + total
         return cut
@@ -327,3 +331,30 @@ def _nonzero(mask: Tensor) -> Tensor:
     eight = mask.view(rows, columns // 8, 8)[words[:, 0], words[:, 1]].nonzero()
     word = words[eight[:, 0]]
     return torch.stack([word[:, 0], 8 * word[:, 1] + eight[:, 1]], dim=1)
+
+
+def _bends(
+    places: Tensor, lead: Tensor, share: Tensor, column: Tensor, at_start: Tensor, at_stop: Tensor, most: float
+) -> tuple[Bends, Bends] | None:
+    """The bends of new points; None if there are more than ``most``.
+
+    Args:
+        places: the segment of every crossing, sorted.
+        lead: crossings that are new points.
+        share: of every crossing, where it is on its segment.
+        column: what bends there.
+        at_start: its value at the start of the segment.
+        at_stop: and at the end.
+        most: bends that are worth it.
+    """
+    segment = places[lead]
+    begin, end = torch.searchsorted(places, segment), torch.searchsorted(places, segment, right=True)
+    found = bends(
+        lead.numpy(), begin.numpy(), (end - begin).numpy(), share.numpy(), column.numpy(), at_start.numpy(),
+        at_stop.numpy(), most,
+    )  # fmt: skip
+    return None if found is None else (found, _NONE)
+
+
+_NONE = Bends(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
+"""The bends of no points."""
