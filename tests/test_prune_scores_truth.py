@@ -10,6 +10,7 @@ from torch.autograd.functional import hessian
 from torch.func import functional_call
 
 from epoch0.prune._keep import keep
+from epoch0.prune._living import Living
 from epoch0.prune._twice import cheap
 from epoch0.prune.brain_damage import obd
 from epoch0.prune.connection_sensitivity import snip
@@ -312,6 +313,53 @@ def test_what_has_no_cheap_second_derivative_is_left_to_torch() -> None:
     assert cheap(F.conv2d, (x, w), {"padding": "same"}, "train") is None
     assert cheap(F.conv2d, (x[0], w), {}, "train") is None
     assert cheap(torch.tanh, (x,), {}, "train") is None
+
+
+CONVOLUTIONS = {
+    "1d": (F.conv1d, (2, 5, 9), (6, 5, 3), {"padding": 1}),
+    "2d, in steps": (F.conv2d, (1, 5, 8, 7), (6, 5, 3, 2), {"stride": 2, "padding": (1, 0), "bias": True}),
+    "3d, spread": (F.conv3d, (1, 5, 6, 5, 5), (6, 5, 2, 2, 2), {"dilation": (2, 1, 1)}),
+    "all dead": (F.conv2d, (1, 5, 6, 6), (6, 5, 3, 3), {"padding": [1, 1], "bias": True}),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("inputs", [True, False])
+def test_living_channels_give_the_whole_convolution(name: str, inputs: bool) -> None:
+    function, shape, sizes, given = CONVOLUTIONS[name]
+    torch.manual_seed(0)
+    x, w = torch.rand(shape, dtype=torch.float64), torch.rand(sizes, dtype=torch.float64)
+    w *= torch.rand_like(w) < 0.6
+    w[[0, 3]], w[:, 4] = 0.0, 0.0
+    if name == "all dead":
+        w.zero_()
+    x.requires_grad_(inputs), w.requires_grad_()
+    kwargs = {**given, "bias": torch.rand(6, dtype=torch.float64)} if given.get("bias") else given
+    y, whole = Living([w]).convolution(function, (x, w), kwargs), function(x, w, **kwargs)
+    assert y is not None
+    torch.testing.assert_close(y, whole, rtol=1e-13, atol=0)
+    push = torch.rand_like(whole)
+    leaves = [x, w] if inputs else [w]
+    found, expected = (torch.autograd.grad(out, leaves, push) for out in (y, whole))
+    alive = w.flatten(2).any(2)
+    kernels = alive.any(1)[:, None] & alive.any(0)
+    gone = torch.where(kernels[(..., *[None] * (w.dim() - 2))], expected[-1], 0.0)
+    torch.testing.assert_close(found[-1], gone, rtol=1e-13, atol=0)
+    if inputs:
+        torch.testing.assert_close(found[0], expected[0], rtol=1e-13, atol=0)
+
+
+def test_what_living_channels_leave_to_torch() -> None:
+    x, full, half = torch.rand(1, 4, 5, 5), torch.rand(4, 4, 3, 3), torch.rand(4, 4, 3, 3)
+    half[:2] = 0.0
+    living = Living([full, half, torch.zeros(3, 4)])
+    assert living.convolution(F.conv2d, (x, half), {}) is not None
+    assert living.convolution(F.conv2d, (x, full), {}) is None
+    assert living.convolution(F.conv2d, (x, half.clone()), {}) is None  # known by identity
+    assert living.convolution(F.conv2d, (x[0], half), {}) is None
+    assert living.convolution(F.conv2d, (x, half), {"padding": "same"}) is None
+    assert living.convolution(F.conv2d, (torch.rand(1, 8, 5, 5), half), {"groups": 2}) is None
+    assert living.convolution(F.conv_transpose2d, (x, half), {}) is None
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from epoch0.measure import _ops
+from epoch0.prune._living import Living
 
 LARGEST = 64
 """Powers of two up to which numbers are left as they are."""
@@ -44,10 +45,12 @@ class Absolute(TorchFunctionMode):
 
     Args:
         scales: of the norms met so far, for further runs of the same model on the same tensors.
+        living: the channels that convolutions have left; None computes all.
     """
 
-    def __init__(self, scales: Scales | None = None) -> None:
+    def __init__(self, scales: Scales | None = None, living: Living | None = None) -> None:
         super().__init__()
+        self._living = Living() if living is None else living
         self._scales = {} if scales is None else scales
         self._known: dict[int, tuple[Tensor, int]] = {}  # with the tensor, so that its id stays its own
 
@@ -104,7 +107,8 @@ class Absolute(TorchFunctionMode):
                 kwargs["bias"] = kwargs["bias"] * 2.0**-power
             elif len(args) > 2 and isinstance(args[2], Tensor):
                 args[2] = args[2] * 2.0**-power
-        y = func(*args, **kwargs)
+        y = self._living.convolution(func, args, kwargs)
+        y = func(*args, **kwargs) if y is None else y
         largest = float(y.detach().max())
         if 0 < largest < math.inf and abs(more := math.frexp(largest)[1]) > LARGEST:
             y, power = y * 2.0**-more, power + more

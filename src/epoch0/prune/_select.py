@@ -33,7 +33,7 @@ def _smallest(scores: Tensor, rank: int) -> Tensor:
     if size > 8 * SAMPLE and rank < size // 4:
         sample = scores[:: size // SAMPLE]
         guess = sample.kthvalue(min(len(sample), 64 + 5 * len(sample) * rank // (4 * size))).values
-        low = scores[scores <= guess]
+        low = scores.masked_select(scores <= guess)
         if len(low) >= rank:
             return low.kthvalue(rank).values
     return scores.kthvalue(rank).values

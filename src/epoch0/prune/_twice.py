@@ -62,9 +62,19 @@ def _convolution(
 ) -> Tensor | None:  # fmt: skip
     if isinstance(padding, str) or input.dim() != dimensions + 2 or (bias is not None and bias.requires_grad):
         return None
-    sizes = [[s] * dimensions if isinstance(s, int) else list(s) for s in (stride, padding, dilation)]
-    setting = (*(s * dimensions if len(s) < dimensions else s for s in sizes), False, [0] * dimensions, groups)
+    setting = convolution_setting(dimensions, stride, padding, dilation, groups)
     return _Convolution.apply(input, weight, bias, setting)  # type: ignore[no-any-return]
+
+
+def convolution_setting(dimensions: int, stride: Any, padding: Any, dilation: Any, groups: int = 1) -> Setting:
+    """What the operators of torch want of a convolution's arguments, each a number or one a dimension.
+
+    >>> convolution_setting(2, 1, (1, 0), [2])
+    ([1, 1], [1, 0], [2, 2], False, [0, 0], 1)
+    """
+    sizes = [[s] * dimensions if isinstance(s, int) else list(s) for s in (stride, padding, dilation)]
+    strides, paddings, dilations = (s * dimensions if len(s) < dimensions else s for s in sizes)
+    return strides, paddings, dilations, False, [0] * dimensions, groups
 
 
 class _Relu(Function):

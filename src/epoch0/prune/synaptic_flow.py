@@ -11,8 +11,12 @@ from torch import Tensor, nn
 from epoch0.errors import InputError
 from epoch0.prune._absolute import Absolute, Scales
 from epoch0.prune._borrow import Borrowed, borrowed
+from epoch0.prune._living import Living
 from epoch0.prune._scores import Scores, scores_of
 from epoch0.prune._select import best
+
+AGAIN = 0.92
+"""Share of the weights left at which channels are looked through again for those that have none."""
 
 
 def synflow(model: nn.Module, x: Tensor | tuple[int, ...], *, dtype: torch.dtype = torch.float64) -> Scores:
@@ -105,16 +109,19 @@ def synflow_rounds(
         for leaf in leaves:
             leaf.requires_grad_()
         lent, scores, scales = lent.settle(leaves), torch.empty_like(flat), Scales()
+        living, looked = Living(leaves), len(places)
         for k in steps:
             if k >= len(places):
                 continue
+            if len(places) < AGAIN * looked:
+                living, looked = Living(leaves), len(places)
             with torch.enable_grad():
-                gradients, _ = _flow(lent, ones, leaves, scales)
+                gradients, _ = _flow(lent, ones, leaves, scales, living)
             every = [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, leaves, strict=True)]
             torch.cat([g.flatten() for g in every], out=scores).mul_(flat)
-            stay = best(scores if len(places) == len(flat) else scores[places], k)
-            flat[places[(~stay).nonzero().squeeze(1)]] = 0.0
-            places = places[stay]
+            stay = best(scores if len(places) == len(flat) else scores.index_select(0, places), k)
+            flat.index_fill_(0, places.masked_select(~stay), 0.0)
+            places = places.masked_select(stay)
         masks = torch.zeros(len(flat), dtype=torch.bool, device=flat.device)
         masks[places] = True
         pieces = zip(lent.weights, masks.split(sizes), leaves, strict=True)
@@ -145,9 +152,13 @@ def _alive(lent: Borrowed, place: int) -> Tensor:
 
 
 def _flow(
-    lent: Borrowed, ones: Tensor, leaves: Sequence[Tensor], scales: Scales | None = None
+    lent: Borrowed,
+    ones: Tensor,
+    leaves: Sequence[Tensor],
+    scales: Scales | None = None,
+    living: Living | None = None,
 ) -> tuple[tuple[Tensor | None, ...], int]:
     """The gradients of R at the leaves, divided by two to the power that comes with them."""
-    mode = Absolute(scales)
+    mode = Absolute(scales, living)
     output = lent.output(ones, leaves, mode)
     return torch.autograd.grad(output.sum(), leaves, allow_unused=True), mode.exponent(output)
