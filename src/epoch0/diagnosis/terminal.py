@@ -47,8 +47,8 @@ def terminal(checkup: Mapping[str, Any], width: int) -> "RenderableType":
         Text(""),
     ]
     if checkup.get("outlook") is not None:
-        heading = Text("What pruning would leave", style="bold")
-        lines += [heading, Text(checkup["outlook"]["sentence"]), _outlook_table(checkup["outlook"]), Text("")]
+        title, said = Text("What pruning would leave", style="bold"), Text(checkup["outlook"]["sentence"])
+        lines += [title, said, _outlook_table(checkup["outlook"]), Text("")]
     for heading, sentences in (("What to change", checkup["advice"]), ("How it was measured", checkup["notes"])):
         lines.append(Text(heading, style="bold"))
         for sentence in sentences:
