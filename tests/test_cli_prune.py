@@ -112,6 +112,7 @@ def test_few_weights_are_a_note_that_names_layers(models: str) -> None:
         (("--sparsity", "95"), "0.95"),
         (("--sparsity", ".9", "--out", "masks.txt"), "masks.txt"),
         (("--sparsity", ".9", "--out", "/nowhere/masks.safetensors"), "/nowhere"),
+        (("--sparsity", ".9", "--out", "a.safetensors", "--out-weights", "./a.safetensors"), "own files"),
         (("--sparsity", ".9", "--input-shape", "64"), "needs classes"),
         (("--sparsity", ".9", "--score", "force", "--floor", "2"), "--score force"),
         (("--sparsity", ".9", "--steps", "0"), "steps=0"),

@@ -108,9 +108,15 @@ def prune(
     from epoch0.initialization import check_path, save
     from epoch0.prune._layers import check_sparsity
 
-    for path in (out, out_weights, out_csr):
+    files = {"masks": out, "weights": out_weights, "sparse weights": out_csr}
+    written = [path.resolve() for path in files.values() if path is not None]
+    if len(set(written)) < len(written):
+        raise InputError(
+            f"{str(written[0])!r} cannot hold two things; --out, --out-weights and --out-csr need own files."
+        )
+    for what, path in files.items():
         if path is not None:
-            check_path(path)
+            check_path(path, what)
     check_sparsity(sparsity)
     network = models.load_model(model, weights=weights, seed=seed)
     given = models.inputs_for(
@@ -165,7 +171,7 @@ def prune(
         typer.echo(f"{when + ':':<10}{verdict}")
     if sparse is not None:
         typer.echo(f"\n{sparse}")
-    for what, path in (("masks", out), ("weights", out_weights), ("sparse model", out_csr)):
+    for what, path in files.items():
         if path is not None:
             typer.echo(f"{what}: {path}")
 
