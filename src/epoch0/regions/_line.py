@@ -98,7 +98,9 @@ class Lines:
         limit = tolerance[self.group[row], column]
         zero = near_values <= limit
         decided = near_values[~zero] / limit[~zero].clamp_min(1e-300)
-        if not len(decided):
+        # what is far from every tolerance matters only if it is nearer than all that decided before
+        nearer = bool(close) or min(least) * _BAND * self.decisions.relative < widest * self.decisions.smallest
+        if not len(decided) and nearer:
             spread = 0.0 if close else widest / max(float(band.min()), 1e-300)
             decided = torch.cat([decided, *self._far(values, tolerance, some, least, spread)])
         if len(decided):
@@ -277,6 +279,7 @@ class Lines:
             line, t, away, group = self.line[low : high + shared], self.t[rows], self.away[rows], self.group[rows]
             part = Lines(line, t, away, group, self.networks, self.ledger)
             part.order = torch.argsort(order)
+            part.decisions.smallest = self.decisions.smallest
             part.step, part.element, part.face = self.step[rows], self.element[rows], self.face[rows]
             found.append((part, rows))
         return found
