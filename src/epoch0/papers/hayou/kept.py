@@ -160,7 +160,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
     picture, axes = plots.figure(8.6, 4.8, mosaic=[["map", "layers"]], width_ratios=[1.15, 1.0])
     engine = picture.get_layout_engine()
     if isinstance(engine, ConstrainedLayoutEngine):
-        engine.set(wspace=0.06)  # between the label of the colour bar and that of the next panel
+        engine.set(wspace=0.06)  # between the colour bar and the label of the next panel
     # the paper's axes: a pixel (i, j) is neuron j of layer i
     rows = np.asarray(results[0]["rows"])
     image = axes["map"].imshow(
@@ -168,9 +168,8 @@ def draw(setting: Setting, results: Results) -> "Figure":
         extent=(0.5, len(rows) + 0.5, 0.5, spec.width + 0.5),
     )  # fmt: skip
     axes["map"].grid(visible=False)
-    axes["map"].set(xlabel="hidden layer", ylabel="neuron", title="one network: weights kept of each neuron")
-    bar = picture.colorbar(image, ax=axes["map"], format=PercentFormatter(decimals=0), pad=0.02)
-    bar.set_label("share of incoming weights kept")
+    axes["map"].set(xlabel="hidden layer", ylabel="neuron", title="one network: incoming weights kept")
+    picture.colorbar(image, ax=axes["map"], format=PercentFormatter(decimals=0), pad=0.02)
     _by_layer(axes["layers"], setting, results)
     picture.legend(*axes["layers"].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return picture

@@ -51,8 +51,8 @@ def magnitude_bound(gamma: float, weights: int, *, paper: bool = False) -> Magni
     paper's gamma; the proposition has gamma itself in that place. Table 7 prints 5.77, 0.81 and 0.72 for 2, 5 and 10,
     which is neither.
 
-    No grid: with x = P(|Z| <= z) the condition on x is that log P(|Z| > r z) / log P(|Z| > z), which grows with z from
-    r to r^2, exceeds r^(2 - eps); so each z belongs to one eps, and the bound is minimized over z.
+    No grid: with x = P(abs(Z) <= z) the condition on x is that log P(abs(Z) > r z) / log P(abs(Z) > z), which grows
+    with z from r to r^2, exceeds r^(2 - eps); so each z belongs to one eps, and the bound is minimized over z.
 
     Args:
         gamma: variance of the other layers' weights over that of the weakest layer's, > 1.
@@ -90,7 +90,7 @@ def magnitude_limit(gamma: float, weights: int, *, paper: bool = False) -> float
     [0.995, 0.925, 0.794]
 
     The threshold at sparsity x is the x-quantile of the other layers' weights, and the weak layer stays while one of
-    its M weights exceeds it: the integral of 1 - (1 - P(|Z| > r Q_x))^M over x, here over the quantile itself.
+    its M weights exceeds it: the integral of 1 - (1 - P(abs(Z) > r Q_x))^M over x, here over the quantile itself.
 
     Args:
         gamma: variance of the other layers' weights over that of the weakest layer's, > 1.
@@ -159,11 +159,11 @@ def _ratio(gamma: float, paper: bool) -> float:
 
 
 def _log_outside(z: Array) -> Array:
-    """Logarithm of P(|Z| > z) for z >= 0, far into the tail."""
+    """Logarithm of P(abs(Z) > z) for z >= 0, far into the tail."""
     return np.asarray(math.log(2) + log_ndtr(-z))
 
 
 def _bound_at(z: Array, ratio: float, weights: int) -> Array:
-    """The bound x + M/(1 + a) (1 - x)^(1 + a) at x = P(|Z| <= z), with the largest a: (1 - x)^a = P(|Z| > r z)."""
+    """The bound x + M/(1 + a) (1 - x)^(1 + a) at x = P(abs(Z) <= z), a such that (1 - x)^a = P(abs(Z) > r z)."""
     outside, inner = _log_outside(z), _log_outside(ratio * z)
     return np.asarray(-np.expm1(outside) + weights / (1 + inner / outside) * np.exp(outside + inner))

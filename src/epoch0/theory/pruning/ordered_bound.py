@@ -16,7 +16,7 @@ class OrderedBound:
 
     Attributes:
         value: (1 + log(kappa L N^2) / kappa) / L.
-        kappa: |log chi| / 8.
+        kappa: abs(log chi) / 8.
         chi: gain of a layer.
         vacuous: whether the bound says nothing: it is above 1, or kappa L N^2 below 1, where its proof does not hold.
         paper: whether the logarithm in ``value`` is the decimal one that the paper's example used.
