@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr
 
 from epoch0.errors import InputError
@@ -67,6 +66,8 @@ def magnitude_bound(gamma: float, weights: int, *, paper: bool = False) -> Magni
 
     Source: Hayou et al. 2021, appendix E, Proposition 4.
     """
+    from scipy.optimize import minimize_scalar
+
     ratio = _ratio(gamma, paper)
     check_count("weights", weights)
     depths = np.linspace(1e-6, 12.0, 4001)

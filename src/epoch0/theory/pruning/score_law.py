@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq
 from scipy.special import betaincc, erfc, gammaln, ndtr
 
 from epoch0.errors import InputError
@@ -102,6 +101,8 @@ def entry_of_mean(mean: float) -> Array:
     Raises:
         InputError: if it is no such mean.
     """
+    from scipy.optimize import brentq
+
     if not 0 < mean <= 1 + 1e-9:
         raise InputError(f"mean={mean!r} is no mean of a variable >= 0 of mean square 1; it lies in (0, 1].")
     t = np.exp(GRID)
