@@ -1,10 +1,9 @@
 """Masks: the threshold over 25 million scores, the paths of a deep network, and sparse layers against dense ones."""
 
-import resource
 
 import numpy as np
 import torch
-from clock import cpu_seconds
+from clock import cpu_seconds, peak_bytes
 from torch import nn
 
 from epoch0.networks import mlp
@@ -21,9 +20,9 @@ def threshold(millions: int = 25) -> dict[str, float]:
     """``keep`` of so many float32 scores in ten layers; memory beyond the scores, and numpy's partition of a copy."""
     scores = {f"w{i}": torch.rand(millions * 50, 2000, generator=generator(0, i)) for i in range(10)}
     keep({"w": torch.rand(100, generator=generator(1))}, 0.5)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_bytes()
     ours = cpu_seconds(lambda: keep(scores, 0.98), 3)
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    grown = peak_bytes() - before
 
     def partition() -> None:
         flat = np.concatenate([tensor.numpy().ravel() for tensor in scores.values()])

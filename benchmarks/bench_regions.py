@@ -1,13 +1,12 @@
 """Exact regions: counts and CPU seconds of one thread on the reference networks, and our ratio to the bare products."""
 
 import itertools
-import resource
 import time
 from collections.abc import Callable
 
 import numpy as np
 import torch
-from clock import cpu_seconds
+from clock import cpu_seconds, peak_bytes
 from torch import Tensor, nn
 
 from epoch0 import regions
@@ -190,7 +189,7 @@ def many_networks(networks: int = 1000) -> dict[str, float]:
 
 def _megabytes() -> float:
     """Largest memory of the process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return peak_bytes() / 2**20
 
 
 def measure() -> dict[str, dict[str, float]]:
