@@ -15,6 +15,7 @@ FLOORS: list[set[str]] = [
     {"networks"},
     {"measure"},
     {"regions"},
+    {"activity"},
     {"initialization"},
     {"prune"},
     {"train"},

@@ -273,18 +273,25 @@ class _Plans:
     @contextmanager
     def data_found(self) -> Iterator[None]:
         """Data sets are looked for in the folder first, by this process and by the workers it starts."""
-        if self.data_dir is None:
+        with _environment("EPOCH0_DATA", self.data_dir):
             yield
-            return
-        before = os.environ.get("EPOCH0_DATA")
-        os.environ["EPOCH0_DATA"] = os.fspath(Path(self.data_dir).resolve())
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ["EPOCH0_DATA"]
-            else:
-                os.environ["EPOCH0_DATA"] = before
+
+
+@contextmanager
+def _environment(name: str, folder: StrPath | None) -> Iterator[None]:
+    """A folder under that name in the environment of this process and of the workers it starts; None changes nothing."""
+    if folder is None:
+        yield
+        return
+    before = os.environ.get(name)
+    os.environ[name] = os.fspath(Path(folder).resolve())
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _reproduced(
@@ -341,6 +348,8 @@ def _prepared(
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="epoch0-")) if out is None else out
             store = Path(folder) / name
         kept = stack.enter_context(Store(store))
+        # a long training goes on from here when it was interrupted in its middle
+        stack.enter_context(_environment("EPOCH0_CHECKPOINTS", None if out is None else Path(out) / "checkpoints"))
         yield kept, stack.enter_context(engine)
 
 
