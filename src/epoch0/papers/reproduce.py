@@ -279,7 +279,7 @@ class _Plans:
 
 @contextmanager
 def _environment(name: str, folder: StrPath | None) -> Iterator[None]:
-    """A folder under that name in the environment of this process and of the workers it starts; None changes nothing."""
+    """A folder under that name in the environment of this process and of its workers; None changes nothing."""
     if folder is None:
         yield
         return
