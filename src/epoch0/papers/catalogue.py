@@ -12,6 +12,8 @@ from epoch0.experiments.experiment import Trial
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from epoch0.experiments.cost import Cost
+
 Results = Sequence[Mapping[str, Any]]
 
 _PAPERS = {
@@ -41,6 +43,7 @@ class Artifact:
         draw: setting, results -> a matplotlib figure laid out like the paper's; its heading is put above it later.
         data: setting -> name of the data set that the trials load where they run, or None.
         about: setting -> what was measured, in one line for the heading, such as ``"100 networks of width 784"``.
+        costs: setting -> what its runs cost, one a configuration, for a dry run; none for what trains nothing.
     """
 
     id: str
@@ -53,6 +56,7 @@ class Artifact:
     draw: Callable[[Any, Results], "Figure"]
     data: Callable[[Any], str | None] = lambda setting: None
     about: Callable[[Any], str] = lambda setting: ""
+    costs: "Callable[[Any], Sequence[Cost]]" = lambda setting: ()
 
     def setting(self, preset: str) -> Any:
         """The setting of that preset.

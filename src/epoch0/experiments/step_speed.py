@@ -1,0 +1,195 @@
+"""The clock of a dry run: full steps of the training loop on random data, and what a matrix product reaches here."""
+
+import functools
+import math
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil  # type: ignore[import-untyped]  # comes with distributed
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from epoch0.experiments.cost import Speed
+from epoch0.experiments.engine import one_thread
+from epoch0.seeds import generator
+from epoch0.train.device import check_device, chosen_device, precision_for
+from epoch0.train.loop import train
+
+if TYPE_CHECKING:
+    from epoch0.experiments.cost import Workload
+
+_SMALL = 2  # the smallest batch that batch norm can train on
+_BLOCKS = 8  # the timed steps are cut into about so many, whose spread is the error
+_ROUND = 2.5  # a step that warms up, one that is timed, and the forward half of the one that stops the clock
+_STILL = 1e-9  # learning rate: the step is computed, the weights stay where they are
+_ROOM = 0.8  # of the memory that is free
+_BESIDE = 1.5  # memory of a step over that of the tensors its backward pass holds
+_FEW, _MANY = 1, 3  # steps that warm up, on a CPU and on CUDA
+_SIDE = {"cpu": 1024, "cuda": 8192}  # of the matrices whose product is the peak
+_MOST_DATA = 2**28  # bytes of random inputs
+
+
+def step_speed(work: "Workload", seconds: float, device: str | torch.device | None = None) -> Speed:
+    """See :meth:`epoch0.experiments.cost.Workload.speed`.
+
+    Computed with one thread of the CPU, as trials are.
+    """
+    end = time.perf_counter() + seconds
+    place = chosen_device() if device is None else check_device(device)
+    with one_thread():
+        try:
+            model = work.model()
+            small = min(_SMALL, work.batch_size)
+            flops, held = _counted(model, work, small, place)
+            peak = device_peak(place, precision_for(work.training.get("precision", "float32"), place))
+            batch, notes = _affordable(model, work, held / small, place)
+            if place.type == "cpu":
+                step = small / float(np.mean(_timed(model, work, small, 0.0, place)))
+                fitting = int(small * (end - time.perf_counter()) / (_ROUND * step))
+                if fitting < batch:
+                    batch, notes = max(small, fitting), ["too large for its share of the time"]
+            while True:
+                try:
+                    rates = _timed(model, work, batch, end - time.perf_counter(), place)
+                    break
+                except (RuntimeError, MemoryError) as error:
+                    if batch == small or not _out_of_memory(error):
+                        raise
+                    batch, notes = max(small, batch // 2), ["does not fit into memory"]
+        except (RuntimeError, MemoryError) as error:
+            if not _out_of_memory(error):
+                raise
+            return Speed(math.nan, note="does not fit into memory")
+    if batch < work.batch_size:
+        notes.append(f"timed {batch} of {work.batch_size} images a step")
+    spread = float(rates.std(ddof=1)) / math.sqrt(len(rates)) if len(rates) > 1 else math.nan
+    return Speed(float(rates.mean()), spread, batch, flops / small, peak, ", ".join(notes))
+
+
+@functools.cache
+def device_peak(device: torch.device, precision: str) -> float:
+    """Multiplications and additions a second of a large square matrix product: the fastest of some.
+
+    Args:
+        device: where.
+        precision: ``"float32"`` or ``"bfloat16"``.
+    """
+    side = _SIDE.get(device.type, 1024)
+    a = torch.randn(side, side, generator=generator(0)).to(device, getattr(torch, precision))
+    times = []
+    for _ in range(12):
+        _wait(device)
+        begun = time.perf_counter()
+        a @ a
+        _wait(device)
+        times.append(time.perf_counter() - begun)
+        if sum(times) > 1.0:  # seconds
+            break
+    return float(2 * side**3 / min(times))
+
+
+class _Enough(Exception):
+    """The clock has seen enough steps."""
+
+
+class _Clock:
+    """A loss that notes the time: between two calls lies one whole step of the loop, whatever the loop does."""
+
+    def __init__(self, loss: Any, seconds: float, warm: int, device: torch.device) -> None:
+        self.loss, self.seconds, self.device = loss, seconds, device
+        self.calls, self.due = 0, warm
+        self.stamps: list[tuple[int, float]] = []  # steps done, seconds
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Any:
+        if self.calls == self.due:
+            _wait(self.device)
+            self.stamps.append((self.calls, time.perf_counter()))
+            self.due += self._next()
+        self.calls += 1
+        return self.loss(outputs, targets)
+
+    def _next(self) -> int:
+        """Steps until the next look: the device is waited for at the ends of blocks only."""
+        (first, begun), (last, now) = self.stamps[0], self.stamps[-1]
+        if last == first:
+            return 1
+        step = (now - begun) / (last - first)
+        left = begun + self.seconds - now
+        if left < step:
+            raise _Enough
+        return max(1, min(round(self.seconds / (_BLOCKS * step)), int(left / step)))
+
+    def rates(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Steps a second in each block; without the first, a single step, where there are others."""
+        steps, times = np.diff(np.array(self.stamps), axis=0).T
+        return np.asarray(steps / times)[1 if len(steps) > 2 else 0 :]
+
+
+def _timed(
+    model: nn.Module, work: "Workload", batch: int, seconds: float, device: torch.device
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Images a second in each block of steps of about so many seconds, at least one step."""
+    loss, warm = work.training.get("loss", F.cross_entropy), _MANY if device.type == "cuda" else _FEW
+    clock = _Clock(loss, seconds, warm, device)
+    with suppress(_Enough):
+        _steps(model, work, batch, 2**31, device, clock)
+    return clock.rates() * batch
+
+
+def _counted(model: nn.Module, work: "Workload", batch: int, device: torch.device) -> tuple[float, int]:
+    """Multiplications and additions of one step, and bytes that its backward pass holds."""
+    held: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        held[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    counter = FlopCounterMode(display=False)
+    with counter, saved_tensors_hooks(note, lambda tensor: tensor):
+        _steps(model, work, batch, 1, device, work.training.get("loss", F.cross_entropy))
+    return float(counter.get_total_flops()), sum(held.values())
+
+
+def _steps(model: nn.Module, work: "Workload", batch: int, steps: int, device: torch.device, loss: Any) -> None:
+    """Steps of the training loop itself."""
+    given = {name: value for name, value in work.training.items() if name not in ("loss", "learning_rate", "schedule")}
+    train(
+        model, _data(work, batch), steps=steps, batch_size=batch, learning_rate=_STILL, loss=loss, device=device,
+        evaluate_every=2**31, **given,
+    )  # fmt: skip
+
+
+def _data(work: "Workload", batch: int) -> Any:
+    """Random examples: a few batches, as far as memory allows."""
+    most = max(1, _MOST_DATA // (4 * math.prod(work.inputs) * batch))
+    examples = batch * min(4, most)
+    if work.data is not None:
+        return work.data(examples)
+    source = generator(0)
+    x = torch.randn(examples, *work.inputs, generator=source)
+    return x, torch.randint(work.classes, (examples,), generator=source)
+
+
+def _affordable(model: nn.Module, work: "Workload", held: float, device: torch.device) -> tuple[int, list[str]]:
+    """The batch that memory is enough for, at most the asked one."""
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    fixed = 4 * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    fitting = int((_ROOM * free - fixed) / (_BESIDE * held)) if held else work.batch_size
+    if fitting >= work.batch_size:
+        return work.batch_size, []
+    return max(min(_SMALL, work.batch_size), fitting), ["does not fit into memory"]
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
