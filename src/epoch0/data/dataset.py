@@ -117,10 +117,33 @@ class DataSet:
             )
         return values.reshape(len(self), -1) if flatten else values
 
-    def _standardized(self, like: "DataSet", dtype: np.dtype) -> np.ndarray:
-        if like.images.shape[1] != self.images.shape[1]:
+    def scaling(
+        self, normalize: str = "standard", like: "DataSet | None" = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What `inputs` subtracts from every channel, and what it then divides it by.
+
+        >>> digits.scaling("unit")                              # each of shape (channels,)
+        (array([0.]), array([16.]))
+
+        Args:
+            normalize: ``"standard"`` or ``"unit"``; see `inputs`.
+            like: the set whose mean and variance are used; by default this one.
+
+        Raises:
+            InputError: for another normalization, a constant channel, or a set `like` with other channels.
+        """
+        channels = self.images.shape[1]
+        if normalize == "unit":
+            return np.zeros(channels), np.full(channels, float(self.peak))
+        if normalize != "standard":
             raise InputError(
-                f"like={like.name} has {like.images.shape[1]} channels and {self.name} has {self.images.shape[1]}; "
+                f"normalize={normalize!r} does not treat every image alike, channel by channel; use 'standard' or "
+                f"'unit'.{suggest(normalize, ('standard', 'unit'))}"
+            )
+        like = self if like is None else like
+        if like.images.shape[1] != channels:
+            raise InputError(
+                f"like={like.name} has {like.images.shape[1]} channels and {self.name} has {channels}; "
                 "the statistics of one cannot be used for the other."
             )
         mean, std = _channel_statistics(like.images)
@@ -129,6 +152,10 @@ class DataSet:
                 f"channel {int(np.argmin(std))} of {like.name} ({like.split}) is constant, so it has no unit variance; "
                 "use normalize='unit'."
             )
+        return mean, std
+
+    def _standardized(self, like: "DataSet", dtype: np.dtype) -> np.ndarray:
+        mean, std = self.scaling("standard", like)
         values = self.images.astype(dtype)
         values -= mean.astype(dtype).reshape(-1, 1, 1)
         values /= std.astype(dtype).reshape(-1, 1, 1)
