@@ -1,0 +1,282 @@
+"""One trial of Hayou et al.'s accuracy tables: build, score, prune, rescale, train, test (section 4)."""
+
+import hashlib
+import inspect
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from epoch0.data import load
+from epoch0.errors import InputError
+from epoch0.experiments.experiment import canonical_json
+from epoch0.networks import resnet, vanilla_cnn, vgg
+from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
+from epoch0.papers.hayou.reference import train_and_prune
+from epoch0.prune._apply import apply, masks_of
+from epoch0.prune._iterate import iterate
+from epoch0.prune._keep import select
+from epoch0.prune._masks import Masks
+from epoch0.prune._paths import on_paths
+from epoch0.prune.baselines import magnitude, random
+from epoch0.prune.connection_sensitivity import snip
+from epoch0.prune.gradient_flow import grasp
+from epoch0.prune.rescale import rescale
+from epoch0.prune.skeletonization import force
+from epoch0.prune.synaptic_flow import synflow
+from epoch0.seeds import numpy_generator
+from epoch0.train.device import chosen_device, precision_for
+from epoch0.train.loop import SGD, train
+from epoch0.train.record import Accuracy, Training
+from epoch0.train.schedules import Steps
+
+CHECKPOINTS = "EPOCH0_CHECKPOINTS"
+"""Environment variable: a folder in which a long trial keeps what it needs to go on after a kill."""
+
+_BATCHES, _STAGES = 20, 21
+"""Streams of a seed: the images that are scored, and the seeds of trainings before the last."""
+
+Batches = list[tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Sets:
+    """The images of a recipe, whole-set standardized by the training images.
+
+    Attributes:
+        inputs: shape (examples, channels, height, width).
+        targets: classes, shape (examples,).
+        test_inputs: likewise.
+        test_targets: likewise.
+        classes: how many.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    test_inputs: Tensor
+    test_targets: Tensor
+    classes: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one input."""
+        return tuple(self.inputs.shape[1:])
+
+    @property
+    def chance(self) -> float:
+        """Share of the commonest class among the test images: the best that a constant does."""
+        return float(self.test_targets.bincount().max()) / len(self.test_targets)
+
+
+def sets_of(recipe: Recipe) -> Sets:
+    """The images that a recipe trains and tests on.
+
+    >>> sets_of(Recipe(Network(), "digits", "snip", 0.9)).inputs.shape
+    torch.Size([1437, 1, 8, 8])
+    """
+    first, last = load(recipe.data, "train"), load(recipe.data, "test")
+    inputs = torch.as_tensor(first.inputs("standard", flatten=False))[: recipe.examples]
+    tests = torch.as_tensor(last.inputs("standard", like=first, flatten=False))[: recipe.tested]
+    targets, test_targets = (torch.as_tensor(each.labels) for each in (first, last))
+    return Sets(inputs, targets[: len(inputs)], tests, test_targets[: len(tests)], len(first.classes))
+
+
+def build(network: Network, shape: tuple[int, ...], classes: int, stable: bool, seed: int) -> nn.Module:
+    """The network for inputs of that shape; plain and stable ones of a seed have the same weights.
+
+    >>> build(Network("resnet", 20, 0.5), (1, 8, 8), 10, stable=True, seed=0)(torch.zeros(3, 1, 8, 8)).shape
+    torch.Size([3, 10])
+    """
+    drawn: dict[str, Any] = {"weights": network.weights, "biases": network.biases, "seed": seed}
+    if network.kind == "resnet":
+        return resnet(
+            network.depth, network.width, stable, classes, network.activation, variant=network.variant, inputs=shape,
+            stem=network.stem, norm=network.norm, **drawn,
+        )  # fmt: skip
+    if network.kind == "vgg":
+        return vgg(
+            network.depth, network.width, network.repeat, classes, network.activation, inputs=shape,
+            norm=network.norm, padding=network.padding, **drawn,
+        )  # fmt: skip
+    channels = int(network.width)
+    return vanilla_cnn(
+        network.depth, channels, network.kernel, shape, classes, network.activation, head=network.head, **drawn
+    )
+
+
+def scored_batches(sets: Sets, seed: int, batches: int, per_class: int) -> Batches:
+    """Training images drawn without replacement, as many of each class, not augmented, in that many batches.
+
+    >>> batches = scored_batches(sets, seed=0, batches=1, per_class=10)
+    >>> batches[0][1].bincount()                                    # of ten classes
+    tensor([10, 10, 10, 10, 10, 10, 10, 10, 10, 10])
+
+    Of several batches each has as many of each class as it can; a class with fewer images gives all it has.
+    """
+    source = numpy_generator(seed, _BATCHES)
+    rows = []
+    for label in range(sets.classes):
+        own = np.flatnonzero(sets.targets.numpy() == label)
+        rows += list(enumerate(source.choice(own, min(per_class, len(own)), replace=False)))
+    # the first of every class, then the second, ...
+    chosen = np.array([image for _, image in sorted(rows, key=lambda row: row[0])])
+    parts = [np.sort(part) for part in np.array_split(chosen, batches) if len(part)]
+    return [(sets.inputs[part], sets.targets[part]) for part in parts]
+
+
+def masks_at_initialization(
+    net: nn.Module, recipe: Recipe, batches: Batches, shape: tuple[int, ...], seed: int
+) -> Masks:
+    """What a method that prunes at initialization keeps.
+
+    >>> masks_at_initialization(net, recipe, [(images, labels)], (3, 32, 32), seed=0).sparsity
+    0.98
+
+    Args:
+        net: not pruned; it stays as it is.
+        recipe: method, sparsity, and how scores are computed.
+        batches: what gradient scores see.
+        shape: of one input, for SynFlow.
+        seed: of random pruning.
+    """
+    score = METHODS[recipe.method].score
+    if score == "synflow":
+        return iterate(net, partial(synflow, x=shape), recipe.sparsity, steps=recipe.synflow_steps)
+    if score == "random":
+        scores = random(net, seed)
+    elif score == "magnitude":
+        scores = magnitude(net)
+    elif score == "snip":
+        scores = snip(net, None, batches, batch_norm=recipe.batch_norm)
+    elif score == "grasp":
+        scores = grasp(net, None, batches, batch_norm=recipe.batch_norm)
+    else:
+        scores = force(net, None, batches, recipe.sparsity, recipe.force_steps, batch_norm=recipe.batch_norm)
+    return select(scores, recipe.sparsity)  # a warning of layers that died would be one line for each trial
+
+
+def run(recipe: Recipe, seed: int) -> dict[str, Any]:
+    """Prune, train, test.
+
+    >>> recipe = Recipe(Network("resnet", 20, 0.5), "digits", "sbp-sr", 0.98, epochs=6, batch_size=32, augment="none")
+    >>> run(recipe, seed=0)["accuracy"]                             # a share of the test images
+    0.94
+
+    Everything random follows from the seed: weights, images that are scored, order of training. Methods of one seed
+    have the same of each. With the environment variable EPOCH0_CHECKPOINTS a run that was killed goes on where it was,
+    on a CPU to the same bits.
+
+    Returns:
+        ``accuracy`` after the last epoch and ``best`` of all epochs, shares of the test images; ``chance``, what the
+        best constant would get; ``history``: ``epoch``, ``loss`` (mean over the epoch) and ``accuracy``, lists of equal
+        length, before the first epoch and after each; ``weights`` and ``kept``, counts; ``names`` of the layers and the
+        ``density`` of each; ``dead``: names of layers of which nothing is kept; ``on_paths``: kept weights that lie on
+        a path from input to output, and ``effective_sparsity``, None if paths cannot be followed; ``epochs`` of all
+        trainings; ``diverged``: the loss became infinite or NaN, and accuracies are those of chance; ``device``,
+        ``precision`` and ``images_per_second`` (training and its tests, of the last process).
+    """
+    device = chosen_device()
+    sets, method = sets_of(recipe), METHODS[recipe.method]
+    net = build(recipe.network, sets.shape, sets.classes, method.stable, seed).to(device)
+    files = _Files(recipe, seed)
+    fit = partial(_fit, net, recipe, sets, device, files)
+    fine = True
+    if method.score == "obd":
+        batches = scored_batches(sets, seed, recipe.obd_batches, recipe.obd_batches * recipe.score_per_class)
+
+        def before(stage: int, epochs: int) -> bool:
+            stage_seed = int(numpy_generator(seed, _STAGES, stage).integers(2**62))
+            return not fit(f"-{stage}", epochs, stage_seed).diverged
+
+        fine = train_and_prune(net, recipe, batches, before, seed)
+    elif method.score is not None:
+        batches = scored_batches(sets, seed, recipe.score_batches, recipe.score_per_class)
+        apply(net, masks_at_initialization(net, recipe, batches, sets.shape, seed))
+        how = recipe.rescale or method.rescale
+        if how is not None:
+            rescale(net, how, x=batches[0][0].to(device), seed=seed)
+    done = fit("", recipe.epochs, seed) if fine else None
+    result = {**_trained(done, sets), **_pruned(net, method.score is not None and fine, sets.shape)}
+    files.remove()
+    return {
+        **result, "epochs": recipe.epochs_in_all, "device": device.type,
+        "precision": precision_for(recipe.precision, device),
+    }  # fmt: skip
+
+
+def _fit(
+    net: nn.Module, recipe: Recipe, sets: Sets, device: torch.device, files: "_Files", stage: str, epochs: int,
+    seed: int,
+) -> Training:  # fmt: skip
+    options: dict[str, Any] = {}
+    if "schedule" in inspect.signature(train).parameters:
+        options = {"schedule": Steps(recipe.drops, recipe.drop_factor), "precision": recipe.precision}
+    return train(
+        net, (sets.inputs, sets.targets), epochs=epochs, batch_size=recipe.batch_size,
+        optimizer=SGD(recipe.momentum, recipe.weight_decay), learning_rate=recipe.learning_rate, seed=seed,
+        device=device, evaluate=Accuracy(sets.test_inputs, sets.test_targets), checkpoint=files.path(stage), **options,
+    )  # fmt: skip
+
+
+def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
+    """What the last training says; None is one that was not begun because the one before diverged."""
+    rows = [] if done is None else [row for row in done.history if "accuracy" in row]
+    lost = done is None or done.diverged
+    accuracies = [float(row["accuracy"]) for row in rows]
+    return {
+        "accuracy": sets.chance if lost else accuracies[-1],
+        "best": sets.chance if lost else max(accuracies),
+        "chance": sets.chance,
+        "diverged": lost,
+        "history": {
+            "epoch": [float(row["epoch"]) for row in rows],
+            "loss": [row["loss"] for row in rows],
+            "accuracy": accuracies,
+        },
+        "images_per_second": getattr(done, "images_per_second", None),
+    }
+
+
+def _pruned(net: nn.Module, masked: bool, shape: tuple[int, ...]) -> dict[str, Any]:
+    """What the masks that were trained leave."""
+    if not masked:
+        return {"weights": None, "kept": None, "names": [], "density": [], "dead": [], "on_paths": None,
+                "effective_sparsity": None}  # fmt: skip
+    masks = masks_of(net)
+    try:
+        live = on_paths(net, masks, shape).kept
+    except InputError:  # of networks that paths cannot be followed through
+        live = None
+    return {
+        "weights": masks.total,
+        "kept": masks.kept,
+        "names": list(masks),
+        "density": list(masks.density_of.values()),
+        "dead": list(masks.dead),
+        "on_paths": live,
+        "effective_sparsity": None if live is None else 1 - live / masks.total,
+    }
+
+
+class _Files:
+    """The checkpoints of one trial, one for each of its trainings; none without the environment variable."""
+
+    def __init__(self, recipe: Recipe, seed: int) -> None:
+        folder = os.environ.get(CHECKPOINTS, "").strip()
+        self.folder = Path(folder) if folder else None
+        self.name = hashlib.sha256(f"{canonical_json(recipe)} {seed}".encode()).hexdigest()[:40]
+
+    def path(self, stage: str) -> Path | None:
+        """Where the training of that stage keeps itself."""
+        return None if self.folder is None else self.folder / f"{self.name}{stage}.safetensors"
+
+    def remove(self) -> None:
+        """The trial is finished and its result is kept elsewhere."""
+        if self.folder is not None:
+            for path in self.folder.glob(f"{self.name}*.safetensors"):
+                path.unlink(missing_ok=True)

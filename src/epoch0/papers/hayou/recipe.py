@@ -1,0 +1,199 @@
+"""What one training of Hayou et al.'s accuracy tables is: network, data, pruning method, schedule (section 4.2)."""
+
+from dataclasses import dataclass, replace
+
+from epoch0.distributions import Law
+from epoch0.errors import InputError, suggest
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to prune.
+
+    Attributes:
+        label: what tables and pictures call it.
+        score: the function of :mod:`epoch0.prune` that scores, or None for no pruning.
+        stable: whether the network is a Stable ResNet.
+        rescale: how kept weights are rescaled where the recipe does not say; None leaves them.
+    """
+
+    label: str
+    score: str | None
+    stable: bool = False
+    rescale: str | None = None
+
+
+METHODS: dict[str, Method] = {
+    "none": Method("not pruned", None),
+    "obd": Method("OBD", "obd"),
+    "random": Method("random", "random"),
+    "magnitude": Method("magnitude", "magnitude"),
+    "snip": Method("SNIP", "snip"),
+    "grasp": Method("GraSP", "grasp"),
+    "grasp-sr": Method("GraSP-SR", "grasp", stable=True),
+    "synflow": Method("SynFlow", "synflow"),
+    "force": Method("FORCE", "force"),
+    "sbp-sr": Method("SBP-SR", "snip", stable=True),
+    "eoc-rescaling": Method("EOC + rescaling", "snip", rescale="layer"),
+}
+"""By the names that recipes use. ``"obd"`` is the reference that trains, prunes and trains again; all others prune at
+initialization and train once."""
+
+AUGMENTATIONS = ("none", "crop-flip", "crop-resize-flip")
+KINDS = ("resnet", "vgg", "vanilla_cnn")
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network up to its inputs and classes, which the data decide.
+
+    >>> Network("resnet", 32, 2.0, variant="cifar")                 # the ResNet-32 with doubled filters of Table 2
+
+    Attributes:
+        kind: a function of :mod:`epoch0.networks`: ``"resnet"``, ``"vgg"`` or ``"vanilla_cnn"``.
+        depth: of it.
+        width: factor on the channels; of a vanilla CNN the number of channels itself.
+        activation: name of the nonlinearity.
+        variant: of a ResNet: ``"cifar"``, ``"tiny_imagenet"`` or ``"imagenet"``.
+        stem: of a ResNet; None is the variant's own.
+        repeat: of a VGG: factor on the number of convolutions in a block.
+        norm: ``"batch"`` or None; of a ResNet or VGG.
+        padding: of a VGG, ``"zeros"`` or ``"circular"``.
+        kernel: of a vanilla CNN.
+        head: of a vanilla CNN.
+        weights: law of a weight before the division by sqrt(fan_in); None is He's.
+        biases: law of a bias; None is zero.
+    """
+
+    kind: str = "resnet"
+    depth: int = 32
+    width: float = 2.0
+    activation: str = "relu"
+    variant: str = "cifar"
+    stem: str | None = None
+    repeat: int = 1
+    norm: str | None = "batch"
+    padding: str = "zeros"
+    kernel: int = 3
+    head: str = "flatten"
+    weights: Law | None = None
+    biases: Law | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a kind that is none."""
+        if self.kind not in KINDS:
+            names = ", ".join(repr(kind) for kind in KINDS)
+            raise InputError(f"network kind {self.kind!r} is not known; use {names}.{suggest(self.kind, KINDS)}")
+
+    @property
+    def name(self) -> str:
+        """Kind and depth as the paper writes them."""
+        if self.kind == "vgg":
+            return f"{f'{self.repeat}x' if self.repeat > 1 else ''}VGG{self.depth}"
+        return f"V-CNN-{self.depth}" if self.kind == "vanilla_cnn" else f"ResNet-{self.depth}"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One training run: everything but the seed.
+
+    >>> Recipe(Network("resnet", 32, 2.0), "cifar10", "sbp-sr", 0.995)       # one entry of Table 1; 160 epochs
+
+    The defaults are the paper's where it says something: 160 epochs of SGD, learning rate 0.1, a tenth of it from 1/2
+    and again from 3/4 of the epochs on. For the rest it points to Wang et al. (2020), whose published setting is
+    momentum 0.9, weight decay 5e-4, batches of 128, random crops after padding by 4, and flips.
+
+    Three choices decide masks, and the paper leaves them open:
+
+    * ``batch_norm="train"``: scores see the statistics of their batch, as in public code of two of the authors. With
+      running statistics, at initialization the identity, SNIP on a plain ResNet is balanced already and no collapse as
+      that of Table 1 at 99.9 % is to be expected.
+    * One batch of ``score_per_class=10`` images of each class: "we randomly sample a batch" (section 2.2). Public code
+      of two of the authors, and Wang et al., balance the classes and take 10 to 25 of each.
+    * Cross-entropy, for GraSP with the temperature of 200 of its authors.
+
+    Attributes:
+        network: what is trained; Stable ResNets are asked for by the method.
+        data: name of the data set.
+        method: a name of :data:`METHODS`.
+        sparsity: fraction of all weights removed.
+        epochs: of the training of the pruned network.
+        batch_size: of training.
+        learning_rate: at the start.
+        drops: where it falls: fractions of the epochs, or epochs if they are integers.
+        drop_factor: what it is multiplied with there.
+        momentum: of SGD.
+        weight_decay: of SGD, on all parameters.
+        augment: ``"none"``, ``"crop-flip"`` or ``"crop-resize-flip"`` (ImageNet).
+        precision: ``"auto"``: bfloat16 with channels last on a CUDA device, float32 elsewhere; or one of the two.
+        batch_norm: while scoring, ``"train"`` or ``"eval"``.
+        score_per_class: images of each class that gradients are computed on.
+        score_batches: batches in which they come; more than one saves memory, and each has its own batch statistics.
+        synflow_steps: rounds of SynFlow.
+        force_steps: rounds of FORCE.
+        rescale: ``"layer"``, ``"row"``, ``"measured"``: kept weights are rescaled; None: what the method does.
+        obd_rounds: of the OBD reference: how often it prunes, by an exponential schedule. Its network is trained first,
+            and again after each pruning; the last of these trainings is the one that all methods have.
+        obd_epochs: of its trainings before the last; None is ``epochs``.
+        obd_batches: its saliencies are estimated on so many batches of ``score_per_class`` images of each class.
+        examples: train on the first so many images only; None takes all.
+        tested: test on the first so many images only; None takes all.
+    """
+
+    network: Network
+    data: str
+    method: str
+    sparsity: float
+    epochs: int = 160
+    batch_size: int = 128
+    learning_rate: float = 0.1
+    drops: tuple[float, ...] = (0.5, 0.75)
+    drop_factor: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    augment: str = "crop-flip"
+    precision: str = "auto"
+    batch_norm: str = "train"
+    score_per_class: int = 10
+    score_batches: int = 1
+    synflow_steps: int = 100
+    force_steps: int = 60
+    rescale: str | None = None
+    obd_rounds: int = 2
+    obd_epochs: int | None = None
+    obd_batches: int = 8
+    examples: int | None = None
+    tested: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse names that mean nothing before anything runs."""
+        if self.method not in METHODS:
+            names = ", ".join(METHODS)
+            raise InputError(f"method={self.method!r} is not known; use {names}.{suggest(self.method, METHODS)}")
+        if self.augment not in AUGMENTATIONS:
+            names = ", ".join(AUGMENTATIONS)
+            raise InputError(f"augment={self.augment!r} is not known; use {names}.")
+        if not 0 <= self.sparsity < 1 or (self.method == "none") != (self.sparsity == 0):
+            raise InputError(
+                f"method={self.method!r} with sparsity={self.sparsity}: 'none' goes with 0, all others with a sparsity "
+                "above 0 and below 1."
+            )
+        if self.obd_rounds < 1:
+            raise InputError(f"obd_rounds={self.obd_rounds}; the reference prunes at least once.")
+        if METHODS[self.method].stable and self.network.kind != "resnet":
+            raise InputError(f"method={self.method!r}: ResNets can be stable, and this is a {self.network.kind}.")
+
+    @property
+    def epochs_in_all(self) -> int:
+        """Epochs of all trainings of a run; more than ``epochs`` for the OBD reference alone."""
+        before = self.epochs if self.obd_epochs is None else self.obd_epochs
+        return self.epochs + (self.obd_rounds * before if self.method == "obd" else 0)
+
+
+def with_method(recipe: Recipe, method: str, sparsity: float) -> Recipe:
+    """The same recipe for another method and sparsity; without pruning the sparsity is 0.
+
+    >>> with_method(recipe, "none", 0.98).sparsity
+    0.0
+    """
+    return replace(recipe, method=method, sparsity=0.0 if method == "none" else sparsity)
