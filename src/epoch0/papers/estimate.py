@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from epoch0.columns import aligned
 from epoch0.errors import InputError
 from epoch0.experiments.cost import Cost, Speed, check_seconds
+from epoch0.experiments.experiment import Trial
 from epoch0.experiments.store import Store
 from epoch0.papers.catalogue import Artifact, find
 from epoch0.train.device import chosen_device
@@ -91,7 +92,7 @@ class Estimate:
     Attributes:
         preset: the preset.
         device: what it was measured on, in words.
-        workers: runs under way at the same time: one a CPU core, one on an accelerator, no more than there are left.
+        workers: runs under way at the same time: one a CPU core or an accelerator, no more than there are left.
         seconds: that the measurement took.
         lines: one a configuration, in the order of the artifacts.
     """
@@ -138,7 +139,7 @@ class Estimate:
     def _sum(self) -> str:
         runs, done = (sum(getattr(line, name) for line in self.lines) for name in ("runs", "done"))
         images = sum(line.images or 0 for line in self.lines)
-        at_once = "one run at a time" if self.workers == 1 else f"{self.workers} runs at a time, one thread each"
+        at_once = "one run at a time" if self.workers == 1 else f"{self.workers} runs at a time"
         error = f" ± {_hours(self.hours_error)}" if self.hours_error else ""
         text = (
             f"together: {runs:,} runs, {done:,} of them done or shared; {images:,} images to train on: about "
@@ -183,7 +184,7 @@ def estimate(
         seconds: of measurement in all, divided among the configurations that differ. One step of each is timed in any
             case, so it can take longer.
         store: a results file; runs that are in it are done. One that is missing counts as empty.
-        workers: runs at the same time; default one a core, and 1 on an accelerator.
+        workers: runs at the same time; default one a core, or one an accelerator.
 
     Raises:
         InputError: if an artifact or preset is unknown, seconds or workers cannot be used, or the file is no results
@@ -205,7 +206,7 @@ def estimate(
     left = [line for line in plain if line.runs > line.done]
     speeds = _speeds([line.cost for line in left if line.cost is not None], seconds)
     runs_left = sum(line.runs - line.done for line in left)
-    at_once = min(workers or (1 if device.type == "cuda" else _cores()), max(1, runs_left))
+    at_once = min(workers or _at_once(device), max(1, runs_left))
     lines = tuple(_timed(line, speeds, at_once) for line in plain)
     return Estimate(preset, _name(device), at_once, time.perf_counter() - begun, lines)
 
@@ -215,8 +216,13 @@ class _Plan:
 
     def __init__(self, artifact: Artifact, setting: Any) -> None:
         self.id = artifact.id
-        self.trials = artifact.trials(setting)
         self.costs = tuple(artifact.costs(setting))
+        self.trials: list[Trial] = []
+        self.unknown = ""
+        try:
+            self.trials = artifact.trials(setting)
+        except InputError as problem:  # a few choose their trials by looking at the data, which may not be here
+            self.unknown = str(problem)
 
     def lines(self, seen: set[str]) -> list[Line]:
         """One a configuration, then one for all trials that no configuration names; their keys are seen from now on."""
@@ -236,6 +242,8 @@ class _Plan:
         if rest and (named or not self.costs):
             lines.append(Line(self.id, "other trials" if named else "trials", len(rest), len(rest & seen)))
             seen |= rest
+        if self.unknown:
+            lines.append(Line(self.id, "trials", 0, 0, speed=replace(_UNMEASURED, note=self.unknown)))
         return lines
 
 
@@ -271,13 +279,22 @@ def _cores() -> int:
     return int(CPU_COUNT)
 
 
+def _at_once(device: "torch.device") -> int:
+    """Runs that the engine gives out: one a core, one an accelerator."""
+    if device.type != "cuda":
+        return _cores()
+    import torch
+
+    return torch.cuda.device_count() if device.index is None else 1
+
+
 def _name(device: "torch.device") -> str:
     """The device in words."""
     if device.type == "cuda":
         import torch
 
         return torch.cuda.get_device_name(device)
-    return f"{_cores()} CPU cores ({platform.machine()})"
+    return f"{_cores()} CPU cores ({platform.machine()}), one thread a run"
 
 
 def _cells(line: Line) -> tuple[str, ...]:
