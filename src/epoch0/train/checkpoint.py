@@ -39,6 +39,17 @@ def digest(header: str, tensors: Mapping[str, torch.Tensor]) -> str:
     return total.hexdigest()
 
 
+def plain_names(model: nn.Module) -> dict[str, str]:
+    """Each name of a model's state -> its name in the plain model, without what compiling and wrapping put in front.
+
+    >>> plain_names(torch.compile(nn.Linear(2, 1)))
+    {'_orig_mod.weight': 'weight', '_orig_mod.bias': 'bias'}
+    """
+    wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
+    names = {name: name.replace("_orig_mod.", "") for name in model.state_dict()}
+    return {name: plain.removeprefix("module.") if wrapped else plain for name, plain in names.items()}
+
+
 def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, numbers: Mapping[str, Any]) -> None:
     """Write one checkpoint; afterwards the path holds either the whole new one or the old one, untouched.
 
@@ -46,7 +57,7 @@ def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, numbers
 
     Args:
         path: where; its folder must exist.
-        model: its whole ``state_dict`` goes in, on the CPU.
+        model: its whole ``state_dict`` goes in, on the CPU, under the names of the plain model.
         optimizer: its state tensors go in; its settings belong into ``numbers``.
         numbers: whatever JSON can hold.
 
@@ -54,11 +65,12 @@ def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, numbers
         InputError: if the disk is full or the path cannot be written.
     """
     # clones, because safetensors refuses tensors which share memory (tied weights)
-    tensors = {f"model.{name}": value.detach().cpu().clone() for name, value in model.state_dict().items()}
+    names = plain_names(model)
+    tensors = {f"model.{names[name]}": _copied(value) for name, value in model.state_dict().items()}
     for index, entries in optimizer.state_dict()["state"].items():
         for key, value in entries.items():
             if isinstance(value, torch.Tensor):
-                tensors[f"optimizer.{index}.{key}"] = value.detach().cpu().clone()
+                tensors[f"optimizer.{index}.{key}"] = _copied(value)
     header = json.dumps({"format": FORMAT, **numbers}, sort_keys=True)
     content = to_bytes(tensors, {"epoch0": header, "sha256": digest(header, tensors)})
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -96,15 +108,18 @@ def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, run: Ma
     """
     numbers, tensors = _read(path)
     given = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
-    _check_model(path, model.state_dict(), given)
-    stored_run: dict[str, Any] = numbers["run"]
-    changed = [f"{key} {old!r} (now {run.get(key)!r})" for key, old in stored_run.items() if old != run.get(key)]
+    names = plain_names(model)
+    _check_model(path, {names[name]: value for name, value in model.state_dict().items()}, given)
+    stored: dict[str, Any] = numbers["run"]
+    # a setting that is not there is one that was left alone, in the file or in this run
+    settings = [(key, stored.get(key), run.get(key)) for key in {**stored, **run}]
+    changed = [f"{key} {old!r} (now {new!r})" for key, old, new in settings if old != new]
     if changed:
         raise InputError(
             f"the checkpoint {str(path)!r} was made by a run with {', '.join(changed)}; "
             "repeat that run's arguments to resume it, or name another path to start anew."
         )
-    model.load_state_dict(given)
+    model.load_state_dict({name: given[plain] for name, plain in names.items()})
     state: dict[int, dict[str, torch.Tensor]] = {}
     for name, value in tensors.items():
         if name.startswith("optimizer."):
@@ -112,6 +127,11 @@ def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, run: Ma
             state.setdefault(int(index), {})[key] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
     return numbers
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    # in one piece, whatever the memory layout: safetensors takes nothing else
+    return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:

@@ -86,12 +86,21 @@ class Training:
         steps: optimizer steps done in all, the resumed ones included.
         stopped_because: ``"steps"`` (all that were asked for), ``"until"`` (the predicate said so), ``"diverged"``
             (NaN or infinity).
+        seconds: wall time this process spent in training steps; measurements, checkpoints and earlier parts of a
+            resumed run left out.
+        images_per_second: examples trained on in that time, per second; those of all processes of a distributed run.
+        device: where it was trained.
+        precision: of its products, ``"float32"`` or ``"bfloat16"``.
     """
 
     model: nn.Module
     history: tuple[Row, ...]
     steps: int
     stopped_because: Literal["steps", "until", "diverged"]
+    seconds: float = 0.0
+    images_per_second: float = 0.0
+    device: str = "cpu"
+    precision: str = "float32"
 
     @property
     def diverged(self) -> bool:
@@ -115,6 +124,23 @@ class Training:
                 + suggest(metric, known)
             )
         return max(rows, key=lambda row: row[metric] if largest else -row[metric])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the model as plain numbers, texts, lists and dicts, for a trial to return and a store to keep.
+
+        >>> sorted(done.to_dict())                                              # doctest: +SKIP
+        ['device', 'diverged', 'history', 'images_per_second', 'precision', 'seconds', 'steps', 'stopped_because']
+        """
+        return {
+            "history": [dict(row) for row in self.history],
+            "steps": self.steps,
+            "stopped_because": self.stopped_because,
+            "diverged": self.diverged,
+            "seconds": self.seconds,
+            "images_per_second": self.images_per_second,
+            "device": self.device,
+            "precision": self.precision,
+        }
 
     def to_pandas(self) -> "pandas.DataFrame":
         """The history as a table, one row per evaluated step, with a plain-word status column."""

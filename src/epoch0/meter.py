@@ -1,0 +1,99 @@
+"""What shows how far something is: a bar on a terminal, in a file or a pipe plain lines, now and then."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+class Meter:
+    """A bar where there is a terminal, else at most one line every few seconds.
+
+    >>> meter = Meter("training")
+    >>> meter.begin(total=100)
+    >>> meter.show(40, "loss 0.3", lambda: "40 of 100 steps, loss 0.3")
+    >>> meter.end()
+
+    Args:
+        title: what is being done.
+        stream: text file to show it in; standard error by default, so that a command's own output stays clean.
+        every: least number of seconds between two lines in a log.
+        counted: show the numbers done and in all on the bar, rather than the part in per cent.
+        transient: take the bar away when it ends.
+    """
+
+    def __init__(
+        self, title: str, stream: Any = None, every: float = 5.0, *, counted: bool = True, transient: bool = False
+    ) -> None:
+        self.title = title
+        self._stream, self._every, self._counted, self._transient = stream, every, counted, transient
+        self._bar: Any = None
+        self._task: Any = None
+        self._shown = 0.0
+
+    @property
+    def on_terminal(self) -> bool:
+        """Is a bar shown?"""
+        return self._bar is not None
+
+    def begin(self, total: float, done: float = 0.0) -> None:
+        """Something starts of which this much is done."""
+        self._shown = time.monotonic()
+        stream = self._file()
+        if stream.isatty():
+            self._bar = _bar(stream, self._counted, self._transient)
+            self._task = self._bar.add_task(self.title, total=total, completed=done)
+            self._bar.start()
+
+    def show(self, done: float, text: str, line: Callable[[], str]) -> None:
+        """So much is done.
+
+        Args:
+            done: of the total.
+            text: stands behind the title of the bar.
+            line: makes the line of a log, called only if one is due.
+        """
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, description=f"{self.title}: {text}" if text else self.title)
+        elif time.monotonic() - self._shown >= self._every:
+            self.line(line())
+
+    def line(self, text: str) -> None:
+        """A line of the log, whether one is due or not; on a terminal the bar has said it."""
+        if self._bar is None:
+            self._shown = time.monotonic()
+            print(f"{self.title}: {text}", file=self._file(), flush=True)
+
+    def end(self) -> None:
+        """It is over, finished or not."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _file(self) -> Any:
+        return sys.stderr if self._stream is None else self._stream
+
+
+def spelt(seconds: float) -> str:
+    """A duration in the two units that matter.
+
+    >>> spelt(12.2), spelt(3725)
+    ('12 s', '1 h 02 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def _bar(stream: Any, counted: bool, transient: bool) -> Any:
+    from rich import progress
+    from rich.console import Console
+
+    amount: Sequence[Any] = [progress.MofNCompleteColumn() if counted else progress.TaskProgressColumn()]
+    return progress.Progress(
+        progress.TextColumn("{task.description}"), progress.BarColumn(), *amount, progress.TimeElapsedColumn(),
+        progress.TextColumn("left"), progress.TimeRemainingColumn(), console=Console(file=stream), transient=transient,
+    )  # fmt: skip
