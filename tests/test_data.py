@@ -221,14 +221,14 @@ def test_unknown_names() -> None:
     with pytest.raises(InputError, match=r"split='tset' is unknown.*Did you mean 'test'"):
         data.load("digits", split="tset")
     for function in (data.path, data.fetch):
-        with pytest.raises(InputError, match="unknown"):
-            function("imagenet")
+        with pytest.raises(InputError, match=r"'imagnet' is unknown; .*Did you mean 'imagenet'"):
+            function("imagnet")
 
 
 def test_the_list_of_sets(tmp_path: Path) -> None:
     write_set(tmp_path / "mnist")
     rows = {row.name: row for row in data.available(tmp_path)}
-    assert list(rows) == ["digits", "mnist", "fashion-mnist", "cifar10", "cifar100"]
+    assert list(rows) == ["digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "tiny-imagenet", "imagenet"]
     assert rows["digits"].found is not None and rows["digits"].bytes < 60_000
     assert rows["mnist"].found == tmp_path / "mnist"
     assert rows["mnist"].bytes == sum(file.stat().st_size for file in (tmp_path / "mnist").iterdir())
@@ -359,7 +359,11 @@ def test_the_catalogue_is_consistent() -> None:
         assert known.name == name and len(set(known.classes)) == len(known.classes)
         sums = [file.md5 for file in known.files() if file.md5]
         assert len(set(sums)) == len(sums) and all(len(md5) == 32 for md5 in sums)
-        assert known.embedded or (known.mirrors and known.download)
+        assert known.embedded or known.download
+        if known.tree:
+            assert known.home and not known.mirrors and not known.files() and not known.classes
+            continue
+        assert known.embedded or known.mirrors
         if known.format == "idx":
             assert len(sums) == 4 and known.archive is None
         else:

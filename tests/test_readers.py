@@ -12,7 +12,8 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 from epoch0.data import load_npz, read_idx, write_idx
-from epoch0.data.readers import content, encode_idx, parse_cifar, parse_idx, read_images
+from epoch0.data.decoding import read_images
+from epoch0.data.readers import content, encode_idx, parse_cifar, parse_idx
 from epoch0.errors import InputError
 
 DTYPES = [np.uint8, np.int8, np.int16, np.int32, np.float32, np.float64]

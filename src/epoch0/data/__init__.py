@@ -1,4 +1,4 @@
-"""Data sets as numpy arrays: embedded digits, IDX, CIFAR binary, image folders, npz; fetched and checked on request.
+"""Data sets as numpy arrays: embedded digits, IDX, CIFAR binary, trees of images, npz; fetched and checked on request.
 
 >>> digits = load("digits", split="train")
 >>> digits.inputs("norm").shape                                 # (n, pixels), every row of Euclidean norm 1
@@ -7,6 +7,7 @@
 
 from epoch0.data.dataset import NORMALIZATIONS, DataSet
 from epoch0.data.fetching import fetch
+from epoch0.data.image_files import ImageFiles, image_files
 from epoch0.data.loading import Availability, available, load, path
 from epoch0.data.readers import load_npz, read_idx, write_idx
 
@@ -14,8 +15,10 @@ __all__ = [
     "NORMALIZATIONS",
     "Availability",
     "DataSet",
+    "ImageFiles",
     "available",
     "fetch",
+    "image_files",
     "load",
     "load_npz",
     "path",

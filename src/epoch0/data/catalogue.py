@@ -34,15 +34,17 @@ class KnownSet:
         name: what the user calls it.
         what: one line about it.
         licence: licence, or the terms it comes under.
-        format: ``"idx"`` (files in pairs: images, labels), ``"cifar10"`` or ``"cifar100"`` (binary batches).
+        format: ``"idx"`` (files in pairs: images, labels), ``"cifar10"`` or ``"cifar100"`` (binary batches), or
+            ``"tree"`` (image files in folders, never downloaded).
         folders: where it may lie under a data folder; fetching writes the first.
         train: files of the train split.
         test: files of the test split.
-        classes: class names in label order.
+        classes: class names in label order; empty for a tree, whose folders are named after them.
         mirrors: addresses to download from, in this order: a folder for IDX files, an archive otherwise.
         archive: the archive at the mirrors, with its own size and MD5; None if files are downloaded one by one.
         download: bytes to download.
         peak: the value of a fully lit pixel.
+        home: where to get a tree, in words.
     """
 
     name: str
@@ -57,6 +59,7 @@ class KnownSet:
     archive: KnownFile | None = None
     download: int = 0
     peak: int = 255
+    home: str = ""
 
     def files(self, split: str | None = None) -> tuple[KnownFile, ...]:
         """The files of one split, or of both."""
@@ -66,6 +69,11 @@ class KnownSet:
     def embedded(self) -> bool:
         """Whether the set ships inside the package."""
         return not self.folders
+
+    @property
+    def tree(self) -> bool:
+        """Whether the set is a tree of image files: folders ``train`` and ``val``."""
+        return self.format == "tree"
 
 
 def _idx_files(sizes: tuple[int, int], md5: tuple[str, str], prefix: str) -> tuple[KnownFile, ...]:
@@ -155,6 +163,30 @@ SETS: dict[str, KnownSet] = {
             KnownFile("cifar-100-binary.tar.gz", 168_513_733, "03b5dce01913d631647c71ecec9e9cb8"),
             download=168_513_733,
         ),
+        KnownSet(
+            "tiny-imagenet",
+            "colour photographs, 64 x 64, 200 classes, 100,000 + 10,000 images; put into DIR/tiny-imagenet-200",
+            "ImageNet's terms: research and teaching, no commerce",
+            "tree",
+            ("tiny-imagenet-200", "tiny-imagenet/tiny-imagenet-200", "tiny-imagenet"),
+            (),
+            (),
+            (),
+            download=248_100_043,
+            home="http://cs231n.stanford.edu/tiny-imagenet-200.zip, unpacked as it comes",
+        ),
+        KnownSet(
+            "imagenet",
+            "colour photographs of all sizes, 1,000 classes, 1,281,167 + 50,000 images; put into DIR/imagenet",
+            "ImageNet's terms: research and teaching, no commerce, by registration",
+            "tree",
+            ("imagenet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC"),
+            (),
+            (),
+            (),
+            download=144_200_000_000,
+            home="https://image-net.org (ILSVRC2012, after registration): train/CLASS/*.JPEG and val/CLASS/*.JPEG",
+        ),
     )
 }
 
@@ -219,8 +251,33 @@ def find(known: KnownSet, split: str | None, data_dir: str | os.PathLike[str] | 
     return None
 
 
+def tree(known: KnownSet, split: str | None, data_dir: str | os.PathLike[str] | None) -> Path | None:
+    """The first folder that has the parts of a tree: ``train`` and ``val``, or the one of this split."""
+    parts = {"train": ("train",), "test": ("val",), None: ("train", "val")}[split]
+    for _, root in places(data_dir):
+        for folder in known.folders:
+            if all((root / folder / part).is_dir() for part in parts):
+                return root / folder
+    return None
+
+
+def place(known: KnownSet, data_dir: str | os.PathLike[str] | None) -> Path | None:
+    """The folder a set would be loaded from; None if it is not complete in any folder searched."""
+    if known.tree:
+        return tree(known, None, data_dir)
+    files = find(known, None, data_dir)
+    return next(iter(files.values())).parent if files else None
+
+
 def absent(known: KnownSet, split: str | None, data_dir: str | os.PathLike[str] | None) -> InputError:
     """The error for a set that was found nowhere: what to do, and every folder searched."""
+    if known.tree:
+        looked = [f"{root / folder} ({reason})" for reason, root in places(data_dir) for folder in known.folders]
+        return InputError(
+            f"data set {known.name}{f' ({split})' if split else ''} was not found. Its terms do not allow epoch0 to "
+            f"fetch it: get it from {known.home}; put it into DIR/{known.folders[0]} and name DIR with --data-dir "
+            f"(data_dir=) or {ENVIRONMENT}. Searched for a folder with train/ and val/: {'; '.join(looked)}."
+        )
     searched = []
     for reason, root in places(data_dir):
         for folder in known.folders:

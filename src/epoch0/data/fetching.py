@@ -15,9 +15,11 @@ from epoch0.data.catalogue import (
     RECORD,
     KnownFile,
     KnownSet,
+    absent,
     cache_folder,
     find,
     known_set,
+    place,
     present,
 )
 from epoch0.data.loading import check
@@ -46,12 +48,18 @@ def fetch(
         The folder that holds the files.
 
     Raises:
-        InputError: if the set is unknown, no mirror gives its official content, the folder cannot be written, the disk
-            is full, or well-formed files of other content are in the way (they are never overwritten).
+        InputError: if the set is unknown, its terms forbid it (says where to get it), no mirror gives its official
+            content, the folder cannot be written, the disk is full, or well-formed files of other content are in the
+            way (they are never overwritten).
     """
     known = known_set(name)
     if known.embedded:
         return EMBEDDED
+    if known.tree:
+        folder = place(known, data_dir)
+        if folder is None:
+            raise absent(known, None, data_dir)
+        return folder
     root = Path(data_dir).expanduser() if data_dir is not None else cache_folder()
     target = root / known.folders[0]
     found = find(known, None, data_dir)

@@ -10,17 +10,23 @@ from typing import TypeVar
 
 import numpy as np
 
-from epoch0.data.catalogue import SETS, SPLITS, KnownFile, KnownSet, absent, find, known_set, official
+from epoch0.data.catalogue import SETS, SPLITS, KnownFile, KnownSet, absent, find, known_set, official, place
 from epoch0.data.dataset import DataSet
-from epoch0.data.readers import IMAGE_SUFFIXES, content, parse_cifar, parse_idx, read_images
+from epoch0.data.decoding import read_images
+from epoch0.data.image_files import FOLDER, ImageFiles, image_files
+from epoch0.data.readers import content, parse_cifar, parse_idx
 from epoch0.errors import InputError, suggest
 
-_FOLDER = "folder:"
 _LABEL_BYTES = {"cifar10": 1, "cifar100": 2}
 _Parsed = TypeVar("_Parsed")
 
 
-def load(name: str, split: str = "train", data_dir: str | os.PathLike[str] | None = None) -> DataSet:
+def load(
+    name: str,
+    split: str = "train",
+    data_dir: str | os.PathLike[str] | None = None,
+    progress: Callable[[str], object] | None = None,
+) -> DataSet:
     """A data set by name.
 
     >>> str(load("digits"))
@@ -29,21 +35,31 @@ def load(name: str, split: str = "train", data_dir: str | os.PathLike[str] | Non
     (10000, 1, 28, 28)
 
     Args:
-        name: ``"digits"`` (inside the package), ``"mnist"``, ``"fashion-mnist"``, ``"cifar10"``, ``"cifar100"``, or
-            ``"folder:PATH"`` for image files in PATH/split/class/ or PATH/class/. A folder without split folders has
-            no test part: it is one set, whose split is called ``"all"``, asked for as ``"train"``.
+        name: ``"digits"`` (inside the package), ``"mnist"``, ``"fashion-mnist"``, ``"cifar10"``, ``"cifar100"``,
+            ``"tiny-imagenet"``, or ``"folder:PATH"`` for image files in PATH/split/class/ or PATH/class/ (the folder
+            of the test split is ``test`` or ``val``). A folder without split folders has no test part: it is one set,
+            whose split is called ``"all"``, asked for as ``"train"``.
         split: ``"train"`` or ``"test"``.
         data_dir: folder searched first; then the one in the environment variable EPOCH0_DATA, then the cache.
 
+        progress: called with a line of text now and then while many image files are decoded.
+
     Raises:
         InputError: if the set is unknown, found nowhere (says how to fetch it and where was searched), or damaged
-            (names the file, with sizes and checksums).
+            (names the file, with sizes and checksums); if it does not fit into memory, as ImageNet does not.
     """
     if split not in SPLITS:
         raise InputError(f"split={split!r} is unknown; a data set has 'train' and 'test'.{suggest(split, SPLITS)}")
-    if name.startswith(_FOLDER):
-        return _load_folder(name, Path(name.removeprefix(_FOLDER)).expanduser(), split)
+    if name == "imagenet":
+        raise InputError(
+            "imagenet is too large to be read into memory; train and evaluate on it as it streams from the disk: "
+            f"epoch0.train.streaming.Folder.of('imagenet', {split!r})."
+        )
+    if name.startswith(FOLDER):
+        return _read_tree(image_files(name, split), progress)
     known = known_set(name)
+    if known.tree:
+        return _read_tree(image_files(name, split, data_dir), progress)
     files = find(known, split, data_dir)
     if files is None:
         raise absent(known, split, data_dir)
@@ -62,10 +78,10 @@ def path(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
         InputError: if the set is unknown or is not complete in any folder searched.
     """
     known = known_set(name)
-    files = find(known, None, data_dir)
-    if files is None:
+    folder = place(known, data_dir)
+    if folder is None:
         raise absent(known, None, data_dir)
-    return next(iter(files.values())).parent
+    return folder
 
 
 @dataclass(frozen=True)
@@ -76,7 +92,7 @@ class Availability:
         name: what to ask for.
         what: one line about the set.
         found: the folder it would be loaded from; None if it must be fetched.
-        bytes: size of its files on disk where found, else of the download.
+        bytes: size of its files on disk where found, else of the download; of the download for trees of image files.
         licence: licence, or the terms it comes under.
     """
 
@@ -91,10 +107,9 @@ def available(data_dir: str | os.PathLike[str] | None = None) -> list[Availabili
     """Every known set, and where it is (both splits complete) or how much there is to download."""
     rows = []
     for known in SETS.values():
-        files = find(known, None, data_dir)
-        found = next(iter(files.values())).parent if files else None
+        files = None if known.tree else find(known, None, data_dir)
         size = sum(file.stat().st_size for file in files.values()) if files else known.download
-        rows.append(Availability(known.name, known.what, found, size, known.licence))
+        rows.append(Availability(known.name, known.what, place(known, data_dir), size, known.licence))
     return rows
 
 
@@ -172,35 +187,8 @@ def _read_cifar(known: KnownSet, files: dict[KnownFile, Path]) -> tuple[np.ndarr
     return np.concatenate(images), np.concatenate(labels), verified
 
 
-def _load_folder(name: str, root: Path, split: str) -> DataSet:
-    if not root.is_dir():
-        raise InputError(f"{name}: {root} is not a folder; it must hold split/class/ or class/ with image files.")
-    splits = [root / one for one in SPLITS if (root / one).is_dir()]
-    if splits and root / split not in splits:
-        raise InputError(f"{name} has no folder {split!r}; it has {splits[0].name!r}.")
-    if not splits and split == "test":
-        raise InputError(
-            f"{name} has no split folders, so it has no test part; ask for split='train' to get all of it, or sort the "
-            "images into train/ and test/."
-        )
-    # classes are those of both splits, so that a label means the same in each
-    classes = sorted({folder.name for one in splits or [root] for folder in one.iterdir() if _is_class(folder)})
-    images: list[Path] = []
-    labels: list[int] = []
-    for label, class_name in enumerate(classes):
-        folder = (root / split if splits else root) / class_name
-        members = sorted(member for member in folder.rglob("*") if member.suffix.lower() in IMAGE_SUFFIXES)
-        images += members
-        labels += [label] * len(members)
-    if not images:
-        raise InputError(
-            f"{name} ({split}) holds no image; {root} must hold split/class/ or class/ with "
-            f"{', '.join(IMAGE_SUFFIXES)} files."
-        )
-    return DataSet(
-        name, split if splits else "all", read_images(images), np.array(labels, dtype=np.int64), tuple(classes)
-    )
-
-
-def _is_class(folder: Path) -> bool:
-    return folder.is_dir() and not folder.name.startswith(".")
+def _read_tree(files: ImageFiles, progress: Callable[[str], object] | None) -> DataSet:
+    images = read_images(files.paths(), progress and (lambda done: progress(
+        f"{files.name} ({files.split}): {done:,} of {len(files):,} images decoded"
+    )))  # fmt: skip
+    return DataSet(files.name, files.split, images, files.labels, files.classes)

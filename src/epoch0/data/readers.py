@@ -1,4 +1,4 @@
-"""Readers of the file formats image sets come in: IDX, CIFAR binary records, image folders, npz.
+"""Readers of the file formats image sets come in: IDX, CIFAR binary records, npz.
 
 Every reader turns a missing, truncated or malformed file into one InputError that names the file and says, where the
 format tells, how many bytes it has and how many it should have.
@@ -9,7 +9,6 @@ import math
 import os
 import sys
 import zlib
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,6 @@ from epoch0.errors import InputError, check_finite
 # Source: Y. LeCun, "The MNIST database", section "The IDX file format"; all numbers are big-endian.
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 CIFAR_PIXELS = 3 * 32 * 32
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
 _PIECE = 1 << 20
 
 
@@ -184,36 +182,6 @@ def parse_cifar(raw: bytes, source: str, label_bytes: int, classes: int) -> tupl
             f"{classes - 1}."
         )
     return records[:, label_bytes:].reshape(-1, 3, 32, 32).copy(), labels
-
-
-def read_images(paths: Sequence[Path]) -> np.ndarray:
-    """Image files of one size as an array, shape (n, channels, height, width), uint8.
-
-    One channel if every file is grayscale, else three (red, green, blue; an alpha channel is dropped). Needs pillow.
-
-    Raises:
-        InputError: if pillow is missing, a file is damaged, or sizes differ (names the file).
-    """
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise InputError("reading image folders needs pillow: pip install 'epoch0[images]'.") from error
-    arrays: list[np.ndarray] = []
-    for path in paths:
-        try:
-            with Image.open(path) as image:
-                arrays.append(np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"), np.uint8))
-        except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
-            raise InputError(f"{path} is not a readable image: {error}.") from error
-        if arrays[-1].shape[:2] != arrays[0].shape[:2]:
-            raise InputError(
-                f"{path} is {arrays[-1].shape[1]} x {arrays[-1].shape[0]} pixels and {paths[0]} is "
-                f"{arrays[0].shape[1]} x {arrays[0].shape[0]}; all images of a folder must have one size."
-            )
-    if all(array.ndim == 2 for array in arrays):
-        return np.stack(arrays)[:, None]
-    colour = [array if array.ndim == 3 else np.repeat(array[..., None], 3, axis=2) for array in arrays]
-    return np.ascontiguousarray(np.stack(colour).transpose(0, 3, 1, 2))
 
 
 def load_npz(path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray | None]:

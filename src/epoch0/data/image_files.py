@@ -1,0 +1,224 @@
+"""Sets that come as trees of image files: which files belong to a split, and which class each is of.
+
+Tiny ImageNet and ImageNet are read as they are published, any other tree as split/class/files. A class that is missing
+or empty and an annotation that fits nothing are told before the first image is opened.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epoch0.data.catalogue import SPLITS, KnownSet, absent, known_set, tree
+from epoch0.errors import InputError, suggest
+
+FOLDER = "folder:"
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
+_SHOWN = 3
+_IMAGENET_CLASSES = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class ImageFiles:
+    """The image files of one split, in order, each with its class; no image has been opened.
+
+    >>> files = image_files("tiny-imagenet", "test")
+    >>> len(files), files.path(0).name, files.classes[files.labels[0]]
+    (10000, 'val_0.JPEG', 'n03444034')
+
+    Args:
+        name: what the set is called.
+        split: ``"train"``, ``"test"`` or ``"all"``.
+        root: the folder that the names begin in.
+        names: path of every file under `root`, with forward slashes.
+        labels: class index of every file, shape (n,), int64.
+        classes: name of every class, in label order.
+    """
+
+    name: str
+    split: str
+    root: Path
+    names: tuple[str, ...] = field(repr=False)
+    labels: NDArray[np.int64] = field(repr=False)
+    classes: tuple[str, ...] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def path(self, index: int) -> Path:
+        """Where one file lies."""
+        return self.root / self.names[index]
+
+    def paths(self) -> list[Path]:
+        """Where all of them lie."""
+        return [self.root / name for name in self.names]
+
+
+def image_files(name: str, split: str = "train", data_dir: str | os.PathLike[str] | None = None) -> ImageFiles:
+    """The image files of a set that comes as a tree of them.
+
+    Args:
+        name: ``"tiny-imagenet"``, ``"imagenet"`` or ``"folder:PATH"``. The validation part is the test split: the
+            official test parts come without labels.
+        split: ``"train"`` or ``"test"``.
+        data_dir: folder searched first; then the one in the environment variable EPOCH0_DATA, then the cache.
+
+    Raises:
+        InputError: if the set is unknown, found nowhere or no tree of image files; if a class has no folder or no
+            image; if an annotation names an unknown class or file, or a file has none.
+    """
+    if split not in SPLITS:
+        raise InputError(f"split={split!r} is unknown; a data set has 'train' and 'test'.{suggest(split, SPLITS)}")
+    if name.startswith(FOLDER):
+        return _plain_tree(name, Path(name.removeprefix(FOLDER)).expanduser(), split)
+    known = known_set(name)
+    if not known.tree:
+        raise InputError(f"{name} does not come as image files; read it whole with epoch0.data.load({name!r}).")
+    root = tree(known, split, data_dir)
+    if root is None:
+        raise absent(known, split, data_dir)
+    return (_tiny_imagenet if name == "tiny-imagenet" else _imagenet)(known, root, split)
+
+
+def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
+    classes = _lines(root / "wnids.txt")
+    if len(set(classes)) != len(classes) or not classes:
+        raise InputError(f"{root / 'wnids.txt'} must name each class once; it has {len(classes)} lines, "
+                         f"{len(set(classes))} of them different.")  # fmt: skip
+    classes = sorted(classes)
+    if split == "train":
+        _check_folders(root / "train", classes, "as wnids.txt has")
+        return _files(known.name, split, root, [f"train/{one}/images" for one in classes], classes)
+    label = {one: i for i, one in enumerate(classes)}
+    annotations = root / "val" / "val_annotations.txt"
+    there = set(_images(root / "val" / "images"))
+    stated: dict[str, int] = {}
+    for number, line in enumerate(_lines(annotations), 1):
+        file, wnid = (*line.split("\t"), "", "")[:2]
+        if wnid not in label:
+            raise InputError(
+                f"line {number} of {annotations} gives {file!r} the class {wnid!r}, which is none of the "
+                f"{len(classes)} in wnids.txt."
+            )
+        if file not in there:
+            raise InputError(f"line {number} of {annotations} names {file!r}, which is not in {root / 'val/images'}.")
+        if file in stated:
+            raise InputError(f"line {number} of {annotations} names {file!r} a second time.")
+        stated[file] = label[wnid]
+    if missing := sorted(there - set(stated)):
+        raise InputError(f"{annotations} names {len(stated):,} files and the folder has {len(there):,}; it lacks "
+                         f"{_some(missing)}.")  # fmt: skip
+    if not stated:
+        raise InputError(f"{annotations} names no file; it has a line for each image in {root / 'val/images'}.")
+    order = sorted(stated, key=_natural)
+    labels = np.array([stated[file] for file in order], np.int64)
+    return ImageFiles(known.name, split, root, tuple(f"val/images/{file}" for file in order), labels, tuple(classes))
+
+
+def _imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
+    folders = {part: _subfolders(root / part) for part in ("train", "val") if (root / part).is_dir()}
+    part = "train" if split == "train" else "val"
+    other = folders.get("val" if part == "train" else "train", [])
+    if not folders[part] and _images(root / part):
+        raise InputError(
+            f"{root / part} holds {len(_images(root / part)):,} image files and no class folder; sort them into one "
+            f"folder a class ({part}/n01440764/...), named as those of train are."
+        )
+    classes = sorted(set(folders[part]) | set(other))
+    _check_folders(root / part, classes, f"as {'val' if part == 'train' else 'train'} beside it has")
+    if len(classes) != _IMAGENET_CLASSES:
+        raise InputError(
+            f"{root / part} has {len(classes):,} class folders and ImageNet {_IMAGENET_CLASSES:,}; for a part of it "
+            f"name the folder itself: 'folder:{root}' (with train/ and test/ or val/)."
+        )
+    return _files(known.name, split, root, [f"{part}/{one}" for one in classes], classes)
+
+
+def _plain_tree(name: str, root: Path, split: str) -> ImageFiles:
+    if not root.is_dir():
+        raise InputError(f"{name}: {root} is not a folder; it must hold split/class/ or class/ with image files.")
+    test = "val" if (root / "val").is_dir() and not (root / "test").is_dir() else "test"
+    parts = [part for part in ("train", test) if (root / part).is_dir()]
+    part = "train" if split == "train" else test
+    if parts and part not in parts:
+        raise InputError(f"{name} has no folder {split!r}; it has {parts[0]!r}.")
+    if not parts and split == "test":
+        raise InputError(
+            f"{name} has no split folders, so it has no test part; ask for split='train' to get all of it, or sort the "
+            "images into train/ and test/."
+        )
+    # classes are those of both splits, so that a label means the same in each
+    classes = sorted({one for folder in parts or [""] for one in _subfolders(root / folder)})
+    prefix = f"{part}/" if parts else ""
+    names, labels = [], []
+    for label, one in enumerate(classes):
+        folder = root / f"{prefix}{one}"
+        members = sorted(member for member in folder.rglob("*") if member.suffix.lower() in IMAGE_SUFFIXES)
+        names += [member.relative_to(root).as_posix() for member in members]
+        labels += [label] * len(members)
+    if not names:
+        raise InputError(
+            f"{name} ({split}) holds no image; {root} must hold split/class/ or class/ with "
+            f"{', '.join(IMAGE_SUFFIXES)} files."
+        )
+    return ImageFiles(name, split if parts else "all", root, tuple(names), np.array(labels, np.int64), tuple(classes))
+
+
+def _files(name: str, split: str, root: Path, folders: Sequence[str], classes: Sequence[str]) -> ImageFiles:
+    """The images right inside the folder of each class; none may be empty."""
+    names: list[str] = []
+    counts = []
+    for folder, one in zip(folders, classes, strict=True):
+        members = sorted(_images(root / folder))
+        if not members:
+            raise InputError(
+                f"{root / folder} holds no image ({', '.join(IMAGE_SUFFIXES)}), so class {one} of {name} ({split}) is "
+                "empty; unpack the set again."
+            )
+        names += [f"{folder}/{member}" for member in members]
+        counts.append(len(members))
+    return ImageFiles(name, split, root, tuple(names), np.repeat(np.arange(len(counts)), counts), tuple(classes))
+
+
+def _check_folders(folder: Path, classes: Sequence[str], source: str) -> None:
+    found = set(_subfolders(folder))
+    missing = [one for one in classes if one not in found]
+    foreign = sorted(found - set(classes))
+    if missing or foreign:
+        wrong = [f"it lacks {_some(missing)}"] if missing else []
+        wrong += [f"{_some(foreign)} {'is' if len(foreign) == 1 else 'are'} not among them"] if foreign else []
+        raise InputError(
+            f"{folder} must have {len(classes):,} class folders, {source}, and has {len(found):,}: {'; '.join(wrong)}."
+        )
+
+
+def _subfolders(folder: Path) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+
+
+def _images(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        raise InputError(f"{folder} is not a folder; the set is not whole there.")
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries if entry.name.lower().endswith(IMAGE_SUFFIXES)]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+
+
+def _natural(name: str) -> tuple[int, str]:
+    """Val_2 before val_10: by the length, then by the letters."""
+    return len(name), name
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
