@@ -408,3 +408,15 @@ def test_the_largest_array_is_still_exact_through_a_worker(two, tmp_path):
         (result,) = run(trials("surroundings", 1, size=100_000), store, engine=two)
     assert np.array_equal(result["array"], np.arange(100_000))
     assert store_module.STORE_VERSION == 1 and len(list((tmp_path / "r.sqlite.arrays").iterdir())) == 1
+
+
+@pytest.mark.parametrize(("seen", "expected"), [("", {"0", "1"}), ("5,7", {"5", "7"})])
+def test_processes_share_accelerators(monkeypatch: pytest.MonkeyPatch, seen: str, expected: set[str]) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+    with Engine(workers=2, accelerators=2) as engine:
+        results = run(trials("visible_devices", 4, seconds=0.5), engine=engine)
+    by_process: dict[int, set[str]] = {}
+    for result in results:
+        by_process.setdefault(result["process"], set()).add(result["visible"])
+    assert all(len(found) == 1 for found in by_process.values())  # a process keeps to one
+    assert set().union(*by_process.values()) == expected

@@ -77,3 +77,9 @@ def surroundings(spec: dict[str, Any], seed: int) -> dict[str, Any]:
         "process": os.getpid(),
         "array": np.arange(spec.get("size", 2)),
     }
+
+
+def visible_devices(spec: dict[str, Any], seed: int) -> dict[str, Any]:
+    """What this process was told of accelerators; it waits so that another trial goes to another process."""
+    time.sleep(spec["seconds"])
+    return {"visible": os.environ.get("CUDA_VISIBLE_DEVICES", ""), "process": os.getpid()}

@@ -41,6 +41,10 @@ def reproduce(
         str | None, typer.Option(help="Run only part i of n, as i/n, into its own results file; join with sweep merge.")
     ] = None,
     data_dir: DataDir = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Run nothing: print runs, weights, images and hours, measured here.")
+    ] = False,
+    seconds: Annotated[float, typer.Option(help="Of measurement for a dry run.")] = 20.0,
     list_all: Annotated[bool, typer.Option("--list", help="List the artifacts and leave.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -53,13 +57,16 @@ def reproduce(
         return
     if not ids:
         raise InputError("no artifact was named; give ids, a paper, or all (epoch0 reproduce --list shows them).")
+    names = list(dict.fromkeys(name for given in ids for name in catalogue.expand(given)))
+    if dry_run:
+        _dry_run(names, preset.value, seconds, out, workers, as_json)
+        return
     from epoch0.experiments.progress import Progress
     from epoch0.papers.reproduce import reproduce_all
 
     results = []
-    names = [name for given in ids for name in catalogue.expand(given)]
     for done in reproduce_all(
-        list(dict.fromkeys(names)), preset=preset.value, out=out, workers=workers, scheduler=scheduler, shard=shard,
+        names, preset=preset.value, out=out, workers=workers, scheduler=scheduler, shard=shard,
         data_dir=data_dir, progress=Progress(),
     ):  # fmt: skip
         results.append(done.to_dict())
@@ -69,6 +76,16 @@ def reproduce(
         print_json(results)
     elif shard is None:
         typer.echo(f"tables, pictures and claims: {out}")
+
+
+def _dry_run(names: list[str], preset: str, seconds: float, out: Path, workers: int | None, as_json: bool) -> None:
+    """What the runs would take; those in the results file of the folder are done."""
+    from epoch0.experiments.engine import one_thread
+    from epoch0.papers.estimate import estimate
+
+    with one_thread():  # as the workers compute
+        found = estimate(names, preset, seconds, out / "results.sqlite", workers=workers)
+    print_json(found.to_dict()) if as_json else typer.echo(str(found))
 
 
 def sweep_merge(

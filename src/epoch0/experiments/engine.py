@@ -24,6 +24,7 @@ _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in _LIBRARIES} | {"VECL
 _counting = threading.Lock()
 _inside: list[int] = []  # the threads that compute with one BLAS thread at this moment
 _outside: dict[str, Any] = {}  # how many BLAS threads there were before the first of them
+_ACCELERATORS = "EPOCH0_ACCELERATORS"  # how many a new worker process shares with its siblings
 _ASK_AGAIN = 0.5  # seconds a count of workers stays good
 _PATIENCE = "10s"  # for a scheduler to answer
 _NO_WORKERS = 60.0  # seconds without a single worker after which a run gives up
@@ -70,18 +71,22 @@ class Engine:
         workers: processes on this machine; default one per CPU.
         scheduler: address of a running scheduler, such as ``"tcp://host:8786"``, instead of processes here. Its
             workers need this package at the same version.
+        accelerators: how many accelerators the processes here share: each sees one of them only, in turn.
 
     Raises:
         InputError: if workers is not an integer >= 1, or both are given; when first used, if no scheduler answers.
     """
 
-    def __init__(self, *, workers: int | None = None, scheduler: str | None = None) -> None:
+    def __init__(
+        self, *, workers: int | None = None, scheduler: str | None = None, accelerators: int = 0
+    ) -> None:
         if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
             raise InputError(f"workers is {workers!r}; give the number of worker processes, 1 or more.")
         if workers is not None and scheduler is not None:
             raise InputError(f"workers={workers} and scheduler={scheduler!r}: a scheduler has workers; give one.")
         self.workers = workers
         self.scheduler = scheduler
+        self.accelerators = accelerators
         self._open: ExitStack | None = None
         self._client: Any = None
         self._cluster: Any = None
@@ -97,7 +102,7 @@ class Engine:
         try:
             stack.enter_context(_silence())
             if self.scheduler is None:
-                self._cluster = stack.enter_context(_local_cluster(self.workers))
+                self._cluster = stack.enter_context(_local_cluster(self.workers, self.accelerators))
             self._client = stack.enter_context(self._connected())
         except BaseException:
             self._cluster = None
@@ -255,9 +260,16 @@ def one_thread() -> Iterator[None]:
 
 
 def dask_setup(worker: Any) -> None:
-    """Called by a new local worker process: Ctrl-C is for the driver, which then closes the workers in order."""
+    """Called by a new local worker process, before it has loaded torch.
+
+    Ctrl-C is for the driver, which then closes the workers in order. Of shared accelerators each is left one.
+    """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+    count = int(os.environ.get(_ACCELERATORS, "0"))
+    if count:
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
+        os.environ["CUDA_VISIBLE_DEVICES"] = seen.split(",")[int(worker.name) % count]
 
 
 def _attempt(function: str, canonical: str, seed: int) -> Outcome:
@@ -274,7 +286,7 @@ def _attempt(function: str, canonical: str, seed: int) -> Outcome:
 
 
 @contextmanager
-def _local_cluster(workers: int | None) -> Iterator[Any]:
+def _local_cluster(workers: int | None, accelerators: int) -> Iterator[Any]:
     import dask
     from dask.system import CPU_COUNT
     from distributed import LocalCluster, Nanny
@@ -298,6 +310,7 @@ def _local_cluster(workers: int | None) -> Iterator[Any]:
                 memory_limit=0,
                 silence_logs=logging.CRITICAL,
                 preload=[__name__],
+                env={_ACCELERATORS: str(accelerators)},
             )
         except (RuntimeError, OSError) as error:
             raise InputError(f"{workers or CPU_COUNT} worker processes could not be started: {error}.") from error

@@ -199,8 +199,8 @@ def reproduce(
         InputError: if there is no such artifact or preset, a data set is absent, or an argument cannot be used.
     """
     planned = _Plans([id], preset, data_dir)
-    with _prepared(planned, out, store, None, workers, scheduler) as (kept, engine):
-        return _reproduced(planned.plans[0], preset, out, kept, engine, progress)
+    with _prepared(planned, out, store, None, workers, scheduler) as (kept, engines):
+        return _reproduced(planned.plans[0], preset, out, kept, engines, progress)
 
 
 def reproduce_all(
@@ -236,12 +236,12 @@ def reproduce_all(
     planned = _Plans(ids, preset, data_dir)
 
     def each() -> Iterator[Reproduction | Part]:
-        with _prepared(planned, out, store, shard, workers, scheduler) as (kept, engine):
+        with _prepared(planned, out, store, shard, workers, scheduler) as (kept, engines):
             for plan in planned.plans:
                 if shard is None:
-                    yield _reproduced(plan, preset, out, kept, engine, progress)
+                    yield _reproduced(plan, preset, out, kept, engines, progress)
                 else:
-                    results = _results(plan, kept, engine, progress, shard)
+                    results = _results(plan, kept, engines, progress, shard)
                     yield Part(plan.artifact.id, preset, shard, len(results), str(kept.path))
 
     return each()
@@ -295,12 +295,12 @@ def _environment(name: str, folder: StrPath | None) -> Iterator[None]:
 
 
 def _reproduced(
-    plan: _Plan, preset: str, out: StrPath | None, store: Store, engine: Engine, progress: Progress | None
+    plan: _Plan, preset: str, out: StrPath | None, store: Store, engines: "_Engines", progress: Progress | None
 ) -> Reproduction:
     from epoch0 import plots
 
     artifact, setting = plan.artifact, plan.setting
-    results = _results(plan, store, engine, progress, None)
+    results = _results(plan, store, engines, progress, None)
     about = artifact.about(setting)
     with plots.style():
         figure = artifact.draw(setting, results)
@@ -322,12 +322,12 @@ def _reproduced(
 
 
 def _results(
-    plan: _Plan, store: Store, engine: Engine, progress: Progress | None, shard: str | None
+    plan: _Plan, store: Store, engines: "_Engines", progress: Progress | None, shard: str | None
 ) -> list[dict[str, Any]]:
     """Results of the trials, in their order; the missing ones are run."""
     if progress is not None:
         progress.title = plan.artifact.id
-    return run(plan.trials, store, engine=engine, progress=progress, shard=shard)
+    return run(plan.trials, store, engine=engines.of(plan), progress=progress, shard=shard)
 
 
 @contextmanager
@@ -338,10 +338,10 @@ def _prepared(
     shard: str | None,
     workers: int | None,
     scheduler: str | None,
-) -> Iterator[tuple[Store, Engine]]:
+) -> Iterator[tuple[Store, "_Engines"]]:
     """The results file and the workers, closed in the end."""
-    engine = Engine(workers=workers, scheduler=scheduler)
     with ExitStack() as stack:
+        engines = _Engines(stack, workers, scheduler)
         stack.enter_context(planned.data_found())
         if store is None:
             name = "results.sqlite" if shard is None else f"results-{shard.replace('/', '-of-')}.sqlite"
@@ -350,7 +350,39 @@ def _prepared(
         kept = stack.enter_context(Store(store))
         # a long training goes on from here when it was interrupted in its middle
         stack.enter_context(_environment("EPOCH0_CHECKPOINTS", None if out is None else Path(out) / "checkpoints"))
-        yield kept, stack.enter_context(engine)
+        yield kept, engines
+
+
+class _Engines:
+    """Workers for what computes on the cores, and for what trains where there are accelerators: one process each."""
+
+    def __init__(self, stack: ExitStack, workers: int | None, scheduler: str | None) -> None:
+        self._stack = stack
+        self._workers, self._scheduler = workers, scheduler
+        self._plain = stack.enter_context(Engine(workers=workers, scheduler=scheduler))
+        self._training: Engine | None = None
+
+    def of(self, plan: _Plan) -> Engine:
+        """The engine that suits an artifact."""
+        if self._scheduler is not None or not plan.artifact.costs(plan.setting):
+            return self._plain
+        if self._training is None:
+            count = _accelerators()
+            self._training = self._plain
+            if count:
+                engine = Engine(workers=self._workers or count, accelerators=count)
+                self._training = self._stack.enter_context(engine)
+        return self._training
+
+
+def _accelerators() -> int:
+    """How many a training may choose among here; none if the environment names one device for all."""
+    import torch
+
+    from epoch0.train.device import chosen_device
+
+    device = chosen_device()
+    return torch.cuda.device_count() if device.type == "cuda" and device.index is None else 0
 
 
 @contextmanager
