@@ -35,7 +35,9 @@ def test_images_are_the_inputs_of_the_data_set_to_the_bit(
     assert x.dtype == torch.float32 and torch.equal(x, whole[chosen])
     assert torch.equal(y, torch.from_numpy(test.labels)[chosen]) and y.dtype == torch.int64
     assert x.is_contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
-    flat, _ = Images.of(test, normalize=normalize, like=like, flatten=True).batch(chosen, seed)
+    rows = Images.of(test, normalize=normalize, like=like, flatten=True)
+    flat, _ = rows.batch(chosen, seed)
+    assert rows.classes == 4 and rows.shape == flat.shape[1:]
     assert torch.equal(flat, torch.from_numpy(test.inputs(normalize, like=like))[chosen])
 
 
@@ -125,7 +127,7 @@ def test_the_same_bits_on_a_gpu() -> None:
     for last in (False, True):
         source = Images.of(made(), augment=PadCropFlip(2), channels_last=last)
         moved = source.to("cuda")
-        assert moved.held == "3.9 kB on cuda" and moved.images.device.type == "cuda"
+        assert moved.held == "3.9 kB on cuda:0" and moved.images.device.type == "cuda"
         for ours, theirs in zip(source.batch(chosen, 5), moved.batch(chosen, 5), strict=True):
             assert theirs.device.type == "cuda" and torch.equal(ours, theirs.cpu())
 

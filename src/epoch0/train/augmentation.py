@@ -1,11 +1,13 @@
-"""Augmentation of image batches: random crops and flips, a function of the images, their numbers and one seed.
+"""Augmentation of images: random crops and flips, a function of the images, their numbers in their set and one seed.
 
 The random numbers of an image come from the seed and the image's own number in its set, through a counter-based
 generator on the CPU: a few bytes an image, the same on every device, and the same however a batch is split.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
@@ -16,7 +18,11 @@ from torch.nn import functional as F
 from epoch0.errors import InputError
 from epoch0.seeds import numpy_generator
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 _STRIDE = np.uint64(0x9E3779B97F4A7C15)
+_BILINEAR = 2  # pillow's number; pillow itself is imported where images are opened
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
@@ -114,3 +120,93 @@ class PadCropFlip:
         if last:
             return rows_taken.reshape(count, height, width, channels).permute(0, 3, 1, 2)
         return rows_taken.reshape(images.shape)
+
+
+@dataclass(frozen=True)
+class CropResizeFlip:
+    """A random part of an image of any size, stretched to a square, and every second one mirrored.
+
+    >>> view = CropResizeFlip(224)
+    >>> view(image, np.full(view.numbers, 0.5)).shape               # of a pillow image; doctest: +SKIP
+    (224, 224, 3)
+
+    A part has a share of the area drawn from `area` and a ratio of width to height whose logarithm is drawn from that
+    of `ratio`; of ten draws the first that fits into the image is taken, else the largest central part of a ratio
+    allowed.
+
+    Attributes:
+        size: side of the square, in pixels.
+        area: least and largest share of the image's area.
+        ratio: least and largest ratio of width to height.
+
+    Source: C. Szegedy et al., "Going deeper with convolutions", CVPR 2015, section 6 (8 to 100 %, 3/4 to 4/3).
+    """
+
+    size: int = 224
+    area: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+    tries: ClassVar[int] = 10
+    numbers: ClassVar[int] = 2 * tries + 3
+    """How many random numbers an image takes."""
+
+    def box(self, width: int, height: int, u: NDArray[np.float64]) -> tuple[int, int, int, int]:
+        """Left, upper, right and lower edge of the part, in pixels, from `numbers` random numbers in [0, 1)."""
+        low, high = (math.log(end) for end in self.ratio)
+        for share, shape in u[: 2 * self.tries].reshape(-1, 2).tolist():
+            part = width * height * (self.area[0] + (self.area[1] - self.area[0]) * share)
+            ratio = math.exp(low + (high - low) * shape)
+            wide, tall = round(math.sqrt(part * ratio)), round(math.sqrt(part / ratio))
+            if 0 < wide <= width and 0 < tall <= height:
+                left, upper = int(u[-3] * (width - wide + 1)), int(u[-2] * (height - tall + 1))
+                return left, upper, left + wide, upper + tall
+        wide = min(width, max(1, round(height * self.ratio[1])))
+        tall = min(height, max(1, round(width / self.ratio[0])))
+        left, upper = (width - wide) // 2, (height - tall) // 2
+        return left, upper, left + wide, upper + tall
+
+    def __call__(self, image: "Image", u: NDArray[np.float64]) -> NDArray[np.uint8]:
+        """Bytes of shape (size, size, 3), from an RGB image and `numbers` random numbers in [0, 1)."""
+        # cropped before it is stretched: resize(box=...) would let pixels outside the part in at its edges
+        part = image.crop(self.box(image.width, image.height, u)).resize((self.size, self.size), _BILINEAR)
+        pixels = np.asarray(part, np.uint8)
+        return pixels[:, ::-1] if u[-1] < 0.5 else pixels
+
+
+@dataclass(frozen=True)
+class CentreCrop:
+    """The central square of an image whose shorter side has been brought to a given length; nothing is random.
+
+    >>> CentreCrop(224, shorter=256).numbers
+    0
+
+    Attributes:
+        size: side of the square, in pixels.
+        shorter: length of the image's shorter side before the square is cut out, in pixels, at least `size`.
+
+    Raises:
+        InputError: if the square is larger than that.
+
+    Source: A. Krizhevsky et al., "ImageNet classification with deep convolutional neural networks", 2012, section 2
+    (256); K. He et al., "Deep residual learning", CVPR 2016, section 3.4 (one central crop of 224).
+    """
+
+    size: int = 224
+    shorter: int = 256
+
+    numbers: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a square that does not fit."""
+        if not 0 < self.size <= self.shorter:
+            raise InputError(f"CentreCrop({self.size}, shorter={self.shorter}): a square of {self.size} pixels cannot "
+                             f"be cut from an image {self.shorter} wide.")  # fmt: skip
+
+    def __call__(self, image: "Image", u: NDArray[np.float64]) -> NDArray[np.uint8]:
+        """Bytes of shape (size, size, 3), from an RGB image."""
+        side = min(image.size)
+        # the longer side is cut to whole pixels, as the reference implementations do
+        wide, tall = (self.shorter * length // side for length in image.size)
+        left, upper = round((wide - self.size) / 2), round((tall - self.size) / 2)
+        square = (left, upper, left + self.size, upper + self.size)
+        return np.asarray(image.resize((wide, tall), _BILINEAR).crop(square), np.uint8)

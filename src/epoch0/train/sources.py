@@ -149,7 +149,7 @@ class Tensors:
 
     def to(self, device: str | torch.device) -> "Tensors":
         """The same source on a device: its tensors too if they take at most half of what is free there."""
-        device = torch.device(device)
+        device = exact(device)
         fits, held = room(device, self.inputs, self.targets)
         tensors = (self.inputs.to(device), self.targets.to(device)) if fits else (self.inputs, self.targets)
         return _known(self, replace(self, inputs=tensors[0], targets=tensors[1], device=device, held=held))
@@ -179,6 +179,7 @@ class Images:
         scaling: subtracted from every channel, then divided by; two rows of float32, shape (2, channels).
         augment: changes each batch of bytes, before they are scaled, so that padding is black.
         flatten: inputs of shape (batch, channels * height * width), for dense networks.
+        classes: how many there are.
         device: where batches go.
         held: where the images lie, in words.
     """
@@ -188,6 +189,7 @@ class Images:
     scaling: Tensor
     augment: Augmentation | None = None
     flatten: bool = False
+    classes: int = 0
     device: torch.device = CPU
     held: str = ""
 
@@ -228,10 +230,16 @@ class Images:
             images = images.contiguous(memory_format=torch.channels_last)
         targets = torch.from_numpy(dataset.labels.astype(np.int64))
         held = f"{size(_bytes(images, targets))} on cpu"
-        return Images(images, targets, scaling, augment, flatten, held=held)
+        return Images(images, targets, scaling, augment, flatten, len(dataset.classes), held=held)
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one input."""
+        shape = self.images.shape[1:]
+        return (shape.numel(),) if self.flatten else tuple(shape)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -246,7 +254,7 @@ class Images:
 
     def to(self, device: str | torch.device) -> "Images":
         """The same source on a device: its images too if they take at most half of what is free there."""
-        device = torch.device(device)
+        device = exact(device)
         fits, held = room(device, self.images, self.targets)
         images, targets = (self.images.to(device), self.targets.to(device)) if fits else (self.images, self.targets)
         moved = replace(
@@ -328,6 +336,18 @@ def take(values: Tensor, chosen: Tensor) -> Tensor:
     """Rows of a tensor, by numbers that lie on the CPU."""
     # index_select copies whole rows; indexing would go number by number, 15 times slower on a CPU
     return values.index_select(0, chosen.to(values.device, non_blocking=True))
+
+
+def exact(device: str | torch.device) -> torch.device:
+    """A device with its number, so that it equals that of the tensors on it.
+
+    >>> exact("cpu")
+    device(type='cpu')
+    """
+    device = torch.device(device)
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
 
 
 def room(device: torch.device, *tensors: Tensor) -> tuple[bool, str]:
