@@ -64,11 +64,15 @@ def test_tensors_are_what_was_given(numbers: list[int], seed: int) -> None:
 
 def test_both_are_sources_and_a_batch_does_not_alias_the_data() -> None:
     for source in (Images.of(made()), Tensors(torch.ones(4, 2), torch.ones(4))):
-        assert isinstance(source, Source)
+        assert isinstance(source, Source) and "fingerprint" not in vars(source)
         inputs, targets = source.batch(torch.arange(4), 0)
         again = inputs.clone()
         inputs.zero_(), targets.zero_()
         assert torch.equal(source.batch(torch.arange(4), 0)[0], again) and source.targets.any()
+
+
+def test_what_is_no_source() -> None:
+    assert not isinstance((torch.eye(2), torch.arange(2)), Source) and not isinstance(load("digits"), Source)
 
 
 def test_real_digits() -> None:

@@ -8,10 +8,10 @@ distributed run is the joint batch.
 
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -44,14 +44,16 @@ class Source(Protocol):
         held: where the data lie and why, in words.
     """
 
-    @property
-    def fingerprint(self) -> str: ...  # noqa: D102 - described above
+    if TYPE_CHECKING:  # not for isinstance, which would compute the fingerprint of all data to see that there is one
 
-    @property
-    def targets(self) -> Tensor: ...  # noqa: D102
+        @property
+        def fingerprint(self) -> str: ...  # noqa: D102 - described above
 
-    @property
-    def held(self) -> str: ...  # noqa: D102
+        @property
+        def targets(self) -> Tensor: ...  # noqa: D102
+
+        @property
+        def held(self) -> str: ...  # noqa: D102
 
     def __len__(self) -> int: ...
 
@@ -69,7 +71,7 @@ class Source(Protocol):
         ...
 
 
-def batches(source: Source, plan: Iterable[tuple[Tensor, int]]) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(source: Source, plan: Iterable[tuple[Tensor, int]]) -> Generator[tuple[Tensor, Tensor], None, None]:
     """The batches of a plan, one after another; a source that can work ahead begins the next ones meanwhile.
 
     >>> plan = [(torch.tensor([0, 1]), 5), (torch.tensor([3]), 6)]
@@ -82,7 +84,7 @@ def batches(source: Source, plan: Iterable[tuple[Tensor, int]]) -> Iterator[tupl
         plan: chosen examples and seed of each batch; read at most ``ahead`` further than what was given out.
 
     Returns:
-        An iterator; what has been begun is dropped when it is closed.
+        A generator; what has been begun is dropped when it is closed.
     """
     begin = getattr(source, "begin", None)
     if begin is None:
