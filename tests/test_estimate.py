@@ -155,6 +155,8 @@ def test_an_artifact_without_costs_has_its_trials_counted(shown) -> None:
     assert done.lines[0].runs == 7 and math.isnan(done.lines[0].hours)
     assert done.untimed == (done.lines[0],) and "the time of 7 further runs is not known" in str(done)
     assert done.hours == done.lines[1].hours
+    alone = str(estimate.estimate(shown(plain), "paper")).splitlines()[-1]
+    assert alone == "together: 7 runs, 0 of them done or shared; the time of 7 runs is not known."
 
 
 def test_trials_that_need_absent_data_are_told_and_stop_nothing(shown) -> None:

@@ -139,16 +139,17 @@ class Estimate:
     def _sum(self) -> str:
         runs, done = (sum(getattr(line, name) for line in self.lines) for name in ("runs", "done"))
         images = sum(line.images or 0 for line in self.lines)
-        at_once = "one run at a time" if self.workers == 1 else f"{self.workers} runs at a time"
-        error = f" ± {_hours(self.hours_error)}" if self.hours_error else ""
-        text = (
-            f"together: {runs:,} runs, {done:,} of them done or shared; {images:,} images to train on: about "
-            f"{_hours(self.hours)}{error} here with {at_once}"
-        )
+        parts = [f"together: {runs:,} runs, {done:,} of them done or shared"]
+        if images:
+            parts.append(f"{images:,} images to train on")
+        if any(not math.isnan(line.hours) for line in self.lines):
+            at_once = "one run at a time" if self.workers == 1 else f"{self.workers} runs at a time"
+            error = f" ± {_hours(self.hours_error)}" if self.hours_error else ""
+            parts.append(f"about {_hours(self.hours)}{error} here with {at_once}")
         if self.untimed:
             left = sum(line.runs - line.done for line in self.untimed)
-            text += f"; the time of {left:,} further runs is not known"
-        return text + "."
+            parts.append(f"the time of {left:,} {'further ' if len(parts) > 2 else ''}runs is not known")
+        return "; ".join(parts) + "."
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON; what is not known is None."""
