@@ -108,6 +108,14 @@ def test_standard_is_per_channel_and_can_use_another_sets_statistics() -> None:
     np.testing.assert_allclose(other, (test.images - mean) / std, rtol=1e-12, atol=1e-13)
 
 
+def test_statistics_of_many_images_are_those_of_all() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (700, 2, 3, 3), dtype=np.uint8)
+    images[600:, 1] = 9  # the last images differ from the first
+    shift, divisor = colour_set(images=images, labels=np.zeros(700, np.int64)).scaling()
+    np.testing.assert_allclose(shift, images.mean(axis=(0, 2, 3)), rtol=1e-14)
+    np.testing.assert_allclose(divisor, images.std(axis=(0, 2, 3)), rtol=1e-13)
+
+
 def test_unusable_inputs() -> None:
     made = colour_set()
     with pytest.raises(InputError, match=r"normalize='unti' is unknown; use one of unit.* Did you mean 'unit'"):

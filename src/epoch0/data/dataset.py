@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from epoch0.errors import InputError, suggest
 
 NORMALIZATIONS = ("unit", "standard", "norm")
+_BLOCK = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +181,10 @@ def _channel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     levels = np.arange(256, dtype=np.float64)
     mean, std = np.empty(images.shape[1]), np.empty(images.shape[1])
     for channel in range(images.shape[1]):
-        share = np.bincount(images[:, channel].ravel(), minlength=256) / images[:, channel].size
+        counts = np.zeros(256, np.int64)
+        for start in range(0, len(images), _BLOCK):  # bincount makes 8 bytes of each: never of all images at once
+            counts += np.bincount(images[start : start + _BLOCK, channel].ravel(), minlength=256)
+        share = counts / images[:, channel].size
         mean[channel] = share @ levels
         std[channel] = np.sqrt(share @ (levels - mean[channel]) ** 2)
     return mean, std
