@@ -1,9 +1,10 @@
-"""Hayou's figures and tables as artifacts, in the order of the paper: those that need no long training."""
+"""Hayou's figures and tables as artifacts, in the order of the paper."""
 
 import math
 
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou import (
+    accuracy_presets,
     chains,
     kept,
     ordered,
@@ -23,6 +24,7 @@ _TH1 = {
 }  # fmt: skip
 
 ARTIFACTS: tuple[Artifact, ...] = (
+    accuracy_presets.TABLE_1,
     *kept.ARTIFACTS,
     Artifact(
         "hayou/th1", "Critical sparsity of SNIP in the ordered phase", "Hayou et al., Theorem 1, section 2.2", _TH1,
@@ -34,7 +36,13 @@ ARTIFACTS: tuple[Artifact, ...] = (
         lambda setting: setting.spec.data, residual.about,
     ),
     chains.ARTIFACT,
+    accuracy_presets.TABLE_2,
+    accuracy_presets.TABLE_3,
+    accuracy_presets.TABLE_6,
     unequal.ARTIFACT,
+    accuracy_presets.TABLE_8,
+    accuracy_presets.TABLE_9,
+    accuracy_presets.TABLE_10,
     Artifact(
         "hayou/fig4", "Weights that SNIP keeps of each layer, ReLU and tanh", "Hayou et al., Figure 4, appendix G",
         residual.BOTH_ACTIVATIONS, residual.trials, residual.table, residual.claims,

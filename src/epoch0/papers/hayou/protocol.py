@@ -1,9 +1,8 @@
 """One trial of Hayou et al.'s accuracy tables: build, score, prune, rescale, train, test (section 4)."""
 
 import hashlib
-import inspect
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from epoch0.data import load
 from epoch0.errors import InputError
 from epoch0.experiments.experiment import canonical_json
 from epoch0.networks import resnet, vanilla_cnn, vgg
 from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
 from epoch0.papers.hayou.reference import train_and_prune
-from epoch0.prune._apply import apply, masks_of
+from epoch0.prune._apply import apply, bake, masks_of
 from epoch0.prune._iterate import iterate
 from epoch0.prune._keep import select
 from epoch0.prune._masks import Masks
@@ -31,9 +29,12 @@ from epoch0.prune.skeletonization import force
 from epoch0.prune.synaptic_flow import synflow
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device, precision_for
+from epoch0.train.evaluation import Evaluation
 from epoch0.train.loop import SGD, train
-from epoch0.train.record import Accuracy, Training
+from epoch0.train.record import Training
 from epoch0.train.schedules import Steps
+from epoch0.train.sources import Source
+from epoch0.train.streaming import image_sources
 
 CHECKPOINTS = "EPOCH0_CHECKPOINTS"
 """Environment variable: a folder in which a long trial keeps what it needs to go on after a kill."""
@@ -46,44 +47,82 @@ Batches = list[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Sets:
-    """The images of a recipe, whole-set standardized by the training images.
+    """The images of a recipe.
 
     Attributes:
-        inputs: shape (examples, channels, height, width).
-        targets: classes, shape (examples,).
-        test_inputs: likewise.
-        test_targets: likewise.
+        plain: training images as they are, for scores.
+        train: the same with augmentation.
+        test: test images, standardized like the training images.
+        shape: of one input.
         classes: how many.
     """
 
-    inputs: Tensor
-    targets: Tensor
-    test_inputs: Tensor
-    test_targets: Tensor
+    plain: Source
+    train: Source
+    test: Source
+    shape: tuple[int, ...]
     classes: int
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one input."""
-        return tuple(self.inputs.shape[1:])
 
     @property
     def chance(self) -> float:
         """Share of the commonest class among the test images: the best that a constant does."""
-        return float(self.test_targets.bincount().max()) / len(self.test_targets)
+        return float(self.test.targets.bincount().max()) / len(self.test)
 
 
 def sets_of(recipe: Recipe) -> Sets:
     """The images that a recipe trains and tests on.
 
-    >>> sets_of(Recipe(Network(), "digits", "snip", 0.9)).inputs.shape
-    torch.Size([1437, 1, 8, 8])
+    >>> sets_of(Recipe(Network(), "digits", "snip", 0.9)).shape
+    (1, 8, 8)
     """
-    first, last = load(recipe.data, "train"), load(recipe.data, "test")
-    inputs = torch.as_tensor(first.inputs("standard", flatten=False))[: recipe.examples]
-    tests = torch.as_tensor(last.inputs("standard", like=first, flatten=False))[: recipe.tested]
-    targets, test_targets = (torch.as_tensor(each.labels) for each in (first, last))
-    return Sets(inputs, targets[: len(inputs)], tests, test_targets[: len(tests)], len(first.classes))
+    plain, test = image_sources(recipe.data)
+    train = image_sources(recipe.data, augment=True)[0] if recipe.augment else plain
+    return Sets(
+        _first(plain, recipe.examples), _first(train, recipe.examples), _first(test, recipe.tested),
+        tuple(plain.shape), plain.classes,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class First:
+    """The first examples of a source.
+
+    >>> len(First(image_sources("digits")[0], 100))
+    100
+    """
+
+    source: Source
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the source, and how many."""
+        return f"{self.source.fingerprint} the first {self.count}"
+
+    @property
+    def targets(self) -> Tensor:
+        """Of these examples."""
+        return self.source.targets[: self.count]
+
+    @property
+    def held(self) -> str:
+        """Where the source lies."""
+        return self.source.held
+
+    def to(self, device: str | torch.device) -> "First":
+        """The same on a device."""
+        return First(self.source.to(device), self.count)
+
+    def batch(self, chosen: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+        """As the source has it."""
+        return self.source.batch(chosen, seed)
+
+
+def _first(source: Source, count: int | None) -> Source:
+    return source if count is None or count >= len(source) else First(source, count)
 
 
 def build(network: Network, shape: tuple[int, ...], classes: int, stable: bool, seed: int) -> nn.Module:
@@ -120,13 +159,14 @@ def scored_batches(sets: Sets, seed: int, batches: int, per_class: int) -> Batch
     """
     source = numpy_generator(seed, _BATCHES)
     rows = []
+    labels = sets.plain.targets.cpu().numpy()
     for label in range(sets.classes):
-        own = np.flatnonzero(sets.targets.numpy() == label)
+        own = np.flatnonzero(labels == label)
         rows += list(enumerate(source.choice(own, min(per_class, len(own)), replace=False)))
     # the first of every class, then the second, ...
     chosen = np.array([image for _, image in sorted(rows, key=lambda row: row[0])])
-    parts = [np.sort(part) for part in np.array_split(chosen, batches) if len(part)]
-    return [(sets.inputs[part], sets.targets[part]) for part in parts]
+    parts = [torch.as_tensor(np.sort(part)) for part in np.array_split(chosen, batches) if len(part)]
+    return [sets.plain.batch(part, 0) for part in parts]
 
 
 def masks_at_initialization(
@@ -160,10 +200,33 @@ def masks_at_initialization(
     return select(scores, recipe.sparsity)  # a warning of layers that died would be one line for each trial
 
 
+def hand_over(bare: nn.Module, net: nn.Module) -> None:
+    """Give the weights and masks of a network without batch norm to the same network with it.
+
+    >>> hand_over(pruned, vgg(16))                                  # pruned = vgg(16, norm=None) behind masks
+
+    Args:
+        bare: pruned; its masks are baked in.
+        net: gets masks, weights, and the biases that it has a place for.
+    """
+    kinds = (nn.Linear, nn.Conv2d)
+    layers = [{name: m for name, m in each.named_modules() if isinstance(m, kinds)} for each in (bare, net)]
+    names = dict(zip(*layers, strict=True))
+    masks = masks_of(bare)
+    bake(bare)
+    with torch.no_grad():
+        for old, new in names.items():
+            first, second = layers[0][old], layers[1][new]
+            second.weight.copy_(first.weight)
+            if first.bias is not None and second.bias is not None:
+                second.bias.copy_(first.bias)
+    apply(net, {f"{names[name.removesuffix('.weight')]}.weight": mask for name, mask in masks.items()})
+
+
 def run(recipe: Recipe, seed: int) -> dict[str, Any]:
     """Prune, train, test.
 
-    >>> recipe = Recipe(Network("resnet", 20, 0.5), "digits", "sbp-sr", 0.98, epochs=6, batch_size=32, augment="none")
+    >>> recipe = Recipe(Network("resnet", 20, 0.5), "digits", "sbp-sr", 0.98, epochs=6, batch_size=32, augment=False)
     >>> run(recipe, seed=0)["accuracy"]                             # a share of the test images
     0.94
 
@@ -196,10 +259,14 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
         fine = train_and_prune(net, recipe, batches, before, seed)
     elif method.score is not None:
         batches = scored_batches(sets, seed, recipe.score_batches, recipe.score_per_class)
-        apply(net, masks_at_initialization(net, recipe, batches, sets.shape, seed))
+        network = replace(recipe.network, norm=None) if recipe.norm_after else recipe.network
+        scored = build(network, sets.shape, sets.classes, method.stable, seed).to(device) if recipe.norm_after else net
+        apply(scored, masks_at_initialization(scored, recipe, batches, sets.shape, seed))
         how = recipe.rescale or method.rescale
         if how is not None:
-            rescale(net, how, x=batches[0][0].to(device), seed=seed)
+            rescale(scored, how, x=batches[0][0].to(device), seed=seed)
+        if recipe.norm_after:
+            hand_over(scored, net)
     done = fit("", recipe.epochs, seed) if fine else None
     result = {**_trained(done, sets), **_pruned(net, method.score is not None and fine, sets.shape)}
     files.remove()
@@ -213,21 +280,22 @@ def _fit(
     net: nn.Module, recipe: Recipe, sets: Sets, device: torch.device, files: "_Files", stage: str, epochs: int,
     seed: int,
 ) -> Training:  # fmt: skip
-    options: dict[str, Any] = {}
-    if "schedule" in inspect.signature(train).parameters:
-        options = {"schedule": Steps(recipe.drops, recipe.drop_factor), "precision": recipe.precision}
+    # channels last is what bfloat16 convolutions are fast in
+    low = precision_for(recipe.precision, device) == "bfloat16"
     return train(
-        net, (sets.inputs, sets.targets), epochs=epochs, batch_size=recipe.batch_size,
-        optimizer=SGD(recipe.momentum, recipe.weight_decay), learning_rate=recipe.learning_rate, seed=seed,
-        device=device, evaluate=Accuracy(sets.test_inputs, sets.test_targets), checkpoint=files.path(stage), **options,
+        net, sets.train, epochs=epochs, batch_size=recipe.batch_size,
+        optimizer=SGD(recipe.momentum, recipe.weight_decay), learning_rate=recipe.learning_rate,
+        schedule=Steps(recipe.drops, recipe.drop_factor), seed=seed, device=device,
+        precision="bfloat16" if low else "float32", channels_last=low,
+        evaluate=Evaluation(sets.test, precision="bfloat16" if low else "float32"), checkpoint=files.path(stage),
     )  # fmt: skip
 
 
 def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
     """What the last training says; None is one that was not begun because the one before diverged."""
-    rows = [] if done is None else [row for row in done.history if "accuracy" in row]
+    rows = [] if done is None else [row for row in done.history if "test_accuracy" in row]
     lost = done is None or done.diverged
-    accuracies = [float(row["accuracy"]) for row in rows]
+    accuracies = [float(row["test_accuracy"]) for row in rows]
     return {
         "accuracy": sets.chance if lost else accuracies[-1],
         "best": sets.chance if lost else max(accuracies),
@@ -238,7 +306,7 @@ def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
             "loss": [row["loss"] for row in rows],
             "accuracy": accuracies,
         },
-        "images_per_second": getattr(done, "images_per_second", None),
+        "images_per_second": None if done is None else done.images_per_second,
     }
 
 

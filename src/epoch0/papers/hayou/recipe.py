@@ -39,7 +39,6 @@ METHODS: dict[str, Method] = {
 """By the names that recipes use. ``"obd"`` is the reference that trains, prunes and trains again; all others prune at
 initialization and train once."""
 
-AUGMENTATIONS = ("none", "crop-flip", "crop-resize-flip")
 KINDS = ("resnet", "vgg", "vanilla_cnn")
 
 
@@ -124,7 +123,7 @@ class Recipe:
         drop_factor: what it is multiplied with there.
         momentum: of SGD.
         weight_decay: of SGD, on all parameters.
-        augment: ``"none"``, ``"crop-flip"`` or ``"crop-resize-flip"`` (ImageNet).
+        augment: whether training images are padded by 4, cropped and flipped; of ImageNet random parts are taken.
         precision: ``"auto"``: bfloat16 with channels last on a CUDA device, float32 elsewhere; or one of the two.
         batch_norm: while scoring, ``"train"`` or ``"eval"``.
         score_per_class: images of each class that gradients are computed on.
@@ -132,6 +131,8 @@ class Recipe:
         synflow_steps: rounds of SynFlow.
         force_steps: rounds of FORCE.
         rescale: ``"layer"``, ``"row"``, ``"measured"``: kept weights are rescaled; None: what the method does.
+        norm_after: score, prune and rescale the network without batch norm, then add it for training, as public code of
+            two of the authors does for EOC + rescaling.
         obd_rounds: of the OBD reference: how often it prunes, by an exponential schedule. Its network is trained first,
             and again after each pruning; the last of these trainings is the one that all methods have.
         obd_epochs: of its trainings before the last; None is ``epochs``.
@@ -151,7 +152,7 @@ class Recipe:
     drop_factor: float = 0.1
     momentum: float = 0.9
     weight_decay: float = 5e-4
-    augment: str = "crop-flip"
+    augment: bool = True
     precision: str = "auto"
     batch_norm: str = "train"
     score_per_class: int = 10
@@ -159,6 +160,7 @@ class Recipe:
     synflow_steps: int = 100
     force_steps: int = 60
     rescale: str | None = None
+    norm_after: bool = False
     obd_rounds: int = 2
     obd_epochs: int | None = None
     obd_batches: int = 8
@@ -170,9 +172,6 @@ class Recipe:
         if self.method not in METHODS:
             names = ", ".join(METHODS)
             raise InputError(f"method={self.method!r} is not known; use {names}.{suggest(self.method, METHODS)}")
-        if self.augment not in AUGMENTATIONS:
-            names = ", ".join(AUGMENTATIONS)
-            raise InputError(f"augment={self.augment!r} is not known; use {names}.")
         if not 0 <= self.sparsity < 1 or (self.method == "none") != (self.sparsity == 0):
             raise InputError(
                 f"method={self.method!r} with sparsity={self.sparsity}: 'none' goes with 0, all others with a sparsity "
@@ -180,6 +179,8 @@ class Recipe:
             )
         if self.obd_rounds < 1:
             raise InputError(f"obd_rounds={self.obd_rounds}; the reference prunes at least once.")
+        if self.norm_after and (self.network.norm is None or self.method == "obd"):
+            raise InputError("norm_after=True is for a network with batch norm that is pruned at initialization.")
         if METHODS[self.method].stable and self.network.kind != "resnet":
             raise InputError(f"method={self.method!r}: ResNets can be stable, and this is a {self.network.kind}.")
 
