@@ -25,6 +25,8 @@ class Losses:
 
     def __init__(self, device: torch.device, group: Group) -> None:
         self._group = group
+        self.at_once = device.type == "cpu" and group.size == 1
+        """Does reading a loss cost nothing, so that it need not be put in here?"""
         self._bunch = 1 if device.type == "cpu" else BUNCH
         self._waiting: list[Tensor] = []
         self.interrupted = False

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -157,22 +158,34 @@ class Run:
 
     def _steps(self, reseed: Callable[[int], object], pressed: Callable[[], bool]) -> None:
         progress, plan, losses, optimizer = self.progress, self.plan, self.losses, self.optimizer
-        together, row_due = self.group.size > 1, self._next_row()
+        model, loss, watch, planned = self.call, self.loss, self.look.watch, self._planned
+        # where reading a number costs nothing, each loss is looked at before its update, in as few words as possible
+        together, at_once, row_due = self.group.size > 1, losses.at_once, self._next_row()
         scheduled = plan.schedule is not None and not isinstance(plan.schedule, Constant)
-        first, glance_at = True, time.monotonic() + GLANCE
+        clocked = plan.checkpoint_seconds is not None or watch is not None
+        write_every, step, total, first = plan.checkpoint_every or plan.total, progress.step, plan.total, True
+        glance_at = time.monotonic() + GLANCE
         with contextlib.closing(cast(Generator[Any], batches(self.source, self._chosen()))) as given:
             for inputs, targets in given:
-                noise, weight = self._planned.popleft()
+                noise, weight = planned.popleft()
                 reseed(noise)
                 if first:
                     labels = getattr(self.source, "targets", None)
-                    value = first_loss(self.model, self.call, self.loss, inputs, targets, labels)
+                    value = first_loss(self.model, model, loss, inputs, targets, labels)
                     first = False
                 else:
-                    value = self.loss(self.call(inputs), targets)
-                losses.put(value, weight)
-                if losses.due and self._diverged(pressed):
-                    return
+                    value = loss(model(inputs), targets)
+                if at_once:
+                    size = value.item()
+                    if not isfinite(size):
+                        self._stop_diverged(step, size)
+                        return
+                    progress.losses += size
+                    progress.counted += 1
+                else:
+                    losses.put(value, weight)
+                    if losses.due and self._diverged(pressed):
+                        return
                 optimizer.zero_grad()
                 if together:  # torch averages over the ranks, whatever each of them had of the batch
                     value = value * (weight * self.group.size)
@@ -182,34 +195,34 @@ class Run:
                 if scheduled:
                     self._set_rate()
                 optimizer.step()
-                progress.step += 1
-                step = progress.step
+                step += 1
+                progress.step = step
                 if step == row_due:
                     if self._diverged(pressed):
                         return
-                    if self._measure(final=step == plan.total):
+                    if self._measure(final=step == total):
                         progress.stopped = "until"
                     row_due = self._next_row()
                 if losses.interrupted if together else pressed():
-                    if self._diverged(pressed):
-                        return
-                    self._write()
-                    raise KeyboardInterrupt
-                if progress.stopped is not None or step == plan.total:
+                    if not self._diverged(pressed):
+                        self._write()
+                        raise KeyboardInterrupt
                     return
-                if plan.checkpoint_every is not None and step % plan.checkpoint_every == 0:
+                if progress.stopped is not None:
+                    return
+                if step % write_every == 0 and step < total:
                     if self._diverged(pressed):
                         return
                     self._write()
-                if losses.waiting:
-                    continue
-                # here no loss is unread; what goes by the clock must not make a device wait more often than that
-                now = time.monotonic()
-                if plan.checkpoint_seconds is not None and now - self.written >= plan.checkpoint_seconds:
-                    self._write()
-                if self.look.watch is not None and now >= glance_at:
-                    self._glance()
-                    glance_at = now + GLANCE
+                if clocked and not losses.waiting:
+                    # no loss is unread here; what goes by the clock must not make a device wait more often than that
+                    now = time.monotonic()
+                    if plan.checkpoint_seconds is not None and now - self.written >= plan.checkpoint_seconds:
+                        self._write()
+                    if watch is not None and now >= glance_at:
+                        self.recent = size if at_once else self.recent
+                        self._glance()
+                        glance_at = now + GLANCE
 
     def _chosen(self) -> Iterator[tuple[Tensor, int]]:
         """This rank's examples of every batch that is left, and the seed of their augmentation."""
@@ -226,25 +239,26 @@ class Run:
             yield (own if len(own) else joint[:1]), noise[batch]
 
     def _diverged(self, pressed: Callable[[], bool]) -> bool:
-        """Read the losses of the last steps; true, and recorded, if one is not finite."""
-        progress = self.progress
-        values = self.losses.read(pressed())
-        if not values:
+        """Read the losses that wait; true, and recorded, if one is not finite."""
+        if self.losses.at_once:
             return False
+        progress, values = self.progress, self.losses.read(pressed())
         place = first_not_finite(values)
-        kept = values if place is None else values[:place]
-        for value in kept:
+        for value in values if place is None else values[:place]:
             progress.losses += value
-        progress.counted += len(kept)
-        self.recent = values[-1]
-        self._read += len(kept)
+            progress.counted += 1
+            self._read += 1
+        self.recent = values[-1] if values else self.recent
         if place is None:
             return False
-        progress.step = self._read
-        row = {"step": progress.step, "epoch": progress.step / self.plan.per_epoch, "loss": values[place]}
-        progress.history.append(row)
-        progress.stopped = "diverged"
+        self._stop_diverged(self._read, values[place])
         return True
+
+    def _stop_diverged(self, step: int, size: float) -> None:
+        progress = self.progress
+        progress.step = step
+        progress.history.append({"step": step, "epoch": step / self.plan.per_epoch, "loss": size})
+        progress.stopped = "diverged"
 
     def _next_row(self) -> int:
         step = self.progress.step
