@@ -4,6 +4,10 @@ A stack is a module like any other, so the one training loop runs it. The networ
 the loss is the sum of their losses, so no gradient reaches from one to another, and optimizers that act on each
 parameter entry by itself (SGD, Adam) leave every network where it would be had it been trained alone. What differs is
 rounding, and dropout: each network of a stack drops units of its own.
+
+Pruned networks stack with their masks. In a stack the values under the masks are zero and their gradients are zero, and
+so they stay: with w = g = 0 the step of SGD is a multiple of m <- momentum m + g + decay w = 0, and that of Adam is
+m / (sqrt(v) + epsilon) with m = v = 0, hence 0.
 """
 
 import copy
@@ -13,11 +17,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 from torch.func import functional_call, stack_module_state, vmap
+from torch.nn.utils.parametrize import ParametrizationList
 
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
 from epoch0.networks.nonlinearities import activation_of
+from epoch0.prune._apply import apply
+from epoch0.prune._masked import Masked
+from epoch0.prune._places import places
+from epoch0.train._chain import chain_of, is_linear
 
 
 class Stacked(nn.Module):
@@ -33,7 +43,8 @@ class Stacked(nn.Module):
         networks: the architecture with stacked parameters and buffers; never called by itself.
         kept: the same for the networks that have been frozen, as they were at that moment.
         frozen_at: step at which each network was frozen, -1 for those that were not; int64 of shape (networks,).
-        diverged: which networks had a loss that is no finite number; bool of shape (networks,).
+        diverged: which networks had a loss that is no finite number; bool of shape (networks,). Such a network stops
+            alone, as it was when that happened; the others go on.
     """
 
     frozen_at: Tensor
@@ -55,27 +66,40 @@ class Stacked(nn.Module):
         self.networks = _with_state(architecture, state)
         self.kept = _with_state(architecture, {name: value.detach().clone() for name, value in state.items()})
         self.kept.requires_grad_(False)
+        self._chain = chain_of(self.networks)
+        self._clear_pruned()
+        self.register_load_state_dict_post_hook(_loaded)
         self.register_buffer("frozen_at", torch.full((count,), -1, dtype=torch.int64))
         self.register_buffer("diverged", torch.zeros(count, dtype=torch.bool))
 
     @classmethod
-    def of(cls, networks: "Ensemble | Sequence[nn.Module]") -> "Stacked":
+    def of(
+        cls, networks: "Ensemble | Sequence[nn.Module]", masks: Sequence[Mapping[str, Tensor]] | None = None
+    ) -> "Stacked":
         """Stack copies of the networks of an ensemble, or of modules of one architecture.
 
         >>> len(Stacked.of(ensemble(20, [64, 32, 10], seed=0)))             # doctest: +SKIP
         20
+        >>> Stacked.of([net] * 9, [keep(scores, s / 10) for s in range(1, 10)])     # doctest: +SKIP
+
+        Args:
+            networks: modules that ``prune.apply`` has pruned bring their masks, which may differ.
+            masks: one for each network, as ``prune.keep`` makes them; the networks given are not changed.
 
         Raises:
-            InputError: if there is no network, or they are not all of one architecture.
+            InputError: if there is no network, they are not all of one architecture, or a mask does not fit.
         """
         if len(networks) == 0:
             raise InputError("a stack of no networks cannot be made; give at least one.")
+        if masks is not None:
+            networks = _masked(networks, masks)
         if isinstance(networks, Ensemble):
             return cls(networks.skeleton(), networks.stacked(0, len(networks)))
         try:
             parameters, buffers = stack_module_state(list(networks))
-        except RuntimeError as problem:
-            raise InputError(f"these {len(networks)} networks cannot be stacked: {problem}") from problem
+        except (RuntimeError, KeyError) as problem:
+            why = _why(networks, problem)
+            raise InputError(f"these {len(networks)} networks cannot be stacked: {why}") from problem
         return cls(networks[0], {name: value.detach() for name, value in {**parameters, **buffers}.items()})
 
     def __len__(self) -> int:
@@ -84,7 +108,10 @@ class Stacked(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Outputs of all networks for the same inputs: (batch, ...) -> (networks, batch, ...)."""
         if inputs.dim() == 2 and _is_dense(self.networks):
-            return self._dense(inputs)
+            kind = inputs.device.type
+            if self._chain is None or inputs.requires_grad or torch.is_autocast_enabled(kind) or is_compiling():
+                return self._dense(inputs)
+            return self._chain(inputs, self.diverged.tolist() if self.training else [False] * len(self))
         state = {**dict(self.networks.named_parameters()), **dict(self.networks.named_buffers())}
 
         def one(own: dict[str, Tensor]) -> Tensor:
@@ -94,20 +121,39 @@ class Stacked(nn.Module):
         outputs: Tensor = vmap(one, randomness="different")(state)
         return outputs
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Stacked":
+        """Move or cast, as every module does; the memory of the program is no parameter."""
+        super()._apply(fn, recurse)
+        if self._chain is not None:
+            self._chain.reset()
+        return self
+
+    def _clear_pruned(self) -> None:
+        """Zeros under the masks, from where nothing moves them."""
+        with torch.no_grad():
+            for networks in (self.networks, self.kept):
+                for module in networks.modules():
+                    if isinstance(module, ParametrizationList) and type(module[0]) is Masked and module.is_tensor:
+                        own = module.original
+                        assert isinstance(own, Tensor)
+                        own.copy_(torch.where(module[0].mask, own, 0.0))
+
     def _dense(self, inputs: Tensor) -> Tensor:
         """The same for fully connected networks, at 1.6 times less: one batched product a layer."""
         z = inputs
         for part in self.networks.children():
             if not isinstance(part, nn.Linear):
                 z = part(z)
-            elif z.dim() == 2:  # the first layer: all networks see the same inputs, so their rows make one matrix
-                z = z @ part.weight.flatten(0, 1).t()
-                z = z.unflatten(1, part.weight.shape[:2]).transpose(0, 1)
+                continue
+            weight = part.weight
+            if z.dim() == 2:  # the first layer: all networks see the same inputs, so their rows make one matrix
+                z = z @ weight.flatten(0, 1).t()
+                z = z.unflatten(1, weight.shape[:2]).transpose(0, 1)
                 z = z if part.bias is None else z + part.bias[:, None]
             elif part.bias is None:
-                z = torch.bmm(z, part.weight.transpose(1, 2))
+                z = torch.bmm(z, weight.transpose(1, 2))
             else:
-                z = torch.baddbmm(part.bias[:, None], z, part.weight.transpose(1, 2))
+                z = torch.baddbmm(part.bias[:, None], z, weight.transpose(1, 2))
         return z
 
     def loss(self, function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
@@ -122,7 +168,10 @@ class Stacked(nn.Module):
 
         def total(outputs: Tensor, targets: Tensor) -> Tensor:
             losses: Tensor = vmap(function, in_dims=(0, None))(outputs, targets)
-            self.diverged |= ~losses.detach().isfinite()
+            lost = ~losses.detach().isfinite() & ~self.diverged
+            if bool(lost.any()):
+                self._keep(lost & (self.frozen_at < 0))
+                self.diverged |= lost
             if bool(self.diverged.all()):
                 return losses.sum() * torch.nan
             return torch.where(self.diverged, torch.zeros_like(losses), losses).sum()
@@ -142,27 +191,31 @@ class Stacked(nn.Module):
             step: recorded in ``frozen_at``.
         """
         fresh = which.to(self.frozen_at.device) & (self.frozen_at < 0) & ~self.diverged
-        live, kept = self.networks.state_dict(), self.kept.state_dict()
-        for name, value in kept.items():
-            value[fresh] = live[name][fresh]
+        self._keep(fresh)
         self.frozen_at[fresh] = step
 
+    def _keep(self, which: Tensor) -> None:
+        """Remember those networks as they are now."""
+        live = self.networks.state_dict()
+        for name, value in self.kept.state_dict().items():
+            value[which] = live[name][which]
+
     def settle(self) -> None:
-        """Put every frozen network back to where it was frozen; the others stay where they are."""
-        frozen = self.frozen_at >= 0
+        """Put every frozen or diverged network back to where it stopped; the others stay where they are."""
+        frozen = (self.frozen_at >= 0) | self.diverged
         kept = self.kept.state_dict()
         for name, value in self.networks.state_dict().items():
             value[frozen] = kept[name][frozen]
 
     def unstack(self, index: int) -> nn.Module:
-        """One network as a module with its own memory: as it was frozen, or as it is now.
+        """One network as a module with its own memory: as it stopped, or as it is now; a pruned one with its masks.
 
         Raises:
             InputError: if there is no such network.
         """
         if not 0 <= index < len(self):
             raise InputError(f"network {index} is not in a stack of {len(self)}; count from 0 to {len(self) - 1}.")
-        source = self.kept if self.frozen_at[index] >= 0 else self.networks
+        source = self.kept if self.frozen_at[index] >= 0 or self.diverged[index] else self.networks
         state = {name: value[index].detach().clone() for name, value in source.state_dict(keep_vars=True).items()}
         network = _with_state(source, state)
         for name, parameter in self.networks.named_parameters():
@@ -202,9 +255,40 @@ class FreezeAt:
 def _is_dense(architecture: nn.Module) -> bool:
     """Linear layers and elementwise nonlinearities in a row, the first one linear?"""
     parts = list(architecture.children())
-    if type(architecture) is not nn.Sequential or not parts or type(parts[0]) is not nn.Linear:
+    if type(architecture) is not nn.Sequential or not parts or not is_linear(parts[0]):
         return False
-    return all(type(part) is nn.Linear or activation_of(part) is not None for part in parts)
+    return all(is_linear(part) or activation_of(part) is not None for part in parts)
+
+
+def _masked(networks: "Ensemble | Sequence[nn.Module]", masks: Sequence[Mapping[str, Tensor]]) -> list[nn.Module]:
+    """Copies with masks; a weight that only some of the networks have a mask for keeps everything in the others."""
+    if len(masks) != len(networks):
+        raise InputError(f"there are {len(masks)} masks for {len(networks)} networks; give one for each.")
+    names = list(dict.fromkeys(name for each in masks for name in each))
+    found = []
+    for network, own in zip(networks, masks, strict=True):
+        weights = {name: where[0].parameter for name, where in places(network).items()}
+        whole = {n: torch.ones_like(weights[n], dtype=torch.bool) for n in names if n in weights and n not in own}
+        found.append(apply(copy.deepcopy(network), {**own, **whole}))
+    return found
+
+
+def _why(networks: Sequence[nn.Module], problem: Exception) -> str:
+    """What torch found, or which names only some of the networks have."""
+    own = [{*dict(network.named_parameters()), *dict(network.named_buffers())} for network in networks]
+    for index, names in enumerate(own):
+        if names != own[0]:
+            differ = sorted(names ^ own[0])[0]
+            return f"network {index} differs from network 0 in {differ!r}; prune the same weights of all, or of none."
+    return str(problem)
+
+
+def _loaded(stack: nn.Module, keys: Any) -> None:
+    """After a checkpoint: other masks may have come with it."""
+    assert isinstance(stack, Stacked)
+    stack._clear_pruned()
+    if stack._chain is not None:
+        stack._chain.reset()
 
 
 def _check_state(architecture: nn.Module, state: Mapping[str, Tensor]) -> None:

@@ -1,0 +1,230 @@
+"""Stacks of dense chains, worked through by hand: forward and backward into memory that is used again.
+
+Autograd's own way costs an operation, an allocation and a trip through memory for each of bias, activation, mask and
+gradient. Here a layer is one batched product with the bias in it and the activation in place; the derivative follows
+from the output; the gradient of a masked weight is masked while it is still in the cache.
+
+Three things save time and change nothing: networks are taken a few at a time, so that a layer is found in the cache
+where the layer before left it; a network in which no path of kept weights leads from the inputs to the outputs computes
+the same for every example, so it is carried for one; a network that has diverged is left out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
+
+from epoch0.errors import InputError
+from epoch0.networks.nonlinearities import activation_of
+from epoch0.prune._masked import Masked
+from epoch0.train._chain_activations import IDENTITY, InPlace, in_place
+from epoch0.train._chain_runs import Gradients, Run, Workspace, carry_back, carry_on
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One dense layer of all networks; tensors are looked up when they are needed, since a module can be moved."""
+
+    module: nn.Module
+    activation: InPlace
+
+    @property
+    def weight(self) -> nn.Parameter:
+        """Shape (networks, outputs, inputs), zero where it is pruned."""
+        row = _row(self.module)
+        return cast(nn.Parameter, self.module.weight if row is None else row.original)
+
+    @property
+    def bias(self) -> nn.Parameter | None:
+        """Shape (networks, outputs)."""
+        return cast(nn.Parameter | None, self.module.bias)
+
+    @property
+    def mask(self) -> Tensor | None:
+        """Shape of the weight, bool."""
+        row = _row(self.module)
+        return None if row is None else cast(Masked, row[0]).mask
+
+
+class Chain:
+    """The program of one stack; it belongs to the module that it was read from."""
+
+    CACHE = 48_000_000
+    """Bytes of weights, gradients and activations that are worked on at a time on a CPU."""
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        self.layers = tuple(layers)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all memory and what is known of the masks: they were moved or loaded."""
+        self._free: list[Workspace] = []
+        self._parameters: list[nn.Parameter | None] = []
+        self._gradients: Gradients | None = None
+        self._constant: list[bool] | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Chain":
+        """Of the copied layers, with memory of its own."""
+        return Chain([Layer(memo.get(id(layer.module), layer.module), layer.activation) for layer in self.layers])
+
+    def __call__(self, inputs: Tensor, left_out: Sequence[bool]) -> Tensor:
+        """Outputs (networks, batch, classes) for inputs (batch, features); NaN for the networks left out."""
+        if not self._parameters:
+            self._parameters = [tensor for layer in self.layers for tensor in (layer.weight, layer.bias)]
+        keep = torch.is_grad_enabled() and any(p is not None and p.requires_grad for p in self._parameters)
+        result: Tensor = _Function.apply(inputs, self, tuple(left_out), keep, *self._parameters)
+        return result
+
+    def runs(self, left_out: Sequence[bool], batch: int) -> list[Run]:
+        """The networks in the order and the groups in which they are worked on."""
+        most = self.together(batch)
+        found: list[Run] = []
+        for network, (constant, left) in enumerate(zip(self.constant(), left_out, strict=True)):
+            if left:
+                continue
+            if found:
+                last = found[-1].networks
+                if last.stop == network and found[-1].constant == constant and network - last.start < most:
+                    found[-1] = Run(slice(last.start, network + 1), constant)
+                    continue
+            found.append(Run(slice(network, network + 1), constant))
+        return found
+
+    def together(self, batch: int) -> int:
+        """How many networks are worked on at a time."""
+        weights = [layer.weight for layer in self.layers]
+        if weights[0].device.type != "cpu":
+            return len(weights[0])
+        size = sum(2 * w[0].numel() + batch * w.shape[1] for w in weights) * weights[0].element_size()
+        return max(1, self.CACHE // size)
+
+    def constant(self) -> list[bool]:
+        """Of which networks the masks leave no path from the inputs to the outputs.
+
+        Units that the inputs reach may be left, and so may units that reach the outputs, but they are not the same, and
+        no kept weight leads from the first to the second. So any example gives the right outputs, and the right
+        gradient of every weight: a unit's gradient is zero unless it reaches the outputs.
+        """
+        if self._constant is None:
+            count = len(self.layers[0].weight)
+            if self.layers[0].weight.device.type != "cpu":
+                self._constant = [False] * count  # one large program beats several small ones
+                return self._constant
+            reached: Tensor | None = None  # units that the inputs reach, (networks, units)
+            for mask in (layer.mask for layer in self.layers):
+                if mask is None:
+                    mask = torch.ones(1, 1, 1, dtype=torch.bool)
+                reached = mask.any(2) if reached is None else (mask & reached[:, None]).any(2)
+            assert reached is not None
+            self._constant = (~reached.any(1)).expand(count).tolist()
+        return self._constant
+
+    def gradients(self) -> Gradients:
+        """Memory for the gradients of all parameters, and the masks as numbers."""
+        if self._gradients is None:
+            self._gradients = Gradients([(layer.weight, layer.bias, layer.mask) for layer in self.layers])
+        return self._gradients
+
+    def take(self) -> Workspace:
+        """Memory that no other pass is using."""
+        return self._free.pop() if self._free else Workspace()
+
+    def give(self, workspace: Workspace) -> None:
+        """Memory that can be used again."""
+        self._free.append(workspace)
+
+
+class _Function(torch.autograd.Function):
+    """The program inside torch's graph."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: Tensor, chain: Chain, left_out: tuple[bool, ...], keep: bool, *parameters: Tensor | None
+    ) -> Tensor:
+        last = parameters[-2]
+        assert last is not None
+        outputs = last.new_empty(len(last), len(inputs), last.shape[1])
+        for network, left in enumerate(left_out):
+            if left:
+                outputs[network] = torch.nan
+        workspace = chain.take()
+        plan = workspace.plan(chain, len(inputs), left_out, parameters, keep)
+        for run, steps in plan:
+            outputs[run.networks] = carry_on(run, steps, inputs)
+        if keep:
+            ctx.save_for_backward(inputs)
+            ctx.parameters = parameters
+            ctx.versions = [None if tensor is None else tensor._version for tensor in parameters]
+            ctx.chain, ctx.plan, ctx.workspace = chain, plan, workspace
+        else:
+            chain.give(workspace)
+        return outputs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        chain, workspace, parameters = ctx.chain, ctx.workspace, ctx.parameters
+        if workspace is None:
+            raise InputError("a stack's backward pass can be done once; call the stack again for another one.")
+        if ctx.versions != [None if tensor is None else tensor._version for tensor in parameters]:
+            raise InputError("a stack's parameters were changed between its forward and its backward pass.")
+        (inputs,) = ctx.saved_tensors
+        ctx.workspace = ctx.parameters = None
+        found = chain.gradients().lent(parameters, ctx.needs_input_grad[4:])
+        done = 0
+        for start, stop in [*((run.networks.start, run.networks.stop) for run, _ in ctx.plan), (len(gradient), 0)]:
+            for own in found if start > done else ():
+                if own is not None:
+                    own[done:start] = 0.0  # of networks in between, which were left out
+            done = stop
+        for run, steps in reversed(ctx.plan):  # the last one is still in the cache
+            carry_back(run, steps, inputs, gradient)
+        chain.give(workspace)
+        return None, None, None, None, *found
+
+
+def chain_of(architecture: nn.Module) -> Chain | None:
+    """The program of a stacked architecture, or None if it is no chain of dense layers and such activations.
+
+    Args:
+        architecture: with stacked parameters, of which each dense layer may be behind one mask of ``prune.apply``.
+    """
+    parts = list(architecture.children())
+    if type(architecture) is not nn.Sequential or not parts or not is_linear(parts[0]):
+        return None
+    layers: list[Layer] = []
+    for part in parts:
+        if is_linear(part):
+            layers.append(Layer(part, IDENTITY))
+            continue
+        rule = activation_of(part)
+        found = None if rule is None else in_place(rule)
+        if found is None or layers[-1].activation is not IDENTITY:
+            return None
+        layers[-1] = Layer(layers[-1].module, found)
+    own = [id(tensor) for layer in layers for tensor in (layer.weight, layer.bias) if tensor is not None]
+    kinds = {layer.weight.dtype for layer in layers}
+    if len(set(own)) < len(own) or not kinds <= {torch.float32, torch.float64}:
+        return None
+    return Chain(layers)
+
+
+def is_linear(part: nn.Module) -> bool:
+    """A dense layer, plain or behind one mask of ``prune.apply``?"""
+    if type(part) is nn.Linear:
+        return True
+    if not isinstance(part, nn.Linear) or not is_parametrized(part) or type(part).__bases__ != (nn.Linear,):
+        return False
+    row = _row(part)
+    only = list(cast(nn.ModuleDict, part.parametrizations)) == ["weight"]
+    return only and row is not None and len(row) == 1 and type(row[0]) is Masked
+
+
+def _row(module: nn.Module) -> ParametrizationList | None:
+    if not is_parametrized(module, "weight"):
+        return None
+    return cast(ParametrizationList, cast(nn.ModuleDict, module.parametrizations)["weight"])
