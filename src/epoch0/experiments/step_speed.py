@@ -14,6 +14,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from epoch0.errors import InputError
 from epoch0.experiments.cost import Speed
 from epoch0.experiments.engine import one_thread
 from epoch0.seeds import generator
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _SMALL = 2  # the smallest batch that batch norm can train on
 _BLOCKS = 8  # the timed steps are cut into about so many, whose spread is the error
 _ROUND = 2.5  # a step that warms up, one that is timed, and the forward half of the one that stops the clock
+_RUNG = 4  # a look at a batch takes at most one part in so many of the time that is left
 _STILL = 1e-9  # learning rate: the step is computed, the weights stay where they are
 _ROOM = 0.8  # of the memory that is free
 _BESIDE = 1.5  # memory of a step over that of the tensors its backward pass holds
@@ -48,20 +50,17 @@ def step_speed(work: "Workload", seconds: float, device: str | torch.device | No
             flops, held = _counted(model, work, small, place)
             peak = device_peak(place, precision_for(work.training.get("precision", "float32"), place))
             batch, notes = _affordable(model, work, held / small, place)
-            if place.type == "cpu":
-                step = small / float(np.mean(_timed(model, work, small, 0.0, place)))
-                fitting = int(small * (end - time.perf_counter()) / (_ROUND * step))
-                if fitting < batch:
-                    batch, notes = max(small, fitting), ["too large for its share of the time"]
+            if place.type == "cpu" and (fitting := _in_time(model, work, batch, end, place)) < batch:
+                batch, notes = fitting, ["too large for its share of the time"]
             while True:
                 try:
                     rates = _timed(model, work, batch, end - time.perf_counter(), place)
                     break
-                except (RuntimeError, MemoryError) as error:
+                except (RuntimeError, MemoryError, InputError) as error:
                     if batch == small or not _out_of_memory(error):
                         raise
                     batch, notes = max(small, batch // 2), ["does not fit into memory"]
-        except (RuntimeError, MemoryError) as error:
+        except (RuntimeError, MemoryError, InputError) as error:
             if not _out_of_memory(error):
                 raise
             return Speed(math.nan, note="does not fit into memory")
@@ -141,6 +140,21 @@ def _timed(
     return clock.rates() * batch
 
 
+def _in_time(model: nn.Module, work: "Workload", batch: int, end: float, device: torch.device) -> int:
+    """The batch of which a round of steps fits into the time, at most the asked one.
+
+    A small batch says little of a large one, since much of its time does not depend on its size: the step is looked at
+    with larger and larger ones, as long as that takes a small part of the time that is left.
+    """
+    size = min(_SMALL, work.batch_size)
+    while True:
+        step = size / float(np.mean(_timed(model, work, size, 0.0, device)))
+        fitting = int(size * (end - time.perf_counter()) / (_ROUND * step))
+        if fitting >= batch or fitting < 2 * _RUNG * size:
+            return min(batch, max(size, fitting))
+        size = fitting // _RUNG
+
+
 def _counted(model: nn.Module, work: "Workload", batch: int, device: torch.device) -> tuple[float, int]:
     """Multiplications and additions of one step, and bytes that its backward pass holds."""
     held: dict[int, int] = {}
@@ -186,8 +200,12 @@ def _affordable(model: nn.Module, work: "Workload", held: float, device: torch.d
     return max(min(_SMALL, work.batch_size), fitting), ["does not fit into memory"]
 
 
-def _out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
+def _out_of_memory(error: BaseException | None) -> bool:
+    """Whether that is what went wrong; the loop says it in words and keeps the cause."""
+    if error is None:
+        return False
+    lack = isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error)
+    return lack or _out_of_memory(error.__cause__)
 
 
 def _wait(device: torch.device) -> None:
