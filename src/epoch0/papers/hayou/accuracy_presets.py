@@ -10,7 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.hayou import accuracy, accuracy_claims, accuracy_picture, accuracy_winners, accuracy_winners_picture
+from epoch0.papers.hayou import (
+    accuracy,
+    accuracy_claims,
+    accuracy_costs,
+    accuracy_picture,
+    accuracy_winners,
+    accuracy_winners_picture,
+)
 from epoch0.papers.hayou.accuracy import Panel, Setting
 from epoch0.papers.hayou.accuracy_winners import WinnersSetting
 from epoch0.papers.hayou.recipe import Network, Recipe
@@ -117,7 +124,7 @@ def _table(
 ) -> Artifact:
     return Artifact(
         f"hayou/{name}", title, f"Hayou et al., {source}", presets, accuracy.trials, accuracy.table, decide,
-        accuracy_picture.draw, accuracy.data, accuracy.about,
+        accuracy_picture.draw, accuracy.data, accuracy.about, accuracy_costs.costs,
     )  # fmt: skip
 
 
@@ -129,7 +136,7 @@ TABLE_3 = _table("tab3", "Accuracy of pruned ResNets on Tiny ImageNet", "Table 3
 TABLE_6 = Artifact(
     "hayou/tab6", "Which algorithm performs better", "Hayou et al., Table 6, section 4.3", _sixth(),
     accuracy_winners.trials, accuracy_winners.table, accuracy_winners.claims, accuracy_winners_picture.draw,
-    lambda setting: setting.panels[0].base.data, accuracy_winners.about,
+    lambda setting: setting.panels[0].base.data, accuracy_winners.about, accuracy_costs.costs,
 )  # fmt: skip
 TABLE_8 = _table("tab8", "Accuracy of a pruned ResNet-50 on ImageNet", "Table 8, appendix F", _eighth())
 TABLE_9 = _table(
