@@ -1,17 +1,22 @@
-"""The data path of CIFAR-10: gather, pad-crop-flip and standardization of a batch against a training step."""
+"""The data path of CIFAR-10 (gather, pad-crop-flip, standardization) against a training step; decoding of files."""
 
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
 from epoch0.data import DataSet
+from epoch0.data.decoding import read_images
 from epoch0.networks import resnet
 from epoch0.train.augmentation import PadCropFlip
 from epoch0.train.sources import Images
+from epoch0.train.streaming import Folder
 
 BATCH, IMAGES = 128, 50_000
 
@@ -57,14 +62,35 @@ def path_against_step() -> dict[str, float]:
     return found
 
 
+def decoding() -> dict[str, float]:
+    """Images a CPU second of one thread: 64 x 64 read into memory, 500 x 375 with random crops to 224 x 224."""
+    random = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as scratch:
+        for i in range(60):
+            for name, size in (("small", (64, 64)), ("large", (500, 375))):
+                coarse = Image.fromarray(random.integers(0, 256, (size[1] // 9, size[0] // 9, 3), dtype=np.uint8))
+                path = Path(scratch) / name / f"train/{i % 2}/{i}.jpg"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                coarse.resize(size, Image.Resampling.BICUBIC).save(path, quality=90)
+        small = sorted((Path(scratch) / "small").rglob("*.jpg")) * 10
+        source = Folder.of(f"folder:{scratch}/large", augment=True, workers=1)
+        everything = torch.arange(len(source))
+        return {
+            "of 64 x 64": len(small) / least(lambda: read_images(small, workers=1), 3),
+            "of 500 x 375, random parts at 224 x 224": len(source) / least(lambda: source.batch(everything, 0), 3),
+        }
+
+
 def main() -> None:
-    """Print what the data cost of a step."""
+    """Print what the data cost of a step, and how fast files are decoded."""
     torch.set_num_threads(1)
     found = path_against_step()
     step = found.pop("step")
     print(f"a step of ResNet-20, batch {BATCH}: {step:.3f} CPU s; its data (limit 3 %):")
     for name, seconds in found.items():
         print(f"  {name}: {1e3 * seconds:.2f} ms, {100 * seconds / step:.2f} % of the step")
+    for name, rate in decoding().items():
+        print(f"JPEG files {name}: {rate:,.0f} a CPU second")
 
 
 if __name__ == "__main__":

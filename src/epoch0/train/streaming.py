@@ -226,7 +226,8 @@ def image_sources(
         data_dir: folder searched first.
 
     Raises:
-        InputError: if the set cannot be found or read, or `flatten` does not go with the rest.
+        InputError: if the set cannot be found or read, a class has no training image, or `flatten` does not go with
+            the rest.
     """
     if name == "imagenet":
         if flatten:
@@ -237,6 +238,13 @@ def image_sources(
             make(name, "test", channels_last=channels_last, data_dir=data_dir),
         )
     train, test = (load(name, split, data_dir) for split in ("train", "test"))
+    counts = np.bincount(train.labels, minlength=len(train.classes))
+    if not counts.all():  # a folder may have classes in one split only; what is never shown cannot be learnt
+        untaught = [one for one, count in zip(train.classes, counts, strict=True) if not count]
+        raise InputError(
+            f"{name} has {len(train.classes)} classes and its train split images of {np.count_nonzero(counts)}: it "
+            f"lacks {', '.join(untaught[:3])}{f' and {len(untaught) - 3} more' if len(untaught) > 3 else ''}."
+        )
     crops = PadCropFlip(4) if augment else None
     return (
         Images.of(train, augment=crops, flatten=flatten, channels_last=channels_last),
