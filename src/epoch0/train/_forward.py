@@ -31,11 +31,16 @@ def caller(
     >>> net = nn.Linear(2, 3)
     >>> caller(net, torch.device("cpu"), "float32", False, False, Group()) is net
     True
+
+    Raises:
+        InputError: if ``compiled`` names a backend that torch does not know.
     """
     call: Callable[[Tensor], Any] = group.wrap(model)
     if compiled:
-        # torch.compile would be allowed to fall back to plain execution, silently; what is asked for is done or refused
-        call = torch.compile(call, backend="inductor" if compiled is True else compiled)
+        try:
+            call = torch.compile(call, backend="inductor" if compiled is True else compiled)
+        except RuntimeError as problem:
+            raise InputError(f"compile={compiled!r} cannot be used: {_short(problem)}") from problem
     if precision == "float32" and not channels_last:
         return call
 

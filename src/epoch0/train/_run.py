@@ -180,6 +180,7 @@ class Run:
                     if not isfinite(size):
                         self._stop_diverged(step, size)
                         return
+                    self.recent = size
                     progress.losses += size
                     progress.counted += 1
                 else:
@@ -220,7 +221,6 @@ class Run:
                     if plan.checkpoint_seconds is not None and now - self.written >= plan.checkpoint_seconds:
                         self._write()
                     if watch is not None and now >= glance_at:
-                        self.recent = size if at_once else self.recent
                         self._glance()
                         glance_at = now + GLANCE
 

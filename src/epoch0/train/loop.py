@@ -22,7 +22,7 @@ from epoch0.train import checkpoint as checkpoints
 from epoch0.train._forward import Loss, caller, enough_memory, laid_out
 from epoch0.train._run import NOISE, ORDER, Look, Plan, Progress, Run, deferred_interrupt, own_randomness
 from epoch0.train.console import Console, Watch
-from epoch0.train.device import Precision, check_device, precision_for
+from epoch0.train.device import check_device, precision_for
 from epoch0.train.distributed import Group, current, lost_process
 from epoch0.train.optimizers import OPTIMIZERS, SGD, Adam, AdamW, Optimizer, build
 from epoch0.train.optimizers import settings_of as optimizer_settings
@@ -48,7 +48,7 @@ def train(
     loss: Loss = F.cross_entropy,
     seed: int = 0,
     device: str | torch.device = "cpu",
-    precision: Precision = "float32",
+    precision: str = "float32",
     channels_last: bool = False,
     compile: bool | str = False,
     evaluate: Callable[[nn.Module], Mapping[str, Any]] | None = None,
