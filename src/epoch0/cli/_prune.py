@@ -2,7 +2,7 @@
 
 import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -12,6 +12,7 @@ import typer
 
 from epoch0.cli._models import Batch, BatchNorm, Data, InputShape, Model, Norm, Seed, Weights
 from epoch0.cli._shared import DataDir, Json, command, print_json
+from epoch0.cli._stages import Stages
 from epoch0.errors import InputError
 
 if TYPE_CHECKING:
@@ -127,34 +128,44 @@ def prune(
             f"{score.value} looks at the loss, which needs classes: give --data with labels, or score by synflow, "
             f"magnitude or random. The inputs are {given.description}."
         )
-    settings: dict[str, Any] = {"batch_norm": batch_norm.value, "seed": seed, "name": model}
-    verdicts = {"before": _verdict(network, given, settings)}
-    with told() as said:
-        scores, masks = _masks(
-            network, score, sparsity, given, batch_norm.value, seed, steps,
-            {"scope": scope.value, "layers": layers.value, "floor": floor},
-        )  # fmt: skip
-    critical = pruning.critical_sparsity(scores)
-    summary = masks.summary(network, given.x)
-    pruning.apply(network, masks)
-    verdicts["pruned"] = _verdict(network, given, settings)
-    rescaling = None
-    if rescale is not None:
-        rescaling = pruning.rescale(network, how=rescale.value, x=given.x, seed=seed)
-        verdicts["rescaled"] = _verdict(network, given, settings)
-    pruning.bake(network)
-    if out is not None:
-        masks.save(out)
-    if out_weights is not None:
-        save(network, out_weights)
-    sparse = pruning.to_csr(network, given.x) if csr or out_csr is not None else None
-    if sparse is not None and out_csr is not None:
-        sparse.save(out_csr)
+    options: dict[str, Any] = {"scope": scope.value, "layers": layers.value, "floor": floor}
+    check_steps(score, steps, options)
+    csr, rescaling, sparse = csr or out_csr is not None, None, None
+    with Stages("prune", 3 + 2 * (rescale is not None) + csr) as stage:
+        stage("judging the model as it is")
+        judge = _Judge(network, given, batch_norm.value, seed)
+        verdicts = {"before": judge.verdict(network)}
+        stage(f"scoring by {score.value}")
+        with told() as said:
+            scores, masks = _masks(
+                network, score, sparsity, given, batch_norm.value, seed, steps, options, stage.within
+            )  # fmt: skip
+        critical = pruning.critical_sparsity(scores)
+        summary = masks.summary(network, given.x)
+        pruning.apply(network, masks)
+        stage("judging the pruned model")
+        verdicts["pruned"] = judge.verdict(network)
+        if rescale is not None:
+            stage(f"rescaling ({rescale.value})")
+            rescaling = pruning.rescale(network, how=rescale.value, x=given.x, seed=seed)
+            stage("judging the rescaled model")
+            verdicts["rescaled"] = judge.verdict(network)
+        pruning.bake(network)
+        if out is not None:
+            masks.save(out)
+        if out_weights is not None:
+            save(network, out_weights)
+        if csr:
+            stage("measuring sparse layers")
+            sparse = pruning.to_csr(network, given.x, progress=stage.within)
+        if sparse is not None and out_csr is not None:
+            sparse.save(out_csr)
     if as_json:
         print_json({
             "model": model, "inputs": given.description, "method": scores.method, "summary": summary.to_dict(),
             "critical_sparsity": float(critical), "first_layer_to_vanish": critical.layer, "notes": said,
-            "verdicts": verdicts, "rescaling": None if rescaling is None else rescaling.to_dict(),
+            "verdicts": verdicts, "judged": judge.examined,
+            "rescaling": None if rescaling is None else rescaling.to_dict(),
             "csr": None if sparse is None else sparse.to_dict(),
         })  # fmt: skip
         return
@@ -166,7 +177,7 @@ def prune(
         typer.echo(f"what helps: {_what_helps(float(critical), score)}")
     if rescaling is not None:
         typer.echo(f"\n{rescaling}")
-    typer.echo("")
+    typer.echo(f"\nverdicts of {judge.examined}:" if judge.examined else "")
     for when, verdict in verdicts.items():
         typer.echo(f"{when + ':':<10}{verdict}")
     if sparse is not None:
@@ -178,7 +189,7 @@ def prune(
 
 def _masks(
     network: "nn.Module", score: Score, sparsity: float, given: "Inputs", batch_norm: str, seed: int,
-    steps: int | None, options: dict[str, Any],
+    steps: int | None, options: dict[str, Any], progress: Callable[[float, str], None],
 ) -> "tuple[Scores, Masks]":  # fmt: skip
     """Scores of the model as it is, and the masks after all rounds."""
     from epoch0 import prune as pruning
@@ -186,9 +197,7 @@ def _masks(
     batches = [] if given.targets is None else [(given.x, given.targets)]
     rounds = ROUNDS.get(score, 1) if steps is None else steps
     if score is Score.force:
-        if options != {"scope": "global", "layers": "uniform", "floor": 0}:
-            raise InputError("--score force has one threshold for all layers; leave --scope, --layers and --floor out.")
-        scores = pruning.force(network, None, batches, sparsity, steps=rounds, batch_norm=batch_norm)
+        scores = pruning.force(network, None, batches, sparsity, rounds, batch_norm=batch_norm, progress=progress)
         return scores, pruning.keep(scores, sparsity)
     one: Any = {
         Score.snip: functools.partial(pruning.snip, loss=None, batches=batches, batch_norm=batch_norm),
@@ -200,19 +209,44 @@ def _masks(
     }[score]
     scores = one(network)
     masks = pruning.keep(scores, sparsity, **options) if rounds == 1 else pruning.iterate(
-        network, one, sparsity, steps=rounds, **options
+        network, one, sparsity, steps=rounds, progress=progress, **options
     )  # fmt: skip
     return scores, masks
 
 
-def _verdict(network: "nn.Module", given: "Inputs", settings: dict[str, Any]) -> str:
-    """What a checkup says of the model now; a model that computes a constant has no gains to judge."""
-    from epoch0.diagnosis import checkup as examine
+def check_steps(score: Score, steps: int | None, options: dict[str, Any]) -> None:
+    """Refuse what no round could do, before the model is looked at."""
+    if steps is not None and steps < 1:
+        raise InputError(f"steps={steps} is no number of rounds; use an integer >= 1, such as 100.")
+    if score is Score.force and options != {"scope": "global", "layers": "uniform", "floor": 0}:
+        raise InputError("--score force has one threshold for all layers; leave --scope, --layers and --floor out.")
 
-    try:
-        return examine(network, given.x, given.targets, inputs=given.description, **settings).verdict
-    except InputError as problem:
-        return f"cannot be judged: {problem}"
+
+class _Judge:
+    """Says each time, on the same examples, whether the model as it is would train."""
+
+    def __init__(self, network: "nn.Module", given: "Inputs", batch_norm: str, seed: int) -> None:
+        from epoch0.diagnosis.glance import few
+
+        self.problem = self.examined = ""
+        self.settings: dict[str, Any] = {"batch_norm": batch_norm, "seed": seed}
+        try:
+            self.x, directions = few(network, given.x)
+            self.examined = f"{len(self.x)} of the {len(given.x)} examples in {directions} random directions"
+            self.settings["directions"] = directions
+        except InputError as problem:
+            self.problem = f"cannot be judged: {problem}"
+
+    def verdict(self, network: "nn.Module") -> str:
+        """The verdict of a checkup; a model that computes a constant has no gains to judge."""
+        from epoch0.diagnosis.glance import glance
+
+        if self.problem:
+            return self.problem
+        try:
+            return glance(network, self.x, **self.settings).sentence
+        except InputError as problem:
+            return f"cannot be judged: {problem}"
 
 
 def _about(critical: "CriticalSparsity", score: Score, steps: int | None) -> str:

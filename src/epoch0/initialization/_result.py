@@ -1,6 +1,6 @@
 """What an initialization did: one row for each weighted operation, what was left alone and why (THEORY section 3)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -94,8 +94,7 @@ class Initialization:
         if self.norms:
             factors = ", ".join(f"{name} x {factor:.3g}" for name, factor in self.norms.items())
             lines.append(f"ends of branches: {factors}")
-        lines += [f"left alone: {name} ({reason})" for name, reason in self.untouched.items()]
-        return "\n".join([*lines, *self.notes])
+        return "\n".join([*lines, *left_alone(self.untouched), *self.notes])
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, strings, lists and dicts."""
@@ -107,6 +106,31 @@ class Initialization:
         import pandas
 
         return pandas.DataFrame([asdict(layer) for layer in self.layers], columns=list(LayerInit.__dataclass_fields__))
+
+
+def left_alone(untouched: Mapping[str, str], most: int = 5) -> list[str]:
+    """One line a name, and one for all names of a reason that holds for many.
+
+    >>> left_alone({"a": "no use", "b": "frozen", "c": "frozen", "d": "frozen"}, 2)
+    ['left alone: a (no use)', 'left alone: b, c and 1 more (frozen)']
+    """
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in untouched.items():
+        by_reason.setdefault(reason, []).append(name)
+    lines: list[str] = []
+    for reason, names in by_reason.items():
+        shown = [first_names(names, most)] if len(names) > most else names
+        lines += [f"left alone: {name} ({reason})" for name in shown]
+    return lines
+
+
+def first_names(names: Sequence[str], most: int = 5) -> str:
+    """The first few, and how many more.
+
+    >>> first_names(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 _HEAD = ("weights", "activation", "fan in", "density", "weight std", "now", "bias std", "q", "target", "chi", "status")

@@ -35,6 +35,8 @@ def stretch(tape: Tape, trail: tuple[Op, ...], profile: Tensor | None = None) ->
         profile: mean square of the noise at each entry, up to a factor; broadcast to the shape of what goes in.
     """
     known = [_known(tape, op) for op in trail]
+    if trail and trail[0].name == "pad":
+        known[0] = _padded(tape, trail[0], profile)
     if None not in known:
         return math.prod(k for k in known if k is not None), 1.0
     shape = tape.nodes[trail[0].inputs[0]].shape
@@ -87,6 +89,18 @@ def _known(tape: Tape, op: Op) -> float | None:
     plain = not any(sized(_ops.argument(args, kwargs, 3, "padding", 0))) and not divided
     tiled = stride == kernel and all(side % k == 0 for side, k in zip(sides, kernel, strict=True))
     return share if plain and tiled else None
+
+
+def _padded(tape: Tape, op: Op, profile: Tensor | None) -> float | None:
+    """What padding does, exactly: each entry of its output is one of its input, or the fill."""
+    assert op.call is not None
+    if _ops.argument(op.call.args, op.call.kwargs, 3, "value", None):
+        return None  # a fill is a constant that no stretch describes
+    before = torch.ones((), dtype=torch.float64) if profile is None else profile.double()
+    before = before.to(tape.x.device).expand(tape.nodes[op.inputs[0]].shape)
+    after: Tensor = op.call({op.inputs[0]: before})
+    total = float(before.mean())
+    return float(after.mean()) / total if total > 0 else None
 
 
 def averages_among(tape: Tape, ops: tuple[Op, ...]) -> float:

@@ -26,7 +26,7 @@ class LayerExport:
         csr_bytes: memory of its sparse rows; None if they were not built.
         dense_seconds: for one call; None if it was not timed.
         csr_seconds: the same, sparse.
-        input_shape: what it was timed on.
+        input_shape: what it was timed on; fewer examples than the batch where the first sight was hopeless.
         status: in words.
     """
 
@@ -80,13 +80,16 @@ class CsrExport:
     @property
     def summary(self) -> str:
         """What came out, in one line."""
-        count = sum(layer.sparse for layer in self.layers)
+        count, threads = sum(layer.sparse for layer in self.layers), f"{self.threads} thread{'s' * (self.threads != 1)}"
+        if count == 0:
+            line = f"no layer of {len(self.layers)} is sparse, all stay dense: {_size(self.dense_bytes)}"
+            return f"{line}{'' if self.dense_seconds is None else f', {_time(self.dense_seconds)} a batch'} ({threads})"
         line = (
             f"{count} of {len(self.layers)} layers sparse; {_size(self.csr_bytes)} instead of {_size(self.dense_bytes)}"
         )
         if self.speedup is not None and self.csr_seconds is not None:
             line += f"; {_time(self.csr_seconds)} a batch, {self.speedup:.2f} times as fast"
-        return f"{line} ({self.threads} thread{'s' if self.threads != 1 else ''})"
+        return f"{line} ({threads})"
 
     def __str__(self) -> str:
         """The summary and one line a layer."""
@@ -130,7 +133,7 @@ class CsrExport:
         return pandas.DataFrame([_row(layer) for layer in self.layers])
 
 
-_HEAD = ("layer", "kind", "shape", "density", "bytes", "sparse", "seconds", "sparse", "speedup", "status")
+_HEAD = ("layer", "kind", "shape", "density", "bytes", "sparse", "examples", "seconds", "sparse", "speedup", "status")
 
 
 def _row(layer: LayerExport) -> dict[str, Any]:
@@ -145,6 +148,7 @@ def _cells(layer: LayerExport) -> tuple[str, ...]:
         f"{layer.density:.4g}",
         _size(layer.dense_bytes),
         "-" if layer.csr_bytes is None else _size(layer.csr_bytes),
+        str(layer.input_shape[0]) if len(layer.input_shape) > 1 else "-",
         "-" if layer.dense_seconds is None else _time(layer.dense_seconds),
         "-" if layer.csr_seconds is None else _time(layer.csr_seconds),
         "-" if layer.speedup is None else f"{layer.speedup:.2f}",

@@ -15,6 +15,7 @@ from epoch0.prune._keep import select, warn_if_few
 from epoch0.prune._layers import check_sparsity
 from epoch0.prune._masks import Masks
 from epoch0.prune._scores import Scores
+from epoch0.prune._settings import Progress, tell
 from epoch0.prune.synaptic_flow import synflow, synflow_rounds
 
 SCHEDULES = ("exponential", "linear")
@@ -30,6 +31,7 @@ def iterate(
     scope: str = "global",
     floor: int = 0,
     layers: str | Mapping[str, float] = "uniform",
+    progress: Progress | None = None,
 ) -> Masks:
     """Prune in rounds: score what is left, remove a little, until exactly ``round(sparsity * M)`` are removed.
 
@@ -51,6 +53,7 @@ def iterate(
         scope: as in ``keep``.
         floor: as in ``keep``.
         layers: as in ``keep``; layers with a sparsity of their own get there by the same schedule.
+        progress: called before each round with the part of them that is done, from 0 to 1, and its number in words.
 
     Returns:
         The masks of the last round.
@@ -73,9 +76,10 @@ def iterate(
         raise InputError(f"schedule={schedule!r} is not known; use 'exponential' or 'linear'.{hint}")
     found = None
     if scope == "global" and not floor and layers == "uniform":
-        found = _synaptic_flow(model, score, sparsity, int(steps), schedule)
+        found = _synaptic_flow(model, score, sparsity, int(steps), schedule, progress)
     if found is None:
-        found = _rounds(model, score, sparsity, int(steps), schedule, scope=scope, floor=floor, layers=layers)
+        options = {"scope": scope, "floor": floor, "layers": layers}
+        found = _rounds(model, score, sparsity, int(steps), schedule, progress, **options)
     warn_if_few(found, sparsity)
     return found
 
@@ -101,7 +105,7 @@ def scheduled(sparsity: float, steps: int, schedule: str, start: float = 0.0) ->
 
 def _rounds(
     model: nn.Module, score: Callable[[nn.Module], Mapping[str, Tensor]], sparsity: float, steps: int, schedule: str,
-    **options: Any,
+    progress: Progress | None, **options: Any,
 ) -> Masks:  # fmt: skip
     try:
         twin = copy.deepcopy(bare(model))
@@ -110,6 +114,7 @@ def _rounds(
             f"the model {type(bare(model)).__name__} cannot be copied: {problem}. If torch.nn.utils.prune masks it, "
             "bake(model) or apply(model, masks) in its place makes it one that can."
         ) from problem
+    tell(progress, 0, steps)
     scores = _scored(score, twin, {})
     plan = _plan(scores, sparsity, steps, schedule)
     gone = {name: _fraction(there) for name, there in scores.removed.items()}
@@ -122,6 +127,7 @@ def _rounds(
     masks = None
     for number, share in enumerate(plan):
         if masks is not None:
+            tell(progress, number, steps)
             scores = _scored(score, apply(twin, masks), {name: ~mask for name, mask in masks.items()})
         each = layers if isinstance(layers, str) else {name: row[number] for name, row in own.items()}
         masks = select(scores, share, layers=each, **options)
@@ -150,7 +156,9 @@ def _fraction(mask: Tensor) -> float:
     return int(mask.count_nonzero()) / mask.numel()
 
 
-def _synaptic_flow(model: nn.Module, score: object, sparsity: float, steps: int, schedule: str) -> Masks | None:
+def _synaptic_flow(
+    model: nn.Module, score: object, sparsity: float, steps: int, schedule: str, progress: Progress | None
+) -> Masks | None:
     """The same rounds without a copy and a pass of its own each time, where the score is SynFlow and nothing else."""
     if not (isinstance(score, functools.partial) and score.func is synflow) or score.args:
         return None
@@ -159,4 +167,4 @@ def _synaptic_flow(model: nn.Module, score: object, sparsity: float, steps: int,
     scores = synflow(model, **score.keywords)
     select(scores, sparsity)  # refuses what no round could reach
     kept = [scores.weights - round(share * scores.weights) for share in _plan(scores, sparsity, steps, schedule)]
-    return Masks(synflow_rounds(model, kept=kept, **score.keywords))
+    return Masks(synflow_rounds(model, kept=kept, progress=progress, **score.keywords))

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from epoch0.columns import aligned
+from epoch0.initialization._result import left_alone
 
 if TYPE_CHECKING:
     import pandas
@@ -67,14 +68,14 @@ class Rescaling:
         way = {"layer": "one factor a layer", "row": "one factor a row", "measured": "one factor a layer, measured"}
         empty = sum(layer.empty_rows for layer in self.layers)
         rows = sum(layer.rows for layer in self.layers)
-        return f"{len(self.layers)} masked weights rescaled, {way[self.how]}; {empty} of {rows} rows keep nothing"
+        weights = f"{len(self.layers)} masked weight{'s' if len(self.layers) != 1 else ''}"
+        return f"{weights} rescaled, {way[self.how]}; {empty} of {rows} rows keep nothing"
 
     def __str__(self) -> str:
         """The table, then what was left alone."""
         lines = [self.summary]
         lines += aligned([_HEAD, *(_cells(layer) for layer in self.layers)])
-        lines += [f"left alone: {name} ({reason})" for name, reason in self.untouched.items()]
-        return "\n".join([*lines, *self.notes])
+        return "\n".join([*lines, *left_alone(self.untouched), *self.notes])
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, strings, lists and dicts."""

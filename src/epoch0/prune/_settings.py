@@ -1,5 +1,6 @@
 """Models and settings that scores cannot be computed with, refused before anything runs (Hayou et al. 2021, 2.2)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,6 +10,9 @@ from epoch0.errors import InputError
 from epoch0.measure._guard import check_model
 
 DTYPES = (torch.float32, torch.float64)
+
+Progress = Callable[[float, str], None]
+"""What is told of long work: the part that is done, from 0 to 1, and what comes next."""
 
 
 def check_settings(model: Any, batch_norm: str, dtype: torch.dtype | None) -> None:
@@ -31,6 +35,12 @@ def check_settings(model: Any, batch_norm: str, dtype: torch.dtype | None) -> No
                     "masks from its scores fit this model too."
                 )
     check_model(model)
+
+
+def tell(progress: Progress | None, done: int, rounds: int) -> None:
+    """So many rounds are done, and another begins."""
+    if progress is not None:
+        progress(done / rounds, f"round {done + 1} of {rounds}")
 
 
 def check_temperature(temperature: float) -> None:

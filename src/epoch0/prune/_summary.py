@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from epoch0.columns import aligned
 from epoch0.errors import InputError
+from epoch0.initialization._result import first_names
 from epoch0.prune._masks import Masks
 from epoch0.prune._paths import on_paths
 
@@ -78,10 +79,10 @@ class MaskSummary:
         if self.effective == 0:
             return "no path leads from the input to the output: the model computes a constant"
         if self.dead:
-            return f"{len(self.dead)} of {len(self.layers)} layers are dead: {_names(self.dead)}"
+            return f"{len(self.dead)} of {len(self.layers)} layers are dead: {first_names(self.dead)}"
         idle = [layer.name for layer in self.layers if layer.effective == 0]
         if idle:
-            return f"no path goes through {_names(tuple(idle))}"
+            return f"no path goes through {first_names(idle)}"
         return "every layer keeps weights" if self.effective is None else "every layer lies on a path"
 
     def __str__(self) -> str:
@@ -163,5 +164,3 @@ def _cells(layer: LayerMask) -> tuple[str, ...]:
     )
 
 
-def _names(names: tuple[str, ...]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -16,6 +16,7 @@ from epoch0.measure._ops import tensors_in
 from epoch0.prune._copies import plain_copy, replaced
 from epoch0.prune._csr import CsrConv, CsrLinear
 from epoch0.prune._csr_result import CsrExport, LayerExport
+from epoch0.prune._settings import Progress
 
 BATCH = 32
 """Rows of the inputs that a linear layer is timed on if no batch is given."""
@@ -29,10 +30,21 @@ MARGIN = 0.95
 HOPELESS = 2.0
 """A sparse layer that takes so many times the dense seconds at first sight is not timed further."""
 
+FIRST = 8
+"""Examples of the first sight at a convolution, whose seconds grow with their number on both sides alike."""
+
+SLOW = 1.5
+"""The same at those few examples: these are timed as long as any others, so that less of it is noise."""
+
+LONG = 0.1
+"""Seconds of a turn from which it need not be repeated to be told from noise."""
+
 _READ_BY_PARENT = (nn.MultiheadAttention, nn.TransformerEncoderLayer)
 
 
-def to_csr(model: nn.Module, x: Tensor | None = None, *, only_faster: bool = True) -> CsrExport:
+def to_csr(
+    model: nn.Module, x: Tensor | None = None, *, only_faster: bool = True, progress: Progress | None = None
+) -> CsrExport:
     """A new model, for inference, that stores and multiplies only the weights that are kept.
 
     >>> export = to_csr(model, x)                               # x: a batch as large as those to come
@@ -50,6 +62,7 @@ def to_csr(model: nn.Module, x: Tensor | None = None, *, only_faster: bool = Tru
         x: a batch, shape (examples, ...): its size and shape decide what is faster. None: linear layers are timed on
             batches of 32, and convolutions stay dense.
         only_faster: leave layers dense that would be slower; False makes all of them sparse that can be.
+        progress: called with the part of the layers that is done, from 0 to 1, and the name of the next.
 
     Returns:
         The new model, in eval mode, and one row a layer.
@@ -65,9 +78,10 @@ def to_csr(model: nn.Module, x: Tensor | None = None, *, only_faster: bool = Tru
     sparse: nn.Module = copy.deepcopy(plain)
     rows, made = [], 0
     homes = dict(plain.named_modules())
-    for name, layer in homes.items():
-        if not isinstance(layer, nn.Linear | nn.modules.conv._ConvNd):
-            continue
+    layers = {name: layer for name, layer in homes.items() if isinstance(layer, nn.Linear | nn.modules.conv._ConvNd)}
+    for number, (name, layer) in enumerate(layers.items()):
+        if progress is not None:
+            progress(number / len(layers), name)
         reason, shape = _reason(name, layer, homes, inputs)
         if reason:
             rows.append(_left(name, layer, reason))
@@ -87,13 +101,13 @@ def to_csr(model: nn.Module, x: Tensor | None = None, *, only_faster: bool = Tru
         return CsrExport(sparse, tuple(rows), before, after, None, None, None, torch.get_num_threads())
     with torch.no_grad(), unchanged(plain), unchanged(sparse):  # one that counts its calls, or draws
         sample = x.detach()
-        ours, theirs = sparse(sample.clone()), plain(sample.clone())
-        difference = max(
-            (float((a - b).abs().max()) for a, b in zip(tensors_in(ours), tensors_in(theirs), strict=True)), default=0.0
-        )
-        dense_seconds, csr_seconds = _race(lambda: plain(sample.clone()), lambda: sparse(sample.clone()), x.device)
-    if made == 0:
-        csr_seconds = dense_seconds  # the same program
+        if made == 0:  # the same program
+            difference, dense_seconds = 0.0, _alone(lambda: plain(sample.clone()), x.device)
+            csr_seconds = dense_seconds
+        else:
+            pairs = zip(tensors_in(sparse(sample.clone())), tensors_in(plain(sample.clone())), strict=True)
+            difference = max((float((a - b).abs().max()) for a, b in pairs), default=0.0)
+            dense_seconds, csr_seconds = _race(lambda: plain(sample.clone()), lambda: sparse(sample.clone()), x.device)
     return CsrExport(sparse, tuple(rows), before, after, dense_seconds, csr_seconds, difference,
                      torch.get_num_threads())  # fmt: skip
 
@@ -162,7 +176,14 @@ def _timed(
         candidates = [CsrConv(layer, together) for together in (False, True)]
         candidates = candidates[:1] if x.shape[0] == 1 else candidates
     with torch.no_grad():
-        races = [_race(partial(layer, x), partial(candidate, x), x.device) for candidate in candidates]
+        if not isinstance(layer, nn.Linear) and x.dim() == layer.weight.dim() and len(x) > 2 * FIRST:
+            races = [_race(partial(layer, x[:FIRST]), partial(one, x[:FIRST]), x.device) for one in candidates]
+            ratios = [csr / dense for dense, csr in races]
+            limit = min(SLOW, 1.25 * min(ratios))
+            hopeful = [one for one, ratio in zip(candidates, ratios, strict=True) if ratio <= limit]
+            x, candidates = (x, hopeful) if hopeful else (x[:FIRST], candidates)
+        if len(x) == shape[0]:
+            races = [_race(partial(layer, x), partial(candidate, x), x.device) for candidate in candidates]
     best = min(range(len(races)), key=lambda i: races[i][1] / races[i][0])
     dense, csr = races[best]
     module = candidates[best]
@@ -172,7 +193,7 @@ def _timed(
     row = LayerExport(
         name=name, kind=type(layer).__name__, shape=tuple(weight.shape), density=_density(weight), sparse=used,
         dense_bytes=weight.numel() * weight.element_size(), csr_bytes=module.matrix.bytes,
-        dense_seconds=dense, csr_seconds=csr, input_shape=shape, status=status,
+        dense_seconds=dense, csr_seconds=csr, input_shape=tuple(x.shape), status=status,
     )  # fmt: skip
     return row, module if used else None
 
@@ -192,6 +213,28 @@ def _race(one: Callable[[], Any], other: Callable[[], Any], device: torch.device
 
     CPU seconds with one thread, which other work on the machine hardly changes; seconds of the clock otherwise.
     """
+    seconds, runs = _clock(device), (one, other)
+    first = [max(seconds(run, 1), 1e-7) for run in runs]  # also warms up
+    if sum(first) < LONG:
+        first = [min(a, max(seconds(run, 1), 1e-7)) for a, run in zip(first, runs, strict=True)]
+    if first[1] > HOPELESS * first[0]:
+        return first[0], first[1]
+    times = [max(1, int(ENOUGH / 5 / a)) for a in first]
+    best = list(first)
+    for _ in range(5 if sum(first) < LONG / 4 else 3 if sum(first) < LONG else 1):  # the longer, the less is noise
+        best = [min(a, seconds(run, n)) for a, run, n in zip(best, runs, times, strict=True)]
+    return best[0], best[1]
+
+
+def _alone(run: Callable[[], Any], device: torch.device) -> float:
+    """Least seconds of one function."""
+    seconds = _clock(device)
+    first = seconds(run, 1)
+    return first if first >= LONG else min(first, *(seconds(run, 1) for _ in range(5)))
+
+
+def _clock(device: torch.device) -> Callable[[Callable[[], Any], int], float]:
+    """What measures the seconds of one call among so many."""
     on_device = device.type == "cuda"
     clock = time.process_time if torch.get_num_threads() == 1 and not on_device else time.perf_counter
 
@@ -203,16 +246,7 @@ def _race(one: Callable[[], Any], other: Callable[[], Any], device: torch.device
             torch.cuda.synchronize()
         return (clock() - before) / times
 
-    runs = (one, other)
-    first = [max(seconds(run, 1), 1e-7) for run in runs]  # also warms up
-    first = [min(a, max(seconds(run, 1), 1e-7)) for a, run in zip(first, runs, strict=True)]
-    if first[1] > HOPELESS * first[0]:
-        return first[0], first[1]
-    times = [max(1, int(ENOUGH / 5 / a)) for a in first]
-    best = list(first)
-    for _ in range(5):
-        best = [min(a, seconds(run, n)) for a, run, n in zip(best, runs, times, strict=True)]
-    return best[0], best[1]
+    return seconds
 
 
 def _density(weight: Tensor) -> float:

@@ -12,7 +12,7 @@ from epoch0.prune._batches import described, taken
 from epoch0.prune._borrow import Borrowed, Values, near_the_end, scored
 from epoch0.prune._layers import check_sparsity
 from epoch0.prune._scores import Scores
-from epoch0.prune._settings import check_temperature
+from epoch0.prune._settings import Progress, check_temperature, tell
 from epoch0.prune._threshold import largest
 from epoch0.prune.connection_sensitivity import sensitivity
 
@@ -29,6 +29,7 @@ def force(
     dtype: torch.dtype | None = None,
     number_of_batches: int | None = None,
     temperature: float = 1.0,
+    progress: Progress | None = None,
 ) -> Scores:
     """Score each weight by its connection sensitivity in the network that earlier rounds have left.
 
@@ -58,6 +59,7 @@ def force(
         dtype: to compute in; None: the model's own, and float64 where gradients come near the end of its range.
         number_of_batches: how many batches are taken; None takes all.
         temperature: outputs are divided by it; 1 for the authors.
+        progress: called before each round with the part of them that is done, from 0 to 1, and its number in words.
 
     Returns:
         Scores >= 0. With ``revive=False`` the weights that round n - 1 removed are marked as removed.
@@ -83,7 +85,8 @@ def force(
             for leaf, weight in zip(weights, lent.weights, strict=True)
         ]
         kept, near = standing, False
-        for k in _counts(sum(w.numel() for w in weights), sparsity, steps):
+        for number, k in enumerate(_counts(sum(w.numel() for w in weights), sparsity, steps)):
+            tell(progress, number, steps)
             masked = [(w * m).requires_grad_() for w, m in zip(weights, kept, strict=True)]
             gradients = lent.gradients(held, loss, temperature, masked)
             near = near or near_the_end(gradients)

@@ -14,6 +14,7 @@ from epoch0.prune._borrow import Borrowed, borrowed
 from epoch0.prune._living import Living
 from epoch0.prune._scores import Scores, scores_of
 from epoch0.prune._select import best
+from epoch0.prune._settings import Progress, tell
 
 AGAIN = 0.92
 """Share of the weights left at which channels are looked through again for those that have none."""
@@ -71,6 +72,7 @@ def synflow_rounds(
     kept: Sequence[int],
     *,
     dtype: torch.dtype = torch.float64,
+    progress: Progress | None = None,
 ) -> dict[str, Tensor]:
     """Prune in rounds of SynFlow, each scored on the network that the rounds before have left.
 
@@ -87,6 +89,7 @@ def synflow_rounds(
         x: the shape of one example, or a batch.
         kept: how many of all weights are kept after each round, falling.
         dtype: to compute in.
+        progress: called before each round with the part of them that is done, from 0 to 1, and its number in words.
 
     Returns:
         Name -> bool tensor of the weight's shape, True where it is kept. Of equal scores the weight that comes first is
@@ -111,7 +114,8 @@ def synflow_rounds(
             leaf.requires_grad_()
         lent, scores, scales = lent.settle(leaves), torch.empty_like(flat), Scales()
         living, looked = Living(leaves), len(places)
-        for k in steps:
+        for number, k in enumerate(steps):
+            tell(progress, number, len(steps))
             if k >= len(places):
                 continue
             if len(places) < AGAIN * looked:
