@@ -176,6 +176,7 @@ class Stacked(nn.Module):
                 return losses.sum() * torch.nan
             return torch.where(self.diverged, torch.zeros_like(losses), losses).sum()
 
+        total.function = function  # type: ignore[attr-defined]  # the loop checks labels for the losses that it knows
         return total
 
     @property
