@@ -26,12 +26,14 @@ _HOMES = {
     "Polyline": "epoch0.curves",
     "trajectory_length": "epoch0.measure.length",
     "gain": "epoch0.measure.gain",
+    "transitions": "epoch0.activity",
     "initialize": "epoch0.initialization",
     "checkup": "epoch0.diagnosis",
     "reproduce": "epoch0.papers.reproduce",
 }
-_MODULES = ("activations", "curves", "data", "distributions", "errors", "experiments", "initialization", "measure",
-            "networks", "papers", "prune", "regions", "seeds", "theory", "train")  # fmt: skip
+_MODULES = ("activations", "activity", "curves", "data", "distributions", "errors", "experiments",
+            "initialization", "measure", "networks", "papers", "prune", "regions", "seeds", "theory",
+            "train")  # fmt: skip
 
 __all__ = [*_HOMES, *_MODULES]
 
@@ -53,6 +55,7 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from epoch0 import activations as activations
+    from epoch0 import activity as activity
     from epoch0 import curves as curves
     from epoch0 import data as data
     from epoch0 import distributions as distributions
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
     from epoch0 import seeds as seeds
     from epoch0 import theory as theory
     from epoch0 import train as train
+    from epoch0.activity import transitions as transitions
     from epoch0.curves import Arc as Arc
     from epoch0.curves import GreatCircle as GreatCircle
     from epoch0.curves import Line as Line
