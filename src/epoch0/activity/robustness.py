@@ -1,0 +1,177 @@
+"""Robustness: what noise in one layer's weights costs in accuracy (Raghu section 3.1, Figure 6)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.utils.parametrize import is_parametrized
+
+from epoch0.activity._weight_circle import layer_names, named_layer
+from epoch0.columns import aligned
+from epoch0.errors import InputError
+from epoch0.measure._guard import bare, check_model, unchanged
+from epoch0.seeds import generator
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True, eq=False)
+class Robustness:
+    """Accuracy with noise in one layer's weights at a time.
+
+    Attributes:
+        layers: names of the layers, in the order they were made.
+        noise: sizes of the noise, shape (sizes,).
+        accuracies: shape (layers, sizes, draws).
+        clean: accuracy without noise.
+        relative: whether the sizes are parts of the root mean square of the layer's weights.
+        examples: how many the accuracies are over.
+    """
+
+    layers: tuple[str, ...]
+    noise: np.ndarray
+    accuracies: np.ndarray
+    clean: float
+    relative: bool
+    examples: int
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """Mean over the draws, shape (layers, sizes)."""
+        return np.asarray(self.accuracies.mean(axis=2))
+
+    @property
+    def error(self) -> np.ndarray:
+        """Standard error over the draws of the noise, shape (layers, sizes); NaN for one draw."""
+        draws = self.accuracies.shape[2]
+        if draws == 1:
+            return np.full(self.accuracies.shape[:2], math.nan)
+        return np.asarray(self.accuracies.std(axis=2, ddof=1) / math.sqrt(draws))
+
+    @property
+    def cost(self) -> np.ndarray:
+        """Accuracy lost, shape (layers, sizes)."""
+        return self.clean - self.accuracy
+
+    @property
+    def most_fragile(self) -> str:
+        """The layer that loses most accuracy, on average over the sizes of the noise."""
+        return self.layers[int(self.cost.mean(axis=1).argmax())]
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """One dict for each layer and size of the noise."""
+        errors = self.error
+        return [
+            {
+                "layer": layer, "noise": float(size), "accuracy": float(self.accuracy[i, j]),
+                "error": None if math.isnan(errors[i, j]) else float(errors[i, j]), "cost": float(self.cost[i, j]),
+            }
+            for i, layer in enumerate(self.layers) for j, size in enumerate(self.noise)
+        ]  # fmt: skip
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """One row for each layer and size of the noise."""
+        import pandas
+
+        return pandas.DataFrame(self.to_dict())
+
+    def __str__(self) -> str:
+        unit = "of each layer's weights" if self.relative else "absolute"
+        rows = [["layer", *(f"noise {size:g}" for size in self.noise)]]
+        for layer, means, errors in zip(self.layers, self.accuracy, self.error, strict=True):
+            rows.append([layer, *(f"{m:.4f} +- {e:.4f}" for m, e in zip(means, errors, strict=True))])
+        head = (
+            f"Accuracy with noise in one layer at a time ({unit}; {self.accuracies.shape[2]} draws, {self.examples} "
+            f"examples), {self.clean:.4f} without; most fragile: {self.most_fragile}"
+        )
+        return "\n".join([head, *aligned(rows)])
+
+
+def robustness(
+    model: nn.Module, data: tuple[Tensor, Tensor], noise: Sequence[float] | float, *,
+    layers: Sequence[str | int] | None = None, draws: int = 5, relative: bool = True, batch_size: int = 1000,
+    seed: int = 0,
+) -> Robustness:  # fmt: skip
+    """Accuracy against Gaussian noise in the weights of one layer at a time.
+
+    >>> found = e0.robustness(net, (x, y), [0.1, 0.25, 0.5])     # x of shape (10000, 784), y of shape (10000,)
+    >>> found.accuracy.shape, found.most_fragile
+    ((3, 3), '0')
+
+    The same draws are scaled to every size, so that curves over the sizes are smooth. Biases keep their values; dropout
+    is off, and batch norm uses its running statistics. The model is not touched.
+
+    Args:
+        model: a classifier: a batch in, scores (batch, classes) out.
+        data: inputs and class numbers, shapes (examples, \\*shape) and (examples,).
+        noise: standard deviation of the noise, or several: parts of the root mean square of the layer's weights, or
+            with ``relative=False`` in the units of the weights.
+        layers: names or numbers of layers with weights; by default all of them.
+        draws: of the noise, for each layer and size.
+        relative: see ``noise``.
+        batch_size: examples at a time.
+        seed: names the draws.
+
+    Raises:
+        InputError: noise that is negative or not finite, no such layer, one without weights, or data that do not fit.
+
+    Source: Raghu et al. 2017, section 3.1 and Figure 6.
+    """
+    check_model(model)
+    model = bare(model)
+    sizes = np.atleast_1d(np.asarray(noise, dtype=np.float64))
+    if sizes.ndim != 1 or not len(sizes) or not np.isfinite(sizes).all() or sizes.min() < 0:
+        raise InputError(f"noise={noise!r}; give standard deviations >= 0, such as [0.1, 0.25].")
+    if draws < 1 or batch_size < 1:
+        raise InputError(f"draws={draws}, batch_size={batch_size}: both must be at least 1.")
+    inputs, targets = _checked(data)
+    chosen = layer_names(model) if layers is None else [named_layer(model, layer) for layer in layers]
+    if not chosen:
+        raise InputError(f"{type(model).__name__} has no dense or convolutional layer.")
+    tied = [name for name in chosen if is_parametrized(model.get_submodule(name), "weight")]
+    if tied:
+        raise InputError(f"the weight of '{tied[0]}' is parametrized; bake the parametrization in first.")
+    device = next(model.parameters()).device
+    batches = list(zip(inputs.to(device).split(batch_size), targets.to(device).split(batch_size), strict=True))
+    found = np.empty((len(chosen), len(sizes), draws))
+    with unchanged(model), torch.no_grad():
+        model.eval()
+        clean = _accuracy(model, {}, batches)
+        for i, name in enumerate(chosen):
+            weight = model.get_submodule(name).weight
+            assert isinstance(weight, Tensor)
+            unit = float(weight.double().square().mean().sqrt()) if relative else 1.0
+            for draw in range(draws):
+                step = torch.randn(weight.shape, generator=generator(seed, i, draw)).to(weight) * unit
+                for j, size in enumerate(sizes.tolist()):
+                    found[i, j, draw] = _accuracy(model, {f"{name}.weight": weight + size * step}, batches)
+    return Robustness(tuple(chosen), sizes, found, clean, relative, len(inputs))
+
+
+def _checked(data: Any) -> tuple[Tensor, Tensor]:
+    if not (isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data)):
+        raise InputError("data must be a pair of tensors: inputs (examples, ...) and class numbers (examples,).")
+    inputs, targets = data
+    if not len(inputs) or targets.dim() != 1 or len(targets) != len(inputs) or targets.is_floating_point():
+        raise InputError(
+            f"inputs {tuple(inputs.shape)} and targets {tuple(targets.shape)} ({targets.dtype}) do not fit: one class "
+            "number, an integer, for every example."
+        )
+    return inputs.detach(), targets.detach()
+
+
+def _accuracy(model: nn.Module, changed: dict[str, Tensor], batches: Sequence[tuple[Tensor, Tensor]]) -> float:
+    right = total = 0
+    for x, y in batches:
+        scores = functional_call(model, changed, (x,))
+        if scores.dim() != 2:
+            raise InputError(f"the model returns {tuple(scores.shape)}; accuracy needs scores (batch, classes).")
+        right += int((scores.argmax(dim=1) == y).sum())
+        total += len(y)
+    return right / total

@@ -1,0 +1,173 @@
+"""Dichotomies: against fine sweeps in a plain loop, counts known in advance, bounds, and the random walk."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from epoch0.activity import dichotomies, random_walk, sauer_shelah
+from epoch0.activity._signs_seen import seen
+from epoch0.distributions import Gaussian
+from epoch0.errors import InputError
+from epoch0.networks import ensemble, mlp
+
+
+def batch(count: int, size: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(count, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def swept(model: nn.Sequential, x: torch.Tensor, place: int, other: torch.Tensor, points: int) -> np.ndarray:
+    """Twin: the labels of every input at many angles, shape (points, inputs), by plain matrix products."""
+    angle = 2 * math.pi * torch.linspace(0, 1, points, dtype=torch.float64)[:, None, None]
+    z = x.expand(points, *x.shape)
+    for index, part in enumerate(model):
+        if isinstance(part, nn.Linear):
+            weight = part.weight.detach().double()
+            if index == place:
+                weight = weight * angle.cos() + other * angle.sin()
+            z = z @ weight.mT + part.bias.detach().double()
+        else:
+            z = part(z)
+    return (z[:, :, 0] > 0).numpy()
+
+
+@pytest.mark.parametrize("activation", ["relu", "hardtanh", "tanh"])
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_a_fine_sweep(activation: str, layer: int) -> None:
+    model = mlp([4, 8, 8, 1], activation, Gaussian(2.0), Gaussian(0.2), seed=3)
+    x, other = batch(6, 4), batch(*model[2 * layer].weight.shape, seed=9).float().double()
+    labels = swept(model, x, 2 * layer, other, 20_001)
+    for method in ("exact", "refined")[activation == "tanh" :]:
+        found = dichotomies(model, x, layer, other=other, method=method)
+        assert found.counts[0] == len(np.unique(labels, axis=0)) > 3
+        assert found.flips[0] == (labels[1:] != labels[:-1]).sum()
+        assert (np.bincount(found.which[0], minlength=6) == (labels[1:] != labels[:-1]).sum(axis=0)).all()
+        assert found.counts[0] <= found.bounds[0] <= found.at_most == 64
+        assert found.layer == str(2 * layer) and (found.method == "exact") == (method == "exact")
+
+
+def test_a_linear_classifier_sees_two_labellings_an_input() -> None:
+    """w(t).x = a cos + b sin flips twice for every input; in general position no labelling returns."""
+    nets = ensemble(5, [10, 1], "hardtanh", Gaussian(1.0), seed=1)
+    found = dichotomies(nets, batch(12, 10))
+    assert (found.flips == 24).all() and (found.counts == 24).all()
+    assert found.counts[0] == 2 * sauer_shelah(11, 1)  # Cover's count in the plane of the sweep
+
+
+def test_seen_along_the_way_and_times() -> None:
+    nets = ensemble(2, [10, 20, 20, 1], "hardtanh", Gaussian(3.0), seed=1)
+    found = dichotomies(nets, batch(8, 10))
+    for times, which, first in zip(found.times, found.which, found.seen, strict=True):
+        assert len(first) == len(which) + 1 and first[0] == 1 and (np.diff(times) >= 0).all()
+        assert ((np.diff(first) == 0) | (np.diff(first) == 1)).all()
+        assert (np.bincount(which, minlength=8) % 2 == 0).all()  # a closed sweep returns to its labels
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 1000), st.integers(1, 10))
+def test_seen_by_a_plain_loop(seed: int, inputs: int) -> None:
+    rng = np.random.default_rng(seed)
+    first, flips = rng.random(inputs) < 0.5, rng.integers(0, inputs, 50)
+    signs, met, expected = first.copy(), {tuple(first)}, [1]
+    for flip in flips:
+        signs[flip] = ~signs[flip]
+        met.add(tuple(signs))
+        expected.append(len(met))
+    assert seen(first, flips).tolist() == expected
+
+
+def test_hashes_count_as_codes_do() -> None:
+    """The same flips among 10 of 70 inputs: hashed as 70, coded as 10."""
+    flips = np.random.default_rng(0).integers(0, 10, 3000)
+    coded, hashed = seen(np.zeros(10, dtype=bool), flips), seen(np.zeros(70, dtype=bool), flips)
+    assert (coded == hashed).all() and coded[-1] > 500
+    nets = ensemble(1, [5, 1], "hardtanh", Gaussian(1.0), seed=1)
+    found = dichotomies(nets, batch(65, 5))
+    assert found.hashed and found.counts[0] == 130 and "hashes" in str(found)
+    assert not dichotomies(nets, batch(60, 5)).hashed
+
+
+@settings(max_examples=3)
+@given(st.integers(0, 1000))
+def test_exact_and_refined_agree_within_bounds(seed: int) -> None:
+    nets, x = ensemble(2, [5, 10, 10, 1], "hardtanh", Gaussian(3.0), seed=seed), batch(3, 5, seed)
+    for layer in range(3):
+        exact, refined = (dichotomies(nets, x, layer, method=method) for method in ("exact", "refined"))
+        assert exact.counts.tolist() == refined.counts.tolist() and exact.flips.tolist() == refined.flips.tolist()
+        assert exact.counts.max() <= 8 and (exact.counts <= exact.bounds).all()
+
+
+def test_networks_one_by_one_and_convolutions() -> None:
+    nets, x = ensemble(3, [10, 20, 1], "relu", Gaussian(2.0), seed=1), batch(8, 10)
+    found = dichotomies(nets, x, 0)
+    assert found.counts.tolist() == [int(dichotomies(nets[i : i + 1], x, 0).counts[0]) for i in range(3)]
+    model = nn.Sequential(nn.Conv1d(1, 3, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Flatten(), nn.Linear(24, 2)).eval()
+    for layer in ("0", 1):
+        one, two = (dichotomies(model, x[:, None], layer, method=m, output=1) for m in ("exact", "refined"))
+        assert one.counts == two.counts and one.flips == two.flips and one.flips[0] > 0
+
+
+def test_model_comes_back() -> None:
+    for activation in ("hardtanh", "tanh"):
+        for dtype in (torch.float32, torch.float64):
+            model = mlp([10, 20, 1], activation, Gaussian(3.0), seed=1, dtype=dtype).train()
+            before = {k: v.clone() for k, v in model.state_dict().items()}
+            pointer = model[0].weight.data_ptr()
+            first = dichotomies(model, batch(5, 10))
+            assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+            assert model.training and model[0].weight.data_ptr() == pointer and not model[0]._forward_hooks
+            assert dichotomies(model, batch(5, 10)).flips[0] == first.flips[0] > 0
+
+
+def test_random_walk() -> None:
+    """1 and 2 labellings after 0 and 1 flips; after 2 flips the same input flips back with probability 1/s."""
+    mean, error = random_walk(4, [0, 1, 2, 1000], walks=400)
+    assert mean[0] == 1 and mean[1] == 2 and mean[3] == 16
+    assert abs(mean[2] - (3 - 1 / 4)) < 4 * math.sqrt(0.25 * 0.75 / 400)  # fails by chance once in 16000
+    assert error[2] == pytest.approx(math.sqrt(0.25 * 0.75 / 400), rel=0.3)
+
+
+def test_sauer_shelah() -> None:
+    assert [sauer_shelah(5, d) for d in range(6)] == [1, 6, 16, 26, 31, 32]
+    assert sauer_shelah(100, 3) == sauer_shelah(99, 3) + sauer_shelah(99, 2)
+    assert sauer_shelah(200, 200) == 2**200
+
+
+def test_table() -> None:
+    found = dichotomies(ensemble(12, [5, 1], "hardtanh", Gaussian(1.0), seed=1), batch(4, 5))
+    assert found.to_pandas().dichotomies.tolist() == [8] * 12 and found.count == 8 and found.error == 0
+    assert "of 2^4" in str(found) and "2 networks more" in str(found)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"layer": 5}, "numbered from 0"),
+    ({"layer": "1"}, "without a weight matrix"),
+    ({"layer": "first"}, "no layer 'first'"),
+    ({"output": 3}, "outputs, numbered"),
+    ({"inputs": torch.zeros(4)}, "s >= 1"),
+    ({"inputs": torch.zeros(4, 3)}, "does not take"),
+    ({"inputs": torch.full((4, 10), torch.nan)}, "NaN"),
+    ({"other": torch.zeros(3)}, "shape"),
+    ({"method": "fast"}, "'auto'"),
+    ({"model": 3}, "give a module"),
+    ({"model": mlp([10, 20, 1], "tanh"), "method": "exact"}, "'refined'"),
+])  # fmt: skip
+def test_bad_input(change: dict, message: str) -> None:
+    arguments = {"model": mlp([10, 20, 1], seed=0), "inputs": batch(4, 10), **change}
+    with pytest.raises(InputError, match=message):
+        dichotomies(arguments.pop("model"), arguments.pop("inputs"), **arguments)
+
+
+def test_shared_and_parametrized_layers_are_refused() -> None:
+    shared = nn.Linear(10, 10)
+    with pytest.raises(InputError, match="more than once"):
+        dichotomies(nn.Sequential(shared, nn.ReLU(), shared, nn.Linear(10, 1)), batch(4, 10))
+    with pytest.raises(InputError, match="2 times"):
+        dichotomies(nn.Sequential(shared, nn.Tanh(), shared, nn.Linear(10, 1)), batch(4, 10))
+    normed = nn.utils.parametrizations.weight_norm(nn.Linear(10, 1))
+    with pytest.raises(InputError, match="parametrized"):
+        dichotomies(nn.Sequential(normed), batch(4, 10))
