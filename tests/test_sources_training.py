@@ -106,6 +106,10 @@ def test_any_set_by_name() -> None:
     train_set, test_set = image_sources("digits", augment=True)
     assert isinstance(train_set, Images) and train_set.augment == PadCropFlip(4) and test_set.augment is None
     assert torch.equal(train_set.scaling, test_set.scaling) and train_set.shape == (1, 8, 8)
+    plain, _ = image_sources("digits")
+    chosen = torch.arange(5)
+    assert torch.equal(plain.augmented(PadCropFlip(4)).batch(chosen, 3)[0], train_set.batch(chosen, 3)[0])
+    assert plain.augmented(PadCropFlip(4)).images is plain.images and plain.augment is None
 
 
 def test_batches_are_made_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

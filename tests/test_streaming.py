@@ -225,6 +225,7 @@ def test_imagenet_streams(tmp_path: Path) -> None:
     train, test = image_sources("imagenet", augment=True, channels_last=True, data_dir=tmp_path)
     assert isinstance(train, Folder) and train.view == CropResizeFlip(224) and test.view == CentreCrop(224, 256)
     assert train.classes == 1000 and train.shape == (3, 224, 224) and train.targets.tolist() == list(range(1000))
+    assert test.augmented().view == CropResizeFlip(224) and test.augmented().files is test.files
     x, y = test.batch(torch.tensor([999, 0]), 0)
     assert x.shape == (2, 3, 224, 224) and y.tolist() == [999, 0]
 

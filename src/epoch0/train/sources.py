@@ -254,6 +254,14 @@ class Images:
             if part is not None
         )
 
+    def augmented(self, augment: Augmentation) -> "Images":
+        """The same images, shared, each batch of them changed.
+
+        >>> Images.of(load("digits")).augmented(PadCropFlip(1)).augment
+        PadCropFlip(pad=1, flip=True)
+        """
+        return replace(self, augment=augment)
+
     def to(self, device: str | torch.device) -> "Images":
         """The same source on a device: its images too if they take at most half of what is free there."""
         device = exact(device)

@@ -136,6 +136,10 @@ class Folder:
         total.update(self.files.labels.tobytes() + self.scaling.cpu().numpy().tobytes())
         return f"{len(self)} files {total.hexdigest()[:16]} {self.view}"
 
+    def augmented(self) -> "Folder":
+        """The same files, seen as random parts of the same size, every second one mirrored."""
+        return replace(self, view=CropResizeFlip(self.view.size))
+
     def to(self, device: str | torch.device) -> "Folder":
         """The same source with batches on that device."""
         device = exact(device)
@@ -232,11 +236,10 @@ def image_sources(
     if name == "imagenet":
         if flatten:
             raise InputError("imagenet cannot come with flatten=True; its images have 150,528 numbers each.")
-        make = Folder.of
-        return (
-            make(name, "train", augment=augment, channels_last=channels_last, data_dir=data_dir),
-            make(name, "test", channels_last=channels_last, data_dir=data_dir),
+        files, others = (
+            Folder.of(name, split, channels_last=channels_last, data_dir=data_dir) for split in ("train", "test")
         )
+        return (files.augmented() if augment else files), others
     train, test = (load(name, split, data_dir) for split in ("train", "test"))
     counts = np.bincount(train.labels, minlength=len(train.classes))
     if not counts.all():  # a folder may have classes in one split only; what is never shown cannot be learnt
@@ -245,8 +248,6 @@ def image_sources(
             f"{name} has {len(train.classes)} classes and its train split images of {np.count_nonzero(counts)}: it "
             f"lacks {', '.join(untaught[:3])}{f' and {len(untaught) - 3} more' if len(untaught) > 3 else ''}."
         )
-    crops = PadCropFlip(4) if augment else None
-    return (
-        Images.of(train, augment=crops, flatten=flatten, channels_last=channels_last),
-        Images.of(test, like=train, flatten=flatten, channels_last=channels_last),
-    )
+    images = Images.of(train, flatten=flatten, channels_last=channels_last)
+    held_out = Images.of(test, like=train, flatten=flatten, channels_last=channels_last)
+    return (images.augmented(PadCropFlip(4)) if augment else images), held_out
