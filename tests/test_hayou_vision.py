@@ -1,0 +1,264 @@
+"""Hayou et al.'s Tables 4 and 5: runs as plain code does them, and claims that come out each way."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from epoch0.data import load
+from epoch0.distributions import Gaussian
+from epoch0.experiments.experiment import resolve
+from epoch0.networks import vanilla_cnn
+from epoch0.papers.hayou import vanilla
+from epoch0.papers.hayou.enlarged import Enlarged, enlarged
+from epoch0.papers.hayou.protocol import scored_batches, sets_of
+from epoch0.papers.hayou.vanilla import EDGE, ORDERED, RESCALED, STARTS
+from epoch0.seeds import generator
+from epoch0.train.streaming import image_sources
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu(monkeypatch):
+    monkeypatch.setenv("EPOCH0_DEVICE", "cpu")
+    monkeypatch.delenv("EPOCH0_CHECKPOINTS", raising=False)
+
+
+def setting(preset="quick", **changes):
+    return replace(vanilla.ARTIFACT.setting(preset), **changes)
+
+
+def tiny():
+    """Table 4 with small networks and a few steps."""
+    quick = setting()
+    network = replace(quick.base.network, width=4)
+    base = replace(quick.base, network=network, examples=40, tested=60, epochs=2, batch_size=10, score_per_class=2)
+    return replace(quick, base=base, depths=(2, 3), runs=2)
+
+
+def made(given, accuracies, spread=0.5, chance=0.1, **more):
+    """Results in the order of the trials: accuracies in percent by depth and label."""
+    steps = np.linspace(-1, 1, given.runs) * spread
+    return [
+        {"accuracy": (accuracies[depth, start.label] + step) / 100, "chance": chance, "dead": [], "diverged": False}
+        | more
+        for depth, start in vanilla.entries(given)
+        for step in steps
+    ]  # fmt: skip
+
+
+def as_printed(given):
+    return {(depth, start.label): start.printed[depth].value for depth, start in vanilla.entries(given)}
+
+
+def verdicts(given, accuracies, spread=0.5):
+    return {claim.text: claim.verdict for claim in vanilla.claims(given, made(given, accuracies, spread))}
+
+
+# ---- what is run
+
+
+def test_trials_of_both_presets() -> None:
+    for preset in ("quick", "paper"):
+        given = setting(preset)
+        trials = vanilla.trials(given)
+        assert given.depths == (10, 50, 100) and given.runs == 3
+        assert len({trial.key for trial in trials}) == len(trials) == 27
+        assert {trial.seed for trial in trials} == {0, 1, 2}
+        assert {trial.spec.sparsity for trial in trials} == {0.5}
+    assert setting("paper").base.data == "mnist" and setting("quick").base.data == "digits"
+
+
+def test_starts_of_one_seed_differ_in_scale_and_rescaling_alone() -> None:
+    given = setting()
+    ordered, edge, rescaled = (vanilla.recipe(given, 50, start) for start in STARTS)
+    assert (ordered.network.weights, ordered.network.biases) == (Gaussian(0.9), Gaussian(0.1))
+    assert edge.network == rescaled.network and edge.network.depth == 50
+    assert replace(rescaled, method=edge.method) == edge
+    assert replace(ordered, network=edge.network) == edge
+
+
+def test_as_many_steps_as_in_section_4_1() -> None:
+    base = setting("paper").base
+    # 10,000 iterations of 100 of 60,000 images, in whole epochs
+    assert base.batch_size == 100 and base.learning_rate == 1e-3
+    assert base.epochs == math.ceil(10_000 * 100 / 60_000)
+
+
+def plain_run(given, depth, start, seed):
+    """SNIP, rescaling by layer and SGD with momentum, in plain torch; losses and accuracies after each epoch."""
+    recipe = vanilla.recipe(given, depth, start)
+    sets = sets_of(recipe)
+    laws = {"weights": Gaussian(start.weight_std), "biases": Gaussian(start.bias_std)}
+    net = vanilla_cnn(depth, 4, 3, sets.shape, 10, "tanh", seed=seed, **laws)
+    weights = [parameter for name, parameter in net.named_parameters() if name.endswith("weight")]
+    ((x, y),) = scored_batches(sets, seed, 1, 2)
+    gradients = torch.autograd.grad(F.cross_entropy(net(x), y), weights)
+    scores = torch.cat([(w * g).abs().flatten() for w, g in zip(weights, gradients, strict=True)])
+    kept = torch.zeros(len(scores))
+    kept[scores.argsort(descending=True)[: len(scores) - round(0.5 * len(scores))]] = 1
+    masks = [m.view_as(w) for m, w in zip(kept.split([w.numel() for w in weights]), weights, strict=True)]
+    with torch.no_grad():
+        for weight, mask in zip(weights, masks, strict=True):
+            if start is RESCALED:
+                # tanh without biases, and no activation behind the last: sigma_w = 1 everywhere
+                weight /= (weight * mask).square().flatten(1).sum(1).mean().sqrt()
+    parameters = list(net.parameters())
+    momenta = [torch.zeros_like(parameter) for parameter in parameters]
+    images, labels = (torch.cat(parts) for parts in zip(*[sets.train.batch(torch.arange(40), 0)], strict=True))
+    tests, truth = sets.test.batch(torch.arange(60), 0)
+    steps, done, rows = 2 * 4, 0, []
+
+    def outputs(inputs):
+        named = dict(net.named_parameters())
+        for (name, weight), mask in zip([(n, p) for n, p in named.items() if n.endswith("weight")], masks, strict=True):
+            named[name] = weight * mask
+        return torch.func.functional_call(net, named, (inputs,))
+
+    for epoch in range(2):
+        order, losses = torch.randperm(40, generator=generator(seed, 0, epoch)), []
+        for batch in order.split(10):
+            rate = 0.004 * (1.0 if done < 0.5 * steps else 0.3 if done < 0.75 * steps else 0.09)
+            loss = F.cross_entropy(outputs(images[batch]), labels[batch])
+            with torch.no_grad():
+                for parameter, momentum, g in zip(
+                    parameters, momenta, torch.autograd.grad(loss, parameters), strict=True
+                ):
+                    momentum.mul_(0.9).add_(g)
+                    parameter -= rate * momentum
+            losses.append(loss.item())
+            done += 1
+        rows.append((np.mean(losses), (outputs(tests).argmax(1) == truth).double().mean().item()))
+    return rows
+
+
+@pytest.mark.parametrize("start", STARTS, ids=lambda start: start.label)
+def test_a_run_is_what_plain_torch_does(start) -> None:
+    given = tiny()
+    trial = next(t for t in vanilla.trials(given) if t.spec == vanilla.recipe(given, 3, start) and t.seed == 1)
+    result = resolve(trial.function)(trial.spec, trial.seed)
+    losses, accuracies = zip(*plain_run(given, 3, start, 1), strict=True)
+    assert result["history"]["loss"][1:] == pytest.approx(losses, rel=1e-5)
+    assert result["history"]["accuracy"][1:] == pytest.approx(accuracies, abs=1e-9)
+    assert result["accuracy"] == pytest.approx(accuracies[-1])
+
+
+def test_a_tiny_table_from_end_to_end() -> None:
+    given = tiny()
+    results = [resolve(trial.function)(trial.spec, trial.seed) for trial in vanilla.trials(given)]
+    rows = vanilla.table(given, results)
+    assert [(row["depth"], row["start"]) for row in rows] == [(d, s.label) for d in (2, 3) for s in STARTS]
+    first = [100 * result["accuracy"] for result in results[:2]]
+    assert rows[0]["accuracy"] == pytest.approx(np.mean(first))
+    assert rows[0]["accuracy_sd"] == pytest.approx(np.std(first, ddof=1))
+    assert all(math.isnan(row["printed"]) for row in rows)
+    assert len(vanilla.claims(given, results)) == 5
+    assert len(vanilla.draw(given, results).axes) == 1
+
+
+# ---- what is claimed
+
+
+def test_the_printed_table_is_beside_the_paper_preset() -> None:
+    given = setting("paper")
+    rows = vanilla.table(given, made(given, as_printed(given)))
+    assert [row["printed"] for row in rows] == [98.12, 98.20, 98.18, 10.0, 98.75, 98.90, 10.0, 10.0, 99.15]
+    assert [row["printed_sd"] for row in rows] == [0.13, 0.17, 0.21, 0.0, 0.11, 0.07, 0.0, 0.0, 0.08]
+
+
+def test_claims_hold_of_the_paper_s_own_numbers() -> None:
+    given = setting("paper")
+    found = verdicts(given, as_printed(given), spread=0.1)
+    assert len(found) == 7 and set(found.values()) == {"holds"}
+
+
+@pytest.mark.parametrize(
+    ("depth", "start", "accuracy", "words"),
+    [
+        (100, RESCALED, 10.0, "depth 100: EOC + rescaling trains"),
+        (100, EDGE, 60.0, "depth 100: EOC without rescaling stays at chance"),
+        (100, ORDERED, 60.0, "depth 100: the ordered phase stays at chance"),
+        (50, ORDERED, 60.0, "depth 50: the ordered phase stays at chance"),
+        (50, EDGE, 10.0, "depth 50: both EOC starts train"),
+        (10, ORDERED, 10.0, "depth 10: all three train"),
+        (10, EDGE, 50.0, "depth 10: ... and are equally accurate"),
+    ],
+)
+def test_each_claim_can_fail_by_itself(depth, start, accuracy, words) -> None:
+    given = setting("paper")
+    found = verdicts(given, as_printed(given) | {(depth, start.label): accuracy})
+    failed = {text for text, verdict in found.items() if verdict == "fails"}
+    assert any(text.startswith(words) for text in failed)
+    # equality is between the same three networks that are asked to train
+    assert len(failed) == (2 if words == "depth 10: all three train" else 1)
+
+
+def test_noise_leaves_claims_undecided() -> None:
+    given = setting("paper")
+    accuracies = as_printed(given) | {(100, "EOC + rescaling"): 35.0}
+    found = verdicts(given, accuracies, spread=20.0)
+    assert next(v for text, v in found.items() if text.startswith("depth 100: EOC + rescaling")) == "undecided"
+
+
+def test_ties_are_marked() -> None:
+    given = setting()
+    accuracies = dict.fromkeys(as_printed(given), 50.0) | {(10, "EOC"): 50.4, (50, "EOC"): 60.0}
+    rows = vanilla.table(given, made(given, accuracies))
+    best = {(row["depth"], row["start"]): row["best"] for row in rows}
+    # an sd of 0.5: half a point is a tie, ten points are not
+    assert [best[10, start.label] for start in STARTS] == ["tie"] * 3
+    assert [best[50, start.label] for start in STARTS] == ["", "best", ""]
+
+
+def test_diverged_runs_and_dead_layers_are_in_the_table() -> None:
+    given = setting()
+    results = made(given, as_printed(given))
+    results[0] |= {"diverged": True, "dead": ["2.weight", "4.weight"], "accuracy": 0.1}
+    first, *others = vanilla.table(given, results)
+    assert first["diverged"] == 1 and first["dead_layers"] == pytest.approx(2 / 3)
+    assert not any(row["diverged"] or row["dead_layers"] for row in others)
+
+
+def test_the_picture_has_error_bars_and_the_print() -> None:
+    for preset, drawn in (("quick", 3), ("paper", 6)):
+        given = setting(preset)
+        (axes,) = vanilla.draw(given, made(given, as_printed(given))).axes
+        assert len(axes.containers) == drawn and axes.get_xlabel() and axes.get_ylabel()
+        bars = axes.containers[0].lines[2][0].get_segments()
+        error = 0.5 / 3**0.5
+        assert bars[0][1][1] - bars[0][0][1] == pytest.approx(4 * error)
+
+
+def test_costs() -> None:
+    given = setting("paper")
+    lines = vanilla.costs(given)
+    assert [line.runs for line in lines] == [9, 9, 9]
+    assert {t.key for line in lines for t in line.trials} == {t.key for t in vanilla.trials(given)}
+    weights = 9 * 32 * (1 + 9 * 32) + 10 * 32 * 28 * 28
+    assert lines[0].prunable == weights and lines[0].parameters == weights + 10 * 32 + 10
+    assert lines[0].images == 17 * 60_000
+
+
+# ---- larger images
+
+
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 4))
+def test_enlarged_pixels_against_kronecker(factor, height, width) -> None:
+    images = torch.randn(2, 3, height, width, generator=generator(height * 10 + width))
+    twin = np.kron(images.numpy(), np.ones((factor, factor), np.float32))
+    assert np.array_equal(enlarged(images, factor).numpy(), twin)
+
+
+def test_an_enlarged_source() -> None:
+    small = image_sources("digits")[0]
+    large = Enlarged(small, 2).to("cpu")
+    chosen = torch.tensor([3, 1, 2])
+    x, y = large.batch(chosen, 0)
+    assert x.shape == (3, 1, 16, 16) and torch.equal(y, torch.as_tensor(load("digits", "train").labels)[chosen])
+    assert torch.equal(x[:, :, ::2, ::2], small.batch(chosen, 0)[0])
+    assert len(large) == 1437 and torch.equal(large.targets, small.targets)
+    assert large.fingerprint not in (small.fingerprint, Enlarged(small, 3).fingerprint)
