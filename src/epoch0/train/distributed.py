@@ -8,6 +8,7 @@ writes. A rank that dies ends the others with :class:`ProcessLost`.
 import contextlib
 import json
 import os
+import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -67,7 +68,9 @@ class Group:
         self.level(model)
         index = [self.device] if self.device.type == "cuda" else None
         # buffers are levelled once at either end: masks are buffers, and need not travel with every step
-        return DistributedDataParallel(model, device_ids=index, broadcast_buffers=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # newer versions have another word for it, older only this
+            return DistributedDataParallel(model, device_ids=index, broadcast_buffers=False)
 
     def level(self, model: nn.Module, *, buffers_only: bool = False) -> None:
         """Give every rank the numbers of rank 0's model."""

@@ -1,0 +1,164 @@
+"""Two processes that train together (gloo, on this machine) against one, and what ends one of them ends both."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import safe_open
+
+from epoch0.errors import InputError
+from epoch0.train.distributed import Group, ProcessLost, joined, lost_process
+from train_program import forked
+
+SIZE = 2
+
+
+def port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def together(out: Path, *options: str) -> tuple[list[dict[str, Any]], list[int], float]:
+    """What each rank said (nothing if it was killed), their exit codes, and how many seconds it took."""
+    names = {"WORLD_SIZE": str(SIZE), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port()}
+    begun = time.monotonic()
+    processes = [forked(out, *options, RANK=str(rank), LOCAL_RANK=str(rank), **names) for rank in range(SIZE)]
+    for process in processes:
+        process.join(90)
+        assert process.exitcode is not None, "a rank hangs"
+    said = []
+    for rank in range(SIZE):
+        file = out / f"said-{rank}.json"
+        said.append(json.loads(file.read_text()) if file.exists() else {})
+        file.unlink(missing_ok=True)
+    return said, [process.exitcode or 0 for process in processes], time.monotonic() - begun
+
+
+def alone(out: Path, *options: str) -> dict[str, Any]:
+    process = forked(out, *options)
+    process.join(90)
+    assert process.exitcode == 0
+    return json.loads((out / "said-0.json").read_text())
+
+
+def close(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """The same parameters and rows up to the rounding of sums taken in another order."""
+    for name, value in one["state"].items():
+        torch.testing.assert_close(torch.tensor(value), torch.tensor(other["state"][name]), rtol=2e-5, atol=2e-6)
+    assert [row["step"] for row in one["history"]] == [row["step"] for row in other["history"]]
+    for a, b in zip(one["history"], other["history"], strict=True):
+        assert a["accuracy"] == pytest.approx(b["accuracy"], abs=0.05)
+        assert a["loss"] == (None if b["loss"] is None else pytest.approx(b["loss"], rel=1e-5))
+
+
+# batches of 7: 23 examples leave one of 2 (one a rank), 22 one of 1 (nothing for rank 1), 26 one of 5 (3 and 2)
+@pytest.mark.parametrize("examples", [22, 23, 26])
+def test_two_processes_are_one_with_the_joint_batch(tmp_path: Path, examples: int) -> None:
+    options = ["--examples", str(examples), "--augment", "--steps", "20"]
+    said, codes, _ = together(tmp_path / "two", *options)
+    assert codes == [0, 0]
+    one = alone(tmp_path / "one", *options)
+    close(said[0], one)
+    # rank 1 began with another network: rank 0's counts; all ranks end with the same bits and the same history
+    assert said[1]["digest"] == said[0]["digest"] and said[1]["history"] == said[0]["history"]
+
+
+def test_their_checkpoint_has_the_names_of_a_plain_one_and_resumes_to_the_bit(tmp_path: Path) -> None:
+    options = ["--norm", "--augment", "--dropout", "0.3"]
+    whole, _, _ = together(tmp_path / "whole", *options, "--steps", "24")
+    options += ["--checkpoint", "--steps", "24"]
+    said, codes, _ = together(tmp_path / "parts", *options, "--press", "1")
+    assert codes == [0, 0] and [one["problem"] for one in said] == ["KeyboardInterrupt"] * 2
+    assert {one["calls"] for one in said} <= {5, 6} and said[0]["calls"] == said[1]["calls"]
+    with safe_open(tmp_path / "parts" / "run.safetensors", "pt") as file:
+        names = {name for name in file.keys() if name.startswith("model.")}  # noqa: SIM118 - not a mapping
+    assert names == {f"model.{name}" for name in whole[0]["state"]}
+    again, codes, _ = together(tmp_path / "parts", *options)
+    assert codes == [0, 0]
+    assert again[0]["digest"] == again[1]["digest"] == whole[0]["digest"]
+    assert again[0]["history"] == whole[0]["history"]
+
+
+def test_a_rank_that_is_killed_ends_the_other_soon(tmp_path: Path) -> None:
+    for victim in (0, 1):
+        said, codes, seconds = together(tmp_path / str(victim), "--die", str(victim))
+        assert codes[victim] == -signal.SIGKILL and said[victim] == {}
+        assert said[1 - victim]["problem"] == "ProcessLost"
+        assert "another process of this run ended" in said[1 - victim]["text"]
+        assert seconds < 60  # the time limit of the group; a closed connection is noticed at once
+
+
+def test_an_infinite_loss_of_one_rank_stops_all_at_the_same_step(tmp_path: Path) -> None:
+    said, codes, _ = together(tmp_path, "--wild")
+    assert codes == [0, 0]
+    assert [(one["steps"], one["stopped"]) for one in said] == [(4, "diverged")] * 2
+    assert said[0]["digest"] == said[1]["digest"]
+
+
+def test_ranks_that_were_started_differently_are_told_so(tmp_path: Path) -> None:
+    said, codes, _ = together(tmp_path, "--differ")
+    assert codes == [0, 0] and [one["problem"] for one in said] == ["InputError"] * 2
+    assert "process 1 of 2 was started with other arguments" in said[0]["text"]
+    assert '"learning_rate": 0.05' in said[1]["text"] and '"learning_rate": 1.05' in said[1]["text"]
+
+
+def test_a_checkpoint_that_cannot_be_used_is_an_error_of_all(tmp_path: Path) -> None:
+    (tmp_path / "run.safetensors").write_bytes(b"cut")
+    said, codes, _ = together(tmp_path, "--checkpoint")
+    assert codes == [0, 0] and [one["problem"] for one in said] == ["InputError"] * 2
+    assert all("run.safetensors" in one["text"] for one in said)
+
+
+def test_an_evaluation_that_fails_ends_all(tmp_path: Path) -> None:
+    said, codes, _ = together(tmp_path, "--fail")
+    assert codes == [0, 0]
+    assert [one["problem"] for one in said] == ["ZeroDivisionError", "ProcessLost"]
+    assert "ZeroDivisionError: no such number" in said[1]["text"]
+
+
+@pytest.mark.slow
+def test_under_torchrun(tmp_path: Path) -> None:
+    program = Path(__file__).parent / "train_program.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
+    subprocess.run([*command, str(tmp_path), "--steps", "20"], check=True, timeout=300, env={**os.environ})
+    said = [json.loads((tmp_path / f"said-{rank}.json").read_text()) for rank in range(2)]
+    assert said[0]["digest"] == said[1]["digest"]
+    close(said[0], alone(tmp_path / "one", "--steps", "20"))
+
+
+@given(count=st.integers(1, 40), size=st.integers(1, 9))
+def test_parts_make_up_the_batch(count: int, size: int) -> None:
+    joint = torch.arange(count)
+    parts = [Group(rank, size).part(joint) for rank in range(size)]
+    assert torch.equal(torch.cat(parts), joint)
+    lengths = [len(part) for part in parts]
+    assert max(lengths) - min(lengths) <= 1 and lengths == sorted(lengths, reverse=True)
+
+
+def test_a_group_of_one_needs_no_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "EPOCH0_DEVICE"):
+        monkeypatch.delenv(name, raising=False)
+    with joined(device="cpu") as group:
+        assert (group.rank, group.size, group.first) == (0, 1, True)
+        assert group.shared({"a": 1}) == {"a": 1} and group.told("x") == ["x"]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match=r"but RANK, .* not; start the program with torchrun"), joined():
+        pass
+
+
+def test_other_errors_are_not_taken_for_a_lost_process() -> None:
+    with pytest.raises(ProcessLost, match="Connection closed by peer"), lost_process():
+        raise RuntimeError("[../gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:5")
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"), lost_process():
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
