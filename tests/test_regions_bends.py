@@ -17,21 +17,21 @@ from region_twins import recipe
 SQUARE = torch.tensor([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]], dtype=torch.float64)
 
 
-def multiplied(step, following, cut, before: torch.Tensor) -> torch.Tensor:
+def multiplied(step, following, cut, before: torch.Tensor, others: list[torch.Tensor]) -> torch.Tensor:
     """All rows folded and multiplied, the new ones as combinations of the old."""
     faces = torch.tensor(step.faces, dtype=torch.float64)
     rows = torch.cat([before, cut.rows(before, faces, before[0].numel())])
-    return following.run(step.run(rows))
+    return following.run(step.run(rows), *(torch.cat([other, cut.rows(other)]) for other in others))
 
 
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Relative distances between rows carried ahead and rows multiplied, one for each time that happens."""
     distances = []
 
-    def both(step, following, cut, before):
-        ahead = _ahead.carried(step, following, cut, before)
+    def both(step, following, cut, before, others):
+        ahead = _ahead.carried(step, following, cut, before, others)
         if ahead is not None:
-            expected = multiplied(step, following, cut, before)
+            expected = multiplied(step, following, cut, before, others)
             assert ahead.shape == expected.shape
             distances.append(float((ahead - expected).abs().max() / expected.abs().max()))
         return ahead

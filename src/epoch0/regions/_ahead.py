@@ -5,7 +5,7 @@ bend wherever an element passes a face. With its values at the two ends, and the
 weights, its value at a new point is a sum of a few rows; multiplying would take as many as the fold has elements.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -21,7 +21,9 @@ _BLOCK = 1 << 19  # numbers made at a time: they stay in the cache
 _WORTH = 8.0  # adding a row takes as long as so many of the terms of a product
 
 
-def carried(step: Fold, following: Step, cut: Cut, before: Tensor) -> Tensor | None:
+def carried(
+    step: Fold, following: Step, cut: Cut, before: Tensor, others: Sequence[Tensor] = ()
+) -> Tensor | None:  # fmt: skip
     """What an affine step after a fold makes of all rows, those of the cut too; None if it is better to multiply.
 
     Args:
@@ -29,8 +31,11 @@ def carried(step: Fold, following: Step, cut: Cut, before: Tensor) -> Tensor | N
         following: the step after it.
         cut: its new rows.
         before: what goes into the fold at the old rows.
+        others: what else goes into the step after it, at the old rows: they are straight between those.
     """
-    if not isinstance(following, Affine) or not following.weighted or following.inputs != (step.output,):
+    if not isinstance(following, Affine) or not following.weighted:
+        return None
+    if following.inputs[0] != step.output or step.output in following.inputs[1:]:
         return None
     rows, elements = len(before), before[0].numel()
     if cut.bends is None or len(cut) < elements or before.device.type != "cpu":
@@ -38,8 +43,9 @@ def carried(step: Fold, following: Step, cut: Cut, before: Tensor) -> Tensor | N
     found = cut.bends(len(cut) * max(2.0, elements / _WORTH))
     if found is None:
         return None
-    ahead = affine_rows(lambda some: following.run(step.run(some)), [before], len(cut))
-    flat, columns, jump = ahead.view(len(ahead), -1), response(following, before[:1]).numpy(), jumps(step, before[:1])
+    ahead = affine_rows(lambda some, *more: following.run(step.run(some), *more), [before, *others], len(cut))
+    flat, columns = ahead.view(len(ahead), -1), response(following, before[:1], others).numpy()
+    jump = jumps(step, before[:1])
     place = rows
     for part, bent in zip((cut, cut.second), found, strict=True):
         if part is not None and len(part.u):
@@ -86,16 +92,18 @@ def jumps(step: Fold, row: Tensor) -> np.ndarray:
     return slopes_between(step, row).diff(dim=0).reshape(-1).numpy()
 
 
-def response(step: Affine, row: Tensor) -> Tensor:
-    """What an affine step makes of each element of its input, (elements, outputs).
+def response(step: Affine, row: Tensor, others: Sequence[Tensor] = ()) -> Tensor:
+    """What an affine step makes of each element of its first input, (elements, outputs).
 
     Args:
-        step: with one input.
+        step: whose response it is.
         row: one row of that input.
+        others: the other inputs, for their shapes.
     """
     unit = torch.eye(row.numel(), dtype=row.dtype, device=row.device).view(-1, *row.shape[1:])
-    found = affine_rows(step.run, [unit])
-    return (found - step.run(torch.zeros_like(row))).reshape(row.numel(), -1)
+    nothing = [torch.zeros_like(one[:1]) for one in others]
+    found = affine_rows(step.run, [unit, *(one.expand(len(unit), *one.shape[1:]) for one in nothing)])
+    return (found - step.run(torch.zeros_like(row), *nothing)).reshape(row.numel(), -1)
 
 
 def affine_rows(run: Callable[..., Tensor], inputs: list[Tensor], more: int = 0) -> Tensor:

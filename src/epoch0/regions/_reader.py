@@ -58,6 +58,7 @@ class Reader:
         self.elements = [probe[0].numel()]
         self.kernels: dict[int, Kernel] = {}
         self.norms: dict[int, tuple[Tensor, Tensor]] = {}
+        self.sums: set[int] = set()
 
     def read(self, graph: fx.Graph, notes: tuple[str, ...]) -> Program:
         values: dict[fx.Node, Any] = {}
@@ -77,7 +78,7 @@ class Reader:
                     values[first] = values[node]  # whoever reads that tensor from now on reads what it became
         if not isinstance(found, _Slot):
             raise InputError("the model's output does not depend on its input, or is no single tensor.")
-        steps = fused(self.steps, self.kernels, self.norms, found.index)
+        steps = fused(self.steps, self.kernels, self.norms, self.sums, output=found.index)
         return Program(
             steps, found.index, self.shape, tuple(found.probe.shape[1:]), tuple(self.widths),
             tuple(self.elements), notes,
@@ -136,7 +137,7 @@ class Reader:
         if operation == "batch_norm":
             self.norms[made.index] = weights[0], weights[1]
         elif operation in ("conv1d", "conv2d", "conv3d") or (operation == "linear" and made.probe.dim() == 2):
-            self.kernels[made.index] = Kernel(call, weights[0], weights[1])
+            self.kernels[made.index] = Kernel(call, weights[0], weights[1], adds=operation == "conv2d")
 
     def _shape(self, operation: str, args: tuple[Any, ...], where: str) -> Any:
         value = args[0]
@@ -253,6 +254,9 @@ class Reader:
             )  # fmt: skip
             self.steps.append(step)
             found.append(self._new(probe))
+        shapes = [slot.probe.shape for slot in sources]
+        if operation in ("add", "iadd") and not kwargs and shapes == [found[0].probe.shape] * 2:
+            self.sums.add(found[0].index)
         return found[0] if picks == [None] else tuple(found)
 
 

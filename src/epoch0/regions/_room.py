@@ -1,17 +1,90 @@
-"""Room for large tensors: on the CPU numpy asks for huge pages, which makes filling them several times cheaper."""
+"""Room for large tensors: memory is used again, as getting it from the system takes as long as filling it does."""
+
+import math
+from collections import deque
+from types import TracebackType
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+_SMALL = 1 << 18  # bytes: smaller pieces the C library keeps itself
+_STEPS = 8  # capacities between a power of two and the next
+_LARGER = 4  # capacities above the wanted one that do as well
+
+
+class Reuse:
+    """While one of these is open, memory of tensors that are no more is kept for others.
+
+    >>> with Reuse(1 << 24):
+    ...     first = room((1 << 20,), like)
+    ...     del first
+    ...     second = room((1 << 20,), like)         # where the first was
+
+    Args:
+        most: bytes that may lie idle.
+    """
+
+    users: ClassVar[int] = 0
+    most: ClassVar[int] = 0
+    free: ClassVar[dict[int, deque[np.ndarray]]] = {}
+
+    def __init__(self, most: int) -> None:
+        self._mine = most
+
+    def __enter__(self) -> "Reuse":
+        Reuse.users += 1
+        Reuse.most += self._mine
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        Reuse.users -= 1
+        Reuse.most -= self._mine
+        if not Reuse.users:
+            Reuse.free = {}
+
+
+class _Lent:
+    """Owner of some memory, as numpy asks for it; gives it back when nothing refers to it any more."""
+
+    def __init__(self, memory: np.ndarray, shape: tuple[int, ...]) -> None:
+        self.memory = memory
+        self.__array_interface__: dict[str, Any] = {
+            "shape": shape, "typestr": np.dtype(np.float64).str, "data": (memory.ctypes.data, False), "version": 3
+        }  # fmt: skip
+
+    def __del__(self) -> None:
+        idle = sum(capacity * len(free) for capacity, free in list(Reuse.free.items()))
+        if idle + len(self.memory) <= Reuse.most:
+            Reuse.free.setdefault(len(self.memory), deque()).append(self.memory)
+
 
 def room(shape: tuple[int, ...], like: Tensor) -> Tensor:
     """A tensor with nothing in it yet.
+
+    On the CPU numpy asks for huge pages, which makes filling them several times cheaper.
 
     Args:
         shape: its shape.
         like: a tensor of the same type and device.
     """
-    if like.device.type == "cpu" and like.dtype == torch.float64:
+    if like.device.type != "cpu" or like.dtype != torch.float64:
+        return like.new_empty(shape)
+    size = 8 * math.prod(shape)
+    if size < _SMALL or not Reuse.most:
         return torch.from_numpy(np.empty(shape))
-    return like.new_empty(shape)
+    return torch.from_numpy(np.asarray(_Lent(_memory(size), shape)))
+
+
+def _memory(size: int) -> np.ndarray:
+    step = (1 << (size.bit_length() - 1)) // _STEPS
+    capacity = -(-size // step) * step
+    for larger in range(_LARGER):
+        try:  # another thread may take the last one
+            return Reuse.free[capacity + larger * step].pop()
+        except (KeyError, IndexError):
+            pass
+    return np.empty(capacity, dtype=np.uint8)

@@ -22,6 +22,8 @@ _LARGE = 1 << 22  # numbers: memory for more is fetched from the system and give
 _AHEAD = 4.0  # blocks that may be filled at once where that saves multiplying
 _LEVELS = 8
 """Blocks that one worker holds together, about: those of the pieces that its piece is a piece of."""
+_IDLE = 2
+"""Blocks that may lie idle for each worker."""
 MEMORY = 2e9
 """Bytes that a partition may take if the user does not say."""
 
@@ -41,7 +43,8 @@ def block(memory: float) -> int:
 def crew_for(workers: int, memory: float, progress: Progress | None = None) -> Crew:
     """The threads of a walk: as many as are asked for, if the memory is enough for the blocks of all of them."""
     fitting = max(1, int(memory / (_LEVELS * block(memory))))
-    return Crew(min(check_workers(workers), fitting), Report(progress))
+    workers = min(check_workers(workers), fitting)
+    return Crew(workers, Report(progress), _IDLE * workers * block(memory))
 
 
 def check_room(program: Program, memory: float) -> None:
@@ -154,7 +157,10 @@ def walk(
             kept = (*(values.keys() - done), step.output, following.output)
             added = 0 if cut is None else len(cut)
             wanted = _bytes(program, rows + added, kept) / most
-            ahead = carried(step, following, cut, values[source]) if cut is not None and wanted < _AHEAD else None
+            ahead = None
+            if cut is not None and wanted < _AHEAD:
+                others = [values[s] for s in following.inputs[1:] if s in values]
+                ahead = carried(step, following, cut, values[source], others)
             if ahead is None and cut is not None and (parts := _parts(complex_, wanted)):
                 # the tensors of all rows are never made
                 return divided(parts, partial(_gathered, step, cut, values, done), index + 1, number + 1)
@@ -239,7 +245,10 @@ def _fold(step: Fold, complex_: Complex, values: dict[int, Tensor], cut: Cut | N
 
 def _taken(values: dict[int, Tensor], part: Part) -> dict[int, Tensor]:
     """The rows of a part."""
-    return {slot: tensor.index_select(0, part[1]) for slot, tensor in values.items()}
+    rows, found = part[1], {}
+    for slot, tensor in values.items():
+        found[slot] = torch.index_select(tensor, 0, rows, out=room((len(rows), *tensor.shape[1:]), tensor))
+    return found
 
 
 def _gathered(
@@ -252,7 +261,7 @@ def _gathered(
     before = cut.take(values[source], rows, *_faces(step, values[source]))
     if source not in done:
         some[source] = before
-    folded = torch.empty_like(before) if source not in done or complex_.unbounded else before
+    folded = room(tuple(before.shape), before) if source not in done or complex_.unbounded else before
     _run(step, before, complex_.away if complex_.unbounded else None, folded)
     some[step.output] = folded
     return some
