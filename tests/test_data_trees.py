@@ -42,7 +42,7 @@ def pixels(path: Path) -> np.ndarray:
 
 @pytest.mark.parametrize("place", ["tiny-imagenet-200", "tiny-imagenet/tiny-imagenet-200", "tiny-imagenet"])
 def test_tiny_imagenet_against_one_file_at_a_time(tmp_path: Path, place: str) -> None:
-    stated = write_tiny(tmp_path / place)
+    stated = write_tiny(tmp_path / place, val=12)  # val_2 comes before val_10
     train, test = (data.load("tiny-imagenet", split, data_dir=tmp_path) for split in ("train", "test"))
     classes = sorted(WNIDS)
     assert train.classes == test.classes == tuple(classes) and train.images.shape == (12, 3, 64, 64)
@@ -51,10 +51,10 @@ def test_tiny_imagenet_against_one_file_at_a_time(tmp_path: Path, place: str) ->
         wnid = classes[i // 3]
         expected = pixels(tmp_path / place / f"train/{wnid}/images/{wnid}_{i % 3}.JPEG")
         np.testing.assert_array_equal(image.transpose(1, 2, 0), expected)
-    assert len(test) == 10 and test.labels.tolist() == [classes.index(wnid) for _, wnid in stated]
+    assert len(test) == 12 and test.labels.tolist() == [classes.index(wnid) for _, wnid in stated]
     for image, (file, _) in zip(test.images, stated, strict=True):
         np.testing.assert_array_equal(image.transpose(1, 2, 0), pixels(tmp_path / place / "val/images" / file))
-    assert str(test) == "tiny-imagenet (test): 10 images of 3 x 64 x 64, 4 classes, content not verified"
+    assert str(test) == "tiny-imagenet (test): 12 images of 3 x 64 x 64, 4 classes, content not verified"
     assert data.path("tiny-imagenet", tmp_path) == data.fetch("tiny-imagenet", tmp_path) == tmp_path / place
     row = next(row for row in data.available(tmp_path) if row.name == "tiny-imagenet")
     assert row.found == tmp_path / place and "DIR/tiny-imagenet-200" in row.what

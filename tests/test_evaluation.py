@@ -70,11 +70,13 @@ def test_the_model_comes_back_as_it_was() -> None:
     network = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.Linear(8, 7))
     network[1].eval()  # a frozen batch norm inside a network in train mode
     modes, state = [m.training for m in network.modules()], copy.deepcopy(network.state_dict())
-    noise = torch.get_rng_state()
+    noise, gradients = torch.get_rng_state(), []
+    network[3].register_forward_hook(lambda module, inputs, outputs: gradients.append(outputs.requires_grad))
     test = Evaluation(examples(30), 8)
     first, second = test(network), test(network)
     assert first == second and [m.training for m in network.modules()] == modes
     assert all(torch.equal(value, state[name]) for name, value in network.state_dict().items())
+    assert len(gradients) == 8 and not any(gradients)
     assert torch.equal(torch.get_rng_state(), noise) and all(p.grad is None for p in network.parameters())
     with pytest.raises(RuntimeError):
         Evaluation((torch.zeros(3, 5), torch.zeros(3, dtype=torch.int64)))(network)
