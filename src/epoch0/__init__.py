@@ -27,6 +27,9 @@ _HOMES = {
     "trajectory_length": "epoch0.measure.length",
     "gain": "epoch0.measure.gain",
     "transitions": "epoch0.activity",
+    "activation_patterns": "epoch0.activity",
+    "dichotomies": "epoch0.activity",
+    "robustness": "epoch0.activity",
     "initialize": "epoch0.initialization",
     "checkup": "epoch0.diagnosis",
     "reproduce": "epoch0.papers.reproduce",
@@ -70,6 +73,9 @@ if TYPE_CHECKING:
     from epoch0 import seeds as seeds
     from epoch0 import theory as theory
     from epoch0 import train as train
+    from epoch0.activity import activation_patterns as activation_patterns
+    from epoch0.activity import dichotomies as dichotomies
+    from epoch0.activity import robustness as robustness
     from epoch0.activity import transitions as transitions
     from epoch0.curves import Arc as Arc
     from epoch0.curves import GreatCircle as GreatCircle
