@@ -8,11 +8,14 @@ import pytest
 import torch
 from scipy import integrate
 from torch import Tensor, nn
+from torch.nn import functional
 
 import epoch0 as e0
 from epoch0.errors import InputError
 from epoch0.initialization import initialize
 from epoch0.initialization._places import squared_slope
+from epoch0.initialization._stretch import stretch
+from epoch0.measure._tape import tape
 from epoch0.measure.gain import gain
 from init_models import ResNet, images, preactivation_resnet, residual_mlp, vectors
 
@@ -256,3 +259,38 @@ def test_the_page_about_averages_agrees_with_the_checkup() -> None:
         assert target == pytest.approx(1 / row.averaged, rel=1e-9)
     net = residual_mlp(1, 16)
     assert all(layer.averaged == 1 for layer in e0.checkup(net, vectors(), directions=2).layers)
+
+
+@pytest.mark.parametrize("padding", ["circular", "reflect", "replicate"])
+def test_padding_with_entries_of_the_image_is_no_estimate(padding: str) -> None:
+    """It only repeats entries, so sigma_w of a ReLU network is sqrt(2) to all digits, not to those of a sample."""
+    net = nn.Sequential(
+        nn.Conv2d(1, 6, 3, padding=1, padding_mode=padding), nn.ReLU(),
+        nn.Conv2d(6, 6, 3, padding=1, padding_mode=padding), nn.ReLU(), nn.Conv2d(6, 2, 3),
+    )  # fmt: skip
+    done = initialize(net, x=torch.randn(4, 1, 6, 6, generator=torch.Generator().manual_seed(0)), seed=0)
+    found = [row.weight_std for row in done.layers[:2]]
+    assert found[1] == pytest.approx(2**0.5, rel=1e-7)
+    if padding == "circular":  # the others show these images' borders more often than their middles, or less
+        assert found[0] == pytest.approx(2**0.5, rel=1e-7)
+
+
+def test_the_stretch_of_padding_is_that_of_noise() -> None:
+    class Padded(nn.Module):
+        def __init__(self, mode: str) -> None:
+            super().__init__()
+            self.mode, self.out = mode, nn.Linear(40, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(torch.relu(functional.pad(x, (3, 1), mode=self.mode)).flatten(1))
+
+    profile = torch.linspace(0.1, 2.0, 6)
+    x = torch.randn(4000, 4, 6, generator=torch.Generator().manual_seed(0))
+    for mode in ("constant", "circular", "reflect"):
+        with tape(Padded(mode), x[:2]) as record:
+            pad = record.ops[0]
+            assert pad.name == "pad"
+            exact = stretch(record, (pad,), profile)[1]
+        noise = x * profile.sqrt()
+        after, before = functional.pad(noise, (3, 1), mode=mode).square().mean(), noise.square().mean()
+        assert exact == pytest.approx(float(after / before), rel=0.03)  # 5 standard errors of a sample of 96,000

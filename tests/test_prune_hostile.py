@@ -20,7 +20,9 @@ from epoch0.prune.baselines import magnitude
 from epoch0.prune.brain_damage import obd
 from epoch0.prune.connection_sensitivity import snip
 from epoch0.prune.gradient_flow import grasp
+from epoch0.prune.rescale import rescale
 from epoch0.prune.skeletonization import force
+from epoch0.prune.synaptic_flow import synflow
 
 
 class Language(nn.Module):
@@ -167,6 +169,51 @@ def test_compiled_parts() -> None:
     plain[1] = torch.compile(plain[1], backend="eager")
     found = snip(plain, None, [(VECTORS, CLASSES)])
     assert all(torch.allclose(a, b, atol=1e-9) for a, b in zip(found.values(), expected.values(), strict=True))
+
+
+def test_masks_of_a_model_with_compiled_parts_fit_it_uncompiled() -> None:
+    plain = seeded(lambda: nn.Sequential(nn.Linear(6, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU()), nn.Linear(8, 4)))
+    partly = copy.deepcopy(plain)
+    partly[1] = torch.compile(partly[1], backend="eager")
+    scores = magnitude(partly)
+    assert list(scores) == list(magnitude(plain)) == ["0.weight", "1.0.weight", "2.weight"]
+    masks = keep(scores, 0.5)
+    assert masks_of(apply(plain, masks)) == masks_of(apply(partly, masks)) == masks
+    assert list(prunable(partly)) == list(masks)  # behind the masks, too
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_pruned_transformer_layer_is_rescaled_by_measuring(alone: bool) -> None:
+    """Without gradients torch would take a short cut that reads the weights past their masks."""
+    model = seeded(lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) if alone else Attention())
+    x = torch.randn(5, 3, 8 if alone else 6, generator=torch.Generator().manual_seed(0))
+    apply(model, keep(magnitude(model), 0.5))
+    before = torch.backends.mha.get_fastpath_enabled()
+    done = rescale(model, "measured", x=x)
+    assert torch.backends.mha.get_fastpath_enabled() == before
+    first = next(row for row in done.layers if row.name.endswith("linear1.weight"))
+    assert first.activation == "relu" and first.factor > 1
+    again = rescale(model, "measured", x=x)  # it is where it should be
+    assert all(row.factor == pytest.approx(1, rel=1e-4) for row in again.layers)
+
+
+def test_synflow_of_tokens_is_refused_in_words() -> None:
+    model = nn.Sequential(nn.Embedding(10, 8), nn.Flatten(), nn.Linear(24, 4))
+    for x in ((3,), torch.zeros(2, 3)):
+        with pytest.raises(InputError, match="its embedding looks tokens up"):
+            synflow(model, x)
+
+
+def test_an_embedding_of_places_is_no_token_for_synflow() -> None:
+    class Placed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.places, self.out = nn.Embedding(3, 8), nn.Linear(8, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out(x + self.places(torch.arange(3))).mean(1)
+
+    assert list(synflow(seeded(Placed), (3, 8))) == ["out.weight"]
 
 
 def test_percent_is_no_sparsity() -> None:

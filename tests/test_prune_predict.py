@@ -169,8 +169,8 @@ def test_measured_moments_of_resnet_32(batch_norm: str) -> None:
     g = torch.Generator().manual_seed(1)
     x, y = torch.randn(32, 3, 32, 32, generator=g), torch.randint(10, (32,), generator=g)
     scores = snip(resnet(32, width=2, seed=0), None, [(x, y)], batch_norm=batch_norm)
-    errors = [worst(scores, sparsity) for sparsity in (0.5, 0.9, 0.95, 0.98, 0.99)]
-    assert max(errors) < 0.05
+    errors = [worst(scores, sparsity) for sparsity in (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)]
+    assert max(errors) < 0.05  # in eval mode at 80 %, 0.079 of the stem before its gradients were known to follow it
     found = predicted_density(scores, 0.98)
     s_cr = critical_sparsity(scores)
     assert abs(float(s_cr) - found.critical_sparsity) < max(4 * found.critical_sparsity_sd, 0.01)

@@ -38,7 +38,8 @@ def stretch(tape: Tape, trail: tuple[Op, ...], profile: Tensor | None = None) ->
     if trail and trail[0].name == "pad":
         known[0] = _padded(tape, trail[0], profile)
     if None not in known:
-        return math.prod(k for k in known if k is not None), 1.0
+        pairs = [(k, is_average(op)) for k, op in zip(known, trail, strict=True) if k is not None]
+        return math.prod(k for k, mean in pairs if mean), math.prod(k for k, mean in pairs if not mean)
     shape = tape.nodes[trail[0].inputs[0]].shape
     source, outputs = generator(0, 0), 0
     squares = [0.0] * (len(trail) + 1)

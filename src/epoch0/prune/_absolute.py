@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from epoch0.errors import InputError
 from epoch0.measure import _ops
 from epoch0.prune._living import Living
 
@@ -68,6 +69,11 @@ class Absolute(TorchFunctionMode):
             return self._affine(args[0], *(_ops.argument(args, kwargs, *where, None) for where in _LAST_PLACES))
         if name in _MATRIX:
             return self._matrix(func, name, args, kwargs)
+        if name in ("embedding", "embedding_bag") and _ops.argument(args, kwargs, 0, "input", None).is_floating_point():
+            raise InputError(
+                "SynFlow sends an input of ones through the model, and its embedding looks tokens up: there is no flow "
+                "through numbers of tokens. Score it by snip, grasp or magnitude, or score the part behind the embedding."
+            )
         if not self._known:
             return _ops.call(func, name, args, kwargs, "eval")
         return self._other(func, name, args, kwargs)

@@ -8,6 +8,7 @@ from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from epoch0.measure._guard import bare
 from epoch0.prune._masked import Masked
+from epoch0.prune._prunable import uncompiled
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,7 @@ class Place:
     @property
     def name(self) -> str:
         """Its name in the model before it was masked."""
-        return f"{self.path}.{self.attribute}" if self.path else self.attribute
+        return uncompiled(f"{self.path}.{self.attribute}" if self.path else self.attribute)
 
 
 def places(model: nn.Module) -> dict[str, list[Place]]:

@@ -63,7 +63,7 @@ def standing(model: nn.Module) -> list[Weight]:
     """The same weights with the masks that stand on them; see :func:`prunable`."""
     found, seen = list[tuple[int, Weight]](), set[int]()
     keys = {id(parameter): key for key, parameter in bare(model).named_parameters()}
-    order = {path: place for place, (path, _) in enumerate(bare(model).named_modules())}
+    order = {uncompiled(path): place for place, (path, _) in enumerate(bare(model).named_modules())}
     for path, module in bare(model).named_modules():
         for weight in _of_module(path, module):
             if id(weight.parameter) in seen:
@@ -81,15 +81,25 @@ def standing(model: nn.Module) -> list[Weight]:
 
 
 def plain_name(name: str) -> str:
-    """The name that a parameter had before it was parametrized or pruned.
+    """The name that a parameter had before it was parametrized or pruned, or a module around it compiled.
 
     >>> plain_name("layer1.0.parametrizations.weight.original"), plain_name("fc.weight_orig")
     ('layer1.0.weight', 'fc.weight')
     """
+    name = uncompiled(name)
     module, _, rest = name.rpartition("parametrizations.")
     if rest.endswith(".original") and (not module or module.endswith(".")):
         return module + rest.removesuffix(".original")
     return name.removesuffix("_orig")
+
+
+def uncompiled(name: str) -> str:
+    """The name that a module or a parameter had before a module around it was compiled in place.
+
+    >>> uncompiled("body._orig_mod.0.weight")
+    'body.0.weight'
+    """
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")
 
 
 def _of_module(path: str, module: nn.Module) -> Iterator[Weight]:
@@ -108,7 +118,7 @@ def _of_module(path: str, module: nn.Module) -> Iterator[Weight]:
             continue
         if matrix and name.endswith(("_g", "_v")):
             raise _computed(dot + name[:-2], "weight_norm")
-        yield Weight(dot + name, dot + key, parameter, mask)
+        yield Weight(uncompiled(dot + name), dot + key, parameter, mask)
     for name, chain in module.parametrizations.items() if masked else ():  # type: ignore[union-attr,operator]
         first = next(chain.parameters(recurse=False), None)
         if first is None or not _is_weight(name, first, matrix):
@@ -118,7 +128,7 @@ def _of_module(path: str, module: nn.Module) -> Iterator[Weight]:
         if len(tensors) < len(masks):
             raise _computed(dot + name, ", ".join(type(step).__name__ for step in chain))
         kept = torch.stack(tensors).all(0)
-        yield Weight(dot + name, f"{dot}parametrizations.{name}.original", chain.original, kept)
+        yield Weight(uncompiled(dot + name), f"{dot}parametrizations.{name}.original", chain.original, kept)
 
 
 def _is_weight(name: str, parameter: Tensor, matrix: bool) -> bool:

@@ -4,6 +4,8 @@ Pruning takes variance away: a layer that keeps sum_j W_ij^2 delta_ij < sigma_w^
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -74,7 +76,7 @@ def rescale(
     if x is None:
         x = gaussian_input(model, seed)
         remarks.append(f"no input was given: Gaussian numbers of unit variance, shape {tuple(x.shape)}")
-    with tape(model, x) as record:
+    with _plain_attention(), tape(model, x) as record:
         found, untouched, follows = masked_sites(record, seed)
         if not found:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(untouched.items())[:5])
@@ -102,6 +104,17 @@ def rescale(
         bare_model = record.model
     _write(bare_model, values)
     return Rescaling(tuple(rows), untouched, how, tuple(remarks))
+
+
+@contextmanager
+def _plain_attention() -> Iterator[None]:
+    """Let a transformer layer compute the same with and without gradients: it has a short cut for those without."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _check(how: str, weight_std: float | None) -> None:

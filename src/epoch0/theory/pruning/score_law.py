@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincc, erfc, gammaln, ndtr
 
 from epoch0.errors import InputError
+from epoch0.theory.pruning.following import fit, following_tail
 from epoch0.theory.pruning.log_grid import GRID, STEP, histogram, times
 
 Array = NDArray[np.float64]
@@ -84,16 +85,18 @@ def entry_tail(shared: float, weights: str = "normal") -> Array:
     return _product(entry_tail(1.0), _offset_tail(np.exp(GRID[:-1] + STEP / 2), shared))
 
 
-def entry_of_mean(mean: float) -> Array:
+def entry_of_mean(mean: float, log_mean: float | None = None) -> Array:
     """Tail of the X of mean square 1 whose mean is given: the moments that a layer shows decide its shape.
 
     From 1 to sqrt(2/pi) = 0.80 it is a coordinate of a random point on a sphere (of two points, ..., to |N|: what is
     left of a normal factor when it is divided by the root mean square of few; uniform weights lie between, on the
     sphere in three dimensions). From there to 2/pi = 0.64 it is :func:`entry_tail`, from |W| to |W N|. Below, that
-    times a log-normal factor.
+    times a log-normal factor, or with a gradient that follows the weight as far as the mean logarithm asks for it:
+    |W (rho W + sqrt(1 - rho^2) N)|, which is a square at rho = 1.
 
     Args:
         mean: E X / sqrt(E X^2), in (0, 1].
+        log_mean: E log X - log(E X^2) / 2; only looked at where the mean is below 2/pi.
 
     Returns:
         P(X > exp(GRID)), shape (1100,).
@@ -113,8 +116,13 @@ def entry_of_mean(mean: float) -> Array:
         return np.asarray(betaincc(0.5, (size - 1) / 2, np.minimum(t * t / size, 1.0)))
     if mean >= HALF_NORMAL**2:
         return entry_tail(float(brentq(lambda k: HALF_NORMAL * _offset_mean(k) - mean, 0.0, 1.0)))
-    spread = math.sqrt(-2 * math.log(mean / HALF_NORMAL**2))
-    return _product(entry_tail(0.0), ndtr(-(GRID[:-1] + STEP / 2 + spread**2) / spread))
+    correlation, spread = 0.0, math.sqrt(-2 * math.log(mean / HALF_NORMAL**2))
+    if log_mean is not None:
+        correlation, spread = fit(mean, log_mean)
+    tail = following_tail(correlation) if correlation > 0 else entry_tail(0.0)
+    if spread < STEP:
+        return tail
+    return _product(tail, ndtr(-(GRID[:-1] + STEP / 2 + spread**2) / spread))
 
 
 def _product(tail: Array, edges: Array) -> Array:
@@ -141,8 +149,10 @@ def _offset_mean(shared: float) -> float:
     return rest * HALF_NORMAL * math.exp(-0.5 * (root / rest) ** 2) + root * math.erf(root / rest / math.sqrt(2))
 
 
-def law_of_moments(row_squares: ArrayLike, column_squares: ArrayLike, mean: float, zeros: float = 0.0) -> ScoreLaw:
-    """The law of a layer's scores from their mean squares in each row and column and their mean.
+def law_of_moments(
+    row_squares: ArrayLike, column_squares: ArrayLike, mean: float, zeros: float = 0.0, log_mean: float | None = None
+) -> ScoreLaw:
+    """The law of a layer's scores from their mean squares in each row and column, their mean and that of their logs.
 
     >>> scores = np.abs(np.random.default_rng(0).standard_normal((60, 80)))
     >>> law = law_of_moments((scores**2).mean(1), (scores**2).mean(0), float(scores.mean()))    # (60,), (80,)
@@ -157,6 +167,8 @@ def law_of_moments(row_squares: ArrayLike, column_squares: ArrayLike, mean: floa
         column_squares: of each column, shape (n_in,).
         mean: of all scores.
         zeros: fraction of scores that are exactly 0 among the rows and columns that are not all 0, in [0, 1).
+        log_mean: mean of the logarithms of those that are not; None: as for weights that know nothing of their
+            gradients.
 
     Raises:
         InputError: if they cannot belong to one matrix of scores >= 0.
@@ -181,19 +193,24 @@ def law_of_moments(row_squares: ArrayLike, column_squares: ArrayLike, mean: floa
     share = 1 - zeros
     ratio = mean / math.sqrt(total * share)
     row, column = shown = rows / total, columns / total
-    entry = _entry(ratio, row, column)
+    logs = None if log_mean is None else log_mean - 0.5 * math.log(total / share)
+    entry = _entry(ratio, row, column, logs)
     for _ in range(_ROUNDS):  # the noise depends on the entries, and they on what is left to explain
         excess = _kurtosis(entry) / share - 1
         noise = [excess * float((other**2).mean()) / len(other) for other in (column, row)]
         row, column = (_without_noise(one, of_it) for one, of_it in zip(shown, noise, strict=True))
-        entry = _entry(ratio, row, column)
+        entry = _entry(ratio, row, column, logs)
     if zeros > 0:  # what is not 0 has the mean square 1 / share
         entry = share * np.interp(GRID + 0.5 * math.log(share), GRID, entry)
     return score_law(entry, np.sqrt(row), np.sqrt(column), math.sqrt(total))
 
 
-def _entry(ratio: float, row: Array, column: Array) -> Array:
-    return entry_of_mean(min(ratio / float(np.sqrt(row).mean() * np.sqrt(column).mean()), 1.0))
+def _entry(ratio: float, row: Array, column: Array, logs: float | None) -> Array:
+    """The law of what is left of a score without its row's and its column's factor."""
+    mean = min(ratio / float(np.sqrt(row).mean() * np.sqrt(column).mean()), 1.0)
+    if logs is None:
+        return entry_of_mean(mean)
+    return entry_of_mean(mean, logs - sum(0.5 * float(np.log(side[side > 0]).mean()) for side in (row, column)))
 
 
 def _kurtosis(entry: Array) -> float:
