@@ -95,7 +95,7 @@ def _known(tape: Tape, op: Op) -> float | None:
 def _padded(tape: Tape, op: Op, profile: Tensor | None) -> float | None:
     """What padding does, exactly: each entry of its output is one of its input, or the fill."""
     assert op.call is not None
-    if _ops.argument(op.call.args, op.call.kwargs, 3, "value", None):
+    if _ops.argument(op.call.args, dict(op.call.kwargs), 3, "value", None):
         return None  # a fill is a constant that no stretch describes
     before = torch.ones((), dtype=torch.float64) if profile is None else profile.double()
     before = before.to(tape.x.device).expand(tape.nodes[op.inputs[0]].shape)

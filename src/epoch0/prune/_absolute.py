@@ -72,7 +72,7 @@ class Absolute(TorchFunctionMode):
         if name in ("embedding", "embedding_bag") and _ops.argument(args, kwargs, 0, "input", None).is_floating_point():
             raise InputError(
                 "SynFlow sends an input of ones through the model, and its embedding looks tokens up: there is no flow "
-                "through numbers of tokens. Score it by snip, grasp or magnitude, or score the part behind the embedding."
+                "through numbers of tokens. Score it by snip, grasp or magnitude, or score what is behind it."
             )
         if not self._known:
             return _ops.call(func, name, args, kwargs, "eval")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 def give_back() -> None:
     """Return what malloc keeps of freed tensors: its holes count as memory of the process, and may be half of it.
 
-    >>> give_back()                                             # between two passes; nothing where malloc is not glibc's
+    >>> give_back()                                             # between two passes; nothing without glibc
     """
     trim = _trim()
     if trim is not None:

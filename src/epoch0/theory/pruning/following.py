@@ -1,8 +1,8 @@
 """Scores of weights that their gradients follow: the first layer of a network that sees white noise (THEORY section 4).
 
-The gradient of a filter w with a ReLU behind it is a sum of inputs x over the places where w.x > 0. Of white noise these
-have the mean direction of w, so that the gradient is c w plus noise, and the score W (c W + noise) is nearer to a square
-than to a product of strangers.
+The gradient of a filter w with a ReLU behind it is a sum of inputs x over the places where w.x > 0. Of white noise
+these have the mean direction of w, so that the gradient is c w plus noise, and the score W (c W + noise) is nearer to a
+square than to a product of strangers.
 """
 
 import math
