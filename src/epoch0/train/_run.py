@@ -226,17 +226,22 @@ class Run:
 
     def _chosen(self) -> Iterator[tuple[Tensor, int]]:
         """This rank's examples of every batch that is left, and the seed of their augmentation."""
-        plan, size, begun = self.plan, self.plan.batch_size, -1
-        for step in range(self.progress.step, plan.total):
-            epoch, batch = divmod(step, plan.per_epoch)
-            if epoch != begun:
-                order, noise = epoch_of(plan.seed, epoch, len(self.source), plan.per_epoch)
-                begun = epoch
-            joint = order[batch * size : (batch + 1) * size]
-            own = self.group.part(joint)
-            # a rank without an example of a short last batch goes through one of it, for nothing
-            self._planned.append((noise[batch] + self.group.rank, len(own) / len(joint)))
-            yield (own if len(own) else joint[:1]), noise[batch]
+        plan, group, step = self.plan, self.group, self.progress.step
+        while step < plan.total:
+            epoch, done = divmod(step, plan.per_epoch)
+            left = slice(done, done + plan.total - step)
+            order, seeds = epoch_of(plan.seed, epoch, len(self.source), plan.per_epoch)
+            parts, noise = order.split(plan.batch_size)[left], seeds[left]
+            step += len(parts)
+            if group.size == 1:
+                self._planned.extend((seed, 1.0) for seed in noise)
+                yield from zip(parts, noise, strict=True)
+                continue
+            for joint, seed in zip(parts, noise, strict=True):
+                own = group.part(joint)
+                # a rank without an example of a short last batch goes through one of it, for nothing
+                self._planned.append((seed + group.rank, len(own) / len(joint)))
+                yield (own if len(own) else joint[:1]), seed
 
     def _diverged(self, pressed: Callable[[], bool]) -> bool:
         """Read the losses that wait; true, and recorded, if one is not finite."""
