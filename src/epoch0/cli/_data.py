@@ -30,7 +30,10 @@ def data_fetch(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Download a data set and check it, content against checksum."""
+    """Download a data set and check it, content against checksum.
+
+    Tiny ImageNet and ImageNet are not downloaded; epoch0 data list says where to put them.
+    """
     from epoch0.data import fetch
 
     where = fetch(name, data_dir, progress=lambda line: typer.echo(line, err=True))
