@@ -1,0 +1,181 @@
+"""One trial of Hayou Figures 3 and 5: all pruned networks of one depth, trained as one stack (section 4.1)."""
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from epoch0.data import load
+from epoch0.distributions import Gaussian
+from epoch0.errors import InputError
+from epoch0.experiments.cost import Speed
+from epoch0.experiments.engine import one_thread
+from epoch0.experiments.experiment import canonical_json
+from epoch0.networks import mlp
+from epoch0.papers.hayou.batches import images
+from epoch0.prune._apply import apply
+from epoch0.prune._keep import keep
+from epoch0.prune._masks import Masks
+from epoch0.prune.connection_sensitivity import snip
+from epoch0.prune.rescale import rescale
+from epoch0.seeds import generator
+from epoch0.train.device import chosen_device
+from epoch0.train.many import train_many
+from epoch0.train.record import Accuracy
+
+INITS = ("rescaled", "edge", "ordered")
+"""Edge of chaos with rescaling, edge of chaos, ordered phase: the panels of the figures, in their order."""
+
+
+@dataclass(frozen=True)
+class DepthSpec:
+    """The networks of one depth.
+
+    Attributes:
+        data: name of the data set.
+        activation: name of the nonlinearity.
+        depth: number of weight layers, the last one included.
+        width: units of each hidden layer.
+        edge: sigma_w and sigma_b on the edge of chaos.
+        ordered: sigma_w and sigma_b in the ordered phase.
+        sparsities: fractions of all weights removed by SNIP.
+        examples: images that SNIP scores on, and that measured rescaling looks at.
+        rescaling: how weights are rescaled, see :func:`epoch0.prune.rescale.rescale`.
+        steps: of plain SGD.
+        batch_size: of it.
+        learning_rate: of it.
+        tested: test images.
+    """
+
+    data: str
+    activation: str
+    depth: int
+    width: int
+    edge: tuple[float, float]
+    ordered: tuple[float, float]
+    sparsities: tuple[float, ...]
+    examples: int
+    rescaling: str
+    steps: int
+    batch_size: int
+    learning_rate: float
+    tested: int
+
+
+def trained(spec: DepthSpec, seed: int) -> dict[str, Any]:
+    """Prune, rescale, train and test every network of one depth; all see the same batches.
+
+    >>> trained(spec, seed=0)["accuracy"].shape                     # 3 initializations, 9 sparsities
+    (3, 9)
+
+    The network on the edge of chaos and its rescaled twin have the same weights and masks. Scores are in float64. If
+    ``EPOCH0_CHECKPOINTS`` names a folder, a trial that was killed goes on from there.
+
+    Returns:
+        ``accuracy``, the share of the test images; ``diverged``; ``dead``, how many layers keep nothing; ``unscaled``,
+        whether a network could not be rescaled, since a layer keeps nothing: all (initializations, sparsities).
+        ``chance``: share of the most frequent class; ``device``.
+    """
+    train, test = load(spec.data, "train"), load(spec.data, "test")
+    x, y = torch.as_tensor(train.inputs("standard")), torch.as_tensor(train.labels)
+    held = torch.as_tensor(test.inputs("standard", like=train))[: spec.tested]
+    labels = torch.as_tensor(test.labels)[: spec.tested]
+    classes = len(train.classes)
+    nets, dead, unscaled = [], [], []
+    batch = images(spec.data, spec.examples, seed, flatten=True, dtype=torch.float64)
+    for init in INITS:
+        for masks in _masks(spec, init, seed, batch, classes):
+            net = apply(network(spec, init, seed, x.shape[1], classes), masks)
+            failed = False
+            if init == "rescaled":
+                try:
+                    rescale(net, spec.rescaling, x=batch[0].float())
+                except InputError:  # a layer without weights has no scale
+                    failed = True
+            nets.append(net)
+            dead.append(len(masks.dead))
+            unscaled.append(failed)
+    device = chosen_device()
+    with _checkpoint(spec, seed) as path:
+        done = train_many(
+            nets, (x, y), steps=spec.steps, batch_size=spec.batch_size, learning_rate=spec.learning_rate, seed=seed,
+            device=device, evaluate=Accuracy(held, labels), evaluate_every=spec.steps, checkpoint=path,
+            checkpoint_minutes=None if path is None else 2.0,
+        )  # fmt: skip
+    shape = (len(INITS), len(spec.sparsities))
+    return {
+        "accuracy": done.metric("accuracy").reshape(shape),
+        "diverged": done.diverged.reshape(shape),
+        "dead": np.array(dead).reshape(shape),
+        "unscaled": np.array(unscaled).reshape(shape),
+        "chance": float(np.bincount(labels.numpy()).max() / len(labels)),
+        "device": device.type,
+    }
+
+
+def network(spec: DepthSpec, init: str, seed: int, inputs: int, classes: int) -> nn.Sequential:
+    """One network before it is pruned."""
+    weight_std, bias_std = spec.ordered if init == "ordered" else spec.edge
+    return mlp(
+        [inputs, *[spec.width] * (spec.depth - 1), classes], spec.activation, weights=Gaussian(weight_std),
+        biases=Gaussian(bias_std) if bias_std > 0 else None, seed=seed,
+    )  # fmt: skip
+
+
+def _masks(spec: DepthSpec, init: str, seed: int, batch: tuple[Tensor, Tensor], classes: int) -> list[Masks]:
+    net = network(spec, init, seed, batch[0].shape[1], classes).double()
+    scores = snip(net, None, [batch])
+    return [keep(scores, sparsity) for sparsity in spec.sparsities]
+
+
+@contextlib.contextmanager
+def _checkpoint(spec: DepthSpec, seed: int) -> Iterator[Path | None]:
+    """The file of this trial in the folder of checkpoints, if there is one; gone when the trial is done."""
+    folder = os.environ.get("EPOCH0_CHECKPOINTS", "")
+    if not folder:
+        yield None
+        return
+    name = hashlib.sha256(f"{canonical_json(spec)} {seed}".encode()).hexdigest()[:24]
+    path = Path(folder) / f"{name}.safetensors"
+    yield path
+    for own in Path(folder).glob(f"{path.name}*"):
+        own.unlink()
+
+
+def speed(spec: DepthSpec, inputs: int, classes: int, seconds: float) -> Speed:
+    """Images a second of one network while all of a trial are trained, on random images and random masks.
+
+    >>> speed(spec, 784, 10, seconds=20.0).images_per_second > 0    # images of each network, times the networks
+    True
+    """
+    from epoch0.prune.baselines import random
+
+    end = time.perf_counter() + seconds
+    x = torch.randn(4 * spec.batch_size, inputs, generator=generator(0))
+    y = torch.randint(classes, (len(x),), generator=generator(1))
+    nets = []
+    for init in INITS:
+        net = network(spec, init, 0, inputs, classes)
+        scores = random(net)
+        nets += [apply(network(spec, init, 0, inputs, classes), keep(scores, s)) for s in spec.sparsities]
+    marks: list[tuple[int, float]] = []
+
+    def enough(row: dict[str, Any]) -> bool:
+        marks.append((row["step"], time.perf_counter()))
+        return len(marks) > 2 and marks[-1][1] > end
+
+    with one_thread():
+        train_many(
+            nets, (x, y), steps=100_000, batch_size=spec.batch_size, learning_rate=1e-9, device=chosen_device(),
+            evaluate_every=1, until=enough,
+        )  # fmt: skip
+    (first, begun), (last, now) = marks[1], marks[-1]  # the first step makes room
+    return Speed((last - first) * spec.batch_size * len(nets) / (now - begun), batch_size=spec.batch_size)

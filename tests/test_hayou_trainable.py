@@ -1,0 +1,202 @@
+"""Hayou Figures 3 and 5: the trials, what is made of them, and the claims on made-up results."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from epoch0.data import load
+from epoch0.papers.hayou import trainable
+from epoch0.papers.hayou.batches import images
+from epoch0.papers.hayou.trainable import FIGURE_3, FIGURE_5, Setting, gather, presets, trials
+from epoch0.papers.hayou.trainable_trial import INITS, DepthSpec, network, trained
+from epoch0.prune import apply, keep, snip
+from epoch0.prune.rescale import rescale
+from epoch0.train.loop import train
+from epoch0.train.record import Accuracy
+
+TINY = DepthSpec(
+    "digits", "tanh", 3, 16, (1.0, 0.0), (1.0, 0.3), (0.2, 0.6), 40, "measured", steps=25, batch_size=32,
+    learning_rate=0.05, tested=100,
+)  # fmt: skip
+
+
+def test_a_trial_is_pruning_and_training_each_network_alone() -> None:
+    """The same by hand, one network after another."""
+    found = trained(TINY, seed=3)
+    first, last = load("digits", "train"), load("digits", "test")
+    x, y = torch.as_tensor(first.inputs("standard")), torch.as_tensor(first.labels)
+    test = Accuracy(
+        torch.as_tensor(last.inputs("standard", like=first))[:100], torch.as_tensor(last.labels)[:100]
+    )
+    batch, labels = images("digits", 40, 3, flatten=True, dtype=torch.float64)
+    for i, init in enumerate(INITS):
+        for j, sparsity in enumerate(TINY.sparsities):
+            net = network(TINY, init, 3, 64, 10)
+            wide = network(TINY, init, 3, 64, 10).double()
+            loss = F.cross_entropy(wide(batch), labels)
+            weights = {name: p for name, p in wide.named_parameters() if p.dim() == 2}
+            grads = torch.autograd.grad(loss, list(weights.values()))
+            scores = {n: (w * g).abs().detach() for (n, w), g in zip(weights.items(), grads, strict=True)}
+            every = torch.cat([score.flatten() for score in scores.values()])
+            least = every.sort().values[round(sparsity * len(every))]
+            apply(net, {name: score >= least for name, score in scores.items()})
+            if init == "rescaled":
+                rescale(net, "measured", x=batch.float())
+            train(net, (x, y), steps=25, batch_size=32, learning_rate=0.05, seed=3)
+            # rounding may turn an image or two
+            assert abs(test(net.eval())["accuracy"] - found["accuracy"][i, j]) <= 0.02
+    assert found["accuracy"].shape == (3, 2) and not found["diverged"].any()
+    assert found["chance"] == np.bincount(last.labels[:100]).max() / 100
+
+
+def test_a_network_with_a_dead_layer_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rescaling has nothing to rescale there; the trial goes on and says so."""
+    from epoch0.papers.hayou import trainable_trial
+
+    def harsh(scores, sparsity):
+        masks = dict(keep(scores, sparsity))
+        if sparsity > 0.5:
+            masks["2.weight"] = torch.zeros_like(masks["2.weight"])
+        return type(keep(scores, sparsity))(masks)
+
+    monkeypatch.setattr(trainable_trial, "keep", harsh)
+    found = trained(replace(TINY, steps=2), seed=0)
+    assert found["dead"].tolist() == [[0, 1]] * 3
+    assert found["unscaled"].tolist() == [[False, True], [False, False], [False, False]]
+
+
+def test_a_killed_trial_goes_on_from_its_checkpoint(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = trained(TINY, seed=1)
+    monkeypatch.setenv("EPOCH0_CHECKPOINTS", str(tmp_path))
+    evaluate = Accuracy.__call__
+    steps = []
+
+    def killed(self: Accuracy, model: nn.Module) -> dict:
+        steps.append(1)
+        if len(steps) == 2:
+            raise KeyboardInterrupt
+        return evaluate(self, model)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Accuracy, "__call__", killed)
+        with pytest.raises(KeyboardInterrupt):
+            trained(TINY, seed=1)
+    again = trained(TINY, seed=1)
+    assert again["accuracy"].tolist() == whole["accuracy"].tolist()
+    assert list(tmp_path.iterdir()) == [], "a finished trial leaves nothing behind"
+
+
+def test_panels_share_their_trials_and_the_paper_preset_is_the_papers() -> None:
+    for preset in ("quick", "paper"):
+        own = [artifact.trials(artifact.setting(preset)) for artifact in FIGURE_3]
+        assert own[0] == own[1] == own[2] == FIGURE_5[3].trials(FIGURE_5[3].setting(preset))
+        assert not set(own[0]) & set(FIGURE_5[0].trials(FIGURE_5[0].setting(preset)))
+    setting = FIGURE_3[0].setting("paper")
+    base = setting.base
+    assert setting.depths == (2, 20, 40, 60, 80, 100) and base.width == 100 and base.data == "mnist"
+    assert base.sparsities == tuple(s / 10 for s in range(1, 10))
+    assert (base.learning_rate, base.batch_size, base.steps) == (1e-3, 100, 10_000)
+    assert [artifact.id for artifact in (*FIGURE_3, *FIGURE_5)] == [
+        *(f"hayou/fig3{letter}" for letter in "abc"), *(f"hayou/fig5{letter}" for letter in "abcdef")
+    ]  # fmt: skip
+    for activation in ("tanh", "elu"):
+        point = presets(activation)["paper"].base.edge
+        assert point[1] == trainable.BIAS_STD
+
+
+def made_up(setting: Setting, trains) -> list[dict]:
+    """Results in which ``trains(init, depth, sparsity)`` decides, with a little noise from run to run."""
+    shape = (len(INITS), len(setting.base.sparsities))
+    found = []
+    for trial in trials(setting):
+        accuracy, dead = np.empty(shape), np.zeros(shape)
+        for i, init in enumerate(INITS):
+            for j, sparsity in enumerate(setting.base.sparsities):
+                good = trains(init, trial.spec.depth, sparsity)
+                accuracy[i, j] = 0.7 + 0.01 * trial.seed if good else 0.1
+                dead[i, j] = 0 if init != "ordered" else trial.spec.depth * sparsity // 20
+        found.append({"accuracy": accuracy, "dead": dead, "diverged": np.zeros(shape, bool), "chance": 0.11})
+    return found
+
+
+SETTING = Setting(replace(TINY, sparsities=(0.1, 0.5, 0.9)), (2, 20, 60, 100), 3, 64)
+
+
+def as_in_the_paper(init: str, depth: int, sparsity: float) -> bool:
+    worst = {"rescaled": 1000, "edge": 60, "ordered": 20}[init]
+    return depth * sparsity < worst
+
+
+def test_results_come_back_to_their_places() -> None:
+    found = gather(SETTING, made_up(SETTING, as_in_the_paper))
+    assert found.accuracy.shape == (3, 3, 4, 3)
+    assert found.accuracy[2, 1, 3, 0] == pytest.approx(0.72)  # run 2, edge of chaos, depth 100 at 10 %
+    assert found.accuracy[2, 1, 3, 2] == 0.1
+    rows = FIGURE_3[2].table(SETTING, made_up(SETTING, as_in_the_paper))
+    assert len(rows) == 36 and rows[0]["initialization"] == "ordered phase"
+    row = next(row for row in rows if (row["initialization"], row["depth"], row["sparsity"]) == ("EOC", 60, 0.5))
+    assert row["trainable"] == 1.0 and row["accuracy"] == pytest.approx(0.71) and row["accuracy_error"] > 0
+
+
+def verdicts(results: list[dict]) -> dict[str, list[str]]:
+    return {artifact.id[-1]: [c.verdict for c in artifact.claims(SETTING, results)] for artifact in FIGURE_3}
+
+
+def test_claims_hold_for_the_papers_picture_and_fail_for_others() -> None:
+    assert verdicts(made_up(SETTING, as_in_the_paper)) == {"a": ["holds"] * 3, "b": ["holds"] * 3, "c": ["holds"] * 3}
+    # rescaling does nothing: deep networks do not train with it
+    useless = verdicts(made_up(SETTING, lambda init, d, s: init != "ordered" and d * s < 60))
+    assert useless["a"][0] == "fails" and useless["a"][2] != "holds"
+    # the ordered phase trains as well as any
+    all_train = verdicts(made_up(SETTING, lambda init, d, s: True))
+    assert all_train["c"][0] == "fails" and all_train["b"][0] == "fails"
+    none = made_up(SETTING, as_in_the_paper)
+    for one in none:
+        one["dead"][:] = 0
+    assert verdicts(none)["c"] == ["holds", "fails", "holds"]
+    worse = verdicts(made_up(SETTING, lambda init, d, s: init == "ordered"))
+    assert worse["b"][1] == "fails"
+
+
+def test_pictures_and_words() -> None:
+    results = made_up(SETTING, as_in_the_paper)
+    for artifact in FIGURE_3:
+        picture = artifact.draw(SETTING, results)
+        texts = [text.get_text() for text in picture.axes[0].texts]
+        assert sum(text.isdigit() for text in texts) == 12
+        assert "margin" not in artifact.about(SETTING) and "sigma_w" in artifact.about(SETTING)
+    assert "(measured)" in FIGURE_3[0].about(SETTING) and "measured" not in FIGURE_3[1].about(SETTING)
+
+
+def test_costs_count_every_network() -> None:
+    """And one of them is really timed."""
+    setting = FIGURE_3[0].setting("paper")
+    costs = FIGURE_3[0].costs(setting)
+    assert [cost.runs for cost in costs] == [3] * 6 and all(len(cost.trials) == 3 for cost in costs)
+    deep = costs[-1]
+    net = network(setting.spec(100), "edge", 0, 784, 10)
+    assert deep.parameters == sum(p.numel() for p in net.parameters())
+    assert deep.prunable == sum(p.numel() for p in net.parameters() if p.dim() == 2)
+    assert deep.images == 27 * 10_000 * 100
+    assert sum(cost.runs for cost in costs) == len(FIGURE_3[0].trials(setting))
+    tiny = FIGURE_3[0].costs(SETTING)[0]
+    found = tiny.probe(0.3)
+    assert math.isfinite(found.images_per_second) and found.images_per_second > 100
+
+
+@pytest.mark.parametrize("depth", [20])
+def test_scores_of_the_library_are_those_of_the_trial(depth: int) -> None:
+    """SNIP of the library against the plain formula, on the deepest network that is quick."""
+    spec = replace(TINY, depth=depth)
+    net = network(spec, "ordered", 0, 64, 10).double()
+    batch = images("digits", 40, 0, flatten=True, dtype=torch.float64)
+    scores = snip(net, None, [batch])
+    F.cross_entropy(net(batch[0]), batch[1]).backward()
+    for name, parameter in net.named_parameters():
+        if parameter.dim() == 2:
+            torch.testing.assert_close(scores[name], (parameter * parameter.grad).abs().detach())
