@@ -11,7 +11,7 @@ from torch import nn
 from epoch0.experiments.cost import Cost, Workload
 from epoch0.papers.hayou.accuracy import Panel, Setting, runs_of
 from epoch0.papers.hayou.accuracy_winners import WinnersSetting
-from epoch0.papers.hayou.protocol import build
+from epoch0.papers.hayou.protocol import build, shape_for
 from epoch0.papers.hayou.recipe import Network, Recipe, with_method
 from epoch0.prune._apply import apply
 from epoch0.prune._keep import select
@@ -33,7 +33,7 @@ class Extent:
         test: images.
     """
 
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     classes: int
     train: int
     test: int
@@ -88,6 +88,7 @@ def _cost(panel: Panel, methods: list[str], words: str) -> Cost:
 
 def workload(recipe: Recipe, extent: Extent) -> Workload:
     """The training steps of a recipe, masks applied, images as they come from memory."""
+    extent = replace(extent, shape=shape_for(recipe.network, extent.shape))
     streamed = recipe.data == "imagenet"
     training: dict[str, Any] = {
         "optimizer": SGD(recipe.momentum, recipe.weight_decay), "precision": recipe.precision,
@@ -114,6 +115,6 @@ def _images(extent: Extent, augment: bool, examples: int) -> Images:
 
 @lru_cache(maxsize=32)
 def _counts(network: Network, extent: Extent) -> tuple[int, int]:
-    net = build(network, extent.shape, extent.classes, False, 0)
+    net = build(network, shape_for(network, extent.shape), extent.classes, False, 0)
     weights = sum(weight.numel() for weight in prunable(net).values())
     return sum(parameter.numel() for parameter in net.parameters()), weights

@@ -13,6 +13,7 @@ from epoch0.papers.hayou import (
     residual_pictures,
     tickets,
     unequal,
+    vanilla,
 )
 
 _TH1 = {
@@ -38,16 +39,17 @@ ARTIFACTS: tuple[Artifact, ...] = (
     chains.ARTIFACT,
     accuracy_presets.TABLE_2,
     accuracy_presets.TABLE_3,
+    vanilla.ARTIFACT,
     accuracy_presets.TABLE_6,
     unequal.ARTIFACT,
     accuracy_presets.TABLE_8,
     accuracy_presets.TABLE_9,
-    accuracy_presets.TABLE_10,
     Artifact(
         "hayou/fig4", "Weights that SNIP keeps of each layer, ReLU and tanh", "Hayou et al., Figure 4, appendix G",
         residual.BOTH_ACTIVATIONS, residual.trials, residual.table, residual.claims,
         residual_pictures.draw_activations, lambda setting: setting.spec.data, residual.about,
     ),
+    accuracy_presets.TABLE_10,
     tickets.ARTIFACT,
 )  # fmt: skip
 """In the order of the paper."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from epoch0.errors import InputError
 from epoch0.experiments.experiment import canonical_json
 from epoch0.networks import resnet, vanilla_cnn, vgg
+from epoch0.papers.hayou.enlarged import Enlarged
 from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
 from epoch0.papers.hayou.reference import train_and_prune
 from epoch0.prune._apply import apply, bake, masks_of
@@ -28,16 +29,20 @@ from epoch0.prune.rescale import rescale
 from epoch0.prune.skeletonization import force
 from epoch0.prune.synaptic_flow import synflow
 from epoch0.seeds import numpy_generator
+from epoch0.train.augmentation import PadCropFlip
 from epoch0.train.device import chosen_device, precision_for
 from epoch0.train.evaluation import Evaluation
 from epoch0.train.loop import SGD, train
 from epoch0.train.record import Training
 from epoch0.train.schedules import Steps
-from epoch0.train.sources import Source
+from epoch0.train.sources import Images, Source
 from epoch0.train.streaming import image_sources
 
 CHECKPOINTS = "EPOCH0_CHECKPOINTS"
 """Environment variable: a folder in which a long trial keeps what it needs to go on after a kill."""
+
+VGG_SIDE = 16
+"""Smallest image that is halved four times; smaller ones are enlarged for VGG."""
 
 _BATCHES, _STAGES = 20, 21
 """Streams of a seed: the images that are scored, and the seeds of trainings before the last."""
@@ -76,11 +81,26 @@ def sets_of(recipe: Recipe) -> Sets:
     (1, 8, 8)
     """
     plain, test = image_sources(recipe.data)
-    train = image_sources(recipe.data, augment=True)[0] if recipe.augment else plain
-    return Sets(
-        _first(plain, recipe.examples), _first(train, recipe.examples), _first(test, recipe.tested),
-        tuple(plain.shape), plain.classes,
-    )  # fmt: skip
+    train = plain
+    if recipe.augment:
+        train = plain.augmented(PadCropFlip(4)) if isinstance(plain, Images) else plain.augmented()
+    shape, classes = shape_for(recipe.network, plain.shape), plain.classes
+    factor = shape[-1] // plain.shape[-1]
+    counts = (recipe.examples, recipe.examples, recipe.tested)
+    parts = [_first(each, count) for each, count in zip((plain, train, test), counts, strict=True)]
+    return Sets(*(each if factor == 1 else Enlarged(each, factor) for each in parts), shape, classes)
+
+
+def shape_for(network: Network, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of the inputs that a network gets from images of that shape: VGG's pools need sides of 16.
+
+    >>> shape_for(Network("vgg", 16), (1, 8, 8))                    # digits, every pixel a square of 2x2
+    (1, 16, 16)
+    """
+    if network.kind != "vgg" or min(shape[1:]) >= VGG_SIDE:
+        return tuple(shape)
+    factor = -(-VGG_SIDE // min(shape[1:]))
+    return (shape[0], *(factor * side for side in shape[1:]))
 
 
 @dataclass(frozen=True)

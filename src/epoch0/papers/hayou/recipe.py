@@ -196,5 +196,8 @@ def with_method(recipe: Recipe, method: str, sparsity: float) -> Recipe:
 
     >>> with_method(recipe, "none", 0.98).sparsity
     0.0
+
+    Only methods that rescale are scored without batch norm, if the recipe says so.
     """
-    return replace(recipe, method=method, sparsity=0.0 if method == "none" else sparsity)
+    late = recipe.norm_after and METHODS[method].rescale is not None
+    return replace(recipe, method=method, sparsity=0.0 if method == "none" else sparsity, norm_after=late)

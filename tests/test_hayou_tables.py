@@ -1,0 +1,391 @@
+"""Hayou's accuracy tables: printed numbers, winners and ties, and claims that come out each way on made-up runs."""
+
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epoch0.papers import catalogue
+from epoch0.papers.hayou import accuracy, accuracy_claims, accuracy_costs, accuracy_picture, accuracy_winners
+from epoch0.papers.hayou.accuracy import Panel, Setting, gather, runs_of, table_of, trials_of
+from epoch0.papers.hayou.accuracy_winners import Winner, WinnersSetting, printed_winners, winner
+from epoch0.papers.hayou.accuracy_winners_picture import draw as draw_winners
+from epoch0.papers.hayou.protocol import run
+from epoch0.papers.hayou.published import COMPETITION, PUBLISHED, SLIPS, WINNERS, Entry, block
+from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
+
+TABLES = ("tab1", "tab2", "tab3", "tab6", "tab8", "tab9", "tab10")
+BASE = Recipe(Network("resnet", 8, 0.25), "digits", "snip", 0.5, 1, 64, augment=False, examples=60, tested=50)
+DEEPER = replace(BASE, network=Network("resnet", 14, 0.25))
+
+
+def artifact_of(name):
+    return catalogue.find(f"hayou/{name}")
+
+
+def made_up(panels, level, *, dead=0, seed=0):
+    """Results as runs would give them; ``level(panel, method, sparsity)``: mean and sd of the accuracy in percent."""
+    noise = np.random.default_rng(seed)
+    known = {}
+    for panel in panels:
+        for method, sparsity in panel.cells():
+            for trial in runs_of(panel, method, sparsity):
+                mean, sd = level(panel, method, sparsity)
+                percent = mean + sd * noise.standard_normal()
+                alive = mean > 10
+                known[trial.key] = {
+                    "accuracy": percent / 100, "best": percent / 100, "chance": 0.1, "dead": ["x"] * dead,
+                    "on_paths": 100 if alive else 0, "diverged": False,
+                }  # fmt: skip
+    return [known[trial.key] for trial in trials_of(panels)]
+
+
+def verdicts(claims):
+    return {claim.text: claim.verdict for claim in claims}
+
+
+def verdict(claims, words):
+    found = [claim.verdict for claim in claims if words in claim.text]
+    assert len(found) == 1, (words, [claim.text for claim in claims])
+    return found[0]
+
+
+# ---- what is printed
+
+
+def test_printed_numbers_are_those_of_the_paper() -> None:
+    """Spot checks, typed in once more from the text: one or two of each block."""
+    for table, data, network, activation, method, sparsity, value, sd in (
+        ("tab1", "cifar10", "ResNet-32", "relu", "snip", 0.999, 9.98, 0.08),
+        ("tab1", "cifar10", "ResNet-50", "relu", "sbp-sr", 0.995, 82.68, 0.52),
+        ("tab1", "cifar10", "ResNet-104", "relu", "snip", 0.995, 33.63, 33.27),
+        ("tab1", "cifar10", "ResNet-104", "relu", "sbp-sr", 0.999, 72.70, 0.48),
+        ("tab2", "cifar10", "ResNet-32", "relu", "obd", 0.98, 93.49, None),
+        ("tab2", "cifar10", "ResNet-32", "relu", "grasp-sr", 0.95, 91.16, 0.13),
+        ("tab2", "cifar10", "ResNet-50", "relu", "random", 0.9, 85.11, 4.51),
+        ("tab2", "cifar10", "ResNet-104", "relu", "synflow", 0.9, 93.43, 0.10),
+        ("tab2", "cifar100", "ResNet-32", "relu", "magnitude", 0.98, 59.53, 2.19),
+        ("tab2", "cifar100", "ResNet-50", "relu", "random", 0.98, 28.32, 10.35),
+        ("tab2", "cifar100", "ResNet-104", "relu", "grasp", 0.95, 70.95, 1.12),
+        ("tab3", "tiny-imagenet", "ResNet-32", "relu", "synflow", 0.95, 51.50, 0.21),
+        ("tab3", "tiny-imagenet", "ResNet-50", "relu", "sbp-sr", 0.85, 59.8, 0.18),
+        ("tab3", "tiny-imagenet", "ResNet-104", "relu", "snip", 0.95, 54.9, 0.42),
+        ("tab5", "cifar10", "VGG16", "relu", "synflow", 0.85, 93.21, 0.13),
+        ("tab5", "cifar10", "3xVGG16", "relu", "eoc-rescaling", 0.95, 93.40, 0.16),
+        ("tab8", "imagenet", "ResNet-50", "relu", "snip", 0.95, 44.90, None),
+        ("tab9", "cifar10", "ResNet-32", "tanh", "snip", 0.98, 85.47, 0.18),
+        ("tab9", "cifar10", "ResNet-50", "relu", "snip", 0.999, 19.98, 14.12),
+        ("tab9", "cifar10", "ResNet-50", "tanh", "sbp-sr", 0.995, 80.09, None),
+    ):
+        assert block(table, data, network, activation).entry(method, sparsity) == Entry(value, sd)
+    assert block("tab2", "cifar10", "ResNet-32").entry("none", 0.0) == Entry(94.80, None)
+    assert block("tab2", "cifar10", "ResNet-32").entry("none", 0.9) is None
+    assert block("tab2", "cifar10", "ResNet-32").entry("snip", 0.995) is None
+    assert block("tab2", "digits", "ResNet-32") is None
+
+
+def test_every_row_has_an_entry_for_each_column() -> None:
+    counts = {
+        name: sum(len(row) for each in blocks for row in each.rows.values()) for name, blocks in PUBLISHED.items()
+    }
+    # 3 networks x 2 x 5; (8 + 6 + 6) x 3 + 3 for each data set; 3 x 4 x 3; 2 x 3 x 3; 4 x 3; 4 x 2 x 4
+    assert counts == {"tab1": 30, "tab2": 126, "tab3": 36, "tab5": 18, "tab8": 12, "tab9": 32, "tab10": 32}
+    for blocks in PUBLISHED.values():
+        for each in blocks:
+            for method, row in each.rows.items():
+                assert method in METHODS and len(row) == (1 if method == "none" else len(each.sparsities))
+                assert all(0 < entry.value < 100 for entry in row)
+    assert sum(len(row) for row in WINNERS.values()) == 33
+    assert set(SLIPS) == {"tab2", "tab6", "tab9", "tab10"}
+
+
+def test_table_1_is_part_of_table_2() -> None:
+    for one in PUBLISHED["tab1"]:
+        two = block("tab2", one.data, one.network)
+        for method in ("snip", "sbp-sr"):
+            assert [one.entry(method, s) for s in (0.9, 0.95, 0.98)] == list(two.rows[method])
+
+
+# ---- winners and ties
+
+
+def test_a_winner_and_who_is_within_one_sd() -> None:
+    assert winner({"a": (90.0, 0.1), "b": (89.0, 0.5)}) == Winner("a", ())
+    assert winner({"a": (90.0, 0.1), "b": (89.5, 0.5)}) == Winner("a", ("b",))  # the larger sd counts
+    assert winner({"b": (89.5, 0.1), "a": (90.0, 0.5)}) == Winner("a", ("b",))  # whoever's it is
+    assert winner({"a": (90.0, 0.5), "b": (89.7, 0.5), "c": (89.6, 0.5)}).tied == ("b", "c")
+    assert winner({"a": (90.0, math.nan), "b": (89.99, math.nan)}) == Winner("a", ())
+
+
+@given(st.dictionaries(st.sampled_from(sorted(METHODS)), st.tuples(st.floats(0, 100), st.floats(0, 5)), min_size=1))
+def test_laws_of_winners(accuracies) -> None:
+    found = winner(accuracies)
+    top = max(mean for mean, _ in accuracies.values())
+    assert accuracies[found.best][0] == top and found.best not in found.tied
+    for method, (mean, sd) in accuracies.items():
+        close = top - mean <= max(sd, accuracies[found.best][1])
+        assert (method in (found.best, *found.tied)) == (close or method == found.best)
+
+
+def test_table_6_is_not_what_its_tables_give() -> None:
+    both = printed_winners()
+    assert len(both) == 33
+    word, found = both["cifar100", "ResNet-32", 0.98]
+    assert word == "sbp-sr" and found == Winner("magnitude", ("sbp-sr", "synflow", "grasp-sr", "grasp"))
+    # clear ones agree
+    assert both["cifar10", "ResNet-104", 0.98] == ("sbp-sr", Winner("sbp-sr", ()))
+    assert both["cifar10", "ResNet-32", 0.98] == ("grasp", Winner("grasp", ()))
+    claims = accuracy_winners.claims(WinnersSetting(()), [])
+    assert [claim.verdict for claim in claims] == ["fails", "fails"]
+    wrong = [key for key, (word, found) in both.items() if word != found.as_printed]
+    assert claims[0].numbers["different"] == len(wrong) and f"{len(wrong)} of 33" in claims[0].evidence
+    # said independently: SBP-SR at 90 % on CIFAR-100, ResNet-32, is 0.20 above SNIP, whose sd is 0.52
+    assert ("cifar100", "ResNet-32", 0.9) in wrong and both["cifar100", "ResNet-32", 0.9][1].as_printed == COMPETITION
+
+
+def test_measured_winners_leave_references_out() -> None:
+    panel = Panel(BASE, ("none", "obd", "snip", "sbp-sr"), (0.9,), 3)
+    results = made_up([panel], lambda p, method, s: ({"none": 99, "obd": 98, "snip": 80, "sbp-sr": 90}[method], 0.1))
+    rows = accuracy_winners.table(WinnersSetting((panel,)), results)
+    assert rows[0]["from"] == "measured" and rows[0]["best"] == "SBP-SR" and rows[0]["tied"] == ""
+    assert len(rows) == 1 + 33 and all(row.keys() == rows[0].keys() for row in rows)
+    claims = accuracy_winners.claims(WinnersSetting((panel,)), results)
+    assert verdict(claims, "SBP-SR is the best") == "holds"
+
+
+# ---- claims
+
+
+def two_panels(methods=("snip", "sbp-sr"), sparsities=(0.98, 0.995), runs=4, table="tab1"):
+    panels = tuple(Panel(base, methods, sparsities, runs) for base in (BASE, DEEPER))
+    return Setting(panels, table, 0.98)
+
+
+def test_at_chance_or_not() -> None:
+    setting = two_panels()
+
+    def level(snip, stable):
+        return lambda p, method, s: ((snip if method == "snip" else stable), 1.0) if s == 0.995 else (90, 1.0)
+
+    as_in_the_paper = accuracy_claims.chance_claims(setting, made_up(setting.panels, level(10.0, 60.0)))
+    assert verdict(as_in_the_paper, "SNIP is at chance") == verdict(as_in_the_paper, "SBP-SR is not") == "holds"
+    both_learn = accuracy_claims.chance_claims(setting, made_up(setting.panels, level(60.0, 60.0)))
+    assert verdict(both_learn, "SNIP is at chance") == "fails" and verdict(both_learn, "SBP-SR is not") == "holds"
+    none_does = accuracy_claims.chance_claims(setting, made_up(setting.panels, level(10.0, 10.0)))
+    assert verdict(none_does, "SBP-SR is not") == "fails"
+    assert any("0 of 8 runs" in claim.text for claim in as_in_the_paper)
+    assert any("8 of 8 runs" in claim.text for claim in both_learn)
+    single = two_panels(runs=1)
+    once = accuracy_claims.chance_claims(single, made_up(single.panels, level(10.0, 60.0)))
+    assert verdict(once, "SNIP is at chance") == "undecided"
+
+
+def test_ahead_behind_or_too_noisy() -> None:
+    setting = two_panels(("snip", "grasp", "sbp-sr"), table="tab2")
+
+    def claims(snip, sd, seed=0):
+        def level(p, method, s):
+            return ({"snip": snip, "grasp": 80.0, "sbp-sr": 80.0}[method], sd)
+
+        return accuracy_claims.claims(setting, made_up(setting.panels, level, seed=seed))
+
+    words = "ResNet-14, digits, from 98 % on: SBP-SR is at least as accurate as SNIP"
+    assert verdict(claims(60.0, 1.0), words) == "holds"
+    assert verdict(claims(99.0, 0.5), words) == "fails"
+    assert verdict(claims(80.5, 8.0), words) == "undecided"
+    # equal methods: not called false; seed 0 gives no significant difference
+    assert verdict(claims(60.0, 1.0), "at least as accurate as GraSP") != "fails"
+
+
+def test_only_high_sparsities_and_the_deepest_network_are_asked_for() -> None:
+    panels = tuple(Panel(base, ("snip", "sbp-sr"), (0.5, 0.98), 4) for base in (BASE, DEEPER))
+    setting = Setting(panels, "tab1", 0.98)
+
+    def level(p, method, s):
+        good = s == 0.98 and p.base.network.depth == 14
+        return (80.0 if method == "sbp-sr" and good else 20.0 if good or method == "sbp-sr" else 90.0, 0.5)
+
+    claims = accuracy_claims.claims(setting, made_up(panels, level))
+    assert verdict(claims, "at least as accurate as SNIP") == "holds"
+    assert verdict(claims, "the lead of SBP-SR over SNIP is larger for ResNet-14 than for ResNet-8 (digits)") == "holds"
+
+
+def test_references() -> None:
+    setting = two_panels(("obd", "snip", "grasp", "grasp-sr", "sbp-sr"), table="tab2")
+    means = {"obd": 95.0, "snip": 80.0, "grasp": 85.0, "grasp-sr": 84.0, "sbp-sr": 86.0}
+    claims = accuracy_claims.claims(setting, made_up(setting.panels, lambda p, m, s: (means[m], 0.2)))
+    assert verdict(claims, "ResNet-8, digits: OBD") == "holds"
+    assert verdict(claims, "ResNet-8, digits: GraSP on the stable") == "holds"
+    means.update(obd=70.0, grasp=80.0)
+    claims = accuracy_claims.claims(setting, made_up(setting.panels, lambda p, m, s: (means[m], 0.2)))
+    assert verdict(claims, "ResNet-8, digits: OBD") == "fails"
+    assert verdict(claims, "ResNet-8, digits: GraSP on the stable") == "fails"
+
+
+def test_the_print_against_itself() -> None:
+    nine = accuracy_claims._of_the_print("tab9")[0]
+    assert nine.verdict == "fails" and "4 of 8 entries differ" in nine.evidence
+    assert "ResNet-32 SNIP 98 %: 87.78 and 87.63" in nine.evidence
+    ten = accuracy_claims._of_the_print("tab10")[0]
+    assert ten.verdict == "fails" and "32 accuracies" in ten.evidence
+    assert accuracy_claims._of_the_print("tab1") == []
+
+
+# ---- cells, tables, pictures
+
+
+def test_results_find_their_cells_when_panels_share_runs() -> None:
+    one, two = Panel(BASE, ("snip",), (0.9, 0.98), 2), Panel(BASE, ("sbp-sr", "snip"), (0.98,), 3)
+    trials = trials_of([one, two])
+    assert len(trials) == 2 * 2 + 3 + 1 and len({trial.key for trial in trials}) == len(trials)
+
+    def level(p, method, s):
+        return (100 * s - (50 if method == "snip" else 0), 0.0)
+
+    first, second = gather([one, two], made_up([one, two], level))
+    assert first["snip", 0.9].accuracy.tolist() == pytest.approx([40.0] * 2)
+    assert first["snip", 0.98].accuracy.tolist() == pytest.approx([48.0] * 2)
+    assert second["sbp-sr", 0.98].accuracy.tolist() == pytest.approx([98.0] * 3)
+    assert second["snip", 0.98].accuracy.tolist() == pytest.approx([48.0] * 3)
+
+
+def test_rows_have_the_printed_values_beside_measured_ones() -> None:
+    setting = artifact_of("tab2").setting("paper")
+    rows = table_of(setting.panels, made_up(setting.panels, lambda p, m, s: (50.0, 1.0)))
+    assert len(rows) == 126 and not any(math.isnan(row["printed"]) for row in rows)
+    (one,) = [
+        row for row in rows
+        if (row["data"], row["network"], row["method"], row["sparsity"]) == ("cifar100", "ResNet-104", "SBP-SR", 0.98)
+    ]  # fmt: skip
+    assert (one["printed"], one["printed_sd"], one["runs"], one["epochs"]) == (67.73, 0.28, 3, 250)
+    assert one["accuracy"] == pytest.approx(50, abs=4) and one["accuracy_sd"] > 0
+    quick = artifact_of("tab2").setting("quick")
+    assert all(math.isnan(row["printed"]) for row in table_of(quick.panels, made_up(quick.panels, lambda *_: (50, 1))))
+
+
+@pytest.mark.parametrize("preset", ["quick", "paper"])
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_decided_and_drawn(name: str, preset: str) -> None:
+    artifact = artifact_of(name)
+    setting = artifact.setting(preset)
+    results = made_up(setting.panels, lambda p, m, s: (10.0 if m == "snip" and s > 0.99 else 80.0, 1.0))
+    rows = artifact.table(setting, results)
+    assert rows and all(row.keys() == rows[0].keys() for row in rows)
+    claims = artifact.claims(setting, results)
+    assert claims and all(any(letter.isdigit() for letter in claim.evidence) for claim in claims)
+    picture = artifact.draw(setting, results)
+    assert all(axes.get_xlabel() == "sparsity (%)" for axes in picture.axes) and picture.legends
+    if name != "tab6":
+        assert all(axes.containers for axes in picture.axes), "no error bars"
+        apart = 0 if preset == "paper" else len(PUBLISHED[name])
+        assert len(picture.axes) == len(setting.panels) + apart
+    assert artifact.about(setting) and str(setting.panels[0].runs) in artifact.about(setting)
+    costs = artifact.costs(setting)
+    assert sum(cost.runs for cost in costs) >= len(artifact.trials(setting))
+
+
+def test_quick_runs_end_to_end_with_real_trials() -> None:
+    panels = (Panel(BASE, ("none", "snip", "sbp-sr"), (0.9,), 2),)
+    setting = Setting(panels, "tab1", 0.9)
+    results = [run(trial.spec, trial.seed) for trial in trials_of(panels)]
+    rows = table_of(panels, results)
+    assert [row["method"] for row in rows] == ["not pruned", "SNIP", "SBP-SR"]
+    assert all(row["diverged"] == 0 and row["weights_on_paths"] > 0 for row in rows[1:])
+    claims = accuracy_claims.chance_claims(setting, results)
+    assert verdict(claims, "SNIP is at chance") in ("holds", "fails", "undecided")
+    assert accuracy_picture.draw(setting, results).axes and "obd" not in str(verdicts(claims)).lower()
+    assert draw_winners(WinnersSetting(panels), results).axes
+
+
+# ---- presets
+
+
+def test_the_paper_presets_are_the_papers_protocol() -> None:
+    depths = {name: [] for name in TABLES}
+    for name in TABLES:
+        for panel in artifact_of(name).setting("paper").panels:
+            base = panel.base
+            depths[name].append((base.data, base.network.depth))
+            assert panel.runs == 3 and base.batch_norm == "train" and base.learning_rate == 0.1
+            assert base.drop_factor == 0.1 and base.momentum == 0.9 and base.augment
+            epochs = {"cifar10": 160, "cifar100": 250, "tiny-imagenet": 300, "imagenet": 90}[base.data]
+            assert base.epochs == epochs and base.drops == ((30, 60, 80) if epochs == 90 else (0.5, 0.75))
+            assert base.network.width == (1.0 if base.data == "imagenet" else 2.0)  # doubled filters
+            assert base.batch_size == (256 if base.data == "imagenet" else 128)
+            assert panel.printed is not None and panel.block is not None
+    three = [32, 50, 104]
+    assert depths["tab1"] == [("cifar10", d) for d in three]
+    assert depths["tab2"] == [(data, d) for data in ("cifar10", "cifar100") for d in three]
+    assert depths["tab3"] == [("tiny-imagenet", d) for d in three]
+    assert depths["tab6"] == depths["tab2"] + depths["tab3"]
+    assert depths["tab8"] == [("imagenet", 50)]
+    assert depths["tab9"] == depths["tab10"] == [("cifar10", d) for d in (32, 32, 50, 50)]
+
+
+def test_every_printed_entry_has_its_runs_and_no_other() -> None:
+    for name in ("tab1", "tab2", "tab3", "tab8", "tab9", "tab10"):
+        setting = artifact_of(name).setting("paper")
+        for panel in setting.panels:
+            wanted = {
+                (method, 0.0 if method == "none" else sparsity)
+                for method, row in panel.block.rows.items()
+                for sparsity in panel.block.sparsities
+            }
+            assert set(panel.cells()) == wanted
+        assert len(setting.panels) == len(PUBLISHED[name])
+
+
+def test_tables_share_their_trials() -> None:
+    for preset in ("quick", "paper"):
+        keys = {
+            name: {trial.key for trial in artifact_of(name).trials(artifact_of(name).setting(preset))}
+            for name in TABLES
+        }  # fmt: skip
+        assert keys["tab9"] == keys["tab10"]
+        assert keys["tab2"] <= keys["tab6"]
+        assert len(keys["tab1"] & keys["tab2"]) >= 32 if preset == "quick" else len(keys["tab1"] & keys["tab2"]) == 54
+        assert len(keys["tab1"] & keys["tab9"]) >= 32 if preset == "quick" else len(keys["tab1"] & keys["tab9"]) == 48
+
+
+def test_costs_count_what_runs_train_on() -> None:
+    costs = {cost.name: cost for cost in artifact_of("tab2").costs(artifact_of("tab2").setting("paper"))}
+    one = costs["ResNet-32 x2, cifar10"]
+    assert (one.runs, one.images, one.prunable) == (3 * (1 + 7 * 3), 160 * 50_000, 1_855_584)
+    assert one.evaluated == 161 * 10_000 and len(one.trials) == one.runs
+    obd = costs["ResNet-32 x2, cifar10, OBD"]
+    assert (obd.runs, obd.images) == (9, 3 * 160 * 50_000)
+    assert sum(cost.runs for cost in costs.values()) == len(
+        artifact_of("tab2").trials(artifact_of("tab2").setting("paper"))
+    )
+    (imagenet,) = artifact_of("tab8").costs(artifact_of("tab8").setting("paper"))
+    assert imagenet.parameters == 25_557_032 and imagenet.images == 90 * 1_281_167
+
+
+def test_a_workload_is_a_masked_network_with_images_like_the_real_ones() -> None:
+    extent = accuracy_costs.EXTENTS["digits"]
+    work = accuracy_costs.workload(BASE, extent)
+    images, labels = work.data(20).batch(torch.arange(20), 0)
+    assert images.shape == (20, 1, 8, 8) and int(labels.max()) < 10 and 0.5 < float(images.std()) < 2
+    assert work.speed(0.2, "cpu").images_per_second > 0
+
+
+def test_extents_are_those_of_the_sets() -> None:
+    from epoch0.data import load
+
+    for name in ("digits",):
+        first, last = load(name), load(name, "test")
+        extent = accuracy_costs.EXTENTS[name]
+        assert extent == accuracy_costs.Extent(first.images.shape[1:], len(first.classes), len(first), len(last))
+
+
+def test_the_heading_says_what_stands_in() -> None:
+    for name in TABLES:
+        if name != "tab6":
+            about = artifact_of(name).about(artifact_of(name).setting("quick"))
+            assert "digits" in about and "stand in for the paper's" in about and re.search(r"\d epochs", about)
+    assert "OBD trains" in accuracy.about(artifact_of("tab2").setting("paper"))
