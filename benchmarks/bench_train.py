@@ -67,7 +67,7 @@ def loop_against_plain_torch(
 
 LOOPS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, int, int]] = {
     "ResNet-20, batch 64": (lambda: resnet(20, seed=0), (3, 32, 32), 64, 4, 5),
-    "784-256-256-10, batch 100": (lambda: mlp([784, 256, 256, 10], seed=0), (784,), 100, 120, 15),
+    "784-256-256-10, batch 100": (lambda: mlp([784, 256, 256, 10], seed=0), (784,), 100, 300, 10),
     "64-32-10, batch 32": (lambda: mlp([64, 32, 10], seed=0), (64,), 32, 500, 20),
 }
 """Network, shape of an input, batch size, steps, rounds."""
