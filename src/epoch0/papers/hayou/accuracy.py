@@ -39,10 +39,10 @@ class Panel:
 
     @property
     def title(self) -> str:
-        """Network and data."""
+        """Network, factor on its filters, and data."""
         network = self.base.network
         tanh = "" if network.activation == "relu" else f", {network.activation}"
-        return f"{network.name}{tanh}, {self.base.data}"
+        return f"{network.name} x{network.width:g}{tanh}, {self.base.data}"
 
     @property
     def block(self) -> Printed | None:
@@ -203,13 +203,13 @@ def data(setting: Setting) -> str:
 def about(setting: Setting) -> str:
     """The setting in one line."""
     bases = [panel.base for panel in setting.panels]
-    networks = list(dict.fromkeys(base.network.name for base in bases))
+    networks = list(dict.fromkeys(f"{base.network.name} x{base.network.width:g}" for base in bases))
     first = bases[0]
     epochs = sorted({base.epochs for base in bases})
     sets = ", ".join(dict.fromkeys(base.data for base in bases))
     runs = sorted({panel.runs for panel in setting.panels})
     said = (
-        f"{', '.join(networks)}, filters times {first.network.width:g}, on {sets}; "
+        f"{', '.join(networks)} (factor on the filters) on {sets}; "
         f"{' or '.join(map(str, epochs))} epochs of SGD at {first.learning_rate:g}, batches of {first.batch_size}; "
         f"scores with batch norm in {first.batch_norm} mode; {' or '.join(map(str, runs))} runs; "
         "bars: two standard errors"

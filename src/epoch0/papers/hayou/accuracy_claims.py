@@ -93,11 +93,11 @@ def _ahead(panel: Panel, cells: Cells, high: float) -> list[Claim]:
 def _with_depth(setting: Setting, measured: Sequence[Cells]) -> list[Claim]:
     """The lead of SBP-SR over SNIP grows from the shallowest network to the deepest, data set by data set."""
     found = []
-    for kind in dict.fromkeys((panel.base.data, panel.base.network.activation) for panel in setting.panels):
+    for kind in dict.fromkeys(_family(panel) for panel in setting.panels):
         mine = [
             (panel, cells)
             for panel, cells in zip(setting.panels, measured, strict=True)
-            if (panel.base.data, panel.base.network.activation) == kind and {"snip", "sbp-sr"} <= set(panel.methods)
+            if _family(panel) == kind and {"snip", "sbp-sr"} <= set(panel.methods)
         ]
         if len(mine) < 2:
             continue
@@ -107,12 +107,14 @@ def _with_depth(setting: Setting, measured: Sequence[Cells]) -> list[Claim]:
             continue
         pairs = {percent(s): (_lead(last_cells, s), _lead(first_cells, s)) for s in common}
         means, errors, names = gaps(pairs)
-        text = (
-            f"the lead of SBP-SR over SNIP is larger for {last.base.network.name} than for "
-            f"{first.base.network.name} ({kind[0]}{'' if kind[1] == 'relu' else f', {kind[1]}'})"
-        )
+        text = f"the lead of SBP-SR over SNIP is larger for {last.base.network.name} than for {first.title}"
         found.append(at_least(text, means, errors, 0.0, last.runs, names))
     return found
+
+
+def _family(panel: Panel) -> tuple[str, str, float]:
+    """Networks that differ in their depth alone."""
+    return panel.base.data, panel.base.network.activation, panel.base.network.width
 
 
 def _lead(cells: Cells, sparsity: float) -> Array:

@@ -85,7 +85,7 @@ def _printed(axes: "Axes", block: Printed) -> None:
 
 def _beside(place: int, count: int) -> float:
     """Methods beside each other, not on top."""
-    return 0.6 * ((place + 0.5) / count - 0.5)
+    return min(0.6, 0.15 * count) * ((place + 0.5) / count - 0.5)
 
 
 def _finish(

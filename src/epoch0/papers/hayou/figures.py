@@ -12,6 +12,7 @@ from epoch0.papers.hayou import (
     residual,
     residual_pictures,
     tickets,
+    trainable,
     unequal,
     vanilla,
 )
@@ -36,6 +37,7 @@ ARTIFACTS: tuple[Artifact, ...] = (
         residual.BOTH_MODES, residual.trials, residual.table, residual.claims, residual_pictures.draw_modes,
         lambda setting: setting.spec.data, residual.about,
     ),
+    *trainable.FIGURE_3,
     chains.ARTIFACT,
     accuracy_presets.TABLE_2,
     accuracy_presets.TABLE_3,
@@ -49,6 +51,7 @@ ARTIFACTS: tuple[Artifact, ...] = (
         residual.BOTH_ACTIVATIONS, residual.trials, residual.table, residual.claims,
         residual_pictures.draw_activations, lambda setting: setting.spec.data, residual.about,
     ),
+    *trainable.FIGURE_5,
     accuracy_presets.TABLE_10,
     tickets.ARTIFACT,
 )  # fmt: skip
