@@ -117,15 +117,20 @@ def dead(seed: int, kind: str) -> nn.Module:
     return apply(net, masks)
 
 
-@pytest.mark.parametrize("memory", [1, 10**9], ids=["one at a time", "all at once"])
-def test_gradients_are_those_of_each_network(monkeypatch: pytest.MonkeyPatch, memory: int) -> None:
-    """Against autograd on each network, in float64; three of five have no path from inputs to outputs."""
+@pytest.mark.parametrize(("memory", "runs"), [(1, 5), (10**9, 4), (10**9, 1)], ids=["single", "groups", "as on CUDA"])
+def test_gradients_are_those_of_each_network(monkeypatch: pytest.MonkeyPatch, memory: int, runs: int) -> None:
+    """Against autograd on each network, in float64; three of five have no path from inputs to outputs.
+
+    On CUDA all networks are one batched program, those without a path too.
+    """
     monkeypatch.setattr(Chain, "CACHE", memory)
     x, y = toy_data()
     nets = [dead(seed, kind) for seed, kind in enumerate(("", "layer", "path", "", "last"))]
     stack = Stacked.of(nets)
     assert stack._chain is not None and stack._chain.constant() == [False, True, True, False, True]
-    assert len(stack._chain.runs([False] * 5, 90)) == (5 if memory == 1 else 4)
+    if runs == 1:
+        stack._chain._constant = [False] * 5
+    assert len(stack._chain.runs([False] * 5, 90)) == runs
     outputs = stack(x.double())
     stack.loss(F.cross_entropy)(outputs, y).backward()
     for index, net in enumerate(nets):
@@ -219,6 +224,20 @@ def test_resuming_is_exact_and_the_masks_come_back(tmp_path) -> None:
     again = run(20, tmp_path / "c", seed=7)
     assert all(torch.equal(a, b) for a, b in zip(whole.state_dict().values(), again.state_dict().values(), strict=True))
     assert float(again.unstack(0)[0].weight.count_nonzero()) < 6 * 12
+
+
+def test_half_precision_goes_through_autograd_and_keeps_the_zeros() -> None:
+    data, nets = toy_data(), pruned()
+    stack = Stacked.of(nets)
+    done = train(stack, data, steps=20, optimizer=SGD(momentum=0.9, weight_decay=0.01), learning_rate=0.05,
+                 precision="bfloat16", loss=stack.loss(F.cross_entropy))  # fmt: skip
+    assert done.precision == "bfloat16" and done.history[-1]["loss"] < 4 * 1.2
+    for index in range(len(nets)):
+        rows = [layer.parametrizations.weight for layer in stack.unstack(index) if isinstance(layer, nn.Linear)]
+        assert all(float(row.original.detach()[~row[0].mask].abs().sum()) == 0 for row in rows)
+        full = train(copy.deepcopy(nets[index]), data, steps=20, optimizer=SGD(momentum=0.9, weight_decay=0.01),
+                     learning_rate=0.05).model  # fmt: skip
+        assert 1e-7 < apart(full, stack.unstack(index)) < 0.1
 
 
 def test_masks_that_do_not_fit() -> None:
