@@ -38,9 +38,9 @@ def test_plain_loop_over_changed_copies() -> None:
 
 
 def test_closed_form_of_two_classes() -> None:
-    """Scores (w.x, 0) with w = e1 and noise r in both rows: right where (1 + ..) keeps its sign.
+    """Scores (w.x, 0) with w = e1 and noise r in both rows: right where the difference keeps its sign.
 
-    w.x against noise: the difference of scores is x1 + r sqrt(2) z.x / rms-unit; with x Gaussian in n dimensions the two
+    w.x against noise: the difference of scores is x1 + r sqrt(2) z.x; with x Gaussian in n dimensions the two
     are independent with variances 1 and 2 r^2 |z|^2, so agreement is 1 - arctan(ratio)/pi, ratio^2 = 2 r^2 n (1 to
     within sqrt(2/n) of |z|^2/n). 20 draws, 4000 examples: binomial and |z| errors below 0.01; 4 of them allowed.
     """

@@ -22,7 +22,7 @@ Evaluate = Callable[[Tensor], list[Tensor]]
 CAUTION = 2.0
 """How many times the departure from the chord seen in a step its halves may have; smooth values have a quarter."""
 
-AUDIT = 60
+AUDIT = 30
 """Steps that are looked at again."""
 
 _FIRST = 64  # steps to begin with: from there on halves
@@ -187,15 +187,27 @@ def _suspects(
     none = torch.zeros(rows, dtype=torch.bool, device=at0[0].device)
     found = [(none.clone(), none.clone()) for _ in range(2)]
     crossed = [torch.zeros(rows, dtype=torch.int64, device=at0[0].device) for _ in range(2)]
-    for a, m, b, layer in zip(at0, at_middle, at1, faces, strict=True):
-        size = max(1, _CACHED // a.shape[1]) if a.shape[1] >= 64 else rows
-        for low in range(0, rows, size):
+    left = torch.arange(rows, device=none.device)  # steps of which more may be found out
+    for number in reversed(range(len(faces))):  # deep layers have most crossings
+        layer, whole = faces[number], len(left) == rows
+        a, m, b = (v[number] if whole else v[number][left] for v in (at0, at_middle, at1))
+        verdicts = found if whole else [(hiding[left], bolder[left]) for hiding, bolder in found]
+        size = max(1, _CACHED // a.shape[1]) if a.shape[1] >= 64 else len(left)
+        for low in range(0, len(left), max(1, size)):
             part = slice(low, low + size)
-            _layer_suspects(a[part], m[part], b[part], layer, caution, [(f[part], h[part]) for f, h in found])
+            _layer_suspects(a[part], m[part], b[part], layer, caution, [(f[part], h[part]) for f, h in verdicts])
+        if not whole:
+            for kept, fresh in zip(found, verdicts, strict=True):
+                for verdict, told in zip(kept, fresh, strict=True):
+                    verdict[left] = told
         if ordered:
             for side, (first, second) in enumerate(((a, m), (m, b))):
                 for face in layer:
                     crossed[side] += ((first > face) != (second > face)).sum(dim=1)
+            continue
+        more = ~(found[0][0] & found[0][1] & found[1][0] & found[1][1])
+        if int(more.sum()) < 0.7 * len(left):
+            left = more.nonzero()[:, 0]
     if ordered:
         for side in range(2):
             for verdict in found[side]:
@@ -246,11 +258,17 @@ def _count(
     found: Refined, steps: _Steps, faces: Sequence[Sequence[float]], done: Tensor, moments: list[np.ndarray] | None,
     columns: list[np.ndarray],
 ) -> None:  # fmt: skip
+    rows = done.nonzero()[:, 0]
+    few = len(rows) < 0.7 * len(done)
     for number, (before, after, layer) in enumerate(zip(steps.at0, steps.at1, faces, strict=True)):
+        some = (before[rows], after[rows]) if few else (before, after)
         for which, face in enumerate(layer):
-            row, column = _nonzero((before > face) ^ (after > face))
-            kept = done[row]
-            row, column = row[kept], column[kept]
+            row, column = _nonzero((some[0] > face) ^ (some[1] > face))
+            if few:
+                row = rows[row]
+            else:
+                kept = done[row]
+                row, column = row[kept], column[kept]
             found.margin += int(steps.late[row].sum())
             found.counts[number][which] += torch.bincount(column, minlength=before.shape[1]).cpu().numpy()
             if moments is not None and number == 0:

@@ -23,7 +23,7 @@ from epoch0.seeds import generator, numpy_generator
 if TYPE_CHECKING:
     import pandas
 
-EXACT_UP_TO = 16_384
+EXACT_UP_TO = 4096
 """Neurons above the swept layer times inputs up to which sweeps are followed exactly unless the user says otherwise."""
 MOST = 200_000
 """Break points at which "auto" turns to halving steps."""

@@ -28,7 +28,7 @@ class ActivationPatterns:
         layers: names of the layers, in order.
         neurons: how many each has; of max pooling its windows.
         bits: for each layer which neurons are above each face, shape (inputs, faces, bytes), uint8; bits run over
-            neurons as ``numpy.packbits`` packs them. A hard tanh has two faces, so three patterns: 00, 10, 11. A maximum
+            neurons as ``numpy.packbits`` packs them. A hard tanh has two faces, so patterns 00, 10 and 11. A maximum
             has one "face" for every entry of a window, set for the largest.
     """
 
