@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 
+import bench_data
 import bench_initialize
 import bench_length
 import bench_mean_field
@@ -15,6 +16,7 @@ import bench_planes
 import bench_prune
 import bench_prune_masks
 import bench_regions
+import bench_stacked
 import bench_train
 
 HEAVY = ("torch", "matplotlib", "dask", "distributed", "scipy.stats", "pandas")
@@ -44,6 +46,8 @@ if __name__ == "__main__":
     start_up()
     bench_length.main()
     bench_train.main()
+    bench_stacked.main()
+    bench_data.main()
     bench_mean_field.main()
     bench_initialize.main()
     bench_regions.main()

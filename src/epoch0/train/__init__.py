@@ -10,6 +10,7 @@ from epoch0.train.device import chosen_device
 from epoch0.train.distributed import joined
 from epoch0.train.evaluation import Evaluation
 from epoch0.train.loop import train
+from epoch0.train.many import ManyTrained, train_many
 from epoch0.train.optimizers import SGD, Adam, AdamW
 from epoch0.train.record import Accuracy, Every, Training
 from epoch0.train.schedules import Constant, Cosine, Steps, WarmUp
@@ -19,6 +20,6 @@ from epoch0.train.streaming import Folder, image_sources
 
 __all__ = [
     "SGD", "Accuracy", "Adam", "AdamW", "CentreCrop", "Constant", "Cosine", "CropResizeFlip", "Evaluation", "Every",
-    "Folder", "FreezeAt", "Images", "PadCropFlip", "Source", "Stacked", "Steps", "Tensors", "Training", "WarmUp",
-    "chosen_device", "image_sources", "joined", "train",
+    "Folder", "FreezeAt", "Images", "ManyTrained", "PadCropFlip", "Source", "Stacked", "Steps", "Tensors", "Training", "WarmUp",
+    "chosen_device", "image_sources", "joined", "train", "train_many",
 ]  # fmt: skip
