@@ -20,6 +20,7 @@ from epoch0.train.streaming import Folder, image_sources
 
 __all__ = [
     "SGD", "Accuracy", "Adam", "AdamW", "CentreCrop", "Constant", "Cosine", "CropResizeFlip", "Evaluation", "Every",
-    "Folder", "FreezeAt", "Images", "ManyTrained", "PadCropFlip", "Source", "Stacked", "Steps", "Tensors", "Training", "WarmUp",
+    "Folder", "FreezeAt", "Images", "ManyTrained", "PadCropFlip", "Source", "Stacked", "Steps", "Tensors", "Training",
+    "WarmUp",
     "chosen_device", "image_sources", "joined", "train", "train_many",
 ]  # fmt: skip
