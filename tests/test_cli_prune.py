@@ -19,6 +19,20 @@ def build():
 def deep():
     return e0.networks.mlp([64, *[40] * 20, 10], "tanh", weights=e0.Gaussian(0.7), biases=e0.Gaussian(0.2), seed=0)
 
+def lists():
+    import torch
+    from torch import nn
+
+    class Lists(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ParameterList([torch.randn(64, 20) / 8, torch.randn(20, 10) / 5])
+
+        def forward(self, x):
+            return torch.tanh(x @ self.parts[0]) @ self.parts[1]
+
+    return Lists()
+
 def images():
     return e0.networks.vanilla_cnn(3, 8, inputs=(1, 8, 8), seed=0)
 """
@@ -97,6 +111,17 @@ def test_csr_is_measured_and_stored(models: str, tmp_path: Path) -> None:
     assert all(row["dense_seconds"] > 0 for row in found["layers"])
     net = e0.networks.mlp([64, 40, 40, 10], "tanh", weights=e0.Gaussian(1.3), biases=e0.Gaussian(0.2), seed=0)
     assert e0.prune.load_csr(net, path)(torch.zeros(2, 64)).shape == (2, 10)
+
+
+def test_what_fails_at_the_end_has_written_nothing(models: str, tmp_path: Path) -> None:
+    masks = tmp_path / "masks.safetensors"
+    code, _, err = epoch0("prune", f"{models}:lists", "--sparsity", ".5", "--batch", "16", "--csr", "--out", masks)
+    assert code == 2 and "no linear layer or convolution" in err and not masks.exists()
+
+
+def test_verdicts_say_what_they_were_judged_on(models: str) -> None:
+    code, out, _ = epoch0("prune", f"{models}:build", "--sparsity", ".5", "--batch", "40")
+    assert code == 0 and "verdicts (all 40 examples, 8 random directions):" in out
 
 
 def test_few_weights_are_a_note_that_names_layers(models: str) -> None:

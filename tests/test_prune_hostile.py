@@ -16,7 +16,8 @@ from epoch0.prune._apply import apply, masks_of
 from epoch0.prune._iterate import iterate
 from epoch0.prune._keep import keep
 from epoch0.prune._prunable import prunable
-from epoch0.prune.baselines import magnitude
+from epoch0.prune._to_csr import to_csr
+from epoch0.prune.baselines import magnitude, random
 from epoch0.prune.brain_damage import obd
 from epoch0.prune.connection_sensitivity import snip
 from epoch0.prune.gradient_flow import grasp
@@ -214,6 +215,32 @@ def test_an_embedding_of_places_is_no_token_for_synflow() -> None:
             return self.out(x + self.places(torch.arange(3))).mean(1)
 
     assert list(synflow(seeded(Placed), (3, 8))) == ["out.weight"]
+
+
+@pytest.mark.parametrize("score", [magnitude, random])
+def test_half_precision_is_refused_with_what_helps(score: Callable[..., Any]) -> None:
+    with pytest.raises(InputError, match="masks from its scores fit this model too"):
+        score(seeded(lambda: nn.Linear(6, 4)).bfloat16())
+
+
+def test_synflow_of_complex_numbers_is_refused_in_words() -> None:
+    class Complex(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.turn, self.out = nn.Parameter(torch.eye(6, dtype=torch.cfloat)), nn.Linear(6, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out((x.to(torch.cfloat) @ self.turn).abs())
+
+    with pytest.raises(InputError, match="complex"):
+        synflow(seeded(Complex), (6,))
+
+
+def test_a_batch_is_cast_to_the_model_s_dtype_before_it_is_made_sparse() -> None:
+    model = seeded(lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))).double()
+    export = to_csr(apply(model, keep(magnitude(model), 0.9)), VECTORS.float(), only_faster=False)
+    assert export.largest_difference is not None and export.largest_difference < 1e-12
+    assert export.model(VECTORS.double()).dtype == torch.float64
 
 
 def test_percent_is_no_sparsity() -> None:

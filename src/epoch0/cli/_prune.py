@@ -151,15 +151,16 @@ def prune(
             stage("judging the rescaled model")
             verdicts["rescaled"] = judge.verdict(network)
         pruning.bake(network)
-        if out is not None:
-            masks.save(out)
-        if out_weights is not None:
-            save(network, out_weights)
         if csr:
             stage("measuring sparse layers")
             sparse = pruning.to_csr(network, given.x, progress=stage.within)
-        if sparse is not None and out_csr is not None:
-            sparse.save(out_csr)
+    # all or nothing: whatever cannot be done has failed by now
+    if out is not None:
+        masks.save(out)
+    if out_weights is not None:
+        save(network, out_weights)
+    if sparse is not None and out_csr is not None:
+        sparse.save(out_csr)
     if as_json:
         print_json({
             "model": model, "inputs": given.description, "method": scores.method, "summary": summary.to_dict(),
@@ -177,7 +178,7 @@ def prune(
         typer.echo(f"what helps: {_what_helps(float(critical), score)}")
     if rescaling is not None:
         typer.echo(f"\n{rescaling}")
-    typer.echo(f"\nverdicts of {judge.examined}:" if judge.examined else "")
+    typer.echo(f"\nverdicts ({judge.examined}):" if judge.examined else "")
     for when, verdict in verdicts.items():
         typer.echo(f"{when + ':':<10}{verdict}")
     if sparse is not None:
@@ -232,7 +233,8 @@ class _Judge:
         self.settings: dict[str, Any] = {"batch_norm": batch_norm, "seed": seed}
         try:
             self.x, directions = few(network, given.x)
-            self.examined = f"{len(self.x)} of the {len(given.x)} examples in {directions} random directions"
+            share = f"all {len(given.x)}" if len(self.x) == len(given.x) else f"{len(self.x)} of the {len(given.x)}"
+            self.examined = f"{share} examples, {directions} random directions"
             self.settings["directions"] = directions
         except InputError as problem:
             self.problem = f"cannot be judged: {problem}"

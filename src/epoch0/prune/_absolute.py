@@ -115,6 +115,8 @@ class Absolute(TorchFunctionMode):
                 args[2] = args[2] * 2.0**-power
         y = self._living.convolution(func, args, kwargs)
         y = func(*args, **kwargs) if y is None else y
+        if y.is_complex():
+            raise InputError(f"SynFlow follows positive numbers; '{name}' of this model has complex ones.")
         largest = float(y.detach().max())
         if 0 < largest < math.inf and abs(more := math.frexp(largest)[1]) > LARGEST:
             y, power = y * 2.0**-more, power + more

@@ -31,8 +31,8 @@ def check_settings(model: Any, batch_norm: str, dtype: torch.dtype | None) -> No
         for name, parameter in model.named_parameters():
             if parameter.dtype in (torch.float16, torch.bfloat16):
                 raise InputError(
-                    f"'{name}' is {parameter.dtype}, in which gradients underflow; score copy.deepcopy(model).float(): "
-                    "masks from its scores fit this model too."
+                    f"'{name}' is {parameter.dtype}, in which gradients underflow and many weights are equal; score "
+                    "copy.deepcopy(model).float(): masks from its scores fit this model too."
                 )
     check_model(model)
 

@@ -74,6 +74,7 @@ def to_csr(
     """
     check_model(model)
     plain = plain_copy(bare(model))
+    x = None if x is None else _as_the_model_s(plain, x)
     inputs = None if x is None else _inputs(plain, x)
     sparse: nn.Module = copy.deepcopy(plain)
     rows, made = [], 0
@@ -110,6 +111,12 @@ def to_csr(
             dense_seconds, csr_seconds = _race(lambda: plain(sample.clone()), lambda: sparse(sample.clone()), x.device)
     return CsrExport(sparse, tuple(rows), before, after, dense_seconds, csr_seconds, difference,
                      torch.get_num_threads())  # fmt: skip
+
+
+def _as_the_model_s(model: nn.Module, x: Tensor) -> Tensor:
+    """A floating-point batch in the dtype of the model's first parameter, as scores and rescaling take it, too."""
+    first = next((p for p in model.parameters() if p.is_floating_point()), None)
+    return x if first is None or not x.is_floating_point() else x.to(first.dtype)
 
 
 def _inputs(model: nn.Module, x: Tensor) -> dict[str, Tensor]:

@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 
-from epoch0.measure._guard import check_model
 from epoch0.prune._prunable import Weight, standing
 from epoch0.prune._scores import Scores, scores_of
+from epoch0.prune._settings import check_settings
 from epoch0.seeds import generator
 
 _CHANCE = 5
@@ -28,7 +28,7 @@ def magnitude(model: nn.Module) -> Scores:
         Scores in the dtype of the weights.
 
     Raises:
-        InputError: if the model has no prunable weight, or one holds NaN.
+        InputError: if the model has no prunable weight, or one holds NaN or is of half precision.
 
     Source: Hayou et al. 2021, sections 2.1 (MBP) and E.
     """
@@ -63,5 +63,5 @@ def random(model: nn.Module, seed: int = 0) -> Scores:
 
 
 def _checked(model: nn.Module) -> list[Weight]:
-    check_model(model)
+    check_settings(model, "eval", None)
     return standing(model)
