@@ -29,9 +29,7 @@ def draw(
     """
     from matplotlib.lines import Line2D
 
-    picture, axes = plots.figure(1.9 + 0.62 * len(sparsities), 1.3 + 0.5 * len(depths))
-    if picture.get_figwidth() < 5.2:
-        picture.set_figwidth(5.2)
+    picture, axes = plots.figure(max(6.2, 1.9 + 0.62 * len(sparsities)), 1.3 + 0.5 * len(depths))
     image = axes.imshow(100 * accuracy, origin="lower", aspect="auto", cmap="cividis", vmin=0, vmax=100)
     axes.grid(visible=False)
     axes.set_xticks(range(len(sparsities)), [f"{100 * s:g}" for s in sparsities])
@@ -50,9 +48,10 @@ def draw(
     bar = picture.colorbar(image, ax=axes, pad=0.02)
     bar.set_label("test accuracy (%)")
     bar.ax.axhline(100 * chance, color="white", linewidth=1.2)
-    cross = Line2D([], [], marker="x", linestyle="none", color="black", label="does not train")
-    handles = [cross]
+    handles = [Line2D([], [], linestyle="none", label="white line on the scale: chance")]
+    if (trainable < 0.5).any():
+        handles.insert(0, Line2D([], [], marker="x", linestyle="none", color="black", label="does not train"))
     if (dead >= 0.5).any():
         handles.append(Line2D([], [], linestyle="none", label="dead: layers that keep nothing"))
-    picture.legend(handles=handles, loc="outside lower left", ncols=2, handletextpad=0.2, frameon=False)
+    picture.legend(handles=handles, loc="outside lower left", ncols=3, handletextpad=0.2, frameon=False)
     return picture
