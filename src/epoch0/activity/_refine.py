@@ -219,18 +219,28 @@ def _layer_suspects(
     a: Tensor, m: Tensor, b: Tensor, faces: Sequence[float], caution: float, found: list[tuple[Tensor, Tensor]]
 ) -> None:
     near = torch.add(a, b).mul_(0.5).sub_(m).abs_()
-    typical = torch.linalg.vector_norm(near, dim=1, keepdim=True).div_(near.shape[1] ** 0.5)
+    # a value may be close to its chord by chance, so it is given half of what is usual in its layer at least
+    typical = torch.linalg.vector_norm(near, dim=1, keepdim=True).mul_(0.5 / near.shape[1] ** 0.5)
     if near.shape[1] < 64:  # too few for the mean square of one step to tell much
-        typical = torch.maximum(typical, 0.5 * typical.mean())
+        typical = torch.maximum(2 * typical, typical.mean())
     near = torch.maximum(near, typical, out=near).mul_(4 * caution)
-    for (hiding, bolder), (first, second) in zip(found, ((a, m), (m, b)), strict=True):
-        row, column = _nonzero(torch.sub(second, first).abs_() < near)  # slow enough to turn inside: few
-        u, v, slow = first[row, column], second[row, column], near[row, column]
-        slower = (v - u).abs_() < slow / 2
-        for face in faces:
-            closest = torch.minimum((u - face).abs_(), (v - face).abs_())
-            hiding[row[closest < slow / 4]] = True
-            bolder[row[slower & (closest < slow / 8)]] = True
+    away = [_distance(values, faces) for values in (a, m, b)]
+    for side, (hiding, bolder) in enumerate(found):
+        first, second = (a, m, b)[side : side + 2]
+        change = torch.sub(second, first).abs_()
+        closest = torch.minimum(away[side], away[side + 1]).mul_(4)
+        row, column = _nonzero((change < near) & (closest < near))  # slow enough to turn inside, and near a face: few
+        hiding[row] = True
+        reach = near[row, column] / 2
+        bolder[row[(change[row, column] < reach) & (closest[row, column] < reach)]] = True
+
+
+def _distance(values: Tensor, faces: Sequence[float]) -> Tensor:
+    """Distance to the nearest face."""
+    found = (values - faces[0]).abs_()
+    for face in faces[1:]:
+        found = torch.minimum(found, (values - face).abs_(), out=found)
+    return found
 
 
 def _nonzero(mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -259,16 +269,17 @@ def _count(
     columns: list[np.ndarray],
 ) -> None:  # fmt: skip
     rows = done.nonzero()[:, 0]
-    few = len(rows) < 0.7 * len(done)
     for number, (before, after, layer) in enumerate(zip(steps.at0, steps.at1, faces, strict=True)):
-        some = (before[rows], after[rows]) if few else (before, after)
+        size = max(1, _CACHED // before.shape[1])
+        flips: list[list[Tensor]] = [[] for _ in layer]
+        for low in range(0, len(rows), size):
+            part = rows[low : low + size]
+            a, b = before[part], after[part]
+            for which, face in enumerate(layer):
+                at, column = _nonzero((a > face) ^ (b > face))
+                flips[which].append(torch.stack([part[at], column]))
         for which, face in enumerate(layer):
-            row, column = _nonzero((some[0] > face) ^ (some[1] > face))
-            if few:
-                row = rows[row]
-            else:
-                kept = done[row]
-                row, column = row[kept], column[kept]
+            row, column = torch.cat(flips[which], dim=1)
             found.margin += int(steps.late[row].sum())
             found.counts[number][which] += torch.bincount(column, minlength=before.shape[1]).cpu().numpy()
             if moments is not None and number == 0:
