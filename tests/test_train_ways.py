@@ -165,6 +165,20 @@ def test_channels_last_changes_rounding_only_and_leaves_no_trace() -> None:
         torch.testing.assert_close(value, plain.state_dict()[name], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("how", [SGD(0.9, 1e-2), AdamW()], ids=str)
+def test_a_stack_trains_in_bfloat16_as_each_network_alone(how: SGD | AdamW) -> None:
+    """To the rounding of bfloat16, 2^-8 of a product, over six steps; the paths round in another order."""
+    nets = [two_layers(seed) for seed in range(3)]
+    stack = Stacked.of(nets)
+    options = {"steps": 6, "batch_size": 10, "optimizer": how, "learning_rate": 0.01, "precision": "bfloat16"}
+    train(stack, (X, Y), **options, loss=stack.loss(F.cross_entropy))
+    for index, net in enumerate(nets):
+        start = [parameter.detach().clone() for parameter in net.parameters()]
+        train(net, (X, Y), **options)
+        for a, b, c in zip(stack.unstack(index).parameters(), net.parameters(), start, strict=True):
+            assert (a - b).detach().norm() < 0.1 * (b - c).detach().norm()
+
+
 def test_channels_last_resumes_to_the_bit(tmp_path) -> None:
     x, y = images()
     how = {"optimizer": "adam", "batch_size": 5, "channels_last": True, "learning_rate": 0.01}

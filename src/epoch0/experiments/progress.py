@@ -1,8 +1,9 @@
 """How far a run is: a bar on a terminal, plain lines in a log, nothing unless the caller asks for it."""
 
-import sys
 import time
 from typing import Any
+
+from epoch0.meter import Meter, spelt
 
 
 class Progress:
@@ -21,13 +22,18 @@ class Progress:
     """
 
     def __init__(self, title: str = "trials", stream: Any = None, every: float = 5.0) -> None:
-        self.title = title
-        self._stream = stream
-        self._every = every
-        self._bar: Any = None
-        self._task: Any = None
+        self._meter = Meter(title, stream, every)
         self._total = self._found = self._done = 0
-        self._begun = self._shown = 0.0
+        self._begun = 0.0
+
+    @property
+    def title(self) -> str:
+        """What is being run; may be set before it begins."""
+        return self._meter.title
+
+    @title.setter
+    def title(self, title: str) -> None:
+        self._meter.title = title
 
     def begin(self, total: int, found: int) -> None:
         """A run starts.
@@ -38,64 +44,28 @@ class Progress:
         """
         self._total, self._found, self._done = total, found, found
         self._begun = time.monotonic()
-        stream = sys.stderr if self._stream is None else self._stream
-        if stream.isatty():
-            self._begin_bar(stream)
-        else:
-            self._line()
+        self._meter.begin(total, found)
+        self._meter.line(self._said())
 
     def advance(self, count: int = 1) -> None:
         """That many more trials ended."""
         self._done += count
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self._done)
-        elif self._done < self._total and time.monotonic() - self._shown >= self._every:
-            self._line()
+        if self._meter.on_terminal or self._done < self._total:  # a log hears of the last ones from `end`
+            self._meter.show(self._done, "", self._said)
 
     def end(self) -> None:
         """The run is over, finished or not."""
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-        elif self._done > self._found:  # with nothing new, the first line has said it all
-            self._line()
+        if self._done > self._found:  # with nothing new, the first line has said it all
+            self._meter.line(self._said())
+        self._meter.end()
 
-    def _begin_bar(self, stream: Any) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
-
-        self._bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=Console(file=stream),
-        )
-        self._task = self._bar.add_task(self.title, total=self._total, completed=self._done)
-        self._bar.start()
-
-    def _line(self) -> None:
-        now = time.monotonic()
+    def _said(self) -> str:
         share = 100 * self._done // self._total if self._total else 100
-        text = f"{self.title}: {self._done} of {self._total} done ({share} %)"
-        ran = self._done - self._found
+        text = f"{self._done} of {self._total} done ({share} %)"
+        ran, took = self._done - self._found, time.monotonic() - self._begun
         if self._done == self._total:
             text += f", {self._found} of them before" if self._found else ""
-            text += f", {_spelt(now - self._begun)}"
+            text += f", {spelt(took)}"
         elif ran:
-            text += f", {_spelt((now - self._begun) / ran * (self._total - self._done))} left"
-        self._shown = now
-        print(text, file=sys.stderr if self._stream is None else self._stream, flush=True)
-
-
-def _spelt(seconds: float) -> str:
-    """A duration in the two units that matter."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+            text += f", {spelt(took / ran * (self._total - self._done))} left"
+        return text

@@ -1,11 +1,12 @@
 """How far a long walk is: told to whoever asks, shown as a bar on a terminal or as lines in a log."""
 
-import sys
 import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
+
+from epoch0.meter import Meter
 
 Progress = Callable[[float, str], None]
 """What is told of the progress: the part that is done, from 0 to 1, and what is being done."""
@@ -55,42 +56,24 @@ class Shown:
     """
 
     def __init__(self, title: str, stream: Any = None, every: float = 5.0) -> None:
-        self._title, self._stream, self._every = title, stream, every
-        self._bar: Any = None
-        self._task: Any = None
-        self._begun = self._shown = time.monotonic()
+        self._meter = Meter(title, stream, every, counted=False, transient=True)
+        self._begun = time.monotonic()
 
     def __enter__(self) -> "Shown":
-        self._begun = self._shown = time.monotonic()
-        stream = sys.stderr if self._stream is None else self._stream
-        if stream.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
-
-            self._bar = Bar(
-                TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(),
-                TextColumn("left"), TimeRemainingColumn(), console=Console(file=stream), transient=True,
-            )  # fmt: skip
-            self._task = self._bar.add_task(self._title, total=1.0)
-            self._bar.start()
+        self._begun = time.monotonic()
+        self._meter.begin(1.0)
         return self
 
     def __call__(self, done: float, what: str) -> None:
         """So much is done."""
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, description=f"{self._title}: {what}")
-            return
-        now = time.monotonic()
-        if now - self._shown >= self._every:
-            self._shown = now
-            left = (now - self._begun) * (1.0 - done) / max(done, 1e-9)
-            stream = sys.stderr if self._stream is None else self._stream
-            print(f"{self._title}: {100 * done:.0f} % done, {what}, about {left:.0f} s left", file=stream, flush=True)
+
+        def line() -> str:
+            left = (time.monotonic() - self._begun) * (1.0 - done) / max(done, 1e-9)
+            return f"{100 * done:.0f} % done, {what}, about {left:.0f} s left"
+
+        self._meter.show(done, what, line)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        self._meter.end()

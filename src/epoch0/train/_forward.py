@@ -55,8 +55,12 @@ def caller(
 
 
 @contextlib.contextmanager
-def laid_out(model: nn.Module, channels_last: bool) -> Iterator[None]:
-    """Keep the weights of convolutions channels-last for a while; afterwards they lie as they did."""
+def laid_out(model: nn.Module, optimizer: torch.optim.Optimizer, channels_last: bool) -> Iterator[None]:
+    """Keep the weights of convolutions, and what the optimizer knows of them, channels-last for a while.
+
+    Afterwards the weights lie as they did. A resumed optimizer's state comes as it was written, in rows; updates of
+    tensors that lie differently are slow on a GPU.
+    """
     changed: list[Tensor] = []
     if channels_last:
         with torch.no_grad():
@@ -64,6 +68,10 @@ def laid_out(model: nn.Module, channels_last: bool) -> Iterator[None]:
                 if tensor.dim() == 4 and tensor.is_contiguous():
                     tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
                     changed.append(tensor)
+            for parameter, state in optimizer.state.items():
+                for name, value in state.items():
+                    if isinstance(value, Tensor) and value.dim() == 4 and value.shape == parameter.shape:
+                        state[name] = value.contiguous(memory_format=torch.channels_last)
     try:
         yield
     finally:

@@ -140,7 +140,7 @@ def train(
         with contextlib.ExitStack() as held:
             held.enter_context(lost_process() if group.size > 1 else contextlib.nullcontext())
             held.enter_context(enough_memory(batch_size, place))
-            held.enter_context(laid_out(model, channels_last))
+            held.enter_context(laid_out(model, built, channels_last))
             reseed = held.enter_context(own_randomness(place))
             pressed = held.enter_context(deferred_interrupt(path is not None or group.size > 1))
             call = caller(model, place, used, channels_last, compile, group)
