@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -121,10 +122,11 @@ class Cell:
 Cells = dict[tuple[str, float], Cell]
 
 
-def runs_of(panel: Panel, method: str, sparsity: float) -> list[Trial]:
-    """The runs of one method at one sparsity."""
+@lru_cache(maxsize=4096)
+def runs_of(panel: Panel, method: str, sparsity: float) -> tuple[Trial, ...]:
+    """The runs of one method at one sparsity; remembered, since a key costs more than a look-up."""
     recipe = with_method(panel.base, method, sparsity)
-    return [Trial(TRIAL, recipe, seed) for seed in range(panel.runs)]
+    return tuple(Trial(TRIAL, recipe, seed) for seed in range(panel.runs))
 
 
 def trials_of(panels: Sequence[Panel]) -> list[Trial]:

@@ -186,6 +186,7 @@ def _named(word: str) -> str:
 
 def about(setting: WinnersSetting) -> str:
     """The setting in one line."""
-    names = ", ".join(panel.title for panel in setting.panels)
     runs = " or ".join(str(count) for count in sorted({panel.runs for panel in setting.panels}))
-    return f"means tied that differ by no more than the larger of their sds; measured: {names}; {runs} runs each"
+    said = f"means that differ by no more than the larger of their sds are tied; {runs} runs of each measured"
+    stands = any(panel.base.data == "digits" for panel in setting.panels)
+    return said + ("; digits and narrow networks stand in for the paper's" if stands else "")

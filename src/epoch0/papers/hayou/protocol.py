@@ -86,9 +86,13 @@ def sets_of(recipe: Recipe) -> Sets:
         train = plain.augmented(PadCropFlip(4)) if isinstance(plain, Images) else plain.augmented()
     shape, classes = shape_for(recipe.network, plain.shape), plain.classes
     factor = shape[-1] // plain.shape[-1]
-    counts = (recipe.examples, recipe.examples, recipe.tested)
-    parts = [_first(each, count) for each, count in zip((plain, train, test), counts, strict=True)]
-    return Sets(*(each if factor == 1 else Enlarged(each, factor) for each in parts), shape, classes)
+
+    def cut(source: Source, count: int | None) -> Source:
+        part = source if count is None or count >= len(source) else First(source, count)
+        return part if factor == 1 else Enlarged(part, factor)
+
+    examples = recipe.examples
+    return Sets(cut(plain, examples), cut(train, examples), cut(test, recipe.tested), shape, classes)
 
 
 def shape_for(network: Network, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -139,10 +143,6 @@ class First:
     def batch(self, chosen: Tensor, seed: int) -> tuple[Tensor, Tensor]:
         """As the source has it."""
         return self.source.batch(chosen, seed)
-
-
-def _first(source: Source, count: int | None) -> Source:
-    return source if count is None or count >= len(source) else First(source, count)
 
 
 def build(network: Network, shape: tuple[int, ...], classes: int, stable: bool, seed: int) -> nn.Module:
