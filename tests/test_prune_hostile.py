@@ -243,6 +243,15 @@ def test_a_batch_is_cast_to_the_model_s_dtype_before_it_is_made_sparse() -> None
     assert export.model(VECTORS.double()).dtype == torch.float64
 
 
+def test_what_has_no_values_or_examples_is_refused() -> None:
+    model = seeded(lambda: nn.Linear(6, 4))
+    masks = keep(magnitude(model), 0.5)
+    with pytest.raises(InputError, match="'weight' is on the meta device"):
+        apply(copy.deepcopy(model).to("meta"), masks)
+    with pytest.raises(InputError, match="empty batch"):
+        to_csr(apply(model, masks), VECTORS[:0])
+
+
 def test_percent_is_no_sparsity() -> None:
     with pytest.raises(InputError, match=r"In percent\? Then it is 0\.9"):
         force(seeded(lambda: nn.Linear(6, 4)), None, [(VECTORS, CLASSES)], 90.0, 3)

@@ -178,6 +178,8 @@ def _check_maskable(name: str, place: Place) -> None:
             f"'{name}' is pruned by torch.nn.utils.prune. masks_of(model) reads its mask: bake(model) first, "
             "then apply that and yours."
         )
+    if place.parameter.is_meta:
+        raise InputError(f"'{name}' is on the meta device and has no values; move it with .to_empty and load weights.")
     if isinstance(place.module, torch.jit.ScriptModule):
         raise InputError(f"'{name}' belongs to a scripted module; prune the model before torch.jit.script.")
 

@@ -115,6 +115,8 @@ def to_csr(
 
 def _as_the_model_s(model: nn.Module, x: Tensor) -> Tensor:
     """A floating-point batch in the dtype of the model's first parameter, as scores and rescaling take it, too."""
+    if x.dim() == 0 or len(x) == 0:
+        raise InputError(f"x has shape {tuple(x.shape)}: an empty batch; give as many examples as there will be.")
     first = next((p for p in model.parameters() if p.is_floating_point()), None)
     return x if first is None or not x.is_floating_point() else x.to(first.dtype)
 
