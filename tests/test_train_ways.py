@@ -323,7 +323,7 @@ def test_labels_out_of_range_are_named_before_anything_changes() -> None:
     with pytest.raises(InputError, match="label -1"):
         train(net, (x, y - 1), steps=5, batch_size=2)
     stack = Stacked.of([two_layers(0), two_layers(1)])
-    with pytest.raises(InputError, match=r"3 outputs|with size 3"):
+    with pytest.raises(InputError, match="the network has 3 outputs"):
         train(stack, (X, Y + 1), steps=5, batch_size=37, loss=stack.loss(F.cross_entropy))
     y[7] = -100  # what torch's cross-entropy leaves out
     train(net, (x, y), steps=2, batch_size=6)
