@@ -73,10 +73,10 @@ if TYPE_CHECKING:
     from epoch0 import seeds as seeds
     from epoch0 import theory as theory
     from epoch0 import train as train
-    from epoch0.activity import activation_patterns as activation_patterns
-    from epoch0.activity import dichotomies as dichotomies
-    from epoch0.activity import robustness as robustness
-    from epoch0.activity import transitions as transitions
+    from epoch0.activity.dichotomies import dichotomies as dichotomies
+    from epoch0.activity.patterns import activation_patterns as activation_patterns
+    from epoch0.activity.robustness import robustness as robustness
+    from epoch0.activity.transitions import transitions as transitions
     from epoch0.curves import Arc as Arc
     from epoch0.curves import GreatCircle as GreatCircle
     from epoch0.curves import Line as Line
