@@ -33,8 +33,8 @@ FIGURES = ("fig1a", "fig1b", "th1", "fig2", "prop3", "tab7", "fig4", "wlth")
 """Those without long training; test_hayou_tables.py and others have the rest."""
 
 ORDER = (
-    "tab1", "fig1a", "fig1b", "th1", "fig2", "fig3a", "fig3b", "fig3c", "prop3", "tab2", "tab3", "tab4", "tab6", "tab7",
-    "tab8", "tab9", "fig4", "fig5a", "fig5b", "fig5c", "fig5d", "fig5e", "fig5f", "tab10", "wlth",
+    "tab1", "fig1a", "fig1b", "th1", "fig2", "fig3a", "fig3b", "fig3c", "prop3", "tab2", "tab3", "tab4", "tab5", "tab6",
+    "tab7", "tab8", "tab9", "fig4", "fig5a", "fig5b", "fig5c", "fig5d", "fig5e", "fig5f", "tab10", "wlth",
 )  # fmt: skip
 
 

@@ -310,6 +310,9 @@ def test_the_paper_presets_are_the_papers_protocol() -> None:
     for name in TABLES:
         for panel in artifact_of(name).setting("paper").panels:
             base = panel.base
+            if base.network.kind == "vgg":  # Table 5, which test_hayou_vision.py knows
+                depths[name].append(base.network.name)
+                continue
             depths[name].append((base.data, base.network.depth))
             assert panel.runs == 3 and base.batch_norm == "train" and base.learning_rate == 0.1
             assert base.drop_factor == 0.1 and base.momentum == 0.9 and base.augment
@@ -322,7 +325,7 @@ def test_the_paper_presets_are_the_papers_protocol() -> None:
     assert depths["tab1"] == [("cifar10", d) for d in three]
     assert depths["tab2"] == [(data, d) for data in ("cifar10", "cifar100") for d in three]
     assert depths["tab3"] == [("tiny-imagenet", d) for d in three]
-    assert depths["tab6"] == depths["tab2"] + depths["tab3"]
+    assert depths["tab6"] == [*depths["tab2"], "VGG16", "3xVGG16", *depths["tab3"]]
     assert depths["tab8"] == [("imagenet", 50)]
     assert depths["tab9"] == depths["tab10"] == [("cifar10", d) for d in (32, 32, 50, 50)]
 

@@ -18,6 +18,7 @@ from epoch0.papers.hayou import (
     accuracy_picture,
     accuracy_winners,
     accuracy_winners_picture,
+    vgg,
 )
 from epoch0.papers.hayou.accuracy import Panel, Setting
 from epoch0.papers.hayou.accuracy_winners import WinnersSetting
@@ -121,7 +122,8 @@ def _ninth(table: str) -> dict[str, Setting]:
 
 def _sixth() -> dict[str, WinnersSetting]:
     quick = WinnersSetting(_second()["quick"].panels)
-    return {"quick": quick, "paper": WinnersSetting((*_second()["paper"].panels, *_third()["paper"].panels))}
+    paper = (*_second()["paper"].panels, *vgg.PANELS["paper"], *_third()["paper"].panels)
+    return {"quick": quick, "paper": WinnersSetting(paper)}
 
 
 def _table(

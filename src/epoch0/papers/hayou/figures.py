@@ -15,6 +15,7 @@ from epoch0.papers.hayou import (
     trainable,
     unequal,
     vanilla,
+    vgg,
 )
 
 _TH1 = {
@@ -42,6 +43,7 @@ ARTIFACTS: tuple[Artifact, ...] = (
     accuracy_presets.TABLE_2,
     accuracy_presets.TABLE_3,
     vanilla.ARTIFACT,
+    vgg.ARTIFACT,
     accuracy_presets.TABLE_6,
     unequal.ARTIFACT,
     accuracy_presets.TABLE_8,
