@@ -272,8 +272,8 @@ def _count(
     for number, (before, after, layer) in enumerate(zip(steps.at0, steps.at1, faces, strict=True)):
         size = max(1, _CACHED // before.shape[1])
         flips: list[list[Tensor]] = [[] for _ in layer]
-        for low in range(0, len(rows), size):
-            part = rows[low : low + size]
+        for begin in range(0, len(rows), size):
+            part = rows[begin : begin + size]
             a, b = before[part], after[part]
             for which, face in enumerate(layer):
                 at, column = _nonzero((a > face) ^ (b > face))

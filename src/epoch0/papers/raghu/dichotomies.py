@@ -218,7 +218,12 @@ def draw_walk(setting: Setting, results: Results) -> "Figure":
     axes.plot(at, walk, "-", color="#000000", linewidth=1.0, label="random walk: one label flips at random")
     _axes(setting, axes, "transitions: flips of a label, once round")
     axes.set_xscale("log")
-    axes.legend(loc="lower right")
+    ticks = [mark for decade in range(7) for mark in (10**decade, 2 * 10**decade, 5 * 10**decade)]
+    ticks = [mark for mark in ticks if least / 2 <= mark <= most * 2]
+    axes.set_xticks(ticks, [f"{mark:,}" for mark in ticks])
+    axes.minorticks_off()
+    axes.set_xlim(least / 1.3, most * 1.3)
+    axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.88))
     return picture
 
 

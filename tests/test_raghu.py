@@ -1,0 +1,86 @@
+"""Raghu's figures without training: small settings from trial to picture, against what is known in advance."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from epoch0 import plots
+from epoch0.activity import transitions
+from epoch0.curves import Arc
+from epoch0.distributions import Gaussian
+from epoch0.experiments.experiment import resolve
+from epoch0.networks import ensemble
+from epoch0.papers.catalogue import find
+from epoch0.papers.raghu.dichotomies import Setting as Sweeps
+from epoch0.papers.raghu.transitions import wide_limit
+from epoch0.theory.mean_field import chi, q_star
+
+# the first forward derivative loads a part of torch that uses its own deprecated script compiler
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+
+CURVES = ("fig2", "fig5", "fig12", "fig13a", "fig13b", "fig13c", "fig13d")
+SWEEPS = ("fig14a", "fig14b", "fig15", "fig16")
+
+
+def small(name: str):
+    """An artifact and a setting that runs in a second."""
+    artifact = find(f"raghu/{name}")
+    setting = artifact.setting("quick")
+    if isinstance(setting, Sweeps):
+        cases = [(8, 2, 1), (8, 3, 1), (8, 3, 2)] if name == "fig15" else [(w, d, 0) for w in (4, 8) for d in (1, 2, 4)]
+        return artifact, replace(setting, cases=tuple(cases), networks=2, block=1, inputs=5, size=10)
+    widths = (16,) if name == "fig13b" else (8, 16)
+    return artifact, replace(setting, widths=widths, depth=5, networks=3, block=2, settled=2)
+
+
+def run(artifact, setting) -> list[dict]:
+    return [resolve(trial.function)(trial.spec, trial.seed) for trial in artifact.trials(setting)]
+
+
+@pytest.mark.parametrize("name", CURVES + SWEEPS)
+def test_from_trial_to_picture(name: str) -> None:
+    artifact, setting = small(name)
+    results = run(artifact, setting)
+    rows = artifact.table(setting, results)
+    assert rows and all(np.isfinite(v) for row in rows for v in row.values() if isinstance(v, float))
+    claims = artifact.claims(setting, results)
+    assert claims and {claim.verdict for claim in claims} <= {"holds", "fails", "undecided"}
+    with plots.style():
+        picture = artifact.draw(setting, results)
+        plots.heading(picture, artifact.title, artifact.about(setting))
+        assert len(plots.png(picture, 50)) > 5000
+
+
+def test_trials_count_what_the_library_counts() -> None:
+    artifact, setting = small("fig2")
+    trial = artifact.trials(setting)[0]
+    spec = trial.spec
+    result = resolve(trial.function)(spec, trial.seed)
+    start, end = (8.0 * point for point in spec.ends.points())
+    law = Gaussian(spec.variance**0.5)
+    nets = ensemble(2, [64] + [8] * 5, "hardtanh", law, linear_output=False, seed=trial.seed)
+    assert (result["transitions"] == transitions(nets, Arc(start, end), method="refined").per_layer).all()
+    assert result["lengths"].shape == (2, 6)
+
+
+def test_figures_2_and_5_share_their_trials() -> None:
+    two, five = find("raghu/fig2"), find("raghu/fig5")
+    assert [t.key for t in two.trials(two.setting("quick"))] == [t.key for t in five.trials(five.setting("quick"))]
+
+
+def test_sweeps_stay_below_all_labellings() -> None:
+    artifact, setting = small("fig14a")
+    results = run(artifact, setting)
+    assert all((r["counts"] <= 2**5).all() and (r["counts"] <= r["flips"]).all() for r in results)
+    assert all((r["flips"] % 2 == 0).all() for r in results)
+
+
+def test_wide_limit() -> None:
+    """It tends to sqrt(chi(q*)), and for ReLU it is sqrt(sigma_w^2 / 2) at once."""
+    assert wide_limit("relu", 3.0, 4) == pytest.approx([1.5**0.5] * 4)
+    settled = chi("hardtanh", 2.0, q_star("hardtanh", 2.0, 0.0))
+    assert wide_limit("hardtanh", 4.0, 60)[-1] == pytest.approx(settled**0.5)
+    slow = wide_limit("hardtanh", 1.0, 9)
+    assert all(a < b < 1 for a, b in pairwise(slow))
