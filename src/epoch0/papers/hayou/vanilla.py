@@ -191,6 +191,8 @@ def claims(setting: Setting, results: Results) -> list[Claim]:
     first = [measured[shallow, start.label] for start in STARTS]
     means, errors = zip(*(mean_and_error(one.accuracy) for one in first), strict=True)
     return [
+        trained(f"EOC + rescaling trains at every depth, to {LEARNT:g} % or more",
+                *((depth, RESCALED) for depth in setting.depths)),
         trained(f"depth {deep}: EOC + rescaling trains, to {LEARNT:g} % or more", (deep, RESCALED)),
         stuck(f"depth {deep}: EOC without rescaling stays at chance", (deep, EDGE)),
         stuck(f"depth {deep}: the ordered phase stays at chance", (deep, ORDERED)),
@@ -211,7 +213,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
     chance = max(one.chance for one in measured.values())
     axes.axhline(chance, color=plots.BOUND, linestyle=":", label="chance", zorder=1)
     for index, start in enumerate(STARTS):
-        x = [place + 0.18 * (index - 1) for place in range(len(setting.depths))]
+        x = [place + 0.1 * (index - 1) for place in range(len(setting.depths))]
         mine = [measured[depth, start.label] for depth in setting.depths]
         means, errors = zip(*(mean_and_error(one.accuracy) for one in mine), strict=True)
         plots.points(axes, x, means, errors, index, start.label, linestyle="-", linewidth=0.6)
@@ -219,7 +221,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
             known = [(place, start.printed[depth]) for place, depth in zip(x, setting.depths, strict=True)
                      if depth in start.printed]  # fmt: skip
             spread = [(entry.sd or 0.0) / 3**0.5 for _, entry in known]
-            plots.points(axes, [place + 0.07 for place, _ in known], [entry.value for _, entry in known], spread, index,
+            plots.points(axes, [place + 0.04 for place, _ in known], [entry.value for _, entry in known], spread, index,
                          f"{start.label}, as printed", markerfacecolor="none")  # fmt: skip
     axes.set_xticks(range(len(setting.depths)), [str(depth) for depth in setting.depths])
     axes.grid(False, axis="x")
@@ -262,7 +264,11 @@ def _base(data: str, channels: int, epochs: int, batch_size: int, learning_rate:
 
 
 def presets() -> dict[str, Setting]:
-    """Both presets."""
+    """Both presets.
+
+    The paper tells neither channels nor kernels of its V-CNNs: 32 channels and 3x3 kernels are chosen, and 8 channels
+    for digits, whose learning rate and epochs were chosen after looking at single runs of EOC + rescaling.
+    """
     return {
         "quick": Setting(_base("digits", 8, 3, 32, 0.004), (10, 50, 100), 3, False),
         # as many steps as in section 4.1, in whole epochs
