@@ -12,7 +12,7 @@ class Glance:
     """A run at one moment.
 
     >>> print(Glance(120, 1000, 3.0, 0.412, {"accuracy": 0.874}, 5120.0, 75.0))
-    step 120 of 1000, epoch 3.0, loss 0.412, accuracy 0.874, 5,120 images/s, 1 min 15 s left
+    step 120 of 1,000, epoch 3.0, loss 0.412, accuracy 0.874, 5,120 images/s, 1 min 15 s left
 
     Attributes:
         step: steps done.

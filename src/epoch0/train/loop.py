@@ -20,7 +20,8 @@ from torch.nn import functional as F
 from epoch0.errors import InputError
 from epoch0.train import checkpoint as checkpoints
 from epoch0.train._forward import Loss, caller, enough_memory, laid_out
-from epoch0.train._run import NOISE, ORDER, Look, Plan, Progress, Run, deferred_interrupt, own_randomness
+from epoch0.train._lent import deferred_interrupt, own_randomness
+from epoch0.train._run import NOISE, ORDER, Look, Plan, Progress, Run
 from epoch0.train.console import Console, Watch
 from epoch0.train.device import check_device, precision_for
 from epoch0.train.distributed import Group, current, lost_process
