@@ -113,6 +113,18 @@ def test_csr_is_measured_and_stored(models: str, tmp_path: Path) -> None:
     assert e0.prune.load_csr(net, path)(torch.zeros(2, 64)).shape == (2, 10)
 
 
+def test_a_sparse_file_in_which_nothing_is_sparse_says_so(
+    models: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from epoch0.prune import _to_csr
+
+    path = tmp_path / "sparse.safetensors"
+    for seconds, said in ((9.0, True), (0.1, False)):
+        monkeypatch.setattr(_to_csr, "_race", lambda one, other, device, seconds=seconds: (1.0, seconds))
+        code, out, _ = epoch0("prune", f"{models}:build", "--sparsity", ".5", "--batch", "16", "--out-csr", path)
+        assert code == 0 and ("all layers dense" in out) == said and str(path) in out
+
+
 def test_what_fails_at_the_end_has_written_nothing(models: str, tmp_path: Path) -> None:
     masks = tmp_path / "masks.safetensors"
     code, _, err = epoch0("prune", f"{models}:lists", "--sparsity", ".5", "--batch", "16", "--csr", "--out", masks)

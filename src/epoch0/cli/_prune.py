@@ -183,9 +183,11 @@ def prune(
         typer.echo(f"{when + ':':<10}{verdict}")
     if sparse is not None:
         typer.echo(f"\n{sparse}")
+    all_dense = sparse is not None and not any(layer.sparse for layer in sparse.layers)
     for what, path in files.items():
         if path is not None:
-            typer.echo(f"{what}: {path}")
+            note = " (all layers dense, as none is faster sparse)" if path is out_csr and all_dense else ""
+            typer.echo(f"{what}: {path}{note}")
 
 
 def _masks(
