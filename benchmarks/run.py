@@ -18,6 +18,7 @@ import bench_prune_masks
 import bench_regions
 import bench_stacked
 import bench_train
+import bench_transitions
 
 HEAVY = ("torch", "matplotlib", "dask", "distributed", "scipy.stats", "pandas")
 
@@ -52,5 +53,6 @@ if __name__ == "__main__":
     bench_initialize.main()
     bench_regions.main()
     bench_planes.main()
+    bench_transitions.main()
     bench_prune.main()
     bench_prune_masks.main()
