@@ -41,7 +41,7 @@ class ActivationPatterns:
 
     @property
     def packed(self) -> np.ndarray:
-        """All layers side by side, shape (inputs, bytes), uint8: equal rows are equal patterns."""
+        """All layers side by side, uint8 of shape (inputs, bytes). Equal rows are equal patterns."""
         return np.concatenate([part.reshape(len(part), -1) for part in self.bits], axis=1)
 
     @property

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psutil  # type: ignore[import-untyped]  # comes with distributed
+import psutil  # type: ignore[import-untyped]
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks

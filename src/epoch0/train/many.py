@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil  # type: ignore[import-untyped]  # comes with distributed
+import psutil  # type: ignore[import-untyped]
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn

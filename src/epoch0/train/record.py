@@ -51,7 +51,7 @@ class Accuracy:
     {'accuracy': 0.5}
 
     Attributes:
-        inputs: the examples, shape (examples, *input shape).
+        inputs: the examples, shape (examples, ...).
         targets: their classes, integers of shape (examples,).
         name: what to call it in the row.
         batch_size: examples a forward pass.
