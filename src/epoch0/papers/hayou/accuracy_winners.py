@@ -187,6 +187,6 @@ def _named(word: str) -> str:
 def about(setting: WinnersSetting) -> str:
     """The setting in one line."""
     runs = " or ".join(str(count) for count in sorted({panel.runs for panel in setting.panels}))
-    said = f"means that differ by no more than the larger of their sds are tied; {runs} runs of each measured"
+    said = f"means that differ by no more than the larger of their sds are tied (no bars); {runs} runs of each measured"
     stands = any(panel.base.data == "digits" for panel in setting.panels)
     return said + ("; digits and narrow networks stand in for the paper's" if stands else "")

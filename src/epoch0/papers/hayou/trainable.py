@@ -246,7 +246,7 @@ def about(init: str, setting: Setting) -> str:
     return (
         f"{spec.activation}, sigma_w {weight_std:.4g}, sigma_b {bias_std:g} (chi {gain:.3g}){how}; width {spec.width}; "
         f"SNIP on {spec.examples} images; {spec.data}, {spec.steps} steps of SGD at {spec.learning_rate:g}, batch "
-        f"{spec.batch_size}, {setting.runs} runs; trainable: {100 * MARGIN:g} % above chance"
+        f"{spec.batch_size}, {setting.runs} runs; means (no bars); trainable: {100 * MARGIN:g} % above chance"
     )
 
 
