@@ -1,4 +1,4 @@
-"""Training: many small networks stacked against one by one, and our loop against a plain torch loop."""
+"""Training: our loop against a plain torch loop."""
 
 from collections.abc import Callable
 
@@ -7,32 +7,9 @@ from clock import cpu_seconds
 from torch import nn
 from torch.nn import functional as F
 
-from epoch0.data import load
-from epoch0.networks import ensemble, mlp, resnet
+from epoch0.networks import mlp, resnet
 from epoch0.seeds import generator
 from epoch0.train.loop import ORDER, SGD, train
-from epoch0.train.stacked import Stacked
-
-NETWORKS, SIZES = 20, [64, *[32] * 9, 10]
-
-
-def stacked_against_one_by_one(steps: int = 100) -> dict[str, float]:
-    """The networks of Price-Tanner's Figure 6 on the digits: one batched program, and a loop over the networks."""
-    digits = load("digits")
-    data = (torch.from_numpy(digits.inputs("norm")), torch.from_numpy(digits.labels))
-    nets = ensemble(NETWORKS, SIZES, seed=0)
-
-    def together() -> None:
-        stack = Stacked.of(nets)
-        train(stack, data, steps=steps, batch_size=32, optimizer="adam", learning_rate=0.004,
-              loss=stack.loss(F.cross_entropy))  # fmt: skip
-
-    def one_by_one() -> None:
-        for net in nets:
-            train(net, data, steps=steps, batch_size=32, optimizer="adam", learning_rate=0.004)
-
-    ours, theirs = cpu_seconds(together, 3), cpu_seconds(one_by_one, 3)
-    return {"stacked_seconds": ours, "one_by_one_seconds": theirs, "ratio": theirs / ours}
 
 
 def loop_against_plain_torch(
@@ -76,11 +53,6 @@ LOOPS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, int, int]]
 def main() -> None:
     """Print all ratios."""
     torch.set_num_threads(1)
-    stacked = stacked_against_one_by_one()
-    print(
-        f"stacked training, {NETWORKS} nets of depth 10, width 32, 100 Adam steps: {stacked['ratio']:.1f} times less "
-        f"than one by one ({stacked['stacked_seconds']:.2f} s against {stacked['one_by_one_seconds']:.2f} s)"
-    )
     for name, case in LOOPS.items():
         loop = loop_against_plain_torch(*case)
         each = 1e6 / case[3]
