@@ -1,12 +1,11 @@
 """The data path of CIFAR-10 (gather, pad-crop-flip, standardization) against a training step; decoding of files."""
 
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
+from clock import cpu_seconds
 from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
@@ -28,16 +27,6 @@ def made() -> DataSet:
     return DataSet("made", "train", images, random.integers(0, 10, IMAGES), tuple("0123456789"))
 
 
-def least(run: Callable[[], object], runs: int) -> float:
-    """Least CPU seconds of single calls."""
-    found = []
-    for _ in range(runs):
-        before = time.process_time()
-        run()
-        found.append(time.process_time() - before)
-    return min(found)
-
-
 def path_against_step() -> dict[str, float]:
     """CPU seconds of one batch of 128 with and without augmentation, and of one step of ResNet-20."""
     dataset = made()
@@ -48,7 +37,9 @@ def path_against_step() -> dict[str, float]:
         "plain": Images.of(dataset),
         "augmented, channels last": Images.of(dataset, augment=PadCropFlip(4), channels_last=True),
     }
-    found = {name: least(lambda source=source: source.batch(next(batches), 7), 100) for name, source in sources.items()}
+    found = {
+        name: cpu_seconds(lambda source=source: source.batch(next(batches), 7), 100) for name, source in sources.items()
+    }
     network = resnet(20, seed=0)
     optimizer = torch.optim.SGD(network.parameters(), 0.1, momentum=0.9)
     x, y = sources["augmented"].batch(next(batches), 7)
@@ -58,7 +49,7 @@ def path_against_step() -> dict[str, float]:
         F.cross_entropy(network(x), y).backward()
         optimizer.step()
 
-    found["step"] = least(step, 4)
+    found["step"] = cpu_seconds(step, 4)
     return found
 
 
@@ -76,8 +67,9 @@ def decoding() -> dict[str, float]:
         source = Folder.of(f"folder:{scratch}/large", augment=True, workers=1)
         everything = torch.arange(len(source))
         return {
-            "of 64 x 64": len(small) / least(lambda: read_images(small, workers=1), 3),
-            "of 500 x 375, random parts at 224 x 224": len(source) / least(lambda: source.batch(everything, 0), 3),
+            "of 64 x 64": len(small) / cpu_seconds(lambda: read_images(small, workers=1), 3),
+            "of 500 x 375, random parts at 224 x 224":
+                len(source) / cpu_seconds(lambda: source.batch(everything, 0), 3),
         }
 
 

@@ -13,21 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epoch0 import data
 from epoch0.errors import InputError
 from epoch0.experiments.claims import Claim
-from epoch0.experiments.engine import Engine
-from epoch0.experiments.experiment import Trial, canonical_json
+from epoch0.experiments.experiment import canonical_json
 from epoch0.experiments.progress import Progress
 from epoch0.experiments.run import run
 from epoch0.experiments.store import Store
-from epoch0.papers.catalogue import Artifact, find
+from epoch0.papers.plans import Engines, Plan, Plans, StrPath, prepared
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
-
-StrPath = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,8 +194,8 @@ def reproduce(
     Raises:
         InputError: if there is no such artifact or preset, a data set is absent, or an argument cannot be used.
     """
-    planned = _Plans([id], preset, data_dir)
-    with _prepared(planned, out, store, None, workers, scheduler) as (kept, engines):
+    planned = Plans([id], preset, data_dir)
+    with prepared(planned, out, store, None, workers, scheduler) as (kept, engines):
         return _reproduced(planned.plans[0], preset, out, kept, engines, progress)
 
 
@@ -233,10 +229,10 @@ def reproduce_all(
         InputError: as for :func:`reproduce`; an unknown artifact or preset, or absent data, is told before
             anything runs or is written.
     """
-    planned = _Plans(ids, preset, data_dir)
+    planned = Plans(ids, preset, data_dir)
 
     def each() -> Iterator[Reproduction | Part]:
-        with _prepared(planned, out, store, shard, workers, scheduler) as (kept, engines):
+        with prepared(planned, out, store, shard, workers, scheduler) as (kept, engines):
             for plan in planned.plans:
                 if shard is None:
                     yield _reproduced(plan, preset, out, kept, engines, progress)
@@ -247,55 +243,8 @@ def reproduce_all(
     return each()
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What is to be run for one artifact."""
-
-    artifact: Artifact
-    setting: Any
-    trials: list[Trial]
-
-
-class _Plans:
-    """The trials of several artifacts, made before any file is: what cannot run leaves nothing behind."""
-
-    def __init__(self, ids: Sequence[str], preset: str, data_dir: StrPath | None) -> None:
-        artifacts = [find(name) for name in ids]
-        settings = [artifact.setting(preset) for artifact in artifacts]
-        self.data_dir = data_dir
-        with self.data_found():
-            for name in dict.fromkeys(a.data(setting) for a, setting in zip(artifacts, settings, strict=True)):
-                if name is not None:
-                    data.path(name)  # absent data is told here, once, and not by every worker
-            pairs = zip(artifacts, settings, strict=True)
-            self.plans = [_Plan(artifact, setting, artifact.trials(setting)) for artifact, setting in pairs]
-
-    @contextmanager
-    def data_found(self) -> Iterator[None]:
-        """Data sets are looked for in the folder first, by this process and by the workers it starts."""
-        with _environment("EPOCH0_DATA", self.data_dir):
-            yield
-
-
-@contextmanager
-def _environment(name: str, folder: StrPath | None) -> Iterator[None]:
-    """A folder under that name in the environment of this process and of its workers; None changes nothing."""
-    if folder is None:
-        yield
-        return
-    before = os.environ.get(name)
-    os.environ[name] = os.fspath(Path(folder).resolve())
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
-
-
 def _reproduced(
-    plan: _Plan, preset: str, out: StrPath | None, store: Store, engines: "_Engines", progress: Progress | None
+    plan: Plan, preset: str, out: StrPath | None, store: Store, engines: Engines, progress: Progress | None
 ) -> Reproduction:
     from epoch0 import plots
 
@@ -322,67 +271,12 @@ def _reproduced(
 
 
 def _results(
-    plan: _Plan, store: Store, engines: "_Engines", progress: Progress | None, shard: str | None
+    plan: Plan, store: Store, engines: Engines, progress: Progress | None, shard: str | None
 ) -> list[dict[str, Any]]:
     """Results of the trials, in their order; the missing ones are run."""
     if progress is not None:
         progress.title = plan.artifact.id
     return run(plan.trials, store, engine=engines.of(plan), progress=progress, shard=shard)
-
-
-@contextmanager
-def _prepared(
-    planned: _Plans,
-    out: StrPath | None,
-    store: StrPath | None,
-    shard: str | None,
-    workers: int | None,
-    scheduler: str | None,
-) -> Iterator[tuple[Store, "_Engines"]]:
-    """The results file and the workers, closed in the end."""
-    with ExitStack() as stack:
-        engines = _Engines(stack, workers, scheduler)
-        stack.enter_context(planned.data_found())
-        if store is None:
-            name = "results.sqlite" if shard is None else f"results-{shard.replace('/', '-of-')}.sqlite"
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="epoch0-")) if out is None else out
-            store = Path(folder) / name
-        kept = stack.enter_context(Store(store))
-        # a long training goes on from here when it was interrupted in its middle
-        stack.enter_context(_environment("EPOCH0_CHECKPOINTS", None if out is None else Path(out) / "checkpoints"))
-        yield kept, engines
-
-
-class _Engines:
-    """Workers for what computes on the cores, and for what trains where there are accelerators: one process each."""
-
-    def __init__(self, stack: ExitStack, workers: int | None, scheduler: str | None) -> None:
-        self._stack = stack
-        self._workers, self._scheduler = workers, scheduler
-        self._plain = stack.enter_context(Engine(workers=workers, scheduler=scheduler))
-        self._training: Engine | None = None
-
-    def of(self, plan: _Plan) -> Engine:
-        """The engine that suits an artifact."""
-        if self._scheduler is not None or not plan.artifact.costs(plan.setting):
-            return self._plain
-        if self._training is None:
-            count = _accelerators()
-            self._training = self._plain
-            if count:
-                engine = Engine(workers=self._workers or count, accelerators=count)
-                self._training = self._stack.enter_context(engine)
-        return self._training
-
-
-def _accelerators() -> int:
-    """How many a training may choose among here; none if the environment names one device for all."""
-    import torch
-
-    from epoch0.train.device import chosen_device
-
-    device = chosen_device()
-    return torch.cuda.device_count() if device.type == "cuda" and device.index is None else 0
 
 
 @contextmanager
