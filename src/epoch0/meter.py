@@ -5,6 +5,24 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from epoch0.errors import InputError
+
+
+def check_progress(progress: object, called_with: str) -> None:
+    """Refuse what cannot be told of progress before any work is begun.
+
+    >>> check_progress(print, "the part that is done and a text")
+
+    Args:
+        progress: None or a function.
+        called_with: what the function is called with, in words.
+
+    Raises:
+        InputError: repeating it.
+    """
+    if progress is not None and not callable(progress):
+        raise InputError(f"progress={progress!r} is no function; give one that is called with {called_with}, or None.")
+
 
 class Meter:
     """A bar where there is a terminal, else at most one line every few seconds.

@@ -15,7 +15,7 @@ from epoch0.prune._keep import select, warn_if_few
 from epoch0.prune._layers import check_sparsity
 from epoch0.prune._masks import Masks
 from epoch0.prune._scores import Scores
-from epoch0.prune._settings import Progress, tell
+from epoch0.prune._settings import Progress, check_told, tell
 from epoch0.prune.synaptic_flow import synflow, synflow_rounds
 
 SCHEDULES = ("exponential", "linear")
@@ -74,6 +74,7 @@ def iterate(
     if schedule not in SCHEDULES:
         hint = suggest(schedule, SCHEDULES)
         raise InputError(f"schedule={schedule!r} is not known; use 'exponential' or 'linear'.{hint}")
+    check_told(progress)
     found = None
     if scope == "global" and not floor and layers == "uniform":
         found = _synaptic_flow(model, score, sparsity, int(steps), schedule, progress)

@@ -8,6 +8,7 @@ from torch import nn
 
 from epoch0.errors import InputError
 from epoch0.measure._guard import check_model
+from epoch0.meter import check_progress
 
 DTYPES = (torch.float32, torch.float64)
 
@@ -35,6 +36,15 @@ def check_settings(model: Any, batch_norm: str, dtype: torch.dtype | None) -> No
                     "copy.deepcopy(model).float(): masks from its scores fit this model too."
                 )
     check_model(model)
+
+
+def check_told(progress: object) -> None:
+    """Refuse what is no function to tell of progress.
+
+    Raises:
+        InputError: repeating it.
+    """
+    check_progress(progress, "the part that is done, from 0 to 1, and a text")
 
 
 def tell(progress: Progress | None, done: int, rounds: int) -> None:

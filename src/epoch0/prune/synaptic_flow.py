@@ -14,7 +14,7 @@ from epoch0.prune._borrow import Borrowed, borrowed
 from epoch0.prune._living import Living
 from epoch0.prune._scores import Scores, scores_of
 from epoch0.prune._select import best
-from epoch0.prune._settings import Progress, tell
+from epoch0.prune._settings import Progress, check_told, tell
 
 AGAIN = 0.92
 """Share of the weights left at which channels are looked through again for those that have none."""
@@ -100,6 +100,7 @@ def synflow_rounds(
 
     Source: Tanaka, Kunin, Yamins, Ganguli 2020, Algorithm 1.
     """
+    check_told(progress)
     with _positive(model, x, dtype) as (lent, ones), torch.no_grad():
         flat = torch.cat([leaf.flatten() for leaf in lent.leaves])
         sizes = [leaf.numel() for leaf in lent.leaves]

@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from epoch0.errors import InputError
+from epoch0.meter import check_progress
 from epoch0.train import checkpoint as checkpoints
 from epoch0.train._forward import Loss, caller, enough_memory, laid_out
 from epoch0.train._lent import deferred_interrupt, own_randomness
@@ -114,6 +115,8 @@ def train(
     path = None if checkpoint is None else Path(checkpoint)
     with group.together():
         place = _place(device, group)
+        if not isinstance(progress, bool):
+            check_progress(progress, "how far the run is; True shows a bar, or lines in a log")
         used, settings = precision_for(precision, place), optimizer_settings(optimizer)
         source = _source(data)
         counts = {"batch_size": batch_size, "evaluate_every": evaluate_every, "checkpoint_every": checkpoint_every}
