@@ -31,7 +31,7 @@ def test_layers_are_the_papers() -> None:
         (8, 8, 8), (8, 8, 8), (8, 4, 4), (16, 4, 4), (16, 4, 4), (16, 4, 4), (16, 2, 2), (64,), (32,), (10,)
     ]  # fmt: skip
     standard = ConvNet()
-    assert standard.hidden[0] == 2 * standard.hidden[1]
+    assert standard.hidden[0] == 2 * standard.hidden[1] == standard.channels[-1] * (32 // 4) ** 2
     assert standard.build(0)(torch.zeros(1, *standard.inputs)).shape == (1, 10)
 
 

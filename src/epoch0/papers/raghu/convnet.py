@@ -6,8 +6,9 @@ last "halves the number of neurons" (Figure 8), weights N(0, sigma_w^2 / fan_in)
     1 conv   2 conv   3 pool   4 conv   5 conv   6 conv   7 pool   8 fully connected   9 fully connected   10 output
 
 What it leaves open, and what is taken here: 3x3 kernels with zero padding, which keep the size; max pooling over 2x2
-places; 32 channels before the first pool and 64 behind it; 384 and 192 fully connected neurons; biases that begin at
-zero; batch norm (Figure 10) or trajectory regularization (Figure 11) behind every convolution and every hidden fully
+places; 32 channels in each convolution, and as many neurons in the first fully connected layer as come in, so that no
+hidden layer has fewer neurons than the one before it but the pools and the last one, the exceptions that the caption of
+Figure 8 names; biases that begin at zero; batch norm (Figure 10) or trajectory regularization (Figure 11) behind every convolution and every hidden fully
 connected layer, before the ReLU, and a layer in front of batch norm without a bias, which it would take away.
 """
 
@@ -37,11 +38,11 @@ POOL_BEHIND = (2, 5)
 class ConvNet:
     """What the network is, apart from its seed.
 
-    >>> net = ConvNet(channels=(8, 8, 16, 16, 16), hidden=(64, 32), colours=1, size=8).build(seed=0)
+    >>> net = ConvNet(channels=(16,) * 5, hidden=(64, 32), colours=1, size=8).build(seed=0)
     >>> net(torch.zeros(5, 1, 8, 8)).shape                      # (batch, colours, size, size) -> (batch, classes)
     torch.Size([5, 10])
     >>> net.conv1.weight.shape
-    torch.Size([8, 1, 3, 3])
+    torch.Size([16, 1, 3, 3])
 
     Attributes:
         channels: of the five convolutions.
@@ -58,8 +59,8 @@ class ConvNet:
     Source: Raghu et al. 2017, section 2.2, captions of Figures 4, 6, 8, 10 and 11.
     """
 
-    channels: tuple[int, ...] = (32, 32, 64, 64, 64)
-    hidden: tuple[int, ...] = (384, 192)
+    channels: tuple[int, ...] = (32, 32, 32, 32, 32)
+    hidden: tuple[int, ...] = (2048, 1024)
     colours: int = 3
     size: int = 32
     classes: int = 10
