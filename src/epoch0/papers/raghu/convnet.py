@@ -8,8 +8,9 @@ last "halves the number of neurons" (Figure 8), weights N(0, sigma_w^2 / fan_in)
 What it leaves open, and what is taken here: 3x3 kernels with zero padding, which keep the size; max pooling over 2x2
 places; 32 channels in each convolution, and as many neurons in the first fully connected layer as come in, so that no
 hidden layer has fewer neurons than the one before it but the pools and the last one, the exceptions that the caption of
-Figure 8 names; biases that begin at zero; batch norm (Figure 10) or trajectory regularization (Figure 11) behind every convolution and every hidden fully
-connected layer, before the ReLU, and a layer in front of batch norm without a bias, which it would take away.
+Figure 8 names; biases that begin at zero; batch norm (Figure 10) or trajectory regularization (Figure 11) behind every
+convolution and every hidden fully connected layer, before the ReLU, and a layer in front of batch norm without a bias,
+which it would take away.
 """
 
 import importlib

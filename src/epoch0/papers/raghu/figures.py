@@ -5,7 +5,14 @@ from typing import Any
 
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.price_tanner.growth_trial import CurveSpec
-from epoch0.papers.raghu import boundaries, dichotomies, transitions, transitions_claims, transitions_pictures
+from epoch0.papers.raghu import (
+    boundaries,
+    conv_lengths,
+    dichotomies,
+    transitions,
+    transitions_claims,
+    transitions_pictures,
+)
 from epoch0.papers.raghu.transitions import Setting
 
 _DIGITS = CurveSpec("digits", size=64, first=100, second=300)
@@ -41,6 +48,7 @@ ARTIFACTS: tuple[Artifact, ...] = (
         "fig2", "Transitions against depth and against width", "Figure 2, section 2.1.1", _COUNTED,
         transitions_claims.depth_claims, transitions_pictures.depth_and_width,
     ),
+    *conv_lengths.ARTIFACTS,
     _artifact(
         "fig5", "Transitions against trajectory length", "Figure 5, Theorem 4", _COUNTED,
         transitions_claims.length_claims, transitions_pictures.against_length,
