@@ -31,6 +31,7 @@ _HOMES = {
     "dichotomies": "epoch0.activity",
     "robustness": "epoch0.activity",
     "initialize": "epoch0.initialization",
+    "train_one_layer": "epoch0.train",
     "checkup": "epoch0.diagnosis",
     "reproduce": "epoch0.papers.reproduce",
 }
@@ -93,3 +94,4 @@ if TYPE_CHECKING:
     from epoch0.measure.gain import gain as gain
     from epoch0.measure.length import trajectory_length as trajectory_length
     from epoch0.papers.reproduce import reproduce as reproduce
+    from epoch0.train.single_layer import train_one_layer as train_one_layer

@@ -14,6 +14,7 @@ from epoch0.train.many import ManyTrained, train_many
 from epoch0.train.optimizers import SGD, Adam, AdamW
 from epoch0.train.record import Accuracy, Every, Training
 from epoch0.train.schedules import Constant, Cosine, Steps, WarmUp
+from epoch0.train.single_layer import train_one_layer
 from epoch0.train.sources import Images, Source, Tensors
 from epoch0.train.stacked import FreezeAt, Stacked
 from epoch0.train.streaming import Folder, image_sources
@@ -22,5 +23,5 @@ __all__ = [
     "SGD", "Accuracy", "Adam", "AdamW", "CentreCrop", "Constant", "Cosine", "CropResizeFlip", "Evaluation", "Every",
     "Folder", "FreezeAt", "Images", "ManyTrained", "PadCropFlip", "Source", "Stacked", "Steps", "Tensors", "Training",
     "WarmUp",
-    "chosen_device", "image_sources", "joined", "train", "train_many",
+    "chosen_device", "image_sources", "joined", "train", "train_many", "train_one_layer",
 ]  # fmt: skip
