@@ -1,0 +1,243 @@
+"""Trajectory length through training: a callback for any loop (Raghu section 3.2, Figures 8, 10 and 18)."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from epoch0.curves import Curve
+from epoch0.errors import InputError
+from epoch0.measure._dense_ensemble import grid_offset
+from epoch0.measure._duals import tangents
+from epoch0.measure._guard import bare, unchanged
+from epoch0.measure._labels import Place, labelled
+from epoch0.measure._module_pieces import shares_statistics
+from epoch0.measure._pieces import Array, grid_errors, row_norms
+from epoch0.measure._tape import Tape, tape
+from epoch0.train.stacked import Stacked
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+_BUDGET = 16_000_000
+"""Numbers held at once: the tensors of the points that go through the model together."""
+
+_KINDS: dict[type[nn.Module], str] = {}
+
+
+class TrajectoryLengths:
+    """Measure how long a curve is after each layer of a model while it trains, and keep what was measured.
+
+    >>> watch = TrajectoryLengths(e0.Arc(x0, x1))              # x0, x1 of the shape of one input
+    >>> train(net, data, epochs=5, callbacks=[Every(100, watch)])       # our loop, every 100 steps
+    >>> for step, batch in enumerate(batches):                 # or any other
+    ...     if step % 100 == 0:
+    ...         watch(step, net)
+    >>> watch.layers, watch.kinds, watch.lengths.shape         # 3 measurements; input and three layers
+    (('conv1', 'pool1', 'output'), ('convolution', 'pooling', 'linear'), (3, 4))
+    >>> watch.plot()
+
+    Every linear map, convolution, pool, norm and residual sum is a layer. An activation right behind a linear map or a
+    convolution belongs to it, as in the papers; behind a norm it is a layer of its own, so that what the norm does is
+    seen. The curve is followed by tangents at ``points`` equally spaced t with one random offset, the same at every
+    step: :func:`epoch0.trajectory_length` with that seed gives the same numbers. What is kept of the model's run (its
+    layers) is found at the first call; later calls only run it on the points, and cost less than two training steps.
+
+    Batch norm is what it is in evaluation unless ``batch_norm="batch"`` asks for the mean and variance of the
+    trajectory's own points, held fixed. The two differ most at step 0. In evaluation an untrained batch norm does
+    nothing: its running mean is 0 and its running variance 1, so it shortens the curve by 1/sqrt(1 + eps), 5e-6. By the
+    points' own statistics it divides each channel by how much that channel varies along this one curve, which is
+    far less than it varies over the data: short trajectories are blown up, each channel to standard deviation 1,
+    and a channel that hardly moves is divided by a variance close to 0, held only by eps. That is what Raghu's
+    Figure 10 shows at step 0. A channel that does not move at all stays at length 0 either way.
+
+    The model comes back unchanged to the bit: parameters, buffers, gradients, mode, random states. A model that has
+    diverged is measured as NaN or infinity, not refused, so that the run goes on.
+
+    Args:
+        curve: its points have the shape of one input.
+        points: tangents, at least 1; 2 with ``batch_norm="batch"``.
+        seed: names the offset of the grid of t.
+        batch_norm: ``"eval"`` (running statistics) or ``"batch"`` (statistics of the trajectory's points).
+        activations: ``"joined"`` as told above, or ``"apart"``: each a layer of its own.
+        name: the column in the rows of our loop, a list of layers + 1 numbers.
+
+    Attributes:
+        steps: at which it was called, in order.
+        layers: their names in order of execution; empty before the first call.
+        kinds: ``"linear"``, ``"convolution"``, ``"pooling"``, ``"batch norm"``, ``"layer norm"``,
+            ``"trajectory regularization"``, ``"activation"``, ``"sum"``, ``"attention"``, ...
+
+    Raises:
+        InputError: for a curve that is none, a stack of networks, a model whose layers change on the way, or anything
+            that :func:`epoch0.trajectory_length` refuses at the first call.
+
+    Source: Raghu et al. 2017, section 3.2.
+    """
+
+    def __init__(
+        self,
+        curve: Curve,
+        points: int = 32,
+        seed: int = 0,
+        batch_norm: str = "eval",
+        activations: str = "joined",
+        name: str = "trajectory_lengths",
+    ) -> None:
+        if not isinstance(curve, Curve):
+            raise InputError(f"curve is a {type(curve).__name__}; give one such as epoch0.Arc(x0, x1).")
+        if batch_norm not in ("eval", "batch"):
+            raise InputError(f"batch_norm={batch_norm!r}; it is 'eval' or 'batch'.")
+        if activations not in ("joined", "apart"):
+            raise InputError(f"activations={activations!r}; they are 'joined' or 'apart'.")
+        least = 2 if batch_norm == "batch" else 1
+        if isinstance(points, bool) or not isinstance(points, int) or points < least:
+            raise InputError(f"points={points!r}; at least {least} with batch_norm={batch_norm!r}.")
+        self.curve, self.points, self.seed, self.name = curve, points, seed, name
+        self.batch_norm, self.activations = batch_norm, activations
+        self.steps: list[int] = []
+        self.layers: tuple[str, ...] = ()
+        self.kinds: tuple[str, ...] = ()
+        self._norms: list[Array] = []
+        self._record: Tape | None = None
+        self._places: tuple[Place, ...] = ()
+        self._points = self._moves = torch.empty(0)
+
+    def __call__(self, step: int, model: nn.Module, metrics: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Measure the model as it is now.
+
+        Args:
+            step: optimizer steps done.
+            model: in whatever mode, also compiled or wrapped for several processes.
+            metrics: not used; our loop hands it over.
+
+        Returns:
+            ``{name: lengths}``, of the input and each layer; None for a number that is not finite.
+        """
+        if isinstance(model, Stacked):
+            raise InputError("a stack of networks is many models; watch one: lambda s, stack, m: watch(s, stack[0]).")
+        norms = self._measure(bare(model))
+        self._norms.append(norms)
+        self.steps.append(int(step))
+        return {self.name: [length if math.isfinite(length) else None for length in norms.mean(axis=0).tolist()]}
+
+    @property
+    def lengths(self) -> Array:
+        """Length at the input and after each layer, shape (measurements, layers + 1)."""
+        return np.array([norms.mean(axis=0) for norms in self._norms]).reshape(len(self.steps), -1)
+
+    @property
+    def errors(self) -> Array:
+        """Standard errors of the lengths over t, conservative, shape (measurements, layers + 1)."""
+        return np.array([grid_errors(norms) for norms in self._norms]).reshape(len(self.steps), -1)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """One row a step and layer, the input first: step, layer, kind, length, error, growth, status."""
+        import pandas
+
+        return pandas.DataFrame(self.to_dict())
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """The same as plain numbers; None where a number does not exist."""
+        rows: list[dict[str, Any]] = []
+        names, kinds = ("input", *self.layers), ("input", *self.kinds)
+        for step, lengths, errors in zip(self.steps, self.lengths.tolist(), self.errors.tolist(), strict=True):
+            before: float | None = None
+            for name, kind, length, error in zip(names, kinds, lengths, errors, strict=True):
+                row = {"step": step, "layer": name, "kind": kind, "length": length, "error": error}
+                row["growth"] = length / before if before else None
+                finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+                rows.append({**finite, "status": _status(length, before)})
+                before = length
+        return rows
+
+    def plot(self) -> "Figure":
+        """Layers on x, length on y, one line a step coloured by it, as in Raghu's Figures 8 and 10.
+
+        Raises:
+            InputError: if nothing was measured yet.
+        """
+        from epoch0.train.lengths_plot import figure_of
+
+        if not self.steps:
+            raise InputError("nothing was measured yet: call watch(step, model), or hand it to a loop.")
+        return figure_of(self)
+
+    def __str__(self) -> str:
+        """A table: one line a layer, a column for the first, the middle and the last step."""
+        if not self.steps:
+            return "Trajectory lengths through training: nothing measured yet"
+        shown = sorted({0, (len(self.steps) - 1) // 2, len(self.steps) - 1})
+        lengths = self.lengths
+        wide, deep = (max(len(text) for text in ("layer", "input", *texts)) for texts in (self.layers, self.kinds))
+        head = "".join(f"{'step ' + str(self.steps[index]):>14}" for index in shown)
+        lines = [f"Trajectory length at {len(self.steps)} steps, {self.points} tangents, batch norm: {self.batch_norm}"]
+        lines.append(f"{'layer':<{wide}}  {'kind':<{deep}}{head}")
+        for place, (name, kind) in enumerate(zip(("input", *self.layers), ("input", *self.kinds), strict=True)):
+            numbers = "".join(f"{lengths[index, place]:>14.5g}" for index in shown)
+            lines.append(f"{name:<{wide}}  {kind:<{deep}}{numbers}")
+        return "\n".join(lines)
+
+    def _measure(self, model: nn.Module) -> Array:
+        """|dz/dt| at the input and each layer, shape (points, layers + 1)."""
+        if self._record is None or self._record.model is not model:
+            self._look_at(model)
+        try:
+            return self._tangents(model)
+        except InputError:  # it computes otherwise than when it was looked at: pruned, parametrized, a part frozen
+            self._look_at(model)
+            return self._tangents(model)
+
+    def _look_at(self, model: nn.Module) -> None:
+        """Find the layers of a model."""
+        device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+        x = self.curve.point(self._grid()[:2]).to(device)
+        statistics = "train" if self.batch_norm == "batch" else "eval"
+        with torch.autocast(device.type, enabled=False), tape(model, x, batch_norm=statistics) as record:
+            # each point moves alone: with the derivative of the statistics all points would move at once
+            self._record = replace(record, hold_statistics=shares_statistics(record))
+            self._places = labelled(record, joined=self.activations == "joined", own=_KINDS)
+        curve = self.curve.to(torch.float64) if record.x.dtype == torch.float64 else self.curve
+        self._points, self._moves = (found(self._grid()).to(record.x) for found in (curve.point, curve.tangent))
+        names = tuple(place.name for place in self._places)
+        if not names:
+            raise InputError(f"the model {type(model).__name__} has no layer to measure: no weights, pools or norms.")
+        if self.layers and names != self.layers:
+            raise InputError(
+                f"the layers of the model changed on the way, from {', '.join(self.layers)} to {', '.join(names)}; "
+                "begin another TrajectoryLengths for it."
+            )
+        self.layers, self.kinds = names, tuple(place.kind for place in self._places)
+
+    def _grid(self) -> Tensor:
+        return (torch.arange(self.points, dtype=torch.float64) + grid_offset(self.seed, 0)) / self.points
+
+    def _tangents(self, model: nn.Module) -> Array:
+        record, nodes = self._record, [0, *(place.node for place in self._places)]
+        assert record is not None
+        at_once = self.points if record.hold_statistics else self._points_at_once(record, nodes)
+        with unchanged(model):
+            model.eval()
+            parts = zip(self._points.split(at_once), self._moves.split(at_once), strict=True)
+            return np.concatenate([row_norms(tangents(record, nodes, x, dx)) for x, dx in parts])
+
+    @staticmethod
+    def _points_at_once(record: Tape, nodes: list[int]) -> int:
+        kept = sum(math.prod(record.nodes[node].shape) for node in nodes)
+        widest = max(math.prod(node.shape) for node in record.nodes)
+        return max(1, _BUDGET * record.nodes[0].shape[0] // (2 * kept + 6 * widest))
+
+
+def _status(length: float, before: float | None) -> str:
+    if not math.isfinite(length):
+        return "not finite"
+    if before is None:
+        return "given"
+    if length == 0:
+        return "vanished"
+    return "grows" if length > before else "shrinks" if length < before else "keeps"

@@ -1,0 +1,89 @@
+"""The picture of trajectory length through training: layers on x, one line a step (Raghu Figures 8, 10 and 18)."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from epoch0 import plots
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from epoch0.train.lengths import TrajectoryLengths
+
+DOTTED = {"pooling": "#666666", "batch norm": "#0072B2", "trajectory regularization": "#D55E00"}
+"""Kinds of layers that are marked by a dotted line, and its colour."""
+
+
+def figure_of(watch: "TrajectoryLengths") -> "Figure":
+    """A figure of its own for what a :class:`~epoch0.train.lengths.TrajectoryLengths` has kept."""
+    width = min(14.0, 3.6 + 0.33 * (len(watch.layers) + 1))
+    picture, axes = plots.figure(width, 4.4)
+    with plots.style():
+        draw_lengths(axes, watch.steps, watch.layers, watch.kinds, watch.lengths, watch.errors)
+        statistics = {"eval": "running statistics", "batch": "statistics of the trajectory's points"}[watch.batch_norm]
+        about = f"one network, {watch.points} tangents along one curve; bars: two standard errors over the curve"
+        if "batch norm" in watch.kinds:
+            about += f"; batch norm by {statistics}"
+        plots.heading(picture, "Trajectory length after each layer, through training", about)
+    return picture
+
+
+def draw_lengths(
+    axes: "Axes",
+    steps: Sequence[int],
+    layers: Sequence[str],
+    kinds: Sequence[str],
+    lengths: Any,
+    errors: Any = None,
+    bar: bool = True,
+) -> None:
+    """Draw into axes that are there: one line a step in the colour of the step, dotted lines at pools and norms.
+
+    >>> draw_lengths(axes, watch.steps, watch.layers, watch.kinds, watch.lengths, watch.errors)
+
+    Args:
+        axes: of a figure with a constrained layout.
+        steps: of the measurements, in order.
+        layers: names of the L layers, the input left out.
+        kinds: what each is.
+        lengths: shape (measurements, L + 1), the input first; a number that is not finite or not above 0 is left out.
+        errors: standard errors of the same shape, or None.
+        bar: whether to add a colour bar, or a legend if the steps are too few for one.
+    """
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import BoundaryNorm, ListedColormap
+    from matplotlib.ticker import LogFormatter
+
+    values = np.asarray(lengths, dtype=float)
+    shown = np.where(np.isfinite(values) & (values > 0), values, np.nan)
+    colours = [colormaps["viridis"](at) for at in np.linspace(0, 0.92, max(2, len(steps)))][: len(steps)]
+    x = np.arange(values.shape[1])
+    for index, colour in enumerate(colours):
+        bars = None if errors is None else 2 * np.nan_to_num(np.asarray(errors, dtype=float)[index])
+        axes.errorbar(x, shown[index], yerr=bars, color=colour, marker="o", markersize=3, linewidth=1.2, elinewidth=0.7)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(LogFormatter())
+    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+    axes.set_xticks(x, ["input", *layers], rotation=90 if len(layers) > 12 else 45, ha="right", rotation_mode="anchor")
+    axes.tick_params(axis="x", labelsize=7.5 if len(layers) > 24 else 8.5)
+    axes.set_xlabel("layer")
+    axes.set_ylabel("trajectory length")
+    for kind, colour in DOTTED.items():
+        places = [place for place, other in enumerate(kinds, start=1) if other == kind]
+        for number, place in enumerate(places):
+            label = kind if number == 0 else None
+            axes.axvline(place, color=colour, linestyle=":", linewidth=1.3, zorder=0.8, label=label)
+    if any(kind in DOTTED for kind in kinds):
+        axes.legend(loc="best", title="layers that are dotted")
+    if not bar or not colours:
+        return
+    edges = np.arange(len(steps) + 1)
+    scale = ScalarMappable(BoundaryNorm(edges, len(steps)), ListedColormap(colours))
+    side = axes.figure.colorbar(scale, ax=axes, label="training step", pad=0.02)
+    some = np.unique(np.linspace(0, len(steps) - 1, min(9, len(steps))).round().astype(int))
+    side.set_ticks([place + 0.5 for place in some], labels=[str(steps[place]) for place in some])
+    side.minorticks_off()
