@@ -32,7 +32,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
     """What was measured; below it the paper's own panels, where others stand in for them."""
     measured = gather(setting.panels, results)
     apart = [] if any(panel.printed for panel in setting.panels) else list(PUBLISHED.get(setting.table, ()))
-    columns = min(_WIDEST, max(len(setting.panels), len(apart)))
+    columns = max(_columns(len(setting.panels)), _columns(len(apart)))
     upper, lower = -(-len(setting.panels) // columns), -(-len(apart) // columns)
     size = (3.4 * columns + 0.6, 2.7 * (upper + lower) + 0.9)
     picture, grid = plots.figure(*size, upper + lower, columns, squeeze=False)
@@ -46,6 +46,11 @@ def draw(setting: Setting, results: Results) -> "Figure":
         row[0].set_ylabel("test accuracy (%)")
     _legend(picture, setting.panels, apart)
     return picture
+
+
+def _columns(panels: int) -> int:
+    """Beside each other, so that no row is emptier than it needs to be: four panels are two and two."""
+    return -(-panels // -(-panels // _WIDEST)) if panels else 0
 
 
 def _measured(axes: "Axes", panel: Panel, cells: Cells) -> None:
