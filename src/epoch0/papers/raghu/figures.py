@@ -9,6 +9,9 @@ from epoch0.papers.raghu import (
     boundaries,
     conv_lengths,
     dichotomies,
+    trained_lengths,
+    trained_norms,
+    trained_robust,
     transitions,
     transitions_claims,
     transitions_pictures,
@@ -53,6 +56,10 @@ ARTIFACTS: tuple[Artifact, ...] = (
         "fig5", "Transitions against trajectory length", "Figure 5, Theorem 4", _COUNTED,
         transitions_claims.length_claims, transitions_pictures.against_length,
     ),
+    *trained_robust.ARTIFACTS,
+    trained_lengths.FIGURE_8,
+    trained_lengths.FIGURE_9,
+    *trained_norms.ARTIFACTS,
     _artifact(
         "fig12", "Length at each layer of ReLU networks", "Figure 12, section 2.2", _RELU,
         transitions_claims.relu_claims, transitions_pictures.lengths,
@@ -74,5 +81,6 @@ ARTIFACTS: tuple[Artifact, ...] = (
         transitions_claims.bound_claims, transitions_pictures.growth_over_variance,
     ),
     *dichotomies.ARTIFACTS,
+    trained_lengths.FIGURE_18,
 )  # fmt: skip
 """The figures about training, 3, 4, 6 to 11, 17 and 18, are not among them."""
