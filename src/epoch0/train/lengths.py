@@ -19,6 +19,7 @@ from epoch0.measure._module_pieces import shares_statistics
 from epoch0.measure._pieces import Array, grid_errors, row_norms
 from epoch0.measure._tape import Tape, tape
 from epoch0.train.stacked import Stacked
+from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
 if TYPE_CHECKING:
     import pandas
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _BUDGET = 16_000_000
 """Numbers held at once: the tensors of the points that go through the model together."""
 
-_KINDS: dict[type[nn.Module], str] = {}
+_KINDS: dict[type[nn.Module], str] = {TrajectoryRegularization: "trajectory regularization"}
 
 
 class TrajectoryLengths:

@@ -1,0 +1,263 @@
+"""Trajectory regularization: a layer that stands where a batch norm stood (Raghu section 3.3)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from epoch0.errors import InputError
+from epoch0.measure._guard import bare
+
+
+class TrajectoryRegularization(nn.Module):
+    """Multiply by a learnt lambda, and add scale * lambda * (current length / original length) to the loss.
+
+    >>> net = nn.Sequential(nn.Linear(784, 100), TrajectoryRegularization(), nn.ReLU(), nn.Linear(100, 10))
+    >>> loss = F.cross_entropy(net(x), y)                      # x of shape (64, 784); nothing is added here
+    >>> loss.backward()                                        # the gradients are those of the loss and the penalty
+    >>> penalty(net)                                           # what the last forward pass has added to the loss
+    tensor(0.0100)
+
+    Lengths are those of the piecewise linear curve through neighbouring examples of the minibatch, here per segment,
+    so that a short last batch counts like the others; for batches of one size the ratio is the paper's. The original
+    length is that of the first minibatch that is trained on.
+
+    **How the penalty gets into the loss.** The layer's backward pass gives the penalty the gradient that it would have
+    as a summand of the loss, 1, whatever gradient comes from above. So each ``backward()`` that passes the layer trains
+    on it, in any loop, with any loss, also under ``torch.compile``, ``functional_call``, ``vmap``, checkpointed
+    (recomputed) activations and in several processes. The *value* of the loss does not show it: read :func:`penalty`.
+    What follows:
+
+    * several backward passes before an update add up: with gradients accumulated over k batches and ``loss / k``, or a
+      ``GradScaler``, tell the layers by :func:`scale_penalty` (``1 / k``, ``scaler.get_scale()``); bfloat16 needs none;
+    * ``DistributedDataParallel`` averages over processes what each gets from its own part of the batch, as with the
+      loss. Each has its own original length, unless torch sends the buffers of the first to all (it does by default);
+    * inside ``torch.func.grad`` the buffers are passed along with the parameters, as those of a batch norm are; forward
+      derivatives (``torch.func.jvp``) need eval mode.
+
+    **Training and evaluation** compute the same outputs to the bit. The penalty exists where the layer is in train mode
+    and gradients are on; without gradients nothing is measured, set or refused, so a dry run for shapes is safe.
+
+    **lambda** begins at 1, where the layer is the identity. The penalty alone pulls it down by
+    scale * (current / original) a unit of learning rate, to 0 and on, as the paper's formula does; the classification
+    loss has to hold it.
+
+    Args:
+        scale: of the penalty, at least 0; the paper's is 0.01.
+        device: of lambda.
+        dtype: of lambda.
+
+    Attributes:
+        multiplier: lambda, a parameter of shape ().
+        original_segment: buffer, mean length of a segment in the first minibatch; 0 before. It is in the state dict.
+        segment: buffer, the same of the last minibatch; not in the state dict.
+        penalty: buffer, what was added to the loss at the last forward pass; not in the state dict.
+        share: buffer, what :func:`scale_penalty` has set; not in the state dict.
+
+    Raises:
+        InputError: in train mode, for a minibatch of fewer than two examples (``drop_last=True`` avoids it), or if the
+            curve of the first has length 0, NaN or infinity; the last is not seen where values cannot be read (inside
+            ``torch.compile`` and ``vmap``): there a first length of 0 adds nothing, and is set by the first above 0.
+
+    Source: Raghu et al. 2017, section 3.3, Figure 11.
+    """
+
+    original_segment: Tensor
+    segment: Tensor
+    penalty: Tensor
+    share: Tensor
+
+    def __init__(
+        self, scale: float = 0.01, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> None:
+        super().__init__()
+        if not 0 <= scale < float("inf"):
+            raise InputError(f"scale={scale!r}; the factor of the penalty is a finite number, at least 0.")
+        self.scale = float(scale)
+        self.multiplier = nn.Parameter(torch.ones((), device=device, dtype=dtype))
+        zero = torch.zeros_like(self.multiplier.detach())
+        self.register_buffer("original_segment", zero.clone())
+        for name, value in (("segment", zero.clone()), ("penalty", zero.clone()), ("share", zero + 1)):
+            self.register_buffer(name, value, persistent=False)
+        self._begun = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Lambda times x, of shape (batch, ...)."""
+        if not (self.training and torch.is_grad_enabled()):
+            return x * self.multiplier
+        if x.dim() == 0 or len(x) < 2:
+            raise InputError(
+                f"a minibatch of shape {tuple(x.shape)}: the curve through the examples of a minibatch needs at least "
+                "two. Use larger batches, leave a last one of a single example out (drop_last=True), or model.eval()."
+            )
+        segment = mean_segment(x).to(self.multiplier.dtype)
+        if not self._begun and not torch.compiler.is_compiling():
+            self._begin(segment)
+        original = torch.where(self.original_segment > 0, self.original_segment, segment.detach())
+        ratio = segment / torch.where(original == 0, torch.ones_like(original), original)
+        added = self.scale * self.multiplier * ratio
+        with torch.no_grad():
+            for buffer, value in ((self.original_segment, original), (self.segment, segment), (self.penalty, added)):
+                buffer.copy_(value.detach())
+        scaled: Tensor = _Scaled.apply(x, self.multiplier, added, self.share)
+        return scaled
+
+    def extra_repr(self) -> str:
+        """The scale."""
+        return f"scale={self.scale:g}"
+
+    def _begin(self, segment: Tensor) -> None:
+        """Look at the first length, once; later ones are not read, so that a GPU does not wait."""
+        try:
+            first = float(torch.where(self.original_segment > 0, self.original_segment, segment.detach()))
+        except RuntimeError:  # inside vmap a tensor has no value
+            return
+        if not 0 < first < float("inf"):
+            what = "all its examples are the same to this layer" if first == 0 else "there is NaN or infinity in it"
+            raise InputError(
+                f"the curve through the first minibatch has length {first:g} at this layer ({what}); later lengths "
+                "are divided by it. Look at the data and the layers before."
+            )
+        self._begun = True
+
+
+def mean_segment(x: Tensor) -> Tensor:
+    """Mean distance between neighbouring examples: the length of the curve through them over its segments, shape ().
+
+    >>> mean_segment(torch.tensor([[0.0, 0.0], [3.0, 4.0], [3.0, 5.0]]))        # (5 + 1) / 2
+    tensor(3.)
+
+    Args:
+        x: shape (examples, ...), at least two; half precision is summed in float32.
+    """
+    steps = x.reshape(len(x), -1).diff(dim=0)
+    lengths: Tensor = torch.linalg.vector_norm(steps, dim=1, dtype=torch.promote_types(x.dtype, torch.float32))
+    return lengths.mean()
+
+
+class _Scaled(torch.autograd.Function):
+    """x times lambda; in the backward pass the penalty has the gradient ``share``, whatever comes from above.
+
+    It has no forward derivative: ``torch.compile`` takes no function with one.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, multiplier: Tensor, added: Tensor, share: Tensor) -> Tensor:
+        return x * multiplier
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        x, multiplier, _, share = inputs
+        ctx.save_for_backward(x, multiplier, share)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        x, multiplier, share = ctx.saved_tensors
+        above = gradients[0]
+        return above * multiplier, (above * x).sum(dtype=multiplier.dtype), share.clone(), None
+
+
+def penalty(model: nn.Module) -> Tensor:
+    """What the layers of a model have added to the loss at their last forward pass in train mode, shape ().
+
+    >>> shown = float(loss) + float(penalty(net))               # doctest: +SKIP
+
+    Without a gradient: the layers see to it themselves. It comes before :func:`scale_penalty`. In our loop it is a
+    callback: ``lambda step, model, metrics: {"penalty": float(penalty(model))}``.
+
+    Raises:
+        InputError: if the model has no such layer.
+    """
+    return torch.stack([layer.penalty for layer in _layers(model)]).sum(dim=0)
+
+
+def scale_penalty(model: nn.Module, share: float) -> None:
+    """From now on the gradient of the penalty counts this many times in each backward pass.
+
+    >>> scale_penalty(net, 1 / 4)                               # (loss / 4).backward() on each of four batches
+    >>> scale_penalty(net, scaler.get_scale())                  # before scaler.scale(loss).backward(), each step
+
+    Raises:
+        InputError: if it is no finite number >= 0, or the model has no such layer.
+    """
+    if not 0 <= share < float("inf"):
+        raise InputError(f"share={share!r}; the gradient of the penalty is scaled by a finite number, at least 0.")
+    for layer in _layers(model):
+        layer.share.fill_(share)
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """A model whose batch norms were replaced.
+
+    Attributes:
+        model: the same module, changed; another one only if the model itself was a batch norm.
+        names: of the layers that are trajectory regularizations now, in the model's order.
+    """
+
+    model: nn.Module
+    names: tuple[str, ...]
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.names)
+
+    def __str__(self) -> str:
+        names = ", ".join(name or "the model itself" for name in self.names)
+        return f"{self.count} batch norm{'s' * (self.count > 1)} replaced: {names}"
+
+
+def replace_batch_norm(model: nn.Module, scale: float = 0.01) -> Replaced:
+    """Put a :class:`TrajectoryRegularization` in the place of every batch norm of a model, in place.
+
+    >>> net = e0.networks.resnet(20, stable=False, seed=0)
+    >>> print(replace_batch_norm(net))
+    21 batch norms replaced: bn1, layer1.0.bn1, ...
+    >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.1)               # made afterwards: the lambdas are new
+    >>> F.cross_entropy(net(x), y).backward()                               # trains on the penalties too
+
+    BatchNorm1d, 2d, 3d, SyncBatchNorm and their subclasses; those shared by several places stay shared. Names, modes,
+    devices and dtypes stay. It is meant for a model that is not trained yet: running statistics, weights and biases of
+    the batch norms go, and nothing shifts in their place.
+
+    Args:
+        model: any module, compiled or not; changed in place.
+        scale: of the penalty of each layer.
+
+    Raises:
+        InputError: if it has no batch norm module, or is wrapped for several processes (replace first, then wrap).
+            Nothing was changed then.
+
+    Source: Raghu et al. 2017, section 3.3.
+    """
+    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        raise InputError(f"the model is wrapped in {type(model).__name__}; replace its batch norms before wrapping it.")
+    inner = bare(model)
+    kind = nn.modules.batchnorm._BatchNorm
+    places = [(name, part) for name, part in inner.named_modules(remove_duplicate=False) if isinstance(part, kind)]
+    if not places:
+        raise InputError(
+            f"the model {type(inner).__name__} has no batch norm module to replace; calls of F.batch_norm in a forward "
+            "are not seen: put TrajectoryRegularization() there yourself."
+        )
+    made: dict[int, TrajectoryRegularization] = {}
+    for _, part in places:
+        if id(part) not in made:
+            held = next((t for t in (part.weight, part.running_mean) if t is not None), torch.empty(0))
+            made[id(part)] = TrajectoryRegularization(scale, held.device, held.dtype).train(part.training)
+    for name, part in places:
+        if name:
+            owner, _, own = name.rpartition(".")
+            inner.get_submodule(owner)._modules[own] = made[id(part)]
+    return Replaced(made.get(id(inner), model), tuple(name for name, _ in places))
+
+
+def _layers(model: nn.Module) -> list[TrajectoryRegularization]:
+    found = [part for part in model.modules() if isinstance(part, TrajectoryRegularization)]
+    if not found:
+        raise InputError(f"the model {type(bare(model)).__name__} has no TrajectoryRegularization layer.")
+    return found
