@@ -9,6 +9,7 @@ from epoch0.train.augmentation import CentreCrop, CropResizeFlip, PadCropFlip
 from epoch0.train.device import chosen_device
 from epoch0.train.distributed import joined
 from epoch0.train.evaluation import Evaluation
+from epoch0.train.lengths import TrajectoryLengths
 from epoch0.train.loop import train
 from epoch0.train.many import ManyTrained, train_many
 from epoch0.train.optimizers import SGD, Adam, AdamW
@@ -20,8 +21,8 @@ from epoch0.train.stacked import FreezeAt, Stacked
 from epoch0.train.streaming import Folder, image_sources
 
 __all__ = [
-    "SGD", "Accuracy", "Adam", "AdamW", "CentreCrop", "Constant", "Cosine", "CropResizeFlip", "Evaluation", "Every",
-    "Folder", "FreezeAt", "Images", "ManyTrained", "PadCropFlip", "Source", "Stacked", "Steps", "Tensors", "Training",
-    "WarmUp",
-    "chosen_device", "image_sources", "joined", "train", "train_many", "train_one_layer",
+    "SGD", "Accuracy", "Adam", "AdamW", "CentreCrop", "Constant", "Cosine", "CropResizeFlip", "Evaluation",
+    "Every", "Folder", "FreezeAt", "Images", "ManyTrained", "PadCropFlip", "Source", "Stacked", "Steps",
+    "Tensors", "Training", "TrajectoryLengths", "WarmUp", "chosen_device", "image_sources", "joined", "train",
+    "train_many", "train_one_layer",
 ]  # fmt: skip
