@@ -32,6 +32,8 @@ _HOMES = {
     "robustness": "epoch0.activity",
     "initialize": "epoch0.initialization",
     "train_one_layer": "epoch0.train",
+    "TrajectoryRegularization": "epoch0.train",
+    "replace_batch_norm": "epoch0.train",
     "checkup": "epoch0.diagnosis",
     "reproduce": "epoch0.papers.reproduce",
 }
@@ -95,3 +97,5 @@ if TYPE_CHECKING:
     from epoch0.measure.length import trajectory_length as trajectory_length
     from epoch0.papers.reproduce import reproduce as reproduce
     from epoch0.train.single_layer import train_one_layer as train_one_layer
+    from epoch0.train.trajectory_regularization import TrajectoryRegularization as TrajectoryRegularization
+    from epoch0.train.trajectory_regularization import replace_batch_norm as replace_batch_norm

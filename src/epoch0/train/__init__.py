@@ -19,10 +19,17 @@ from epoch0.train.single_layer import train_one_layer
 from epoch0.train.sources import Images, Source, Tensors
 from epoch0.train.stacked import FreezeAt, Stacked
 from epoch0.train.streaming import Folder, image_sources
+from epoch0.train.trajectory_regularization import (
+    TrajectoryRegularization,
+    penalty,
+    replace_batch_norm,
+    scale_penalty,
+)
 
 __all__ = [
     "SGD", "Accuracy", "Adam", "AdamW", "CentreCrop", "Constant", "Cosine", "CropResizeFlip", "Evaluation",
     "Every", "Folder", "FreezeAt", "Images", "ManyTrained", "PadCropFlip", "Source", "Stacked", "Steps",
-    "Tensors", "Training", "TrajectoryLengths", "WarmUp", "chosen_device", "image_sources", "joined", "train",
-    "train_many", "train_one_layer",
+    "Tensors", "Training", "TrajectoryLengths", "TrajectoryRegularization", "WarmUp", "chosen_device",
+    "image_sources", "joined", "penalty", "replace_batch_norm", "scale_penalty", "train", "train_many",
+    "train_one_layer",
 ]  # fmt: skip
