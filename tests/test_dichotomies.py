@@ -101,6 +101,63 @@ def test_exact_and_refined_agree_within_bounds(seed: int) -> None:
         assert exact.counts.max() <= 8 and (exact.counts <= exact.bounds).all()
 
 
+@pytest.mark.parametrize(("activation", "biases", "linear"), [
+    ("hardtanh", None, True), ("hardtanh", Gaussian(0.3), False), ("tanh", Gaussian(0.3), True), ("gelu", None, True),
+])  # fmt: skip
+def test_many_networks_at_once_are_the_loop(activation: str, biases: Gaussian | None, linear: bool) -> None:
+    """One program for all against module by module, whatever layer is swept: same flips, labellings and order."""
+    nets = ensemble(7, [10, 20, 20, 20, 2], activation, Gaussian(3.0), biases, linear_output=linear, seed=4)
+    own = torch.stack([batch(9, 10, seed) for seed in range(7)])
+    for layer in range(4):
+        other = batch(*nets[0][2 * layer].weight.shape, seed=9)
+        shared = dichotomies(nets, own[0], layer, output=1, other=other, method="refined")
+        apart = dichotomies(nets, own, layer, output=1, other=other, method="refined")
+        assert shared.flips.sum() > 50 and apart.layer == str(2 * layer)
+        for i, one in enumerate(nets):
+            for x, found in ((own[0], shared), (own[i], apart)):
+                alone = dichotomies(one, x, layer, output=1, other=other, method="refined")
+                assert alone.counts[0] == found.counts[i] and alone.which[0].tolist() == found.which[i].tolist()
+                assert np.abs(alone.times[0] - found.times[i]).max(initial=0) < 1e-9
+            assert shared.flips[0] == apart.flips[0]
+
+
+def test_parts_of_an_ensemble_and_of_its_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few networks or inputs are held at a time, and in whatever company a network is: the same result."""
+    nets = ensemble(6, [10, 16, 16, 1], "hardtanh", Gaussian(3.0), seed=1)
+    x = batch(12, 10)
+    whole = dichotomies(nets, x, method="refined")
+    half = dichotomies(nets[3:], x, method="refined")
+    assert whole.which[4].tolist() == half.which[1].tolist() and np.abs(whole.times[4] - half.times[1]).max() < 1e-9
+    for name, size in (("_FUNCTIONS", 24), ("_WEIGHTS", 1)):
+        monkeypatch.setattr(f"epoch0.activity._flips.{name}", size)
+        again = dichotomies(nets, x, method="refined")
+        assert again.flips.tolist() == whole.flips.tolist() and again.counts.tolist() == whole.counts.tolist()
+    monkeypatch.setattr("epoch0.activity._flips._FUNCTIONS", 5)  # inputs of one network in three parts
+    again = dichotomies(nets, x, method="refined")
+    assert again.flips.tolist() == whole.flips.tolist() and again.counts.tolist() == whole.counts.tolist()
+    exact = dichotomies(nets, x, method="exact")
+    assert exact.flips.tolist() == whole.flips.tolist() and exact.counts.tolist() == whole.counts.tolist()
+
+
+def test_flips_close_together_are_put_in_order() -> None:
+    """Two inputs that differ by 1e-9 flip 1e-9 apart: far below any step, and in the order of the closed forms."""
+    nets = ensemble(1, [10, 30, 30, 1], "hardtanh", Gaussian(3.0), seed=1)
+    x = batch(4, 10)
+    x = torch.cat([x, x + 1e-9 * batch(4, 10, 5)])
+    exact, refined = (dichotomies(nets, x, method=method) for method in ("exact", "refined"))
+    assert refined.flips[0] == exact.flips[0] > 20 and np.diff(exact.times[0]).min() < 1e-8
+    assert refined.which[0].tolist() == exact.which[0].tolist() and refined.unresolved == 0
+    twins = dichotomies(nets, torch.cat([x[:1], x[:1]]), method="refined")
+    assert twins.unresolved == twins.flips[0] and (np.diff(twins.times[0])[::2] == 0).all()  # one input twice: no order
+
+
+def test_budget_of_points() -> None:
+    nets = ensemble(3, [10, 30, 30, 30, 1], "hardtanh", Gaussian(4.0), seed=1)
+    found = dichotomies(nets, batch(8, 10), method="refined", points=200)
+    assert found.unresolved > 0 and "unresolved" in str(found)
+    assert dichotomies(nets, batch(8, 10), method="refined").unresolved == 0
+
+
 def test_networks_one_by_one_and_convolutions() -> None:
     nets, x = ensemble(3, [10, 20, 1], "relu", Gaussian(2.0), seed=1), batch(8, 10)
     found = dichotomies(nets, x, 0)
@@ -152,6 +209,13 @@ def test_table() -> None:
     ({"inputs": torch.zeros(4, 3)}, "does not take"),
     ({"inputs": torch.full((4, 10), torch.nan)}, "NaN"),
     ({"other": torch.zeros(3)}, "shape"),
+    ({"caution": 0.0}, "positive"),
+    ({"points": 0}, "at least 1"),
+    ({"output": -1}, "outputs, numbered"),
+    ({"inputs": torch.zeros(0, 10)}, "s >= 1"),
+    ({"model": ensemble(3, [10, 5, 1]), "inputs": torch.zeros(2, 4, 10)}, "inputs of their own"),
+    ({"model": ensemble(3, [10, 5, 1]), "inputs": torch.zeros(4, 9), "method": "refined"}, "theirs is 10"),
+    ({"model": ensemble(3, [10, 5, 1]), "output": 1, "method": "refined"}, "outputs, numbered"),
     ({"method": "fast"}, "'auto'"),
     ({"model": 3}, "give a module"),
     ({"model": mlp([10, 20, 1], "tanh"), "method": "exact"}, "'refined'"),

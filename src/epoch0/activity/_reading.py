@@ -40,7 +40,7 @@ class Reading:
 
     Attributes:
         layers: what is watched, in order of execution; the output, if it is, comes last.
-        values: points (m, \\*shape), float64, to the values of each layer, (m, width); of a
+        values: points (m, \\*shape), float64 on the CPU, to the values of each layer, (m, width); of a
             maximum the entry, as a number.
         program: the network step by step where it is piecewise linear, else None.
         notes: what the user should know.
@@ -71,7 +71,7 @@ def read(
     model = bare(model)
     check_model(model)
     try:
-        program = trace(model, shape)
+        program = trace(model, shape, "cpu")
     except InputError as error:
         if "does not take points" in str(error) or not (faces or output):
             hint = "" if "does not take points" in str(error) else (
@@ -125,7 +125,7 @@ def _by_program(program: Program) -> Callable[[Tensor], list[Tensor]]:
                 if isinstance(step, Fold):
                     found.append(_rows(before[0]))
                 elif isinstance(step, Largest):
-                    windows = _rows(before[0])[:, step.windows.to(points.device)]
+                    windows = _rows(before[0])[:, step.windows]
                     found.append(windows.argmax(dim=2).double())
                 if len(found) == folds:
                     break
@@ -140,7 +140,7 @@ def _by_program(program: Program) -> Callable[[Tensor], list[Tensor]]:
 def _by_hooks(model: nn.Module, shape: tuple[int, ...], faces: tuple[float, ...], output: bool) -> Reading:
     """A network with any nonlinearities that are modules: what goes into them is what switches."""
     weights = {
-        name: t.detach().double() if t.is_floating_point() else t.detach()
+        name: (t.detach().double() if t.is_floating_point() else t.detach()).cpu()
         for name, t in [*model.named_parameters(), *model.named_buffers()]
     }
     chosen = {name: m for name, m in model.named_modules() if activation_of(m) is not None and not list(m.children())}
@@ -167,7 +167,7 @@ def _by_hooks(model: nn.Module, shape: tuple[int, ...], faces: tuple[float, ...]
             raise InputError(f"the model returns a {type(made).__name__}; one tensor is needed.")
         return [_rows(made)] if output else list(found)
 
-    probe = torch.zeros(2, *shape, dtype=torch.float64, device=next(iter(weights.values())).device)
+    probe = torch.zeros(2, *shape, dtype=torch.float64)
     widths = [v.shape[1] for v in values(probe)]
     if not widths:
         raise InputError(

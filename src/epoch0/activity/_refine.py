@@ -14,6 +14,7 @@ import torch
 from scipy.special import betaincinv
 from torch import Tensor
 
+from epoch0.errors import InputError
 from epoch0.seeds import generator
 
 Evaluate = Callable[[Tensor], list[Tensor]]
@@ -67,14 +68,38 @@ class Refined:
 
     @property
     def missed_at_most(self) -> float:
-        """Missed at most, with 95 % confidence: steps that hide some (Clopper-Pearson) times what each hides."""
-        if not self.audited:
-            return float("nan")
-        if self.audited == self.steps:
-            return float(self.hidden)
-        seen = self.audited - self.hiding
-        share = float(betaincinv(self.hiding + 1, seen, _CONFIDENCE)) if seen else 1.0
-        return share * self.steps * max(2.0, self.hidden / max(1, self.hiding))
+        """Missed at most, with 95 % confidence."""
+        return missed_at_most(self.audited, self.hidden, self.hiding, self.steps)
+
+
+def check_caution(caution: float, points: int | None) -> None:
+    """Refuse a caution that is not positive and a number of points that is none.
+
+    Raises:
+        InputError: saying what would work.
+    """
+    if isinstance(caution, bool) or not 0 < caution < float("inf"):
+        raise InputError(f"caution={caution!r}; give a positive number such as {CAUTION:g}.")
+    if points is not None and (isinstance(points, bool) or not isinstance(points, int) or points < 1):
+        raise InputError(f"points={points!r}; give an integer of at least 1, or None for no limit.")
+
+
+def missed_at_most(audited: int, hidden: int, hiding: int, steps: int) -> float:
+    """Crossings missed at most: steps that hide some, with 95 % confidence (Clopper-Pearson), times what each hides.
+
+    Args:
+        audited: steps chosen at random that were looked at again.
+        hidden: crossings found there that had been missed.
+        hiding: audited steps in which some had been missed.
+        steps: all of them.
+    """
+    if not audited:
+        return float("nan")
+    if audited == steps:
+        return float(hidden)
+    seen = audited - hiding
+    share = float(betaincinv(hiding + 1, seen, _CONFIDENCE)) if seen else 1.0
+    return share * steps * max(2.0, hidden / max(1, hiding))
 
 
 def refine(

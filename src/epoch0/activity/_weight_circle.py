@@ -1,6 +1,6 @@
 """One layer's weights swept along a great circle: its outputs turn, and what lies above follows (Raghu B.3)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,9 @@ from epoch0.errors import InputError, suggest
 from epoch0.measure._guard import bare, unchanged
 from epoch0.regions._steps import Affine, Program
 from epoch0.regions._trace import trace
+
+NUMBERS = 1 << 17
+"""Numbers of one tensor at a time: what stays in a processor's cache."""
 
 
 def layer_names(model: nn.Module) -> list[str]:
@@ -50,7 +53,7 @@ class Sweep:
     Attributes:
         layer: name of the layer.
         first: outputs at angle 0, shape (inputs, outputs).
-        values: angles (m,) to outputs (m, inputs, outputs), float64.
+        values: numbers of inputs (m,) and angles (m,) to outputs (m, outputs), float64.
         program: the network where it is piecewise linear, else None.
         step: index of the swept step.
         other: the swept step with the weights W'.
@@ -58,7 +61,7 @@ class Sweep:
 
     layer: str
     first: Tensor
-    values: Callable[[Tensor], Tensor]
+    values: Callable[[Tensor, Tensor], Tensor]
     program: Program | None
     step: int = -1
     other: Affine | None = None
@@ -77,18 +80,18 @@ def sweep(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sweep:
         InputError: if the layer is used more than once in a run, or its weight is computed by a parametrization.
     """
     model = bare(model)
-    other = other.clone()
     module = model.get_submodule(layer)
     if is_parametrized(module, "weight"):
         raise InputError(f"the weight of '{layer}' is parametrized; bake the parametrization in before sweeping it.")
     weight = module.weight
     assert isinstance(weight, Tensor)
+    other = other.to(weight.dtype).double()  # as the model itself would hold it
     shape = tuple(inputs.shape[1:])
     try:
-        program = trace(model, shape)
+        program = trace(model, shape, "cpu")
         with unchanged(model), torch.no_grad():
-            weight.data = other.to(weight)  # new memory: what is read from it outlives the model's return
-            twin = trace(model, shape)
+            weight.data = other.to(weight, copy=True)  # new memory: what is read from it outlives the model's return
+            twin = trace(model, shape, "cpu")
     except InputError as error:
         if "does not take points" in str(error):
             raise
@@ -119,34 +122,39 @@ def _by_program(program: Program, twin: Program, inputs: Tensor, layer: str) -> 
                 below.pop(slot, None) if swept == index else None
     if swept < 0:
         raise InputError(f"the output does not depend on the weights of '{layer}', or both ends of the sweep are one.")
-    a, b, c = (part[None] for part in parts)
+    turning = (program.elements[slot] for step in program.steps[swept:] for slot in (*step.inputs, step.output))
+    rows = max(1, NUMBERS // max(turning))
 
-    def values(angle: Tensor) -> Tensor:
-        count = len(angle)
-        turned = angle.view(-1, *[1] * (a.dim() - 1))
-        carried = {slot: _repeated(t, count) for slot, t in below.items()}
-        carried[program.steps[swept].output] = (a * turned.cos() + b * turned.sin() + c).flatten(0, 1)
-        with torch.no_grad():
-            for index in range(swept + 1, len(program.steps)):
-                step = program.steps[index]
-                carried[step.output] = step.run(*(carried[slot] for slot in step.inputs))
-                for slot in last[index]:
-                    carried.pop(slot, None)
-        return carried[program.output].reshape(count, len(inputs), -1)
+    def values(which: Tensor, angle: Tensor) -> Tensor:
+        made = []
+        for mine, at in zip(which.split(rows), angle.split(rows), strict=True):
+            carried = {slot: t[mine] for slot, t in below.items()}
+            carried[program.steps[swept].output] = turned(parts, mine, at)
+            with torch.no_grad():
+                for index in range(swept + 1, len(program.steps)):
+                    step = program.steps[index]
+                    carried[step.output] = step.run(*(carried[slot] for slot in step.inputs))
+                    for slot in last[index]:
+                        carried.pop(slot, None)
+            made.append(carried[program.output].reshape(len(mine), -1))
+        return torch.cat(made)
 
     changed = twin.steps[swept]
     assert isinstance(changed, Affine)
     return Sweep(layer, slots[program.output].reshape(len(inputs), -1), values, program, swept, changed)
 
 
-def _repeated(tensor: Tensor, count: int) -> Tensor:
-    return tensor.repeat(count, *[1] * (tensor.dim() - 1))
+def turned(parts: Sequence[Tensor], which: Tensor, angle: Tensor) -> Tensor:
+    """The values a cos + b sin + c of some inputs; c may be left out."""
+    turn = angle.view(-1, *[1] * (parts[0].dim() - 1))
+    made = parts[0].index_select(0, which).mul_(turn.cos()).addcmul_(parts[1].index_select(0, which), turn.sin())
+    return made.add_(parts[2].index_select(0, which)) if len(parts) == 3 else made
 
 
 def _by_hooks(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sweep:
     """Any nonlinearity: the layer's output is put in place by a hook, and the module does the rest."""
     weights = {
-        name: t.detach().double() if t.is_floating_point() else t.detach()
+        name: (t.detach().double() if t.is_floating_point() else t.detach()).cpu()
         for name, t in [*model.named_parameters(), *model.named_buffers()]
     }
     key = f"{layer}.weight"
@@ -169,12 +177,13 @@ def _by_hooks(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sw
     at, first = run(inputs, weights[key], None)
     away, _ = run(inputs, other.double(), None)
     shift, _ = run(inputs, torch.zeros_like(weights[key]), None)
-    a, b, c = ((part)[None] for part in (at - shift, away - shift, shift))
+    parts = [at - shift, away - shift, shift]
+    rows = max(1, NUMBERS // max(inputs[0].numel(), shift[0].numel()))
 
-    def values(angle: Tensor) -> Tensor:
-        turned = angle.view(-1, *[1] * (a.dim() - 1))
-        put = (a * turned.cos() + b * turned.sin() + c).flatten(0, 1)
-        _, result = run(_repeated(inputs, len(angle)), weights[key], put)
-        return result.reshape(len(angle), len(inputs), -1)
+    def values(which: Tensor, angle: Tensor) -> Tensor:
+        made = []
+        for mine, turn in zip(which.split(rows), angle.split(rows), strict=True):
+            made.append(run(inputs[mine], weights[key], turned(parts, mine, turn))[1])
+        return torch.cat(made)
 
     return Sweep(layer, first, values, None)

@@ -6,28 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
-from epoch0.activity._refine import CAUTION, refine
+from epoch0.activity._flips import How, of_ensemble, of_one
+from epoch0.activity._refine import CAUTION, check_caution
 from epoch0.activity._signs_seen import EXACT_INPUTS, seen
-from epoch0.activity._turning import TooMany, start, turn
-from epoch0.activity._weight_circle import Sweep, named_layer, sweep
 from epoch0.columns import aligned
 from epoch0.errors import InputError, check_finite
-from epoch0.measure._guard import bare, check_model
 from epoch0.networks.ensemble import Ensemble
-from epoch0.regions._steps import Affine, Fold
-from epoch0.seeds import generator, numpy_generator
+from epoch0.seeds import numpy_generator
 
 if TYPE_CHECKING:
     import pandas
-
-EXACT_UP_TO = 4096
-"""Neurons above the swept layer times inputs up to which sweeps are followed exactly unless the user says otherwise."""
-MOST = 200_000
-"""Break points at which "auto" turns to halving steps."""
-
 
 @dataclass(frozen=True, eq=False)
 class Dichotomies:
@@ -41,9 +31,9 @@ class Dichotomies:
         seen: for each network the distinct labellings at the start and after each flip, shape (flips + 1,).
         times: for each network t in [0, 1] of every flip, increasing.
         which: for each network the input whose label flips.
-        method: "exact" (closed forms) or "refined" (steps halved until each has one flip at most).
+        method: "exact" (closed forms) or "refined" (steps halved until none is suspicious).
         missed_at_most: flips missed at most with 95 % confidence, all networks together; 0 where exact.
-        unresolved: steps left suspicious or with several flips at the finest resolution.
+        unresolved: steps left suspicious at the finest resolution, and flips whose order stayed open.
         hashed: whether labellings were told apart by 128-bit hashes, as for more than 60 inputs.
     """
 
@@ -115,19 +105,20 @@ def dichotomies(
 
     The layer's weights are ``W cos(2 pi t) + W' sin(2 pi t)`` for t in [0, 1], W the network's own; all else stays. The
     label of an input is the sign of one output. In a piecewise linear network every flip of a label has a closed
-    form; in others, and in large ones, steps are halved until each has one flip at most and none is suspicious, as for
-    :func:`epoch0.transitions`.
+    form; in others, and in large ones, every input's own steps are halved until none is suspicious, as for
+    :func:`epoch0.transitions`, and further until the order of all flips is plain.
 
     Args:
-        model: any torch module; an ensemble, or a list of modules, is swept one by one. It stays as it is.
-        inputs: shape (s, \\*shape of one input).
+        model: any torch module, which stays as it is; an ensemble, whose networks are swept together; or a list of
+            modules, which are swept one by one.
+        inputs: shape (s, \\*shape of one input); for an ensemble also (networks, s, size), to each network its own.
         layer: its name, or its number among the layers with weights.
         output: which output's sign is the label.
         other: W', of the shape of the layer's weight. By default new weights from the ensemble's law; for other models
             Gaussian weights with the root mean square of W.
-        method: "exact", "refined" or "auto".
+        method: "exact", "refined", or "auto" for what is right and cheap.
         caution: as for :func:`epoch0.transitions`.
-        points: as for :func:`epoch0.transitions`.
+        points: when halving, at most about so many angles an input.
         seed: names the new weights.
 
     Returns:
@@ -139,101 +130,37 @@ def dichotomies(
 
     Source: Raghu et al. 2017, appendix B.3, Figures 14 to 16.
     """
+    models = _models(model, method)
+    check_caution(caution, points)
+    check_finite("inputs", inputs)
+    own = isinstance(models, Ensemble) and inputs.dim() == 3
+    if inputs.dim() < 2 or not inputs.numel() or (own and len(inputs) != len(models)):
+        raise InputError(
+            f"inputs have shape {tuple(inputs.shape)}; give (s, *shape of one input) with s >= 1, or for an ensemble "
+            f"whose networks have inputs of their own ({len(models)}, s, size)."
+        )
+    given = inputs.detach().double().cpu()
+    how = How(layer, output, other, method, caution, points, seed)
+    found = of_ensemble(models, given, own, how) if isinstance(models, Ensemble) else None
+    if found is None:
+        found = [of_one(models, i, given[i] if own else given, how) for i in range(len(models))]
+    orders = [seen(one.first, one.which) for one in found]
+    count = given.shape[own]
+    return Dichotomies(
+        count, found[0].layer, np.array([order[-1] for order in orders]), np.array([len(one.which) for one in found]),
+        tuple(orders), tuple(one.times for one in found), tuple(one.which for one in found),
+        "exact" if all(one.exact for one in found) else "refined", sum(one.missed_at_most for one in found),
+        sum(one.unresolved for one in found), count > EXACT_INPUTS,
+    )  # fmt: skip
+
+
+def _models(model: Any, method: str) -> Ensemble | Sequence[nn.Module]:
     if method not in ("auto", "exact", "refined"):
         raise InputError(f"method={method!r} is not known; use 'auto', 'exact' or 'refined'.")
     models = [model] if isinstance(model, nn.Module) else model
     if not isinstance(models, Ensemble | Sequence) or not len(models):
         raise InputError(f"model is a {type(model).__name__}; give a module, an ensemble or a list of modules.")
-    check_finite("inputs", inputs)
-    if inputs.dim() < 2 or not len(inputs):
-        raise InputError(f"inputs have shape {tuple(inputs.shape)}; give (s, *shape of one input) with s >= 1.")
-    inputs = inputs.detach().double().cpu()
-    found: list[_Swept] = []
-    name = ""
-    for index in range(len(models)):
-        one = models[index]
-        check_model(one)
-        name = named_layer(bare(one), layer)
-        weights = _others(models, index, one, name, seed) if other is None else _checked(other, one, name)
-        swept = sweep(one, inputs, name, weights)
-        if not 0 <= output < swept.first.shape[1]:
-            raise InputError(f"output={output}: the network has {swept.first.shape[1]} outputs, numbered from 0.")
-        found.append(_follow(swept, inputs, output, method, caution, points, seed))
-    orders = [seen(one.first, one.which) for one in found]
-    return Dichotomies(
-        len(inputs), name, np.array([order[-1] for order in orders]), np.array([len(one.which) for one in found]),
-        tuple(orders), tuple(one.times for one in found), tuple(one.which for one in found),
-        "exact" if all(one.exact for one in found) else "refined", sum(one.missed_at_most for one in found),
-        sum(one.unresolved for one in found), len(inputs) > EXACT_INPUTS,
-    )  # fmt: skip
-
-
-def _others(models: Ensemble | Sequence[nn.Module], index: int, model: nn.Module, name: str, seed: int) -> Tensor:
-    """W' of one network: from the ensemble's law, or Gaussian with the size of W."""
-    weight = bare(model).get_submodule(name).weight
-    assert isinstance(weight, Tensor)
-    made = torch.empty(weight.shape, dtype=torch.float64)
-    if isinstance(models, Ensemble):
-        number = [key for key, _ in models.spec.names()].index(f"{name}.weight")
-        source = generator(seed, models.indices[index], 0xD1C0)
-        models.spec.entry_law(number).sample(made.shape, source, out=made)
-        return made
-    size = float(weight.detach().double().square().mean().sqrt())
-    return torch.randn(weight.shape, generator=generator(seed, index, 0xD1C0), dtype=torch.float64) * size
-
-
-def _checked(other: Tensor, model: nn.Module, name: str) -> Tensor:
-    weight = bare(model).get_submodule(name).weight
-    assert isinstance(weight, Tensor)
-    check_finite("other", other)
-    if other.shape != weight.shape:
-        raise InputError(f"other has shape {tuple(other.shape)}, the weight of '{name}' {tuple(weight.shape)}.")
-    return other.detach().double().cpu()
-
-
-@dataclass
-class _Swept:
-    """One network's flips in order."""
-
-    first: np.ndarray
-    times: np.ndarray
-    which: np.ndarray
-    exact: bool
-    missed_at_most: float = 0.0
-    unresolved: int = 0
-
-
-def _follow(
-    swept: Sweep, inputs: Tensor, output: int, method: str, caution: float, points: int | None, seed: int
-) -> _Swept:
-    """All flips of one network."""
-    first = (swept.first[:, output] > 0).numpy()
-    program = swept.program
-    closed = program is not None and all(isinstance(step, Affine | Fold) for step in program.steps)
-    if method == "exact" and not closed:
-        raise InputError("this network is not made of affine maps and piecewise linear nonlinearities; use 'refined'.")
-    if closed and method != "refined" and program is not None and swept.other is not None:
-        above = sum(program.elements[s.inputs[0]] for s in program.steps[swept.step :] if isinstance(s, Fold))
-        if method == "exact" or above * len(inputs) <= EXACT_UP_TO:
-            still = torch.zeros_like(inputs)
-            pieces = start(torch.stack([still, still, inputs]), 2 * math.pi)
-            try:
-                found = turn(program, pieces, layers=False, output=(0.0,), swept={swept.step: swept.other},
-                             most=None if method == "exact" else MOST).of(len(program.folds))  # fmt: skip
-            except TooMany:
-                pass
-            else:
-                mine = found.element == output
-                times, which = (found.angle[mine] / (2 * math.pi)).numpy(), found.group[mine].numpy()
-                order = np.argsort(times, kind="stable")
-                return _Swept(first, times[order], which[order], True)
-
-    def along(t: Tensor) -> list[Tensor]:
-        return [swept.values(2 * math.pi * t)[:, :, output]]
-
-    counted = refine(along, [(0.0,)], first=256, caution=caution, points=points, ordered=True, seed=seed)
-    times, which = counted.events
-    return _Swept(first, times, which, False, counted.missed_at_most, counted.unresolved)
+    return models
 
 
 def random_walk(inputs: int, flips: Sequence[int], *, walks: int = 100, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

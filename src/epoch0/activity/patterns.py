@@ -134,7 +134,7 @@ def activation_patterns(
     reading = read(model, tuple(x.shape[1:]), threshold, output=False)
     rows = max(1, _VALUES // sum(layer.width for layer in reading.layers))
     found: list[list[np.ndarray]] = [[] for _ in reading.layers]
-    for part in x.detach().double().split(rows):
+    for part in x.detach().cpu().double().split(rows):
         for layer, values, made in zip(reading.layers, reading.values(part), found, strict=True):
             if layer.entries:
                 above = torch.stack([values == entry for entry in range(layer.entries)], dim=1)

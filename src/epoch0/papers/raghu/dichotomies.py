@@ -253,20 +253,20 @@ def _artifact(name: str, title: str, quick: Setting, paper: Setting, claims: Any
 
 ARTIFACTS: tuple[Artifact, ...] = (
     _artifact(
-        "fig14a", "Dichotomies against depth", _by_depth((16, 64), (1, 2, 3, 4, 5, 6), 20, 5, "depth"),
-        _by_depth((32, 64, 128, 256), (1, 2, 3, 4, 5, 6, 7, 8), 20, 2, "depth"), claims_by_depth,
+        "fig14a", "Dichotomies against depth", _by_depth((16, 64), (1, 2, 3, 4, 5, 6), 20, 20, "depth"),
+        _by_depth((32, 64, 128, 256), (1, 2, 3, 4, 5, 6, 7, 8), 20, 10, "depth"), claims_by_depth,
     ),
     _artifact(
-        "fig14b", "Dichotomies against width", _by_depth((8, 16, 32, 64), (1, 2, 4), 30, 10, "width"),
-        _by_depth((16, 32, 64, 128, 256, 512), (1, 2, 4, 6), 20, 2, "width"), claims_by_width,
+        "fig14b", "Dichotomies against width", _by_depth((8, 16, 32, 64), (1, 2, 4), 30, 30, "width"),
+        _by_depth((16, 32, 64, 128, 256, 512), (1, 2, 4, 6), 20, 10, "width"), claims_by_width,
     ),
     _artifact(
-        "fig15", "Dichotomies against the remaining depth", _by_remaining(32, (3, 5), 60, 15),
-        _by_remaining(128, (5, 7, 9), 20, 2), claims_by_remaining,
+        "fig15", "Dichotomies against the remaining depth", _by_remaining(32, (3, 5), 60, 30),
+        _by_remaining(128, (5, 7, 9), 20, 10), claims_by_remaining,
     ),
     _artifact(
         "fig16", "Dichotomies against transitions, and a random walk",
-        Setting(16.0, tuple((32, d, 0) for d in range(1, 6)), 40, 10),
-        Setting(16.0, tuple((128, d, 0) for d in range(1, 9)), 20, 2), claims_of_walk, draw_walk,
+        Setting(16.0, tuple((32, d, 0) for d in range(1, 6)), 40, 20),
+        Setting(16.0, tuple((128, d, 0) for d in range(1, 9)), 20, 10), claims_of_walk, draw_walk,
     ),
 )  # fmt: skip

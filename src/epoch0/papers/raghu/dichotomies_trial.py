@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from epoch0.activity import dichotomies
@@ -56,12 +55,10 @@ def swept(spec: SweepSpec, seed: int) -> dict[str, Any]:
     """
     sizes = [spec.size] + [spec.width] * spec.depth + [1]
     nets = ensemble(spec.networks, sizes, "hardtanh", Gaussian(math.sqrt(spec.variance)), seed=seed)
-    counts, flips, unresolved = [], [], 0
-    for index in range(spec.networks):  # each with inputs of its own, so that the networks are independent
-        x = torch.randn(spec.inputs, spec.size, generator=generator(seed, _INPUTS, index), dtype=torch.float64)
-        x = x / x.norm(dim=1, keepdim=True) * math.sqrt(spec.size)
-        found = dichotomies(nets[index : index + 1], x, spec.layer, method="refined", seed=seed)
-        counts.append(int(found.counts[0]))
-        flips.append(int(found.flips[0]))
-        unresolved += found.unresolved
-    return {"counts": np.array(counts), "flips": np.array(flips), "unresolved": unresolved}
+    x = torch.stack([  # each with inputs of its own, so that the networks are independent
+        torch.randn(spec.inputs, spec.size, generator=generator(seed, _INPUTS, index), dtype=torch.float64)
+        for index in range(spec.networks)
+    ])  # fmt: skip
+    x = x / x.norm(dim=2, keepdim=True) * math.sqrt(spec.size)
+    found = dichotomies(nets, x, spec.layer, method="refined", seed=seed)
+    return {"counts": found.counts, "flips": found.flips, "unresolved": found.unresolved}
