@@ -151,7 +151,8 @@ def test_the_model_is_unchanged_to_the_bit() -> None:
     assert all(p.requires_grad for p in net.parameters())
 
 
-def test_a_model_that_changes_its_weights_when_it_is_called_is_given_back() -> None:
+@pytest.mark.parametrize("openly", [True, False])
+def test_a_model_that_changes_its_weights_when_it_is_called_is_given_back(openly: bool) -> None:
     class Clipped(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -160,7 +161,7 @@ def test_a_model_that_changes_its_weights_when_it_is_called_is_given_back() -> N
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.calls += 1
             with torch.no_grad():
-                self.layer.weight.mul_(0.5)
+                (self.layer.weight if openly else self.layer.weight.data).mul_(0.5)
             return self.out(torch.relu(self.layer(x)))
 
     net = Clipped()

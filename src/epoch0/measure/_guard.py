@@ -68,7 +68,7 @@ def _tensors(module: nn.Module) -> Iterator[Tensor]:
 
 
 @contextmanager
-def unchanged(model: nn.Module) -> Iterator[None]:
+def unchanged(model: nn.Module, *, weights: bool = True) -> Iterator[None]:
     """Give the model and the global random states back as they were, also after an exception or Ctrl-C.
 
     >>> with unchanged(model):
@@ -77,10 +77,14 @@ def unchanged(model: nn.Module) -> Iterator[None]:
     Parameters, buffers and other tensors keep their identity and their bits, ``.grad`` stays the same object, and so do
     the hooks, the train/eval mode of every submodule, ``requires_grad``, plain attributes, and the random states of
     torch (CPU, and CUDA where it is in use), numpy and python. It holds a copy of the model's tensors meanwhile.
+
+    Args:
+        model: any module.
+        weights: False leaves the parameters and their gradients out, for a run that is known not to change them.
     """
     modules = [_ModuleState(module) for module in model.modules()]
     tensors = {id(t): t for module in model.modules() for t in _tensors(module)}
-    states = [_TensorState(t) for t in tensors.values()]
+    states = [_TensorState(t) for t in tensors.values() if weights or not isinstance(t, nn.Parameter)]
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     cpu, python = torch.get_rng_state(), random.getstate()
     legacy = np.random.get_state()  # noqa: NPY002 - the user's global state is kept, not used

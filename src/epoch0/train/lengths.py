@@ -108,6 +108,7 @@ class TrajectoryLengths:
         self._record: Tape | None = None
         self._places: tuple[Place, ...] = ()
         self._points = self._moves = torch.empty(0)
+        self._changes_weights = True
 
     def __call__(self, step: int, model: nn.Module, metrics: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Measure the model as it is now.
@@ -198,6 +199,7 @@ class TrajectoryLengths:
         """Find the layers of a model."""
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         x = self.curve.point(self._grid()[:2]).to(device)
+        before = _versions(model)
         statistics = "train" if self.batch_norm == "batch" else "eval"
         with torch.autocast(device.type, enabled=False), tape(model, x, batch_norm=statistics) as record:
             # each point moves alone: with the derivative of the statistics all points would move at once
@@ -205,6 +207,7 @@ class TrajectoryLengths:
             self._places = labelled(record, joined=self.activations == "joined", own=_KINDS)
         curve = self.curve.to(torch.float64) if record.x.dtype == torch.float64 else self.curve
         self._points, self._moves = (found(self._grid()).to(record.x) for found in (curve.point, curve.tangent))
+        self._changes_weights = _versions(model) != before  # then they were put back
         names = tuple(place.name for place in self._places)
         if not names:
             raise InputError(f"the model {type(model).__name__} has no layer to measure: no weights, pools or norms.")
@@ -222,7 +225,7 @@ class TrajectoryLengths:
         record, nodes = self._record, [0, *(place.node for place in self._places)]
         assert record is not None
         at_once = self.points if record.hold_statistics else self._points_at_once(record, nodes)
-        with unchanged(model):
+        with unchanged(model, weights=self._changes_weights):
             model.eval()
             parts = zip(self._points.split(at_once), self._moves.split(at_once), strict=True)
             return np.concatenate([row_norms(tangents(record, nodes, x, dx)) for x, dx in parts])
@@ -232,6 +235,12 @@ class TrajectoryLengths:
         kept = sum(math.prod(record.nodes[node].shape) for node in nodes)
         widest = max(math.prod(node.shape) for node in record.nodes)
         return max(1, _BUDGET * record.nodes[0].shape[0] // (2 * kept + 6 * widest))
+
+
+def _versions(model: nn.Module) -> list[int]:
+    """How often each parameter and gradient was changed in place, being put back included."""
+    tensors = [t for p in model.parameters() for t in (p, p.grad) if t is not None]
+    return [0 if t.is_inference() else t._version for t in tensors]
 
 
 def _status(length: float, before: float | None) -> str:
