@@ -11,6 +11,7 @@ import sys
 import bench_data
 import bench_initialize
 import bench_length
+import bench_lengths
 import bench_mean_field
 import bench_planes
 import bench_prune
@@ -46,6 +47,7 @@ def start_up() -> None:
 if __name__ == "__main__":
     start_up()
     bench_length.main()
+    bench_lengths.main()
     bench_train.main()
     bench_stacked.main()
     bench_data.main()
