@@ -17,7 +17,7 @@ import epoch0 as e0
 from epoch0.errors import InputError
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import resnet
-from epoch0.train import train
+from epoch0.train import Stacked, train
 from epoch0.train.trajectory_regularization import (
     TrajectoryRegularization,
     _Scaled,
@@ -75,7 +75,7 @@ def begin(model: nn.Module, dtype: torch.dtype = torch.float32) -> list[float]:
 def same(found: dict[str, Tensor], expected: dict[str, Tensor], rtol: float = 1e-5) -> None:
     assert found.keys() == expected.keys()
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=rtol, atol=rtol * float(value.abs().max() + 1e-6))
+        torch.testing.assert_close(found[name], value, rtol=rtol, atol=rtol * (value.abs().max().item() + 1e-6))
 
 
 def test_length_is_that_of_the_polyline_through_the_batch() -> None:
@@ -320,6 +320,16 @@ def test_many_networks_under_vmap_train_as_each_alone() -> None:
         assert buffers["4.original_segment"][index].item() == pytest.approx(model[4].original_segment.item(), rel=1e-6)
 
 
+def test_a_stack_in_our_loop() -> None:
+    models, (x, y) = [net(seed=seed) for seed in range(2)], data(24)
+    stack = Stacked.of(models)
+    settings = {"steps": 5, "batch_size": 8, "learning_rate": 0.1}
+    train(stack, (x, y), loss=stack.loss(F.cross_entropy), **settings)
+    for index, model in enumerate(models):
+        train(model, (x, y), **settings)
+        same(dict(stack.unstack(index).named_parameters()), dict(model.named_parameters()), rtol=1e-4)
+
+
 def test_bfloat16_autocast() -> None:
     model, (x, y) = net(), data()
     begin(model)
@@ -446,3 +456,15 @@ def test_vectors_and_images() -> None:
     assert layer.segment.item() == 2
     layer(torch.stack([torch.zeros(2, 2, 2), torch.ones(2, 2, 2)]))
     assert layer.segment.item() == pytest.approx(8**0.5)
+
+
+def test_the_page_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "trajectory-regularization.md").read_text()
+    blocks = [part.split("```")[0] for part in page.split("```python\n")[1:]]
+    assert len(blocks) == 2
+    monkeypatch.chdir(tmp_path)
+    known: dict[str, object] = {}
+    for block in blocks:
+        exec(block, known)
+    assert float(penalty(known["net"])) > 0.05 and (tmp_path / "lengths.png").stat().st_size > 10_000
+    assert set(known["table"].kind) >= {"trajectory regularization", "convolution", "sum", "pooling", "linear"}
