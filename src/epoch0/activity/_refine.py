@@ -7,18 +7,19 @@ serves all of them (Raghu section 2.1.1).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from scipy.special import betaincinv
 from torch import Tensor
 
+from epoch0.activity._suspects import nonzero, suspects
 from epoch0.errors import InputError
 from epoch0.seeds import generator
 
 Evaluate = Callable[[Tensor], list[Tensor]]
-"""t, shape (m,), to the watched values, one tensor (m, columns) a layer, float64."""
+"""t, shape (m,), to the watched values, one tensor (m, columns) a layer, float64 on the CPU."""
 
 CAUTION = 2.0
 """How many times the departure from the chord seen in a step its halves may have; smooth values have a quarter."""
@@ -29,7 +30,6 @@ AUDIT = 30
 _FIRST = 64  # steps to begin with: from there on halves
 _DEEPEST = 40  # halvings after which a step is left as it is
 _NUMBERS = 1 << 23  # of the values at one end of a batch of steps
-_CACHED = 1 << 15  # numbers looked at together
 _CONFIDENCE = 0.95
 
 
@@ -47,7 +47,6 @@ class Refined:
         hidden: crossings found there that had been missed.
         margin: crossings that half the caution would not have seen.
         hiding: audited steps in which some had been missed.
-        events: where asked for: middle of the step and column of every crossing of the first layer, in order of t.
     """
 
     counts: list[np.ndarray]
@@ -59,7 +58,6 @@ class Refined:
     hidden: int = 0
     hiding: int = 0
     margin: int = 0
-    events: tuple[np.ndarray, np.ndarray] = field(default_factory=lambda: (np.zeros(0), np.zeros(0, dtype=np.int64)))
 
     @property
     def missed(self) -> float:
@@ -104,7 +102,7 @@ def missed_at_most(audited: int, hidden: int, hiding: int, steps: int) -> float:
 
 def refine(
     evaluate: Evaluate, faces: Sequence[Sequence[float]], *, first: int = _FIRST, points: int | None = None,
-    caution: float = CAUTION, audit: int = AUDIT, ordered: bool = False, seed: int = 0, deepest: int = _DEEPEST,
+    caution: float = CAUTION, audit: int = AUDIT, seed: int = 0, deepest: int = _DEEPEST,
     corners: Sequence[float] = (),
 ) -> Refined:  # fmt: skip
     """Count how often every value crosses its faces for t in [0, 1].
@@ -116,7 +114,6 @@ def refine(
         points: evaluate at most so many, about; None is no limit.
         caution: how many times the departure from the chord is allowed for.
         audit: steps to look at again, chosen at random; 0 for none.
-        ordered: halve steps until each has at most one crossing, and keep them in order.
         seed: names the random steps.
         deepest: halvings of the first steps at most.
         corners: t at which the curve has corners; steps end there.
@@ -128,10 +125,9 @@ def refine(
     batch = max(16, _NUMBERS // sum(v.shape[1] for v in values))
     left: list[np.ndarray] = []
     right: list[np.ndarray] = []
-    moments: list[np.ndarray] = []
-    columns: list[np.ndarray] = []
-    work = [_Steps(ends[:-1], ends[1:], [v[:-1] for v in values], [v[1:] for v in values], 0,
-                   torch.zeros(len(ends) - 1, dtype=torch.bool))]  # fmt: skip
+    states = _states(values, faces)
+    work = [_Steps(ends[:-1], ends[1:], [v[:-1] for v in values], [v[1:] for v in values], [s[:-1] for s in states],
+                   [s[1:] for s in states], 0, torch.zeros(len(ends) - 1, dtype=torch.bool))]  # fmt: skip
     while work:
         steps = work.pop()
         if len(steps.t0) > batch:
@@ -141,22 +137,23 @@ def refine(
         at_middle = evaluate(middle)
         found.points += len(middle)
         stop = steps.level + 1 >= deepest or (points is not None and found.points >= points)
-        suspects = _suspects(steps.at0, at_middle, steps.at1, faces, caution, ordered)
+        found_suspicious = suspects(steps.at0, at_middle, steps.at1, faces, caution)
+        state, level = _states(at_middle, faces), steps.level + 1
         halves = (
-            _Steps(steps.t0, middle, steps.at0, at_middle, steps.level + 1, steps.late),
-            _Steps(middle, steps.t1, at_middle, steps.at1, steps.level + 1, steps.late),
+            _Steps(steps.t0, middle, steps.at0, at_middle, steps.state0, state, level, steps.late),
+            _Steps(middle, steps.t1, at_middle, steps.at1, state, steps.state1, level, steps.late),
         )
         chosen = []
-        for half, (again, bolder) in zip(halves, suspects, strict=True):
+        for half, (again, bolder) in zip(halves, found_suspicious, strict=True):
             if stop:
                 found.unresolved += int(again.sum())
                 again = torch.zeros_like(again)
             fresh = again & ~bolder & ~half.late  # half the caution would stop here, and count what is seen
             if bool(fresh.any()):
-                found.margin -= _flips(half, faces, fresh)
+                found.margin -= _flips(half, fresh)
                 half.late = half.late | fresh
             if bool((done := ~again).any()):
-                _count(found, half, faces, done, moments if ordered else None, columns)
+                _count(found, half, done)
                 left.append(half.t0[done].numpy())
                 right.append(half.t1[done].numpy())
             chosen.append(again)
@@ -164,10 +161,6 @@ def refine(
             work.append(_joined(halves, (chosen[0], chosen[1])))
     begin, end = np.concatenate(left), np.concatenate(right)
     found.steps, found.resolution = len(begin), float((end - begin).min())
-    if ordered and moments:
-        when, which = np.concatenate(moments), np.concatenate(columns)
-        order = np.argsort(when, kind="stable")
-        found.events = when[order], which[order]
     if audit:
         _audit(found, evaluate, faces, begin, end, audit, seed, batch)
     return found
@@ -175,143 +168,74 @@ def refine(
 
 @dataclass
 class _Steps:
-    """Steps from t0 to t1 with the values at both ends, how often halved, and whether half the caution would not."""
+    """Steps from t0 to t1: values and states at both ends, how often halved, whether half the caution had stopped."""
 
     t0: Tensor
     t1: Tensor
     at0: list[Tensor]
     at1: list[Tensor]
+    state0: list[Tensor]
+    state1: list[Tensor]
     level: int
     late: Tensor
 
     def take(self, rows: slice) -> "_Steps":
-        at0, at1 = [v[rows] for v in self.at0], [v[rows] for v in self.at1]
-        return _Steps(self.t0[rows], self.t1[rows], at0, at1, self.level, self.late[rows])
+        at0, at1, state0, state1 = (
+            [v[rows] for v in part] for part in (self.at0, self.at1, self.state0, self.state1)
+        )  # fmt: skip
+        return _Steps(self.t0[rows], self.t1[rows], at0, at1, state0, state1, self.level, self.late[rows])
+
+
+def _states(values: list[Tensor], faces: Sequence[Sequence[float]]) -> list[Tensor]:
+    """The number of faces each value is above, int8."""
+    found = []
+    for value, layer in zip(values, faces, strict=True):
+        state = (value > layer[0]).view(torch.int8)
+        for face in layer[1:]:
+            state += (value > face).view(torch.int8)
+        found.append(state)
+    return found
 
 
 def _joined(halves: tuple[_Steps, _Steps], chosen: tuple[Tensor, Tensor]) -> _Steps:
     """The chosen steps of both, as one batch."""
     one, two = halves
-    first, second = chosen
+    first, second = (rows.nonzero()[:, 0] for rows in chosen)
 
     def both(a: Tensor, b: Tensor) -> Tensor:
-        return torch.cat([a[first], b[second]])
+        made = a.new_empty(len(first) + len(second), *a.shape[1:])
+        torch.index_select(a, 0, first, out=made[: len(first)])
+        torch.index_select(b, 0, second, out=made[len(first) :])
+        return made
+
+    def every(a: list[Tensor], b: list[Tensor]) -> list[Tensor]:
+        return [both(v, w) for v, w in zip(a, b, strict=True)]
 
     return _Steps(
-        both(one.t0, two.t0), both(one.t1, two.t1), [both(a, b) for a, b in zip(one.at0, two.at0, strict=True)],
-        [both(a, b) for a, b in zip(one.at1, two.at1, strict=True)], one.level, both(one.late, two.late),
+        both(one.t0, two.t0), both(one.t1, two.t1), every(one.at0, two.at0), every(one.at1, two.at1),
+        every(one.state0, two.state0), every(one.state1, two.state1), one.level, both(one.late, two.late),
     )  # fmt: skip
 
 
-def _suspects(
-    at0: list[Tensor], at_middle: list[Tensor], at1: list[Tensor], faces: Sequence[Sequence[float]], caution: float,
-    ordered: bool,
-) -> list[tuple[Tensor, Tensor]]:  # fmt: skip
-    """For both halves of each step, whether it may hide crossings: with the caution asked for, and with half of it."""
-    rows = len(at0[0])
-    none = torch.zeros(rows, dtype=torch.bool, device=at0[0].device)
-    found = [(none.clone(), none.clone()) for _ in range(2)]
-    crossed = [torch.zeros(rows, dtype=torch.int64, device=at0[0].device) for _ in range(2)]
-    left = torch.arange(rows, device=none.device)  # steps of which more may be found out
-    for number in reversed(range(len(faces))):  # deep layers have most crossings
-        layer, whole = faces[number], len(left) == rows
-        a, m, b = (v[number] if whole else v[number][left] for v in (at0, at_middle, at1))
-        verdicts = found if whole else [(hiding[left], bolder[left]) for hiding, bolder in found]
-        size = max(1, _CACHED // a.shape[1]) if a.shape[1] >= 64 else len(left)
-        for low in range(0, len(left), max(1, size)):
-            part = slice(low, low + size)
-            _layer_suspects(a[part], m[part], b[part], layer, caution, [(f[part], h[part]) for f, h in verdicts])
-        if not whole:
-            for kept, fresh in zip(found, verdicts, strict=True):
-                for verdict, told in zip(kept, fresh, strict=True):
-                    verdict[left] = told
-        if ordered:
-            for side, (first, second) in enumerate(((a, m), (m, b))):
-                for face in layer:
-                    crossed[side] += ((first > face) != (second > face)).sum(dim=1)
-            continue
-        more = ~(found[0][0] & found[0][1] & found[1][0] & found[1][1])
-        if int(more.sum()) < 0.7 * len(left):
-            left = more.nonzero()[:, 0]
-    if ordered:
-        for side in range(2):
-            for verdict in found[side]:
-                verdict |= crossed[side] > 1
-    return found
-
-
-def _layer_suspects(
-    a: Tensor, m: Tensor, b: Tensor, faces: Sequence[float], caution: float, found: list[tuple[Tensor, Tensor]]
-) -> None:
-    near = torch.add(a, b).mul_(0.5).sub_(m).abs_()
-    # a value may be close to its chord by chance, so it is given half of what is usual in its layer at least
-    typical = torch.linalg.vector_norm(near, dim=1, keepdim=True).mul_(0.5 / near.shape[1] ** 0.5)
-    if near.shape[1] < 64:  # too few for the mean square of one step to tell much
-        typical = torch.maximum(2 * typical, typical.mean())
-    near = torch.maximum(near, typical, out=near).mul_(4 * caution)
-    away = [_distance(values, faces) for values in (a, m, b)]
-    for side, (hiding, bolder) in enumerate(found):
-        first, second = (a, m, b)[side : side + 2]
-        change = torch.sub(second, first).abs_()
-        closest = torch.minimum(away[side], away[side + 1]).mul_(4)
-        row, column = _nonzero((change < near) & (closest < near))  # slow enough to turn inside, and near a face: few
-        hiding[row] = True
-        reach = near[row, column] / 2
-        bolder[row[(change[row, column] < reach) & (closest[row, column] < reach)]] = True
-
-
-def _distance(values: Tensor, faces: Sequence[float]) -> Tensor:
-    """Distance to the nearest face."""
-    found = (values - faces[0]).abs_()
-    for face in faces[1:]:
-        found = torch.minimum(found, (values - face).abs_(), out=found)
-    return found
-
-
-def _nonzero(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and columns of the true entries; eight at a time, as most are false."""
-    rows, columns = mask.shape
-    if columns % 8 or not mask.is_contiguous():
-        found = mask.nonzero()
-        return found[:, 0], found[:, 1]
-    words = mask.view(torch.int64).nonzero()
-    eight = mask.view(rows, columns // 8, 8)[words[:, 0], words[:, 1]].nonzero()
-    word = words[eight[:, 0]]
-    return word[:, 0], 8 * word[:, 1] + eight[:, 1]
-
-
-def _flips(steps: _Steps, faces: Sequence[Sequence[float]], rows: Tensor) -> int:
+def _flips(steps: _Steps, rows: Tensor) -> int:
     """Crossings seen between the ends of some steps."""
-    total = 0
-    for before, after, layer in zip(steps.at0, steps.at1, faces, strict=True):
-        a, b = before[rows], after[rows]
-        total += sum(int(((a > face) ^ (b > face)).sum()) for face in layer)
-    return total
+    pairs = zip(steps.state0, steps.state1, strict=True)
+    return sum(int((before[rows] - after[rows]).abs().sum()) for before, after in pairs)
 
 
-def _count(
-    found: Refined, steps: _Steps, faces: Sequence[Sequence[float]], done: Tensor, moments: list[np.ndarray] | None,
-    columns: list[np.ndarray],
-) -> None:  # fmt: skip
+def _count(found: Refined, steps: _Steps, done: Tensor) -> None:
+    """Crossings between the ends of the steps that are done."""
     rows = done.nonzero()[:, 0]
-    for number, (before, after, layer) in enumerate(zip(steps.at0, steps.at1, faces, strict=True)):
-        size = max(1, _CACHED // before.shape[1])
-        flips: list[list[Tensor]] = [[] for _ in layer]
-        for begin in range(0, len(rows), size):
-            part = rows[begin : begin + size]
-            a, b = before[part], after[part]
-            for which, face in enumerate(layer):
-                at, column = _nonzero((a > face) ^ (b > face))
-                flips[which].append(torch.stack([part[at], column]))
-        for which, face in enumerate(layer):
-            row, column = torch.cat(flips[which], dim=1)
-            found.margin += int(steps.late[row].sum())
-            found.counts[number][which] += torch.bincount(column, minlength=before.shape[1]).cpu().numpy()
-            if moments is not None and number == 0:
-                share = ((face - before[row, column]) / (after[row, column] - before[row, column])).cpu()
-                low, high = steps.t0[row.cpu()], steps.t1[row.cpu()]
-                moments.append((low + share * (high - low)).numpy())
-                columns.append(column.cpu().numpy())
+    late = steps.late[rows]
+    for counts, before, after in zip(found.counts, steps.state0, steps.state1, strict=True):
+        one, two = (before, after) if len(rows) == len(before) else (before[rows], after[rows])
+        row, column = nonzero(one != two)
+        low, high = one[row, column], two[row, column]
+        low, high = torch.minimum(low, high), torch.maximum(low, high)
+        for which, count in enumerate(counts):
+            met = (low <= which) & (high > which)
+            found.margin += int(late[row[met]].sum())
+            count += torch.bincount(column[met], minlength=len(count)).numpy()
 
 
 def _audit(
