@@ -136,7 +136,7 @@ def draw_scale(setting: Setting, results: Results) -> "Figure":
     picture, axes = plots.figure(6.4, 4.2)
     mean, error = mean_and_error(found.scale)
     through_layers(axes, found.steps, mean, error, _names(found.weighted), ["linear"] * len(found.weighted))
-    axes.set_ylabel(r"weight scale $\sigma_w^2$ = fan-in $\times$ mean square")
+    axes.set_ylabel(r"weight scale $\sigma_w^2$ of the layer")
     axes.legend(title="step", loc="center left", bbox_to_anchor=(1.0, 0.5))
     return picture
 
@@ -167,7 +167,7 @@ FIGURE_8 = Artifact(
 FIGURE_9 = Artifact(
     "raghu/fig9", "Weight scale of each layer through training", "Raghu et al., Figure 9, section 3.2",
     conv_nets(PLAIN), trained_nets.trials, scale_table, scale_claims, draw_scale, trained_nets.data,
-    partial(about, ""), trained_nets.costs,
+    partial(about, "; scale: fan-in times the mean square of the weights"), trained_nets.costs,
 )  # fmt: skip
 FIGURE_18 = Artifact(
     "raghu/fig18", "Trajectory length through training, fully connected", "Raghu et al., Figure 18, section 3.2",

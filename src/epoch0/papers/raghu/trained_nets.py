@@ -157,7 +157,7 @@ def gather(setting: Setting, results: Results) -> list[Measured]:
         found.append(
             Measured(
                 name, len(mine) - len(kept), tuple(first["layers"]), tuple(first["kinds"]), tuple(first["weighted"]),
-                np.asarray(first["steps"]), **stacked,
+                np.asarray(first["steps"], dtype=np.float64), **stacked,
             )
         )  # fmt: skip
     return found

@@ -117,7 +117,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
             _panel(axes, found, unit, noise_sizes(setting, unit))
         row[0].set_ylabel("test accuracy")
     for axes, unit in zip(grid[-1], ("in units of the weights", "relative to the layer's weights"), strict=True):
-        axes.set_xlabel(f"standard deviation of the noise, {unit}")
+        axes.set_xlabel(f"noise (standard deviation), {unit}")
     handles, labels = grid[0][0].get_legend_handles_labels()
     picture.legend(handles, labels, loc="outside lower center", ncols=5)
     return picture

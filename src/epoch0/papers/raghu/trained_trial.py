@@ -37,7 +37,7 @@ from epoch0.train.device import chosen_device
 from epoch0.train.lengths import TrajectoryLengths
 from epoch0.train.loop import train
 from epoch0.train.optimizers import SGD
-from epoch0.train.record import Accuracy, Every
+from epoch0.train.record import Accuracy, Every, Training
 
 MOMENTUM = 0.9
 
@@ -135,24 +135,32 @@ def trained(spec: TrainedSpec, seed: int) -> dict[str, Any]:
         done = train(
             net, (x, y), steps=spec.at[-1], batch_size=spec.batch_size, optimizer=SGD(MOMENTUM),
             learning_rate=spec.learning_rate, seed=batches, device=device, evaluate_every=pace,
-            callbacks=[Every(pace, looking)], checkpoint=path, checkpoint_minutes=None if path is None else 5.0,
+            callbacks=[Every(pace, looking)], checkpoint=path, checkpoint_every=None if path is None else spec.at[-1],
+            checkpoint_minutes=None if path is None else 5.0,
         )  # fmt: skip
+        found = _history(spec, done)
+        for unit, sizes in (("absolute", spec.absolute), ("relative", spec.relative)):
+            if sizes:
+                noisy = robustness(
+                    net, (held, labels), sizes, draws=spec.draws, relative=unit == "relative", seed=noise
+                )
+                found |= {unit: noisy.accuracy, "clean": noisy.clean}
+    return {**found, "weighted": list(weighted(net)), "device": device.type}
+
+
+def _history(spec: TrainedSpec, done: Training) -> dict[str, Any]:
+    """What was measured on the way; NaN from where the training diverged."""
     rows = {row["step"]: row for row in done.history}
     kept = [rows[step] for step in spec.at if step in rows and "lengths" in rows[step]]
-    whole = len(kept) == len(spec.at) and not done.diverged
     found: dict[str, Any] = {
-        "steps": np.array(spec.at), "diverged": not whole, "layers": list(looking.layers), "kinds": list(looking.kinds),
-        "weighted": list(weighted(net)), "device": device.type,
+        "steps": np.array(spec.at), "diverged": len(kept) < len(spec.at) or done.diverged,
+        "layers": kept[0]["layers"], "kinds": kept[0]["kinds"],
+        "loss": np.array([float(rows[s]["loss"]) if rows.get(s, {}).get("loss") else math.nan for s in spec.at]),
     }  # fmt: skip
-    for measured in [name for name in ("accuracy", "lengths", "lengths_batch", "scale") if name in kept[0]]:
-        values = np.array([row[measured] for row in kept], dtype=np.float64)
+    for name in [name for name in ("accuracy", "lengths", "lengths_batch", "scale") if name in kept[0]]:
+        values = np.array([row[name] for row in kept], dtype=np.float64)
         missing = [(0, len(spec.at) - len(values)), *[(0, 0)] * (values.ndim - 1)]
-        found[measured] = np.pad(values, missing, constant_values=np.nan)
-    found["loss"] = np.array([float(rows[s]["loss"]) if rows.get(s, {}).get("loss") else math.nan for s in spec.at])
-    if spec.absolute:
-        for unit, sizes in (("absolute", spec.absolute), ("relative", spec.relative)):
-            noisy = robustness(net, (held, labels), sizes, draws=spec.draws, relative=unit == "relative", seed=noise)
-            found |= {unit: noisy.accuracy, "clean": noisy.clean}
+        found[name] = np.pad(values, missing, constant_values=np.nan)
     return found
 
 
@@ -185,8 +193,6 @@ class _Looking:
             self._watching["lengths_batch"] = [
                 TrajectoryLengths(arc, points, seed=place, batch_norm="batch") for place, arc in enumerate(arcs)
             ]
-        self.layers: tuple[str, ...] = ()
-        self.kinds: tuple[str, ...] = ()
 
     def __call__(self, step: int, model: nn.Module, metrics: Mapping[str, Any]) -> dict[str, Any] | None:
         if step not in self._at:
@@ -196,7 +202,8 @@ class _Looking:
             for watch in watches:
                 watch(step, model)
             row[name] = np.mean([watch.lengths[-1] for watch in watches], axis=0).tolist()
-        self.layers, self.kinds = watches[0].layers, watches[0].kinds
+        # in the row, since a resumed run may have nothing left to look at
+        row |= {"layers": list(watches[0].layers), "kinds": list(watches[0].kinds)}
         return {**row, "scale": [scale(weight) for weight in weighted(model).values()]}
 
 
