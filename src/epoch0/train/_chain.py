@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -153,8 +154,9 @@ class _Function(torch.autograd.Function):
                 outputs[network] = torch.nan
         workspace = chain.take()
         plan = workspace.plan(chain, len(inputs), left_out, parameters, keep)
-        for run, steps in plan:
-            outputs[run.networks] = carry_on(run, steps, inputs)
+        with np.errstate(all="ignore"):  # a network that diverges is noticed by its loss, as everywhere in torch
+            for run, steps in plan:
+                outputs[run.networks] = carry_on(run, steps, inputs)
         if keep:
             ctx.save_for_backward(inputs)
             ctx.parameters = parameters
@@ -181,8 +183,9 @@ class _Function(torch.autograd.Function):
                 if own is not None:
                     own[done:start] = 0.0  # of networks in between, which were left out
             done = stop
-        for run, steps in reversed(ctx.plan):  # the last one is still in the cache
-            carry_back(run, steps, inputs, gradient)
+        with np.errstate(all="ignore"):
+            for run, steps in reversed(ctx.plan):  # the last one is still in the cache
+                carry_back(run, steps, inputs, gradient)
         chain.give(workspace)
         return None, None, None, None, *found
 

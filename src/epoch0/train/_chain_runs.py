@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from epoch0.train._chain_products import Work, affine, masked_product, product
+
 if TYPE_CHECKING:
     from epoch0.train._chain import Chain
 
@@ -29,32 +31,32 @@ class Step:
     """One layer of some networks: views of parameters and of memory, made once and used at every step.
 
     Attributes:
-        signal: what arrives, (networks, batch, inputs); None in the first layer.
         weight: (networks, outputs, inputs).
-        transposed: (networks, inputs, outputs).
         bias: (networks, 1, outputs).
         output: (networks, batch, outputs), activated.
         forward: activates the output in place.
         backward: ``backward(delta, output)`` turns the gradient of the output into that of the pre-activation.
         delta: (networks, batch, outputs), that gradient; layers take turns with two pieces of memory.
-        delta_transposed: (networks, outputs, batch).
         for_weight: where the gradient of the weight goes, if it is wanted.
         for_bias: the same for the bias.
         multiplier: the mask of the weight as numbers.
+        pre_activate: writes the pre-activation into ``output``; None in the first layer, whose inputs are given.
+        differentiate: writes the gradient of the weight; None if it is not wanted, and in the first layer.
+        pass_back: writes the gradient of the layer before's output into its delta; None in the first layer.
     """
 
-    signal: Tensor | None
     weight: Tensor
-    transposed: Tensor
     bias: Tensor | None
     output: Tensor
-    forward: Callable[[], object]
+    forward: Work
     backward: Callable[[Tensor, Tensor], object]
     delta: Tensor
-    delta_transposed: Tensor
     for_weight: Tensor | None
     for_bias: Tensor | None
     multiplier: Tensor | None
+    pre_activate: Work | None
+    differentiate: Work | None
+    pass_back: Work | None
 
 
 Plan = list[tuple[Run, list[Step]]]
@@ -72,7 +74,7 @@ class Workspace:
     ) -> Plan:
         """What to do for a batch of that size; without a backward pass two pieces of memory take turns."""
         where = tuple(None if tensor is None else (tensor.data_ptr(), tensor.requires_grad) for tensor in parameters)
-        key = (batch, tuple(left_out), keep, where)
+        key = (batch, tuple(left_out), keep, torch.get_num_threads(), where)
         if key not in self._plans:
             if len(self._plans) > 8:
                 self._plans.clear()
@@ -85,34 +87,45 @@ class Workspace:
     def _steps(
         self, chain: "Chain", run: Run, place: int, batch: int, parameters: Sequence[Tensor | None]
     ) -> list[Step]:
-        which, steps = run.networks, []
-        signal: Tensor | None = None
+        which, examples = run.networks, 1 if run.constant else batch
+        steps: list[Step] = []
+        memory = chain.gradients()
+        inner = [weight for weight in parameters[2::2] if weight is not None]
         for index, layer in enumerate(chain.layers):
             weight, bias = parameters[2 * index : 2 * index + 2]
             assert weight is not None
-            own = weight.detach()[which]
-            shape = (len(own), 1 if run.constant else batch, weight.shape[1])
+            own, row = weight.detach()[which], None if bias is None else bias.detach()[which, None]
+            shape = (len(own), examples, weight.shape[1])
             z = self._tensor((place, index if place >= 0 else index % 2), shape, own)
             delta = self._tensor((-2, index % 2), shape, own) if place >= 0 else z
             wanted = [place >= 0 and tensor is not None and tensor.requires_grad for tensor in (weight, bias)]
-            memory = chain.gradients()
+            for_weight = memory.part(2 * index, which) if wanted[0] else None
+            multiplier = memory.multiplier(index, which)
+            pre_activate = differentiate = pass_back = None
+            if steps:
+                room = self._tensor((-3, 0), (len(own), 1, max(w[0].numel() for w in inner)), own).flatten()
+                before = steps[-1]
+                pre_activate = affine(before.output, own, row, z)
+                pass_back = product(delta, own, before.delta)
+                if for_weight is not None:
+                    turned = delta.transpose(1, 2)
+                    differentiate = masked_product(turned, before.output, multiplier, for_weight, room)
             steps.append(
                 Step(
-                    signal=signal,
                     weight=own,
-                    transposed=own.transpose(1, 2),
-                    bias=None if bias is None else bias.detach()[which, None],
+                    bias=row,
                     output=z,
                     forward=layer.activation.on(z),
                     backward=layer.activation.backward,
                     delta=delta,
-                    delta_transposed=delta.transpose(1, 2),
-                    for_weight=memory.part(2 * index, which) if wanted[0] else None,
+                    for_weight=for_weight,
                     for_bias=memory.part(2 * index + 1, which) if wanted[1] else None,
-                    multiplier=memory.multiplier(index, which),
+                    multiplier=multiplier,
+                    pre_activate=pre_activate,
+                    differentiate=differentiate,
+                    pass_back=pass_back,
                 )
             )
-            signal = z
         return steps
 
     def _tensor(self, key: tuple[int, int], shape: tuple[int, int, int], like: Tensor) -> Tensor:
@@ -162,20 +175,22 @@ class Gradients:
 
 def carry_on(run: Run, steps: Sequence[Step], inputs: Tensor) -> Tensor:
     """Outputs of some networks, (networks, batch or 1, classes), in memory that is used again."""
-    given = _of(run, inputs, len(steps[0].weight))
-    for step in steps:
-        signal = given if step.signal is None else step.signal
-        if step.bias is None:
-            torch.bmm(signal, step.transposed, out=step.output)
-        else:
-            torch.baddbmm(step.bias, signal, step.transposed, out=step.output)
+    first = steps[0]
+    given, transposed = _of(run, inputs, len(first.weight)), first.weight.transpose(1, 2)
+    if first.bias is None:
+        torch.bmm(given, transposed, out=first.output)
+    else:
+        torch.baddbmm(first.bias, given, transposed, out=first.output)
+    first.forward()
+    for step in steps[1:]:
+        assert step.pre_activate is not None
+        step.pre_activate()
         step.forward()
     return steps[-1].output
 
 
 def carry_back(run: Run, steps: Sequence[Step], inputs: Tensor, gradient: Tensor) -> None:
     """Write the gradients of some networks, from the last layer back to the first that wants one."""
-    given = _of(run, inputs, len(steps[0].weight))
     if run.constant:
         torch.sum(gradient[run.networks], 1, keepdim=True, out=steps[-1].delta)
     else:
@@ -186,13 +201,16 @@ def carry_back(run: Run, steps: Sequence[Step], inputs: Tensor, gradient: Tensor
         step.backward(step.delta, step.output)
         if step.for_bias is not None:
             torch.sum(step.delta, 1, out=step.for_bias)
-        if step.for_weight is not None:
-            signal = given if step.signal is None else step.signal
-            torch.bmm(step.delta_transposed, signal, out=step.for_weight)
+        if step.differentiate is not None:
+            step.differentiate()
+        elif step.for_weight is not None:
+            given = _of(run, inputs, len(step.weight))
+            torch.bmm(step.delta.transpose(1, 2), given, out=step.for_weight)
             if step.multiplier is not None:
                 step.for_weight.mul_(step.multiplier)
         if index > first:
-            torch.bmm(step.delta, step.weight, out=steps[index - 1].delta)
+            assert step.pass_back is not None
+            step.pass_back()
 
 
 def _of(run: Run, inputs: Tensor, networks: int) -> Tensor:
