@@ -10,6 +10,7 @@ from torch import nn
 
 from epoch0.errors import InputError
 from epoch0.papers.raghu.convnet import ConvNet, layers
+from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
 SMALL = ConvNet(channels=(8, 8, 16, 16, 16), hidden=(64, 32), colours=1, size=8)
 
@@ -66,6 +67,14 @@ def test_batch_norm_stands_before_every_hidden_relu() -> None:
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(64, 1, 8, 8)).astype(np.float32))
     hidden = net[: order.index("norm6") + 1](x)
     assert torch.allclose(hidden.mean(0), torch.zeros(64), atol=1e-5)
+
+
+def test_trajectory_regularization_stands_where_batch_norm_does() -> None:
+    batch, trajectory = (list(replace(SMALL, norm=norm).build(0).named_children()) for norm in ("batch", "trajectory"))
+    assert [name for name, _ in batch] == [name for name, _ in trajectory]
+    kinds = {type(module) for name, module in trajectory if name.startswith("norm")}
+    assert kinds == {TrajectoryRegularization}
+    assert dict(trajectory)["conv1"].bias is not None  # it takes no mean away
 
 
 @pytest.mark.parametrize(

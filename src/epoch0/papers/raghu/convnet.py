@@ -13,7 +13,6 @@ convolution and every hidden fully connected layer, before the ReLU, and a layer
 which it would take away.
 """
 
-import importlib
 import math
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from epoch0.distributions import Gaussian
 from epoch0.errors import InputError, suggest
 from epoch0.networks._parts import is_count
 from epoch0.seeds import generator
+from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
 NORMS = ("none", "batch", "trajectory")
 
@@ -115,8 +115,7 @@ class ConvNet:
         if self.norm == "batch":
             layers[f"norm{number}"] = nn.BatchNorm2d(width) if image else nn.BatchNorm1d(width)
         elif self.norm == "trajectory":
-            module = importlib.import_module("epoch0.train.trajectory_regularization")
-            layers[f"norm{number}"] = module.TrajectoryRegularization()
+            layers[f"norm{number}"] = TrajectoryRegularization()
         layers[f"relu{number}"] = nn.ReLU()
 
     def _filled(self, network: nn.Sequential, seed: int) -> nn.Sequential:

@@ -35,7 +35,7 @@ def length_table(setting: Setting, results: Results) -> list[dict[str, Any]]:
                 "growth": growth[s, place], "growth_error": growth_error[s, place],
             }
             for s, step in enumerate(found.steps)
-            for place, (layer, kind) in enumerate(zip(found.layers, found.kinds, strict=True))
+            for place, (layer, kind) in enumerate(zip(_names(found.layers), found.kinds, strict=True))
         ]  # fmt: skip
     return rows
 
