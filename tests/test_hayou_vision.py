@@ -38,17 +38,16 @@ def tiny():
     quick = setting()
     network = replace(quick.base.network, width=4)
     base = replace(quick.base, network=network, examples=40, tested=60, epochs=2, batch_size=10, score_per_class=2)
-    return replace(quick, base=base, depths=(2, 3), runs=2)
+    return replace(quick, base=base, depths=(2, 3), runs=2, deep_runs=3)
 
 
 def made(given, accuracies, spread=0.5, chance=0.1, **more):
     """Results in the order of the trials: accuracies in percent by depth and label."""
-    steps = np.linspace(-1, 1, given.runs) * spread
     return [
         {"accuracy": (accuracies[depth, start.label] + step) / 100, "chance": chance, "dead": [], "diverged": False}
         | more
         for depth, start in vanilla.entries(given)
-        for step in steps
+        for step in np.linspace(-1, 1, given.runs_of(depth, start)) * spread
     ]  # fmt: skip
 
 
@@ -68,8 +67,11 @@ def test_trials_of_both_presets() -> None:
         given = setting(preset)
         trials = vanilla.trials(given)
         assert given.depths == (10, 50, 100) and given.runs == 3
-        assert len({trial.key for trial in trials}) == len(trials) == 27
-        assert {trial.seed for trial in trials} == {0, 1, 2}
+        # nine entries of three runs; quick has three more of the last
+        assert len({trial.key for trial in trials}) == len(trials) == (30 if preset == "quick" else 27)
+        more = [trial for trial in trials if trial.seed > 2]
+        assert {trial.seed for trial in trials} == ({0, 1, 2, 3, 4, 5} if more else {0, 1, 2})
+        assert all(trial.spec == vanilla.recipe(given, 100, RESCALED) for trial in more)
         assert {trial.spec.sparsity for trial in trials} == {0.5}
     assert setting("paper").base.data == "mnist" and setting("quick").base.data == "digits"
 
@@ -156,6 +158,9 @@ def test_a_tiny_table_from_end_to_end() -> None:
     first = [100 * result["accuracy"] for result in results[:2]]
     assert rows[0]["accuracy"] == pytest.approx(np.mean(first))
     assert rows[0]["accuracy_sd"] == pytest.approx(np.std(first, ddof=1))
+    last = [100 * result["accuracy"] for result in results[-3:]]
+    assert [row["runs"] for row in rows] == [2] * 5 + [3] and len(results) == 13
+    assert rows[-1]["accuracy"] == pytest.approx(np.mean(last))
     assert all(math.isnan(row["printed"]) for row in rows)
     assert len(vanilla.claims(given, results)) == 6
     assert len(vanilla.draw(given, results).axes) == 1
@@ -203,6 +208,15 @@ def test_noise_leaves_claims_undecided() -> None:
     accuracies = as_printed(given) | {(100, "EOC + rescaling"): 35.0}
     found = verdicts(given, accuracies, spread=20.0)
     assert next(v for text, v in found.items() if text.startswith("depth 100: EOC + rescaling")) == "undecided"
+
+
+def test_each_entry_is_judged_by_its_own_runs() -> None:
+    accuracies = as_printed(setting()) | {(100, "EOC + rescaling"): 55.0}
+    for runs, verdict in ((None, "undecided"), (6, "holds")):
+        # three runs within 20 points of 55 do not decide against 30; six do: 2.5 and 5 standard errors or more
+        found = verdicts(setting(deep_runs=runs), accuracies, spread=20.0)
+        assert next(v for text, v in found.items() if text.startswith("depth 100: EOC + rescaling")) == verdict
+    assert "3 runs (6 of the deepest EOC + rescaling)" in vanilla.about(setting())
 
 
 def test_ties_are_marked() -> None:
@@ -334,7 +348,7 @@ def tiny_vgg(runs=1):
 def test_a_tiny_vgg_from_end_to_end() -> None:
     trial = next(t for t in accuracy.trials(tiny_vgg()) if t.spec.method == vgg.OURS)
     result = resolve(trial.function)(trial.spec, trial.seed)
-    assert len(result["names"]) == 14 and result["kept"] == round(0.1 * result["weights"])
+    assert len(result["names"]) == 9 and result["kept"] == round(0.1 * result["weights"])
     assert 0 <= result["accuracy"] <= 1 and not result["diverged"]
 
 
@@ -342,7 +356,7 @@ def test_a_tiny_vgg_from_end_to_end() -> None:
 def test_a_tiny_vgg_table() -> None:
     given = tiny_vgg(runs=2)
     results = [resolve(trial.function)(trial.spec, trial.seed) for trial in accuracy.trials(given)]
-    assert [len(result["names"]) for result in results] == [14] * 6 + [40] * 6
+    assert [len(result["names"]) for result in results] == [9] * 6 + [25] * 6
     assert all(result["kept"] == round(0.1 * result["weights"]) for result in results)
     assert len(vgg.table(given, results)) == 6 and len(vgg.claims(given, results)) == 5
     assert len(vgg.ARTIFACT.draw(given, results).axes) >= 2
