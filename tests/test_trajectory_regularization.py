@@ -17,10 +17,10 @@ import epoch0 as e0
 from epoch0.errors import InputError
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import resnet
-from epoch0.train import Stacked, train
+from epoch0.train import Stacked, train, trajectory_regularization
 from epoch0.train.trajectory_regularization import (
     TrajectoryRegularization,
-    _Scaled,
+    _Regularized,
     mean_segment,
     penalty,
     replace_batch_norm,
@@ -130,6 +130,7 @@ def test_gradients_against_differences() -> None:
 
 def test_gradcheck_of_the_layer_and_of_the_length() -> None:
     layer = TrajectoryRegularization(dtype=DOUBLE)
+    assert all(buffer.dtype == DOUBLE for buffer in layer.buffers())
     x = torch.randn(4, 2, 3, dtype=DOUBLE, generator=torch.Generator().manual_seed(2)).requires_grad_()
     multiplier = torch.tensor(0.7, dtype=DOUBLE, requires_grad=True)
     layer(x)
@@ -142,6 +143,17 @@ def test_gradcheck_of_the_layer_and_of_the_length() -> None:
     assert torch.autograd.gradgradcheck(scaled, (x, multiplier))
     assert torch.autograd.gradcheck(mean_segment, (x,), check_forward_ad=True)
     assert torch.autograd.gradgradcheck(mean_segment, (x,))
+
+
+def test_images_in_channels_last_order() -> None:
+    found = []
+    for layout in (torch.contiguous_format, torch.channels_last):
+        x = torch.randn(5, 3, 4, 4, generator=torch.Generator().manual_seed(0)).to(memory_format=layout)
+        x.requires_grad_()
+        layer = TrajectoryRegularization(0.5)
+        (layer(x) ** 2).sum().backward()
+        found.append((x.grad, layer.multiplier.grad))
+    torch.testing.assert_close(found[0], found[1])
 
 
 def test_the_penalty_pulls_lambda_down_by_its_ratio() -> None:
@@ -272,9 +284,13 @@ def test_first_batch_through_recomputed_activations_sets_the_original_length() -
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own, inside dynamo
 @pytest.mark.parametrize("begun", [True, False])
 def test_compiled_whole_it_gives_the_same(begun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("forward", "setup_context", "backward"):  # dynamo cannot follow the type checker of the tests
-        written = getattr(_Scaled, name)
-        monkeypatch.setattr(_Scaled, name, staticmethod(getattr(written, "__wrapped__", written)))
+    # dynamo cannot follow the type checker of the tests
+    for name in ("forward", "setup_context", "backward"):
+        written = getattr(_Regularized, name)
+        monkeypatch.setattr(_Regularized, name, staticmethod(getattr(written, "__wrapped__", written)))
+    for name in ("mean_segment", "_lengths", "_not_zero"):
+        written = getattr(trajectory_regularization, name)
+        monkeypatch.setattr(trajectory_regularization, name, getattr(written, "__wrapped__", written))
     model, (x, y) = net(), data()
     if begun:
         begin(model)

@@ -33,6 +33,8 @@ class TrajectoryRegularization(nn.Module):
       ``GradScaler``, tell the layers by :func:`scale_penalty` (``1 / k``, ``scaler.get_scale()``); bfloat16 needs none;
     * ``DistributedDataParallel`` averages over processes what each gets from its own part of the batch, as with the
       loss. Each has its own original length, unless torch sends the buffers of the first to all (it does by default);
+    * each pass backward counts it, the second of a gradient of a gradient (``create_graph=True``) too: take those in
+      eval mode;
     * inside ``torch.func.grad`` the buffers are passed along with the parameters, as those of a batch norm are; forward
       derivatives (``torch.func.jvp``) need eval mode.
 
@@ -91,26 +93,26 @@ class TrajectoryRegularization(nn.Module):
                 f"a minibatch of shape {tuple(x.shape)}: the curve through the examples of a minibatch needs at least "
                 "two. Use larger batches, leave a last one of a single example out (drop_last=True), or model.eval()."
             )
-        segment = mean_segment(x).to(self.multiplier.dtype)
+        scaled, segment, original = _Regularized.apply(
+            x, self.multiplier, self.original_segment, self.share, self.scale
+        )
         if not self._begun and not torch.compiler.is_compiling():
-            self._begin(segment)
-        original = torch.where(self.original_segment > 0, self.original_segment, segment.detach())
-        ratio = segment / torch.where(original == 0, torch.ones_like(original), original)
-        added = self.scale * self.multiplier * ratio
+            self._begin(original)
         with torch.no_grad():
+            added = self.scale * self.multiplier * segment / _not_zero(original)
             for buffer, value in ((self.original_segment, original), (self.segment, segment), (self.penalty, added)):
-                buffer.copy_(value.detach())
-        scaled: Tensor = _Scaled.apply(x, self.multiplier, added, self.share)
-        return scaled
+                buffer.copy_(value)
+        result: Tensor = scaled
+        return result
 
     def extra_repr(self) -> str:
         """The scale."""
         return f"scale={self.scale:g}"
 
-    def _begin(self, segment: Tensor) -> None:
+    def _begin(self, original: Tensor) -> None:
         """Look at the first length, once; later ones are not read, so that a GPU does not wait."""
         try:
-            first = float(torch.where(self.original_segment > 0, self.original_segment, segment.detach()))
+            first = float(original)
         except RuntimeError:  # inside vmap a tensor has no value
             return
         if not 0 < first < float("inf"):
@@ -131,33 +133,58 @@ def mean_segment(x: Tensor) -> Tensor:
     Args:
         x: shape (examples, ...), at least two; half precision is summed in float32.
     """
-    steps = x.reshape(len(x), -1).diff(dim=0)
-    lengths: Tensor = torch.linalg.vector_norm(steps, dim=1, dtype=torch.promote_types(x.dtype, torch.float32))
-    return lengths.mean()
+    return _lengths(x[1:] - x[:-1]).mean()
 
 
-class _Scaled(torch.autograd.Function):
+def _lengths(steps: Tensor) -> Tensor:
+    """Norm of each of the steps, shape (steps,)."""
+    rest = tuple(range(1, steps.dim()))
+    kind = torch.promote_types(steps.dtype, torch.float32)
+    found: Tensor = torch.linalg.vector_norm(steps, dim=rest, dtype=kind) if rest else steps.abs().to(kind)
+    return found
+
+
+def _not_zero(x: Tensor) -> Tensor:
+    return torch.where(x == 0, torch.ones_like(x), x)
+
+
+class _Regularized(torch.autograd.Function):
     """x times lambda; in the backward pass the penalty has the gradient ``share``, whatever comes from above.
 
-    It has no forward derivative: ``torch.compile`` takes no function with one.
+    Written out, since its parts would each keep or make a tensor as large as x. It has no forward derivative:
+    ``torch.compile`` takes no function with one.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, multiplier: Tensor, added: Tensor, share: Tensor) -> Tensor:
-        return x * multiplier
+    def forward(
+        x: Tensor, multiplier: Tensor, original: Tensor, share: Tensor, scale: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The layer's output, the mean segment, and the original one, which is the mean segment if there was none."""
+        segment = mean_segment(x).to(multiplier.dtype)
+        return x * multiplier, segment, torch.where(original > 0, original, segment)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        x, multiplier, _, share = inputs
-        ctx.save_for_backward(x, multiplier, share)
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        x, multiplier, _, share, ctx.scale = inputs
+        ctx.mark_non_differentiable(output[1], output[2])
+        ctx.save_for_backward(x, multiplier, share, output[2])
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        x, multiplier, share = ctx.saved_tensors
-        above = gradients[0]
-        return above * multiplier, (above * x).sum(dtype=multiplier.dtype), share.clone(), None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Of loss + share * scale * multiplier * mean segment / original, by x and by the multiplier."""
+        x, multiplier, share, original = ctx.saved_tensors
+        above, weight = gradients[0], ctx.scale * share / _not_zero(original)
+        steps = x[1:] - x[:-1]
+        lengths = _lengths(steps)
+        pull = (weight * multiplier / len(steps) / _not_zero(lengths)).to(x.dtype)  # a step of length 0 pulls nowhere
+        steps = steps * pull.reshape(-1, *[1] * (x.dim() - 1))
+        by_x = above * multiplier
+        by_x[1:] += steps
+        by_x[:-1] -= steps
+        by_multiplier = (above * x).sum(dtype=multiplier.dtype) + weight * lengths.mean().to(multiplier.dtype)
+        return by_x, by_multiplier, None, None, None
 
 
 def penalty(model: nn.Module) -> Tensor:
@@ -175,7 +202,7 @@ def penalty(model: nn.Module) -> Tensor:
 
 
 def scale_penalty(model: nn.Module, share: float) -> None:
-    """From now on the gradient of the penalty counts this many times in each backward pass.
+    """From the next forward pass on the gradient of the penalty counts this many times in each backward pass.
 
     >>> scale_penalty(net, 1 / 4)                               # (loss / 4).backward() on each of four batches
     >>> scale_penalty(net, scaler.get_scale())                  # before scaler.scale(loss).backward(), each step
