@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.measure._branches import branch
+from epoch0.measure._forward import jvp
 from epoch0.measure._guard import unchanged
 from epoch0.measure._layers import Layer
 from epoch0.measure._tape import Tape
@@ -235,6 +236,6 @@ def _log_gain(tape: Tape, start: int, end: int, factors: dict[int, float], direc
     squares = torch.zeros(2, dtype=torch.float64)
     for direction in range(directions):
         v = torch.randn(tape.x.shape, generator=generator(seed, direction)).to(tape.x)
-        tangents = torch.func.jvp(both, (tape.x,), (v,))[1]
+        tangents = jvp(both, (tape.x,), (v,))[1]
         squares += torch.stack([t.detach().double().square().mean().cpu() for t in tangents])
     return float((squares[1] / squares[0]).log())

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import jvp
 
 from epoch0.curves import Curve
 from epoch0.errors import InputError, suggest
+from epoch0.measure._forward import jvp
 from epoch0.measure._pieces import Array, Pieces
 from epoch0.networks.ensemble import Ensemble
 from epoch0.seeds import numpy_generator

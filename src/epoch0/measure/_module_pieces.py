@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import jvp
 
 from epoch0.curves import Curve
 from epoch0.errors import InputError
+from epoch0.measure._forward import jvp
 from epoch0.measure._guard import unchanged
 from epoch0.measure._pieces import Array, Pieces, row_norms
 from epoch0.measure._tape import Tape, tape

@@ -11,10 +11,11 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, jvp, vmap
+from torch.func import functional_call, vmap
 
 from epoch0.curves import Curve
 from epoch0.errors import InputError
+from epoch0.measure._forward import jvp
 from epoch0.measure._guard import check_model
 from epoch0.measure._module_pieces import module_pieces, places, shares_statistics
 from epoch0.measure._pieces import Array, Pieces, row_norms

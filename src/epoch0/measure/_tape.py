@@ -5,8 +5,6 @@ twice. Dropout is the identity and batch norm uses the statistics asked for; the
 unchanged.
 """
 
-import importlib
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from epoch0.errors import InputError, suggest
 from epoch0.measure import _ops
 from epoch0.measure._failures import explain_replay
+from epoch0.measure._forward import prepare_forward_derivatives
 from epoch0.measure._graph import Node, Op, Tap
 from epoch0.measure._guard import bare, check_input, check_model, same_noise, unchanged
 from epoch0.measure._record import Recorder
@@ -184,7 +183,7 @@ def tape(model: nn.Module, x: Tensor, *, batch_norm: str = "train") -> Iterator[
         raise InputError(
             f"batch_norm={batch_norm!r}; it is 'train' (statistics of the batch) or 'eval' (running statistics)."
         )
-    _prepare_forward_derivatives()
+    prepare_forward_derivatives()
     model = bare(model)
     check_model(model)
     x = check_input(model, x)
@@ -206,13 +205,6 @@ def _record(model: nn.Module, x: Tensor, batch_norm: str) -> Tape:
         model, x, batch_norm, tuple(recorder.ops), tuple(recorder.events), tuple(recorder.nodes), output,
         nonlinearities, modules, recorder.has_batch_norm, recorder.has_dropout, frozenset(recorder.overwritten),
     )  # fmt: skip
-
-
-def _prepare_forward_derivatives() -> None:
-    # torch imports this on the first dual number or jvp, with a deprecation warning about itself
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        importlib.import_module("torch._decomp.decompositions_for_jvp")
 
 
 def one_tensor(result: Any) -> Tensor:

@@ -8,9 +8,9 @@ from torch.autograd import forward_ad
 from torch.func import functional_call
 
 from epoch0.errors import InputError
+from epoch0.measure._forward import prepare_forward_derivatives
 from epoch0.measure._guard import bare, unchanged
 from epoch0.measure._ops import tensors_in
-from epoch0.measure._tape import _prepare_forward_derivatives
 from epoch0.prune._apply import check_masks
 from epoch0.prune._masks import Masks
 from epoch0.prune._places import places
@@ -50,7 +50,7 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
     check_masks(model, masks)
     where = places(model)
     homes = {id(where[name][0].parameter): name for name in masks}
-    _prepare_forward_derivatives()
+    prepare_forward_derivatives()
     with unchanged(model), forward_ad.dual_level():
         model.eval()
         seen: dict[str, Tensor] = {}
