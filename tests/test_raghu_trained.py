@@ -17,7 +17,7 @@ from epoch0.papers.catalogue import find
 from epoch0.papers.raghu import trained_trial
 from epoch0.papers.raghu.conv_lengths import Setting as Initial
 from epoch0.papers.raghu.convnet import ConvNet, layers
-from epoch0.papers.raghu.trained_nets import NORMED, PLAIN, Setting, gather
+from epoch0.papers.raghu.trained_nets import NORMED, PLAIN, Setting, accurate, gather
 from epoch0.papers.raghu.trained_trial import DenseNet, TrainedSpec, scale, trained
 from epoch0.seeds import numpy_generator
 
@@ -147,6 +147,8 @@ def test_networks_that_diverge_are_left_out_and_counted() -> None:
     setting = Setting(((PLAIN, wild),), 2, 0.9)
     (found,) = gather(setting, [bad, good])
     assert found.runs == 1 and found.diverged == 1
+    (claim,) = accurate(setting, [found])
+    assert claim.verdict == "undecided" and "1 diverged" in claim.evidence
     with pytest.raises(InputError, match="all 2 networks without batch norm diverged"):
         gather(setting, [bad, bad])
 

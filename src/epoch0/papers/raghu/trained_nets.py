@@ -169,7 +169,9 @@ def accurate(setting: Setting, found: Sequence[Measured]) -> list[Claim]:
     for each in found:
         mean, error = mean_and_error(each.accuracy[:, -1])
         text = f"{each.name}: trained to high test accuracy, {100 * setting.high:g} % and more"
-        claims.append(at_least(text, [mean], [error], setting.high, each.runs, ["accuracy"]))
+        claim = at_least(text, [mean], [error], setting.high, each.runs, ["accuracy"])
+        told = f"; {each.diverged} diverged and were left out everywhere" if each.diverged else ""
+        claims.append(replace(claim, evidence=claim.evidence + told))
     return claims
 
 
