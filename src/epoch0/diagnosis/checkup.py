@@ -12,18 +12,21 @@ from torch import Tensor, nn
 
 from epoch0.diagnosis.advice import advice
 from epoch0.diagnosis.expressivity import count_regions, plan
+from epoch0.diagnosis.fragility import about as about_noise
+from epoch0.diagnosis.fragility import check_noise, fragility
 from epoch0.diagnosis.notes import about_pruning, about_regions, kind
 from epoch0.diagnosis.notes import notes as how
 from epoch0.diagnosis.outlook import look_ahead
+from epoch0.diagnosis.reading import alike_after, averaged_over, in_columns, judged
 from epoch0.diagnosis.remedy import Gains, Remedy, find_remedy, matrices_of, try_branches
 from epoch0.diagnosis.result import Checkup, LayerCheckup
-from epoch0.diagnosis.verdict import COLLAPSED, SATURATED, read_passage, read_phase, read_status, read_verdict
+from epoch0.diagnosis.verdict import SATURATED, read_passage, read_phase, read_status, read_verdict
 from epoch0.measure._gain_result import LayerGain
 from epoch0.measure._guard import bare
-from epoch0.measure._layers import Layer, layers, require_nonlinearity, stretches
+from epoch0.measure._layers import layers, require_nonlinearity
 from epoch0.measure._loss import Loss
 from epoch0.measure._passes import forward_squares
-from epoch0.measure._tape import Tape, tape
+from epoch0.measure._tape import tape
 from epoch0.measure.gain import gain
 from epoch0.measure.signals import Signals, signals
 
@@ -37,6 +40,7 @@ def checkup(
     batch_norm: str = "train",
     directions: int = 8,
     sparsity: float | None = None,
+    noise: float | None = 0.1,
     seed: int = 0,
     name: str | None = None,
     inputs: str | None = None,
@@ -59,7 +63,9 @@ def checkup(
             statistics.
         directions: random directions a layer, >= 2; errors fall with the square root.
         sparsity: also say what pruning this fraction of the weights by SNIP would leave of each layer.
-        seed: of the directions.
+        noise: also put so much noise into one layer's weights at a time, relative to their root mean square, and see
+            what the outputs make of it; None leaves it out.
+        seed: of the directions and the noise.
         name: what to call the model; its class by default.
         inputs: what x is, in words; its shape by default.
         notes: sentences to add to the notes.
@@ -71,6 +77,8 @@ def checkup(
     Source: Schoenholz et al. 2017 (depth scales); Hayou et al. 2021, section 2.2 (phases).
     """
     net = bare(net)
+    if noise is not None:
+        check_noise(noise)
     outlook = None if sparsity is None else look_ahead(net, x, targets, loss, sparsity, batch_norm, seed)
     measured = gain(net, x, targets, loss, batch_norm=batch_norm, directions=directions, seed=seed)
     with tape(net, x, batch_norm=batch_norm) as record:
@@ -79,9 +87,10 @@ def checkup(
         states = signals(record, found)
         shapes = [record.nodes[node].shape[1:] for node in (0, *(layer.output for layer in found))]
         kinds = [kind(record, layer) for layer in found]
-        pools = [_averaged(record, layer) for layer in found]
+        pools = [averaged_over(record, layer) for layer in found]
         branches = try_branches(record, found, directions, seed)
         planned = plan(record, directions)
+        noisy = None if noise is None else fragility(record, found, measured.layers, noise, targets, seed)
 
     def forward_gains(stream: int) -> Gains:
         with tape(net, x, batch_norm=batch_norm) as again:
@@ -90,9 +99,9 @@ def checkup(
 
     start = ([row.forward for row in measured.layers], [row.forward_error for row in measured.layers])
     remedy = find_remedy(net, found, start, forward_gains, branches)
-    collapsed = _collapsed(states)
+    alike = alike_after(states)
     weights = [matrices_of(net, layer) for layer in found]
-    best = [_judged(row, pool) for row, pool in zip(measured.layers, pools, strict=True)]
+    best = [judged(row, pool) for row, pool in zip(measured.layers, pools, strict=True)]
     rows = tuple(
         _row(
             row,
@@ -101,7 +110,7 @@ def checkup(
             best[i],
             states[i : i + 2],
             shapes[i : i + 2],
-            collapsed[i],
+            alike[i],
             weights[i],
             remedy,
             i,
@@ -109,9 +118,9 @@ def checkup(
         for i, row in enumerate(measured.layers)
     )
     bent = [pair for pair, layer in zip(best, found, strict=True) if layer.nonlinearities]
-    backward, forward = read_passage(*_columns(best[1:])), read_passage(*_columns(best))
+    backward, forward = read_passage(*in_columns(best[1:])), read_passage(*in_columns(best))
     worst = max(backward, forward, key=lambda passage: abs(passage.log_gain))
-    phase = read_phase(*_columns(bent))
+    phase = read_phase(*in_columns(bent))
     verdict = read_verdict(
         backward,
         forward,
@@ -134,45 +143,14 @@ def checkup(
         notes=(
             *how(measured, rows, targets is not None, notes),
             *about_regions(regions, reason, planned),
+            *about_noise(noisy),
             *about_pruning(outlook, len(x)),
         ),
         regions=regions,
         regions_reason=reason,
         outlook=outlook,
+        fragility=noisy,
     )
-
-
-def _judged(row: LayerGain, pool: float) -> tuple[float, float]:
-    """The gain that is judged and its error: the mean of both ways of measuring it, without average pooling.
-
-    The mean over k places divides the squares of independent perturbations by k, once and whatever the weights; what
-    the places have
-    in common passes whole, and so do the gradients of weights used at all of them. It is no part of what depth
-    multiplies up.
-    """
-    return pool * (row.forward + row.backward) / 2, pool * math.hypot(row.forward_error, row.backward_error) / 2
-
-
-def _averaged(record: Tape, layer: Layer) -> float:
-    """How many places average pooling on the main path of a layer takes the mean over."""
-    size = {node.index: math.prod(node.shape) for node in record.nodes}
-    share = 1.0
-    for start, end, events in stretches(record):
-        # a pool within a branch, such as a squeeze, is no stretch of its own
-        pool = len(events) == 1 and ("avg_pool" in events[0].name or events[0].name == "mean")
-        if pool and layer.input <= start < layer.output:
-            share *= size[start] / size[end]
-    return share
-
-
-def _columns(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    return [gain for gain, _ in pairs], [error for _, error in pairs]
-
-
-def _collapsed(states: Sequence[Signals]) -> list[bool]:
-    """After which layers examples look the same, though they did not at the input."""
-    start = states[0].unlikeness
-    return [state.unlikeness < min(COLLAPSED, 0.1 * start) for state in states[1:]]
 
 
 def _row(

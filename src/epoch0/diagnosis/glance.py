@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.checkup import _averaged, _collapsed, _columns
+from epoch0.diagnosis.reading import alike_after, averaged_over, in_columns
 from epoch0.diagnosis.verdict import Verdict, read_passage, read_verdict
 from epoch0.measure._guard import bare
 from epoch0.measure._layers import layers, require_nonlinearity
@@ -54,8 +54,8 @@ def glance(net: nn.Module, x: Tensor, *, batch_norm: str = "train", directions: 
     with tape(bare(net), x, batch_norm=batch_norm) as record, np.errstate(over="ignore", invalid="ignore"):
         require_nonlinearity(record)
         found = layers(record)
-        collapsed = _collapsed(signals(record, found))
-        pools = np.array([_averaged(record, layer) for layer in found])
+        alike = alike_after(signals(record, found))
+        pools = np.array([averaged_over(record, layer) for layer in found])
         squares = [
             forward_squares(record, found, directions, seed, fresh=True).total,
             backward_squares(record, found, directions, seed).total,
@@ -64,7 +64,7 @@ def glance(net: nn.Module, x: Tensor, *, batch_norm: str = "train", directions: 
         errors = pools * np.hypot(*(_error(one) for one in squares)) / 2
     names = [layer.name for layer in found]
     pairs = list(zip(gains.tolist(), errors.tolist(), strict=True))
-    backward, forward = read_passage(*_columns(pairs[1:])), read_passage(*_columns(pairs))
+    backward, forward = read_passage(*in_columns(pairs[1:])), read_passage(*in_columns(pairs))
     return read_verdict(
         backward,
         forward,
@@ -72,8 +72,8 @@ def glance(net: nn.Module, x: Tensor, *, batch_norm: str = "train", directions: 
         overflowing=[name for name, gain in zip(names, gains, strict=True) if not math.isfinite(gain)],
         collapsed=[
             name
-            for name, gain, alike in zip(names, gains, collapsed, strict=True)
-            if alike and gain > 0 and math.isfinite(gain)
+            for name, gain, same in zip(names, gains, alike, strict=True)
+            if same and gain > 0 and math.isfinite(gain)
         ],
     )
 

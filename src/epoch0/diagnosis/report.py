@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from epoch0 import __version__
 from epoch0.diagnosis.charts import Marker, Series, log_chart
-from epoch0.diagnosis.wording import SIGNS, number, regions_line, shape, signed, times, tone, with_error
+from epoch0.diagnosis.wording import SIGNS, number, percent, regions_line, shape, signed, times, tone, with_error
 from epoch0.errors import InputError
 
 if TYPE_CHECKING:
     import jinja2
+
+
+TOLD = 12
+"""So many layers are named under a chart; of more, the numbers."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,9 @@ def environment() -> "jinja2.Environment":
     found = jinja2.Environment(
         loader=jinja2.PackageLoader("epoch0"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    found.filters.update(num=number, signed=signed, times=times, shape=shape, pm=with_error, regions=regions_line)
+    found.filters.update(
+        num=number, signed=signed, times=times, shape=shape, pm=with_error, regions=regions_line, pc=percent
+    )
     found.globals.update(
         version=__version__, tone=tone, sign=lambda word: SIGNS.get(word, "·")
     )
@@ -58,8 +64,9 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
         checkup: ``Checkup.to_dict()``.
 
     Returns:
-        ``norms``, ``gains``, ``regions`` and ``pruning`` (empty without them) as SVG text; ``predicted`` whether any
-        layer has a prediction, and ``predicted_norms`` whether the first has: then there is a line of predicted norms.
+        ``norms``, ``gains``, ``regions``, ``pruning`` and ``fragility`` (empty without them) as SVG text;
+        ``predicted`` whether any layer has a prediction, and ``predicted_norms`` whether the first has: then there is a
+        line of predicted norms.
     """
     layers = checkup["layers"]
     columns = {key: [layer[key] for layer in layers] for key in ("forward_gain", "backward_gain", "predicted")}
@@ -108,6 +115,7 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
         "predicted_norms": has_line,
         "regions": _folds(checkup.get("regions")),
         "pruning": _densities(checkup.get("outlook")),
+        "fragility": _changes(checkup.get("fragility")),
     }
 
 
@@ -154,6 +162,26 @@ def _density_chart(outlook: Mapping[str, Any], series: Sequence[Series]) -> str:
         x_label="weights, in the order of the table",
         y_label="fraction kept",
         reference=1 - outlook["sparsity"],
+        decades=1.0,
+    )
+
+
+def _changes(found: Mapping[str, Any] | None) -> str:
+    """What noise in each layer's weights does to the outputs; empty where it was not measured."""
+    if found is None or not any(row["change"] for row in found["layers"]):
+        return ""
+    rows = found["layers"]
+    columns = {key: [None if row[key] is None else 100 * row[key] for row in rows] for key in ("change", "predicted")}
+    errors = [None if row["error"] is None else 100 * row["error"] for row in rows]
+    series = [Series("measured", "forward", columns["change"], errors, joined=False, aside=-4)]
+    if any(value is not None for value in columns["predicted"]):
+        series.append(Series("predicted", "predicted", columns["predicted"], (), "diamond", joined=False, aside=4))
+    return log_chart(
+        series,
+        [row["name"] if len(rows) <= TOLD else str(i) for i, row in enumerate(rows, start=1)],
+        title=f"Change of the outputs in %, with {percent(found['noise'])} noise in one layer's weights, logarithmic",
+        x_label="noise in the weights of" if len(rows) <= TOLD else "noise in the weights, in the order of use",
+        y_label="change of the outputs, %",
         decades=1.0,
     )
 

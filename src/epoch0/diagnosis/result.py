@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from epoch0.diagnosis import report
 from epoch0.diagnosis.comparison import Comparison
 from epoch0.diagnosis.expressivity import Regions
+from epoch0.diagnosis.fragility import Fragility
 from epoch0.diagnosis.outlook import Outlook
 from epoch0.diagnosis.terminal import terminal
 from epoch0.diagnosis.verdict import COMFORTABLE, TRAINABLE, Outcome, Passage, Phase, PhaseReading, Verdict
@@ -104,6 +105,7 @@ class Checkup:
         regions: linear regions on segments between examples and on a plane through three, None if there are none.
         regions_reason: why there are none: "smooth: no linear regions (tanh)", "too large: ..."; else empty.
         outlook: what pruning to the sparsity asked for would leave, None if none was asked for.
+        fragility: what noise in the weights of one layer at a time does to the outputs, None if it was left out.
     """
 
     model: str
@@ -119,6 +121,7 @@ class Checkup:
     regions: Regions | None = None
     regions_reason: str = ""
     outlook: Outlook | None = None
+    fragility: Fragility | None = None
 
     @property
     def verdict(self) -> str:
@@ -160,6 +163,7 @@ class Checkup:
 
     def __str__(self) -> str:
         lines = [self.verdict, f"phase {self.phase_reading}"]
+        lines += [] if self.fragility is None else [self.fragility.sentence]
         lines += [
             f"{index:>3} {layer.name:<24} chi forward {number(layer.forward_gain)} backward "
             f"{number(layer.backward_gain)} factor {number(layer.factor)} {layer.status}"
@@ -201,6 +205,7 @@ class Checkup:
             "regions": None if self.regions is None else self.regions.to_dict(),
             "regions_reason": self.regions_reason,
             "outlook": None if self.outlook is None else self.outlook.to_dict(),
+            "fragility": None if self.fragility is None else self.fragility.to_dict(),
         }
 
     def to_pandas(self) -> "pandas.DataFrame":

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from epoch0.diagnosis.wording import SIGNS, number, regions_line, shape, times, tone, with_error
+from epoch0.diagnosis.wording import SIGNS, number, percent, regions_line, shape, times, tone, with_error
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,6 +42,7 @@ def terminal(checkup: Mapping[str, Any], width: int) -> "RenderableType":
         Text.assemble((f"{SIGNS[outcome]} {outcome}", f"bold {COLOURS[tone(outcome)]}"), "  ", checkup["verdict"]),
         Text(f"phase {checkup['phase']}{chi}; {changes}"),
         Text(regions_line(checkup)),
+        *_fragility_line(checkup),
         Text(""),
         _table(checkup["layers"], checkup["trains"], width),
         Text(""),
@@ -49,6 +50,10 @@ def terminal(checkup: Mapping[str, Any], width: int) -> "RenderableType":
     if checkup.get("outlook") is not None:
         title, said = Text("What pruning would leave", style="bold"), Text(checkup["outlook"]["sentence"])
         lines += [title, said, _outlook_table(checkup["outlook"]), Text("")]
+    if checkup.get("fragility") is not None and len(checkup["fragility"]["layers"]) > 1:
+        size = percent(checkup["fragility"]["noise"])
+        title = Text(f"What {size} noise in one layer's weights does to the outputs", style="bold")
+        lines += [title, _fragility_table(checkup["fragility"]), Text("")]
     for heading, sentences in (("What to change", checkup["advice"]), ("How it was measured", checkup["notes"])):
         lines.append(Text(heading, style="bold"))
         for sentence in sentences:
@@ -91,6 +96,34 @@ def _table(layers: Sequence[Mapping[str, Any]], trains: bool, width: int) -> "Ta
         cells = [Text(column[index]) for column in columns.values()]
         cells[-1].stylize(COLOURS[tone(layer["status"], trains)])
         table.add_row(*cells)
+    return table
+
+
+def _fragility_line(checkup: Mapping[str, Any]) -> "list[RenderableType]":
+    from rich.text import Text
+
+    return [] if checkup.get("fragility") is None else [Text(checkup["fragility"]["sentence"])]
+
+
+def _fragility_table(found: Mapping[str, Any]) -> "Table":
+    """One row a module that noise was put into, and accuracy where classes were given."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
+    table.add_column("noise in", overflow="fold", max_width=NAME_WIDTH)
+    for heading in ("change", "predicted", *(["accuracy"] if found["accuracy"] is not None else [])):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for row in found["layers"]:
+        if row["change"] is None:
+            continue
+        change, error = (None if row[key] is None else 100 * row[key] for key in ("change", "error"))
+        style = "bold" if row["name"] == found["most_fragile"] else ""
+        cells: list[Any] = [Text(row["name"], style=style), f"{with_error(change, error)} %", percent(row["predicted"])]
+        if found["accuracy"] is not None:
+            cells.append(with_error(row["accuracy"], row["accuracy_error"]))
+        table.add_row(*cells, Text(row["reason"]))
     return table
 
 

@@ -60,6 +60,18 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{mantissa}×10{str(int(power)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
 
 
+def percent(value: float | None) -> str:
+    """A share in percent, as people read it.
+
+    >>> percent(0.1), percent(0.0314), percent(12.3), percent(None)
+    ('10 %', '3.1 %', '1230 %', '–')
+    """
+    if value is None:
+        return "–"
+    size = 100 * value
+    return f"{size:.3g} %" if 10 <= size < 1000 else f"{size:.0f} %" if 1000 <= size < 1e5 else f"{number(size, 2)} %"
+
+
 def signed(value: float | None) -> str:
     """A number with its sign, a true minus.
 

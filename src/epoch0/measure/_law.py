@@ -79,13 +79,13 @@ def laws(tape: Tape, layers: Sequence[Layer]) -> list[Law]:
 
     Source: Hayou et al. 2021, B.1.2 (activations); the rest is linear algebra, see :mod:`epoch0.measure._law_rules`.
     """
-    walk = _Walk(tape, layers)
+    walk = Walk(tape, layers)
     with torch.no_grad():
         tape.run(tape.x, walk.changes())
     return walk.found
 
 
-class _Walk:
+class Walk:
     """The state of a walk: what is carried at each tensor that is still to be used."""
 
     def __init__(self, tape: Tape, layers: Sequence[Layer]) -> None:

@@ -5,7 +5,7 @@ and :mod:`epoch0.measure._law_pools`.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -30,16 +30,22 @@ REPEATS = frozenset({"expand", "expand_as", "repeat", "tile", "repeat_interleave
 JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack"})
 
 
-def weighted(op: Op, flow: Flow) -> Flow:
-    """Linear map or convolution: the tangent's squares through the squared weights."""
+def weighted(op: Op, flow: Flow, squared: Callable[[Tensor], Tensor] = torch.square) -> Flow:
+    """Linear map or convolution: the tangent's squares through the squared weights.
+
+    Args:
+        op: the operation.
+        flow: what is carried at its input.
+        squared: the squares of the weights, or what is to stand for them.
+    """
     call = call_of(op)
     if op.name == "linear" or op.name.startswith("conv"):
-        squares = _without_bias(call)({op.inputs[0]: flow.square}, torch.square)
+        squares = _without_bias(call)({op.inputs[0]: flow.square}, squared)
     elif op.name in PRODUCTS and len(call.constants()) == 1:
-        squares = call({op.inputs[0]: flow.square}, torch.square)
+        squares = call({op.inputs[0]: flow.square}, squared)
     elif op.name in ("addmm", "baddbmm", "addmv") and isinstance(call.args[0], Tensor) and len(call.args) == 3:
         offset = call.args[0]
-        squares = call({op.inputs[0]: flow.square}, lambda c: c.square() if c is not offset else torch.zeros_like(c))
+        squares = call({op.inputs[0]: flow.square}, lambda c: squared(c) if c is not offset else torch.zeros_like(c))
         if call.kwargs:
             raise NoLaw(op.name)
     else:
