@@ -7,8 +7,11 @@ from epoch0.papers.catalogue import Artifact
 from epoch0.papers.price_tanner.growth_trial import CurveSpec
 from epoch0.papers.raghu import (
     boundaries,
+    circle,
     conv_lengths,
     dichotomies,
+    regularization,
+    single_layer,
     trained_lengths,
     trained_norms,
     trained_robust,
@@ -51,15 +54,18 @@ ARTIFACTS: tuple[Artifact, ...] = (
         "fig2", "Transitions against depth and against width", "Figure 2, section 2.1.1", _COUNTED,
         transitions_claims.depth_claims, transitions_pictures.depth_and_width,
     ),
+    *circle.ARTIFACTS,
     *conv_lengths.ARTIFACTS,
     _artifact(
         "fig5", "Transitions against trajectory length", "Figure 5, Theorem 4", _COUNTED,
         transitions_claims.length_claims, transitions_pictures.against_length,
     ),
     *trained_robust.ARTIFACTS,
+    single_layer.FIGURE_7,
     trained_lengths.FIGURE_8,
     trained_lengths.FIGURE_9,
     *trained_norms.ARTIFACTS,
+    *regularization.ARTIFACTS,
     _artifact(
         "fig12", "Length at each layer of ReLU networks", "Figure 12, section 2.2", _RELU,
         transitions_claims.relu_claims, transitions_pictures.lengths,
@@ -81,6 +87,7 @@ ARTIFACTS: tuple[Artifact, ...] = (
         transitions_claims.bound_claims, transitions_pictures.growth_over_variance,
     ),
     *dichotomies.ARTIFACTS,
+    single_layer.FIGURE_17,
     trained_lengths.FIGURE_18,
 )  # fmt: skip
 """The figures about training, 3, 4, 6 to 11, 17 and 18, are not among them."""
