@@ -15,7 +15,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import safe_open
+from torch import nn
+from torch.func import functional_call
 
+import train_program
 from epoch0.errors import InputError
 from epoch0.train.distributed import Group, ProcessLost, joined, lost_process
 from train_program import forked
@@ -72,6 +75,53 @@ def test_two_processes_are_one_with_the_joint_batch(tmp_path: Path, examples: in
     close(said[0], one)
     # rank 1 began with another network: rank 0's counts; all ranks end with the same bits and the same history
     assert said[1]["digest"] == said[0]["digest"] and said[1]["history"] == said[0]["history"]
+
+
+class InParts(nn.Module):
+    """What batch norm sees in two processes, in one: each part by itself, the running statistics of the first."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if not self.training:
+            return self.net(inputs)
+        first, second = inputs[: -(-len(inputs) // 2)], inputs[-(-len(inputs) // 2) :]
+        outputs = [self.net(first)]
+        if len(second):  # with statistics of its own, which nobody looks at
+            apart = {name: buffer.clone() for name, buffer in self.net.named_buffers()}
+            outputs.append(functional_call(self.net, apart, (second,)))
+        return torch.cat(outputs)
+
+
+@pytest.mark.parametrize("examples", [22, 23])
+def test_batch_norm_normalizes_the_part_that_its_process_has(
+    tmp_path: Path, examples: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--norm", "--examples", str(examples), "--steps", "20"]
+    said, codes, _ = together(tmp_path / "two", *options)
+    assert codes == [0, 0]
+    joint = alone(tmp_path / "joint", *options)
+    network = train_program.network
+    monkeypatch.setattr(train_program, "network", lambda *given: InParts(network(*given)))
+    parts = alone(tmp_path / "parts", *options)
+    close(said[0], parts | {"state": {name.removeprefix("net."): value for name, value in parts["state"].items()}})
+    assert said[1]["digest"] == said[0]["digest"], "rank 1 has the running statistics of rank 0"
+    for name in ("0.weight", "1.running_var", "5.weight"):
+        one, two = (torch.tensor(run["state"][name]) for run in (joint, said[0]))
+        assert float((one - two).abs().max()) > 1e-3, "by the joint batch it would have been another network"
+
+
+def test_synchronized_batch_norm_is_refused_on_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = train_program.network
+    convert = nn.SyncBatchNorm.convert_sync_batchnorm
+    monkeypatch.setattr(train_program, "network", lambda *given: convert(network(*given)))
+    said, codes, _ = together(tmp_path / "two", "--norm", "--steps", "3")
+    assert codes == [0, 0] and [one["problem"] for one in said] == ["InputError"] * 2
+    assert all("layer '1' is a SyncBatchNorm, which torch computes on CUDA devices only" in one["text"] for one in said)
+    one = alone(tmp_path / "one", "--norm", "--steps", "3")
+    assert one["steps"] == 3, "one process has nothing to synchronize"
 
 
 def test_their_checkpoint_has_the_names_of_a_plain_one_and_resumes_to_the_bit(tmp_path: Path) -> None:

@@ -60,9 +60,20 @@ class Group:
         return chosen if self.size == 1 else chosen.tensor_split(self.size)[self.rank]
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The model as it is called for a training step: the average of its gradients over the ranks is taken."""
+        """The model as it is called for a training step: the average of its gradients over the ranks is taken.
+
+        Raises:
+            InputError: for synchronized batch norm on a CPU, where torch has none.
+        """
         if self.size == 1:
             return model
+        for name, module in model.named_modules():
+            if isinstance(module, nn.SyncBatchNorm) and self.device.type == "cpu":
+                raise InputError(
+                    f"layer {name!r} is a SyncBatchNorm, which torch computes on CUDA devices only, and these "
+                    f"{self.size} processes train on CPUs; take a plain batch norm, which normalizes the part of the "
+                    "batch that its process has, or one process."
+                )
         from torch.nn.parallel import DistributedDataParallel
 
         self.level(model)
@@ -168,9 +179,11 @@ def joined(device: str | torch.device | None = None, timeout_minutes: float = 30
     ...     done = train(net, data, epochs=90, batch_size=256, device=group.device)         # doctest: +SKIP
 
     ``batch_size`` is that of all processes together, so the result does not depend, up to rounding, on how many there
-    are. Two things do depend on it. Batch norm normalizes each rank's part by itself, as torch's
-    DistributedDataParallel does, and the running statistics are those of rank 0. Dropout draws other units on each
-    rank. Every callback and evaluation happens on rank 0 while the others wait, at most ``timeout_minutes``.
+    are. Two things do depend on it. Batch norm normalizes each rank's part of the batch by the mean and variance of
+    that part, as under torch's DistributedDataParallel, and the running statistics are those of rank 0's parts: 8
+    processes with batches of 256 normalize by 32 examples. ``nn.SyncBatchNorm``, by which torch normalizes the joint
+    batch, needs CUDA devices; on CPUs a model that has one is refused. Dropout draws other units on each rank. Every
+    callback and evaluation happens on rank 0 while the others wait, at most ``timeout_minutes``.
 
     Args:
         device: where this process trains; by default the CUDA device of its local rank (with NCCL), else the CPU (with
