@@ -1,4 +1,4 @@
-"""Raghu's figures that need no training, as artifacts in the order of the paper."""
+"""Raghu's figures, as artifacts in the order of the paper."""
 
 from dataclasses import replace
 from typing import Any
@@ -90,4 +90,3 @@ ARTIFACTS: tuple[Artifact, ...] = (
     single_layer.FIGURE_17,
     trained_lengths.FIGURE_18,
 )  # fmt: skip
-"""The figures about training, 3, 4, 6 to 11, 17 and 18, are not among them."""
