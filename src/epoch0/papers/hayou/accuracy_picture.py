@@ -93,9 +93,7 @@ def _beside(place: int, count: int) -> float:
     return min(0.6, 0.15 * count) * ((place + 0.5) / count - 0.5)
 
 
-def _finish(
-    axes: "Axes", title: str, sparsities: tuple[float, ...], chance: float | None, lowest: float
-) -> None:
+def _finish(axes: "Axes", title: str, sparsities: tuple[float, ...], chance: float | None, lowest: float) -> None:
     axes.set_title(title, fontsize=9)
     axes.set_xticks(range(len(sparsities)), [f"{100 * sparsity:.4g}" for sparsity in sparsities])
     axes.set_xlim(-0.5, len(sparsities) - 0.5)
