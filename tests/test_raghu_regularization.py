@@ -1,0 +1,188 @@
+"""Raghu Figure 11: the trial, what its claims say of made-up results that differ, the picture, the cost."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from epoch0 import plots
+from epoch0.data import load
+from epoch0.errors import InputError
+from epoch0.papers.catalogue import find
+from epoch0.papers.raghu import regularization
+from epoch0.papers.raghu.convnet import ConvNet
+from epoch0.papers.raghu.regularization import KINDS, Setting, claims, draw, gather, table, trials
+from epoch0.papers.raghu.regularization_trial import RegularizedSpec, regularized
+from epoch0.papers.reproduce import reproduce
+from epoch0.seeds import numpy_generator
+
+SMALL = RegularizedSpec(
+    "digits", ConvNet((4,) * 5, (8, 8), colours=1, size=8), (0, 4, 10), batch_size=16, learning_rate=0.01, tested=60,
+    examples=100,
+)  # fmt: skip
+
+
+def spec(norm: str, **other: Any) -> RegularizedSpec:
+    return replace(SMALL, network=replace(SMALL.network, norm=norm), **other)
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, dict[str, Any]]:
+    return {norm: regularized(spec(norm), seed=3) for norm in KINDS}
+
+
+def test_all_kinds_begin_at_the_same_function_and_part(found: dict[str, dict[str, Any]]) -> None:
+    first = [each["accuracy"][0] for each in found.values()]
+    assert first[0] == first[1] == first[2]
+    losses = [each["loss"][1] for each in found.values()]
+    assert len(set(losses)) == 3 and all(np.isnan(each["loss"][0]) for each in found.values())
+    assert [each["multipliers"].shape for each in found.values()] == [(3, 0), (3, 7), (3, 0)]
+
+
+def test_lambda_and_the_ratio_of_lengths_are_told(found: dict[str, dict[str, Any]]) -> None:
+    multipliers, ratios = found["trajectory"]["multipliers"], found["trajectory"]["ratios"]
+    assert (multipliers[0] == 1).all() and (ratios[0] == 1).all()
+    assert (multipliers[2] != 1).all() and (ratios[2] != 1).all() and (ratios > 0).all()
+
+
+def test_accuracy_is_that_of_a_network_trained_by_hand() -> None:
+    # a single step on all the images, so that their order is no matter
+    one = spec("none", at=(0, 1), batch_size=100, optimizer="sgd")
+    result = regularized(one, seed=5)
+    digits, tests = load("digits", "train"), load("digits", "test")
+    x = torch.from_numpy(digits.inputs("standard", flatten=False))[:100]
+    net = one.network.build(int(numpy_generator(5, 0).integers(2**31)))
+    F.cross_entropy(net(x), torch.from_numpy(digits.labels)[:100]).backward()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter -= 0.01 * parameter.grad
+        held = torch.from_numpy(tests.inputs("standard", flatten=False, like=digits))[:60]
+        right = net(held).argmax(1) == torch.from_numpy(tests.labels)[:60]
+    assert result["accuracy"][1] == pytest.approx(right.double().mean().item())
+
+
+def test_the_same_seed_gives_the_same_and_held_out_images_are_not_trained_on() -> None:
+    again = [regularized(spec("trajectory"), seed=3)["accuracy"] for _ in range(2)]
+    np.testing.assert_array_equal(*again)
+    apart = regularized(spec("none", held_out=1400, examples=None, tested=1400, at=(0, 2)), seed=0)
+    digits = load("digits", "train")
+    held = torch.from_numpy(digits.inputs("standard", flatten=False))[-1400:]
+    net = SMALL.network.build(int(numpy_generator(0, 0).integers(2**31)))
+    with torch.no_grad():
+        right = net(held).argmax(1) == torch.from_numpy(digits.labels)[-1400:]
+    assert apart["accuracy"][0] == pytest.approx(right.double().mean().item())
+
+
+def test_a_run_that_diverges_counts_as_a_guess() -> None:
+    result = regularized(spec("none", learning_rate=1e6), seed=0)
+    assert result["diverged"] and result["accuracy"][-1] == 0.1 and np.isnan(result["loss"][-1])
+
+
+def test_an_interrupted_trial_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EPOCH0_CHECKPOINTS", str(tmp_path))
+    np.testing.assert_array_equal(
+        regularized(spec("trajectory"), seed=3)["multipliers"],
+        (monkeypatch.delenv("EPOCH0_CHECKPOINTS"), regularized(spec("trajectory"), seed=3))[1]["multipliers"],
+    )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("at", [(0,), (1, 5), (0, 5, 5), (0, 5, 3)])
+def test_steps_that_cannot_be(at: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="begin with 0 and increase"):
+        regularized(spec("none", at=at), seed=0)
+
+
+def test_an_optimizer_that_is_not_known() -> None:
+    with pytest.raises(InputError, match="'adam' or 'sgd'"):
+        regularized(spec("none", optimizer="adamw"), seed=0)
+
+
+def test_images_that_do_not_fit() -> None:
+    with pytest.raises(InputError, match="the network takes"):
+        regularized(replace(SMALL, network=ConvNet()), seed=0)
+
+
+SETTING = Setting(replace(SMALL, at=(0, 100, 200)), (0.1, 0.01, 0.01), 10)
+
+
+def made_up(final: dict[str, float], spread: float = 0.003, seed: int = 0) -> list[dict[str, Any]]:
+    """Results whose accuracies after training have these means; the runs' spread is shared and their own."""
+    source, results = np.random.default_rng(seed), []
+    shared = source.normal(0, 0.02, SETTING.runs)
+    for norm in KINDS:
+        for run in range(SETTING.runs):
+            end = final[norm] + shared[run] + source.normal(0, spread)
+            layers = 7 if norm == "trajectory" else 0
+            results.append({
+                "steps": np.array(SETTING.spec.at), "accuracy": np.array([0.1, end - 0.1, end]), "diverged": False,
+                "multipliers": np.full((3, layers), 0.5), "ratios": np.full((3, layers), 2.0), "loss": np.zeros(3),
+            })  # fmt: skip
+    return results
+
+
+def verdicts(results: list[dict[str, Any]]) -> list[str]:
+    return [claim.verdict for claim in claims(SETTING, results)]
+
+
+def test_claims_tell_what_is_so_from_what_is_not() -> None:
+    assert verdicts(made_up({"batch": 0.80, "trajectory": 0.795, "none": 0.75})) == ["holds"] * 7
+    worse = verdicts(made_up({"batch": 0.80, "trajectory": 0.70, "none": 0.75}))
+    assert worse == [*["holds", "fails", "fails"] * 2, "holds"]
+    better = verdicts(made_up({"batch": 0.70, "trajectory": 0.80, "none": 0.75}))
+    assert better == [*["fails", "holds", "fails"] * 2, "fails"]
+    level = verdicts(made_up({"batch": 0.75, "trajectory": 0.75, "none": 0.75}, spread=0.01))
+    assert level[0] == level[1] == "undecided" and level[2] == "holds"
+
+
+def test_differences_are_paired_run_by_run() -> None:
+    claim = claims(SETTING, made_up({"batch": 0.76, "trajectory": 0.76, "none": 0.75}))[0]
+    # the spread that runs share, 0.02, is seven times that of their differences
+    assert claim.verdict == "holds" and "(batch norm) minus" in claim.evidence
+
+
+def test_table_and_picture() -> None:
+    results = made_up({"batch": 0.80, "trajectory": 0.795, "none": 0.75})
+    results[-1]["diverged"] = True
+    rows = table(SETTING, results)
+    assert len(rows) == 9 and [row["lambda"] for row in rows if row["network"] != KINDS["trajectory"]] == [None] * 6
+    assert rows[3]["lambda"] == 0.5 and rows[3]["length_ratio"] == 2.0 and rows[0]["learning_rate"] == 0.1
+    own = gather(SETTING, results)["none"].accuracy[:, 2]
+    assert rows[8]["accuracy"] == pytest.approx(own.mean())
+    assert rows[8]["accuracy_error"] == pytest.approx(own.std(ddof=1) / 10**0.5) and rows[8]["diverged"] == 1
+    axes, late = draw(SETTING, results).axes
+    assert all(len(line.get_xdata()) == 2 for line in late.lines if line.get_marker() in plots.MARKERS)
+    labels = axes.get_legend_handles_labels()[1]
+    assert labels == ["chance", "batch norm", "trajectory regularization", "neither (1 of 10 diverged)"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("training step", "test accuracy")
+
+
+def test_trials_of_the_presets_and_their_cost() -> None:
+    artifact = find("raghu/fig11")
+    for preset, runs in (("quick", 12), ("paper", 4)):
+        setting = artifact.setting(preset)
+        made = trials(setting)
+        assert [t.spec.network.norm for t in made[::runs]] == list(KINDS) and len(made) == 3 * runs
+        assert all(t.seed < 100 for t in made)  # learning rates were chosen on others
+        assert [t.spec.learning_rate for t in made[::runs]] == list(setting.rates)
+    costs = artifact.costs(artifact.setting("paper"))
+    assert [cost.runs for cost in costs] == [4, 4, 4] and costs[1].parameters == costs[2].parameters + 7
+    assert costs[0].images == 20_000 * 128
+    assert "; Adam" in artifact.about(artifact.setting("quick"))
+    assert artifact.data(artifact.setting("paper")) == "cifar10"
+
+
+@pytest.mark.slow
+def test_quick_preset_to_its_end(tmp_path: Path) -> None:
+    done = reproduce("raghu/fig11", preset="quick", out=tmp_path, workers=2)
+    assert all(claim.verdict in ("holds", "fails", "undecided") for claim in done.claims) and len(done.claims) == 7
+    final = {row["network"]: row["accuracy"] for row in done.data if row["step"] == 600}
+    assert min(final.values()) > 0.95
+
+
+def test_what_is_compared_is_named_as_in_the_conv_net() -> None:
+    assert set(KINDS) == {"none", "batch", "trajectory"} and regularization.ARTIFACTS[0].id == "raghu/fig11"
