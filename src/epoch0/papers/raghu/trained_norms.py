@@ -26,8 +26,8 @@ Array = NDArray[np.float64]
 
 MODES = ("running statistics, as in evaluation", "statistics of the arc's points")
 
-SETTLED = 100
-"""Steps from which "after just a few hundred gradient steps" is taken to begin."""
+SETTLED = 300
+"""Where "after just a few hundred gradient steps" is taken to begin."""
 
 
 def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
