@@ -223,6 +223,8 @@ def test_in_the_checkup_text_page_and_json(tmp_path) -> None:
     assert "Which layer is most fragile?" in page and "change of the outputs, %" in page
     again = checkup(net, x, y, directions=2)
     assert again.to_dict()["fragility"] == told
+    both = found.compare(again)
+    assert both.to_dict()["after"]["fragility"] == told and str(both).count(told["sentence"]) == 2
     none = checkup(net, x, directions=2, noise=None)
     assert none.fragility is None and none.to_dict()["fragility"] is None
     assert "fragile" not in none.to_html(tmp_path / "none.html").read_text().lower()

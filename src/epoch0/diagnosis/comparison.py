@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 WHOLE = (
     "verdict", "outcome", "trains", "phase", "chi", "chi_low", "chi_high", "backward", "forward", "trainable_depth",
-    "input_gradient", "regions", "regions_reason", "outlook",
+    "input_gradient", "regions", "regions_reason", "outlook", "fragility",
 )  # fmt: skip
 """What is compared of the whole depth."""
 
@@ -99,8 +99,9 @@ class Comparison:
     def __str__(self) -> str:
         lines = [f"before: {self.before['verdict']}", f"after:  {self.after['verdict']}", *self.changes]
         lines += [f"{word:<7} {regions_line(one)}" for word, one in (("before:", self.before), ("after:", self.after))]
-        outlooks = (("before:", self.before["outlook"]), ("after:", self.after["outlook"]))
-        lines += [f"{word:<7} {one['sentence']}" for word, one in outlooks if one is not None]
+        for found in ("outlook", "fragility"):
+            pair = (("before:", self.before[found]), ("after:", self.after[found]))
+            lines += [f"{word:<7} {one['sentence']}" for word, one in pair if one is not None]
         for index, (one, other) in enumerate(zip(self.before["layers"], self.after["layers"], strict=True), start=1):
             gains = f"{number(one['forward_gain'])} -> {number(other['forward_gain'])}"
             norms = f"{number(one['norm_out'])} -> {number(other['norm_out'])}"

@@ -174,8 +174,8 @@ def side_by_side(comparison: Mapping[str, Any], width: int) -> "RenderableType":
         chi = "" if one["chi"] is None else f", χ = {number(one['chi'])} a layer"
         lines.append(Text(f"       phase {one['phase']}{chi}; gradients {times(one['backward']['factor'])}"))
         lines.append(Padding(Text(regions_line(one)), (0, 0, 0, 7)))
-        if one["outlook"] is not None:
-            lines.append(Padding(Text(one["outlook"]["sentence"]), (0, 0, 0, 7)))
+        told = [one[found]["sentence"] for found in ("outlook", "fragility") if one[found] is not None]
+        lines += [Padding(Text(sentence), (0, 0, 0, 7)) for sentence in told]
     if comparison["same_square"] is not None:
         both = " → ".join(f"{comparison['same_square'][word]:,}" for word in ("before", "after"))
         lines.append(Text(f"regions in one square, {comparison['same_square']['share']:.2g} of its width: {both}"))
