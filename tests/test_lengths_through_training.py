@@ -2,6 +2,7 @@
 
 import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -238,6 +239,17 @@ def test_wrapped_and_under_autocast_the_plain_model_is_measured() -> None:
         watch(2, net)
     for lengths in (*watch.lengths, *inside.lengths):
         np.testing.assert_array_equal(lengths, plain.lengths[0])
+
+
+def test_a_model_that_is_moved_to_another_dtype_and_a_watch_that_is_pickled() -> None:
+    net, watch = conv(), TrajectoryLengths(arc(1, 8, 8))
+    watch(0, net)
+    watch(1, net.double())
+    np.testing.assert_allclose(watch.lengths[0], watch.lengths[1], rtol=1e-5)
+    again = pickle.loads(pickle.dumps(watch))
+    again(2, net)
+    np.testing.assert_array_equal(again.lengths, watch.lengths[[0, 1, 1]])
+    assert len(watch.steps) == 2
 
 
 def test_tables() -> None:

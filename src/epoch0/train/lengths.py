@@ -185,9 +185,14 @@ class TrajectoryLengths:
             lines.append(f"{name:<{wide}}  {kind:<{deep}}{numbers}")
         return "\n".join(lines)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What was measured can be copied and pickled; the model that was looked at is left out."""
+        return {**self.__dict__, "_record": None}
+
     def _measure(self, model: nn.Module) -> Array:
         """|dz/dt| at the input and each layer, shape (points, layers + 1)."""
-        if self._record is None or self._record.model is not model:
+        at = next(((p.device, p.dtype) for p in model.parameters()), None)
+        if self._record is None or self._record.model is not model or at != (self._points.device, self._points.dtype):
             self._look_at(model)
         try:
             return self._tangents(model)
