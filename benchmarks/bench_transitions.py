@@ -57,7 +57,11 @@ def against_sampling(whole: bool = False) -> dict[str, float]:
     begun = time.process_time()
     truth = transitions(net, arc, method="exact").count
     exact.append(time.process_time() - begun)
-    counts = {"sampled_count": float(sampled(net, arc, 0, POINTS))} if whole else {}
+    counts = {}
+    if whole:
+        begun = time.process_time()
+        counts = {"sampled_count": float(sampled(net, arc, 0, POINTS))}
+        counts["whole_ratio"] = (time.process_time() - begun) / min(ours)
     return {
         "count": float(found.count), "exact_count": float(truth), **counts, "points": float(found.points),
         "seconds": min(ours), "exact_seconds": min(exact), "sampling_seconds": min(theirs),

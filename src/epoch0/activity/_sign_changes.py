@@ -113,7 +113,9 @@ def search(
         )  # fmt: skip
         near = near.repeat_interleave(2)
         closest = torch.minimum(halves.at_low.abs(), halves.at_high.abs())
-        again = ((halves.at_high - halves.at_low).abs() < near) & (4 * closest < near)
+        change = (halves.at_high - halves.at_low).abs()
+        rests = (change == 0) & (closest == 0)  # on 0, as what is behind dead neurons does
+        again = (change < near) & (4 * closest < near) & ~rests
         over = looked >= (points * of_group if points is not None else torch.iinfo(torch.int64).max)
         stop = again & (over[halves.function // of_group] | (level >= _DEEPEST))
         unresolved += torch.bincount(halves.function[stop] // of_group, minlength=groups)

@@ -62,6 +62,7 @@ def _of_layer(
         change = (end - middle).abs_()
         closest = torch.minimum(away, _distance(end, faces)).mul_(4)
         worst = torch.maximum(change, closest, out=change)
+        worst = torch.where(worst == 0, torch.inf, worst)  # it rests on its face, as what is behind dead neurons does
         hiding[row[worst < reach]] = True
         bolder[row[worst < 0.5 * reach]] = True
 

@@ -228,6 +228,9 @@ def _cut(
     at_low = torch.addcmul(torch.addcmul(c, a, low.cos()), b, low.sin())
     # neighbours agree on the value where they meet, so that rounding neither loses a crossing there nor counts it twice
     joined = (pieces.group[1:] == pieces.group[:-1]) & (pieces.low[1:] == pieces.high[:-1])
+    # what rests on a piece, as behind dead neurons, has its value exactly; next to it rounding would decide the sign
+    rests = (a == 0) & (b == 0)
+    at_high[:-1] = torch.where(joined[:, None] & rests[1:], c[1:], at_high[:-1])
     at_low[1:] = torch.where(joined[:, None], at_high[:-1], at_low[1:])
     rising, falling = b * low.cos() > a * low.sin(), b * high.cos() < a * high.sin()
     turning = rising == falling  # the slope changes its sign: there is one extremum inside, a maximum if it rises first

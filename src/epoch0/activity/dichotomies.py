@@ -132,6 +132,8 @@ def dichotomies(
     """
     models = _models(model, method)
     check_caution(caution, points)
+    if not isinstance(inputs, Tensor):
+        raise InputError(f"inputs are a {type(inputs).__name__}; give a tensor of shape (s, *shape of one input).")
     check_finite("inputs", inputs)
     own = isinstance(models, Ensemble) and inputs.dim() == 3
     if inputs.dim() < 2 or not inputs.numel() or (own and len(inputs) != len(models)):

@@ -128,6 +128,8 @@ def activation_patterns(
 
     Source: Raghu et al. 2017, section 2.1.
     """
+    if not isinstance(x, Tensor):
+        raise InputError(f"x is a {type(x).__name__}; give a tensor of shape (inputs, *shape of one input).")
     check_finite("x", x)
     if x.dim() < 2 or not len(x):
         raise InputError(f"x has shape {tuple(x.shape)}; give a batch of inputs, (inputs, *shape of one input).")

@@ -13,7 +13,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from epoch0.activity._weight_circle import layer_names, named_layer
 from epoch0.columns import aligned
-from epoch0.errors import InputError
+from epoch0.errors import InputError, check_finite
 from epoch0.measure._guard import bare, check_model, unchanged
 from epoch0.seeds import generator
 
@@ -95,8 +95,8 @@ class Robustness:
 
 def robustness(
     model: nn.Module, data: tuple[Tensor, Tensor], noise: Sequence[float] | float, *,
-    layers: Sequence[str | int] | None = None, draws: int = 5, relative: bool = True, batch_size: int = 1000,
-    seed: int = 0,
+    layers: Sequence[str | int] | str | int | None = None, draws: int = 5, relative: bool = True,
+    batch_size: int = 1000, seed: int = 0,
 ) -> Robustness:  # fmt: skip
     """Accuracy against Gaussian noise in the weights of one layer at a time.
 
@@ -112,7 +112,7 @@ def robustness(
         data: inputs and class numbers, shapes (examples, \\*shape) and (examples,).
         noise: standard deviation of the noise, or several: parts of the root mean square of the layer's weights, or
             with ``relative=False`` in the units of the weights.
-        layers: names or numbers of layers with weights; by default all of them.
+        layers: names or numbers of layers with weights, or one of them; by default all.
         draws: of the noise, for each layer and size.
         relative: see ``noise``.
         batch_size: examples at a time.
@@ -125,19 +125,22 @@ def robustness(
     """
     check_model(model)
     model = bare(model)
-    sizes = np.atleast_1d(np.asarray(noise, dtype=np.float64))
-    if sizes.ndim != 1 or not len(sizes) or not np.isfinite(sizes).all() or sizes.min() < 0:
-        raise InputError(f"noise={noise!r}; give standard deviations >= 0, such as [0.1, 0.25].")
-    if draws < 1 or batch_size < 1:
-        raise InputError(f"draws={draws}, batch_size={batch_size}: both must be at least 1.")
+    sizes = _sizes(noise)
+    for what, number in (("draws", draws), ("batch_size", batch_size)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise InputError(f"{what}={number!r}; give an integer, at least 1.")
     inputs, targets = _checked(data)
-    chosen = layer_names(model) if layers is None else [named_layer(model, layer) for layer in layers]
+    asked = [layers] if isinstance(layers, str | int) else layers
+    chosen = layer_names(model) if asked is None else [named_layer(model, layer) for layer in asked]
     if not chosen:
         raise InputError(f"{type(model).__name__} has no dense or convolutional layer.")
     tied = [name for name in chosen if is_parametrized(model.get_submodule(name), "weight")]
     if tied:
         raise InputError(f"the weight of '{tied[0]}' is parametrized; bake the parametrization in first.")
-    device = next(model.parameters()).device
+    parameter = next(model.parameters())
+    device = parameter.device
+    if inputs.is_floating_point() and parameter.is_floating_point():
+        inputs = inputs.to(parameter.dtype)
     batches = list(zip(inputs.to(device).split(batch_size), targets.to(device).split(batch_size), strict=True))
     found = np.empty((len(chosen), len(sizes), draws))
     with unchanged(model), torch.no_grad():
@@ -154,6 +157,16 @@ def robustness(
     return Robustness(tuple(chosen), sizes, found, clean, relative, len(inputs))
 
 
+def _sizes(noise: Any) -> np.ndarray:
+    try:
+        sizes = np.atleast_1d(np.asarray(noise, dtype=np.float64))
+    except (TypeError, ValueError):
+        sizes = np.zeros(0)
+    if sizes.ndim != 1 or not len(sizes) or not np.isfinite(sizes).all() or sizes.min() < 0:
+        raise InputError(f"noise={noise!r}; give standard deviations >= 0, such as [0.1, 0.25].")
+    return sizes
+
+
 def _checked(data: Any) -> tuple[Tensor, Tensor]:
     if not (isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data)):
         raise InputError("data must be a pair of tensors: inputs (examples, ...) and class numbers (examples,).")
@@ -163,15 +176,26 @@ def _checked(data: Any) -> tuple[Tensor, Tensor]:
             f"inputs {tuple(inputs.shape)} and targets {tuple(targets.shape)} ({targets.dtype}) do not fit: one class "
             "number, an integer, for every example."
         )
+    check_finite("inputs", inputs)
     return inputs.detach(), targets.detach()
 
 
 def _accuracy(model: nn.Module, changed: dict[str, Tensor], batches: Sequence[tuple[Tensor, Tensor]]) -> float:
     right = total = 0
     for x, y in batches:
-        scores = functional_call(model, changed, (x,))
-        if scores.dim() != 2:
-            raise InputError(f"the model returns {tuple(scores.shape)}; accuracy needs scores (batch, classes).")
+        try:
+            scores = functional_call(model, changed, (x,))
+        except RuntimeError as error:
+            if changed:
+                raise
+            raise InputError(f"the model does not take inputs of shape {tuple(x.shape)}: {error}") from error
+        if not isinstance(scores, Tensor) or scores.shape[:1] != y.shape or scores.dim() != 2 or scores.shape[1] < 2:
+            made = tuple(scores.shape) if isinstance(scores, Tensor) else f"a {type(scores).__name__}"
+            raise InputError(f"the model returns {made}; accuracy needs scores (batch, classes), classes >= 2.")
+        if int(y.min()) < 0 or int(y.max()) >= scores.shape[1]:
+            raise InputError(
+                f"targets run from {int(y.min())} to {int(y.max())}; the model has {scores.shape[1]} classes, from 0."
+            )
         right += int((scores.argmax(dim=1) == y).sum())
         total += len(y)
     return right / total

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.activity._reading import OUTPUT, Reading, read, splits
-from epoch0.activity._refine import CAUTION, Refined, refine
+from epoch0.activity._refine import CAUTION, Refined, check_caution, refine
 from epoch0.activity._transitions_result import Transitions
 from epoch0.activity._turning import TooMany, Turning, start, turn
 from epoch0.curves import Arc, Curve, GreatCircle, Line, Polyline, SemicircularArcs
@@ -84,10 +84,7 @@ def _check(curve: Any, of: str, method: str, caution: float, points: int | None)
         raise InputError(f"of={of!r} is not known; use 'network' or 'output'.{suggest(of, ['network', OUTPUT])}")
     if method not in ("auto", "exact", "refined"):
         raise InputError(f"method={method!r} is not known; use 'auto', 'exact' or 'refined'.")
-    if isinstance(caution, bool) or not caution > 0:
-        raise InputError(f"caution={caution!r}; give a positive number such as {CAUTION:g}.")
-    if points is not None and (isinstance(points, bool) or not isinstance(points, int) or points < 1):
-        raise InputError(f"points={points!r}; give an integer of at least 1, or None for no limit.")
+    check_caution(caution, points)
 
 
 def _one(
