@@ -45,7 +45,7 @@ def masked_product(left: Tensor, right: Tensor, mask: Tensor | None, out: Tensor
         right: see :func:`product`.
         mask: None for no mask.
         out: see :func:`product`; likely in main memory, so it is better written once.
-        room: flat, at least as large as ``out``; what it holds is lost.
+        room: flat, at least as large as ``out`` if the product is small; what it holds is lost.
     """
     if mask is None:
         return product(left, right, out)

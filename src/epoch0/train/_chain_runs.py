@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from epoch0.train._chain_products import Work, affine, masked_product, product
+from epoch0.train._chain_products import SMALL, Work, affine, masked_product, product
 
 if TYPE_CHECKING:
     from epoch0.train._chain import Chain
@@ -91,6 +91,8 @@ class Workspace:
         steps: list[Step] = []
         memory = chain.gradients()
         inner = [weight for weight in parameters[2::2] if weight is not None]
+        sizes = [0 if examples == 1 else weight[0].numel() for weight in inner]
+        most = max((size for size in sizes if examples * size <= SMALL), default=0)
         for index, layer in enumerate(chain.layers):
             weight, bias = parameters[2 * index : 2 * index + 2]
             assert weight is not None
@@ -103,12 +105,11 @@ class Workspace:
             multiplier = memory.multiplier(index, which)
             pre_activate = differentiate = pass_back = None
             if steps:
-                room = self._tensor((-3, 0), (len(own), 1, max(w[0].numel() for w in inner)), own).flatten()
                 before = steps[-1]
                 pre_activate = affine(before.output, own, row, z)
                 pass_back = product(delta, own, before.delta)
                 if for_weight is not None:
-                    turned = delta.transpose(1, 2)
+                    room, turned = self._tensor((-3, 0), (len(own), 1, most), own).flatten(), delta.transpose(1, 2)
                     differentiate = masked_product(turned, before.output, multiplier, for_weight, room)
             steps.append(
                 Step(
