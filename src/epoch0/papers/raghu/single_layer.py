@@ -146,7 +146,7 @@ def about(setting: Setting) -> str:
     return (
         f"hard-tanh, {spec.hidden} hidden layers of width {spec.width}, $\\sigma_w^2$ = {spec.variance:g}; {data}; "
         f"SGD, rate {spec.learning_rate:g}, momentum {spec.momentum:g}, batch {spec.batch_size}; "
-        f"{setting.runs} networks; bands: two standard errors"
+        f"{setting.runs} networks; error bars as bands: two standard errors"
     )
 
 
