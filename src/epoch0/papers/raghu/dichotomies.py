@@ -227,12 +227,11 @@ def draw_walk(setting: Setting, results: Results) -> "Figure":
     return picture
 
 
-def about(setting: Setting) -> str:
+def about(setting: Setting, bars: str = "bars: two standard errors") -> str:
     """The setting in one line."""
     return (
         f"hard tanh, sigma_w^2 = {setting.variance:g}, no biases, one output; one layer's weights on a great circle, "
-        f"{setting.inputs} random inputs in R^{setting.size}; {setting.networks} networks a point; bars: two standard "
-        "errors"
+        f"{setting.inputs} random inputs in R^{setting.size}; {setting.networks} networks a point; {bars}"
     )
 
 
@@ -245,10 +244,16 @@ def _by_remaining(width: int, depths: tuple[int, ...], networks: int, block: int
     return Setting(8.0, cases, networks, block, over="remaining")
 
 
+def _about_walk(setting: Setting) -> str:
+    """Figure 16 shows every network."""
+    return about(setting, "every point a network, no bars").replace("networks a point", "networks a depth")
+
+
 def _artifact(name: str, title: str, quick: Setting, paper: Setting, claims: Any, picture: Any = draw) -> Artifact:
     source = f"Raghu et al., Figure {name.removeprefix('fig')}, appendix B.3"
     presets = {"quick": quick, "paper": paper}
-    return Artifact(f"raghu/{name}", title, source, presets, trials, table, claims, picture, about=about)
+    return Artifact(f"raghu/{name}", title, source, presets, trials, table, claims, picture,
+                    about=_about_walk if picture is draw_walk else about)  # fmt: skip
 
 
 ARTIFACTS: tuple[Artifact, ...] = (

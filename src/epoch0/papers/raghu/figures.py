@@ -45,7 +45,7 @@ _BY_VARIANCE = {name: replace(setting, widths=(setting.widths[-1],)) for name, s
 def _artifact(name: str, title: str, where: str, presets: dict[str, Setting], claims: Any, draw: Any) -> Artifact:
     table = transitions.growth_table if name in ("fig13c", "fig13d") else transitions.table
     return Artifact(f"raghu/{name}", title, f"Raghu et al., {where}", presets, transitions.trials, table, claims, draw,
-                    about=transitions.about)  # fmt: skip
+                    about=transitions.about_length if name == "fig5" else transitions.about)  # fmt: skip
 
 
 ARTIFACTS: tuple[Artifact, ...] = (

@@ -154,12 +154,17 @@ def wide_limit(activation: str, variance: float, depth: int) -> tuple[float, ...
     return tuple(found)
 
 
-def about(setting: Setting) -> str:
+def about(setting: Setting, bars: str = "bars: two standard errors") -> str:
     """The setting in one line."""
     ends = f"two random vectors in R^{setting.ends.size}" if setting.ends.ends == "random" else (
         f"two images of {setting.ends.ends}"
     )  # fmt: skip
     return (
         f"{setting.activation}, no biases, an arc between {ends} scaled to norm sqrt(inputs); {setting.networks} "
-        f"networks a point, depth {setting.depth}; bars: two standard errors"
+        f"networks a point, depth {setting.depth}; {bars}"
     )
+
+
+def about_length(setting: Setting) -> str:
+    """Figure 5 shows means of both axes."""
+    return about(setting, "means over the networks, no bars")

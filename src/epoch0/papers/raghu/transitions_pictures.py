@@ -69,6 +69,13 @@ def against_length(setting: Setting, results: Results) -> "Figure":
     return picture
 
 
+def _told(setting: Setting, width: int, variance: float) -> str:
+    """What varies."""
+    if len(setting.widths) == 1:
+        return f"$\\sigma_w^2$ = {variance:g}"
+    return f"width {width}" if len(setting.variances) == 1 else f"width {width}, $\\sigma_w^2$ = {variance:g}"
+
+
 def lengths(setting: Setting, results: Results) -> "Figure":
     """Figures 12, 13a and 13b: length against layer on a log scale."""
     rows = table(setting, results)
@@ -77,7 +84,7 @@ def lengths(setting: Setting, results: Results) -> "Figure":
         for shade, variance in enumerate(setting.variances):
             some = _chosen(rows, width=width, variance=variance)
             colour = plots.COLOURS[shade if len(setting.variances) > 1 else index]
-            label = f"width {width}, $\\sigma_w^2$ = {variance:g}"
+            label = _told(setting, width, variance)
             _line(axes, some, "layer", "length", index, label, color=colour)
             known = "exact" if setting.activation == "relu" else "wide"
             if known == "exact" or width == max(setting.widths):
