@@ -17,21 +17,23 @@ from region_twins import recipe
 SQUARE = torch.tensor([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]], dtype=torch.float64)
 
 
-def multiplied(step, following, cut, before: torch.Tensor, others: list[torch.Tensor]) -> torch.Tensor:
+def multiplied(step, following, cut, before: torch.Tensor, others: list[torch.Tensor], folds: list) -> torch.Tensor:
     """All rows folded and multiplied, the new ones as combinations of the old."""
     faces = torch.tensor(step.faces, dtype=torch.float64)
     rows = torch.cat([before, cut.rows(before, faces, before[0].numel())])
-    return following.run(step.run(rows), *(torch.cat([other, cut.rows(other)]) for other in others))
+    others = [torch.cat([other, cut.rows(other)]) for other in others]
+    others = [one if fold is None else fold.run(one) for one, fold in zip(others, folds, strict=True)]
+    return following.run(step.run(rows), *others)
 
 
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Relative distances between rows carried ahead and rows multiplied, one for each time that happens."""
     distances = []
 
-    def both(step, following, cut, before, others):
-        ahead = _ahead.carried(step, following, cut, before, others)
+    def both(step, following, cut, before, others, folds):
+        ahead = _ahead.carried(step, following, cut, before, others, folds)
         if ahead is not None:
-            expected = multiplied(step, following, cut, before, others)
+            expected = multiplied(step, following, cut, before, others, folds)
             assert ahead.shape == expected.shape
             distances.append(float((ahead - expected).abs().max() / expected.abs().max()))
         return ahead
@@ -57,9 +59,7 @@ def test_carried_ahead_is_multiplied(activation: nn.Module, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda a: type(a).__name__)
-def test_points_of_lines_carried_ahead_are_multiplied(
-    activation: nn.Module, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_points_of_lines_carried_ahead_are_multiplied(activation: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     net = recipe([6, 24, 24, 24, 2], 0.3)
     if isinstance(activation, nn.PReLU):
         nn.init.uniform_(activation.weight, -0.5, 0.5)

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from epoch0 import regions
-from epoch0.regions import _convolution, _fuse, _reader
-from epoch0.regions._convolution import convolution, few_at_a_time, shifted, windowed
-from epoch0.regions._steps import Affine
+from epoch0.regions import _convolution, _fuse, _reader, _walk, _windowed
+from epoch0.regions._convolution import convolution, few_at_a_time, shifted
+from epoch0.regions._steps import Affine, Fold, Way
 from epoch0.regions._trace import trace
+from epoch0.regions._windowed import windowed
 
 
 @pytest.mark.parametrize(
@@ -52,8 +53,8 @@ def test_every_geometry(channels, out, size, kernel, stride, padding, dilation, 
     assert torch.allclose(shifted(x, weight, shift, stride, padding, dilation), expected, rtol=1e-12, atol=1e-12)
     more = torch.randn(expected.shape, generator=source, dtype=torch.float64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_convolution, "_ALONE", alone)  # also a few channels at a time
-        patch.setattr(_convolution, "_SHIFTED", 300)  # and a few points
+        patch.setattr(_windowed, "_ALONE", alone)  # also a few channels at a time
+        patch.setattr(_windowed, "_SHIFTED", 300)  # and a few points
         found = windowed(x, weight, shift, stride, padding, dilation)
         added = windowed(x, weight, shift, stride, padding, dilation, more)
     assert torch.allclose(found, expected, rtol=1e-12, atol=1e-12)
@@ -148,3 +149,55 @@ def test_sums_are_added_by_the_layer_before(kind: str, monkeypatch: pytest.Monke
     assert line.owner == apart.owner and line.count > 20 and line.certificate.holds
     assert line.certificate.smallest == pytest.approx(apart.certificate.smallest, rel=1e-6)
     assert (abs(line.breakpoints - apart.breakpoints) < 1e-12).all()
+
+
+FOLDS = {
+    "relu": Fold("", (0,), 1, (0.0,), torch.relu, torch.relu, lambda x, out: torch.clamp_min(x, 0.0, out=out)),
+    "leaky": Fold("", (0,), 1, (0.0,), *[lambda x: nn.functional.leaky_relu(x, 0.1)] * 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fold", FOLDS)
+@pytest.mark.parametrize("weights", [1, 1 << 16])
+@pytest.mark.parametrize(
+    "layer",
+    [nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(3, 3, 3, 2, 1), nn.Conv2d(3, 3, 1, 2),
+     nn.Conv2d(3, 3, 3, 1, 1, groups=3)],
+    ids=str,
+)  # fmt: skip
+def test_folds_on_the_way(layer: nn.Module, weights: int, fold: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_convolution, "_NARROW", weights)
+    monkeypatch.setattr(_convolution, "_SHIFTED", 400)
+    monkeypatch.setattr(_windowed, "_SHIFTED", 400)  # a few points at a time
+    layer, source = layer.double(), torch.Generator().manual_seed(0)
+    x = torch.randn(60, 3, 6, 5, generator=source, dtype=torch.float64)
+    kept, shown = x.clone(), {}
+    with torch.no_grad():
+        more = torch.randn(layer(x).shape, generator=source, dtype=torch.float64)
+        way = Way(FOLDS[fold], FOLDS[fold], lambda first, rows: shown.update({first: rows.copy()}), grows=True)
+        found = convolution(layer)(x, layer.weight, layer.bias, more, way)
+        expected = layer(FOLDS[fold].run(x)) + FOLDS[fold].run(more)
+    assert torch.allclose(found, expected, rtol=1e-12, atol=1e-12) and torch.equal(x, kept)
+    if shown:  # grouped convolutions are not shown
+        rows = torch.cat([torch.from_numpy(shown[first]) for first in sorted(shown)])
+        assert len(shown) > 1 and torch.equal(rows, found.flatten(1))
+    assert bool(shown) == (layer.groups == 1)
+
+
+@pytest.mark.parametrize("block", [None, 60_000])
+@pytest.mark.parametrize("kind", ["plain", "two layers", "fold between"])
+def test_folds_done_late_change_nothing(kind: str, block: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Sum(kind).double().eval()
+    x0, x1 = 2 * torch.randn(2, 2, 5, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    if block is not None:
+        monkeypatch.setattr(_walk, "BLOCK", block)
+    found, late = [], _walk.late_folds
+    monkeypatch.setattr(_walk, "late_folds", lambda *args: found.append(late(*args)) or found[-1])
+    line = regions.on_line(net, x0, x1)
+    assert len(found) == 1 and len(found[0]) >= 1
+    monkeypatch.setattr(_walk, "late_folds", lambda *_: {})
+    early = regions.on_line(net, x0, x1)
+    assert line.owner == early.owner and line.count > 20 and line.certificate.holds
+    assert line.certificate.zeros == early.certificate.zeros
+    assert line.certificate.smallest == pytest.approx(early.certificate.smallest, rel=1e-6)
+    assert (abs(line.breakpoints - early.breakpoints) < 1e-12).all()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from epoch0 import regions
-from epoch0.regions._room import Reuse, room
+from epoch0.regions._room import Reuse, grown, room, roomy
 from region_twins import recipe
 
 LIKE = torch.zeros(1, dtype=torch.float64)
@@ -77,3 +77,20 @@ def test_a_walk_that_fails_keeps_nothing() -> None:
     with pytest.raises(ValueError, match="were reached"):
         regions.on_line(net, torch.zeros(8), 9 * torch.ones(8), memory=1e4)
     assert Reuse.users == 0 and not Reuse.free
+
+
+def test_rows_are_added_in_place_once() -> None:
+    like = torch.empty(0, dtype=torch.float64)
+    first = roomy((10, 3), like)
+    first[:] = torch.arange(30.0).view(10, 3)
+    second = grown(first, 4)
+    assert second.data_ptr() == first.data_ptr() and second.shape == (14, 3)
+    second[10:] = -1.0
+    again = grown(first, 4)  # what is behind it belongs to the other now
+    again[10:] = -2.0
+    assert again.data_ptr() != first.data_ptr() and bool((second[10:] == -1.0).all())
+    assert torch.equal(again[:10], first) and torch.equal(second[:10], first)
+    more = grown(second, 100)  # more than there is memory for
+    assert more.data_ptr() != second.data_ptr() and torch.equal(more[:14], second) and more.shape == (114, 3)
+    view = roomy((10, 3), like)[:]  # a view of it is not its owner
+    assert grown(view, 1).data_ptr() != view.data_ptr()

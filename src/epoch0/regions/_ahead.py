@@ -5,6 +5,7 @@ bend wherever an element passes a face. With its values at the two ends, and the
 weights, its value at a new point is a sum of a few rows; multiplying would take as many as the fold has elements.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -22,7 +23,8 @@ _WORTH = 8.0  # adding a row takes as long as so many of the terms of a product
 
 
 def carried(
-    step: Fold, following: Step, cut: Cut, before: Tensor, others: Sequence[Tensor] = ()
+    step: Fold, following: Step, cut: Cut, before: Tensor, others: Sequence[Tensor] = (),
+    folds: Sequence[Fold | None] = (),
 ) -> Tensor | None:  # fmt: skip
     """What an affine step after a fold makes of all rows, those of the cut too; None if it is better to multiply.
 
@@ -32,6 +34,7 @@ def carried(
         cut: its new rows.
         before: what goes into the fold at the old rows.
         others: what else goes into the step after it, at the old rows: they are straight between those.
+        folds: of each of these, what folds it first, if anything does.
     """
     if not isinstance(following, Affine) or not following.weighted:
         return None
@@ -43,6 +46,7 @@ def carried(
     found = cut.bends(len(cut) * max(2.0, elements / _WORTH))
     if found is None:
         return None
+    others = [one if fold is None else fold.run(one) for one, fold in itertools.zip_longest(others, folds)]
     ahead = affine_rows(lambda some, *more: following.run(step.run(some), *more), [before, *others], len(cut))
     flat, columns = ahead.view(len(ahead), -1), response(following, before[:1], others).numpy()
     jump = jumps(step, before[:1])

@@ -4,22 +4,22 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from epoch0.regions._room import room
+from epoch0.regions._room import room, roomy
+from epoch0.regions._steps import NOTHING, Way
+from epoch0.regions._windowed import windowed
 
 _UNFOLDED = 5 << 18  # numbers of unfolded input at a time: they stay in the cache
 _SHIFTED = 1 << 17  # numbers of shifted input at a time
 _NARROW = 1 << 16  # weights that stay in the cache with all that one product needs
-_ALONE = 1 << 18  # multiplications up to which numpy's product never calls other threads
 
 
 def convolution(module: nn.Module) -> Callable[..., Tensor]:
-    """A convolution as a function of (points, weight, bias, more), the quickest there is for float64 on the CPU.
+    """A convolution as a function of (points, weight, bias, more, way), the quickest there is for float64 on the CPU.
 
-    What is ``more``, if given, is added to the result.
+    What is ``more``, if given, is added to the result; ``way`` says what is done with every block on its way.
     """
     m: Any = module
     plain = few_at_a_time(m._conv_forward, math.prod(m.kernel_size))
@@ -27,104 +27,30 @@ def convolution(module: nn.Module) -> Callable[..., Tensor]:
         return plain
     stride, padding, dilation = m.stride, m.padding, m.dilation
 
-    def convolved(x: Tensor, weight: Tensor, bias: Tensor | None, more: Tensor | None = None) -> Tensor:
+    def convolved(
+        x: Tensor, weight: Tensor, bias: Tensor | None, more: Tensor | None = None, way: Way = NOTHING
+    ) -> Tensor:  # fmt: skip
         if x.device.type != "cpu" or x.dtype != torch.float64 or x.requires_grad:
-            return plain(x, weight, bias, more)
-        return quickest(x, weight, bias, stride, padding, dilation, more)
+            return plain(x, weight, bias, more, way)
+        return quickest(x, weight, bias, stride, padding, dilation, more, way)
 
     return convolved
 
 
 def quickest(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...], padding: tuple[int, ...],
-    dilation: tuple[int, ...], more: Tensor | None = None,
+    dilation: tuple[int, ...], more: Tensor | None = None, way: Way = NOTHING,
 ) -> Tensor:  # fmt: skip
-    """The convolution, and something added to it, in the way that suits its weights and the processor.
+    """The convolution, and something added to it, in the manner that suits its weights and the processor.
 
     Args:
         x, weight, bias, stride, padding, dilation: as for :func:`shifted`.
         more: what is added, of the shape of the result.
+        way: what is done with every block on its way.
     """
     if weight.numel() <= _NARROW and torch.backends.cpu.get_cpu_capability() == "AVX512":
-        return windowed(x, weight, bias, stride, padding, dilation, more)
-    found = shifted(x, weight, bias, stride, padding, dilation)
-    return found if more is None else found.add_(more)
-
-
-def windowed(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...], padding: tuple[int, ...],
-    dilation: tuple[int, ...], more: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """A convolution as one small matrix product for each row of each output, for few channels.
-
-    Every input is written once for each column of the kernel, shifted sideways, such that what one row of the output
-    sees lies together, with a row of ones for the bias. numpy multiplies so small matrices two to three times as quick
-    as torch where the processor has wide vectors. A point's result does not depend on the points beside it. Arguments
-    as for :func:`quickest`.
-    """
-    points, channels, height, width = x.shape
-    out, _, rows, columns = weight.shape
-    (down, across), (above, beside) = stride, padding
-    high = (height + 2 * above - dilation[0] * (rows - 1) - 1) // down + 1
-    wide = (width + 2 * beside - dilation[1] * (columns - 1) - 1) // across + 1
-    found = room((points, out, high, wide), x)
-    lines = columns * channels  # of one row of the kernel, and one more for the bias
-    each = np.zeros((out, rows, lines + 1))
-    each[:, :, :lines] = weight.detach().permute(0, 2, 3, 1).reshape(out, rows, lines)
-    each[:, 0, lines] = 0.0 if bias is None else bias.detach()
-    taps = each.reshape(out, -1)
-    shared = dilation[0] == 1 and down < rows  # rows that several rows of the output see are written once
-    step, size = down if shared else rows, (lines + 1) * wide
-    tall = (high - 1) * step + rows
-    some = min(points, max(1, _SHIFTED // (tall * size)))
-    copies = room((some, tall, lines + 1, wide), x).numpy()
-    copies.fill(0.0)
-    copies[:, :, lines] = 1.0
-    into = copies[:, :, :lines].reshape(some, tall, columns, channels, wide).transpose(0, 3, 1, 2, 4)
-    seen = np.lib.stride_tricks.as_strided(
-        copies, (some, high, taps.shape[1], wide), tuple(8 * n for n in (tall * size, step * size, wide, 1))
-    )
-    places = _places(height, width, high, wide, (rows, columns), stride, padding, dilation, shared)
-    source, made = x.detach().numpy(), found.permute(0, 2, 1, 3).numpy()
-    chunk = max(1, _ALONE // (taps.shape[1] * wide))
-    for start in range(0, points, some):
-        stop = min(points, start + some)
-        for (to_rows, column, to_columns), (from_rows, from_columns) in places:
-            into[: stop - start, :, to_rows, column, to_columns] = source[start:stop, :, from_rows, from_columns]
-        for first in range(0, out, chunk):
-            part = slice(first, first + chunk)
-            np.matmul(taps[part], seen[: stop - start], out=made[start:stop, :, part])
-        if more is not None:
-            found[start:stop] += more[start:stop]
-    return found
-
-
-Place = tuple[tuple[slice, int, slice], tuple[slice, slice]]
-
-
-def _places(
-    height: int, width: int, high: int, wide: int, kernel: tuple[int, int], stride: tuple[int, ...],
-    padding: tuple[int, ...], dilation: tuple[int, ...], shared: bool,
-) -> list[Place]:  # fmt: skip
-    """What goes where: rows, column of the kernel and columns there, rows and columns of the input."""
-    (rows, columns), (down, across), (above, beside) = kernel, stride, padding
-    found: list[Place] = []
-    for column in range(columns):
-        here, there = _stretch(column * dilation[1] - beside, across, width, wide)
-        if shared:
-            to, come = _stretch(-above, 1, height, (high - 1) * down + rows)
-            found.append(((to, column, here), (come, there)))
-            continue
-        for row in range(rows):
-            to, come = _stretch(row * dilation[0] - above, down, height, high)
-            found.append(((slice(to.start * rows + row, to.stop * rows, rows), column, here), (come, there)))
-    return [one for one in found if all(part.start < part.stop for part in (one[0][0], one[0][2]))]
-
-
-def _stretch(offset: int, step: int, inputs: int, outputs: int) -> tuple[slice, slice]:
-    """The outputs i whose input offset + step i is there, and those inputs."""
-    low, high = max(0, -(offset // step)), min(outputs, (inputs - 1 - offset) // step + 1)
-    return slice(low, high), slice(low * step + offset, (high - 1) * step + offset + 1, step)
+        return windowed(x, weight, bias, stride, padding, dilation, more, way)
+    return shifted(x, weight, bias, stride, padding, dilation, more, way)
 
 
 def few_at_a_time(function: Callable[..., Tensor], kernel: int) -> Callable[..., Tensor]:
@@ -135,24 +61,26 @@ def few_at_a_time(function: Callable[..., Tensor], kernel: int) -> Callable[...,
         kernel: places of the kernel.
     """
 
-    def convolved(x: Tensor, weight: Tensor, bias: Tensor | None, more: Tensor | None = None) -> Tensor:
+    def convolved(
+        x: Tensor, weight: Tensor, bias: Tensor | None, more: Tensor | None = None, way: Way = NOTHING
+    ) -> Tensor:  # fmt: skip
         some = max(1, _UNFOLDED // max(1, kernel * x[0].numel()))
         if x.device.type != "cpu" or len(x) <= some:
-            found = function(x, weight, bias)
+            found = function(way.folded(x), weight, bias)
         else:
-            first = function(x[:some], weight, bias)
+            first = function(way.folded(x[:some]), weight, bias)
             found = first.new_empty(len(x), *first.shape[1:])
             found[:some] = first
             for start in range(some, len(x), some):
-                found[start : start + some] = function(x[start : start + some], weight, bias)
-        return found if more is None else found + more
+                found[start : start + some] = function(way.folded(x[start : start + some]), weight, bias)
+        return found if more is None else found + way.folded_more(more)
 
     return convolved
 
 
 def shifted(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...], padding: tuple[int, ...],
-    dilation: tuple[int, ...],
+    dilation: tuple[int, ...], more: Tensor | None = None, way: Way = NOTHING,
 ) -> Tensor:  # fmt: skip
     """A convolution as one matrix product for each row of its kernel, two to three times as quick as torch's.
 
@@ -168,13 +96,16 @@ def shifted(
         weight: shape (out, channels, rows, columns).
         bias: shape (out,).
         stride, padding, dilation: down and across.
+        more: what is added, of the shape of the result.
+        way: what is done with every block on its way.
     """
     points, channels, height, width = x.shape
     out, _, rows, columns = weight.shape
     (down, across), (above, beside) = stride, padding
     high = (height + 2 * above - dilation[0] * (rows - 1) - 1) // down + 1
     wide = (width + 2 * beside - dilation[1] * (columns - 1) - 1) // across + 1
-    found = room((points, out, high * wide), x)
+    whole = (roomy if way.grows else room)((points, out, high, wide), x)
+    found = whole.view(points, out, high * wide)
     taps = weight.permute(2, 0, 3, 1).reshape(rows, out, columns * channels)
     shift = x.new_zeros(out, 1) if bias is None else bias.view(out, 1)
     pointwise = (rows, columns, down, across, above, beside) == (1, 1, 1, 1, 0, 0)
@@ -184,7 +115,7 @@ def shifted(
     copies = x.new_zeros(0 if pointwise else some, columns, channels, down, deep, wide)
     starts = [((row * dilation[0]) % down * deep + row * dilation[0] // down) * wide for row in range(rows)]
     for start in range(0, points, some):
-        part, mine = x[start : start + some], found[start : start + some]
+        part, mine = way.folded(x[start : start + some]), found[start : start + some]
         count = part.shape[0]
         if start == 0 or count < some:
             shifts, taps_here = shift.expand(count, out, 1), taps[:, None].expand(rows, count, out, columns * channels)
@@ -199,7 +130,12 @@ def shifted(
         torch.baddbmm(shifts, tap[0], seen[0], out=mine)
         for row in range(1, rows):
             mine.baddbmm_(tap[row], seen[row])
-    return found.view(points, out, high, wide)
+        made = whole[start : start + some]
+        if more is not None:
+            made += way.folded_more(more[start : start + some])
+        if way.seen is not None:
+            way.seen(start, made.view(count, -1).numpy())
+    return whole
 
 
 def _shift(

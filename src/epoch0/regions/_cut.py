@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from epoch0.regions._bends import Bends
-from epoch0.regions._room import room
+from epoch0.regions._room import roomy
 
 
 @dataclass(frozen=True)
@@ -37,28 +37,35 @@ class Cut:
     def __len__(self) -> int:
         return len(self.u) + (len(self.second) if self.second is not None else 0)
 
-    def rows(self, values: Tensor, faces: Tensor | None = None, width: int = 1) -> Tensor:
+    def rows(
+        self, values: Tensor, faces: Tensor | None = None, width: int = 1, out: Tensor | None = None
+    ) -> Tensor:  # fmt: skip
         """The new rows of a tensor whose old rows are given.
 
         Args:
             values: the old rows.
             faces: for the tensor that was cut: values of its faces; column c is element c % width, face c // width.
             width: elements of a row.
+            out: where they are written.
         """
         shape = (-1,) + (1,) * (values.dim() - 1)
-        first = values.index_select(0, self.u).mul_(self.a.view(shape))
+        first = None if out is None else out[: len(self.u)]
+        first = torch.index_select(values, 0, self.u, out=first).mul_(self.a.view(shape))
         first.addcmul_(values.index_select(0, self.v), self.b.view(shape))
         if faces is not None:
             first.view(len(first), -1)[self.row - len(values), self.column % width] = faces[self.column // width]
         if self.second is None or not len(self.second.u):
             return first
         more = self.second
-        made = _gather(values, first, more.u).mul_(more.a.view(shape))
+        made = _gather(values, first, more.u)
+        if out is not None:
+            made = out[len(first) :].copy_(made)
+        made.mul_(more.a.view(shape))
         made.addcmul_(_gather(values, first, more.v), more.b.view(shape))
         if faces is not None:
             row = more.row - len(values) - len(first)
             made.view(len(made), -1)[row, more.column % width] = faces[more.column // width]
-        return torch.cat([first, made])
+        return torch.cat([first, made]) if out is None else out
 
     def take(self, values: Tensor, rows: Tensor, faces: Tensor | None = None, width: int = 1) -> Tensor:
         """Some rows only, old ones and new ones, as :meth:`rows` makes them.
@@ -70,7 +77,7 @@ class Cut:
             width: elements of a row.
         """
         old, shape = len(values), (-1,) + (1,) * (values.dim() - 1)
-        found = room((len(rows), *values.shape[1:]), values)
+        found = roomy((len(rows), *values.shape[1:]), values)
         first, late = torch.searchsorted(rows, rows.new_tensor([old, old + len(self.u)])).tolist()
         torch.index_select(values, 0, rows[:first], out=found[:first])
         new = rows[first:late] - old

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from epoch0.regions._steps import Affine, Step
+from epoch0.regions._steps import Affine, Step, Way
 
 
 @dataclass(frozen=True)
@@ -16,16 +16,21 @@ class Kernel:
     """What an affine step is made of.
 
     Attributes:
-        function: of (points, weight, bias); if it adds, of (points, weight, bias, more).
+        function: of (points, weight, bias); if it adds, of (points, weight, bias, more, way).
         weight: first dimension runs over the output channels.
         bias: of the output channels.
-        adds: whether the function adds more to its result on its way.
+        adds: whether the function adds more to its result on its way, and folds what goes into it.
     """
 
     function: Callable[..., Tensor]
     weight: Tensor
     bias: Tensor | None
     adds: bool = False
+
+    def streamed(self, inputs: Sequence[Tensor], way: Way) -> Tensor:
+        """The layer of its first input, with the second added if there is one."""
+        found: Tensor = self.function(inputs[0], self.weight, self.bias, *(inputs[1:] or (None,)), way)
+        return found
 
 
 def fused(
@@ -44,6 +49,7 @@ def fused(
         output: slot of the network's output.
     """
     uses = Counter(slot for step in steps for slot in step.inputs)
+    steps = [_streaming(s, kernels[s.output]) if isinstance(s, Affine) and s.output in kernels else s for s in steps]
     found: list[Step] = []
     place: dict[int, int] = {}
     kernels = dict(kernels)
@@ -73,6 +79,10 @@ def fused(
     return tuple(found)
 
 
+def _streaming(step: Affine, kernel: Kernel) -> Affine:
+    return replace(step, streamed=kernel.streamed) if kernel.adds else step
+
+
 def _normed(layer: Affine, norm: Affine, kernel: Kernel, scale: Tensor, shift: Tensor) -> tuple[Affine, Kernel]:
     weight = kernel.weight * scale.view(-1, *[1] * (kernel.weight.dim() - 1))
     bias = shift if kernel.bias is None else kernel.bias * scale + shift
@@ -84,8 +94,9 @@ def _normed(layer: Affine, norm: Affine, kernel: Kernel, scale: Tensor, shift: T
     def size(squares: Any) -> Tensor:
         return torch.as_tensor(second(first(squares)))
 
+    kernel = replace(kernel, weight=weight, bias=bias)
     step = replace(layer, output=norm.output, run=run, size=size, biased=bool((bias != 0).any()))
-    return step, replace(kernel, weight=weight, bias=bias)
+    return _streaming(step, kernel), kernel
 
 
 def _summed(layer: Affine, total: Affine, kernel: Kernel) -> Affine:
@@ -98,4 +109,5 @@ def _summed(layer: Affine, total: Affine, kernel: Kernel) -> Affine:
     def size(squares: Any, more: Any) -> Tensor:
         return torch.as_tensor(second(*((first(squares), more) if mine == 0 else (more, first(squares)))))
 
-    return replace(layer, inputs=(*layer.inputs, total.inputs[1 - mine]), output=total.output, run=run, size=size)
+    step = replace(layer, inputs=(*layer.inputs, total.inputs[1 - mine]), output=total.output, run=run, size=size)
+    return replace(step, streamed=kernel.streamed)

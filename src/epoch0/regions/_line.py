@@ -13,9 +13,7 @@ from epoch0.regions._cut import Cut
 from epoch0.regions._ledger import Ledger
 from epoch0.regions._sizes import Decisions
 from epoch0.regions._steps import Largest
-
-_BAND = 1e6  # how far above the tolerance the smallest decision is looked for
-_BLOCK = 1 << 17  # values looked at together: they stay in the cache
+from epoch0.regions._watch import BAND, Watch, nonzero
 
 
 class Lines:
@@ -49,7 +47,10 @@ class Lines:
         """Network of each row, where there are many."""
         return None if self.networks is None else self.networks[self.group]
 
-    def cut(self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None) -> Cut | None:
+    def cut(
+        self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None,
+        seen: Watch | None = None,
+    ) -> Cut | None:  # fmt: skip
         """Insert a point wherever a column changes its sign between neighbours.
 
         Args:
@@ -58,11 +59,12 @@ class Lines:
             step: number of the folding step.
             width: elements of the step; column c belongs to element c % width and face c // width.
             face: the face, where it is not c // width.
+            seen: has looked at the values already.
 
         Returns:
             The new rows, or None if nothing is cut; they are appended to all tensors by the caller.
         """
-        positive, zero_row, zero_column = self._signs(values, tolerance)
+        positive, zero_row, zero_column = self._signs(values, tolerance, seen or Watch(len(values), tolerance))
         zero = None
         if len(zero_row):
             zero = torch.zeros_like(positive)
@@ -75,59 +77,45 @@ class Lines:
             return None
         return self._insert(values, tolerance, places, columns, step, width, face)
 
-    def _signs(self, values: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def watch(self, rows: int, tolerance: Tensor) -> Watch | None:
+        """Looks at the values of so many rows as they are made."""
+        return Watch(rows, tolerance)
+
+    def _signs(self, values: Tensor, tolerance: Tensor, seen: Watch) -> tuple[Tensor, Tensor, Tensor]:
         """Which values are positive, and rows and columns of the zeros; the smallest that is none is noted."""
-        band = _BAND * (tolerance[0] if len(tolerance) == 1 else tolerance.amax(dim=0))
-        widest = float(band.max())
-        positive = torch.empty(values.shape, dtype=torch.bool, device=values.device)
-        some = max(1, _BLOCK // values.shape[1]) if values.device.type == "cpu" else len(values)
-        room = values.new_empty(min(some, len(values)), values.shape[1])
-        close: list[Tensor] = []
-        least: list[float] = []
-        for start in range(0, len(values), some):
-            part = values[start : start + some]
-            _above(part, positive[start : start + some])
-            size = torch.abs(part, out=room[: len(part)])
-            least.append(float(size.amin()))
-            if least[-1] <= widest and len(found := _nonzero(size <= band)):
-                found[:, 0] += start
-                close.append(found)
-        near = torch.cat(close) if close else torch.empty(0, 2, dtype=torch.int64, device=values.device)
-        row, column = near[:, 0], near[:, 1]
+        row, column = seen.finish(values)
+        close = len(row) > 0
         near_values = values[row, column].abs()
         limit = tolerance[self.group[row], column]
         zero = near_values <= limit
         decided = near_values[~zero] / limit[~zero].clamp_min(1e-300)
         # what is far from every tolerance matters only if it is nearer than all that decided before
-        nearer = bool(close) or min(least) * _BAND * self.decisions.relative < widest * self.decisions.smallest
+        nearer = close or min(seen.least) * BAND * self.decisions.relative < seen.widest * self.decisions.smallest
         if not len(decided) and nearer:
-            spread = 0.0 if close else widest / max(float(band.min()), 1e-300)
-            decided = torch.cat([decided, *self._far(values, tolerance, some, least, spread)])
+            spread = 0.0 if close else seen.widest / max(seen.narrowest, 1e-300)
+            decided = torch.cat([decided, *self._far(values, tolerance, seen, spread)])
         if len(decided):
             smallest = float(decided.min()) * self.decisions.relative
             self.decisions.smallest = min(self.decisions.smallest, smallest)
         self.decisions.zeros += int(zero.sum())
-        return positive, row[zero], column[zero]
+        return seen.positive, row[zero], column[zero]
 
-    def _far(
-        self, values: Tensor, tolerance: Tensor, some: int, least: list[float], spread: float
-    ) -> list[Tensor]:  # fmt: skip
+    def _far(self, values: Tensor, tolerance: Tensor, seen: Watch, spread: float) -> list[Tensor]:
         """Smallest decisions, as multiples of the tolerance, where none is near: in the blocks with the least values.
 
         Args:
             values: all of them.
             tolerance: of the groups.
-            some: rows of a block.
-            least: least absolute value of each block.
+            seen: has looked at them.
             spread: the largest tolerance over the smallest; 0 where values count as zero, then all blocks are looked at
                 unless that would take long.
         """
         found: list[Tensor] = []
         if spread == 0.0 and values.numel() > 1 << 20:
             return found
-        for number, smallest in enumerate(least):
-            if spread == 0.0 or smallest <= min(least) * spread:
-                rows = slice(number * some, (number + 1) * some)
+        for start, stop, smallest in zip(seen.starts, [*seen.starts[1:], len(values)], seen.least, strict=True):
+            if spread == 0.0 or smallest <= min(seen.least) * spread:
+                rows = slice(start, stop)
                 ratio = values[rows].abs() / tolerance[self.group[rows]].clamp_min(1e-300)
                 found += [ratio[ratio > 1.0].amin()[None]] if bool((ratio > 1.0).any()) else []
         return found
@@ -140,7 +128,7 @@ class Lines:
         if zero is not None:
             still = zero.index_select(0, self.order)
             flip &= ~(still[1:] | still[:-1])
-        found = _nonzero(flip)
+        found = nonzero(flip)
         return found[:, 0], found[:, 1]
 
     def _adopt(
@@ -313,27 +301,6 @@ class Lines:
         """Regions of each line: one more than its break points."""
         breaks = self.line[self.step[self.order] >= 0]
         return 1 + torch.bincount(breaks, minlength=lines)
-
-
-def _above(values: Tensor, out: Tensor) -> None:
-    """Which values are above zero; on the CPU numpy compares four times as quick as torch."""
-    if values.device.type == "cpu":
-        np.greater(values.numpy(), 0.0, out=out.numpy())
-    else:
-        torch.gt(values, 0.0, out=out)
-
-
-def _nonzero(mask: Tensor) -> Tensor:
-    """Indices of the true entries, (entries, 2); eight at a time, as almost all are false."""
-    rows, columns = mask.shape
-    if columns % 8 or not mask.is_contiguous():
-        return mask.nonzero()
-    words = mask.view(torch.int64).nonzero()
-    if not len(words):
-        return words
-    eight = mask.view(rows, columns // 8, 8)[words[:, 0], words[:, 1]].nonzero()
-    word = words[eight[:, 0]]
-    return torch.stack([word[:, 0], 8 * word[:, 1] + eight[:, 1]], dim=1)
 
 
 def _bends(

@@ -18,6 +18,7 @@ from epoch0.regions._seams import Mesh
 from epoch0.regions._signs import read
 from epoch0.regions._sizes import Decisions
 from epoch0.regions._steps import Largest
+from epoch0.regions._watch import Watch
 
 
 class Plane:
@@ -52,7 +53,14 @@ class Plane:
         mesh = Mesh(corners, edges, np.full((len(corners), 3), -1), 2 * number, np.array([0, len(corners)]), none, none)
         return Plane(mesh, ledger, last)
 
-    def cut(self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None) -> Cut | None:
+    def watch(self, rows: int, tolerance: Tensor) -> Watch | None:
+        """The signs of a plane are read all at once."""
+        return None
+
+    def cut(
+        self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None,
+        seen: Watch | None = None,
+    ) -> Cut | None:  # fmt: skip
         """Cut every cell along every column that takes both signs in it; as for lines."""
         mesh = self.mesh
         undecided = self.decisions.undecided

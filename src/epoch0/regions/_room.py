@@ -12,6 +12,8 @@ from torch import Tensor
 _SMALL = 1 << 18  # bytes: smaller pieces the C library keeps itself
 _STEPS = 8  # capacities between a power of two and the next
 _LARGER = 4  # capacities above the wanted one that do as well
+_SPARE = 2  # half as many more
+_WHOLE = "memory_and_more"  # attribute of a tensor that may be made longer in place
 
 
 class Reuse:
@@ -77,6 +79,42 @@ def room(shape: tuple[int, ...], like: Tensor) -> Tensor:
     if size < _SMALL or not Reuse.most:
         return torch.from_numpy(np.empty(shape))
     return torch.from_numpy(np.asarray(_Lent(_memory(size), shape)))
+
+
+def roomy(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """As :func:`room`, with memory for some more rows behind it, which :func:`grown` takes."""
+    rows, row = shape[0], 8 * math.prod(shape[1:])
+    wanted = rows + rows // _SPARE
+    if like.device.type == "cpu" and like.dtype == torch.float64 and rows * row >= _SMALL:
+        idle = [size for size, free in list(Reuse.free.items()) if free and rows * row <= size < 2 * wanted * row]
+        if idle:  # what lies idle is taken with what is left behind the rows, little or much
+            above = [size for size in idle if size >= wanted * row]
+            wanted = (min(above) if above else max(idle)) // row
+    return _begun(room((wanted, *shape[1:]), like), rows)
+
+
+def grown(tensor: Tensor, more: int) -> Tensor:
+    """The same rows and some more at the end, with nothing in them yet: in place if there is memory behind the tensor.
+
+    After that the tensor itself must not be made longer again.
+
+    Args:
+        tensor: the rows there are.
+        more: how many more.
+    """
+    rows = len(tensor)
+    whole = tensor.__dict__.pop(_WHOLE, None)
+    if whole is not None and len(whole) >= rows + more:
+        return _begun(whole, rows + more)
+    found = roomy((rows + more, *tensor.shape[1:]), tensor)
+    found[:rows] = tensor
+    return found
+
+
+def _begun(whole: Tensor, rows: int) -> Tensor:
+    found = whole[:rows]
+    found.__dict__[_WHOLE] = whole
+    return found
 
 
 def _memory(size: int) -> np.ndarray:

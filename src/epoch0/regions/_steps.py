@@ -1,10 +1,11 @@
 """The steps a traced network is made of: affine ones applied to points as they are, and those that fold along faces."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,6 +25,7 @@ class Affine:
         terms: how many it sums in each output, about.
         stack: for many networks at once their weights (networks, out, in) and biases (networks, out); then rows of
             different networks go through :meth:`many`.
+        streamed: the same as ``run``, of inputs that are folded on the way, where it goes from block to block.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Affine:
     weighted: bool = False
     terms: int = 1
     stack: tuple[Tensor, Tensor] | None = None
+    streamed: Callable[[Sequence[Tensor], "Way"], Tensor] | None = None
 
     def many(self, inputs: list[Tensor], network: Tensor | None, power: int = 1) -> Tensor:
         """The step on rows that may belong to different networks.
@@ -83,6 +86,45 @@ class Fold:
     run: Callable[[Tensor], Tensor]
     recession: Callable[[Tensor], Tensor]
     into: Callable[[Tensor, Tensor], Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Way:
+    """What is done with the points of an affine step block by block, while they lie in the cache.
+
+    Attributes:
+        fold: what folds its first input before; None if it is folded already.
+        fold_more: the same for its second input.
+        seen: is shown every block of the result: the number of its first row, and the rows, (rows, elements).
+        grows: whether memory is left free behind the result, for rows to come.
+    """
+
+    fold: Fold | None = None
+    fold_more: Fold | None = None
+    seen: Callable[[int, np.ndarray], None] | None = None
+    grows: bool = False
+
+    def folded(self, rows: Tensor) -> Tensor:
+        """Some rows of the first input, folded."""
+        return rows if self.fold is None else self.fold.run(rows)
+
+    def folded_more(self, rows: Tensor) -> Tensor:
+        """Some rows of the second input, folded."""
+        return rows if self.fold_more is None else self.fold_more.run(rows)
+
+
+NOTHING = Way()
+"""Nothing is done on the way."""
+
+
+def put(fold: Fold | None, rows: Tensor, out: Tensor) -> None:
+    """Write some rows, folded, to their place."""
+    if fold is None:
+        out.copy_(rows)
+    elif fold.into is None:
+        out.copy_(fold.run(rows))
+    else:
+        fold.into(rows, out)
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,24 @@
 """The walk: carry a complex of points through a network and cut it at every fold (DESIGN: one walk, two shapes)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from epoch0.errors import InputError
 from epoch0.regions._ahead import affine_rows, carried
+from epoch0.regions._complex import Complex, Part
 from epoch0.regions._cut import Cut
+from epoch0.regions._late import all_plain, late_folds, limit_of, watch_before, way_of
 from epoch0.regions._report import Progress, Report
-from epoch0.regions._room import room
-from epoch0.regions._sizes import Decisions, Sizes
+from epoch0.regions._room import grown, room, roomy
+from epoch0.regions._sizes import Sizes
 from epoch0.regions._spread import Crew, check_workers
 from epoch0.regions._steps import Affine, Fold, Largest, Program
+from epoch0.regions._watch import Watch
 
-BLOCK = 48 << 20
+BLOCK = 96 << 20
 """Bytes of the tensors carried at a time: a few times what a processor's cache holds."""
 _LARGE = 1 << 22  # numbers: memory for more is fetched from the system and given back every time
 _AHEAD = 4.0  # blocks that may be filled at once where that saves multiplying
@@ -63,43 +65,10 @@ def check_room(program: Program, memory: float) -> None:
         )
 
 
-@runtime_checkable
-class Complex(Protocol):
-    """What the walk needs of a line or plane partition."""
-
-    decisions: Decisions
-    away: Tensor
-    unbounded: bool
-
-    @property
-    def network(self) -> Tensor | None:
-        """Network of each row, where there are many."""
-        ...
-
-    def cut(self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None) -> Cut | None:
-        """Cut wherever a column of values changes its sign."""
-        ...
-
-    def settle(self, step: Largest, number: int, values: Tensor, limit: Tensor) -> Tensor | None:
-        """Take back what a maximum cut where no window has a tie; the rows kept, if any went."""
-        ...
-
-    def split(self, parts: int) -> Sequence["Part"]:
-        """Parts that can be cut independently, with their rows here; none if it cannot be split."""
-        ...
-
-    def join(self, parts: Sequence[Any]) -> Any:
-        """The whole, made of its parts after they were cut."""
-        ...
-
-
-Part = tuple[Any, Tensor]
-"""A part of a complex, and the rows it has there."""
-
-
 def walk(
     program: Program, complex_: Complex, values: dict[int, Tensor], sizes: Sizes, most: int = BLOCK,
     crew: Crew | None = None, start: int = 0, number: int = 0, share: float = 1.0,
+    late: Mapping[int, Fold] | None = None,
 ) -> Complex:  # fmt: skip
     """Cut the complex along every fold of the network.
 
@@ -118,54 +87,66 @@ def walk(
         start: step to begin with.
         number: number of the first folding step from there on.
         share: the part of the whole work that this is.
+        late: slots that hold what goes into a fold, as all who read them fold it on the way; found out by default.
 
     Returns:
         The partition.
     """
     crew = crew or Crew()
+    late = late_folds(program, complex_, values[0]) if late is None else late
     folds, last_uses, left = len(program.folds), program.last_uses(), program.work_left
 
     def divided(parts: Sequence[Part], gather: Callable[[Part], dict[int, Tensor]], index: int, number: int) -> Complex:
         rest = share * left[index] / left[start] / sum(len(rows) for _, rows in parts)
 
         def carried(part: Part) -> Complex:
-            return walk(program, part[0], gather(part), sizes, most, crew, index, number, rest * len(part[1]))
+            return walk(program, part[0], gather(part), sizes, most, crew, index, number, rest * len(part[1]), late)
 
         whole: Complex = complex_.join(crew.map(carried, parts))
         return whole
 
     made = -1  # an affine step whose output is there already
+    seen: Watch | None = None  # has looked at what the step before has made
     for index, step in enumerate(program.steps[start:], start):
         crew.check()
         rows = len(next(iter(values.values())))
         final = number + 1 == folds and not isinstance(step, Affine)  # makes no values any more
-        slots = tuple(values) if final else (*values, step.output)
+        slots = tuple(values) if final or step.output in late else (*values, step.output)
         if index != made and (parts := _parts(complex_, _bytes(program, rows, slots) / most)):
             return divided(parts, partial(_taken, values), index, number)
         if index == made:
             pass
         elif isinstance(step, Affine):
-            values[step.output] = apply(step, [values[s] for s in step.inputs], complex_)
+            inputs = [values[s] for s in step.inputs]
+            if step.streamed is not None and all_plain(complex_, inputs[0]):
+                seen = watch_before(program, index, complex_, rows, sizes, number)
+                values[step.output] = step.streamed(inputs, way_of(step, late, seen))
+            else:
+                values[step.output] = apply(step, inputs, complex_)
         elif number + 1 == folds:
-            _fold_last(step, complex_, values, sizes.squares[number], number)
+            _fold_last(step, complex_, values, sizes.squares[number], number, seen)
             crew.report.advance(share * left[index] / left[start], f"layer {folds} of {folds}")
             break
         elif isinstance(step, Fold):
             source, done = step.inputs[0], last_uses[index]
-            cut = _cut(step, complex_, values[source], sizes.squares[number], number)
+            cut = _cut(step, complex_, values[source], sizes.squares[number], number, seen)
+            seen = None
             following = program.steps[index + 1]
-            kept = (*(values.keys() - done), step.output, following.output)
+            kept = (*(values.keys() - done), following.output)
+            kept = kept if step.output in late and source not in done else (*kept, step.output)
             added = 0 if cut is None else len(cut)
             wanted = _bytes(program, rows + added, kept) / most
             ahead = None
             if cut is not None and wanted < _AHEAD:
-                others = [values[s] for s in following.inputs[1:] if s in values]
-                ahead = carried(step, following, cut, values[source], others)
+                others = [s for s in following.inputs[1:] if s in values]
+                with_them = [values[s] for s in others], [late.get(s) for s in others]
+                ahead = carried(step, following, cut, values[source], *with_them)
             if ahead is None and cut is not None and (parts := _parts(complex_, wanted)):
                 # the tensors of all rows are never made
-                return divided(parts, partial(_gathered, step, cut, values, done), index + 1, number + 1)
+                gather = partial(_gathered, step, cut, values, done, step.output in late)
+                return divided(parts, gather, index + 1, number + 1)
             if cut is None or ahead is None or step.output not in last_uses[index + 1]:
-                _fold(step, complex_, values, cut, done)
+                (_keep if step.output in late else _fold)(step, complex_, values, cut, done)
             else:
                 _extend(values, cut, {source} & done)
             if ahead is not None:
@@ -207,24 +188,29 @@ def apply(step: Affine, inputs: list[Tensor], complex_: Complex) -> Tensor:
     return found
 
 
-def _fold_last(step: Fold | Largest, complex_: Complex, values: dict[int, Tensor], square: Tensor, number: int) -> None:
+def _fold_last(
+    step: Fold | Largest, complex_: Complex, values: dict[int, Tensor], square: Tensor, number: int,
+    seen: Watch | None,
+) -> None:  # fmt: skip
     """Cut along the last fold: nothing reads the values after it."""
     if isinstance(step, Fold):
-        _cut(step, complex_, values[step.inputs[0]], square, number)
+        _cut(step, complex_, values[step.inputs[0]], square, number, seen)
     else:
         _largest(step, complex_, values, square, number)
 
 
-def _cut(step: Fold, complex_: Complex, before: Tensor, square: Tensor, number: int) -> Cut | None:
-    """Cut along every face of a fold; ``before`` is what goes into it."""
+def _cut(
+    step: Fold, complex_: Complex, before: Tensor, square: Tensor, number: int, seen: Watch | None
+) -> Cut | None:  # fmt: skip
+    """Cut along every face of a fold; ``before`` is what goes into it, ``seen`` has looked at it."""
     flat = before.reshape(len(before), -1)
     faces, limits = [], []
     for face in step.faces:
         faces.append(flat if face == 0.0 else _shifted(flat, face, complex_))
-        limits.append((square + face * face).sqrt_() * complex_.decisions.relative)
+        limits.append(limit_of(square, face, complex_))
     columns = faces[0] if len(faces) == 1 else torch.cat(faces, 1)
     limit = limits[0].contiguous() if len(faces) == 1 else torch.cat(limits, 1)
-    return complex_.cut(columns, limit, number, flat.shape[1])
+    return complex_.cut(columns, limit, number, flat.shape[1], seen=seen)
 
 
 def _fold(step: Fold, complex_: Complex, values: dict[int, Tensor], cut: Cut | None, done: set[int]) -> None:
@@ -243,16 +229,28 @@ def _fold(step: Fold, complex_: Complex, values: dict[int, Tensor], cut: Cut | N
     values[step.output] = folded
 
 
+def _keep(step: Fold, complex_: Complex, values: dict[int, Tensor], cut: Cut | None, done: set[int]) -> None:
+    """As :func:`_fold`, but whoever reads the fold's output folds it on the way: it gets what is to be folded."""
+    source = step.inputs[0]
+    whole = before = values[source]
+    if cut is not None:
+        whole = _longer(before, cut, *_faces(step, before))
+        _extend(values, cut, {source, *done})
+    if source not in done:
+        values[source] = whole
+    values[step.output] = whole
+
+
 def _taken(values: dict[int, Tensor], part: Part) -> dict[int, Tensor]:
     """The rows of a part."""
     rows, found = part[1], {}
     for slot, tensor in values.items():
-        found[slot] = torch.index_select(tensor, 0, rows, out=room((len(rows), *tensor.shape[1:]), tensor))
+        found[slot] = torch.index_select(tensor, 0, rows, out=roomy((len(rows), *tensor.shape[1:]), tensor))
     return found
 
 
 def _gathered(
-    step: Fold, cut: Cut, values: dict[int, Tensor], done: set[int], part: Part
+    step: Fold, cut: Cut, values: dict[int, Tensor], done: set[int], late: bool, part: Part
 ) -> dict[int, Tensor]:  # fmt: skip
     """As :func:`_fold`, for some rows only, old and new: the tensors of all are never there at once."""
     complex_, rows = part
@@ -261,6 +259,9 @@ def _gathered(
     before = cut.take(values[source], rows, *_faces(step, values[source]))
     if source not in done:
         some[source] = before
+    if late:
+        some[step.output] = before
+        return some
     folded = room(tuple(before.shape), before) if source not in done or complex_.unbounded else before
     _run(step, before, complex_.away if complex_.unbounded else None, folded)
     some[step.output] = folded
@@ -290,8 +291,19 @@ def _run(step: Fold, before: Tensor, away: Tensor | None, out: Tensor) -> None:
 
 
 def _extend(values: dict[int, Tensor], cut: Cut, skip: set[int]) -> None:
+    longer: dict[int, tuple[Tensor, Tensor]] = {}  # several slots may hold the same
     for slot in values.keys() - skip:
-        values[slot] = _joined(values[slot], cut.rows(values[slot]))
+        old = values[slot]
+        if id(old) not in longer:
+            longer[id(old)] = old, _longer(old, cut)
+        values[slot] = longer[id(old)][1]
+
+
+def _longer(old: Tensor, cut: Cut, faces: Tensor | None = None, width: int = 1) -> Tensor:
+    """The old rows and those of a cut."""
+    found = grown(old, len(cut))
+    cut.rows(old, faces, width, found[len(old) :])
+    return found
 
 
 def _joined(old: Tensor, new: Tensor) -> Tensor:
