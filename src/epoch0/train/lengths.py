@@ -52,10 +52,11 @@ class TrajectoryLengths:
     Batch norm is what it is in evaluation unless ``batch_norm="batch"`` asks for the mean and variance of the
     trajectory's own points, held fixed. The two differ most at step 0. In evaluation an untrained batch norm does
     nothing: its running mean is 0 and its running variance 1, so it shortens the curve by 1/sqrt(1 + eps), 5e-6. By the
-    points' own statistics it divides each channel by how much that channel varies along this one curve, which is
-    far less than it varies over the data: short trajectories are blown up, each channel to standard deviation 1,
-    and a channel that hardly moves is divided by a variance close to 0, held only by eps. That is what Raghu's
-    Figure 10 shows at step 0. A channel that does not move at all stays at length 0 either way.
+    points' own statistics it divides each channel by how much that channel varies along this one curve, which is less
+    than it varies over the data: each channel gets standard deviation 1, short curves are blown up, and a channel that
+    hardly moves is divided by a variance close to 0, held only by eps. That is most likely the "division by a close to
+    0 variance" of Raghu's Figure 10; it is strongest behind fully connected layers, which have one number a channel
+    and point. A channel that does not move at all stays at length 0 either way.
 
     The model comes back unchanged to the bit: parameters, buffers, gradients, mode, random states. A model that has
     diverged is measured as NaN or infinity, not refused, so that the run goes on.
