@@ -177,6 +177,19 @@ def test_trials_of_the_presets_and_their_cost() -> None:
 
 
 @pytest.mark.slow
+def test_a_small_preset_through_the_catalogue_and_its_results_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(regularization.PRESETS, "quick", Setting(SMALL, (0.01, 0.01, 0.003), 2))
+    first = reproduce("raghu/fig11", preset="quick", out=tmp_path, workers=1)
+    again = reproduce("raghu/fig11", preset="quick", out=tmp_path, workers=1)  # from the results file
+    assert [row["accuracy"] for row in first.data] == [row["accuracy"] for row in again.data]
+    assert len(first.data) == 9 and len(first.claims) == 7
+    assert [row["lambda"] is None for row in again.data] == [True] * 3 + [False] * 3 + [True] * 3
+    assert any(tmp_path.rglob("*.png"))
+
+
+@pytest.mark.slow
 def test_quick_preset_to_its_end(tmp_path: Path) -> None:
     done = reproduce("raghu/fig11", preset="quick", out=tmp_path, workers=2)
     assert all(claim.verdict in ("holds", "fails", "undecided") for claim in done.claims) and len(done.claims) == 7
