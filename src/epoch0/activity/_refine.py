@@ -21,7 +21,7 @@ from epoch0.seeds import generator
 Evaluate = Callable[[Tensor], list[Tensor]]
 """t, shape (m,), to the watched values, one tensor (m, columns) a layer, float64 on the CPU."""
 
-CAUTION = 2.0
+CAUTION = 2.5
 """How many times the departure from the chord seen in a step its halves may have; smooth values have a quarter."""
 
 AUDIT = 30

@@ -19,7 +19,7 @@ Evaluate = Callable[[Tensor, Tensor], Tensor]
 """Numbers of functions, never decreasing, and t, shape (m,) each, to values, shape (m,), float64."""
 
 _FIRST = 128  # steps of every function to begin with
-_CLOSER = 2.0  # times the caution that is enough where all values of a network are looked at together
+_CLOSER = 1.6  # times the caution that is enough where all values of a network are looked at together
 _AUDIT = 10  # steps of every function, on average over its group, that are looked at again
 _DEEPEST = 40  # halvings after which a step is left as it is
 _FINEST = 1 << 48  # of the shortest steps make [0, 1]: 128 steps halved 40 times, and one to spare
