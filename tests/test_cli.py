@@ -72,6 +72,12 @@ def test_checkup_json(models: Path) -> None:
     arguments = ("checkup", f"{models}:convolutional", "--data", "digits", "--batch-norm", "eval", "--json")
     code, evaluated, _ = epoch0(*arguments)
     assert json.loads(evaluated)["layers"][0] != found["layers"][0]
+    assert found["fragility"]["noise"] == 0.1 and len(found["fragility"]["layers"]) >= 2
+    _, loud, _ = epoch0("checkup", f"{models}:convolutional", "--data", "digits", "--noise", 0.3, "--json")
+    for more, less in zip(json.loads(loud)["fragility"]["layers"], found["fragility"]["layers"], strict=True):
+        assert more["change"] > 1.5 * less["change"]
+    _, silent, _ = epoch0("checkup", f"{models}:convolutional", "--data", "digits", "--noise", 0, "--json")
+    assert json.loads(silent)["fragility"] is None and json.loads(silent)["layers"] == found["layers"]
 
 
 def test_checkup_of_gaussian_inputs_and_npz(models: Path, tmp_path: Path) -> None:
@@ -141,6 +147,7 @@ def test_shards_are_merged(tmp_path: Path) -> None:
         (("{models}:deep", "--input-shape", "a,b"), "a,b"),
         (("{models}:deep", "--data", "digits", "--directions", "0"), "directions"),
         (("{models}:deep", "--data", "digits", "--seed", "-1"), "seed"),
+        (("{models}:deep", "--data", "digits", "--noise", "-1"), "noise=-1.0"),
     ],
 )
 def test_bad_checkups(models: Path, arguments: tuple[str, ...], says: str) -> None:

@@ -79,6 +79,9 @@ def checkup(
         float | None,
         typer.Option(help="Also say what pruning this fraction of the weights would leave, and when a layer dies."),
     ] = None,
+    noise: Annotated[
+        float, typer.Option(help="Relative noise in one layer's weights at a time, to find the most fragile; 0: none.")
+    ] = 0.1,
     seed: Seed = 0,
     html: Annotated[Path | None, typer.Option(help="Also write one self-contained page with pictures.")] = None,
     fix: Annotated[
@@ -102,7 +105,8 @@ def checkup(
         network, data=data_name, input_shape=input_shape, batch=batch, seed=seed, data_dir=data_dir
     )
     settings: dict[str, Any] = {
-        "batch_norm": batch_norm.value, "directions": directions, "sparsity": sparsity, "seed": seed, "name": model
+        "batch_norm": batch_norm.value, "directions": directions, "sparsity": sparsity, "noise": noise or None,
+        "seed": seed, "name": model,
     }  # fmt: skip
     before = examine(network, given.x, given.targets, inputs=given.description, **settings)
     if fix is None:
