@@ -18,6 +18,7 @@ from epoch0.regions._steps import Affine, Fold, Program
 
 BLOCK = 1 << 22
 """Numbers of one tensor carried at a time; more pieces go through the rest of the network part by part."""
+_ROUNDING = 1e-13  # of a value's size: what is nearer to a face where two pieces meet is on it
 
 
 @dataclass
@@ -226,12 +227,10 @@ def _cut(
     low, high = pieces.low[:, None], pieces.high[:, None]
     at_high = torch.addcmul(torch.addcmul(c, a, high.cos()), b, high.sin())
     at_low = torch.addcmul(torch.addcmul(c, a, low.cos()), b, low.sin())
-    # neighbours agree on the value where they meet, so that rounding neither loses a crossing there nor counts it twice
-    joined = (pieces.group[1:] == pieces.group[:-1]) & (pieces.low[1:] == pieces.high[:-1])
-    # what rests on a piece, as behind dead neurons, has its value exactly; next to it rounding would decide the sign
-    rests = (a == 0) & (b == 0)
-    at_high[:-1] = torch.where(joined[:, None] & rests[1:], c[1:], at_high[:-1])
-    at_low[1:] = torch.where(joined[:, None], at_high[:-1], at_low[1:])
+    # neighbours agree on the side of a face where they meet, so that rounding neither loses a crossing nor counts it
+    # twice; and there a value within rounding is on the face, as all are where the neurons below have just died
+    joined = ((pieces.group[1:] == pieces.group[:-1]) & (pieces.low[1:] == pieces.high[:-1]))[:, None]
+    rounding = torch.hypot(a, b).add_(c.abs()).mul_(_ROUNDING)
     rising, falling = b * low.cos() > a * low.sin(), b * high.cos() < a * high.sin()
     turning = rising == falling  # the slope changes its sign: there is one extremum inside, a maximum if it rises first
     if faces and at_high.numel():
@@ -240,7 +239,8 @@ def _cut(
     rows: list[Tensor] = []
     parts: list[Crossings] = []
     for which, face in enumerate(faces):
-        above, beyond = at_low > face, at_high > face
+        above, beyond = at_low - face > rounding, at_high - face > rounding
+        above[1:] = torch.where(joined, beyond[:-1], above[1:])
         flip = (above != beyond).nonzero()
         row, element = flip[:, 0], flip[:, 1]
         angle = _roots(a, b, c, face, row, element, beyond[row, element], pieces)
