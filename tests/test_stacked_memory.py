@@ -12,6 +12,7 @@ from epoch0.networks import ensemble, mlp
 from epoch0.prune import apply, keep, random
 from epoch0.seeds import generator
 from epoch0.train import loop
+from epoch0.train._chain_descent import is_plain
 from epoch0.train.loop import train
 from epoch0.train.many import memory_of, train_many
 from epoch0.train.optimizers import SGD, Adam
@@ -89,8 +90,12 @@ def test_what_does_not_fit_at_all_is_refused() -> None:
         train_many(ensemble(2, [6, 80, 3]), (X, Y), memory=1000, **OPTIONS)
 
 
-@pytest.mark.parametrize("how", [SGD(), SGD(momentum=0.9), Adam()])
-def test_the_estimate_is_what_a_stack_holds(how: SGD | Adam, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("how", "clip"), [(SGD(), None), (SGD(), 10.0), (SGD(momentum=0.9), None), (Adam(), None)]
+)
+def test_the_estimate_is_what_a_stack_holds(
+    how: SGD | Adam, clip: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Counted independently: every tensor of the stack, its optimizer, its gradients and its program; within a tenth.
 
     At the end of a step, with a batch as large as the network so that both count.
@@ -99,7 +104,8 @@ def test_the_estimate_is_what_a_stack_holds(how: SGD | Adam, monkeypatch: pytest
     x, y = torch.randn(60, 30, generator=generator(0)), torch.arange(60) % 30
     stack = Stacked.of(nets)
     found: dict[str, int] = {}
-    build = loop.build
+    descends = is_plain(how, clip)
+    build = stack.descent if descends else loop.build
 
     def watched(*arguments) -> torch.optim.Optimizer:
         optimizer = build(*arguments)
@@ -111,7 +117,8 @@ def test_the_estimate_is_what_a_stack_holds(how: SGD | Adam, monkeypatch: pytest
             tensors = [*stack.parameters(), *stack.buffers()]
             tensors += [p.grad for p in stack.parameters() if p.grad is not None]
             tensors += [t for state in optimizer.state.values() for t in state.values() if torch.is_tensor(t)]
-            tensors += [t for t in stack._chain.gradients()._multipliers if t is not None]
+            held = stack._chain.gradients()
+            tensors += [t for t in [*held._multipliers, *held._memory] if t is not None]
             tensors += [t for workspace in stack._chain._free for t in workspace._memory.values()]
             seen = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
             found["bytes"] = sum(seen.values())
@@ -119,7 +126,7 @@ def test_the_estimate_is_what_a_stack_holds(how: SGD | Adam, monkeypatch: pytest
         optimizer.step = counted  # type: ignore[method-assign]
         return optimizer
 
-    monkeypatch.setattr(loop, "build", watched)
+    monkeypatch.setattr(*((stack, "descent") if descends else (loop, "build")), watched)
     total = stack.loss(nn.functional.cross_entropy)
-    train(stack, (x, y), steps=2, batch_size=60, optimizer=how, learning_rate=1e-3, loss=total)
-    assert memory_of(nets[0], x, how) * 4 == pytest.approx(found["bytes"], rel=0.1)
+    train(stack, (x, y), steps=2, batch_size=60, optimizer=how, learning_rate=1e-3, clip=clip, loss=total)
+    assert memory_of(nets[0], x, how, descends) * 4 == pytest.approx(found["bytes"], rel=0.1)

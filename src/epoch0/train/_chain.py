@@ -23,7 +23,7 @@ from epoch0.errors import InputError
 from epoch0.networks.nonlinearities import activation_of
 from epoch0.prune._masked import Masked
 from epoch0.train._chain_activations import IDENTITY, InPlace, in_place
-from epoch0.train._chain_runs import Gradients, Run, Workspace, carry_back, carry_on
+from epoch0.train._chain_runs import Gradients, Plan, Run, Workspace, carry_back, carry_on
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,12 @@ class Chain:
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         self.layers = tuple(layers)
+        self.descending = False
         self.reset()
 
     def reset(self) -> None:
         """Forget all memory and what is known of the masks: they were moved or loaded."""
+        self.forget()
         self._free: list[Workspace] = []
         self._parameters: list[nn.Parameter | None] = []
         self._gradients: Gradients | None = None
@@ -72,12 +74,32 @@ class Chain:
         """Of the copied layers, with memory of its own."""
         return Chain([Layer(memo.get(id(layer.module), layer.module), layer.activation) for layer in self.layers])
 
-    def __call__(self, inputs: Tensor, left_out: Sequence[bool]) -> Tensor:
+    def forget(self) -> None:
+        """Drop the backward pass that waits for the optimizer, if there is one."""
+        self._waiting: _Pass | None = None
+
+    def wait(self, waiting: "_Pass") -> None:
+        """Keep a backward pass until the optimizer's step."""
+        self._waiting = waiting
+
+    def descend(self, rate: float) -> bool:
+        """Do the backward pass that waits, and move every weight against its gradient; false if none waits."""
+        if self._waiting is None:
+            return False
+        waiting, self._waiting = self._waiting, None
+        with np.errstate(all="ignore"), torch.no_grad():
+            for run, steps in reversed(waiting.plan):
+                carry_back(run, steps, waiting.inputs, waiting.gradient, rate)
+        self.give(waiting.workspace)
+        return True
+
+    def __call__(self, inputs: Tensor, left_out: Sequence[bool], training: bool = False) -> Tensor:
         """Outputs (networks, batch, classes) for inputs (batch, features); NaN for the networks left out."""
         if not self._parameters:
             self._parameters = [tensor for layer in self.layers for tensor in (layer.weight, layer.bias)]
         keep = torch.is_grad_enabled() and any(p is not None and p.requires_grad for p in self._parameters)
-        result: Tensor = _Function.apply(inputs, self, tuple(left_out), keep, *self._parameters)
+        descending = keep and training and self.descending
+        result: Tensor = _Function.apply(inputs, self, tuple(left_out), keep, descending, *self._parameters)
         return result
 
     def runs(self, left_out: Sequence[bool], batch: int) -> list[Run]:
@@ -139,13 +161,24 @@ class Chain:
         self._free.append(workspace)
 
 
+@dataclass(frozen=True)
+class _Pass:
+    """A backward pass that waits for the optimizer."""
+
+    plan: Plan
+    workspace: Workspace
+    inputs: Tensor
+    gradient: Tensor
+
+
 class _Function(torch.autograd.Function):
     """The program inside torch's graph."""
 
     @staticmethod
     def forward(
-        ctx: Any, inputs: Tensor, chain: Chain, left_out: tuple[bool, ...], keep: bool, *parameters: Tensor | None
-    ) -> Tensor:
+        ctx: Any, inputs: Tensor, chain: Chain, left_out: tuple[bool, ...], keep: bool, descending: bool,
+        *parameters: Tensor | None,
+    ) -> Tensor:  # fmt: skip
         last = parameters[-2]
         assert last is not None
         outputs = last.new_empty(len(last), len(inputs), last.shape[1])
@@ -153,7 +186,7 @@ class _Function(torch.autograd.Function):
             if left:
                 outputs[network] = torch.nan
         workspace = chain.take()
-        plan = workspace.plan(chain, len(inputs), left_out, parameters, keep)
+        plan = workspace.plan(chain, len(inputs), left_out, parameters, keep, descending)
         with np.errstate(all="ignore"):  # a network that diverges is noticed by its loss, as everywhere in torch
             for run, steps in plan:
                 outputs[run.networks] = carry_on(run, steps, inputs)
@@ -161,7 +194,7 @@ class _Function(torch.autograd.Function):
             ctx.save_for_backward(inputs)
             ctx.parameters = parameters
             ctx.versions = [None if tensor is None else tensor._version for tensor in parameters]
-            ctx.chain, ctx.plan, ctx.workspace = chain, plan, workspace
+            ctx.chain, ctx.plan, ctx.workspace, ctx.descending = chain, plan, workspace, descending
         else:
             chain.give(workspace)
         return outputs
@@ -176,7 +209,10 @@ class _Function(torch.autograd.Function):
             raise InputError("a stack's parameters were changed between its forward and its backward pass.")
         (inputs,) = ctx.saved_tensors
         ctx.workspace = ctx.parameters = None
-        found = chain.gradients().lent(parameters, ctx.needs_input_grad[4:])
+        if ctx.descending:
+            chain.wait(_Pass(ctx.plan, workspace, inputs, gradient))
+            return (None,) * (5 + len(parameters))
+        found = chain.gradients().lent(parameters, ctx.needs_input_grad[5:])
         done = 0
         for start, stop in [*((run.networks.start, run.networks.stop) for run, _ in ctx.plan), (len(gradient), 0)]:
             for own in found if start > done else ():
@@ -187,7 +223,7 @@ class _Function(torch.autograd.Function):
             for run, steps in reversed(ctx.plan):  # the last one is still in the cache
                 carry_back(run, steps, inputs, gradient)
         chain.give(workspace)
-        return None, None, None, None, *found
+        return None, None, None, None, None, *found
 
 
 def chain_of(architecture: nn.Module) -> Chain | None:

@@ -37,7 +37,7 @@ def product(left: Tensor, right: Tensor, out: Tensor) -> Work:
     return lambda: np.matmul(a, b, out=c)
 
 
-def masked_product(left: Tensor, right: Tensor, mask: Tensor | None, out: Tensor, room: Tensor) -> Work:
+def masked_product(left: Tensor, right: Tensor, mask: Tensor | None, out: Tensor, room: Tensor | None) -> Work:
     """The same times a mask of numbers, of the shape of ``out``.
 
     Args:
@@ -45,11 +45,12 @@ def masked_product(left: Tensor, right: Tensor, mask: Tensor | None, out: Tensor
         right: see :func:`product`.
         mask: None for no mask.
         out: see :func:`product`; likely in main memory, so it is better written once.
-        room: flat, at least as large as ``out`` if the product is small; what it holds is lost.
+        room: flat, at least as large as ``out`` if the product is small; what it holds is lost. None if ``out`` itself
+            is likely in the cache.
     """
     if mask is None:
         return product(left, right, out)
-    if not _for_openblas(left, right):
+    if room is None or not _for_openblas(left, right):
         multiply = product(left, right, out)
 
         def masked() -> None:

@@ -70,22 +70,26 @@ class Workspace:
         self._plans: dict[object, Plan] = {}
 
     def plan(
-        self, chain: "Chain", batch: int, left_out: Sequence[bool], parameters: Sequence[Tensor | None], keep: bool
-    ) -> Plan:
-        """What to do for a batch of that size; without a backward pass two pieces of memory take turns."""
+        self, chain: "Chain", batch: int, left_out: Sequence[bool], parameters: Sequence[Tensor | None], keep: bool,
+        descending: bool = False,
+    ) -> Plan:  # fmt: skip
+        """What to do for a batch of that size; without a backward pass two pieces of memory take turns.
+
+        ``descending``: all gradients of weights use one piece of memory, as each is used up before the next is made.
+        """
         where = tuple(None if tensor is None else (tensor.data_ptr(), tensor.requires_grad) for tensor in parameters)
-        key = (batch, tuple(left_out), keep, torch.get_num_threads(), where)
+        key = (batch, tuple(left_out), keep, descending, torch.get_num_threads(), where)
         if key not in self._plans:
             if len(self._plans) > 8:
                 self._plans.clear()
             self._plans[key] = [
-                (run, self._steps(chain, run, place if keep else -1, batch, parameters))
+                (run, self._steps(chain, run, place if keep else -1, batch, parameters, descending))
                 for place, run in enumerate(chain.runs(left_out, batch))
             ]
         return self._plans[key]
 
     def _steps(
-        self, chain: "Chain", run: Run, place: int, batch: int, parameters: Sequence[Tensor | None]
+        self, chain: "Chain", run: Run, place: int, batch: int, parameters: Sequence[Tensor | None], descending: bool
     ) -> list[Step]:
         which, examples = run.networks, 1 if run.constant else batch
         steps: list[Step] = []
@@ -101,7 +105,11 @@ class Workspace:
             z = self._tensor((place, index if place >= 0 else index % 2), shape, own)
             delta = self._tensor((-2, index % 2), shape, own) if place >= 0 else z
             wanted = [place >= 0 and tensor is not None and tensor.requires_grad for tensor in (weight, bias)]
-            for_weight = memory.part(2 * index, which) if wanted[0] else None
+            for_weight = None
+            if wanted[0] and descending:
+                for_weight = self._tensor((-4, 0), (len(own), weight.shape[1], weight.shape[2]), own)
+            elif wanted[0]:
+                for_weight = memory.part(2 * index, which)
             multiplier = memory.multiplier(index, which)
             pre_activate = differentiate = pass_back = None
             if steps:
@@ -109,8 +117,10 @@ class Workspace:
                 pre_activate = affine(before.output, own, row, z)
                 pass_back = product(delta, own, before.delta)
                 if for_weight is not None:
-                    room, turned = self._tensor((-3, 0), (len(own), 1, most), own).flatten(), delta.transpose(1, 2)
-                    differentiate = masked_product(turned, before.output, multiplier, for_weight, room)
+                    turned = delta.transpose(1, 2)
+                    # what is used up at once is in the cache as it is
+                    near = None if descending else self._tensor((-3, 0), (len(own), 1, most), own).flatten()
+                    differentiate = masked_product(turned, before.output, multiplier, for_weight, near)
             steps.append(
                 Step(
                     weight=own,
@@ -142,17 +152,21 @@ class Gradients:
     """Memory for the gradients of all parameters, which is written anew at each step, and the masks as numbers."""
 
     def __init__(self, layers: Sequence[tuple[Tensor, Tensor | None, Tensor | None]]) -> None:
-        self._memory = [
-            None if tensor is None else torch.empty_like(tensor.detach())
-            for weight, bias, _ in layers
-            for tensor in (weight, bias)
-        ]
+        self._parameters = [tensor for weight, bias, _ in layers for tensor in (weight, bias)]
+        self._memory: list[Tensor | None] = [None] * len(self._parameters)
         # multiplying by numbers is several times faster than by a bool mask
         self._multipliers = [None if mask is None else mask.to(weight.dtype) for weight, _, mask in layers]
 
+    def whole(self, slot: int) -> Tensor | None:
+        """The memory of one parameter, made when it is first asked for."""
+        parameter = self._parameters[slot]
+        if self._memory[slot] is None and parameter is not None:
+            self._memory[slot] = torch.empty_like(parameter.detach())
+        return self._memory[slot]
+
     def part(self, slot: int, which: slice) -> Tensor | None:
         """The memory of some networks."""
-        own = self._memory[slot]
+        own = self.whole(slot)
         return None if own is None else own[which]
 
     def multiplier(self, index: int, which: slice) -> Tensor | None:
@@ -163,8 +177,9 @@ class Gradients:
     def lent(self, parameters: Sequence[Tensor | None], wanted: Sequence[bool]) -> list[Tensor | None]:
         """The memory of those that are wanted, each as a tensor that autograd can keep without a copy."""
         lent: list[Tensor | None] = []
-        for own, parameter, want in zip(self._memory, parameters, wanted, strict=True):
-            if own is None or parameter is None or not want:
+        for slot, (parameter, want) in enumerate(zip(parameters, wanted, strict=True)):
+            own = self.whole(slot) if want else None
+            if own is None or parameter is None:
                 lent.append(None)
                 continue
             held = parameter.grad
@@ -190,8 +205,13 @@ def carry_on(run: Run, steps: Sequence[Step], inputs: Tensor) -> Tensor:
     return steps[-1].output
 
 
-def carry_back(run: Run, steps: Sequence[Step], inputs: Tensor, gradient: Tensor) -> None:
-    """Write the gradients of some networks, from the last layer back to the first that wants one."""
+def carry_back(
+    run: Run, steps: Sequence[Step], inputs: Tensor, gradient: Tensor, rate: float | None = None
+) -> None:
+    """Write the gradients of some networks, from the last layer back to the first that wants one.
+
+    With a learning rate each weight is moved as soon as nothing else needs it as it was.
+    """
     if run.constant:
         torch.sum(gradient[run.networks], 1, keepdim=True, out=steps[-1].delta)
     else:
@@ -212,6 +232,12 @@ def carry_back(run: Run, steps: Sequence[Step], inputs: Tensor, gradient: Tensor
         if index > first:
             assert step.pass_back is not None
             step.pass_back()
+        if rate is not None:
+            if step.for_weight is not None:
+                step.weight.add_(step.for_weight, alpha=-rate)
+            if step.for_bias is not None:
+                assert step.bias is not None
+                step.bias.add_(step.for_bias[:, None], alpha=-rate)
 
 
 def _of(run: Run, inputs: Tensor, networks: int) -> Tensor:

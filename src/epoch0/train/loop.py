@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from epoch0.errors import InputError
 from epoch0.meter import check_progress
 from epoch0.train import checkpoint as checkpoints
+from epoch0.train._chain_descent import Descent, is_plain
 from epoch0.train._forward import Loss, caller, enough_memory, laid_out
 from epoch0.train._lent import deferred_interrupt, own_randomness
 from epoch0.train._run import NOISE, ORDER, Look, Plan, Progress, Run
@@ -32,6 +33,7 @@ from epoch0.train.record import Callback, Every, Row, Training
 from epoch0.train.schedules import Schedule, depends_on_total
 from epoch0.train.schedules import settings_of as schedule_settings
 from epoch0.train.sources import Source, Tensors
+from epoch0.train.stacked import Stacked
 
 __all__ = ["NOISE", "OPTIMIZERS", "ORDER", "SGD", "Adam", "AdamW", "Loss", "train"]
 
@@ -134,6 +136,8 @@ def train(
         if not parameters:
             raise InputError(f"a {type(model).__name__} has no parameter that requires a gradient; nothing to train.")
         built = build(settings, parameters, learning_rate)
+        if isinstance(model, Stacked) and is_plain(settings, clip) and used == "float32" and group.size == 1:
+            built = model.descent(parameters, learning_rate) or built
         run = _record(plan, settings, used, source, group) if path is not None or group.size > 1 else {}
         state = Progress() if path is None else _resume(path, model, built, run, total)
     group.check_same({**run, "step": state.step, "total": total})
@@ -147,6 +151,7 @@ def train(
             held.enter_context(laid_out(model, built, channels_last))
             reseed = held.enter_context(own_randomness(place))
             pressed = held.enter_context(deferred_interrupt(path is not None or group.size > 1))
+            held.enter_context(built.armed() if isinstance(built, Descent) else contextlib.nullcontext())
             call = caller(model, place, used, channels_last, compile, group)
             look = Look(evaluate, callbacks, until, watch)
             doing = Run(model, call, loss, source.to(place), built, plan, state, look, group, path, run)

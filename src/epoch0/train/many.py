@@ -18,6 +18,8 @@ from torch.nn import functional as F
 
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
+from epoch0.train._chain import chain_of
+from epoch0.train._chain_descent import is_plain
 from epoch0.train._forward import Loss, out_of_memory
 from epoch0.train.loop import train
 from epoch0.train.optimizers import SGD, Optimizer, settings_of
@@ -127,7 +129,10 @@ def train_many(
     one = networks[0]
     if masks is not None:
         one = Stacked.of([one], masks[:1]).unstack(0)
-    each = memory_of(one, _example(data, batch_size), settings_of(optimizer))
+    settings = settings_of(optimizer)
+    usual = options.get("precision", "float32") == "float32" and not options.get("compile")
+    descends = place.type == "cpu" and usual and is_plain(settings, options.get("clip")) and chain_of(one) is not None
+    each = memory_of(one, _example(data, batch_size), settings, descends)
     free = memory if memory is not None else SHARE * _free(place)
     most = int(free // each)
     if most < 1:
@@ -168,7 +173,9 @@ def train_many(
     return ManyTrained(tuple(parts))
 
 
-def memory_of(network: nn.Module, batch: Tensor, optimizer: Optimizer | None = None) -> float:
+def memory_of(
+    network: nn.Module, batch: Tensor, optimizer: Optimizer | None = None, descends: bool = False
+) -> float:
     """Bytes that a step of one network of a stack needs: parameters, what a step writes, what autograd keeps.
 
     >>> memory_of(nn.Linear(1000, 10, bias=False), torch.zeros(2, 1000)) / 40_000      # no step, no gradient: 3 or 4
@@ -178,6 +185,7 @@ def memory_of(network: nn.Module, batch: Tensor, optimizer: Optimizer | None = N
         network: one network; not changed.
         batch: inputs of one step, (examples, ...).
         optimizer: what trains it; None is plain SGD.
+        descends: whether each gradient is used up before the next is made; see :mod:`epoch0.train._chain_descent`.
     """
     kept: dict[int, int] = {}
 
@@ -192,13 +200,15 @@ def memory_of(network: nn.Module, batch: Tensor, optimizer: Optimizer | None = N
         outputs = twin(batch.to(first.dtype) if batch.is_floating_point() else batch)
     activations = sum(count for where, count in kept.items() if where not in own)
     del outputs
-    parameters = sum(p.numel() * p.element_size() for p in twin.parameters())
+    sizes = [p.numel() * p.element_size() for p in twin.parameters()]
+    parameters = sum(sizes)
     buffers = sum(b.numel() * b.element_size() for b in twin.buffers())
-    # the parameters, their copy for networks that stop, the gradient, and what the optimizer remembers
+    # the parameters, their copy for networks that stop, and what the optimizer remembers
     states = (1 if optimizer.momentum else 0) if isinstance(optimizer, SGD) else 0 if optimizer is None else 2
     # masks: with their copy, and once as numbers
     masks = sum(4 * b.numel() for b in twin.buffers() if b.dtype == torch.bool)
-    return float((3 + states) * parameters + 2 * buffers + masks + activations)
+    gradients = max(sizes, default=0) if descends else parameters
+    return float((2 + states) * parameters + gradients + 2 * buffers + masks + activations)
 
 
 def _example(data: tuple[Tensor, Tensor] | Source, batch_size: int) -> Tensor:

@@ -28,6 +28,7 @@ from epoch0.prune._apply import apply
 from epoch0.prune._masked import Masked
 from epoch0.prune._places import places
 from epoch0.train._chain import chain_of, is_linear
+from epoch0.train._chain_descent import Descent
 
 
 class Stacked(nn.Module):
@@ -111,7 +112,8 @@ class Stacked(nn.Module):
             kind = inputs.device.type
             if self._chain is None or inputs.requires_grad or torch.is_autocast_enabled(kind) or is_compiling():
                 return self._dense(inputs)
-            return self._chain(inputs, self.diverged.tolist() if self.training else [False] * len(self))
+            left_out = self.diverged.tolist() if self.training else [False] * len(self)
+            return self._chain(inputs, left_out, self.training)
         state = {**dict(self.networks.named_parameters()), **dict(self.networks.named_buffers())}
 
         def one(own: dict[str, Tensor]) -> Tensor:
@@ -120,6 +122,15 @@ class Stacked(nn.Module):
 
         outputs: Tensor = vmap(one, randomness="different")(state)
         return outputs
+
+    def descent(self, parameters: list[nn.Parameter], learning_rate: float) -> Descent | None:
+        """Plain SGD that moves each weight while its gradient is in the cache, or None where that does not go.
+
+        While such a run lasts, the gradients of the parameters stay None: they are used up where they are made.
+        """
+        if self._chain is None or any(parameter.device.type != "cpu" for parameter in parameters):
+            return None
+        return Descent(parameters, learning_rate, self._chain)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Stacked":
         """Move or cast, as every module does; the memory of the program is no parameter."""
