@@ -162,6 +162,7 @@ def test_networks_one_by_one_and_convolutions() -> None:
     nets, x = ensemble(3, [10, 20, 1], "relu", Gaussian(2.0), seed=1), batch(8, 10)
     found = dichotomies(nets, x, 0)
     assert found.counts.tolist() == [int(dichotomies(nets[i : i + 1], x, 0).counts[0]) for i in range(3)]
+    torch.manual_seed(0)
     model = nn.Sequential(nn.Conv1d(1, 3, 3), nn.BatchNorm1d(3), nn.ReLU(), nn.Flatten(), nn.Linear(24, 2)).eval()
     for layer in ("0", 1):
         one, two = (dichotomies(model, x[:, None], layer, method=m, output=1) for m in ("exact", "refined"))

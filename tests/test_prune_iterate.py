@@ -146,7 +146,6 @@ def test_options_of_keep() -> None:
         ({"sparsity": 1.0}, "sparsity=1.0"),
         ({"score": lambda m: [1]}, "must return tensors by name, not a list"),
         ({"scope": "all"}, "scope='all'"),
-        ({"progress": 3}, "progress=3 is no function"),
     ],
 )
 def test_bad_input(change: dict[str, object], message: str) -> None:
