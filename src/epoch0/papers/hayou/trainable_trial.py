@@ -1,12 +1,7 @@
 """One trial of Hayou Figures 3 and 5: all pruned networks of one depth, trained as one stack (section 4.1)."""
 
-import contextlib
-import hashlib
-import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +13,8 @@ from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
 from epoch0.experiments.cost import Speed
 from epoch0.experiments.engine import one_thread
-from epoch0.experiments.experiment import canonical_json
 from epoch0.networks import mlp
+from epoch0.papers.checkpoints import checkpoint_of
 from epoch0.papers.hayou.batches import images
 from epoch0.prune._apply import apply
 from epoch0.prune._keep import keep
@@ -104,7 +99,7 @@ def trained(spec: DepthSpec, seed: int) -> dict[str, Any]:
             dead.append(len(masks.dead))
             unscaled.append(failed)
     device = chosen_device()
-    with _checkpoint(spec, seed) as path:
+    with checkpoint_of(spec, seed) as path:
         done = train_many(
             nets, (x, y), steps=spec.steps, batch_size=spec.batch_size, learning_rate=spec.learning_rate, seed=seed,
             device=device, evaluate=Accuracy(held, labels), evaluate_every=spec.steps, checkpoint=path,
@@ -134,20 +129,6 @@ def _masks(spec: DepthSpec, init: str, seed: int, batch: tuple[Tensor, Tensor], 
     net = network(spec, init, seed, batch[0].shape[1], classes).double()
     scores = snip(net, None, [batch])
     return [keep(scores, sparsity) for sparsity in spec.sparsities]
-
-
-@contextlib.contextmanager
-def _checkpoint(spec: DepthSpec, seed: int) -> Iterator[Path | None]:
-    """The file of this trial in the folder of checkpoints, if there is one; gone when the trial is done."""
-    folder = os.environ.get("EPOCH0_CHECKPOINTS", "")
-    if not folder:
-        yield None
-        return
-    name = hashlib.sha256(f"{canonical_json(spec)} {seed}".encode()).hexdigest()[:24]
-    path = Path(folder) / f"{name}.safetensors"
-    yield path
-    for own in Path(folder).glob(f"{path.name}*"):
-        own.unlink()
 
 
 def speed(spec: DepthSpec, inputs: int, classes: int, seconds: float) -> Speed:

@@ -10,14 +10,10 @@ Definitions the paper leaves open, and what is taken here:
   square of the layer's weights ("relative"); the paper does not say which of the two its "magnitude" is.
 """
 
-import contextlib
-import hashlib
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,8 +25,8 @@ from epoch0.curves import Arc
 from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
-from epoch0.experiments.experiment import canonical_json
 from epoch0.networks import mlp
+from epoch0.papers.checkpoints import checkpoint_of
 from epoch0.papers.raghu.convnet import ConvNet
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
@@ -131,7 +127,7 @@ def trained(spec: TrainedSpec, seed: int) -> dict[str, Any]:
     device = chosen_device()
     net = spec.network.build(weights).to(device)
     looking = _Looking(spec, _arcs(spec, held, seed), Accuracy(held, labels))
-    with _checkpoint(spec, seed) as path:
+    with checkpoint_of(spec, seed) as path:
         done = train(
             net, (x, y), steps=spec.at[-1], batch_size=spec.batch_size, optimizer=SGD(MOMENTUM),
             learning_rate=spec.learning_rate, seed=batches, device=device, evaluate_every=pace,
@@ -231,17 +227,3 @@ def _pace(at: Sequence[int]) -> int:
     if len(at) < 2 or at[0] != 0 or any(b <= a for a, b in pairwise(at)):
         raise InputError(f"at={tuple(at)}: steps at which to measure begin with 0 and increase.")
     return math.gcd(*at)
-
-
-@contextlib.contextmanager
-def _checkpoint(spec: TrainedSpec, seed: int) -> Iterator[Path | None]:
-    """The file of this trial in the folder of checkpoints, if there is one; gone when the trial is done."""
-    folder = os.environ.get("EPOCH0_CHECKPOINTS", "").strip()
-    if not folder:
-        yield None
-        return
-    name = hashlib.sha256(f"{canonical_json(spec)} {seed}".encode()).hexdigest()[:24]
-    path = Path(folder) / f"{name}.safetensors"
-    yield path
-    for own in Path(folder).glob(f"{path.name}*"):
-        own.unlink()
