@@ -72,7 +72,7 @@ def begin(model: nn.Module, dtype: torch.dtype = torch.float32) -> list[float]:
     return [float(layer.original_segment) for layer in model if isinstance(layer, TrajectoryRegularization)]
 
 
-def same(found: dict[str, Tensor], expected: dict[str, Tensor], rtol: float = 1e-5) -> None:
+def check_same(found: dict[str, Tensor], expected: dict[str, Tensor], rtol: float = 1e-5) -> None:
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=rtol, atol=rtol * (value.abs().max().item() + 1e-6))
@@ -101,7 +101,7 @@ def test_gradients_are_those_of_the_loss_with_the_penalty_written_out(inplace: b
     (plain + added).backward()
     assert loss.item() == pytest.approx(plain.item(), rel=1e-12)
     assert penalty(model).item() == pytest.approx(added.item(), rel=1e-12) and added.item() > 0.3
-    same(gradients(model), gradients(twin), rtol=1e-10)
+    check_same(gradients(model), gradients(twin), rtol=1e-10)
     # without the penalty they are others, so the agreement is no accident
     alone = torch.autograd.grad(written_out(twin, x, y, originals)[0], twin[0].weight)[0]
     assert float((alone - model[0].weight.grad).norm()) > 0.05 * float(alone.norm())
@@ -128,6 +128,7 @@ def test_gradients_against_differences() -> None:
         np.testing.assert_allclose(found[name].flatten().numpy(), by_hand, rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch, of its own code
 def test_gradcheck_of_the_layer_and_of_the_length() -> None:
     layer = TrajectoryRegularization(dtype=DOUBLE)
     assert all(buffer.dtype == DOUBLE for buffer in layer.buffers())
@@ -183,7 +184,7 @@ def test_train_and_eval_compute_the_same_bits_and_eval_adds_nothing() -> None:
     F.cross_entropy(evaluated, y).backward()
     plain, _ = written_out(twin := net(), x, y, [1.0, 1.0])
     plain.backward()
-    same(gradients(model), gradients(twin))
+    check_same(gradients(model), gradients(twin))
     with torch.no_grad():
         assert torch.equal(model.train()(x), trained) and torch.equal(model(x[:1]), model.eval()(x[:1]))
 
@@ -213,7 +214,7 @@ def test_state_comes_back_and_copies_are_independent() -> None:
     for each in (model, other):
         each.zero_grad()
         F.cross_entropy(each(x), y).backward()
-    same(gradients(other), gradients(model), rtol=0)
+    check_same(gradients(other), gradients(model), rtol=0)
     assert penalty(other).item() == penalty(model).item() > 0
     twin = copy.deepcopy(model)
     twin(5 * x)
@@ -244,7 +245,7 @@ def test_accumulated_gradients_are_means_once_the_layers_are_told() -> None:
     scale_penalty(model, 1 / 3)
     for x, y in parts:
         (F.cross_entropy(model(x), y) / 3).backward()
-    same(gradients(model), expected)
+    check_same(gradients(model), expected)
 
 
 def test_a_gradient_scaler_once_the_layers_are_told() -> None:
@@ -257,7 +258,7 @@ def test_a_gradient_scaler_once_the_layers_are_told() -> None:
     scaler.scale(F.cross_entropy(model(x), y)).backward()
     scaler.unscale_(optimizer)
     F.cross_entropy(twin(x), y).backward()
-    same(gradients(model), gradients(twin))
+    check_same(gradients(model), gradients(twin))
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -268,7 +269,7 @@ def test_recomputed_activations_count_the_penalty_once(reentrant: bool) -> None:
     hidden = checkpoint(model[:4], x.clone().requires_grad_(), use_reentrant=reentrant)
     F.cross_entropy(model[4:](hidden), y).backward()
     F.cross_entropy(twin(x), y).backward()
-    same(gradients(model), gradients(twin))
+    check_same(gradients(model), gradients(twin))
     assert penalty(model).item() == pytest.approx(penalty(twin).item())
 
 
@@ -277,7 +278,7 @@ def test_first_batch_through_recomputed_activations_sets_the_original_length() -
     twin = copy.deepcopy(model)
     checkpoint(model, x.clone().requires_grad_(), use_reentrant=True).square().sum().backward()
     twin(x).square().sum().backward()
-    same(gradients(model), gradients(twin))
+    check_same(gradients(model), gradients(twin))
     assert torch.equal(model[4].original_segment, twin[4].original_segment)
 
 
@@ -301,7 +302,7 @@ def test_compiled_whole_it_gives_the_same(begun: bool, monkeypatch: pytest.Monke
         twin.zero_grad()
         F.cross_entropy(compiled(factor * x), y).backward()
         F.cross_entropy(twin(factor * x), y).backward()
-        same(gradients(model), gradients(twin))
+        check_same(gradients(model), gradients(twin))
         assert penalty(model).item() == pytest.approx(penalty(twin).item(), rel=1e-5)
     torch._dynamo.reset()
 
@@ -317,7 +318,7 @@ def test_functional_call_and_torch_func_grad() -> None:
 
     found = grad(loss)(parameters, buffers)
     F.cross_entropy(model(x), y).backward()
-    same(dict(found), gradients(model))
+    check_same(dict(found), gradients(model))
 
 
 def test_many_networks_under_vmap_train_as_each_alone() -> None:
@@ -332,7 +333,7 @@ def test_many_networks_under_vmap_train_as_each_alone() -> None:
     sum(F.cross_entropy(one, y) for one in found).backward()
     for index, model in enumerate(models):
         F.cross_entropy(model(x), y).backward()
-        same({name: value.grad[index] for name, value in stacked.items()}, gradients(model))
+        check_same({name: value.grad[index] for name, value in stacked.items()}, gradients(model))
         assert buffers["4.original_segment"][index].item() == pytest.approx(model[4].original_segment.item(), rel=1e-6)
 
 
@@ -343,7 +344,7 @@ def test_a_stack_in_our_loop() -> None:
     train(stack, (x, y), loss=stack.loss(F.cross_entropy), **settings)
     for index, model in enumerate(models):
         train(model, (x, y), **settings)
-        same(dict(stack.unstack(index).named_parameters()), dict(model.named_parameters()), rtol=1e-4)
+        check_same(dict(stack.unstack(index).named_parameters()), dict(model.named_parameters()), rtol=1e-4)
 
 
 def test_bfloat16_autocast() -> None:
@@ -377,14 +378,14 @@ def test_processes_average_their_penalties(tmp_path: Path) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     torch.multiprocessing.spawn(partial(_rank, path=str(tmp_path), size=2), nprocs=2)
     found = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
-    same(found[0], found[1], rtol=0)
+    check_same(found[0], found[1], rtol=0)
     expected: dict[str, Tensor] = {}
     for rank in range(2):
         model, (x, y) = net(), data(8, seed=rank)
         begin(model)
         F.cross_entropy(model(x), y).backward()
         expected = {name: expected.get(name, 0) + value / 2 for name, value in gradients(model).items()}
-    same(found[0], expected)
+    check_same(found[0], expected)
 
 
 class Shared(nn.Module):
@@ -447,9 +448,7 @@ def test_a_minibatch_of_one_is_refused(x: Tensor) -> None:
         TrajectoryRegularization()(x)
 
 
-@pytest.mark.parametrize(
-    ("value", "said"), [(1.0, "the same"), (float("nan"), "NaN"), (float("inf"), "NaN")]
-)
+@pytest.mark.parametrize(("value", "said"), [(1.0, "the same"), (float("nan"), "NaN"), (float("inf"), "NaN")])
 def test_a_first_length_of_zero_or_nan_is_refused_and_not_kept(value: float, said: str) -> None:
     layer = TrajectoryRegularization()
     with pytest.raises(InputError, match=said):
