@@ -2,6 +2,7 @@
 
 import io
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -126,6 +127,17 @@ def test_a_worker_has_one_thread_and_this_process_keeps_its_own(tmp_path, monkey
     now = sys.modules["__main__"].__dict__
     assert all(now[name] is main[name] for name in ("__spec__", "__file__") if name in main)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
+def test_a_worker_keeps_memory_for_the_next_step(monkeypatch):
+    spec = {"steps": 11, "numbers": 500_000, "pieces": 10}
+    pages = 10 * spec["pieces"] * spec["numbers"] * 8 // 4096  # of ten steps, if each gave all of it back
+    (seen,) = run([Trial("trial_functions:faults", spec, 0)], workers=1)
+    assert seen["faults"] < 0.02 * pages
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "65536")  # what the user has set counts
+    (seen,) = run([Trial("trial_functions:faults", spec, 1)], workers=1)
+    assert seen["kept"] == "65536" and seen["faults"] > 0.5 * pages
 
 
 def test_one_thread_is_put_back():

@@ -1,6 +1,7 @@
 """Trial functions that worker processes import by name."""
 
 import os
+import resource
 import signal
 import sys
 import time
@@ -77,6 +78,17 @@ def surroundings(spec: dict[str, Any], seed: int) -> dict[str, Any]:
         "process": os.getpid(),
         "array": np.arange(spec.get("size", 2)),
     }
+
+
+def faults(spec: dict[str, Any], seed: int) -> dict[str, Any]:
+    """How often the process had to ask for a page, in steps that take and free the same 40 MB in pieces of 4 MB."""
+    for done in range(spec["steps"]):
+        if done == 1:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        held = [np.ones(spec["numbers"]) for _ in range(spec["pieces"])]
+        del held
+    asked = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    return {"faults": asked, "kept": os.environ.get("MALLOC_TRIM_THRESHOLD_")}
 
 
 def visible_devices(spec: dict[str, Any], seed: int) -> dict[str, Any]:

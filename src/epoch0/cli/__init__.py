@@ -6,6 +6,7 @@ import typer
 
 from epoch0 import __version__
 from epoch0.cli import _data, _experiments, _models, _prune, _regions, _theory
+from epoch0.heap import keep_freed_memory
 
 app = typer.Typer(
     name="epoch0",
@@ -38,4 +39,5 @@ for _part in (_models, _prune, _regions, _theory, _experiments, _data):
 
 def main() -> None:
     """Entry point of the ``epoch0`` command."""
+    keep_freed_memory()
     app(prog_name="epoch0")

@@ -18,6 +18,7 @@ from typing import Any
 from epoch0.errors import InputError
 from epoch0.experiments.encoding import Encoded, encode
 from epoch0.experiments.experiment import Trial, read_canonical, resolve
+from epoch0.heap import heap_environment
 
 _LIBRARIES = ("OMP", "MKL", "OPENBLAS", "NUMEXPR")
 _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in _LIBRARIES} | {"VECLIB_MAXIMUM_THREADS": "1"}
@@ -25,6 +26,7 @@ _counting = threading.Lock()
 _inside: list[int] = []  # the threads that compute with one BLAS thread at this moment
 _outside: dict[str, Any] = {}  # how many BLAS threads there were before the first of them
 _ACCELERATORS = "EPOCH0_ACCELERATORS"  # how many a new worker process shares with its siblings
+_PARENT = "__DASK_PARENT_PID"  # set by dask beside the variables that it is given
 _ASK_AGAIN = 0.5  # seconds a count of workers stays good
 _PATIENCE = "10s"  # for a scheduler to answer
 _NO_WORKERS = 60.0  # seconds without a single worker after which a run gives up
@@ -295,7 +297,7 @@ def _local_cluster(workers: int | None, accelerators: int) -> Iterator[Any]:
         """Starts worker processes that neither run the user's script again nor leave marks in this process."""
 
         async def instantiate(self) -> Any:
-            self.pre_spawn_env.update(_ONE_THREAD)
+            self.pre_spawn_env.update(_ONE_THREAD | heap_environment())
             with _as_it_was(self.pre_spawn_env):
                 return await super().instantiate()
 
@@ -354,7 +356,7 @@ def _as_it_was(environment: Mapping[str, str]) -> Iterator[None]:
     global _starting
     main = sys.modules["__main__"].__dict__
     if _starting == 0:
-        _before["environment"] = {name: os.environ.get(name) for name in environment}
+        _before["environment"] = {name: os.environ.get(name) for name in (*environment, _PARENT)}
         _before["main"] = {name: main[name] for name in ("__file__", "__spec__") if name in main}
         main.pop("__file__", None)
         main["__spec__"] = None
