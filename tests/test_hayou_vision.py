@@ -38,7 +38,7 @@ def tiny():
     quick = setting()
     network = replace(quick.base.network, width=4)
     base = replace(quick.base, network=network, examples=40, tested=60, epochs=2, batch_size=10, score_per_class=2)
-    return replace(quick, base=base, depths=(2, 3), runs=2, deep_runs=3)
+    return replace(quick, base=base, depths=(2, 3), runs=2, more_runs=3)
 
 
 def made(given, accuracies, spread=0.5, chance=0.1, **more):
@@ -67,11 +67,12 @@ def test_trials_of_both_presets() -> None:
         given = setting(preset)
         trials = vanilla.trials(given)
         assert given.depths == (10, 50, 100) and given.runs == 3
-        # nine entries of three runs; quick has three more of the last
-        assert len({trial.key for trial in trials}) == len(trials) == (30 if preset == "quick" else 27)
+        # nine entries of three runs; quick has three more of the first three and of the last
+        assert len({trial.key for trial in trials}) == len(trials) == (39 if preset == "quick" else 27)
         more = [trial for trial in trials if trial.seed > 2]
         assert {trial.seed for trial in trials} == ({0, 1, 2, 3, 4, 5} if more else {0, 1, 2})
-        assert all(trial.spec == vanilla.recipe(given, 100, RESCALED) for trial in more)
+        where = [vanilla.recipe(given, 100, RESCALED), *(vanilla.recipe(given, 10, start) for start in STARTS)]
+        assert all(trial.spec in where for trial in more) and len(more) == (12 if preset == "quick" else 0)
         assert {trial.spec.sparsity for trial in trials} == {0.5}
     assert setting("paper").base.data == "mnist" and setting("quick").base.data == "digits"
 
@@ -155,11 +156,11 @@ def test_a_tiny_table_from_end_to_end() -> None:
     results = [resolve(trial.function)(trial.spec, trial.seed) for trial in vanilla.trials(given)]
     rows = vanilla.table(given, results)
     assert [(row["depth"], row["start"]) for row in rows] == [(d, s.label) for d in (2, 3) for s in STARTS]
-    first = [100 * result["accuracy"] for result in results[:2]]
+    first = [100 * result["accuracy"] for result in results[:3]]
     assert rows[0]["accuracy"] == pytest.approx(np.mean(first))
     assert rows[0]["accuracy_sd"] == pytest.approx(np.std(first, ddof=1))
     last = [100 * result["accuracy"] for result in results[-3:]]
-    assert [row["runs"] for row in rows] == [2] * 5 + [3] and len(results) == 13
+    assert [row["runs"] for row in rows] == [3] * 3 + [2] * 2 + [3] and len(results) == 16
     assert rows[-1]["accuracy"] == pytest.approx(np.mean(last))
     assert all(math.isnan(row["printed"]) for row in rows)
     assert len(vanilla.claims(given, results)) == 6
@@ -214,17 +215,17 @@ def test_each_entry_is_judged_by_its_own_runs() -> None:
     accuracies = as_printed(setting()) | {(100, "EOC + rescaling"): 55.0}
     for runs, verdict in ((None, "undecided"), (6, "holds")):
         # three runs within 20 points of 55 do not decide against 30; six do: 2.5 and 5 standard errors or more
-        found = verdicts(setting(deep_runs=runs), accuracies, spread=20.0)
+        found = verdicts(setting(more_runs=runs), accuracies, spread=20.0)
         assert next(v for text, v in found.items() if text.startswith("depth 100: EOC + rescaling")) == verdict
-    assert "3 runs (6 of the deepest EOC + rescaling)" in vanilla.about(setting())
+    assert "3 runs (6 at depth 10 and of EOC + rescaling at 100)" in vanilla.about(setting())
 
 
 def test_ties_are_marked() -> None:
     given = setting()
-    accuracies = dict.fromkeys(as_printed(given), 50.0) | {(10, "EOC"): 50.4, (50, "EOC"): 60.0}
+    accuracies = dict.fromkeys(as_printed(given), 50.0) | {(10, "EOC"): 50.3, (50, "EOC"): 60.0}
     rows = vanilla.table(given, made(given, accuracies))
     best = {(row["depth"], row["start"]): row["best"] for row in rows}
-    # an sd of 0.5: half a point is a tie, ten points are not
+    # sds of 0.37 and 0.5: a third of a point is a tie, ten points are not
     assert [best[10, start.label] for start in STARTS] == ["tie"] * 3
     assert [best[50, start.label] for start in STARTS] == ["", "best", ""]
 
@@ -234,7 +235,7 @@ def test_diverged_runs_and_dead_layers_are_in_the_table() -> None:
     results = made(given, as_printed(given))
     results[0] |= {"diverged": True, "dead": ["2.weight", "4.weight"], "accuracy": 0.1}
     first, *others = vanilla.table(given, results)
-    assert first["diverged"] == 1 and first["dead_layers"] == pytest.approx(2 / 3)
+    assert first["diverged"] == 1 and first["dead_layers"] == pytest.approx(2 / first["runs"])
     assert not any(row["diverged"] or row["dead_layers"] for row in others)
 
 
@@ -244,7 +245,8 @@ def test_the_picture_has_error_bars_and_the_print() -> None:
         (axes,) = vanilla.draw(given, made(given, as_printed(given))).axes
         assert len(axes.containers) == drawn and axes.get_xlabel() and axes.get_ylabel()
         bars = axes.containers[0].lines[2][0].get_segments()
-        error = 0.5 / 3**0.5
+        runs = given.runs_of(10, STARTS[0])
+        error = np.std(np.linspace(-0.5, 0.5, runs), ddof=1) / runs**0.5
         assert bars[0][1][1] - bars[0][0][1] == pytest.approx(4 * error)
 
 

@@ -263,7 +263,7 @@ def presets(activation: str) -> dict[str, Setting]:
         learning_rate=0.004, tested=360,
     )  # fmt: skip
     return {
-        "quick": Setting(quick, (2, 20, 60, 100), 3, 64),
+        "quick": Setting(quick, (2, 20, 60, 100), 6, 64),
         "paper": Setting(paper, (2, 20, 40, 60, 80, 100), 3, 784),
     }
 
