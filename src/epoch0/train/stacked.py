@@ -108,12 +108,13 @@ class Stacked(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Outputs of all networks for the same inputs: (batch, ...) -> (networks, batch, ...)."""
-        if inputs.dim() == 2 and _is_dense(self.networks):
+        chain = self._chain
+        if inputs.dim() == 2 and (chain is not None or _is_dense(self.networks)):
             kind = inputs.device.type
-            if self._chain is None or inputs.requires_grad or torch.is_autocast_enabled(kind) or is_compiling():
+            if chain is None or inputs.requires_grad or torch.is_autocast_enabled(kind) or is_compiling():
                 return self._dense(inputs)
             left_out = self.diverged.tolist() if self.training else [False] * len(self)
-            return self._chain(inputs, left_out, self.training)
+            return chain(inputs, left_out, self.training)
         state = {**dict(self.networks.named_parameters()), **dict(self.networks.named_buffers())}
 
         def one(own: dict[str, Tensor]) -> Tensor:
