@@ -129,8 +129,8 @@ def main() -> None:
         column = pruned_column(size, pixels)
         print(
             f"a step of 27 pruned networks (depth {DEPTH}, width {WIDTH}; {name}: batch {size}, {pixels} pixels) "
-            f"as one program: {1e3 * column['stacked_seconds']:.0f} ms, {column['ratio']:.2f} times faster than one by one "
-            f"(limit {LIMIT:g}), {column['plain_ratio']:.2f} times faster than plain loops of torch; "
+            f"as one program: {1e3 * column['stacked_seconds']:.0f} ms, {column['ratio']:.2f} times faster than "
+            f"one by one (limit {LIMIT:g}), {column['plain_ratio']:.2f} times faster than plain loops of torch; "
             f"{column['flops'] / 1e9:.0f} GF/s of dense arithmetic"
         )
     small = small_networks()
