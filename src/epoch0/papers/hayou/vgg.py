@@ -130,7 +130,7 @@ def _panels(
 
 PANELS: dict[str, tuple[Panel, ...]] = {
     "quick": _panels(
-        "digits", 11, 1 / 8, (0.9,), 5, 32, 8, None, augment=False, synflow_steps=30, learning_rate=0.03, drops=(0.8,)
+        "digits", 11, 1 / 8, (0.9,), 5, 32, 7, None, augment=False, synflow_steps=30, learning_rate=0.03, drops=(0.8,)
     ),
     "paper": _panels("cifar10", 16, 1.0, (0.85, 0.9, 0.95), 160, 128, 3, "tab5"),
 }
