@@ -24,7 +24,8 @@ SETTINGS = {"as printed": (100, 784), "batches of the loop's own size": (64, 784
 """Batch and pixels. The larger both are, the less there is to save: dense products take 80 % of a step as printed."""
 
 INITS = ((1.0, 0.0), (1.0, 0.0), (1.0, 0.3))
-"""sigma_w and sigma_b of Hayou's Figure 3: edge of chaos (with rescaling and without), ordered phase."""
+"""sigma_w and sigma_b of Hayou's Figure 3: edge of chaos (with rescaling and without), ordered phase. The first are not
+rescaled here, which would change no product."""
 
 LIMIT = 4.0
 """How many times faster the stack is asked to be."""
@@ -34,9 +35,8 @@ def pruned_column(size: int = 100, pixels: int = 784, steps: int = 12, rounds: i
     """A column of Hayou's Figure 3: 9 sparsities for 3 initializations, depth 60, width 100, batches of ``size``.
 
     One by one is the same loop on each pruned network as it is; plain is the shortest loop that torch allows, without
-    a look at the losses. They take turns. Of the stack and of each single network the quickest step counts: a core
-    that is shared with other work, as processors share theirs between two threads, slows dense products down by 30 %
-    and everything else by half as much, so that a mean would say how busy the machine was.
+    a look at the losses. They take turns. Of the stack and of each single network the quickest step counts: other work
+    on the machine slowed the stack by 30 % when it slowed single networks by 13 %, so a mean would say how busy it was.
     """
     x = torch.randn(10 * size, pixels, generator=generator(0))
     y = torch.randint(10, (10 * size,), generator=generator(1))
