@@ -125,4 +125,6 @@ def _legend(picture: "Figure", panels: Sequence[Panel], apart: Sequence[Printed]
             Line2D([], [], marker="o", markerfacecolor="none", linestyle="none", color=plots.BOUND,
                    label="as printed (open)")
         )  # fmt: skip
-    picture.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)))
+    # as many beside each other as the width of the picture (inches) has room for
+    beside = max(1, int(picture.get_figwidth() / 1.3))
+    picture.legend(handles=handles, loc="outside lower center", ncols=min(6, beside, len(handles)))
