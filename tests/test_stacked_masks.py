@@ -107,13 +107,12 @@ def dead(seed: int, kind: str) -> nn.Module:
     """A network whose outputs do not depend on its inputs."""
     net = network(seed).double()
     masks = {name: p.detach() == p.detach() for name, p in net.named_parameters() if p.dim() == 2}
-    if kind == "layer":
-        masks["2.weight"][:] = False
-    elif kind == "last":
+    if kind == "last":
         masks["6.weight"][:] = False
-    elif kind == "path":  # units that the inputs reach, and units that reach the outputs, but not the same
-        masks["2.weight"][:6] = False
-        masks["4.weight"][:, 6:] = False
+    elif kind:  # units that the inputs reach, and units that reach the outputs, but not the same
+        here, after = {"path": ("0.weight", "2.weight"), "later path": ("2.weight", "4.weight")}[kind]
+        masks[here][:6] = False
+        masks[after][:, 6:] = False
     return apply(net, masks)
 
 
@@ -125,11 +124,11 @@ def test_gradients_are_those_of_each_network(monkeypatch: pytest.MonkeyPatch, me
     """
     monkeypatch.setattr(Chain, "CACHE", memory)
     x, y = toy_data()
-    nets = [dead(seed, kind) for seed, kind in enumerate(("", "layer", "path", "", "last"))]
+    nets = [dead(seed, kind) for seed, kind in enumerate(("", "later path", "path", "", "last"))]
     stack = Stacked.of(nets)
-    assert stack._chain is not None and stack._chain.constant() == [False, True, True, False, True]
+    assert stack._chain is not None and stack._chain.begins() == [None, 1, 0, None, 3]
     if runs == 1:
-        stack._chain._constant = [False] * 5
+        stack._chain._begins = [None] * 5
     assert len(stack._chain.runs([False] * 5, 90)) == runs
     outputs = stack(x.double())
     stack.loss(F.cross_entropy)(outputs, y).backward()
@@ -141,6 +140,45 @@ def test_gradients_are_those_of_each_network(monkeypatch: pytest.MonkeyPatch, me
             own = stack.networks.get_parameter(name).grad
             assert own is not None and parameter.grad is not None
             torch.testing.assert_close(own[index], parameter.grad, rtol=1e-12, atol=1e-14, msg=f"{index} {name}")
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3, 0), (3, 2, 0, 1), (2, 2, 1, 3)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_dead_networks_are_carried_from_where_they_begin(order: tuple[int, ...], bias: bool) -> None:
+    """Networks of which layer k is pruned whole begin there, or with the earliest of those after them in the stack.
+
+    Gradients of what lies before are zero, whatever was done to them after the last pass.
+    """
+    x, y = toy_data()
+    names = [name for name, p in network(0, bias=bias).named_parameters() if p.dim() == 2]
+    nets = []
+    for seed, cut in enumerate(order):
+        net = network(seed, "elu", bias).double()
+        masks = {name: p.detach() == p.detach() for name, p in net.named_parameters() if p.dim() == 2}
+        masks[names[cut]][:] = False
+        nets.append(apply(net, masks))
+    stack = Stacked.of(nets)
+    assert stack._chain is not None and stack._chain.begins() == list(order)
+    run = stack._chain.runs([False] * 4, 90)[0]
+    assert list(run.begins) == [min(order[at:]) for at in range(4)]
+    for _ in range(2):
+        stack.zero_grad()
+        outputs = stack(x.double())
+        stack.loss(F.cross_entropy)(outputs, y).backward()
+        for index, net in enumerate(nets):
+            net.zero_grad()
+            value = net(x.double())
+            torch.testing.assert_close(outputs[index], value, rtol=1e-12, atol=1e-14)
+            if value.requires_grad:
+                F.cross_entropy(value, y).backward()
+            for name, parameter in net.named_parameters():
+                own, twin = stack.networks.get_parameter(name).grad, parameter.grad
+                assert own is not None
+                twin = torch.zeros_like(parameter) if twin is None else twin
+                torch.testing.assert_close(own[index], twin, rtol=1e-12, atol=1e-14, msg=f"{index} {name}")
+        for parameter in stack.networks.parameters():
+            assert parameter.grad is not None
+            parameter.grad.add_(1.0)
 
 
 def test_gradients_add_up_and_passes_do_not_mix() -> None:

@@ -4,9 +4,10 @@ Autograd's own way costs an operation, an allocation and a trip through memory f
 gradient. Here a layer is one batched product with the bias in it and the activation in place; the derivative follows
 from the output; the gradient of a masked weight is masked while it is still in the cache.
 
-Three things save time and change nothing: networks are taken a few at a time, so that a layer is found in the cache
+Four things save time and change nothing: networks are taken a few at a time, so that a layer is found in the cache
 where the layer before left it; a network in which no path of kept weights leads from the inputs to the outputs computes
-the same for every example, so it is carried for one; a network that has diverged is left out.
+the same for every example, so it is carried for one, and from the first layer on that still reaches the outputs; a
+network that has diverged is left out.
 """
 
 from collections.abc import Sequence
@@ -68,7 +69,7 @@ class Chain:
         self._free: list[Workspace] = []
         self._parameters: list[nn.Parameter | None] = []
         self._gradients: Gradients | None = None
-        self._constant: list[bool] | None = None
+        self._begins: list[int | None] | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Chain":
         """Of the copied layers, with memory of its own."""
@@ -88,8 +89,8 @@ class Chain:
             return False
         waiting, self._waiting = self._waiting, None
         with np.errstate(all="ignore"), torch.no_grad():
-            for run, steps in reversed(waiting.plan):
-                carry_back(run, steps, waiting.inputs, waiting.gradient, rate)
+            for part in reversed(waiting.plan):
+                carry_back(part, waiting.inputs, waiting.gradient, rate)
         self.give(waiting.workspace)
         return True
 
@@ -104,18 +105,18 @@ class Chain:
 
     def runs(self, left_out: Sequence[bool], batch: int) -> list[Run]:
         """The networks in the order and the groups in which they are worked on."""
-        most = self.together(batch)
-        found: list[Run] = []
-        for network, (constant, left) in enumerate(zip(self.constant(), left_out, strict=True)):
+        most, begins = self.together(batch), self.begins()
+        found: list[range] = []
+        for network, left in enumerate(left_out):
             if left:
                 continue
-            if found:
-                last = found[-1].networks
-                if last.stop == network and found[-1].constant == constant and network - last.start < most:
-                    found[-1] = Run(slice(last.start, network + 1), constant)
+            if found and found[-1].stop == network and len(found[-1]) < most:
+                own = found[-1]
+                if (begins[own.start] is None) == (begins[network] is None):
+                    found[-1] = range(own.start, network + 1)
                     continue
-            found.append(Run(slice(network, network + 1), constant))
-        return found
+            found.append(range(network, network + 1))
+        return [_run(own, [begins[network] for network in own]) for own in found]
 
     def together(self, batch: int) -> int:
         """How many networks are worked on at a time."""
@@ -125,26 +126,34 @@ class Chain:
         size = sum(2 * w[0].numel() + batch * w.shape[1] for w in weights) * weights[0].element_size()
         return max(1, self.CACHE // size)
 
-    def constant(self) -> list[bool]:
-        """Of which networks the masks leave no path from the inputs to the outputs.
+    def begins(self) -> list[int | None]:
+        """From which layer on the networks that give the same for every example have to be carried; None for others.
 
-        Units that the inputs reach may be left, and so may units that reach the outputs, but they are not the same, and
-        no kept weight leads from the first to the second. So any example gives the right outputs, and the right
-        gradient of every weight: a unit's gradient is zero unless it reaches the outputs.
+        Those are the networks whose masks leave no path from the inputs to the outputs. Units that the inputs reach may
+        be left, and so may units that reach the outputs, but they are not the same, and no kept weight leads from the
+        first to the second. So any example gives the right outputs, and the right gradient of every weight: a unit's
+        gradient is zero unless it reaches the outputs. A layer of which no unit does changes nothing, and neither do
+        the layers before it; the next one then knows of its bias alone.
         """
-        if self._constant is None:
+        if self._begins is None:
             count = len(self.layers[0].weight)
+            self._begins = [None] * count
             if self.layers[0].weight.device.type != "cpu":
-                self._constant = [False] * count  # one large program beats several small ones
-                return self._constant
+                return self._begins  # one large program beats several small ones
+            every = torch.ones(1, 1, 1, dtype=torch.bool)
+            masks = [every if layer.mask is None else layer.mask for layer in self.layers]
             reached: Tensor | None = None  # units that the inputs reach, (networks, units)
-            for mask in (layer.mask for layer in self.layers):
-                if mask is None:
-                    mask = torch.ones(1, 1, 1, dtype=torch.bool)
+            for mask in masks:
                 reached = mask.any(2) if reached is None else (mask & reached[:, None]).any(2)
             assert reached is not None
-            self._constant = (~reached.any(1)).expand(count).tolist()
-        return self._constant
+            constant = (~reached.any(1)).expand(count).tolist()
+            reaching = torch.ones(1, 1, dtype=torch.bool)  # units that reach the outputs, (networks, units)
+            begins = torch.zeros(count, dtype=torch.int64)
+            for index in range(len(masks) - 1, 0, -1):
+                reaching = (masks[index] & reaching[:, :, None]).any(1)
+                begins += ~reaching.any(1)
+            self._begins = [begin if own else None for own, begin in zip(constant, begins.tolist(), strict=True)]
+        return self._begins
 
     def gradients(self) -> Gradients:
         """Memory for the gradients of all parameters, and the masks as numbers."""
@@ -188,8 +197,8 @@ class _Function(torch.autograd.Function):
         workspace = chain.take()
         plan = workspace.plan(chain, len(inputs), left_out, parameters, keep, descending)
         with np.errstate(all="ignore"):  # a network that diverges is noticed by its loss, as everywhere in torch
-            for run, steps in plan:
-                outputs[run.networks] = carry_on(run, steps, inputs)
+            for part in plan:
+                outputs[part.run.networks] = carry_on(part, inputs)
         if keep:
             ctx.save_for_backward(inputs)
             ctx.parameters = parameters
@@ -213,15 +222,15 @@ class _Function(torch.autograd.Function):
             chain.wait(_Pass(ctx.plan, workspace, inputs, gradient))
             return (None,) * (5 + len(parameters))
         found = chain.gradients().lent(parameters, ctx.needs_input_grad[5:])
-        done = 0
-        for start, stop in [*((run.networks.start, run.networks.stop) for run, _ in ctx.plan), (len(gradient), 0)]:
+        done, taken = 0, [part.run.networks for part in ctx.plan]
+        for start, stop in [*((own.start, own.stop) for own in taken), (len(gradient), 0)]:
             for own in found if start > done else ():
                 if own is not None:
                     own[done:start] = 0.0  # of networks in between, which were left out
             done = stop
         with np.errstate(all="ignore"):
-            for run, steps in reversed(ctx.plan):  # the last one is still in the cache
-                carry_back(run, steps, inputs, gradient)
+            for part in reversed(ctx.plan):  # the last one is still in the cache
+                carry_back(part, inputs, gradient)
         chain.give(workspace)
         return None, None, None, None, None, *found
 
@@ -250,6 +259,15 @@ def chain_of(architecture: nn.Module) -> Chain | None:
     if len(set(own)) < len(own) or not kinds <= {torch.float32, torch.float64}:
         return None
     return Chain(layers)
+
+
+def _run(networks: range, begins: Sequence[int | None]) -> Run:
+    """Neighbours that are worked on together. What begins late begins with the earliest of those after it."""
+    own: list[int] = []
+    for begin in reversed(begins):
+        if begin is not None:
+            own.append(min(begin, own[-1]) if own else begin)
+    return Run(slice(networks.start, networks.stop), bool(own), tuple(reversed(own)))
 
 
 def is_linear(part: nn.Module) -> bool:
