@@ -24,7 +24,9 @@ from epoch0.errors import InputError
 from epoch0.networks.nonlinearities import activation_of
 from epoch0.prune._masked import Masked
 from epoch0.train._chain_activations import IDENTITY, InPlace, in_place
-from epoch0.train._chain_runs import Gradients, Plan, Run, Workspace, carry_back, carry_on
+from epoch0.train._chain_constant import Run, begins, run_of
+from epoch0.train._chain_gradients import Gradients
+from epoch0.train._chain_runs import Plan, Workspace, carry_back, carry_on
 
 
 @dataclass(frozen=True)
@@ -105,18 +107,18 @@ class Chain:
 
     def runs(self, left_out: Sequence[bool], batch: int) -> list[Run]:
         """The networks in the order and the groups in which they are worked on."""
-        most, begins = self.together(batch), self.begins()
+        most, starts = self.together(batch), self.begins()
         found: list[range] = []
         for network, left in enumerate(left_out):
             if left:
                 continue
             if found and found[-1].stop == network and len(found[-1]) < most:
                 own = found[-1]
-                if (begins[own.start] is None) == (begins[network] is None):
+                if (starts[own.start] is None) == (starts[network] is None):
                     found[-1] = range(own.start, network + 1)
                     continue
             found.append(range(network, network + 1))
-        return [_run(own, [begins[network] for network in own]) for own in found]
+        return [run_of(own, starts[own.start : own.stop]) for own in found]
 
     def together(self, batch: int) -> int:
         """How many networks are worked on at a time."""
@@ -127,32 +129,11 @@ class Chain:
         return max(1, self.CACHE // size)
 
     def begins(self) -> list[int | None]:
-        """From which layer on the networks that give the same for every example have to be carried; None for others.
-
-        Those are the networks whose masks leave no path from the inputs to the outputs. Units that the inputs reach may
-        be left, and so may units that reach the outputs, but they are not the same, and no kept weight leads from the
-        first to the second. So any example gives the right outputs, and the right gradient of every weight: a unit's
-        gradient is zero unless it reaches the outputs. A layer of which no unit does changes nothing, and neither do
-        the layers before it; the next one then knows of its bias alone.
-        """
+        """From which layer on each network is carried for a single example; None: from the first one, for all."""
         if self._begins is None:
             count = len(self.layers[0].weight)
-            self._begins = [None] * count
-            if self.layers[0].weight.device.type != "cpu":
-                return self._begins  # one large program beats several small ones
-            every = torch.ones(1, 1, 1, dtype=torch.bool)
-            masks = [every if layer.mask is None else layer.mask for layer in self.layers]
-            reached: Tensor | None = None  # units that the inputs reach, (networks, units)
-            for mask in masks:
-                reached = mask.any(2) if reached is None else (mask & reached[:, None]).any(2)
-            assert reached is not None
-            constant = (~reached.any(1)).expand(count).tolist()
-            reaching = torch.ones(1, 1, dtype=torch.bool)  # units that reach the outputs, (networks, units)
-            begins = torch.zeros(count, dtype=torch.int64)
-            for index in range(len(masks) - 1, 0, -1):
-                reaching = (masks[index] & reaching[:, :, None]).any(1)
-                begins += ~reaching.any(1)
-            self._begins = [begin if own else None for own, begin in zip(constant, begins.tolist(), strict=True)]
+            on_cpu = self.layers[0].weight.device.type == "cpu"  # elsewhere one large program beats several small ones
+            self._begins = begins([layer.mask for layer in self.layers], count) if on_cpu else [None] * count
         return self._begins
 
     def gradients(self) -> Gradients:
@@ -259,15 +240,6 @@ def chain_of(architecture: nn.Module) -> Chain | None:
     if len(set(own)) < len(own) or not kinds <= {torch.float32, torch.float64}:
         return None
     return Chain(layers)
-
-
-def _run(networks: range, begins: Sequence[int | None]) -> Run:
-    """Neighbours that are worked on together. What begins late begins with the earliest of those after it."""
-    own: list[int] = []
-    for begin in reversed(begins):
-        if begin is not None:
-            own.append(min(begin, own[-1]) if own else begin)
-    return Run(slice(networks.start, networks.stop), bool(own), tuple(reversed(own)))
 
 
 def is_linear(part: nn.Module) -> bool:
