@@ -113,12 +113,12 @@ class Workspace:
             if count == 0:
                 continue
             own, row = weight.detach()[which][:led], None if bias is None else bias.detach()[which, None][:count]
-            shape = (count, examples, weight.shape[1])
-            z = self._tensor((place, index if place >= 0 else index % 2), shape, weight)
-            delta = self._tensor((-2, index % 2), shape, weight) if place >= 0 else z
+            shape = (which.stop - which.start, examples, weight.shape[1])
+            z = self._tensor((place, index if place >= 0 else index % 2), shape, weight)[:count]
+            delta = self._tensor((-2, index % 2), shape, weight)[:count] if place >= 0 else z
             for_weight = for_bias = None
             if wanted[0] and led and descending:
-                for_weight = self._tensor((-4, 0), (led, weight.shape[1], weight.shape[2]), weight)
+                for_weight = self._tensor((-4, 0), (shape[0], weight.shape[1], weight.shape[2]), weight)[:led]
             elif wanted[0] and led:
                 for_weight = _first(memory.part(2 * index, which), led)
             if wanted[1]:
