@@ -16,6 +16,7 @@ from epoch0.papers.arpit_bengio import depth, distortion, laws, norms_trial, une
 from epoch0.papers.arpit_bengio.norms_trial import NormsSpec
 from epoch0.seeds import generator
 from epoch0.theory.norms import NormRatio
+from pictures import whole_picture
 
 FIGURES = ("fig1a", "fig1b", "fig2a", "fig2b", "fig3")
 
@@ -58,7 +59,7 @@ def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     assert rows and all(row.keys() == rows[0].keys() for row in rows)
     for claim in artifact.claims(setting, results):
         assert claim.verdict in ("holds", "fails", "undecided") and any(letter.isdigit() for letter in claim.evidence)
-    picture = artifact.draw(setting, results)
+    picture = whole_picture(artifact, setting, results)
     measured = [axes for axes in picture.axes if axes.get_xlabel()]
     assert measured and any(axes.get_ylabel() for axes in measured)
     assert any(axes.containers for axes in measured), "no error bars"

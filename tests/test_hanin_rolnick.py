@@ -14,6 +14,7 @@ from epoch0.experiments.experiment import resolve
 from epoch0.papers import catalogue
 from epoch0.papers.hanin_rolnick import architectures, density, graph, planar, runs, sawtooth, slices_trial
 from epoch0.papers.hanin_rolnick.architectures import turn
+from pictures import whole_picture
 
 FIGURES = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6a", "fig6b", "fig6c", "fig7", "fig8", "th3")
 NAMES = (*(f"hanin-rolnick/{figure}" for figure in FIGURES), "raghu/fig1")
@@ -82,7 +83,7 @@ def test_a_figure_runs_small_through_the_same_code(name: str, results_of) -> Non
     assert rows and all(row.keys() == rows[0].keys() for row in rows)
     for claim in artifact.claims(setting, results):
         assert claim.verdict in ("holds", "fails", "undecided") and any(letter.isdigit() for letter in claim.evidence)
-    picture = artifact.draw(setting, results)
+    picture = whole_picture(artifact, setting, results)
     assert any(axes.get_xlabel() for axes in picture.axes) and any(axes.get_ylabel() for axes in picture.axes)
     assert picture.legends or any(axes.get_legend() for axes in picture.axes)
     assert artifact.about(setting)

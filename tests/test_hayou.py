@@ -28,6 +28,7 @@ from epoch0.papers.hayou import (
 from epoch0.papers.hayou.batches import gaussian, images
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi, correlation_map, q_star
+from pictures import whole_picture
 
 FIGURES = ("fig1a", "fig1b", "th1", "fig2", "prop3", "tab7", "fig4", "wlth")
 """Those without long training; test_hayou_tables.py and others have the rest."""
@@ -83,7 +84,7 @@ def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     assert rows and all(row.keys() == rows[0].keys() for row in rows)
     for claim in artifact.claims(setting, results):
         assert claim.verdict in ("holds", "fails", "undecided") and any(letter.isdigit() for letter in claim.evidence)
-    picture = artifact.draw(setting, results)
+    picture = whole_picture(artifact, setting, results)
     measured = [axes for axes in picture.axes if axes.get_xlabel()]
     assert measured and any(axes.get_ylabel() for axes in measured)
     assert any(axes.containers for axes in picture.axes), "no error bars"

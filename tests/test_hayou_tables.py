@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from epoch0 import plots
 from epoch0.papers import catalogue
 from epoch0.papers.hayou import accuracy, accuracy_claims, accuracy_costs, accuracy_picture, accuracy_winners
 from epoch0.papers.hayou.accuracy import Panel, Setting, gather, runs_of, table_of, trials_of
@@ -18,6 +19,7 @@ from epoch0.papers.hayou.accuracy_winners_picture import draw as draw_winners
 from epoch0.papers.hayou.protocol import run
 from epoch0.papers.hayou.published import COMPETITION, PUBLISHED, SLIPS, WINNERS, Entry, block
 from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
+from pictures import whole_picture
 
 TABLES = ("tab1", "tab2", "tab3", "tab6", "tab8", "tab9", "tab10")
 BASE = Recipe(Network("resnet", 8, 0.25), "digits", "snip", 0.5, 1, 64, augment=False, examples=60, tested=50)
@@ -278,12 +280,20 @@ def test_a_table_is_decided_and_drawn(name: str, preset: str) -> None:
     assert rows and all(row.keys() == rows[0].keys() for row in rows)
     claims = artifact.claims(setting, results)
     assert claims and all(any(letter.isdigit() for letter in claim.evidence) for claim in claims)
-    picture = artifact.draw(setting, results)
+    picture = whole_picture(artifact, setting, results, preset)
     assert all(axes.get_xlabel() == "sparsity (%)" for axes in picture.axes) and picture.legends
     if name != "tab6":
         assert all(axes.containers for axes in picture.axes), "no error bars"
         apart = 0 if preset == "paper" else len(PUBLISHED[name])
         assert len(picture.axes) == len(setting.panels) + apart
+        order = [text.get_text() for text in picture.legends[0].get_texts()]
+        looks = {METHODS[key].label: look for key, look in accuracy_picture.LOOKS.items()}
+        wanted = [plots.COLOURS[looks[label]] for label in order if label in looks]
+        for axes in picture.axes:
+            drawn = [(float(bars[0].get_xdata()[0]), bars[0].get_color()) for bars in axes.containers
+                     if bars[0].get_linestyle() == "-"]  # fmt: skip
+            left_to_right = [wanted.index(colour) for _, colour in sorted(drawn)]
+            assert left_to_right == sorted(left_to_right), "not in the order of the legend"
     assert artifact.about(setting) and str(setting.panels[0].runs) in artifact.about(setting)
     costs = artifact.costs(setting)
     assert sum(cost.runs for cost in costs) >= len(artifact.trials(setting))

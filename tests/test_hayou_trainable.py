@@ -1,6 +1,8 @@
 """Hayou Figures 3 and 5: the trials, what is made of them, and the claims on made-up results."""
 
+import copy
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +20,7 @@ from epoch0.prune import apply, keep, snip
 from epoch0.prune.rescale import rescale
 from epoch0.train.loop import train
 from epoch0.train.record import Accuracy
+from pictures import whole_picture
 
 TINY = DepthSpec(
     "digits", "tanh", 3, 16, (1.0, 0.0), (1.0, 0.3), (0.2, 0.6), 40, "measured", steps=25, batch_size=32,
@@ -165,10 +168,17 @@ def test_claims_hold_for_the_papers_picture_and_fail_for_others() -> None:
 
 def test_pictures_and_words() -> None:
     results = made_up(SETTING, as_in_the_paper)
+    few = copy.deepcopy(results)
+    for one in few[1:]:
+        one["dead"][:] = 0
+    few[0]["dead"][:] = 1
+    texts = [text.get_text() for artifact in FIGURE_3 for text in artifact.draw(SETTING, few).axes[0].texts]
+    assert {text for text in texts if "dead" in text} == {"0.33 dead"}, "one dead layer in three runs"
     for artifact in FIGURE_3:
-        picture = artifact.draw(SETTING, results)
+        picture = whole_picture(artifact, SETTING, results)
         texts = [text.get_text() for text in picture.axes[0].texts]
         assert sum(text.isdigit() for text in texts) == 12
+        assert not any(re.match("0(.0)? dead", text) for text in texts), "what is there is not rounded away"
         assert "margin" not in artifact.about(SETTING) and "sigma_w" in artifact.about(SETTING)
     assert "(measured)" in FIGURE_3[0].about(SETTING) and "measured" not in FIGURE_3[1].about(SETTING)
 

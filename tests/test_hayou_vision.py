@@ -21,6 +21,7 @@ from epoch0.papers.hayou.recipe import METHODS
 from epoch0.papers.hayou.vanilla import EDGE, ORDERED, RESCALED, STARTS
 from epoch0.seeds import generator
 from epoch0.train.streaming import image_sources
+from pictures import whole_picture
 
 
 @pytest.fixture(autouse=True)
@@ -164,7 +165,7 @@ def test_a_tiny_table_from_end_to_end() -> None:
     assert rows[-1]["accuracy"] == pytest.approx(np.mean(last))
     assert all(math.isnan(row["printed"]) for row in rows)
     assert len(vanilla.claims(given, results)) == 6
-    assert len(vanilla.draw(given, results).axes) == 1
+    assert len(whole_picture(vanilla.ARTIFACT, given, results).axes) == 1
 
 
 # ---- what is claimed
@@ -242,7 +243,7 @@ def test_diverged_runs_and_dead_layers_are_in_the_table() -> None:
 def test_the_picture_has_error_bars_and_the_print() -> None:
     for preset, drawn in (("quick", 3), ("paper", 6)):
         given = setting(preset)
-        (axes,) = vanilla.draw(given, made(given, as_printed(given))).axes
+        (axes,) = whole_picture(vanilla.ARTIFACT, given, made(given, as_printed(given)), preset).axes
         assert len(axes.containers) == drawn and axes.get_xlabel() and axes.get_ylabel()
         bars = axes.containers[0].lines[2][0].get_segments()
         runs = given.runs_of(10, STARTS[0])
@@ -361,7 +362,7 @@ def test_a_tiny_vgg_table() -> None:
     assert [len(result["names"]) for result in results] == [9] * 6 + [25] * 6
     assert all(result["kept"] == round(0.1 * result["weights"]) for result in results)
     assert len(vgg.table(given, results)) == 6 and len(vgg.claims(given, results)) == 5
-    assert len(vgg.ARTIFACT.draw(given, results).axes) >= 2
+    assert len(whole_picture(vgg.ARTIFACT, given, results).axes) >= 2
 
 
 def test_costs_of_vgg() -> None:

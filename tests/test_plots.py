@@ -75,6 +75,20 @@ def test_a_long_heading_stays_inside_the_picture() -> None:
     assert box.y0 >= axes.get_window_extent().y1
 
 
+@pytest.mark.parametrize(("width", "most", "columns"), [(12.0, 6, 6), (8.0, 6, 5), (8.0, 2, 2), (3.5, 6, 2), (1.2, 6, 1)])
+def test_a_legend_has_as_many_columns_as_there_is_room_for(width: float, most: int, columns: int) -> None:
+    with plots.style():
+        picture, axes = plots.figure(width, 3.0)
+        for i in range(6):
+            axes.plot([0, 1], [i, 1], label=f"some method {i}")
+        plots.legend_below(picture, columns=most)
+        picture.canvas.draw()
+    (legend,) = picture.legends
+    assert len({round(text.get_window_extent().x0) for text in legend.get_texts()}) == columns
+    inside = legend.get_window_extent()
+    assert width == 1.2 or (inside.x0 >= 0 and inside.x1 <= picture.bbox.x1), "no wider than the picture"
+
+
 def test_the_same_picture_has_the_same_bytes() -> None:
     def drawn() -> bytes:
         picture, axes = plots.figure()

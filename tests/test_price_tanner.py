@@ -16,6 +16,7 @@ from epoch0.papers.price_tanner import circle, growth, growth_claims, growth_tri
 from epoch0.papers.price_tanner.growth_trial import BlockSpec, CurveSpec
 from epoch0.seeds import numpy_generator
 from epoch0.theory import growth as theory
+from pictures import whole_picture
 
 SWEEPS = ("fig2", "fig3a", "fig3b", "fig5a", "fig5b", "fig5c", "fig5d")
 
@@ -49,7 +50,7 @@ def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     assert rows and all(row.keys() == rows[0].keys() for row in rows)
     for claim in artifact.claims(setting, results):
         assert claim.verdict in ("holds", "fails", "undecided") and any(letter.isdigit() for letter in claim.evidence)
-    picture = artifact.draw(setting, results)
+    picture = whole_picture(artifact, setting, results)
     measured = [axes for axes in picture.axes if axes.get_xlabel()]
     assert measured and all(axes.get_ylabel() for axes in measured)
     assert any(axes.containers for axes in measured), "no error bars"

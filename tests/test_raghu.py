@@ -6,7 +6,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from epoch0 import plots
 from epoch0.activity import transitions
 from epoch0.curves import Arc
 from epoch0.distributions import Gaussian
@@ -16,6 +15,7 @@ from epoch0.papers.catalogue import find
 from epoch0.papers.raghu.dichotomies import Setting as Sweeps
 from epoch0.papers.raghu.transitions import wide_limit
 from epoch0.theory.mean_field import chi, q_star
+from pictures import whole_picture
 
 # the first forward derivative loads a part of torch that uses its own deprecated script compiler
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
@@ -47,10 +47,7 @@ def test_from_trial_to_picture(name: str) -> None:
     assert rows and all(np.isfinite(v) for row in rows for v in row.values() if isinstance(v, float))
     claims = artifact.claims(setting, results)
     assert claims and {claim.verdict for claim in claims} <= {"holds", "fails", "undecided"}
-    with plots.style():
-        picture = artifact.draw(setting, results)
-        plots.heading(picture, artifact.title, artifact.about(setting))
-        assert len(plots.png(picture, 50)) > 5000
+    whole_picture(artifact, setting, results)
 
 
 def test_trials_count_what_the_library_counts() -> None:

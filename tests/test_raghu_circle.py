@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from epoch0 import plots
 from epoch0.experiments.experiment import resolve
 from epoch0.papers.catalogue import find
 from epoch0.papers.raghu.circle import Setting, block
+from pictures import whole_picture
 
 # the first forward derivative loads a part of torch that uses its own deprecated script compiler
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
@@ -52,10 +52,7 @@ def test_claims_hold_in_the_chaotic_phase_and_fail_in_the_ordered_one(variance: 
 def test_picture_has_a_pane_a_layer_from_left_to_right() -> None:
     artifact = find("raghu/fig3")
     results = run(SMALL)
-    with plots.style():
-        picture = artifact.draw(SMALL, results)
-        plots.heading(picture, artifact.title, artifact.about(SMALL))
-        assert len(plots.png(picture, 50)) > 5000
+    picture = whole_picture(artifact, SMALL, results)
     panes = [axes for axes in picture.axes if axes.get_title()]
     assert [axes.get_title().split(":")[0] for axes in panes] == ["the circle", "layer 1", "layer 2", "layer 3"]
     left = [axes.get_position().x0 for axes in panes]

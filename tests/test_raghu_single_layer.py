@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from epoch0 import plots
 from epoch0.data import load
 from epoch0.experiments.experiment import resolve
 from epoch0.papers.catalogue import find
@@ -14,6 +13,7 @@ from epoch0.papers.raghu.single_layer import Setting
 from epoch0.papers.raghu.single_layer_trial import LayerSpec, network, scattered, trained
 from epoch0.train.loop import train
 from epoch0.train.optimizers import SGD
+from pictures import whole_picture
 
 SPEC = LayerSpec("digits", 0, 12, 3, 1.0, 1, 2, 128, 0.1, 0.9, 10_000)
 
@@ -118,9 +118,6 @@ def test_from_trial_to_picture(name: str) -> None:
     results = [resolve(trial.function)(trial.spec, trial.seed) for trial in artifact.trials(setting)]
     assert all(np.isfinite(value) for row in artifact.table(setting, results) for value in row.values())
     assert {claim.verdict for claim in artifact.claims(setting, results)} <= {"holds", "fails", "undecided"}
-    with plots.style():
-        picture = artifact.draw(setting, results)
-        plots.heading(picture, artifact.title, artifact.about(setting))
-        assert len(plots.png(picture, 50)) > 5000
+    picture = whole_picture(artifact, setting, results)
     assert len(picture.axes) == 2 and len(picture.axes[0].lines) == 2
     assert len(picture.axes[0].collections) == 2  # bands

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from epoch0 import plots
 from epoch0.curves import Arc
 from epoch0.data import load
 from epoch0.errors import InputError
@@ -20,6 +19,7 @@ from epoch0.papers.raghu.convnet import ConvNet, layers
 from epoch0.papers.raghu.trained_nets import NORMED, PLAIN, Setting, accurate, gather
 from epoch0.papers.raghu.trained_trial import DenseNet, TrainedSpec, scale, trained
 from epoch0.seeds import numpy_generator
+from pictures import whole_picture
 
 # the first forward derivative loads a part of torch that uses its own deprecated script compiler
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
@@ -66,10 +66,7 @@ def test_from_trial_to_picture(name: str, ran: dict[str, dict[str, Any]]) -> Non
     assert rows and all(np.isfinite(v) for row in rows for v in row.values() if isinstance(v, float))
     claims = artifact.claims(setting, results)
     assert len(claims) >= 2 and {claim.verdict for claim in claims} <= {"holds", "fails", "undecided"}
-    with plots.style():
-        picture = artifact.draw(setting, results)
-        plots.heading(picture, artifact.title, artifact.about(setting))
-        assert len(plots.png(picture, 50)) > 5000
+    whole_picture(artifact, setting, results)
 
 
 @pytest.mark.parametrize("preset", ["quick", "paper"])
@@ -271,8 +268,7 @@ def test_length_through_untrained_conv_nets(ran: dict[str, dict[str, Any]]) -> N
     output = [row["length"] for row in rows if row["name"] == "output"]
     assert output[1] > 10 * output[0]  # sigma_w^8 in the mean, 256
     assert len(artifact.claims(setting, results)) == 7
-    with plots.style():
-        assert len(plots.png(artifact.draw(setting, results), 50)) > 5000
+    whole_picture(artifact, setting, results)
     held = [{"lengths": np.asarray(result["lengths"])[:, ::-1]} for result in results]
     backwards = {claim.text: claim.verdict for claim in artifact.claims(setting, held)}
     assert backwards["pooling layers reduce length: their growth"] != "holds"

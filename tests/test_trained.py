@@ -19,6 +19,7 @@ from epoch0.papers.price_tanner.trained_claims import claims_a, claims_b
 from epoch0.papers.price_tanner.trained_table import PRESETS, TrainedSetting, exact_random, table_a, table_b, trials
 from epoch0.papers.price_tanner.trained_trial import StackSpec, line_pairs, train_and_measure, weight_std
 from epoch0.train.stacked import Stacked
+from pictures import whole_picture
 
 TINY = StackSpec("digits", (64, 16, 16, 16, 16, 10), 1.5, 3, 4, 3, 0, 8, 0.8, 20, 64, 0.01)
 
@@ -160,7 +161,7 @@ def test_artifacts_run_through_on_a_tiny_setting() -> None:
         assert len(table) == rows and len({tuple(row) for row in table}) == 1
         found = artifact.claims(setting, results)
         assert len(found) == claims and all(claim.verdict in ("holds", "fails", "undecided") for claim in found)
-        picture = artifact.draw(setting, results)
+        picture = whole_picture(artifact, setting, results)
         assert picture.axes[0].get_legend() is not None and not picture.axes[0].get_title(loc="left")
         assert "a test" in artifact.about(setting)
 

@@ -119,6 +119,23 @@ def heading(picture: "Figure", title: str, about: str) -> None:
     picture.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=9.5, linespacing=1.3)
 
 
+def legend_below(picture: "Figure", *entries: Any, columns: int, **more: Any) -> None:
+    """One legend for all panels, below them, in as many columns as there is room for.
+
+    Args:
+        picture: a figure with a constrained layout, as :func:`figure` makes it.
+        entries: what matplotlib's ``Figure.legend`` takes: nothing, or handles and labels.
+        columns: at most.
+        more: of ``Figure.legend``; ``loc`` if it is not to be centred.
+    """
+    options = {"loc": "outside lower center", **more}
+    for count in range(columns, 0, -1):
+        legend = picture.legend(*entries, ncols=count, **options)
+        if count == 1 or legend.get_window_extent().width <= picture.bbox.width:
+            return
+        legend.remove()
+
+
 def png(picture: "Figure", dpi: int = 150) -> bytes:
     """The picture as a PNG file's bytes; the same picture gives the same bytes.
 

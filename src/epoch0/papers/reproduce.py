@@ -19,6 +19,7 @@ from epoch0.experiments.experiment import canonical_json
 from epoch0.experiments.progress import Progress
 from epoch0.experiments.run import run
 from epoch0.experiments.store import Store
+from epoch0.papers.catalogue import Artifact, Results
 from epoch0.papers.plans import Engines, Plan, Plans, StrPath, prepared
 
 if TYPE_CHECKING:
@@ -243,27 +244,32 @@ def reproduce_all(
     return each()
 
 
+def picture_of(artifact: Artifact, preset: str, setting: Any, results: Results) -> "Figure":
+    """The picture of an artifact with its heading: what it shows, and under which setting."""
+    from epoch0 import plots
+
+    about = artifact.about(setting)
+    with plots.style():
+        picture = artifact.draw(setting, results)
+        plots.heading(picture, artifact.title, f"{artifact.id}, {preset}{': ' if about else ''}{about}")
+    return picture
+
+
 def _reproduced(
     plan: Plan, preset: str, out: StrPath | None, store: Store, engines: Engines, progress: Progress | None
 ) -> Reproduction:
-    from epoch0 import plots
-
     artifact, setting = plan.artifact, plan.setting
     results = _results(plan, store, engines, progress, None)
-    about = artifact.about(setting)
-    with plots.style():
-        figure = artifact.draw(setting, results)
-        plots.heading(figure, artifact.title, f"{artifact.id}, {preset}{': ' if about else ''}{about}")
     done = Reproduction(
         artifact.id,
         preset,
         artifact.title,
         artifact.source,
-        about,
+        artifact.about(setting),
         setting,
         tuple(artifact.table(setting, results)),
         tuple(artifact.claims(setting, results)),
-        figure,
+        picture_of(artifact, preset, setting, results),
     )
     if out is not None:
         done.save(out)

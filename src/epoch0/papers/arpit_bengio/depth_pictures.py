@@ -52,7 +52,7 @@ def draw(quantity: Quantity, setting: Setting, results: Results) -> "Figure":
         if index:
             axes.tick_params(labelleft=False)
     handles, labels = panels[small[0]].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower center", ncols=3 if quantity == "activation" else 2)
+    plots.legend_below(picture, handles, labels, columns=3 if quantity == "activation" else 2)
     return picture
 
 

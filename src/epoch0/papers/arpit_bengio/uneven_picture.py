@@ -50,7 +50,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
         panels[name].tick_params(labelleft=index == 0)
     _spread(panels["spread"], setting, results)
     handles, labels = panels[names[0]].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower center", ncols=4)
+    plots.legend_below(picture, handles, labels, columns=4)
     return picture
 
 

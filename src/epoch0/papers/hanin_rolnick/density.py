@@ -193,7 +193,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
         axes.set_xticks(places, names)
         axes.set(title=quantity, xlabel="depth × width", ylim=(0, None))
     panels[0].set_ylabel("mean number")
-    picture.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    plots.legend_below(picture, *panels[0].get_legend_handles_labels(), columns=2)
     return picture
 
 

@@ -124,7 +124,7 @@ def draw_a(setting: Setting, results: Results) -> "Figure":
     ticks = [tick for tick in (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2) if low < tick < high]
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    picture.legend(*axes.get_legend_handles_labels(), ncols=2, loc="outside lower center")
+    plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=2)
     return picture
 
 
@@ -139,7 +139,7 @@ def draw_b(setting: Setting, results: Results) -> "Figure":
     panels["early"].set(ylabel="neurons × mean distance", title="the beginning", xlim=(0, early), xlabel="epoch")
     panels["all"].set(title="all of training", xlabel="epoch")
     panels["all"].sharey(panels["early"])
-    picture.legend(*panels["all"].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    plots.legend_below(picture, *panels["all"].get_legend_handles_labels(), columns=4)
     return picture
 
 
@@ -168,7 +168,7 @@ def draw_c(setting: Setting, results: Results) -> "Figure":
     axes.set(xlabel="test accuracy (%, stretched towards its ends)", ylabel="neurons × mean distance")
     axes.set_xlim(0.06, max(0.992, 1 - 0.5 * (1 - max(float(one.accuracy.mean(0).max()) for one in found))))
     axes.set_ylim(0, None)
-    picture.legend(*axes.get_legend_handles_labels(), ncols=4, loc="outside lower center")
+    plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=4)
     return picture
 
 

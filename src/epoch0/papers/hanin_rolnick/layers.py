@@ -153,7 +153,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
     panels[names[0]].set_ylabel("second input")
     for layer in range(setting.depth):
         panels[names[-1]].plot([], [], color=plots.COLOURS[layer], label=f"made by layer {layer + 1}")
-    picture.legend(*panels[names[-1]].get_legend_handles_labels(), loc="outside lower center", ncols=setting.depth)
+    plots.legend_below(picture, *panels[names[-1]].get_legend_handles_labels(), columns=setting.depth)
     own, heights, colours = (
         np.asarray(result[f"vertices_{setting.depth}"]), np.asarray(result["heights"]),
         np.asarray(result[f"colours_{setting.depth}"]),

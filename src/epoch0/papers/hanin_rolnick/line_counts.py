@@ -97,7 +97,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
     panels["all"].set(title="all of training")
     panels["all"].sharey(panels["early"])
     handles, labels = panels["all"].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower center", ncols=5)
+    plots.legend_below(picture, handles, labels, columns=5)
     _start(panels["start"], setting, found)
     return picture
 

@@ -1,6 +1,6 @@
 """Hayou's accuracy tables drawn: accuracy against sparsity, one panel a network; printed values as open markers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,7 +54,7 @@ def _columns(panels: int) -> int:
 
 
 def _measured(axes: "Axes", panel: Panel, cells: Cells) -> None:
-    pruned = [method for method in panel.methods if method != "none"]
+    pruned = _in_order(panel.methods)
     for place, method in enumerate(pruned):
         mine = [cells[method, sparsity] for sparsity in panel.sparsities]
         x = np.arange(len(mine)) + _beside(place, len(pruned))
@@ -74,7 +74,7 @@ def _measured(axes: "Axes", panel: Panel, cells: Cells) -> None:
 
 
 def _printed(axes: "Axes", block: Printed) -> None:
-    pruned = [method for method in block.rows if method != "none"]
+    pruned = _in_order(block.rows)
     for place, method in enumerate(pruned):
         row = block.rows[method]
         x = np.arange(len(row)) + _beside(place, len(pruned))
@@ -86,6 +86,11 @@ def _printed(axes: "Axes", block: Printed) -> None:
     tanh = "" if block.activation == "relu" else f", {block.activation}"
     lowest = min(entry.value for row in block.rows.values() for entry in row)
     _finish(axes, f"as printed: {block.network}{tanh}, {block.data}", block.sparsities, None, lowest)
+
+
+def _in_order(methods: Iterable[str]) -> list[str]:
+    """Those that prune, from left to right as in the legend."""
+    return [method for method in METHODS if method in set(methods) and method != "none"]
 
 
 def _beside(place: int, count: int) -> float:
@@ -125,6 +130,4 @@ def _legend(picture: "Figure", panels: Sequence[Panel], apart: Sequence[Printed]
             Line2D([], [], marker="o", markerfacecolor="none", linestyle="none", color=plots.BOUND,
                    label="as printed (open)")
         )  # fmt: skip
-    # as many beside each other as the width of the picture (inches) has room for
-    beside = max(1, int(picture.get_figwidth() / 1.3))
-    picture.legend(handles=handles, loc="outside lower center", ncols=min(6, beside, len(handles)))
+    plots.legend_below(picture, handles=handles, columns=6)

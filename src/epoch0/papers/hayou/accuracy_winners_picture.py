@@ -88,4 +88,4 @@ def _legend(picture: "Figure") -> None:
         Patch(facecolor=orange, alpha=0.16, label="tie without it"),
         Patch(facecolor=orange, alpha=0.55, label="another alone"),
     ]
-    picture.legend(handles=handles, loc="outside lower center", ncols=4)
+    plots.legend_below(picture, handles=handles, columns=4)

@@ -208,7 +208,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
     axes[0].plot([], [], color="#333333", label="mean field, random masks")
     axes[0].set(xscale="log", yscale="log", xlabel="block $l$", ylabel="$1-c_l$ (geometric mean)")
     axes[1].set(xlabel="block $l$", ylabel=r"$1/\sqrt{1-c_l}$", ylim=(0, top), title="straight on the edge of chaos")
-    picture.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    plots.legend_below(picture, *axes[0].get_legend_handles_labels(), columns=3)
     return picture
 
 

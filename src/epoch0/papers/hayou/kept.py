@@ -171,7 +171,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
     axes["map"].set(xlabel="hidden layer", ylabel="neuron", title="one network: incoming weights kept")
     picture.colorbar(image, ax=axes["map"], format=PercentFormatter(decimals=0), pad=0.02)
     _by_layer(axes["layers"], setting, results)
-    picture.legend(*axes["layers"].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    plots.legend_below(picture, *axes["layers"].get_legend_handles_labels(), columns=2)
     return picture
 
 

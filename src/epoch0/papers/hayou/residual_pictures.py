@@ -71,5 +71,5 @@ def _finished(picture: "Figure", axes: "NDArray[Any]") -> "Figure":
     for panel in axes[:, 0]:
         panel.set_ylabel("weights kept (%)")
     handles, labels = axes.flat[0].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower center", ncols=4)
+    plots.legend_below(picture, handles, labels, columns=4)
     return picture

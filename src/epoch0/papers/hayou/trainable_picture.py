@@ -40,8 +40,8 @@ def draw(
             # black on light, white on dark
             colour = "black" if accuracy[i, j] > 0.55 else "white"
             axes.text(j, i + 0.12, f"{100 * accuracy[i, j]:.0f}", ha="center", va="center", color=colour, fontsize=9)
-            if dead[i, j] >= 0.5:
-                words = f"{dead[i, j]:.0f} dead"
+            if dead[i, j] > 0:
+                words = f"{dead[i, j]:.2g} dead"
                 axes.text(j, i - 0.25, words, ha="center", va="center", color=colour, fontsize=6.5)
             if trainable[i, j] < 0.5:
                 axes.plot(j + 0.36, i + 0.32, marker="x", color=colour, markersize=4.5, markeredgewidth=1.2)
@@ -51,7 +51,7 @@ def draw(
     handles = [Line2D([], [], linestyle="none", label="white line on the scale: chance")]
     if (trainable < 0.5).any():
         handles.insert(0, Line2D([], [], marker="x", linestyle="none", color="black", label="does not train"))
-    if (dead >= 0.5).any():
+    if (dead > 0).any():
         handles.append(Line2D([], [], linestyle="none", label="dead: layers that keep nothing"))
-    picture.legend(handles=handles, loc="outside lower left", ncols=3, handletextpad=0.2, frameon=False)
+    plots.legend_below(picture, handles=handles, loc="outside lower left", handletextpad=0.2, frameon=False, columns=3)
     return picture

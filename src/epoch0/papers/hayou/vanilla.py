@@ -241,7 +241,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
     axes.grid(False, axis="x")
     axes.set(xlabel="depth: convolutions", ylabel="test accuracy (%)", ylim=(0, 103),
              xlim=(-0.5, len(setting.depths) - 0.5))  # fmt: skip
-    picture.legend(loc="outside lower center", ncols=4)
+    plots.legend_below(picture, columns=4)
     return picture
 
 

@@ -53,7 +53,7 @@ def _sweep(setting: Setting, results: Results, swept: str, label: str) -> "Figur
         "above: lengths grow with depth", (1.0, 1.0), xycoords=("axes fraction", "data"), xytext=(-4, 3),
         textcoords="offset points", fontsize=7.5, color="#333333", ha="right",
     )  # fmt: skip
-    picture.legend(loc="outside lower center", ncols=2)
+    plots.legend_below(picture, columns=2)
     return picture
 
 

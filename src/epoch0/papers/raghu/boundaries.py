@@ -75,7 +75,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
         for side in ("top", "right"):
             axes.spines[side].set_visible(True)
     np.atleast_1d(panels)[0].set_ylabel("second input")
-    picture.legend(*np.atleast_1d(panels)[-1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    plots.legend_below(picture, *np.atleast_1d(panels)[-1].get_legend_handles_labels(), columns=3)
     return picture
 
 

@@ -119,7 +119,7 @@ def draw(setting: Setting, results: Results) -> "Figure":
     for axes, unit in zip(grid[-1], ("in units of the weights", "relative to the layer's weights"), strict=True):
         axes.set_xlabel(f"noise (standard deviation), {unit}")
     handles, labels = grid[0][0].get_legend_handles_labels()
-    picture.legend(handles, labels, loc="outside lower center", ncols=5)
+    plots.legend_below(picture, handles, labels, columns=5)
     return picture
 
 

@@ -65,7 +65,7 @@ def against_length(setting: Setting, results: Results) -> "Figure":
     axes.plot(x, middle * x, "--", color=plots.BOUND, label="slope 1: proportional")
     axes.set(xscale="log", yscale="log", xlabel=r"length of the trajectory after layer $d$, $\ell(z^{(d)})$",
              ylabel="transitions of the neurons of layer $d$")  # fmt: skip
-    picture.legend(loc="outside lower center", ncols=3)
+    plots.legend_below(picture, columns=3)
     return picture
 
 
@@ -94,7 +94,7 @@ def lengths(setting: Setting, results: Results) -> "Figure":
     axes.plot([], [], ":", color="#333333", linewidth=1.0, label=f"{told}, from layer 1 on")
     axes.set(yscale="log", xlabel="layer $d$", ylabel=r"mean length of the trajectory, $E\,\ell(z^{(d)})$")
     axes.set_xticks(range(1, setting.depth + 1, max(1, setting.depth // 10)))
-    picture.legend(loc="outside lower center", ncols=3)
+    plots.legend_below(picture, columns=3)
     return picture
 
 
@@ -130,5 +130,5 @@ def _growth(setting: Setting, results: Results, swept: str, other: str, label: s
     marks = [v for v in (0.25, 0.5, 1, 2, 4, 8) if v <= 1.2 * max(row["upper"] for row in rows)]
     axes.set_yticks(marks, [f"{v:g}" for v in marks])
     axes.set_ylim(0.2, 1.2 * max(row["upper"] for row in rows))
-    picture.legend(loc="outside lower center", ncols=3)
+    plots.legend_below(picture, columns=3)
     return picture
