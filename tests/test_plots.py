@@ -75,7 +75,9 @@ def test_a_long_heading_stays_inside_the_picture() -> None:
     assert box.y0 >= axes.get_window_extent().y1
 
 
-@pytest.mark.parametrize(("width", "most", "columns"), [(12.0, 6, 6), (8.0, 6, 5), (8.0, 2, 2), (3.5, 6, 2), (1.2, 6, 1)])
+@pytest.mark.parametrize(
+    ("width", "most", "columns"), [(12.0, 6, 6), (8.0, 6, 5), (8.0, 2, 2), (3.5, 6, 2), (1.2, 6, 1)]
+)
 def test_a_legend_has_as_many_columns_as_there_is_room_for(width: float, most: int, columns: int) -> None:
     with plots.style():
         picture, axes = plots.figure(width, 3.0)

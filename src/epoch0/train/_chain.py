@@ -100,9 +100,12 @@ class Chain:
         """Outputs (networks, batch, classes) for inputs (batch, features); NaN for the networks left out."""
         if not self._parameters:
             self._parameters = [tensor for layer in self.layers for tensor in (layer.weight, layer.bias)]
-        keep = torch.is_grad_enabled() and any(p is not None and p.requires_grad for p in self._parameters)
+        every = self._parameters
+        keep = torch.is_grad_enabled() and any(p is not None and p.requires_grad for p in every)
         descending = keep and training and self.descending
-        result: Tensor = _Function.apply(inputs, self, tuple(left_out), keep, descending, *self._parameters)
+        # descending, no parameter gets a gradient from the graph; one of them is enough to have the outputs in it
+        watched = [p for p in every if p is not None and p.requires_grad][:1] if descending else every
+        result: Tensor = _Function.apply(inputs, self, every, tuple(left_out), keep, descending, *watched)
         return result
 
     def runs(self, left_out: Sequence[bool], batch: int) -> list[Run]:
@@ -166,8 +169,8 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, inputs: Tensor, chain: Chain, left_out: tuple[bool, ...], keep: bool, descending: bool,
-        *parameters: Tensor | None,
+        ctx: Any, inputs: Tensor, chain: Chain, parameters: Sequence[Tensor | None], left_out: tuple[bool, ...],
+        keep: bool, descending: bool, *watched: Tensor | None,
     ) -> Tensor:  # fmt: skip
         last = parameters[-2]
         assert last is not None
@@ -182,7 +185,7 @@ class _Function(torch.autograd.Function):
                 outputs[part.run.networks] = carry_on(part, inputs)
         if keep:
             ctx.save_for_backward(inputs)
-            ctx.parameters = parameters
+            ctx.parameters, ctx.watched = parameters, len(watched)
             ctx.versions = [None if tensor is None else tensor._version for tensor in parameters]
             ctx.chain, ctx.plan, ctx.workspace, ctx.descending = chain, plan, workspace, descending
         else:
@@ -201,8 +204,8 @@ class _Function(torch.autograd.Function):
         ctx.workspace = ctx.parameters = None
         if ctx.descending:
             chain.wait(_Pass(ctx.plan, workspace, inputs, gradient))
-            return (None,) * (5 + len(parameters))
-        found = chain.gradients().lent(parameters, ctx.needs_input_grad[5:])
+            return (None,) * (6 + int(ctx.watched))
+        found = chain.gradients().lent(parameters, ctx.needs_input_grad[6:])
         done, taken = 0, [part.run.networks for part in ctx.plan]
         for start, stop in [*((own.start, own.stop) for own in taken), (len(gradient), 0)]:
             for own in found if start > done else ():
@@ -213,7 +216,7 @@ class _Function(torch.autograd.Function):
             for part in reversed(ctx.plan):  # the last one is still in the cache
                 carry_back(part, inputs, gradient)
         chain.give(workspace)
-        return None, None, None, None, None, *found
+        return None, None, None, None, None, None, *found
 
 
 def chain_of(architecture: nn.Module) -> Chain | None:
