@@ -1,6 +1,7 @@
 """Stacked training against training one by one."""
 
 import copy
+import functools
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from epoch0.errors import InputError
 from epoch0.networks import ensemble
 from epoch0.seeds import generator
 from epoch0.train import stacked
+from epoch0.train._loss_of_each import of_each
 from epoch0.train.loop import SGD, Adam, train
 from epoch0.train.record import Accuracy
 from epoch0.train.stacked import FreezeAt, Stacked
@@ -182,3 +184,40 @@ def test_what_cannot_be_stacked() -> None:
         FreezeAt("accuracy", 0.5)(0, nn.Linear(2, 2), {})
     with pytest.raises(InputError, match=r"needs a metric 'accuracy' .* this row has loss"):
         FreezeAt("accuracy", 0.5)(0, stack, {"loss": 1.0})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("smoothing", [None, 0.0, 0.2])
+@pytest.mark.parametrize("ignored", [0, 3, 7])
+def test_the_losses_of_a_stack_are_those_of_each_network(
+    dtype: torch.dtype, smoothing: float | None, ignored: int
+) -> None:
+    """Cross entropy is written out: value and gradient against torch's, network by network; NaN if all is ignored."""
+    function = F.cross_entropy if smoothing is None else functools.partial(F.cross_entropy, label_smoothing=smoothing)
+    outputs = 3 * torch.randn(4, 7, 5, generator=generator(0), dtype=dtype)
+    outputs[3, 2] = 1e4
+    targets = torch.randint(5, (7,), generator=generator(1))
+    targets[:ignored] = -100
+    weights = torch.arange(1.0, 5.0, dtype=dtype)
+    ours, theirs = outputs.clone().requires_grad_(), outputs.clone().requires_grad_()
+    found = of_each(function)(ours, targets)
+    expected = torch.stack([function(own, targets) for own in theirs])
+    tight = {"rtol": 1e-6 if dtype == torch.float32 else 1e-14, "atol": 1e-7 if dtype == torch.float32 else 1e-15}
+    torch.testing.assert_close(found, expected, equal_nan=True, **tight)
+    assert found.isnan().all() == (ignored == 7)
+    (found @ weights).backward()
+    (expected @ weights).backward()
+    torch.testing.assert_close(ours.grad, theirs.grad, equal_nan=True, **tight)
+
+
+def test_other_losses_of_a_stack_are_taken_as_they_are() -> None:
+    outputs, targets = torch.randn(3, 7, 5, generator=generator(0)), torch.randint(5, (7,), generator=generator(1))
+    soft = torch.softmax(torch.randn(7, 5, generator=generator(2)), 1)
+    weight = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
+    for function, wanted in (
+        (functools.partial(F.cross_entropy, weight=weight), targets), (F.cross_entropy, soft), (F.mse_loss, soft),
+        (functools.partial(F.cross_entropy, reduction="sum"), targets), (nn.CrossEntropyLoss(weight=weight), targets),
+        (lambda o, t: o.logsumexp(1).mean() - o[:, 0].mean(), targets),
+    ):  # fmt: skip
+        expected = torch.stack([function(own, wanted) for own in outputs])
+        torch.testing.assert_close(of_each(function)(outputs, wanted), expected)

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import vmap
 from torch.nn import functional as F
 
 from epoch0.errors import InputError
+from epoch0.train._loss_of_each import of_each
 from epoch0.train.augmentation import CropResizeFlip
 from epoch0.train.device import Precision, precision_for
 from epoch0.train.sources import Source, Tensors, batches, check_classes
@@ -87,6 +87,7 @@ class Evaluation:
         losses: Tensor | float = 0.0
         right: list[Tensor | int] = [0, 0]
         labelled, counted = False, 0
+        loss = of_each(self.loss) if stack else self.loss
         with _in_eval_mode(model), contextlib.closing(batches(source, plan)) as stream:
             for inputs, targets in stream:
                 with torch.autocast(device.type, torch.bfloat16, enabled=low):
@@ -97,8 +98,7 @@ class Evaluation:
                     if labelled:
                         check_classes(source.targets, outputs.shape[-1])
                 counted += len(targets)
-                mean = vmap(self.loss, in_dims=(0, None))(outputs, targets) if stack else self.loss(outputs, targets)
-                losses = losses + mean.double() * len(targets)
+                losses = losses + loss(outputs, targets).double() * len(targets)
                 if labelled:
                     for i, hits in enumerate(self._hits(outputs, targets)):
                         right[i] = right[i] + hits

@@ -29,6 +29,7 @@ from epoch0.prune._masked import Masked
 from epoch0.prune._places import places
 from epoch0.train._chain import chain_of, is_linear
 from epoch0.train._chain_descent import Descent
+from epoch0.train._loss_of_each import of_each
 
 
 class Stacked(nn.Module):
@@ -177,9 +178,10 @@ class Stacked(nn.Module):
         A network whose loss is NaN or infinite is marked in ``diverged`` and left out from then on; the sum is NaN only
         when no network is left.
         """
+        each = of_each(function)
 
         def total(outputs: Tensor, targets: Tensor) -> Tensor:
-            losses: Tensor = vmap(function, in_dims=(0, None))(outputs, targets)
+            losses = each(outputs, targets)
             lost = ~losses.detach().isfinite() & ~self.diverged
             if bool(lost.any()):
                 self._keep(lost & (self.frozen_at < 0))
