@@ -12,7 +12,15 @@ from epoch0.train._chain_products import SMALL, affine, masked_product, product
 from epoch0.train.stacked import Stacked
 
 # (networks, rows, inner, columns)
-SHAPES = [(3, 7, 5, 4), (1, 1, 6, 2), (2, 6, 1, 5), (2, 100, 100, 100), (2, 101, 100, 100), (4, 3, 2, 1)]
+SHAPES = [
+    (3, 7, 5, 4),
+    (1, 1, 6, 2),
+    (2, 6, 1, 5),
+    (2, 100, 100, 100),
+    (2, 101, 100, 100),
+    (4, 3, 2, 1),
+    (5, 17, 33, 20),
+]
 LIBRARIES = pytest.mark.parametrize("openblas", [True, False], ids=["numpy", "torch"])
 
 
@@ -36,7 +44,8 @@ def test_products_are_those_of_the_definition(shape: tuple[int, ...], dtype: tor
         return torch.randn(networks, *size, generator=source, dtype=torch.float64).to(dtype)
 
     left = drawn(inner, rows).transpose(1, 2) if turned else drawn(rows, inner)
-    right, weight, bias = drawn(inner, columns), drawn(columns, inner), drawn(1, columns)
+    right, bias = drawn(inner, columns), drawn(1, columns)
+    weight = torch.cat([drawn(columns, inner), drawn(columns, inner)])[networks:]  # part of a larger stack
     mask = (drawn(rows, columns) > 0).to(dtype)
     out = torch.full((networks, rows, columns), torch.nan, dtype=dtype)
     room = torch.full((out.numel() + 3,), torch.nan, dtype=dtype)
@@ -44,8 +53,8 @@ def test_products_are_those_of_the_definition(shape: tuple[int, ...], dtype: tor
         product(left, right, out),
         masked_product(left, right, None, out, room),
         masked_product(left, right, mask, out, room),
-        affine(left, weight, None, out),
-        affine(left, weight, bias, out),
+        affine(left, weight, None, out, room),
+        affine(left, weight, bias, out, room),
     ]
     for again in range(2):  # made ready once, done with whatever there is then
         with torch.no_grad():
@@ -89,8 +98,8 @@ def test_a_pruned_stack_has_its_gradients_by_either_library(openblas: bool, monk
     x, y = torch.randn(30, 6, generator=generator(0)), torch.arange(30) % 3
     stack = Stacked.of(nets)
     stack.loss(F.cross_entropy)(stack(x), y).backward()
-    # two layers behind the first: the gradient of the weight, and that of what came in
-    assert len(calls) == (4 if openblas else 0)
+    # two layers behind the first: what comes out, the gradient of the weight, and that of what came in
+    assert len(calls) == (6 if openblas else 0)
     for index, net in enumerate(nets):
         twin = net.double()
         F.cross_entropy(twin(x.double()), y).backward()

@@ -57,7 +57,7 @@ class Layer:
 class Chain:
     """The program of one stack; it belongs to the module that it was read from."""
 
-    CACHE = 96_000_000
+    CACHE = 200_000_000
     """Bytes of weights, gradients and activations that are worked on at a time on a CPU."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:

@@ -68,14 +68,15 @@ def masked_product(left: Tensor, right: Tensor, mask: Tensor | None, out: Tensor
     return masked_near
 
 
-def affine(signal: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Work:
+def affine(signal: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, room: Tensor) -> Work:
     """``out = signal @ weight^T + bias``, of whatever these hold when it is done.
 
     Args:
         signal: shape (networks, batch, inputs).
-        weight: shape (networks, outputs, inputs).
+        weight: shape (networks, outputs, inputs), in rows.
         bias: shape (networks, 1, outputs).
         out: shape (networks, batch, outputs).
+        room: flat, at least as large as ``out``; what it holds is lost.
     """
     right = weight.transpose(1, 2)
 
@@ -95,6 +96,8 @@ def affine(signal: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> 
         return each
     if weight.device.type != "cpu" or signal.shape[1] == 1:
         return multiply
+    if weight.dtype == torch.float32 and min(weight.shape[1:]) > 1 and _for_openblas(signal, right):
+        return _turned(signal, weight, bias, out, room[: out.numel()].view(out.shape))
 
     def near() -> None:
         # MKL reads a transposed factor in an order that makes it wait for main memory; so it is read in rows before
@@ -102,6 +105,27 @@ def affine(signal: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> 
         multiply()
 
     return near
+
+
+def _turned(signal: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, room: Tensor) -> Work:
+    """The same by OpenBLAS, whose right factor has to lie in rows: the weights are transposed on the way."""
+    networks, outputs, inputs = weight.shape
+    size = outputs * inputs
+    # to shuffle the channels of a single pixel is to transpose; of all that torch has it is the quickest by far
+    pixels = weight.as_strided((networks, size, 1, 1), (size, 1, size, size))
+    rows = (networks, inputs, outputs), (size, outputs, 1)
+    a, c = signal.numpy(), room.numpy()
+
+    def multiply() -> None:
+        weight.sum()  # from main memory in rows, as above
+        right = torch.native_channel_shuffle(pixels, outputs).as_strided(*rows)
+        np.matmul(a, right.numpy(), out=c)  # into the cache: ``out`` is likely in main memory
+        if bias is None:
+            out.copy_(room)
+        else:
+            torch.add(room, bias, out=out)
+
+    return multiply
 
 
 def _of_vectors(left: Tensor) -> bool:

@@ -101,6 +101,7 @@ class Workspace:
         inner = [weight for weight in parameters[2::2] if weight is not None]
         sizes = [0 if examples == 1 else weight[0].numel() for weight in inner]
         most = max((size for size in sizes if examples * size <= SMALL), default=0)
+        widest = max((weight.shape[1] for weight in inner), default=0)
         for index, layer in enumerate(chain.layers):
             weight, bias = parameters[2 * index : 2 * index + 2]
             assert weight is not None
@@ -128,7 +129,8 @@ class Workspace:
             differentiate = pass_back = None
             if steps:
                 before = steps[-1]
-                works.append(affine(before.output, own, _first(row, led), z[:led]))
+                room = self._tensor((-5, 0), (shape[0], examples, widest), weight).flatten()
+                works.append(affine(before.output, own, _first(row, led), z[:led], room))
                 pass_back = product(delta[:led], own, before.delta)
                 if for_weight is not None:
                     turned = delta[:led].transpose(1, 2)
