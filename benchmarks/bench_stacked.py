@@ -21,7 +21,7 @@ from epoch0.train.stacked import Stacked
 
 DEPTH, WIDTH = 60, 100
 SETTINGS = {"as printed": (100, 784), "batches of the loop's own size": (64, 784), "as in the quick preset": (64, 64)}
-"""Batch and pixels. The larger both are, the less there is to save: dense products take 80 % of a step as printed."""
+"""Batch and pixels. The larger both are, the less there is to save: dense products take most of a step as printed."""
 
 INITS = ((1.0, 0.0), (1.0, 0.0), (1.0, 0.3))
 """sigma_w and sigma_b of Hayou's Figure 3: edge of chaos (with rescaling and without), ordered phase. The first are not
