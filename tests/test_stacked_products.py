@@ -1,5 +1,7 @@
 """Products of stacks of matrices: by either library the right numbers, and which library is asked."""
 
+from math import nan
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -8,7 +10,7 @@ from epoch0.networks import mlp
 from epoch0.prune import apply, keep, random
 from epoch0.seeds import generator
 from epoch0.train import _chain_products
-from epoch0.train._chain_products import SMALL, affine, masked_product, product
+from epoch0.train._chain_products import SMALL, affine, affine_of_inputs, masked_product, product
 from epoch0.train.stacked import Stacked
 
 # (networks, rows, inner, columns)
@@ -47,12 +49,12 @@ def test_products_are_those_of_the_definition(shape: tuple[int, ...], dtype: tor
     right, bias = drawn(inner, columns), drawn(1, columns)
     weight = torch.cat([drawn(columns, inner), drawn(columns, inner)])[networks:]  # part of a larger stack
     mask = (drawn(rows, columns) > 0).to(dtype)
-    out = torch.full((networks, rows, columns), torch.nan, dtype=dtype)
-    room = torch.full((out.numel() + 3,), torch.nan, dtype=dtype)
+    out = torch.full((networks, rows, columns), nan, dtype=dtype)
+    room = torch.full((out.numel() + 3,), nan, dtype=dtype)
     works = [
-        product(left, right, out),
-        masked_product(left, right, None, out, room),
-        masked_product(left, right, mask, out, room),
+        (product(left, right, out), out),
+        (masked_product(left, right, None, out, room), out),
+        (masked_product(left, right, mask, out, room), out),
         affine(left, weight, None, out, room),
         affine(left, weight, bias, out, room),
     ]
@@ -62,11 +64,32 @@ def test_products_are_those_of_the_definition(shape: tuple[int, ...], dtype: tor
             weight.sub_(again)
         wide = torch.einsum("nri,nic->nrc", left.double(), right.double())
         turn = torch.einsum("nri,nci->nrc", left.double(), weight.double())
-        for work, expected in zip(works, [wide, wide, wide * mask, turn, turn + bias], strict=True):
-            out.fill_(torch.nan)
+        tolerance = 1e-4 if dtype == torch.float32 else 1e-12
+        for (work, found), expected in zip(works, [wide, wide, wide * mask, turn, turn + bias], strict=True):
+            found.fill_(nan)
             work()
-            tolerance = 1e-4 if dtype == torch.float32 else 1e-12
-            torch.testing.assert_close(out.double(), expected, rtol=tolerance, atol=tolerance)
+            torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_first_layer_of_all_networks_is_one_product(
+    shape: tuple[int, ...], dtype: torch.dtype, biased: bool
+) -> None:
+    networks, rows, inner, columns = shape
+    source = generator(2)
+
+    def drawn(*size: int) -> torch.Tensor:
+        return torch.randn(*size, generator=source, dtype=torch.float64).to(dtype)
+
+    weight, bias = drawn(networks + 2, columns, inner)[1:-1], drawn(networks + 2, 1, columns)[1:-1]
+    work, found = affine_of_inputs(weight, bias if biased else None, weight.new_full((networks * rows * columns,), nan))
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-12
+    for given in (drawn(rows, inner), drawn(2 * rows, inner)[::2]):
+        work(given)
+        expected = torch.einsum("ri,nci->nrc", given.double(), weight.double()) + (bias.double() if biased else 0.0)
+        torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
 
 
 def test_openblas_is_asked_on_one_thread_for_small_products(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """Stacks of dense chains, worked through by hand: forward and backward into memory that is used again.
 
 Autograd's own way costs an operation, an allocation and a trip through memory for each of bias, activation, mask and
-gradient. Here a layer is one batched product with the bias in it and the activation in place; the derivative follows
-from the output; the gradient of a masked weight is masked while it is still in the cache.
+gradient. Here a layer is one batched product, whose result gets bias and activation while it is in the cache; the
+derivative follows from the output; the gradient of a masked weight is masked while it is still in the cache.
 
 Four things save time and change nothing: networks are taken a few at a time, so that a layer is found in the cache
 where the layer before left it; a network in which no path of kept weights leads from the inputs to the outputs computes

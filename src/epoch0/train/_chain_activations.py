@@ -1,4 +1,4 @@
-"""Activations whose derivative follows from their output: computed in place, forward and backward (for _chain)."""
+"""Activations whose derivative follows from their output, forward and backward on given memory (for _chain)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ Backward = Callable[[Tensor, Tensor], object]
 
 @dataclass(frozen=True)
 class InPlace:
-    """An activation on the memory of its input.
+    """An activation that can take its input's memory.
 
     Attributes:
-        on: given z, makes a function that writes phi(z) over whatever z holds when it is called.
+        on: given z and out, which may be z, makes a function that writes phi of whatever z then holds.
         backward: writes phi'(z) * gradient over the gradient, from phi(z).
     """
 
-    on: Callable[[Tensor], Forward]
+    on: Callable[[Tensor, Tensor], Forward]
     backward: Backward
 
 
@@ -42,34 +42,46 @@ def in_place(activation: Activation) -> InPlace | None:
     if activation.name == "tanh":
         return InPlace(_tanh, lambda g, y: _aten.tanh_backward.grad_input(g, y, grad_input=g))
     if activation.name == "sigmoid":
-        return InPlace(lambda z: z.sigmoid_, lambda g, y: _aten.sigmoid_backward.grad_input(g, y, grad_input=g))
+        return InPlace(_sigmoid, lambda g, y: _aten.sigmoid_backward.grad_input(g, y, grad_input=g))
     if activation.name == "relu":
-        return InPlace(lambda z: z.relu_, lambda g, y: _aten.threshold_backward.grad_input(g, y, 0.0, grad_input=g))
+        return InPlace(_relu, lambda g, y: _aten.threshold_backward.grad_input(g, y, 0.0, grad_input=g))
     if activation.name == "elu" and settings.get("alpha", 1.0) == 1.0:
         return InPlace(_elu, lambda g, y: _aten.elu_backward.grad_input(g, 1.0, 1.0, 1.0, True, y, grad_input=g))
     return None
 
 
-IDENTITY = InPlace(lambda z: lambda: None, lambda gradient, y: None)
+def _identity(z: Tensor, out: Tensor) -> Forward:
+    return (lambda: None) if z is out else lambda: out.copy_(z)
 
 
-def _tanh(z: Tensor) -> Forward:
+IDENTITY = InPlace(_identity, lambda gradient, y: None)
+
+
+def _sigmoid(z: Tensor, out: Tensor) -> Forward:
+    return lambda: torch.sigmoid(z, out=out)
+
+
+def _relu(z: Tensor, out: Tensor) -> Forward:
+    return lambda: _aten.relu.out(z, out=out)
+
+
+def _tanh(z: Tensor, out: Tensor) -> Forward:
     if not _for_numpy(z):
-        return z.tanh_
-    array = z.numpy()
-    return lambda: np.tanh(array, out=array)
+        return lambda: torch.tanh(z, out=out)
+    before, after = z.numpy(), out.numpy()
+    return lambda: np.tanh(before, out=after)
 
 
-def _elu(z: Tensor) -> Forward:
+def _elu(z: Tensor, out: Tensor) -> Forward:
     if not _for_numpy(z):
-        return lambda: torch.nn.functional.elu_(z)
-    array = z.numpy()
+        return lambda: _aten.elu.out(z, out=out)
+    before, after = z.numpy(), out.numpy()
 
     def elu() -> None:
-        below = np.minimum(array, 0.0)
+        below = np.minimum(before, 0.0)
         np.expm1(below, out=below)
-        np.maximum(array, 0.0, out=array)
-        np.add(array, below, out=array)
+        np.maximum(before, 0.0, out=after)
+        np.add(after, below, out=after)
 
     return elu
 

@@ -68,64 +68,94 @@ def masked_product(left: Tensor, right: Tensor, mask: Tensor | None, out: Tensor
     return masked_near
 
 
-def affine(signal: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, room: Tensor) -> Work:
-    """``out = signal @ weight^T + bias``, of whatever these hold when it is done.
+def affine(signal: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, room: Tensor) -> tuple[Work, Tensor]:
+    """``signal @ weight^T + bias``, of whatever these hold when it is done, and where it is then found.
+
+    >>> work, found = affine(signal, weight, bias, out, room)   # found is out, or part of room
 
     Args:
         signal: shape (networks, batch, inputs).
         weight: shape (networks, outputs, inputs), in rows.
         bias: shape (networks, 1, outputs).
         out: shape (networks, batch, outputs).
-        room: flat, at least as large as ``out``; what it holds is lost.
+        room: flat, at least as large as ``out``, likely in the cache; what it holds is lost.
     """
     right = weight.transpose(1, 2)
-
-    def multiply() -> Tensor:
-        if bias is None:
-            return torch.bmm(signal, right, out=out)
-        return torch.baddbmm(bias, signal, right, out=out)
-
     if _of_vectors(signal):
-        a, b, c = signal.numpy(), right.numpy(), out.numpy()
-
-        def each() -> None:
-            np.matmul(a, b, out=c)
-            if bias is not None:
-                out.add_(bias)
-
-        return each
-    if weight.device.type != "cpu" or signal.shape[1] == 1:
-        return multiply
-    if weight.dtype == torch.float32 and min(weight.shape[1:]) > 1 and _for_openblas(signal, right):
-        return _turned(signal, weight, bias, out, room[: out.numel()].view(out.shape))
-
-    def near() -> None:
-        # MKL reads a transposed factor in an order that makes it wait for main memory; so it is read in rows before
-        weight.sum()
-        multiply()
-
-    return near
+        return _added(product(signal, right, out), bias, out), out
+    if signal.device.type != "cpu" or signal.shape[1] == 1:
+        return _batched(signal, right, bias, out), out
+    if weight.dtype == torch.float32 and min(right.shape[1:]) > 1 and _for_openblas(signal, right):
+        near = room[: out.numel()].view(out.shape)
+        return _added(_turned(signal, weight, near), bias, near), near
+    return _read_first(weight, _batched(signal, right, bias, out)), out
 
 
-def _turned(signal: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, room: Tensor) -> Work:
-    """The same by OpenBLAS, whose right factor has to lie in rows: the weights are transposed on the way."""
+def affine_of_inputs(weight: Tensor, bias: Tensor | None, room: Tensor) -> tuple[Callable[[Tensor], object], Tensor]:
+    """The same for a signal that all networks share: one large product, done when the signal is given.
+
+    >>> work, found = affine_of_inputs(weight, bias, room)      # (networks, outputs, inputs), (networks, 1, outputs)
+    >>> work(inputs)                                            # (batch, inputs); found is (networks, batch, outputs)
+
+    Args:
+        weight: of networks that follow one another in memory.
+        bias: likewise.
+        room: as large as the result.
+    """
+    networks, outputs, inputs = weight.shape
+    every = weight.view(networks * outputs, inputs).T
+    near = room.view(-1, networks * outputs)  # examples in front, then all units of all networks
+    row = None if bias is None else bias.view(-1)
+
+    def multiply(signal: Tensor) -> Tensor:
+        if row is None:
+            return torch.mm(signal, every, out=near)
+        return torch.addmm(row, signal, every, out=near)
+
+    return multiply, near.view(-1, networks, outputs).transpose(0, 1)
+
+
+def _batched(signal: Tensor, right: Tensor, bias: Tensor | None, out: Tensor) -> Work:
+    if bias is None:
+        return lambda: torch.bmm(signal, right, out=out)
+    return lambda: torch.baddbmm(bias, signal, right, out=out)
+
+
+def _turned(signal: Tensor, weight: Tensor, out: Tensor) -> Work:
+    """By OpenBLAS, whose right factor has to lie in rows: the weights are transposed on the way."""
     networks, outputs, inputs = weight.shape
     size = outputs * inputs
     # to shuffle the channels of a single pixel is to transpose; of all that torch has it is the quickest by far
     pixels = weight.as_strided((networks, size, 1, 1), (size, 1, size, size))
     rows = (networks, inputs, outputs), (size, outputs, 1)
-    a, c = signal.numpy(), room.numpy()
+    a, c = signal.numpy(), out.numpy()
 
     def multiply() -> None:
-        weight.sum()  # from main memory in rows, as above
         right = torch.native_channel_shuffle(pixels, outputs).as_strided(*rows)
-        np.matmul(a, right.numpy(), out=c)  # into the cache: ``out`` is likely in main memory
-        if bias is None:
-            out.copy_(room)
-        else:
-            torch.add(room, bias, out=out)
+        np.matmul(a, right.numpy(), out=c)
 
-    return multiply
+    return _read_first(weight, multiply)
+
+
+def _read_first(weight: Tensor, work: Work) -> Work:
+    """Transposed reading makes a CPU wait for main memory at every step, so the weights are read in rows before."""
+
+    def near() -> None:
+        weight.sum()
+        work()
+
+    return near
+
+
+def _added(work: Work, bias: Tensor | None, out: Tensor) -> Work:
+    if bias is None:
+        return work
+
+    def added() -> None:
+        work()
+        out.add_(bias)
+
+    return added
 
 
 def _of_vectors(left: Tensor) -> bool:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from epoch0.train._chain_constant import Run
-from epoch0.train._chain_products import SMALL, Work, affine, masked_product, product
+from epoch0.train._chain_products import SMALL, Work, affine, affine_of_inputs, masked_product, product
 
 if TYPE_CHECKING:
     from epoch0.train._chain import Chain
@@ -22,13 +22,12 @@ class Step:
         weight: (networks, outputs, inputs), of the networks that have a layer before.
         bias: (networks, 1, outputs).
         output: (networks, batch, outputs), activated.
-        forward: activates the output in place.
+        forward: given the inputs of the networks, writes the output.
         backward: ``backward(delta, output)`` turns the gradient of the output into that of the pre-activation.
         delta: (networks, batch, outputs), that gradient; layers take turns with two pieces of memory.
         for_weight: where the gradient of the weight goes, if it is wanted.
         for_bias: the same for the bias, of the shape of the bias.
         multiplier: the mask of the weight as numbers.
-        pre_activate: writes the pre-activation into ``output``; None in the first layer, whose inputs are given.
         differentiate: writes the gradient of the weight; None if it is not wanted, and in the first layer.
         pass_back: writes the gradient of the layer before's output into its delta; None if there is none.
     """
@@ -36,13 +35,12 @@ class Step:
     weight: Tensor
     bias: Tensor | None
     output: Tensor
-    forward: Work
+    forward: Callable[[Tensor], object]
     backward: Callable[[Tensor, Tensor], object]
     delta: Tensor
     for_weight: Tensor | None
     for_bias: Tensor | None
     multiplier: Tensor | None
-    pre_activate: Work | None
     differentiate: Work | None
     pass_back: Work | None
 
@@ -86,80 +84,12 @@ class Workspace:
             if len(self._plans) > 8:
                 self._plans.clear()
             self._plans[key] = [
-                self._part(chain, run, place if keep else -1, batch, parameters, descending)
+                _Maker(self, chain, run, place if keep else -1, batch, parameters, descending).part()
                 for place, run in enumerate(chain.runs(left_out, batch))
             ]
         return self._plans[key]
 
-    def _part(
-        self, chain: "Chain", run: Run, place: int, batch: int, parameters: Sequence[Tensor | None], descending: bool
-    ) -> Part:
-        which, examples = run.networks, 1 if run.constant else batch
-        steps: list[Step] = []
-        zeros: list[Tensor] = []
-        memory = chain.gradients()
-        inner = [weight for weight in parameters[2::2] if weight is not None]
-        sizes = [0 if examples == 1 else weight[0].numel() for weight in inner]
-        most = max((size for size in sizes if examples * size <= SMALL), default=0)
-        widest = max((weight.shape[1] for weight in inner), default=0)
-        for index, layer in enumerate(chain.layers):
-            weight, bias = parameters[2 * index : 2 * index + 2]
-            assert weight is not None
-            count, led = run.count(index), run.count(max(index - 1, 0))  # the others begin here, with their bias
-            wanted = [place >= 0 and tensor is not None and tensor.requires_grad for tensor in (weight, bias)]
-            for slot, want, begun in ((2 * index, wanted[0], led), (2 * index + 1, wanted[1], count)):
-                gradient = memory.part(slot, which) if want and not descending else None
-                if gradient is not None and begun < len(gradient):
-                    zeros.append(gradient[begun:])
-            if count == 0:
-                continue
-            own, row = weight.detach()[which][:led], None if bias is None else bias.detach()[which, None][:count]
-            shape = (which.stop - which.start, examples, weight.shape[1])
-            z = self._tensor((place, index if place >= 0 else index % 2), shape, weight)[:count]
-            delta = self._tensor((-2, index % 2), shape, weight)[:count] if place >= 0 else z
-            for_weight = for_bias = None
-            if wanted[0] and led and descending:
-                for_weight = self._tensor((-4, 0), (shape[0], weight.shape[1], weight.shape[2]), weight)[:led]
-            elif wanted[0] and led:
-                for_weight = _first(memory.part(2 * index, which), led)
-            if wanted[1]:
-                for_bias = _first(memory.part(2 * index + 1, which), count)
-            multiplier = _first(memory.multiplier(index, which), led)
-            works: list[Work] = []
-            differentiate = pass_back = None
-            if steps:
-                before = steps[-1]
-                room = self._tensor((-5, 0), (shape[0], examples, widest), weight).flatten()
-                works.append(affine(before.output, own, _first(row, led), z[:led], room))
-                pass_back = product(delta[:led], own, before.delta)
-                if for_weight is not None:
-                    turned = delta[:led].transpose(1, 2)
-                    if descending:  # what is used up at once is in the cache as it is, and masked when it is used
-                        differentiate = product(turned, before.output, for_weight)
-                    else:
-                        near = self._tensor((-3, 0), (led, 1, most), weight).flatten()
-                        differentiate = masked_product(turned, before.output, multiplier, for_weight, near)
-            if index and led < count:
-                works.append(_begin(z[led:], None if row is None else row[led:]))
-            steps.append(
-                Step(
-                    weight=own,
-                    bias=row,
-                    output=z,
-                    forward=layer.activation.on(z),
-                    backward=layer.activation.backward,
-                    delta=delta,
-                    for_weight=for_weight,
-                    for_bias=None if for_bias is None else for_bias[:, None],
-                    multiplier=multiplier,
-                    pre_activate=_each(works),
-                    differentiate=differentiate,
-                    pass_back=pass_back,
-                )
-            )
-        return Part(run, tuple(steps), tuple(zeros))
-
-    def _tensor(self, key: tuple[int, int], shape: tuple[int, int, int], like: Tensor) -> Tensor:
+    def tensor(self, key: tuple[int, int], shape: tuple[int, int, int], like: Tensor) -> Tensor:
         """Memory of that shape, what it holds being left over from before."""
         size = shape[0] * shape[1] * shape[2]
         held = self._memory.get(key)
@@ -168,18 +98,124 @@ class Workspace:
         return held[:size].view(shape)
 
 
+class _Maker:
+    """Makes the part of one run; ``place`` is the run's number, or negative for no backward pass."""
+
+    def __init__(
+        self, workspace: Workspace, chain: "Chain", run: Run, place: int, batch: int,
+        parameters: Sequence[Tensor | None], descending: bool,
+    ) -> None:  # fmt: skip
+        self.workspace, self.chain, self.run, self.place = workspace, chain, run, place
+        self.parameters, self.descending, self.gradients = parameters, descending, chain.gradients()
+        self.networks, self.examples = run.networks.stop - run.networks.start, 1 if run.constant else batch
+        weights = [weight for weight in parameters[::2] if weight is not None]
+        self.like, self.widest = weights[0], max(weight.shape[1] for weight in weights)
+        sizes = [0 if self.examples == 1 else weight[0].numel() for weight in weights[1:]]
+        self.most = max((size for size in sizes if self.examples * size <= SMALL), default=0)
+
+    def part(self) -> Part:
+        """All of it."""
+        steps: list[Step] = []
+        for index in range(len(self.chain.layers)):
+            if self.run.count(index):
+                steps.append(self._step(index, steps[-1] if steps else None))
+        return Part(self.run, tuple(steps), tuple(self._zeros()))
+
+    def _step(self, index: int, before: Step | None) -> Step:
+        which, count, led = self.run.networks, self.run.count(index), self._led(index)
+        parameter, bias = self.parameters[2 * index : 2 * index + 2]
+        assert parameter is not None
+        weight = parameter.detach()[which][:led]
+        row = None if bias is None else bias.detach()[which, None][:count]
+        shape = (self.networks, self.examples, weight.shape[1])
+        output = self._memory(self.place, index if self.place >= 0 else index % 2, shape)[:count]
+        delta = self._memory(-2, index % 2, shape)[:count] if self.place >= 0 else output
+        for_bias = self._for(2 * index + 1, count)
+        for_weight = self._for_weight(index, led)
+        multiplier = _first(self.gradients.multiplier(index, which), led)
+        differentiate = pass_back = None
+        if before is not None:
+            pass_back = product(delta[:led], weight, before.delta)
+            if for_weight is not None:
+                differentiate = self._differentiate(delta[:led], before.output, multiplier, for_weight)
+        activation = self.chain.layers[index].activation
+        return Step(
+            weight=weight,
+            bias=row,
+            output=output,
+            forward=self._forward(index, weight, row, output, before),
+            backward=activation.backward,
+            delta=delta,
+            for_weight=for_weight,
+            for_bias=None if for_bias is None else for_bias[:, None],
+            multiplier=multiplier,
+            differentiate=differentiate,
+            pass_back=pass_back,
+        )
+
+    def _forward(
+        self, index: int, weight: Tensor, bias: Tensor | None, output: Tensor, before: Step | None
+    ) -> Callable[[Tensor], object]:
+        on, led = self.chain.layers[index].activation.on, len(weight)
+        room = self._memory(-5, 0, (self.networks, self.examples, self.widest)).flatten()
+        if index == 0:
+            multiply, found = affine_of_inputs(weight, bias, room[: output.numel()])
+            activate = on(found, output)
+            return lambda inputs: (multiply(inputs), activate())
+        works: list[Work] = []
+        found = output
+        if before is not None:
+            work, found = affine(before.output, weight, _first(bias, led), output[:led], room)
+            works.append(work)
+        if led < len(output):
+            works.append(_begin(output[led:], None if bias is None else bias[led:]))
+        works.append(on(output if found.data_ptr() == output.data_ptr() else found, output))
+        return _each(works)
+
+    def _differentiate(self, delta: Tensor, signal: Tensor, multiplier: Tensor | None, out: Tensor) -> Work:
+        turned = delta.transpose(1, 2)
+        if self.descending:  # what is used up at once is in the cache as it is, and masked when it is used
+            return product(turned, signal, out)
+        near = self._memory(-3, 0, (len(delta), 1, self.most)).flatten()
+        return masked_product(turned, signal, multiplier, out, near)
+
+    def _for_weight(self, index: int, led: int) -> Tensor | None:
+        weight = self.parameters[2 * index]
+        assert weight is not None
+        if self.descending and led and self._wanted(2 * index):
+            return self._memory(-4, 0, (self.networks, *weight.shape[1:]))[:led]
+        return self._for(2 * index, led) if led else None
+
+    def _for(self, slot: int, count: int) -> Tensor | None:
+        """Where the gradient of a parameter goes that the backward pass writes to stay."""
+        return _first(self.gradients.part(slot, self.run.networks), count) if self._wanted(slot) else None
+
+    def _zeros(self) -> list[Tensor]:
+        zeros: list[Tensor] = []
+        for slot in range(0 if self.descending else len(self.parameters)):
+            begun = self.run.count(slot // 2) if slot % 2 else self._led(slot // 2)
+            gradient = self._for(slot, self.networks)
+            if gradient is not None and begun < len(gradient):
+                zeros.append(gradient[begun:])
+        return zeros
+
+    def _wanted(self, slot: int) -> bool:
+        parameter = self.parameters[slot]
+        return self.place >= 0 and parameter is not None and parameter.requires_grad
+
+    def _led(self, index: int) -> int:
+        """How many networks have a layer before; the others begin here, with their bias."""
+        return self.run.count(max(index - 1, 0))
+
+    def _memory(self, kind: int, turn: int, shape: tuple[int, int, int]) -> Tensor:
+        return self.workspace.tensor((kind, turn), shape, self.like)
+
+
 def carry_on(part: Part, inputs: Tensor) -> Tensor:
     """Outputs of some networks, (networks, batch or 1, classes), in memory that is used again."""
+    given = _given(part.run, inputs)
     for step in part.steps:
-        if step.pre_activate is not None:
-            step.pre_activate()
-        else:
-            given, transposed = _of(part.run, inputs, len(step.weight)), step.weight.transpose(1, 2)
-            if step.bias is None:
-                torch.bmm(given, transposed, out=step.output)
-            else:
-                torch.baddbmm(step.bias, given, transposed, out=step.output)
-        step.forward()
+        step.forward(given)
     return part.steps[-1].output
 
 
@@ -233,12 +269,13 @@ def _begin(z: Tensor, bias: Tensor | None) -> Work:
     return z.zero_ if bias is None else lambda: z.copy_(bias)
 
 
-def _each(works: Sequence[Work]) -> Work | None:
-    """All of them, one after another."""
-    if len(works) < 2:
-        return works[0] if works else None
+def _each(works: Sequence[Work]) -> Callable[[Tensor], object]:
+    """All of them, one after another, whatever the inputs."""
+    if len(works) == 2:
+        first, second = works
+        return lambda inputs: (first(), second())
 
-    def work() -> None:
+    def work(inputs: Tensor) -> None:
         for own in works:
             own()
 
@@ -246,6 +283,10 @@ def _each(works: Sequence[Work]) -> Work | None:
 
 
 def _of(run: Run, inputs: Tensor, networks: int) -> Tensor:
-    """The inputs of some networks: all of them, or any one where they make no difference."""
-    own = inputs[:1] if run.constant else inputs
+    own = _given(run, inputs)
     return own.expand(networks, *own.shape)
+
+
+def _given(run: Run, inputs: Tensor) -> Tensor:
+    """The inputs of some networks: all of them, or any one where they make no difference."""
+    return inputs[:1] if run.constant else inputs
