@@ -26,7 +26,8 @@ from epoch0.prune._masked import Masked
 from epoch0.train._chain_activations import IDENTITY, InPlace, in_place
 from epoch0.train._chain_constant import Run, begins, run_of
 from epoch0.train._chain_gradients import Gradients
-from epoch0.train._chain_runs import Plan, Workspace, carry_back, carry_on
+from epoch0.train._chain_plan import Plan, Workspace
+from epoch0.train._chain_runs import carry_back, carry_on
 
 
 @dataclass(frozen=True)

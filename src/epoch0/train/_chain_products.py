@@ -1,4 +1,4 @@
-"""Products of stacks of matrices on given memory, made ready once and done at every step (for _chain_runs).
+"""Products of stacks of matrices on given memory, made ready once and done at every step (for _chain_plan).
 
 Most products of a stack are small, and there the library counts. On a CPU with AVX-512, the OpenBLAS that comes with
 numpy multiplies small matrices without packing them first: on one thread 1.1 to 2 times as fast as torch's MKL, up to
@@ -113,6 +113,23 @@ def affine_of_inputs(weight: Tensor, bias: Tensor | None, room: Tensor) -> tuple
         return torch.addmm(row, signal, every, out=near)
 
     return multiply, near.view(-1, networks, outputs).transpose(0, 1)
+
+
+def product_with_inputs(left: Tensor, mask: Tensor | None, out: Tensor) -> Callable[[Tensor], object]:
+    """``out = left @ inputs``, times a mask of numbers, for inputs that all networks share; done when they are given.
+
+    Args:
+        left: shape (networks, rows, batch).
+        mask: of the shape of ``out``; None for no mask.
+        out: shape (networks, rows, inputs).
+    """
+
+    def multiply(inputs: Tensor) -> None:
+        torch.bmm(left, inputs.expand(len(left), *inputs.shape), out=out)
+        if mask is not None:
+            out.mul_(mask)
+
+    return multiply
 
 
 def _batched(signal: Tensor, right: Tensor, bias: Tensor | None, out: Tensor) -> Work:
