@@ -7,7 +7,7 @@ from clock import cpu_seconds
 from torch import nn
 from torch.nn import functional as F
 
-from epoch0.networks import mlp, resnet
+from epoch0.networks import mlp, resnet, vanilla_cnn
 from epoch0.seeds import generator
 from epoch0.train.loop import ORDER, SGD, train
 
@@ -45,8 +45,14 @@ def loop_against_plain_torch(
 LOOPS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, int, int]] = {
     "ResNet-20, batch 64": (lambda: resnet(20, seed=0), (3, 32, 32), 64, 4, 5),
     "784-256-256-10, batch 100": (lambda: mlp([784, 256, 256, 10], seed=0), (784,), 100, 300, 10),
+    "V-CNN of 20 circular layers, 16 channels of 8x8, batch 32": (
+        lambda: vanilla_cnn(20, 16, inputs=(1, 8, 8), activation="tanh", seed=0), (1, 8, 8), 32, 20, 10,
+    ),
+    "V-CNN of 10 circular layers, 32 channels of 28x28, batch 100": (
+        lambda: vanilla_cnn(10, 32, inputs=(1, 28, 28), activation="tanh", seed=0), (1, 28, 28), 100, 4, 5,
+    ),
     "64-32-10, batch 32": (lambda: mlp([64, 32, 10], seed=0), (64,), 32, 500, 20),
-}
+}  # fmt: skip
 """Network, shape of an input, batch size, steps, rounds."""
 
 
