@@ -11,7 +11,7 @@ from epoch0.networks import vanilla_cnn
 from epoch0.prune import apply, keep
 from epoch0.prune.baselines import random
 from epoch0.seeds import generator
-from epoch0.train._circular_padding import _CircularPad, pad, with_cheap_gradient
+from epoch0.train._circular_padding import _CircularPad, pad, with_cheap_padding
 from epoch0.train.loop import ORDER, SGD, train
 from epoch0.train.stacked import Stacked
 
@@ -104,9 +104,9 @@ def test_everything_else_goes_torchs_way(calls: list[int]) -> None:
         Own(2, 2, 3, padding=1, padding_mode="circular"),
     ]
     for layer in others:
-        assert with_cheap_gradient(layer, layer) is layer
+        assert with_cheap_padding(layer, layer) is layer
     circular = nn.Conv2d(2, 4, (3, 5), 2, (1, 2), groups=2, padding_mode="circular")
-    cheap = with_cheap_gradient(circular, circular)
+    cheap = with_cheap_padding(circular, circular)
     for x in (image, image[0]):
         assert torch.equal(cheap(x), circular(x))
     assert len(calls) == 1, "one image without a batch goes torch's way"
@@ -121,7 +121,7 @@ def test_the_model_is_as_it_was_after_every_call_even_one_that_fails() -> None:
     before = [set(part.__dict__) for part in net.modules()]
     seen = []
     net[0].register_forward_hook(lambda *args: seen.append("forward" in net[0].__dict__))
-    cheap = with_cheap_gradient(net, net)
+    cheap = with_cheap_padding(net, net)
     cheap(X)
     with pytest.raises(RuntimeError):
         cheap(X[:, :, :2, :2].expand(-1, 2, -1, -1))
@@ -130,4 +130,4 @@ def test_the_model_is_as_it_was_after_every_call_even_one_that_fails() -> None:
     assert [set(part.__dict__) for part in net.modules()] == before
     wide = nn.Conv2d(1, 1, 3, padding=9, padding_mode="circular")
     with pytest.raises(RuntimeError, match="wrapping around more than once"):
-        with_cheap_gradient(wide, wide)(X.clone().requires_grad_())
+        with_cheap_padding(wide, wide)(X.clone().requires_grad_())

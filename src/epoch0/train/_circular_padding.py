@@ -1,11 +1,12 @@
-"""Circular padding whose gradient is cheap on a CPU (for _forward).
+"""Circular padding that is cheap on a CPU, forth and back (for _forward and evaluation).
 
 Torch pads in place, slice by slice, so its backward pass makes a tensor of zeros and several copies for each of the
 four sides, which can take longer than the convolution. Here the sides are added where they came from, in torch's order:
-the numbers are the same to the bit.
+the numbers are the same to the bit. An image that lies channels-last is padded as it lies.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -13,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-def with_cheap_gradient(call: Callable[[Tensor], Any], model: nn.Module) -> Callable[[Tensor], Any]:
-    """The same outputs, and gradients to the bit; circular padding in ``model`` costs less on the way back.
+def with_cheap_padding(call: Callable[[Tensor], Any], model: nn.Module) -> Callable[[Tensor], Any]:
+    """The same outputs, and gradients to the bit; circular padding in ``model`` costs less.
 
-    >>> with_cheap_gradient(net, net)(images)           # as net(images)
+    >>> with_cheap_padding(net, net)(images)           # as net(images)
 
     For the time of a call every such convolution does its padding here; afterwards the model is as it was.
     """
@@ -55,16 +56,48 @@ def _padded_here(layer: nn.Conv2d) -> Callable[[Tensor], Tensor]:
 
 
 def pad(image: Tensor, beside: int, above: int) -> Tensor:
-    """Circular padding: that many columns left and right, and rows above and below.
+    """Circular padding: that many columns left and right, and rows above and below; laid out as the image is.
 
     >>> pad(torch.zeros(2, 3, 8, 8), 1, 2).shape
     torch.Size([2, 3, 12, 10])
     """
-    wanted = image.requires_grad and torch.is_grad_enabled() and not torch._C._are_functorch_transforms_active()
-    if wanted and image.dim() == 4 and image.device.type == "cpu":
+    if not _is_for_us(image, beside, above):
+        return F.pad(image, (beside, beside, above, above), mode="circular")
+    if image.requires_grad and torch.is_grad_enabled():
         padded: Tensor = _CircularPad.apply(image, beside, above)
         return padded
-    return F.pad(image, (beside, beside, above, above), mode="circular")
+    return _padded(image, beside, above)
+
+
+def _is_for_us(image: Tensor, beside: int, above: int) -> bool:
+    """Everything else is for torch, also to say what is wrong with it."""
+    if image.dim() != 4 or image.device.type != "cpu" or torch._C._are_functorch_transforms_active():
+        return False
+    return 0 <= above <= image.shape[2] and 0 <= beside <= image.shape[3] and image.numel() > 0
+
+
+def _padded(image: Tensor, beside: int, above: int) -> Tensor:
+    if _format_of(image) is torch.contiguous_format:
+        return F.pad(image, (beside, beside, above, above), mode="circular")
+    # torch would make rows of it, several times as slowly, and the convolution would turn them back
+    count, channels, height, width = image.shape
+    places = _places(height, width, beside, above)
+    pixels = image.permute(0, 2, 3, 1).reshape(count, height * width, channels).index_select(1, places)
+    return pixels.view(count, height + 2 * above, width + 2 * beside, channels).permute(0, 3, 1, 2)
+
+
+@lru_cache(maxsize=128)
+def _places(height: int, width: int, beside: int, above: int) -> Tensor:
+    """Where each pixel of the padded image comes from, as numbers of the image's pixels row by row."""
+    with torch.inference_mode(False):  # it is remembered, and a tensor made in that mode is of no use outside
+        rows = torch.arange(-above, height + above) % height
+        columns = torch.arange(-beside, width + beside) % width
+        return (rows[:, None] * width + columns).flatten()
+
+
+def _format_of(image: Tensor) -> torch.memory_format:
+    last = not image.is_contiguous() and image.is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if last else torch.contiguous_format
 
 
 class _CircularPad(torch.autograd.Function):
@@ -72,16 +105,16 @@ class _CircularPad(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, image: Tensor, beside: int, above: int) -> Tensor:
         ctx.beside, ctx.above = beside, above
-        return F.pad(image, (beside, beside, above, above), mode="circular")
+        return _padded(image, beside, above)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        beside, above = ctx.beside, ctx.above
+        beside, above, lies = ctx.beside, ctx.above, _format_of(gradient)
         height, width = gradient.shape[-2] - 2 * above, gradient.shape[-1] - 2 * beside
-        rows = gradient.narrow(-2, above, height).clone(memory_format=torch.contiguous_format)
+        rows = gradient.narrow(-2, above, height).clone(memory_format=lies)
         rows.narrow(-2, 0, above).add_(gradient.narrow(-2, above + height, above))
         rows.narrow(-2, height - above, above).add_(gradient.narrow(-2, 0, above))
-        own = rows.narrow(-1, beside, width).clone(memory_format=torch.contiguous_format)
+        own = rows.narrow(-1, beside, width).clone(memory_format=lies)
         own.narrow(-1, 0, beside).add_(rows.narrow(-1, beside + width, beside))
         own.narrow(-1, width - beside, beside).add_(rows.narrow(-1, 0, beside))
         return own, None, None

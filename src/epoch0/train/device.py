@@ -71,3 +71,12 @@ def precision_for(precision: str, device: torch.device) -> Literal["float32", "b
     if precision == "bfloat16":
         return "bfloat16"
     raise InputError(f"precision is {precision!r}; use 'float32', 'bfloat16' or 'auto'.")
+
+
+def prefers_channels_last(precision: str, device: torch.device) -> bool:
+    """Are convolutions faster there when images lie channels-last? On a CPU, and on tensor cores in bfloat16.
+
+    >>> prefers_channels_last("float32", torch.device("cpu"))
+    True
+    """
+    return device.type == "cpu" or precision_for(precision, device) == "bfloat16"

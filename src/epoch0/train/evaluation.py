@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from epoch0.errors import InputError
+from epoch0.train._circular_padding import with_cheap_padding
 from epoch0.train._loss_of_each import of_each
 from epoch0.train.augmentation import CropResizeFlip
 from epoch0.train.device import Precision, precision_for
@@ -88,10 +89,11 @@ class Evaluation:
         right: list[Tensor | int] = [0, 0]
         labelled, counted = False, 0
         loss = of_each(self.loss) if stack else self.loss
+        call = with_cheap_padding(model, model) if device.type == "cpu" and not _is_compiled(model) else model
         with _in_eval_mode(model), contextlib.closing(batches(source, plan)) as stream:
             for inputs, targets in stream:
                 with torch.autocast(device.type, torch.bfloat16, enabled=low):
-                    outputs = model(inputs)
+                    outputs = call(inputs)
                 outputs = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
                 if not counted:
                     labelled = not targets.is_floating_point() and targets.dim() == 1
@@ -119,6 +121,11 @@ class Evaluation:
             assert not isinstance(self.source, tuple)  # made a source when this was built
             self._moved[device] = self.source.to(device)
         return self._moved[device]
+
+
+def _is_compiled(model: nn.Module) -> bool:
+    """By torch.compile, for which a layer with another forward is another network."""
+    return hasattr(model, "_orig_mod")
 
 
 @contextlib.contextmanager

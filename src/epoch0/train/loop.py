@@ -89,7 +89,8 @@ def train(
         device: where to train; the data are moved there once if they fit.
         precision: ``"bfloat16"`` computes products in bfloat16 (autocast; parameters, their updates and the loss stay
             in float32, pruned weights exactly zero); ``"auto"`` is that on CUDA and ``"float32"`` elsewhere.
-        channels_last: keep images and convolutions channels-last while training; faster on tensor cores.
+        channels_last: keep images and convolutions channels-last while training; faster on tensor cores, and on most
+            CPUs.
         compile: compile the training step's forward and backward pass with ``torch.compile``; a text names its
             backend. Evaluation and callbacks see the plain model, and so does the checkpoint.
         evaluate: ``evaluate(model) -> metrics``, such as :class:`epoch0.train.record.Accuracy`; called before training,

@@ -18,6 +18,7 @@ from epoch0.prune._keep import select
 from epoch0.prune._prunable import prunable
 from epoch0.prune.baselines import random
 from epoch0.train.augmentation import PadCropFlip
+from epoch0.train.device import chosen_device, prefers_channels_last
 from epoch0.train.optimizers import SGD
 from epoch0.train.sources import Images
 
@@ -92,7 +93,7 @@ def workload(recipe: Recipe, extent: Extent) -> Workload:
     streamed = recipe.data == "imagenet"
     training: dict[str, Any] = {
         "optimizer": SGD(recipe.momentum, recipe.weight_decay), "precision": recipe.precision,
-        "channels_last": torch.cuda.is_available(),
+        "channels_last": prefers_channels_last(recipe.precision, chosen_device()),
     }  # fmt: skip
     return Workload(
         partial(_masked, recipe.network, extent), extent.shape, extent.classes, recipe.batch_size, training,

@@ -30,7 +30,7 @@ from epoch0.prune.skeletonization import force
 from epoch0.prune.synaptic_flow import synflow
 from epoch0.seeds import numpy_generator
 from epoch0.train.augmentation import PadCropFlip
-from epoch0.train.device import chosen_device, precision_for
+from epoch0.train.device import chosen_device, precision_for, prefers_channels_last
 from epoch0.train.evaluation import Evaluation
 from epoch0.train.loop import SGD, train
 from epoch0.train.record import Training
@@ -300,14 +300,13 @@ def _fit(
     net: nn.Module, recipe: Recipe, sets: Sets, device: torch.device, files: "_Files", stage: str, epochs: int,
     seed: int,
 ) -> Training:  # fmt: skip
-    # channels last is what bfloat16 convolutions are fast in
-    low = precision_for(recipe.precision, device) == "bfloat16"
+    precision = precision_for(recipe.precision, device)
     return train(
         net, sets.train, epochs=epochs, batch_size=recipe.batch_size,
         optimizer=SGD(recipe.momentum, recipe.weight_decay), learning_rate=recipe.learning_rate,
-        schedule=Steps(recipe.drops, recipe.drop_factor), seed=seed, device=device,
-        precision="bfloat16" if low else "float32", channels_last=low,
-        evaluate=Evaluation(sets.test, precision="bfloat16" if low else "float32"), checkpoint=files.path(stage),
+        schedule=Steps(recipe.drops, recipe.drop_factor), seed=seed, device=device, precision=precision,
+        channels_last=prefers_channels_last(precision, device), evaluate=Evaluation(sets.test, precision=precision),
+        checkpoint=files.path(stage),
     )  # fmt: skip
 
 

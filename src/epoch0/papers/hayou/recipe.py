@@ -124,7 +124,7 @@ class Recipe:
         momentum: of SGD.
         weight_decay: of SGD, on all parameters.
         augment: whether training images are padded by 4, cropped and flipped; of ImageNet random parts are taken.
-        precision: ``"auto"``: bfloat16 with channels last on a CUDA device, float32 elsewhere; or one of the two.
+        precision: ``"auto"``: bfloat16 on a CUDA device, float32 elsewhere; or one of the two.
         batch_norm: while scoring, ``"train"`` or ``"eval"``.
         score_per_class: images of each class that gradients are computed on.
         score_batches: batches in which they come; more than one saves memory, and each has its own batch statistics.
