@@ -38,7 +38,8 @@ def tiny():
     """Table 4 with small networks and a few steps."""
     quick = setting()
     network = replace(quick.base.network, width=4)
-    base = replace(quick.base, network=network, examples=40, tested=60, epochs=2, batch_size=10, score_per_class=2)
+    small = {"examples": 40, "tested": 60, "epochs": 2, "tested_every": 1, "batch_size": 10, "score_per_class": 2}
+    base = replace(quick.base, network=network, learning_rate=0.004, drops=(0.5, 0.75), drop_factor=0.3, **small)
     return replace(quick, base=base, depths=(2, 3), runs=2, more_runs=3)
 
 
@@ -68,10 +69,10 @@ def test_trials_of_both_presets() -> None:
         given = setting(preset)
         trials = vanilla.trials(given)
         assert given.depths == (10, 50, 100) and given.runs == 3
-        # nine entries of three runs; quick has three more of the first three and of the last
+        # nine entries of three runs; quick has three more of the first three and of the last, and seeds of its own
         assert len({trial.key for trial in trials}) == len(trials) == (39 if preset == "quick" else 27)
-        more = [trial for trial in trials if trial.seed > 2]
-        assert {trial.seed for trial in trials} == ({0, 1, 2, 3, 4, 5} if more else {0, 1, 2})
+        more = [trial for trial in trials if trial.seed > 22]
+        assert {trial.seed for trial in trials} == (set(range(20, 26)) if preset == "quick" else {0, 1, 2})
         where = [vanilla.recipe(given, 100, RESCALED), *(vanilla.recipe(given, 10, start) for start in STARTS)]
         assert all(trial.spec in where for trial in more) and len(more) == (12 if preset == "quick" else 0)
         assert {trial.spec.sparsity for trial in trials} == {0.5}
@@ -144,9 +145,9 @@ def plain_run(given, depth, start, seed):
 @pytest.mark.parametrize("start", STARTS, ids=lambda start: start.label)
 def test_a_run_is_what_plain_torch_does(start) -> None:
     given = tiny()
-    trial = next(t for t in vanilla.trials(given) if t.spec == vanilla.recipe(given, 3, start) and t.seed == 1)
+    trial = next(t for t in vanilla.trials(given) if t.spec == vanilla.recipe(given, 3, start) and t.seed == 21)
     result = resolve(trial.function)(trial.spec, trial.seed)
-    losses, accuracies = zip(*plain_run(given, 3, start, 1), strict=True)
+    losses, accuracies = zip(*plain_run(given, 3, start, 21), strict=True)
     assert result["history"]["loss"][1:] == pytest.approx(losses, rel=1e-5)
     assert result["history"]["accuracy"][1:] == pytest.approx(accuracies, abs=1e-9)
     assert result["accuracy"] == pytest.approx(accuracies[-1])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from epoch0.errors import InputError
-from epoch0.train._circular_padding import with_cheap_padding
+from epoch0.train._circular_convolution import with_cheap_circles
 from epoch0.train.distributed import Group
 from epoch0.train.sources import check_classes
 
@@ -43,7 +43,7 @@ def caller(
         except RuntimeError as problem:
             raise InputError(f"compile={compiled!r} cannot be used: {_short(problem)}") from problem
     elif device.type == "cpu":
-        call = with_cheap_padding(call, model)
+        call = with_cheap_circles(call, model)
     if precision == "float32" and not channels_last:
         return call
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from epoch0.errors import InputError
-from epoch0.train._circular_padding import with_cheap_padding
+from epoch0.train._circular_convolution import with_cheap_circles
 from epoch0.train._loss_of_each import of_each
 from epoch0.train.augmentation import CropResizeFlip
 from epoch0.train.device import Precision, precision_for
@@ -89,7 +89,7 @@ class Evaluation:
         right: list[Tensor | int] = [0, 0]
         labelled, counted = False, 0
         loss = of_each(self.loss) if stack else self.loss
-        call = with_cheap_padding(model, model) if device.type == "cpu" and not _is_compiled(model) else model
+        call = with_cheap_circles(model, model) if device.type == "cpu" and not _is_compiled(model) else model
         with _in_eval_mode(model), contextlib.closing(batches(source, plan)) as stream:
             for inputs, targets in stream:
                 with torch.autocast(device.type, torch.bfloat16, enabled=low):

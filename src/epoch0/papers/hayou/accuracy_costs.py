@@ -75,14 +75,14 @@ def _cost(panel: Panel, methods: list[str], words: str) -> Cost:
     base, extent = panel.base, EXTENTS[panel.base.data]
     network = base.network
     trials = [trial for cell in panel.cells() if cell[0] in methods for trial in runs_of(panel, *cell)]
-    epochs = with_method(base, methods[-1], 0.5).epochs_in_all
+    whole = with_method(base, methods[-1], 0.5)
     parameters, weights = _counts(network, extent)
     images, tests = min(extent.train, base.examples or extent.train), min(extent.test, base.tested or extent.test)
     name = f"{network.name} x{network.width:g}, {base.data}"
     tanh = "" if network.activation == "relu" else f", {network.activation}"
     return Cost(
-        name + tanh + words, len(trials), parameters, weights, epochs * images, probe=workload(base, extent).speed,
-        evaluated=(epochs + 1) * tests, trials=trials,
+        name + tanh + words, len(trials), parameters, weights, whole.epochs_in_all * images,
+        probe=workload(base, extent).speed, evaluated=whole.tests_in_all * tests, trials=trials,
         timed_as=f"{name}{tanh}, batches of {base.batch_size}, {base.precision}",
     )  # fmt: skip
 

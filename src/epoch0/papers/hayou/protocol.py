@@ -255,13 +255,14 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
     on a CPU to the same bits.
 
     Returns:
-        ``accuracy`` after the last epoch and ``best`` of all epochs, shares of the test images; ``chance``, what the
-        best constant would get; ``history``: ``epoch``, ``loss`` (mean over the epoch) and ``accuracy``, lists of equal
-        length, before the first epoch and after each; ``weights`` and ``kept``, counts; ``names`` of the layers and the
-        ``density`` of each; ``dead``: names of layers of which nothing is kept; ``on_paths``: kept weights that lie on
-        a path from input to output, and ``effective_sparsity``, None if paths cannot be followed; ``epochs`` of all
-        trainings; ``diverged``: the loss became infinite or NaN, and accuracies are those of chance; ``device``,
-        ``precision`` and ``images_per_second`` (training and its tests, of the last process).
+        ``accuracy`` after the last epoch and ``best`` of all tests, shares of the test images; ``chance``, what the
+        best constant would get; ``history``: ``epoch``, ``loss`` (mean since the test before) and ``accuracy``, lists
+        of equal length, before the first epoch and after each that was tested; ``weights`` and ``kept``, counts;
+        ``names`` of the layers and the ``density`` of each; ``dead``: names of layers of which nothing is kept;
+        ``on_paths``: kept weights that lie on a path from input to output, and ``effective_sparsity``, None if paths
+        cannot be followed; ``epochs`` of all trainings; ``diverged``: the loss became infinite or NaN, and accuracies
+        are those of chance; ``device``, ``precision`` and ``images_per_second`` (training without its tests, of the
+        last process).
     """
     device = chosen_device()
     sets, method = sets_of(recipe), METHODS[recipe.method]
@@ -301,12 +302,14 @@ def _fit(
     seed: int,
 ) -> Training:  # fmt: skip
     precision = precision_for(recipe.precision, device)
+    steps_an_epoch = -(-len(sets.train) // recipe.batch_size)
     return train(
         net, sets.train, epochs=epochs, batch_size=recipe.batch_size,
         optimizer=SGD(recipe.momentum, recipe.weight_decay), learning_rate=recipe.learning_rate,
         schedule=Steps(recipe.drops, recipe.drop_factor), seed=seed, device=device, precision=precision,
         channels_last=prefers_channels_last(precision, device), evaluate=Evaluation(sets.test, precision=precision),
-        checkpoint=files.path(stage),
+        evaluate_every=recipe.tested_every * steps_an_epoch, checkpoint=files.path(stage),
+        checkpoint_every=steps_an_epoch,
     )  # fmt: skip
 
 

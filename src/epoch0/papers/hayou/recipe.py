@@ -139,6 +139,7 @@ class Recipe:
         obd_batches: its saliencies are estimated on so many batches of ``score_per_class`` images of each class.
         examples: train on the first so many images only; None takes all.
         tested: test on the first so many images only; None takes all.
+        tested_every: epochs from one test to the next; there is one before and one after the training anyway.
     """
 
     network: Network
@@ -166,6 +167,7 @@ class Recipe:
     obd_batches: int = 8
     examples: int | None = None
     tested: int | None = None
+    tested_every: int = 1
 
     def __post_init__(self) -> None:
         """Refuse names that mean nothing before anything runs."""
@@ -177,6 +179,8 @@ class Recipe:
                 f"method={self.method!r} with sparsity={self.sparsity}: 'none' goes with 0, all others with a sparsity "
                 "above 0 and below 1."
             )
+        if self.tested_every < 1:
+            raise InputError(f"tested_every={self.tested_every}; the least is 1, a test after each epoch.")
         if self.obd_rounds < 1:
             raise InputError(f"obd_rounds={self.obd_rounds}; the reference prunes at least once.")
         if self.norm_after and (self.network.norm is None or self.method == "obd"):
@@ -187,8 +191,17 @@ class Recipe:
     @property
     def epochs_in_all(self) -> int:
         """Epochs of all trainings of a run; more than ``epochs`` for the OBD reference alone."""
+        return sum(self._trainings)
+
+    @property
+    def tests_in_all(self) -> int:
+        """Tests of all trainings of a run, the one before each included."""
+        return sum(1 + -(-epochs // self.tested_every) for epochs in self._trainings)
+
+    @property
+    def _trainings(self) -> list[int]:
         before = self.epochs if self.obd_epochs is None else self.obd_epochs
-        return self.epochs + (self.obd_rounds * before if self.method == "obd" else 0)
+        return [before] * (self.obd_rounds if self.method == "obd" else 0) + [self.epochs]
 
 
 def with_method(recipe: Recipe, method: str, sparsity: float) -> Recipe:

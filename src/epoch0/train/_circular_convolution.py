@@ -1,8 +1,11 @@
-"""Circular padding that is cheap on a CPU, forth and back (for _forward and evaluation).
+"""Circular convolutions that are cheap on a CPU, forth and back (for _forward and evaluation).
 
 Torch pads in place, slice by slice, so its backward pass makes a tensor of zeros and several copies for each of the
-four sides, which can take longer than the convolution. Here the sides are added where they came from, in torch's order:
-the numbers are the same to the bit. An image that lies channels-last is padded as it lies.
+four sides, which can take longer than the convolution. Here
+
+* the sides are added where they came from, in torch's order: gradients are the same to the bit;
+* images that lie channels-last are padded as they lie, and the gradient of a convolution that keeps their size is found
+  as what it is on a torus, a circular convolution with the kernel turned round: the same up to rounding.
 """
 
 from collections.abc import Callable
@@ -14,14 +17,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-def with_cheap_padding(call: Callable[[Tensor], Any], model: nn.Module) -> Callable[[Tensor], Any]:
-    """The same outputs, and gradients to the bit; circular padding in ``model`` costs less.
+def with_cheap_circles(call: Callable[[Tensor], Any], model: nn.Module) -> Callable[[Tensor], Any]:
+    """The same outputs; circular convolutions in ``model`` cost less.
 
-    >>> with_cheap_padding(net, net)(images)           # as net(images)
+    >>> with_cheap_circles(net, net)(images)           # as net(images)
 
-    For the time of a call every such convolution does its padding here; afterwards the model is as it was.
+    For the time of a call every such layer does its work here; afterwards the model is as it was.
     """
-    layers = [(part, _padded_here(part)) for part in model.modules() if isinstance(part, nn.Conv2d) and _is_ours(part)]
+    layers = [(part, _done_here(part)) for part in model.modules() if isinstance(part, nn.Conv2d) and _is_ours(part)]
     if not layers:
         return call
 
@@ -45,14 +48,34 @@ def _is_ours(layer: nn.Conv2d) -> bool:
     return own and not {"forward", "_conv_forward"} & layer.__dict__.keys()
 
 
-def _padded_here(layer: nn.Conv2d) -> Callable[[Tensor], Tensor]:
+def _done_here(layer: nn.Conv2d) -> Callable[[Tensor], Tensor]:
     def forward(image: Tensor) -> Tensor:
-        sides = layer.padding
+        sides, weight = layer.padding, layer.weight
         assert not isinstance(sides, str)
+        if _keeps_size(layer) and _wants_gradient(image) and _is_on_torus(image, weight, sides):
+            convolved: Tensor = _OnTorus.apply(image, weight, layer.bias)
+            return convolved
         padded = pad(image, beside=sides[1], above=sides[0])
-        return F.conv2d(padded, layer.weight, layer.bias, layer.stride, 0, layer.dilation, layer.groups)
+        return F.conv2d(padded, weight, layer.bias, layer.stride, 0, layer.dilation, layer.groups)
 
     return forward
+
+
+def _keeps_size(layer: nn.Conv2d) -> bool:
+    if layer.groups != 1 or layer.stride != (1, 1) or layer.dilation != (1, 1):
+        return False
+    return layer.kernel_size == tuple(2 * int(side) + 1 for side in layer.padding)
+
+
+def _wants_gradient(image: Tensor) -> bool:
+    return image.requires_grad and torch.is_grad_enabled()
+
+
+def _is_on_torus(image: Tensor, weight: Tensor, sides: tuple[int, ...]) -> bool:
+    """What lies in rows keeps torch's gradient to the bit, and autocast has casts of its own."""
+    if image.dtype != weight.dtype or torch.is_autocast_enabled("cpu"):
+        return False
+    return _is_for_us(image, sides[1], sides[0]) and _format_of(image) is torch.channels_last
 
 
 def pad(image: Tensor, beside: int, above: int) -> Tensor:
@@ -63,7 +86,7 @@ def pad(image: Tensor, beside: int, above: int) -> Tensor:
     """
     if not _is_for_us(image, beside, above):
         return F.pad(image, (beside, beside, above, above), mode="circular")
-    if image.requires_grad and torch.is_grad_enabled():
+    if _wants_gradient(image):
         padded: Tensor = _CircularPad.apply(image, beside, above)
         return padded
     return _padded(image, beside, above)
@@ -118,3 +141,27 @@ class _CircularPad(torch.autograd.Function):
         own.narrow(-1, 0, beside).add_(rows.narrow(-1, beside + width, beside))
         own.narrow(-1, width - beside, beside).add_(rows.narrow(-1, 0, beside))
         return own, None, None
+
+
+class _OnTorus(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, image: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        padded = _padded(image, weight.shape[3] // 2, weight.shape[2] // 2)
+        ctx.save_for_backward(image, weight, padded)
+        return F.conv2d(padded, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        image, weight, padded = ctx.saved_tensors
+        above, beside = weight.shape[2] // 2, weight.shape[3] // 2
+        if torch.is_grad_enabled():  # to be differentiated again, for which it must come from the image
+            padded = pad(image, beside, above)
+        turned = weight.flip(2, 3).transpose(0, 1).contiguous(memory_format=torch.channels_last)
+        of_image = F.conv2d(pad(gradient, beside, above), turned)
+        asked = [False, *ctx.needs_input_grad[1:]]
+        of_weight = of_bias = None
+        if any(asked):
+            _, of_weight, of_bias = torch.ops.aten.convolution_backward(
+                gradient, padded, weight, [weight.shape[0]], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, asked
+            )
+        return of_image, of_weight, of_bias
