@@ -254,9 +254,10 @@ def about(setting: Setting) -> str:
     network = base.network
     most = f"{setting.more_runs} at depth {setting.depths[0]} and of {RESCALED.label} at {setting.depths[-1]}"
     more = f" ({most})" if setting.more_runs else ""
+    data = base.data if base.examples is None else f"the first {base.examples} {base.data}"
     return (
         f"{network.activation}, {network.width:g} channels, {network.kernel}x{network.kernel} kernels, {SPARSITY:.0%} "
-        f"pruned by SNIP; {base.data}, {base.epochs} epochs of SGD at {base.learning_rate:g} with momentum "
+        f"pruned by SNIP; {data}, {base.epochs} epochs of SGD at {base.learning_rate:g} with momentum "
         f"{base.momentum:g}, batches of {base.batch_size}; ordered: sigma_w, sigma_b = {ORDERED.weight_std:g}, "
         f"{ORDERED.bias_std:g}, EOC: {EDGE.weight_std:g}, {EDGE.bias_std:g}; {setting.runs} runs{more}; "
         "bars: two standard errors"
