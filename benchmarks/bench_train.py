@@ -1,6 +1,7 @@
 """Training: our loop against a plain torch loop."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from clock import cpu_seconds
@@ -13,14 +14,23 @@ from epoch0.train.loop import ORDER, SGD, train
 
 
 def loop_against_plain_torch(
-    network: Callable[[], nn.Module], shape: tuple[int, ...], batch: int, steps: int, rounds: int
+    network: Callable[[], nn.Module],
+    shape: tuple[int, ...],
+    batch: int,
+    steps: int,
+    rounds: int,
+    ours_last: bool = False,
 ) -> dict[str, float]:
-    """Our loop with all it keeps track of, and ten lines of torch, in turns; the least of several of each counts."""
+    """Our loop with all it keeps track of, and ten lines of torch, in turns; the least of several of each counts.
+
+    With `ours_last` our loop trains channels-last; torch's lines do what they do by themselves.
+    """
+    settings: dict[str, Any] = {"optimizer": SGD(momentum=0.9), "learning_rate": 0.01, "channels_last": ours_last}
     examples = min(6000, steps * batch)
     x, y = torch.randn(examples, *shape, generator=generator(0)), torch.arange(examples) % 10
 
     def ours() -> None:
-        train(network(), (x, y), steps=steps, batch_size=batch, optimizer=SGD(momentum=0.9), learning_rate=0.01)
+        train(network(), (x, y), steps=steps, batch_size=batch, **settings)
 
     def plain() -> None:
         net = network()
@@ -42,18 +52,20 @@ def loop_against_plain_torch(
     return {"loop_seconds": min(loop), "plain_seconds": min(bare), "ratio": min(loop) / min(bare)}
 
 
-LOOPS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int, int, int]] = {
+_SMALL = (lambda: vanilla_cnn(20, 16, inputs=(1, 8, 8), activation="tanh", seed=0), (1, 8, 8), 32, 20, 10)
+_LARGE = (lambda: vanilla_cnn(10, 32, inputs=(1, 28, 28), activation="tanh", seed=0), (1, 28, 28), 100, 4, 5)
+
+LOOPS: dict[str, tuple[Any, ...]] = {
     "ResNet-20, batch 64": (lambda: resnet(20, seed=0), (3, 32, 32), 64, 4, 5),
+    "ResNet-20, batch 64, ours channels-last": (lambda: resnet(20, seed=0), (3, 32, 32), 64, 4, 5, True),
     "784-256-256-10, batch 100": (lambda: mlp([784, 256, 256, 10], seed=0), (784,), 100, 300, 10),
-    "V-CNN of 20 circular layers, 16 channels of 8x8, batch 32": (
-        lambda: vanilla_cnn(20, 16, inputs=(1, 8, 8), activation="tanh", seed=0), (1, 8, 8), 32, 20, 10,
-    ),
-    "V-CNN of 10 circular layers, 32 channels of 28x28, batch 100": (
-        lambda: vanilla_cnn(10, 32, inputs=(1, 28, 28), activation="tanh", seed=0), (1, 28, 28), 100, 4, 5,
-    ),
+    "V-CNN of 20 circular layers, 16 channels of 8x8, batch 32": _SMALL,
+    "V-CNN of 20 circular layers, ours channels-last": (*_SMALL, True),
+    "V-CNN of 10 circular layers, 32 channels of 28x28, batch 100": _LARGE,
+    "V-CNN of 10 circular layers, ours channels-last": (*_LARGE, True),
     "64-32-10, batch 32": (lambda: mlp([64, 32, 10], seed=0), (64,), 32, 500, 20),
-}  # fmt: skip
-"""Network, shape of an input, batch size, steps, rounds."""
+}
+"""Network, shape of an input, batch size, steps, rounds, whether ours is channels-last."""
 
 
 def main() -> None:
