@@ -85,7 +85,7 @@ class Cell:
         method: its name.
         sparsity: fraction removed.
         accuracy: percent of the test images after the last epoch, shape (runs,).
-        best: percent, of the best epoch.
+        best: percent, of the best test.
         chance: percent that the best constant gets.
         dead: fully pruned layers, shape (runs,).
         on_paths: kept weights on a path from input to output, shape (runs,); NaN where they were not counted.

@@ -54,7 +54,7 @@ def imagenet_recipe() -> Recipe:
 def quick_recipe(depth: int, activation: str = "relu", width: float = 0.5) -> Recipe:
     """Digits, which are not flipped, on narrow networks; OBD looks at 400 of them, a quarter."""
     network = Network("resnet", depth, width, activation)
-    return Recipe(network, "digits", "snip", _ANY, 4, 64, augment=False, obd_batches=4)
+    return Recipe(network, "digits", "snip", _ANY, 4, 64, augment=False, obd_batches=4, tested_every=2)
 
 
 def quick_bottlenecks() -> Recipe:
