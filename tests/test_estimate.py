@@ -275,3 +275,9 @@ def test_bad_input(shown) -> None:
         estimate.estimate(["hayou/fig1a"], seconds=0.0)
     with pytest.raises(InputError, match="workers"):
         estimate.estimate(["hayou/fig1a"], workers=0)
+
+
+def test_shares_have_two_digits_and_all_before_the_point() -> None:
+    assert [estimate._percent(share) for share in (0.0042, 0.374, 0.994, 1.0, 1.19)] == [
+        "0.42 %", "37 %", "99 %", "100 %", "119 %",
+    ]  # fmt: skip

@@ -3,6 +3,7 @@
 import functools
 import math
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,8 @@ _STILL = 1e-9  # learning rate: the step is computed, the weights stay where the
 _ROOM = 0.8  # of the memory that is free
 _BESIDE = 1.5  # memory of a step over that of the tensors its backward pass holds
 _FEW, _MANY = 1, 3  # steps that warm up, on a CPU and on CUDA
-_SIDE = {"cpu": 1024, "cuda": 8192}  # of the matrices whose product is the peak
+_SIDES = {"cpu": (256, 1024), "cuda": (8192,)}  # of the matrices whose product may be the peak
+_TURNS = 100  # at most, of each product
 _MOST_DATA = 2**28  # bytes of random inputs
 
 
@@ -72,24 +74,45 @@ def step_speed(work: "Workload", seconds: float, device: str | torch.device | No
 
 @functools.cache
 def device_peak(device: torch.device, precision: str) -> float:
-    """Multiplications and additions a second of a large square matrix product: the fastest of some.
+    """Multiplications and additions a second: the fastest of a large square matrix product.
+
+    On a CPU also of a small one and of a channels-last convolution, which its libraries may be faster at.
 
     Args:
         device: where.
         precision: ``"float32"`` or ``"bfloat16"``.
     """
-    side = _SIDE.get(device.type, 1024)
-    a = torch.randn(side, side, generator=generator(0)).to(device, getattr(torch, precision))
-    times = []
-    for _ in range(12):
-        _wait(device)
-        begun = time.perf_counter()
-        a @ a
-        _wait(device)
-        times.append(time.perf_counter() - begun)
-        if sum(times) > 1.0:  # seconds
-            break
-    return float(2 * side**3 / min(times))
+    dtype = getattr(torch, precision)
+    ways = [_square(side, device, dtype) for side in _SIDES.get(device.type, (1024,))]
+    if device.type == "cpu":
+        ways.append(_convolution(dtype))
+    least, begun = [math.inf] * len(ways), time.perf_counter()
+    with torch.no_grad():
+        for _ in range(_TURNS):  # in turns, so that a second in which others are busy does not meet one of them alone
+            for place, (_, compute) in enumerate(ways):
+                _wait(device)
+                start = time.perf_counter()
+                compute()
+                _wait(device)
+                least[place] = min(least[place], time.perf_counter() - start)
+            if time.perf_counter() - begun > 1.0:  # seconds
+                break
+    return max(flops / seconds for (flops, _), seconds in zip(ways, least, strict=True))
+
+
+def _square(side: int, device: torch.device, dtype: torch.dtype) -> tuple[int, Callable[[], object]]:
+    """A matrix product: its multiplications and additions, and the function that does it."""
+    a = torch.randn(side, side, generator=generator(0)).to(device, dtype)
+    return 2 * side**3, lambda: a @ a
+
+
+def _convolution(dtype: torch.dtype) -> tuple[int, Callable[[], object]]:
+    """Of 128 channels and 3x3 kernels, on 16 images of 18x18."""
+    weight, images = (
+        torch.randn(shape, generator=generator(0)).to(dtype=dtype, memory_format=torch.channels_last)
+        for shape in ((128, 128, 3, 3), (16, 128, 18, 18))
+    )
+    return 2 * 16 * 16 * 16 * 128 * 128 * 9, lambda: F.conv2d(images, weight)
 
 
 class _Enough(Exception):

@@ -306,13 +306,18 @@ def _cells(line: Line) -> tuple[str, ...]:
         rate += f" ± {speed.error:,.2g}"
     return (
         f"  {line.configuration}", f"{line.runs:,}", f"{line.done:,}", _count(line.parameters), _count(line.prunable),
-        _count(line.images), rate, "" if math.isnan(speed.share) else f"{100 * speed.share:.2g} %",
+        _count(line.images), rate, "" if math.isnan(speed.share) else _percent(speed.share),
         "" if math.isnan(line.hours) else _hours(line.hours),
     )  # fmt: skip
 
 
 def _count(number: int | None) -> str:
     return "" if number is None else f"{number:,}"
+
+
+def _percent(share: float) -> str:
+    """Two digits, and all before the point."""
+    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
 
 
 def _hours(hours: float) -> str:
