@@ -14,7 +14,7 @@ from torch import nn
 import epoch0 as e0
 from epoch0.diagnosis import Checkup, checkup
 from epoch0.diagnosis.expressivity import count_regions, plan
-from epoch0.measure._tape import tape
+from epoch0.tracing.tape import tape
 from test_checkup import everything
 from test_report import assert_self_contained
 

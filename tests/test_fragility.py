@@ -13,10 +13,10 @@ import epoch0 as e0
 from epoch0.diagnosis import checkup
 from epoch0.diagnosis.fragility import Fragility, fragility
 from epoch0.errors import InputError
-from epoch0.measure._layers import layers
-from epoch0.measure._tape import tape
 from epoch0.measure.gain import gain
 from epoch0.seeds import generator
+from epoch0.tracing.layers import layers
+from epoch0.tracing.tape import tape
 
 # the first forward derivative loads a part of torch that uses its own deprecated script compiler
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")

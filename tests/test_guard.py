@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.errors import InputError
-from epoch0.measure._guard import bare, check_input, check_model, unchanged
-from epoch0.measure._tape import tape
 from epoch0.measure.gain import gain
+from epoch0.tracing.guard import bare, check_input, check_model, unchanged
+from epoch0.tracing.tape import tape
 from measured_models import CASES, BasicBlock, Case
 
 

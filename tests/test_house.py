@@ -13,6 +13,7 @@ FLOORS: list[set[str]] = [
     {"distributions", "activations", "curves", "data", "plots"},
     {"theory"},
     {"networks"},
+    {"tracing"},
     {"measure"},
     {"regions"},
     {"activity"},

@@ -15,8 +15,8 @@ from epoch0.errors import InputError
 from epoch0.initialization import initialize
 from epoch0.initialization._places import squared_slope
 from epoch0.initialization._stretch import stretch
-from epoch0.measure._tape import tape
 from epoch0.measure.gain import gain
+from epoch0.tracing.tape import tape
 from init_models import ResNet, images, preactivation_resnet, residual_mlp, vectors
 
 

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 import epoch0 as e0
 from epoch0.measure._law import Law, laws
-from epoch0.measure._layers import layers
-from epoch0.measure._tape import tape
 from epoch0.measure.gain import agreement, gain
 from epoch0.theory.mean_field import chi
+from epoch0.tracing.layers import layers
+from epoch0.tracing.tape import tape
 from law_models import ZOO, DenseBlock, Swish, dense, randomized
 from test_gain import jacobian_gain
 

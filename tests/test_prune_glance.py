@@ -12,7 +12,7 @@ import epoch0 as e0
 from epoch0.cli._stages import Stages
 from epoch0.diagnosis.glance import few, glance, multiplications
 from epoch0.errors import InputError
-from epoch0.measure._tape import tape
+from epoch0.tracing.tape import tape
 
 
 def dense(std: float, activation: str = "tanh", depth: int = 3) -> nn.Module:

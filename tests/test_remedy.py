@@ -109,8 +109,8 @@ def test_residual_blocks_get_the_square_root_of_their_number(x: torch.Tensor) ->
 
 def test_branches_are_tried_by_measuring(x: torch.Tensor) -> None:
     from epoch0.diagnosis.remedy import try_branches
-    from epoch0.measure._layers import layers
-    from epoch0.measure._tape import tape
+    from epoch0.tracing.layers import layers
+    from epoch0.tracing.tape import tape
 
     def total(net: nn.Module) -> tuple[float, float]:
         with tape(net, x) as record:

@@ -17,8 +17,8 @@ from torch.utils.checkpoint import checkpoint
 
 from epoch0 import activations
 from epoch0.errors import InputError
-from epoch0.measure._layers import layers, require_nonlinearity, stretches
-from epoch0.measure._tape import tape
+from epoch0.tracing.layers import layers, require_nonlinearity, stretches
+from epoch0.tracing.tape import tape
 from measured_models import CASES, BasicBlock, Case, Functional, Quantized, Skip
 
 

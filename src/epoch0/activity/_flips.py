@@ -13,10 +13,10 @@ from epoch0.activity._sign_changes import Evaluate, Search, in_order, search, to
 from epoch0.activity._turning import TooMany, start, turn
 from epoch0.activity._weight_circle import layer_names, named_layer, sweep
 from epoch0.errors import InputError, check_finite
-from epoch0.measure._guard import bare, check_model
 from epoch0.networks.ensemble import Ensemble
 from epoch0.regions._steps import Affine, Fold
 from epoch0.seeds import generator
+from epoch0.tracing.guard import bare, check_model
 
 EXACT_UP_TO = 4096
 """Neurons above the swept layer times inputs up to which sweeps are followed exactly unless the user says otherwise."""

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from epoch0.errors import InputError
-from epoch0.measure._guard import bare, check_model, unchanged
 from epoch0.networks.nonlinearities import activation_of
 from epoch0.regions._steps import Affine, Fold, Largest, Program
 from epoch0.regions._trace import trace
+from epoch0.tracing.guard import bare, check_model, unchanged
 
 OUTPUT = "output"
 """Name of the network's output where it is watched."""

@@ -10,9 +10,9 @@ from torch.func import functional_call
 from torch.nn.utils.parametrize import is_parametrized
 
 from epoch0.errors import InputError, suggest
-from epoch0.measure._guard import bare, unchanged
 from epoch0.regions._steps import Affine, Program
 from epoch0.regions._trace import trace
+from epoch0.tracing.guard import bare, unchanged
 
 NUMBERS = 1 << 17
 """Numbers of one tensor at a time: what stays in a processor's cache."""

@@ -14,8 +14,8 @@ from torch.nn.utils.parametrize import is_parametrized
 from epoch0.activity._weight_circle import layer_names, named_layer
 from epoch0.columns import aligned
 from epoch0.errors import InputError, check_finite
-from epoch0.measure._guard import bare, check_model, unchanged
 from epoch0.seeds import generator
+from epoch0.tracing.guard import bare, check_model, unchanged
 
 if TYPE_CHECKING:
     import pandas

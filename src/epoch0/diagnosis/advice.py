@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from epoch0.diagnosis.remedy import Branches, Remedy
 from epoch0.diagnosis.verdict import COMFORTABLE, TRAINABLE, Passage, PhaseReading, Verdict
 from epoch0.diagnosis.wording import number
-from epoch0.measure._layers import Layer
+from epoch0.tracing.layers import Layer
 
 ALIKE = 1.1
 """Factors whose largest is at most this many times the smallest are given as one number."""

@@ -22,13 +22,13 @@ from epoch0.diagnosis.remedy import Gains, Remedy, find_remedy, matrices_of, try
 from epoch0.diagnosis.result import Checkup, LayerCheckup
 from epoch0.diagnosis.verdict import SATURATED, read_passage, read_phase, read_status, read_verdict
 from epoch0.measure._gain_result import LayerGain
-from epoch0.measure._guard import bare
-from epoch0.measure._layers import layers, require_nonlinearity
-from epoch0.measure._loss import Loss
 from epoch0.measure._passes import forward_squares
-from epoch0.measure._tape import tape
 from epoch0.measure.gain import gain
 from epoch0.measure.signals import Signals, signals
+from epoch0.tracing.guard import bare
+from epoch0.tracing.layers import layers, require_nonlinearity
+from epoch0.tracing.loss import Loss
+from epoch0.tracing.tape import tape
 
 
 def checkup(

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from epoch0.diagnosis.plane_view import PlaneView, look
 from epoch0.errors import InputError
-from epoch0.measure._tape import Tape
 from epoch0.regions import LinePartition, LinePartitions, on_line
 from epoch0.seeds import numpy_generator
 from epoch0.theory.regions import line_breaks
+from epoch0.tracing.tape import Tape
 
 MOST_LINES = 6
 """Segments looked at where they cost little."""

@@ -16,9 +16,9 @@ from epoch0.diagnosis.weight_noise import predicted_changes, weighted_modules, w
 from epoch0.diagnosis.wording import percent
 from epoch0.errors import InputError
 from epoch0.measure._gain_result import LayerGain
-from epoch0.measure._layers import Layer
 from epoch0.measure._passes import square
-from epoch0.measure._tape import Tape
+from epoch0.tracing.layers import Layer
+from epoch0.tracing.tape import Tape
 
 PASSES = 24
 """About so many forward passes are spent on noise, whatever the depth."""

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from epoch0.diagnosis.reading import alike_after, averaged_over, in_columns
 from epoch0.diagnosis.verdict import Verdict, read_passage, read_verdict
-from epoch0.measure._guard import bare
-from epoch0.measure._layers import layers, require_nonlinearity
 from epoch0.measure._passes import Array, backward_squares, forward_squares
-from epoch0.measure._tape import Tape, tape
 from epoch0.measure.signals import signals
+from epoch0.tracing.guard import bare
+from epoch0.tracing.layers import layers, require_nonlinearity
+from epoch0.tracing.tape import Tape, tape
 
 PASSES = 4
 """What a direction costs, in forward passes: a dual pass computes twice as much, and so does one back."""

@@ -7,8 +7,8 @@ from epoch0.diagnosis.outlook import Outlook
 from epoch0.diagnosis.result import LayerCheckup
 from epoch0.diagnosis.verdict import SATURATED
 from epoch0.measure._gain_result import Gain
-from epoch0.measure._layers import Layer
-from epoch0.measure._tape import Tape
+from epoch0.tracing.layers import Layer
+from epoch0.tracing.tape import Tape
 
 NORMS = {
     "batch_norm": "batch norm",

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from epoch0 import prune
 from epoch0.errors import InputError
-from epoch0.measure._loss import Loss
 from epoch0.prune._layers import check_sparsity
 from epoch0.seeds import generator
 from epoch0.theory.pruning import PredictedDensity
+from epoch0.tracing.loss import Loss
 
 STREAM = 0x7072
 """Name of the random stream that draws classes where there are no targets."""
@@ -157,7 +157,7 @@ def _rows(
 
 def _classes(net: nn.Module, x: Tensor, seed: int) -> Tensor:
     """A class for each example, and for each of its positions if the output has any."""
-    from epoch0.measure._tape import tape
+    from epoch0.tracing.tape import tape
 
     with tape(net, x) as record, torch.no_grad():
         shape = record.nodes[record.output].shape

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from epoch0.diagnosis.verdict import COLLAPSED
 from epoch0.measure._gain_result import LayerGain
-from epoch0.measure._layers import Layer, stretches
-from epoch0.measure._tape import Tape
 from epoch0.measure.signals import Signals
+from epoch0.tracing.layers import Layer, stretches
+from epoch0.tracing.tape import Tape
 
 
 def judged(row: LayerGain, pool: float) -> tuple[float, float]:

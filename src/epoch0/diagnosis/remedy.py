@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.measure._branches import branch
-from epoch0.measure._forward import jvp
-from epoch0.measure._guard import unchanged
-from epoch0.measure._layers import Layer
-from epoch0.measure._tape import Tape
 from epoch0.seeds import generator
+from epoch0.tracing.forward_derivatives import jvp
+from epoch0.tracing.guard import unchanged
+from epoch0.tracing.layers import Layer
+from epoch0.tracing.tape import Tape
 
 ROUNDS = 12
 """Rounds of rescaling and measuring before a layer counts as out of reach; homogeneous layers need one."""

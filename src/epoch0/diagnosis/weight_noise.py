@@ -19,15 +19,16 @@ import torch
 from torch import Tensor
 
 from epoch0.diagnosis.reading import average_pools
-from epoch0.measure import _law_rules, _ops
+from epoch0.measure import _law_rules
 from epoch0.measure._gain_result import LayerGain
-from epoch0.measure._graph import Op
 from epoch0.measure._law import Walk
 from epoch0.measure._law_flow import Chain, Flow, NoLaw
-from epoch0.measure._layers import Layer
 from epoch0.measure._passes import square
-from epoch0.measure._tape import Change, Tape
 from epoch0.seeds import generator
+from epoch0.tracing import operations
+from epoch0.tracing.graph import Op
+from epoch0.tracing.layers import Layer
+from epoch0.tracing.tape import Change, Tape
 
 WALKS = 8
 """So many weighted operations of one stretch between two stations are predicted; each takes one more run."""
@@ -282,7 +283,7 @@ def _changed(
     def result(index: int) -> Callable[[Tensor], Tensor]:
         def value(tensor: Tensor) -> Tensor:
             if index == 0:
-                made[:] = _ops.tensors_in(call({n: kept[n] for n in op.inputs}, lambda c: noisy.get(id(c), c)))
+                made[:] = operations.tensors_in(call({n: kept[n] for n in op.inputs}, lambda c: noisy.get(id(c), c)))
             return made[index]
 
         return value

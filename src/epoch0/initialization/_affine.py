@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from epoch0.measure import _ops
-from epoch0.measure._graph import Op
-from epoch0.measure._tape import Tape
+from epoch0.tracing import operations
+from epoch0.tracing.graph import Op
+from epoch0.tracing.tape import Tape
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +49,10 @@ def affine_of(tape: Tape, op: Op) -> Affine | None:
         return None
     args, kwargs = op.call.args, dict(op.call.kwargs)
     names = ("running_mean", "running_var", "weight", "bias")
-    mean, var, weight, bias = (_ops.argument(args, kwargs, i + 1, name, None) for i, name in enumerate(names))
+    mean, var, weight, bias = (operations.argument(args, kwargs, i + 1, name, None) for i, name in enumerate(names))
     if not isinstance(mean, Tensor) or not isinstance(var, Tensor):
         return None
-    factor = (var.detach().double() + float(_ops.argument(args, kwargs, 7, "eps", 1e-5))).rsqrt()
+    factor = (var.detach().double() + float(operations.argument(args, kwargs, 7, "eps", 1e-5))).rsqrt()
     factor = factor if weight is None else factor * weight.detach().double()
     offset = torch.zeros_like(factor) if bias is None else bias.detach().double()
     return Affine(factor, offset - factor * mean.detach().double())

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from epoch0.activations import Activation
 from epoch0.initialization._affine import affine_of
-from epoch0.measure import _custom, _ops
-from epoch0.measure._graph import Call, Op, Slot
-from epoch0.measure._layers import _needed
-from epoch0.measure._tape import Tape
+from epoch0.tracing import custom_activations, operations
+from epoch0.tracing.graph import Call, Op, Slot
+from epoch0.tracing.layers import _needed
+from epoch0.tracing.tape import Tape
 
 POINTWISE = frozenset({
     "add", "sub", "rsub", "mul", "multiply", "div", "divide", "true_divide", "truediv", "neg", "negative", "pow",
@@ -23,7 +23,7 @@ POINTWISE = frozenset({
 })  # fmt: skip
 """Functions of numbers that may be part of an activation."""
 
-MOVES = _ops.RESHAPES | {
+MOVES = operations.RESHAPES | {
     "transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", "t", "T", "mT", "getitem", "flip", "roll",
     "view_as", "reshape_as", "ravel", "pixel_shuffle", "channel_shuffle", "float", "double", "type_as", "expand",
 }  # fmt: skip
@@ -95,8 +95,8 @@ class Follower:
                 reasons += ["code that cannot be followed"] if op is not None and op.index < 0 else []
                 break
             known, passed = op.name in MOVES, False
-            fixed = op.name in _ops.NORMS and affine_of(self.tape, op) is not None
-            if op.name in _ops.NORMS and not fixed:
+            fixed = op.name in operations.NORMS and affine_of(self.tape, op) is not None
+            if op.name in operations.NORMS and not fixed:
                 norm = True
             elif not active and not bias and node == start and _is_bias(op):
                 bias, biased, passed = op.weights[0], op.outputs[0], True
@@ -151,7 +151,7 @@ class Follower:
             and not op.cut
             and op.results == 1
             and self.tape.nodes[op.outputs[0]].shape == self.tape.nodes[start].shape
-            and (_custom.key(op.call) is not None or op.rule is not None)
+            and (custom_activations.key(op.call) is not None or op.rule is not None)
         )
 
 
@@ -174,7 +174,7 @@ def _activation(start: int, last: Op, inside: list[Op]) -> tuple[Activation | No
     for op in inside:
         assert op.call is not None
         slots = tuple(places[slot.node] for slot in _slots(op.call))
-        parts.append((_custom.key(op.call) or (op.name, op.rule), slots))
+        parts.append((custom_activations.key(op.call) or (op.name, op.rule), slots))
 
     def function(h: Tensor) -> Tensor:
         values = {start: h}
@@ -184,7 +184,7 @@ def _activation(start: int, last: Op, inside: list[Op]) -> tuple[Activation | No
             values[op.outputs[0]] = op.call({node: values[node].clone() for node in op.inputs})
         return values[last.outputs[0]]
 
-    return _custom.activation(name, tuple(parts), function), name
+    return custom_activations.activation(name, tuple(parts), function), name
 
 
 def _slots(call: Call) -> list[Slot]:
@@ -204,7 +204,8 @@ def is_linear(op: Op) -> bool:
 def is_scaling(op: Op) -> bool:
     """Whether this is a multiplication by one number."""
     call = op.call
-    return call is not None and op.name in PRODUCTS and len(_slots(call)) == 1 and _custom.key(call) is not None
+    single = call is not None and op.name in PRODUCTS and len(_slots(call)) == 1
+    return single and custom_activations.key(call) is not None
 
 
 def _is_bias(op: Op) -> bool:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.errors import InputError
-from epoch0.measure._guard import bare, check_model, unchanged
 from epoch0.seeds import generator
+from epoch0.tracing.guard import bare, check_model, unchanged
 
 SIZES = (32, 28, 64, 224, 96, 128, 16, 8, 256, 299)
 """Sides of images, in the order in which they are tried."""

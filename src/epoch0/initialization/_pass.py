@@ -20,10 +20,10 @@ from epoch0.initialization._affine import affine_of
 from epoch0.initialization._places import Places, expected, places, places_behind
 from epoch0.initialization._solve import OutOfReach, by_batch, by_theory
 from epoch0.initialization._steps import NormStep, Plan, Step
-from epoch0.measure._failures import NoForwardDerivative
-from epoch0.measure._tape import Change, Tape
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi
+from epoch0.tracing.failures import NoForwardDerivative
+from epoch0.tracing.tape import Change, Tape
 
 SAMPLE = 1 << 16
 """Entries of a layer that its scale is solved for on the batch; four times as many where one look is enough."""

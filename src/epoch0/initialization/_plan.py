@@ -12,12 +12,12 @@ from epoch0.initialization._follow import MOVES, Follower, is_average, is_linear
 from epoch0.initialization._sites import Site
 from epoch0.initialization._steps import NormStep, Plan, Step
 from epoch0.initialization._stretch import averages_among, stretch
-from epoch0.measure import _ops
 from epoch0.measure._branches import Branch, branch
-from epoch0.measure._graph import Op
-from epoch0.measure._layers import Layer, stretches
-from epoch0.measure._tape import Tape
 from epoch0.theory.mean_field import chi
+from epoch0.tracing import operations
+from epoch0.tracing.graph import Op
+from epoch0.tracing.layers import Layer, stretches
+from epoch0.tracing.tape import Tape
 
 
 def make_plan(
@@ -93,7 +93,7 @@ def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float, re
                 return None
             step.goal, step.start, step.closes, step.makes_up = share, layer.input, True, True
             return step
-        if event.name in _ops.NORMS:
+        if event.name in operations.NORMS:
             weight, bias = _parameters(tape, event)
             if residual != "plain" and weight and homogeneous:
                 plan.norms.append(NormStep(event, weight, bias, found.node, layer, layer.input, share))
@@ -116,7 +116,8 @@ def _parameters(tape: Tape, event: Op) -> tuple[str, str]:
     memory = {p.untyped_storage().data_ptr(): name for name, p in tape.model.named_parameters() if p.numel()}
     found = []
     for place, key in ((start, "weight"), (None if start is None else start + 1, "bias")):
-        value = None if place is None else _ops.argument(event.call.args, dict(event.call.kwargs), place, key, None)
+        given = event.call.args, dict(event.call.kwargs)
+        value = None if place is None else operations.argument(*given, place, key, None)
         found.append(memory.get(value.untyped_storage().data_ptr(), "") if isinstance(value, Tensor) else "")
     return found[0], found[1]
 
@@ -158,7 +159,7 @@ def _layer_target(
     if after.end != layer.output or after.norm or after.no_law:
         return None
     averages, scaled = stretch(tape, after.trail)
-    norms = [op for op in events_of(tape, layer) if op.name in _ops.NORMS and affine_of(tape, op) is None]
+    norms = [op for op in events_of(tape, layer) if op.name in operations.NORMS and affine_of(tape, op) is None]
     if norms and averages < 1:
         # a norm that subtracts means over places takes out what the average would see: all of it for one example,
         # 1/examples of it for a batch

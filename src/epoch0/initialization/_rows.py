@@ -6,7 +6,7 @@ from torch import Tensor
 
 from epoch0.initialization._result import LayerInit
 from epoch0.initialization._steps import Plan, Step
-from epoch0.measure._tape import Tape
+from epoch0.tracing.tape import Tape
 
 
 def rows(plan: Plan, biases: Mapping[str, Tensor], gains: Mapping[str, float]) -> tuple[LayerInit, ...]:

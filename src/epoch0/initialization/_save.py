@@ -5,7 +5,7 @@ from pathlib import Path
 from torch import nn
 
 from epoch0.initialization._tensor_files import written
-from epoch0.measure._guard import bare
+from epoch0.tracing.guard import bare
 
 
 def save(model: nn.Module, path: str | Path) -> Path:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.errors import InputError, suggest
-from epoch0.measure import _ops
-from epoch0.measure._graph import Op
-from epoch0.measure._tape import Tape
 from epoch0.seeds import generator
+from epoch0.tracing import operations
+from epoch0.tracing.graph import Op
+from epoch0.tracing.tape import Tape
 
 MATRIX = ("matmul", "mm", "addmm")
 """Operations whose weights are (inputs, outputs)."""
@@ -67,7 +67,7 @@ class Site:
         if self.op.kind != "convolution" or self.op.call is None:
             return 1
         place = 8 if self.op.name == "convolution" else 6
-        return int(_ops.argument(self.op.call.args, dict(self.op.call.kwargs), place, "groups", 1))
+        return int(operations.argument(self.op.call.args, dict(self.op.call.kwargs), place, "groups", 1))
 
     def used(self) -> Tensor:
         """The weights as the operation uses them, from what the parameter holds now."""
@@ -131,9 +131,10 @@ def _site(op: Op, parameters: dict[str, nn.Parameter], memory: dict[int, str]) -
     args, kwargs = op.call.args, dict(op.call.kwargs)
     weight = bias = None
     if op.name == "linear" or op.kind == "convolution":
-        weight, bias = _ops.argument(args, kwargs, 1, "weight", None), _ops.argument(args, kwargs, 2, "bias", None)
+        weight = operations.argument(args, kwargs, 1, "weight", None)
+        bias = operations.argument(args, kwargs, 2, "bias", None)
     elif op.name in ("matmul", "mm"):
-        weight = _ops.argument(args, kwargs, 1, "other", kwargs.get("mat2"))
+        weight = operations.argument(args, kwargs, 1, "other", kwargs.get("mat2"))
     elif op.name == "addmm" and len(args) == 3 and not kwargs:
         bias, weight = args[0], args[2]
     if not isinstance(weight, Tensor) or weight.dim() < 2:

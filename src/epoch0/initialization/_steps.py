@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from epoch0.initialization._follow import Follow
 from epoch0.initialization._sites import Site
-from epoch0.measure._graph import Op
-from epoch0.measure._layers import Layer
+from epoch0.tracing.graph import Op
+from epoch0.tracing.layers import Layer
 
 
 @dataclass(eq=False)

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from epoch0.initialization._affine import affine_of
 from epoch0.initialization._follow import MOVES, is_average
-from epoch0.measure import _ops
-from epoch0.measure._graph import Op
-from epoch0.measure._tape import Tape
 from epoch0.seeds import generator
+from epoch0.tracing import operations
+from epoch0.tracing.graph import Op
+from epoch0.tracing.tape import Tape
 
 ENOUGH = 2_000_000
 """Outputs of an operation over which its stretch is estimated: an error of 0.1 percent, 0.3 where windows overlap."""
@@ -84,10 +84,10 @@ def _known(tape: Tape, op: Op) -> float | None:
         values = (value,) if isinstance(value, int) else tuple(value)
         return values * (dims // len(values))
 
-    kernel = sized(_ops.argument(args, kwargs, 1, "kernel_size", 1))
-    stride = sized(_ops.argument(args, kwargs, 2, "stride", None) or kernel)
-    divided = _ops.argument(args, kwargs, 6, "divisor_override", None) is not None
-    plain = not any(sized(_ops.argument(args, kwargs, 3, "padding", 0))) and not divided
+    kernel = sized(operations.argument(args, kwargs, 1, "kernel_size", 1))
+    stride = sized(operations.argument(args, kwargs, 2, "stride", None) or kernel)
+    divided = operations.argument(args, kwargs, 6, "divisor_override", None) is not None
+    plain = not any(sized(operations.argument(args, kwargs, 3, "padding", 0))) and not divided
     tiled = stride == kernel and all(side % k == 0 for side, k in zip(sides, kernel, strict=True))
     return share if plain and tiled else None
 
@@ -95,7 +95,7 @@ def _known(tape: Tape, op: Op) -> float | None:
 def _padded(tape: Tape, op: Op, profile: Tensor | None) -> float | None:
     """What padding does, exactly: each entry of its output is one of its input, or the fill."""
     assert op.call is not None
-    if _ops.argument(op.call.args, dict(op.call.kwargs), 3, "value", None):
+    if operations.argument(op.call.args, dict(op.call.kwargs), 3, "value", None):
         return None  # a fill is a constant that no stretch describes
     before = torch.ones((), dtype=torch.float64) if profile is None else profile.double()
     before = before.to(tape.x.device).expand(tape.nodes[op.inputs[0]].shape)

@@ -20,9 +20,9 @@ from epoch0.initialization._rounds import apply, measured_rounds
 from epoch0.initialization._rows import notes, rows
 from epoch0.initialization._sites import Site, apply_masks, fill_with_noise, find_sites, read_masks
 from epoch0.initialization._steps import Plan
-from epoch0.measure._layers import layers, require_nonlinearity
-from epoch0.measure._tape import Tape, tape
 from epoch0.seeds import generator
+from epoch0.tracing.layers import layers, require_nonlinearity
+from epoch0.tracing.tape import Tape, tape
 
 RESIDUAL = ("stable", "plain")
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from epoch0.measure._layers import Layer, stretches
-from epoch0.measure._tape import Tape
+from epoch0.tracing.layers import Layer, stretches
+from epoch0.tracing.tape import Tape
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from epoch0.curves import Curve
 from epoch0.errors import InputError, suggest
-from epoch0.measure._forward import jvp
 from epoch0.measure._pieces import Array, Pieces
 from epoch0.networks.ensemble import Ensemble
 from epoch0.seeds import numpy_generator
+from epoch0.tracing.forward_derivatives import jvp
 
 # Numbers held at once: weights, and points with tangents, of the networks in one batch (64 MB in float32).
 _BUDGET = 16_000_000

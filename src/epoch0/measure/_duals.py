@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
-from epoch0.measure._tape import Tape
+from epoch0.tracing.tape import Tape
 
 _LINEAR = (F.linear, F.conv1d, F.conv2d, F.conv3d)
 

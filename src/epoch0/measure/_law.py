@@ -12,14 +12,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from epoch0.measure import _law_rules, _ops
-from epoch0.measure._graph import Op
+from epoch0.measure import _law_rules
 from epoch0.measure._law_chain import ARITHMETIC, SCALES, SUMS, chained, worked_out
 from epoch0.measure._law_flow import Chain, Flow, NoLaw, Shape
 from epoch0.measure._law_norms import normed
 from epoch0.measure._law_pools import averaged
-from epoch0.measure._layers import Layer, stretches
-from epoch0.measure._tape import Change, Tape
+from epoch0.tracing import operations
+from epoch0.tracing.graph import Op
+from epoch0.tracing.layers import Layer, stretches
+from epoch0.tracing.tape import Change, Tape
 
 IN_WORDS = {
     "multi_head_attention_forward": "attention",
@@ -162,7 +163,7 @@ class Walk:
         if event.index < 0:
             raise NoLaw(f"code that cannot be followed ({name})")
         one = inputs[0] if len(inputs) == 1 else None
-        if name in _ops.ELEMENTWISE or name in ARITHMETIC:
+        if name in operations.ELEMENTWISE or name in ARITHMETIC:
             links = [self._link(node) for node in inputs]
             base = self.tape.nodes[links[0].base].shape
             if self.tape.nodes[event.outputs[0]].shape == base and (chain := chained(event, links)) is not None:
@@ -180,7 +181,7 @@ class Walk:
         if name == "setitem":
             return [_law_rules.overwritten(event, {node: self._resolved(node) for node in inputs})]
         if one is None:
-            raise NoLaw("a product of two signals" if name in _ops.WEIGHTED and not event.kind else _word(name))
+            raise NoLaw("a product of two signals" if name in operations.WEIGHTED and not event.kind else _word(name))
         return self._linear(event, one)
 
     def _linear(self, event: Op, one: int) -> Sequence[Flow]:
@@ -188,7 +189,7 @@ class Walk:
         name, outputs = event.name, max(event.results, 1)
         if event.kind:
             return [_law_rules.weighted(event, self._resolved(one))]
-        if name in _ops.NORMS:
+        if name in operations.NORMS:
             return [normed(event, self._resolved(one), self.values[one], self.tape.batch_norm)]
         if name in _law_rules.MOVES:
             return _law_rules.moved(event, self._resolved(one), outputs)

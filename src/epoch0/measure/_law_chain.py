@@ -10,9 +10,9 @@ from dataclasses import replace
 from torch import Tensor
 
 from epoch0.errors import InputError
-from epoch0.measure import _custom
-from epoch0.measure._graph import Call, Op, Slot
 from epoch0.measure._law_flow import Chain, Flow, NoLaw, Shape, through
+from epoch0.tracing import custom_activations
+from epoch0.tracing.graph import Call, Op, Slot
 
 ARITHMETIC = frozenset({
     "add", "sub", "rsub", "mul", "multiply", "div", "divide", "true_divide", "truediv", "neg", "negative", "pow",
@@ -34,7 +34,7 @@ def chained(event: Op, links: Sequence[Chain]) -> Chain | None:
     """
     if event.call is None or event.results != 1 or (event.name == "prelu" and event.rule is None):
         return None
-    if event.rule is None and _custom.key(event.call) is None:
+    if event.rule is None and custom_activations.key(event.call) is None:
         return None
     base = links[0]
     if any(link.base != base.base for link in links):
@@ -47,7 +47,7 @@ def chained(event: Op, links: Sequence[Chain]) -> Chain | None:
 
     alone = len(links) == 1 and base.activation is None and base.scale == 1.0
     order = tuple(event.inputs.index(node) for node in _slots(call))  # a - b is not b - a
-    key = (event.rule, _custom.key(call), order, *(link.key for link in links))
+    key = (event.rule, custom_activations.key(call), order, *(link.key for link in links))
     return replace(
         base,
         function=function,
@@ -73,7 +73,7 @@ def worked_out(chain: Chain, examples: int) -> tuple[Flow, Shape | None]:
         random = None if flow.random is None else flow.random * factor
         known = None if flow.known is None else flow.known * chain.scale
         return replace(flow, square=flow.square * factor, known=known, random=random), None
-    rule = chain.activation or _custom.activation(chain.name, chain.key, chain.function)
+    rule = chain.activation or custom_activations.activation(chain.name, chain.key, chain.function)
     if rule is None:
         raise NoLaw(f"{chain.name.replace('_', ' ')} is no activation that a mean can be taken of")
     try:

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from epoch0.measure._graph import Op
 from epoch0.measure._law_flow import Flow, NoLaw
 from epoch0.measure._law_rules import call_of, kept
+from epoch0.tracing.graph import Op
 
 
 def normed(op: Op, flow: Flow, value: Tensor, batch_norm: str) -> Flow:

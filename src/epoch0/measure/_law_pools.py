@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from epoch0.measure._graph import Call, Op
 from epoch0.measure._law_flow import Flow, NoLaw, Signal
 from epoch0.measure._law_rules import call_of
+from epoch0.tracing.graph import Call, Op
 
 
 def averaged(op: Op, flow: Flow) -> Flow:

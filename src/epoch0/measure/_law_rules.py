@@ -11,15 +11,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from epoch0.measure import _ops
-from epoch0.measure._graph import Call, Op, Slot
 from epoch0.measure._law_flow import Array, Flow, NoLaw, Signal
+from epoch0.tracing import operations
+from epoch0.tracing.graph import Call, Op, Slot
 
 PRODUCTS = frozenset({"linear", "matmul", "mm", "bmm", "mv", "einsum"})
 """Weighted operations that are sums of a weight times an entry and nothing else, beside convolutions."""
 
 MOVES = frozenset({
-    *_ops.RESHAPES, "permute", "transpose", "t", "T", "mT", "H", "movedim", "moveaxis", "swapaxes", "swapdims", "flip",
+    *operations.RESHAPES,
+    "permute", "transpose", "t", "T", "mT", "H", "movedim", "moveaxis", "swapaxes", "swapdims", "flip",
     "fliplr", "flipud", "roll", "rot90", "getitem", "select", "narrow", "chunk", "split", "tensor_split", "unbind",
     "index_select", "view_as", "reshape_as", "ravel", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "detach",
     "identity", "float", "double", "type", "type_as", "atleast_1d", "atleast_2d", "alias",
@@ -77,7 +78,7 @@ def _without_bias(call: Call) -> Call:
 
 def moved(op: Op, flow: Flow, outputs: int) -> list[Flow]:
     """Reshapes, permutations, slices: the same call on the squares."""
-    squares = _ops.tensors_in(call_of(op)({op.inputs[0]: flow.square.clone()}))
+    squares = operations.tensors_in(call_of(op)({op.inputs[0]: flow.square.clone()}))
     if len(squares) != outputs:
         raise NoLaw(op.name)
     same = op.name in ("contiguous", "clone", "to", "float", "double", "type", "type_as", "detach", "identity")
@@ -102,7 +103,8 @@ def kept(flow: Flow) -> Signal:
 def repeated(op: Op, flow: Flow) -> Flow:
     """Copies of entries: squares are copied too, but entries are no longer uncorrelated."""
     call = call_of(op)
-    if op.name == "interpolate" and _ops.argument(call.args, dict(call.kwargs), 3, "mode", "nearest") != "nearest":
+    given = call.args, dict(call.kwargs)
+    if op.name == "interpolate" and operations.argument(*given, 3, "mode", "nearest") != "nearest":
         raise NoLaw("interpolation")
     squares = call({op.inputs[0]: flow.square})
     return replace(flow, square=squares, white=False, gains=None, known=None, random=None, signal=kept(flow))
@@ -112,7 +114,7 @@ def padded(op: Op, flow: Flow) -> Flow:
     """Padding: the tangent of a constant is zero."""
     call = call_of(op)
     kwargs = dict(call.kwargs)
-    mode = _ops.argument(call.args, kwargs, 2, "mode", "constant")
+    mode = operations.argument(call.args, kwargs, 2, "mode", "constant")
     if mode == "constant":
         call = Call(call.function, call.args[:2], {k: v for k, v in kwargs.items() if k == "pad"})
     squares, white = call({op.inputs[0]: flow.square}), flow.white and mode in ("constant", "circular")

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.measure._forward import jvp
-from epoch0.measure._guard import unchanged
 from epoch0.measure._pieces import Array, Pieces, row_norms
-from epoch0.measure._tape import Tape, tape
+from epoch0.tracing.forward_derivatives import jvp
+from epoch0.tracing.guard import unchanged
+from epoch0.tracing.tape import Tape, tape
 
 # Numbers held at once: the chosen tensors of the points of a curve that go through the model together (64 MB).
 _BUDGET = 16_000_000

@@ -15,10 +15,10 @@ import torch.autograd.forward_ad as forward_ad
 from numpy.typing import NDArray
 from torch import Tensor
 
-from epoch0.measure._failures import NoForwardDerivative
-from epoch0.measure._layers import Layer
-from epoch0.measure._tape import Change, Tape
 from epoch0.seeds import generator
+from epoch0.tracing.failures import NoForwardDerivative
+from epoch0.tracing.layers import Layer
+from epoch0.tracing.tape import Change, Tape
 
 Array = NDArray[np.float64]
 

@@ -15,11 +15,11 @@ from torch.func import functional_call, vmap
 
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.measure._forward import jvp
-from epoch0.measure._guard import check_model
 from epoch0.measure._module_pieces import module_pieces, places, shares_statistics
 from epoch0.measure._pieces import Array, Pieces, row_norms
-from epoch0.measure._tape import tape
+from epoch0.tracing.forward_derivatives import jvp
+from epoch0.tracing.guard import check_model
+from epoch0.tracing.tape import tape
 
 # Modules with at most this many parameters are stacked: measured, it costs half at this size and a tenth at 30,000.
 _STACKED_UP_TO = 500_000

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from epoch0.errors import InputError
 from epoch0.measure._gain_result import Gain, LayerGain
 from epoch0.measure._law import Law, laws
-from epoch0.measure._layers import Layer, layers
-from epoch0.measure._loss import Loss, check_targets, scalar_loss
 from epoch0.measure._passes import Squares, backward_squares, forward_squares, gradient_norms, mean_squares
-from epoch0.measure._tape import tape
+from epoch0.tracing.layers import Layer, layers
+from epoch0.tracing.loss import Loss, check_targets, scalar_loss
+from epoch0.tracing.tape import tape
 
 Array = NDArray[np.float64]
 

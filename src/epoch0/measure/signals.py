@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from epoch0.measure._layers import Layer
-from epoch0.measure._tape import Tape
+from epoch0.tracing.layers import Layer
+from epoch0.tracing.tape import Tape
 
 SATURATION = 0.95
 """A unit is saturated where a bounded activation is beyond this share of its range, measured from the middle."""

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from epoch0 import data as datasets
 from epoch0.errors import InputError
-from epoch0.measure._guard import check_model, unchanged
 from epoch0.seeds import generator, numpy_generator
+from epoch0.tracing.guard import check_model, unchanged
 
 EXAMPLES = 128
 """Examples in a batch when nothing else is asked for: enough for batch statistics, small enough for a large model."""

@@ -13,18 +13,18 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from epoch0.errors import InputError
-from epoch0.measure import _ops
 from epoch0.prune._living import Living
+from epoch0.tracing import operations
 
 LARGEST = 64
 """Powers of two up to which numbers are left as they are."""
 
-_ACTIVATIONS = _ops.ELEMENTWISE.keys() - {"maximum", "minimum"}
+_ACTIVATIONS = operations.ELEMENTWISE.keys() - {"maximum", "minimum"}
 _CHANNEL_NORMS = (F.batch_norm, F.instance_norm, F.group_norm)
 _LAST_NORMS, _LAST_PLACES = (F.layer_norm, F.rms_norm), ((2, "weight"), (3, "bias"))
 _PRODUCTS = {"mul": 1, "imul": 1, "multiply": 1, "div": -1, "idiv": -1, "itruediv": -1, "truediv": -1, "divide": -1}
 _SUMS = ("add", "iadd", "sub", "isub", "rsub")
-_MATRIX = {name for name, kind in _ops.WEIGHTED.items() if kind in ("linear", "convolution", "bilinear")}
+_MATRIX = {name for name, kind in operations.WEIGHTED.items() if kind in ("linear", "convolution", "bilinear")}
 
 
 Scales = dict[tuple[int, int], tuple[Any, ...]]
@@ -60,35 +60,36 @@ class Absolute(TorchFunctionMode):
         return self._known[id(tensor)][1] if id(tensor) in self._known else 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, name = kwargs or {}, _ops.function_name(func)
+        kwargs, name = kwargs or {}, operations.function_name(func)
         if name in _ACTIVATIONS and args and isinstance(args[0], Tensor):
             return args[0]
         if func in _CHANNEL_NORMS:
             return self._norm(func, args, kwargs)
         if func in _LAST_NORMS:
-            return self._affine(args[0], *(_ops.argument(args, kwargs, *where, None) for where in _LAST_PLACES))
+            return self._affine(args[0], *(operations.argument(args, kwargs, *where, None) for where in _LAST_PLACES))
         if name in _MATRIX:
             return self._matrix(func, name, args, kwargs)
-        if name in ("embedding", "embedding_bag") and _ops.argument(args, kwargs, 0, "input", None).is_floating_point():
+        looks_up = name in ("embedding", "embedding_bag")
+        if looks_up and operations.argument(args, kwargs, 0, "input", None).is_floating_point():
             raise InputError(
                 "SynFlow sends an input of ones through the model, and its embedding looks tokens up: there is no flow "
                 "through numbers of tokens. Score it by snip, grasp or magnitude, or score what is behind it."
             )
         if not self._known:
-            return _ops.call(func, name, args, kwargs, "eval")
+            return operations.call(func, name, args, kwargs, "eval")
         return self._other(func, name, args, kwargs)
 
     def _norm(self, func: Any, args: Any, kwargs: Any) -> Tensor:
         x = args[0]
-        key = id(_ops.argument(args, kwargs, 2, "running_var", None)), x.dim()
+        key = id(operations.argument(args, kwargs, 2, "running_var", None)), x.dim()
         if func is F.batch_norm and key in self._scales:
             return self._scaled(x, *self._scales[key][1:])
         first = 2 if func is F.group_norm else 3
-        weight = _ops.argument(args, kwargs, first, "weight", None)
-        bias = _ops.argument(args, kwargs, first + 1, "bias", None)
-        variance = None if func is F.group_norm else _ops.argument(args, kwargs, 2, "running_var", None)
+        weight = operations.argument(args, kwargs, first, "weight", None)
+        bias = operations.argument(args, kwargs, first + 1, "bias", None)
+        variance = None if func is F.group_norm else operations.argument(args, kwargs, 2, "running_var", None)
         if variance is not None:
-            scale = (variance + _ops.argument(args, kwargs, 7, "eps", 1e-5)).rsqrt()
+            scale = (variance + operations.argument(args, kwargs, 7, "eps", 1e-5)).rsqrt()
             weight = scale if weight is None else weight * scale
         wide = (-1, *[1] * (x.dim() - 2))
         weight, bias = (None if t is None else t.reshape(wide) for t in (weight, bias))
@@ -106,7 +107,7 @@ class Absolute(TorchFunctionMode):
         return self._keep(y if bias is None else y + bias * 2.0**-power, power)
 
     def _matrix(self, func: Any, name: str, args: Any, kwargs: Any) -> Tensor:
-        power = sum(self.exponent(t) for t in _ops.tensors_in(args[:2]))
+        power = sum(self.exponent(t) for t in operations.tensors_in(args[:2]))
         if power:
             args, kwargs = list(args), dict(kwargs)
             if kwargs.get("bias") is not None:
@@ -123,21 +124,21 @@ class Absolute(TorchFunctionMode):
         return self._keep(y, power)
 
     def _other(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        tensors = _ops.tensors_in((args, kwargs))
+        tensors = operations.tensors_in((args, kwargs))
         powers = [self.exponent(t) for t in tensors]
         if not any(powers):
-            return _ops.call(func, name, args, kwargs, "eval")
+            return operations.call(func, name, args, kwargs, "eval")
         if name in _PRODUCTS or name in ("bmm", "baddbmm"):
             power = powers[0] + _PRODUCTS.get(name, 1) * sum(powers[1:])
         else:
             power = max(powers)
             if min(powers) < power or name in _SUMS:
                 first = args[0]
-                args, kwargs = _ops.map_tensors((args, kwargs), lambda t: self._at(t, power, t is first, func))
+                args, kwargs = operations.map_tensors((args, kwargs), lambda t: self._at(t, power, t is first, func))
                 if name in _SUMS:
                     args = tuple(a * 2.0**-power if isinstance(a, int | float) else a for a in args)
-        result = _ops.call(func, name, args, kwargs, "eval")
-        return _ops.map_tensors(result, lambda t: self._keep(t, power) if t.is_floating_point() else t)
+        result = operations.call(func, name, args, kwargs, "eval")
+        return operations.map_tensors(result, lambda t: self._keep(t, power) if t.is_floating_point() else t)
 
     def _at(self, tensor: Tensor, power: int, first: bool, func: Any) -> Tensor:
         """The tensor with the mantissa that goes with this exponent; changed in place where the function does that."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from epoch0.errors import InputError, check_finite
-from epoch0.measure._loss import Loss, check_targets
+from epoch0.tracing.loss import Loss, check_targets
 
 Batch = tuple[Tensor, Any]
 

@@ -13,16 +13,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from epoch0.errors import InputError
-from epoch0.measure import _ops
-from epoch0.measure._guard import bare, same_noise, unchanged
-from epoch0.measure._loss import Loss, scalar_loss
-from epoch0.measure._tape import one_tensor
 from epoch0.prune._backward import differentiated, only_forward
 from epoch0.prune._batches import Batch, examples
 from epoch0.prune._prunable import Weight, standing
 from epoch0.prune._scores import Scores, scores_of
 from epoch0.prune._settings import check_settings
 from epoch0.prune._twice import cheap
+from epoch0.tracing import operations
+from epoch0.tracing.guard import bare, same_noise, unchanged
+from epoch0.tracing.loss import Loss, scalar_loss
+from epoch0.tracing.tape import one_tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +178,7 @@ class _Statistics(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.twice and (result := cheap(func, args, kwargs or {}, self.batch_norm)) is not None:
             return result
-        return _ops.call(func, _ops.function_name(func), args, kwargs or {}, self.batch_norm)
+        return operations.call(func, operations.function_name(func), args, kwargs or {}, self.batch_norm)
 
 
 @contextmanager

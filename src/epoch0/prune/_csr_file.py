@@ -10,10 +10,10 @@ from torch.nn.parameter import is_lazy
 
 from epoch0.errors import InputError, suggest
 from epoch0.initialization._tensor_files import load_tensors, save_tensors
-from epoch0.measure._guard import bare
 from epoch0.prune._copies import plain_copy, replaced
 from epoch0.prune._csr import CsrConv, CsrLinear, CsrMatrix, quiet
 from epoch0.prune._masks import listed
+from epoch0.tracing.guard import bare
 
 if TYPE_CHECKING:
     from epoch0.prune._csr_result import CsrExport

@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from epoch0.activations import Activation, known_module
 from epoch0.errors import InputError
-from epoch0.measure._guard import bare, check_input, check_model
 from epoch0.theory.pruning.dense import predicted_density
 from epoch0.theory.pruning.prediction import PredictedDensity
+from epoch0.tracing.guard import bare, check_input, check_model
 
 _PASSING = (nn.Flatten, nn.Identity, nn.Dropout)
 

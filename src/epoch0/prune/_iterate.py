@@ -9,7 +9,6 @@ import numpy as np
 from torch import Tensor, nn
 
 from epoch0.errors import InputError, suggest
-from epoch0.measure._guard import bare
 from epoch0.prune._apply import apply
 from epoch0.prune._keep import select, warn_if_few
 from epoch0.prune._layers import check_sparsity
@@ -17,6 +16,7 @@ from epoch0.prune._masks import Masks
 from epoch0.prune._scores import Scores
 from epoch0.prune._settings import Progress, check_told, tell
 from epoch0.prune.synaptic_flow import synflow, synflow_rounds
+from epoch0.tracing.guard import bare
 
 SCHEDULES = ("exponential", "linear")
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from epoch0.errors import InputError
 from epoch0.initialization._follow import Follow
 from epoch0.initialization._sites import Site
-from epoch0.measure._tape import Change, Tape
 from epoch0.prune._masked_sites import Masked
 from epoch0.theory.mean_field.moments import moments_of
+from epoch0.tracing.tape import Change, Tape
 
 
 def measured_factors(

@@ -8,13 +8,13 @@ from torch.autograd import forward_ad
 from torch.func import functional_call
 
 from epoch0.errors import InputError
-from epoch0.measure._forward import prepare_forward_derivatives
-from epoch0.measure._guard import bare, unchanged
-from epoch0.measure._ops import tensors_in
 from epoch0.prune._apply import check_masks
 from epoch0.prune._masks import Masks
 from epoch0.prune._places import places
 from epoch0.prune._reach import Reach
+from epoch0.tracing.forward_derivatives import prepare_forward_derivatives
+from epoch0.tracing.guard import bare, unchanged
+from epoch0.tracing.operations import tensors_in
 
 
 def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[int, ...]) -> Masks:

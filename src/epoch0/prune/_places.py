@@ -6,9 +6,9 @@ from typing import cast
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
-from epoch0.measure._guard import bare
 from epoch0.prune._masked import Masked
 from epoch0.prune._prunable import uncompiled
+from epoch0.tracing.guard import bare
 
 
 @dataclass(frozen=True, eq=False)

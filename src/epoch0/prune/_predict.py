@@ -8,13 +8,13 @@ import numpy as np
 from torch import Tensor, nn
 
 from epoch0.errors import InputError, check_finite, suggest
-from epoch0.measure._loss import Loss
 from epoch0.prune._dense_model import mean_field_density
 from epoch0.prune._layers import check_sparsity
 from epoch0.prune.connection_sensitivity import snip
 from epoch0.theory.pruning.prediction import PredictedDensity, predict
 from epoch0.theory.pruning.score_law import ScoreLaw, law_of_moments
 from epoch0.theory.pruning.survival import Layers
+from epoch0.tracing.loss import Loss
 
 HOW = ("measured", "mean_field")
 

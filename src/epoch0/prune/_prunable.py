@@ -9,7 +9,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils import parametrize
 
 from epoch0.errors import InputError
-from epoch0.measure._guard import bare
+from epoch0.tracing.guard import bare
 
 _MATRICES = (nn.Linear, nn.Bilinear, _ConvNd, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase)
 _LISTS = (nn.ParameterList, nn.ParameterDict)

@@ -10,10 +10,10 @@ from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 
 from epoch0.errors import InputError
-from epoch0.measure._ops import DROPOUTS, NORMS, argument, function_name, map_tensors, tensors_in
 from epoch0.prune._reach_attention import attention, multi_head
 from epoch0.prune._reach_pooling import adaptive, largest_entry, largest_with_indices, pool
 from epoch0.prune._zero_one import biased, followed, product, zero_or_one
+from epoch0.tracing.operations import DROPOUTS, NORMS, argument, function_name, map_tensors, tensors_in
 
 Args: TypeAlias = tuple[Any, ...]
 Kwargs: TypeAlias = dict[str, Any]

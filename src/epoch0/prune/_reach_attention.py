@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from epoch0.errors import InputError
-from epoch0.measure._ops import argument
 from epoch0.prune._zero_one import biased, product, zero_or_one
+from epoch0.tracing.operations import argument
 
 
 def attention(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from epoch0.errors import InputError
-from epoch0.measure._ops import argument
+from epoch0.tracing.operations import argument
 
 Args: TypeAlias = tuple[Any, ...]
 Kwargs: TypeAlias = dict[str, Any]

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from epoch0.errors import InputError
-from epoch0.measure._guard import check_model
 from epoch0.meter import check_progress
+from epoch0.tracing.guard import check_model
 
 DTYPES = (torch.float32, torch.float64)
 

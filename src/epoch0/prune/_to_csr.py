@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.errors import InputError
-from epoch0.measure._guard import bare, check_model, unchanged
-from epoch0.measure._ops import tensors_in
 from epoch0.prune._copies import plain_copy, replaced
 from epoch0.prune._csr import CsrConv, CsrLinear
 from epoch0.prune._csr_result import CsrExport, LayerExport
 from epoch0.prune._settings import Progress
+from epoch0.tracing.guard import bare, check_model, unchanged
+from epoch0.tracing.operations import tensors_in
 
 BATCH = 32
 """Rows of the inputs that a linear layer is timed on if no batch is given."""

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.errors import InputError, suggest
-from epoch0.measure._loss import Loss, scalar_loss
 from epoch0.prune._batches import Batch, described, examples, taken
 from epoch0.prune._borrow import Borrowed, Values, added, near_the_end, scored
 from epoch0.prune._scores import Scores
 from epoch0.prune.gradient_flow import product
 from epoch0.seeds import generator
+from epoch0.tracing.loss import Loss, scalar_loss
 
 ESTIMATORS = ("gauss_newton", "hutchinson")
 

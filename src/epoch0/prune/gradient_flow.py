@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0.measure._loss import Loss
 from epoch0.prune._batches import Batch, described, examples, taken
 from epoch0.prune._borrow import Borrowed, Values, added, near_the_end, scored
 from epoch0.prune._memory import give_back
 from epoch0.prune._scores import Scores
 from epoch0.prune._settings import check_temperature
+from epoch0.tracing.loss import Loss
 
 
 def grasp(

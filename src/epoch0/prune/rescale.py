@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from epoch0.errors import InputError, suggest
 from epoch0.initialization._inputs import gaussian_input
 from epoch0.initialization.initialize import _write
-from epoch0.measure._layers import layers
-from epoch0.measure._tape import Tape, tape
 from epoch0.prune._masked_sites import Masked, masked_sites
 from epoch0.prune._measured_factors import measured_factors, no_scale
 from epoch0.prune._rescaling import RescaledLayer, Rescaling
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi, edge_of_chaos
+from epoch0.tracing.layers import layers
+from epoch0.tracing.tape import Tape, tape
 
 WAYS = ("layer", "row", "measured")
 

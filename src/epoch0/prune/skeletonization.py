@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.errors import InputError
-from epoch0.measure._loss import Loss
 from epoch0.prune._batches import described, taken
 from epoch0.prune._borrow import Borrowed, Values, near_the_end, scored
 from epoch0.prune._layers import check_sparsity
@@ -15,6 +14,7 @@ from epoch0.prune._scores import Scores
 from epoch0.prune._settings import Progress, check_temperature, tell
 from epoch0.prune._threshold import largest
 from epoch0.prune.connection_sensitivity import sensitivity
+from epoch0.tracing.loss import Loss
 
 
 def force(

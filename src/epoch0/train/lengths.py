@@ -13,11 +13,11 @@ from epoch0.curves import Curve
 from epoch0.errors import InputError
 from epoch0.measure._dense_ensemble import grid_offset
 from epoch0.measure._duals import tangents
-from epoch0.measure._guard import bare, unchanged
-from epoch0.measure._labels import Place, labelled
 from epoch0.measure._module_pieces import shares_statistics
 from epoch0.measure._pieces import Array, grid_errors, row_norms
-from epoch0.measure._tape import Tape, tape
+from epoch0.tracing.guard import bare, unchanged
+from epoch0.tracing.labels import Place, labelled
+from epoch0.tracing.tape import Tape, tape
 from epoch0.train.stacked import Stacked
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 

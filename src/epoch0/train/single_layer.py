@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from epoch0.activity._weight_circle import named_layer
 from epoch0.errors import InputError
-from epoch0.measure._guard import bare, check_model
+from epoch0.tracing.guard import bare, check_model
 from epoch0.train.loop import train
 from epoch0.train.record import Training
 from epoch0.train.sources import Source

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.errors import InputError
-from epoch0.measure._guard import bare
+from epoch0.tracing.guard import bare
 
 
 class TrajectoryRegularization(nn.Module):

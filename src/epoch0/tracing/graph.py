@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from epoch0.activations import Activation
-from epoch0.measure import _custom
+from epoch0.tracing import custom_activations
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Op:
         if self.rule is not None or not self.elementwise or self.call is None or len(self.inputs) != 1:
             return self.rule
         call, node = self.call, self.inputs[0]
-        return _custom.activation(self.name, _custom.key(call), lambda h: call({node: h.clone()}))
+        return custom_activations.activation(self.name, custom_activations.key(call), lambda h: call({node: h.clone()}))
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import torch
 
 from epoch0.activations import Activation
 from epoch0.errors import InputError
-from epoch0.measure import _ops
-from epoch0.measure._graph import Op, use
-from epoch0.measure._tape import Tape
+from epoch0.tracing import operations
+from epoch0.tracing.graph import Op, use
+from epoch0.tracing.tape import Tape
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def layers(tape: Tape) -> tuple[Layer, ...]:
 def _layer(name: str, group: list[tuple[int, int, list[Op]]]) -> Layer:
     ops = [op for _, _, piece in group for op in piece]
     weighted = [op for op in ops if op.kind]
-    nonlinear = [op for op in ops if op.elementwise or op.name in _ops.OTHER_NONLINEAR]
+    nonlinear = [op for op in ops if op.elementwise or op.name in operations.OTHER_NONLINEAR]
     one = nonlinear[0] if len(nonlinear) == 1 and nonlinear[0].elementwise else None
     joined = any(
         op.name in ("add", "sub") and len(op.inputs) > 1
@@ -116,7 +116,7 @@ def _layer(name: str, group: list[tuple[int, int, list[Op]]]) -> Layer:
         for op in piece
         if any(o.kind for o in piece)
     )
-    norm = any(op.name in _ops.NORMS for op in ops)
+    norm = any(op.name in operations.NORMS for op in ops)
     plain = (
         len(weighted) == 1
         and weighted[0].fan_in > 0
@@ -124,7 +124,7 @@ def _layer(name: str, group: list[tuple[int, int, list[Op]]]) -> Layer:
             not nonlinear
             or (one is not None and one.activation is not None and ops.index(one) > ops.index(weighted[0]))
         )
-        and all(op in weighted or op in nonlinear or op.name in _ops.RESHAPES for op in ops)
+        and all(op in weighted or op in nonlinear or op.name in operations.RESHAPES for op in ops)
     )
     return Layer(
         name=name,
@@ -184,7 +184,7 @@ def require_nonlinearity(tape: Tape) -> None:
     Raises:
         InputError: if no nonlinear operation was recorded and the output is affine along the line through the input.
     """
-    if tape.nonlinearities or any(op.elementwise or op.name in _ops.OTHER_NONLINEAR for op in _needed(tape)):
+    if tape.nonlinearities or any(op.elementwise or op.name in operations.OTHER_NONLINEAR for op in _needed(tape)):
         return
     with torch.no_grad():
         zero, one, two = (tape.run(tape.x * factor).double() for factor in (0.0, 1.0, 2.0))

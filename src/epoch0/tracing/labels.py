@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from epoch0.measure import _ops
-from epoch0.measure._graph import Op, use
-from epoch0.measure._tape import Tape
+from epoch0.tracing import operations
+from epoch0.tracing.graph import Op, use
+from epoch0.tracing.tape import Tape
 
 _OTHER = {"cat": "concatenation", "concat": "concatenation", "scaled_dot_product_attention": "attention"}
 
@@ -51,7 +51,7 @@ def labelled(record: Tape, *, joined: bool, own: Mapping[type[nn.Module], str]) 
         free = source is not None and uses[op.inputs[0]] == 1
         if not (record.nodes[node].depends and record.nodes[node].real):
             continue
-        if op.name in _ops.RESHAPES and free and source is not None:
+        if op.name in operations.RESHAPES and free and source is not None:
             behind[node] = source
         elif node in activations:
             if joined and free and source is not None:
@@ -71,7 +71,7 @@ def _kind(op: Op, record: Tape) -> str:
     """What an operation is called in a figure; empty for one that is no layer."""
     if op.kind:
         return op.kind
-    if op.name in _ops.NORMS:
+    if op.name in operations.NORMS:
         return op.name.replace("_", " ")
     if "pool" in op.name or (op.name in ("mean", "amax") and _smaller(op, record)):
         return "pooling"

@@ -16,12 +16,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from epoch0.errors import InputError, suggest
-from epoch0.measure import _ops
-from epoch0.measure._failures import explain_replay
-from epoch0.measure._forward import prepare_forward_derivatives
-from epoch0.measure._graph import Node, Op, Tap
-from epoch0.measure._guard import bare, check_input, check_model, same_noise, unchanged
-from epoch0.measure._record import Recorder
+from epoch0.tracing import operations
+from epoch0.tracing.failures import explain_replay
+from epoch0.tracing.forward_derivatives import prepare_forward_derivatives
+from epoch0.tracing.graph import Node, Op, Tap
+from epoch0.tracing.guard import bare, check_input, check_model, same_noise, unchanged
+from epoch0.tracing.recorder import Recorder
 
 Change = Callable[[Tensor], Tensor | None]
 
@@ -215,7 +215,7 @@ def one_tensor(result: Any) -> Tensor:
     """
     found = [
         t
-        for t in _ops.tensors_in(result if not hasattr(result, "to_tuple") else result.to_tuple())
+        for t in operations.tensors_in(result if not hasattr(result, "to_tuple") else result.to_tuple())
         if t.is_floating_point()
     ]
     if len(found) == 1:
@@ -269,18 +269,18 @@ class _Replay(TorchFunctionMode):
         return result if self.record.output in self.handed else self.at(self.record.output, result)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, name, ops = kwargs or {}, _ops.function_name(func), self.record.ops
+        kwargs, name, ops = kwargs or {}, operations.function_name(func), self.record.ops
         if self.replaced:
-            args, kwargs = _ops.map_tensors(args, self.current), _ops.map_tensors(kwargs, self.current)
+            args, kwargs = operations.map_tensors(args, self.current), operations.map_tensors(kwargs, self.current)
         if self.index < len(ops) and ops[self.index].met and ops[self.index].name == name:
-            found = _ops.tensors_in((args, kwargs))
+            found = operations.tensors_in((args, kwargs))
             for place, node in ops[self.index].met:
                 self.replace(found[place], self.at(node, found[place]))
             if self.replaced:
-                args, kwargs = _ops.map_tensors(args, self.current), _ops.map_tensors(kwargs, self.current)
-        result = _ops.call(func, name, args, kwargs, self.record.batch_norm, self.record.hold_statistics)
+                args, kwargs = operations.map_tensors(args, self.current), operations.map_tensors(kwargs, self.current)
+        result = operations.call(func, name, args, kwargs, self.record.batch_norm, self.record.hold_statistics)
         written = args[0] if name == "setitem" else result
-        if name in _ops.DROPOUTS or not (tensors := _ops.tensors_in(written)):
+        if name in operations.DROPOUTS or not (tensors := operations.tensors_in(written)):
             return result
         if self.index >= len(ops):
             raise _different(Op(self.index, "nothing more", "", (), (), 0), name)
@@ -289,15 +289,15 @@ class _Replay(TorchFunctionMode):
             raise _different(op, name)
         self.index += 1
         if op.cut:
-            result = _ops.map_tensors(result, _detach)
+            result = operations.map_tensors(result, _detach)
         elif any(node in self.change for node in op.outputs):
             new = [self.at(node, tensor) for node, tensor in zip(op.outputs, tensors, strict=False)]
-            old_inputs = {id(t) for t in _ops.tensors_in((args, kwargs))}
+            old_inputs = {id(t) for t in operations.tensors_in((args, kwargs))}
             for old, fresh in zip(tensors, new, strict=True):
                 if id(old) in old_inputs:
                     self.replace(old, fresh)
             rest = iter(new)
-            result = None if name == "setitem" else _ops.map_tensors(result, lambda _: next(rest))
+            result = None if name == "setitem" else operations.map_tensors(result, lambda _: next(rest))
         return result
 
 

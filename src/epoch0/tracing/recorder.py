@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from epoch0.errors import InputError
-from epoch0.measure import _ops
-from epoch0.measure._failures import explain_first_run
-from epoch0.measure._graph import Call, Node, Op, Slot, Tap, use
+from epoch0.tracing import operations
+from epoch0.tracing.failures import explain_first_run
+from epoch0.tracing.graph import Call, Node, Op, Slot, Tap, use
 
 
 class Recorder(TorchFunctionMode):
-    """Writes down one run; see the fields of :class:`~epoch0.measure._tape.Tape`."""
+    """Writes down one run; see the fields of :class:`~epoch0.tracing.tape.Tape`."""
 
     def __init__(self, model: nn.Module, batch_norm: str) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class Recorder(TorchFunctionMode):
             while self._stack[-1][1] is not module:  # the model caught an exception of a submodule
                 self._stack.pop()
             before = self._stack.pop()[3]
-            tensor = next((t for t in _ops.tensors_in(result) if t.requires_grad), None)
+            tensor = next((t for t in operations.tensors_in(result) if t.requires_grad), None)
             if tensor is None or not path:
                 return
             node = self._node_if_known(tensor)
@@ -171,17 +171,17 @@ class Recorder(TorchFunctionMode):
         return node.index
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, name = kwargs or {}, _ops.function_name(func)
-        if name in _ops.DROPOUTS:
-            self.has_dropout |= float(_ops.argument(args, kwargs, 1, "p", 0.5)) > 0
-            return _ops.call(func, name, args, kwargs, self.batch_norm)
+        kwargs, name = kwargs or {}, operations.function_name(func)
+        if name in operations.DROPOUTS:
+            self.has_dropout |= float(operations.argument(args, kwargs, 1, "p", 0.5)) > 0
+            return operations.call(func, name, args, kwargs, self.batch_norm)
         self.has_batch_norm |= name in ("batch_norm", "instance_norm")
-        given = _ops.tensors_in((args, kwargs))
+        given = operations.tensors_in((args, kwargs))
         versions = [_version(tensor) for tensor in given]
         nodes = [self._node_if_known(tensor) for tensor in given]
         origins = [(tensor.grad_fn, tensor.output_nr) if tensor.requires_grad else None for tensor in given]
-        result = _ops.call(func, name, args, kwargs, self.batch_norm)
-        made = _ops.tensors_in(args[0] if name == "setitem" else result)
+        result = operations.call(func, name, args, kwargs, self.batch_norm)
+        made = operations.tensors_in(args[0] if name == "setitem" else result)
         if not made:
             return result
         met: list[tuple[int, int]] = []
@@ -213,11 +213,11 @@ class Recorder(TorchFunctionMode):
             if weights:
                 self._weights.update({id(t): (t, weights) for t in made if id(t) not in self._weights})
             op = replace(op, cut=bool(inputs) and any(self.nodes[n].real for n in outputs))
-        elif weights and name in _ops.WEIGHTED:
-            gain, fan_in = _ops.weight_gain(func, name, args, kwargs)
-            op = replace(op, kind=_ops.WEIGHTED[name], gain=gain, fan_in=fan_in)
-        elif name in _ops.ELEMENTWISE and len(inputs) == 1 and len(made) == 1:
-            op = replace(op, elementwise=True, rule=_ops.activation(name, args, kwargs))
+        elif weights and name in operations.WEIGHTED:
+            gain, fan_in = operations.weight_gain(func, name, args, kwargs)
+            op = replace(op, kind=operations.WEIGHTED[name], gain=gain, fan_in=fan_in)
+        elif name in operations.ELEMENTWISE and len(inputs) == 1 and len(made) == 1:
+            op = replace(op, elementwise=True, rule=operations.activation(name, args, kwargs))
             path = self._path()
             self._nonlinear.append((f"{path}.{name}()" if path else f"{name}()", made[0], outputs[0], op))
         self.ops.append(op)
@@ -238,7 +238,7 @@ class Recorder(TorchFunctionMode):
             elif _version(tensor) != version:
                 return None
         swap = cast(Callable[[Tensor], Tensor], lambda t: places[id(t)] if id(t) in places else t.detach())
-        return Call(func, _ops.map_tensors(args, swap), _ops.map_tensors(kwargs, swap))
+        return Call(func, operations.map_tensors(args, swap), operations.map_tensors(kwargs, swap))
 
     def _outputs(self, given: list[Tensor], versions: list[int], made: list[Tensor]) -> list[int]:
         """New nodes for what a call made, and for every other name of a tensor that it changed in place."""

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from epoch0.errors import InputError
-from epoch0.measure._graph import Op
+from epoch0.tracing.graph import Op
 
 
 class NoForwardDerivative(InputError):
