@@ -75,7 +75,7 @@ def gain(
         raise InputError(f"directions={directions!r}; give an integer of at least 2, or there is no error to state.")
     # a network may leave the range of floats: that is a finding, not a warning
     with tape(net, x, batch_norm=batch_norm) as record, np.errstate(over="ignore", invalid="ignore"):
-        check_targets(record.x, targets, loss)
+        check_targets(len(record.x), targets, loss)
         found = layers(record)
         values: list[float] = []
 

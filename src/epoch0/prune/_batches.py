@@ -52,7 +52,7 @@ def taken(batches: Iterable[Any], number_of_batches: int | None, loss: Loss | No
             check_finite(f"the inputs of batch {place}", x)
         if targets is None:
             raise InputError(f"batch {place} has no targets; the loss needs them.")
-        check_targets(x, targets, loss)
+        check_targets(len(x), targets, loss)
         if isinstance(targets, Tensor) and targets.is_inference():
             with torch.inference_mode(False):
                 targets = targets.clone()  # which gradients can be taken with

@@ -37,17 +37,16 @@ def _expects(module: nn.Module) -> str:
 
 
 def explain_first_run(
-    error: Exception, model: nn.Module, x: Tensor, stack: Sequence[tuple[str, nn.Module, tuple[Any, ...]]]
+    error: Exception, model: nn.Module, given: str, stack: Sequence[tuple[str, nn.Module, tuple[Any, ...]]]
 ) -> InputError:
-    """The error for a model that fails on the input it is given.
+    """The error for a model that fails on the batch it is given.
 
     Args:
         error: what was raised.
         model: the model.
-        x: its input.
+        given: its batch in a few words.
         stack: the modules that were running, outermost first: name, module, its arguments.
     """
-    given = f"an input of shape {tuple(x.shape)}"
     path, module, args = stack[-1] if stack else ("", model, ())
     kind = type(module).__name__
     where = f"{kind} '{path}'" if path else f"the model {kind}"
@@ -56,7 +55,13 @@ def explain_first_run(
         return InputError(
             f"the model cannot take {given}: {where} expects {wanted}, got input {inner}. ({_first_line(error)})"
         )
-    return InputError(f"the model fails on {given}, in {where}: {type(error).__name__}: {_first_line(error)}")
+    hint = ""
+    if isinstance(error, TypeError) and "argument" in str(error) and not args:
+        hint = (
+            " (A tuple is model(*batch), a mapping model(**batch); targets are an argument of their own; "
+            "forward=lambda model, batch: ... calls it in any other way.)"
+        )
+    return InputError(f"the model fails on {given}, in {where}: {type(error).__name__}: {_first_line(error)}{hint}")
 
 
 def explain_replay(error: Exception, events: Sequence[Op], index: int) -> Exception:

@@ -1,9 +1,9 @@
 """The user's model is borrowed: check it, check its input, give it back unchanged to the bit (THEORY section 0)."""
 
 import random
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from epoch0.errors import InputError
+
+HALF = (torch.float16, torch.bfloat16)
+"""Dtypes too coarse to measure in."""
 
 
 def _same_bits(a: Tensor, b: Tensor) -> bool:
@@ -49,16 +52,32 @@ class _ModuleState:
 
     def __init__(self, module: nn.Module) -> None:
         self.module, self.attributes = module, dict(module.__dict__)
-        self.containers = [
-            (value, copy(value)) for value in self.attributes.values() if isinstance(value, dict | list | set)
+        self.containers: list[tuple[Any, Any, list[tuple[Any, Any]]]] = [
+            (value, kind, _entries(value))
+            for value in self.attributes.values()
+            if (kind := next((k for k in (OrderedDict, dict, list, set) if isinstance(value, k)), None))
         ]
 
     def restore(self) -> None:
-        for value, saved in self.containers:
-            value.clear()
-            value.extend(saved) if isinstance(value, list) else value.update(saved)
+        for value, kind, saved in self.containers:
+            now = _entries(value)
+            if len(now) == len(saved) and all(a is b and c is d for (a, c), (b, d) in zip(now, saved, strict=True)):
+                continue
+            # by the methods of the plain kind: a frozen container has its own, which raise
+            kind.clear(value)
+            for key, entry in saved:
+                if issubclass(kind, dict):
+                    kind.__setitem__(value, key, entry)
+                else:
+                    kind.append(value, entry) if kind is list else kind.add(value, entry)
         self.module.__dict__.clear()
         self.module.__dict__.update(self.attributes)
+
+
+def _entries(value: Any) -> list[tuple[Any, Any]]:
+    if isinstance(value, dict):
+        return list((OrderedDict if isinstance(value, OrderedDict) else dict).items(value))
+    return [(None, entry) for entry in value]
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
@@ -82,12 +101,12 @@ def unchanged(model: nn.Module, *, weights: bool = True) -> Iterator[None]:
         model: any module.
         weights: False leaves the parameters and their gradients out, for a run that is known not to change them.
     """
-    modules = [_ModuleState(module) for module in model.modules()]
-    tensors = {id(t): t for module in model.modules() for t in _tensors(module)}
-    states = [_TensorState(t) for t in tensors.values() if weights or not isinstance(t, nn.Parameter)]
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     cpu, python = torch.get_rng_state(), random.getstate()
     legacy = np.random.get_state()  # noqa: NPY002 - the user's global state is kept, not used
+    modules = [_ModuleState(module) for module in model.modules()]
+    tensors = {id(t): t for module in model.modules() for t in _tensors(module)}
+    states = [_TensorState(t) for t in tensors.values() if weights or not isinstance(t, nn.Parameter)]
     try:
         yield
     finally:
@@ -129,7 +148,15 @@ def check_model(model: Any) -> None:
     if not isinstance(model, nn.Module):
         kind = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
         hint = "; make an instance of it first" if isinstance(model, type) and issubclass(model, nn.Module) else ""
+        if hasattr(model, "graph_module") and hasattr(model, "graph_signature"):
+            hint = "; pass the nn.Module it was exported from"
         raise InputError(f"a torch.nn.Module is needed, not {kind}{hint}.")
+    for path, module in model.named_modules():
+        what = f"the module '{path}'" if path else "the model"
+        if isinstance(module, torch.jit.ScriptModule):
+            raise InputError(f"{what} is scripted and cannot be looked into; pass the nn.Module it was scripted from.")
+        if isinstance(module, torch.fx.GraphModule) and _exported(module):
+            raise InputError(f"{what} is exported and has lost its layers; pass the nn.Module it was exported from.")
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if is_lazy(tensor):
             raise InputError(f"'{name}' is lazy and has no values yet; call the model once on a batch first.")
@@ -137,7 +164,7 @@ def check_model(model: Any) -> None:
             raise InputError(
                 f"'{name}' is on the meta device and has no values; move the model with .to_empty and load it."
             )
-        if tensor.dtype in (torch.float16, torch.bfloat16):
+        if tensor.dtype in HALF:
             raise InputError(
                 f"'{name}' is {tensor.dtype}, too coarse to measure gains in; measure a copy: "
                 "copy.deepcopy(model).float()."
@@ -148,6 +175,10 @@ def check_model(model: Any) -> None:
             raise InputError(f"'{name}' holds {kind}: {bad} of its {tensor.numel()} values are not finite.")
     if next(model.parameters(), None) is None:
         raise InputError(f"the model {type(model).__name__} has no parameters: there is nothing to measure.")
+
+
+def _exported(module: torch.fx.GraphModule) -> bool:
+    return any(isinstance(node.target, torch._ops.OpOverload) for node in module.graph.nodes)
 
 
 def check_input(model: nn.Module, x: Any) -> Tensor:

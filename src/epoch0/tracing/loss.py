@@ -1,15 +1,17 @@
 """From outputs and targets to the scalar whose gradient is measured, every mismatch said plainly (THEORY section 0)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from epoch0.errors import InputError
 
 Loss = Callable[[Any, Any], Tensor]
+
+IGNORED = -100
+"""The class that torch's cross-entropy leaves out."""
 
 
 def scalar_loss(output: Tensor, targets: Any, loss: Loss | None) -> Tensor:
@@ -29,17 +31,28 @@ def scalar_loss(output: Tensor, targets: Any, loss: Loss | None) -> Tensor:
     """
     if loss is None:
         if not isinstance(targets, Tensor):
-            raise InputError(f"targets must be a torch tensor, not a {type(targets).__name__}.")
+            raise InputError(f"targets must be a torch tensor, not a {type(targets).__name__}; or give a loss as well.")
         targets = targets.to(output.device)
-        return _squares(output, targets) if targets.is_floating_point() else _cross_entropy(output, targets.long())
+        value = _squares(output, targets) if targets.is_floating_point() else _cross_entropy(output, targets.long())
+        return check_loss(value, [output])
     try:
         value = loss(output, targets)
     except Exception as error:
         raise InputError(f"the loss fails on outputs {tuple(output.shape)}: {type(error).__name__}: {error}") from error
+    return check_loss(value, [output])
+
+
+def check_loss(value: Any, outputs: Sequence[Tensor]) -> Tensor:
+    """The loss as a scalar, or the reason why it cannot be one.
+
+    Raises:
+        InputError: if it is not one number computed from the outputs, or not finite though all outputs are.
+    """
     if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
         what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
         raise InputError(f"the loss must return one number computed from the outputs with torch, not {what}.")
-    if not bool(value.isfinite()) and bool(output.isfinite().all()):  # overflowing outputs are a finding
+    # overflowing outputs are a finding
+    if not bool(value.isfinite()) and all(bool(o.isfinite().all()) for o in outputs if o.is_floating_point()):
         raise InputError(f"the loss of this batch is {float(value.detach())}; a finite one is needed for gradients.")
     return value.reshape(())
 
@@ -65,22 +78,28 @@ def _cross_entropy(output: Tensor, targets: Tensor) -> Tensor:
     elif output.dim() < 2 or targets.shape != (output.shape[0], *output.shape[2:]):
         raise _wrong(output, targets, f"integer targets (classes) need one for each of the {output.shape[0]} examples")
     classes = output.shape[1]
-    if bool(((targets < 0) | (targets >= classes)).any()):
-        bad = int(targets[(targets < 0) | (targets >= classes)][0])
+    wrong = ((targets < 0) | (targets >= classes)) & (targets != IGNORED)
+    if bool(wrong.any()):
+        bad = int(targets[wrong][0])
         raise InputError(
             f"target {bad} is out of range: the model has {classes} outputs, so classes go from 0 to {classes - 1}."
         )
     return F.cross_entropy(output, targets)
 
 
-def check_targets(x: Tensor, targets: Any, loss: Loss | None) -> None:
+def check_targets(examples: int | None, targets: Any, loss: Loss | None) -> None:
     """Refuse targets of another length than the batch, and a loss without targets, before anything is run.
+
+    Args:
+        examples: how many the batch holds; None if its targets need not have as many rows.
+        targets: what was given for them.
+        loss: of the user.
 
     Raises:
         InputError: with both lengths.
     """
     if targets is None and loss is not None:
         raise InputError("a loss was given but no targets; loss(outputs, targets) needs both.")
-    if isinstance(targets, torch.Tensor) and (targets.dim() == 0 or len(targets) != len(x)):
+    if examples is not None and isinstance(targets, Tensor) and (targets.dim() == 0 or len(targets) != examples):
         found = "one number" if targets.dim() == 0 else f"{len(targets)} targets"
-        raise InputError(f"{found} for {len(x)} examples; give one target an example.")
+        raise InputError(f"{found} for {examples} examples; give one target an example.")

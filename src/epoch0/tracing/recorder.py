@@ -63,7 +63,8 @@ class Recorder(TorchFunctionMode):
             except (InputError, torch.OutOfMemoryError):
                 raise
             except Exception as error:
-                raise explain_first_run(error, self.model, x, [frame[:3] for frame in self._stack]) from error
+                given = f"an input of shape {tuple(x.shape)}"
+                raise explain_first_run(error, self.model, given, [frame[:3] for frame in self._stack]) from error
         tensor = one_tensor(result)
         if not tensor.requires_grad:
             raise InputError(

@@ -1,0 +1,474 @@
+"""How a model is called: any model on any batch, as its owner calls it, and the loss it is trained with.
+
+Every function that takes a model and a batch asks here, and nowhere else.
+"""
+
+import copy
+import dataclasses
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from epoch0.errors import InputError
+from epoch0.tracing.failures import explain_first_run
+from epoch0.tracing.guard import HALF, bare, check_model, unchanged
+from epoch0.tracing.loss import Loss, check_loss, check_targets, scalar_loss
+
+Forward = Callable[[nn.Module, Any], Any]
+
+OUTPUTS = ("logits", "last_hidden_state", "sample")
+"""What THE output is called in models that return several things."""
+
+LABELS = ("labels", "start_positions", "return_loss")
+"""Keys of a batch that make a model return its own loss."""
+
+_OWN: Any = object()
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one call of a ``training_step`` gave: its loss, and what the model's forward returned inside it."""
+
+    loss: Any
+    outputs: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A model and one batch, called as its owner calls it; :meth:`of` makes one.
+
+    >>> call = Call.of(model, tokenizer(texts, return_tensors="pt"))       # input_ids, attention_mask: (8, 64)
+    >>> call.output(call.run()).shape                                      # model(**batch).logits
+    torch.Size([8, 64, 50257])
+
+    A batch is a tensor, ``model(x)``; a tuple or list, ``model(*batch)``; a mapping, ``model(**batch)``, or
+    ``model(batch)`` where forward takes that one argument only; a graph (with ``.x`` and ``.edge_index``),
+    ``model(data.x, data.edge_index, ...)`` where forward has parameters of these two names, by the names of all its
+    parameters; any other object, ``model(batch)``. A pair (inputs, targets) is two arguments and is not guessed, but
+    for a LightningModule: its ``training_step`` gets the batch whole, its forward as many parts as it takes.
+
+    Attributes:
+        model: the bare module (not the compiled or parallel wrapper); a float32 copy if the weights are half precision.
+        batch: as given, detached and on the model's device, floats in the model's dtype.
+        targets: as given, on the model's device.
+        examples: how many examples the batch holds; of a graph the rows of its targets, else its graphs or nodes.
+        splits: whether :meth:`rows` can take some of the examples.
+        notes: what a reader of any result should know.
+        criterion: the loss that was given.
+        forward: the way of calling that was given.
+    """
+
+    model: nn.Module
+    batch: Any
+    targets: Any
+    examples: int
+    splits: bool
+    notes: tuple[str, ...] = ()
+    criterion: Loss | None = None
+    forward: Forward | None = None
+    _seen: list[bool] = field(default_factory=list, repr=False)  # whether a run gave a loss of the model's own
+
+    @classmethod
+    def of(
+        cls, model: Any, batch: Any, targets: Any = None, *, loss: Loss | None = None, forward: Forward | None = None
+    ) -> "Call":
+        """Check a model, a batch and its targets.
+
+        Args:
+            model: any module.
+            batch: what it is called with, see :class:`Call`.
+            targets: classes (integers) or values (floats), or whatever ``loss`` takes.
+            loss: ``loss(outputs, targets) -> scalar``.
+            forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
+
+        Raises:
+            InputError: if one of them cannot be used; it says which and what to pass instead.
+        """
+        for what, given in (("loss", loss), ("forward", forward)):
+            if given is not None and not callable(given):
+                wanted = "loss(outputs, targets)" if what == "loss" else "lambda model, batch: ..."
+                raise InputError(f"{what} must be a function, {wanted}, not a {type(given).__name__}.")
+        model, notes = _in_full(bare(model))
+        parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
+        device = parameter.device if parameter is not None else next(model.parameters()).device
+
+        def moved(tensor: Tensor) -> Tensor:
+            floating = parameter is not None and tensor.is_floating_point()
+            with torch.inference_mode(False):
+                tensor = tensor.clone() if tensor.is_inference() else tensor.detach()
+                return tensor.to(device, parameter.dtype) if floating and parameter is not None else tensor.to(device)
+
+        named = parts(model, batch)
+        _check_batch(batch, named)
+        batch = mapped(batch, moved)
+        if targets is not None:
+            targets = mapped(targets, lambda t: (t.clone() if t.is_inference() else t.detach()).to(device))
+            for tensor in _tensors(targets):
+                if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+                    raise InputError(f"the targets {tuple(tensor.shape)} hold NaN or infinity.")
+        graph = any("edge_index" in name for name, _ in named)
+        examples = _examples(batch, named, targets, graph)
+        splits = not graph and _divisible(batch, examples)
+        check_targets(examples if splits else None, targets, loss)
+        splits = splits and (targets is None or _divisible(targets, examples))
+        return cls(model, batch, targets, examples, splits, notes, loss, forward)
+
+    def rows(self, index: Tensor | slice) -> "Call":
+        """The same call on some of the examples, with their targets.
+
+        Args:
+            index: integers of shape (examples wanted,), or a slice.
+
+        Raises:
+            InputError: if the batch cannot be split: a graph, an object, tensors of different lengths.
+        """
+        if not self.splits:
+            raise InputError(f"{described(self.batch)} cannot be split into examples.")
+
+        def some(tensor: Tensor) -> Tensor:
+            return tensor[index] if tensor.dim() and len(tensor) == self.examples else tensor
+
+        count = len(range(self.examples)[index]) if isinstance(index, slice) else len(index)
+        return replace(
+            self, batch=mapped(self.batch, some), targets=mapped(self.targets, some), examples=count, _seen=self._seen
+        )
+
+    def run(self, model: Callable[..., Any] | None = None) -> Any:
+        """What the model returns for the batch. It is not guarded: it runs in its own mode and may change itself.
+
+        Args:
+            model: another module called in the same way, such as a copy; by default the model itself.
+
+        Raises:
+            InputError: if the model fails.
+        """
+        try:
+            with as_written():
+                return self.raw(model)
+        except (InputError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            raise explain_first_run(error, self.model, described(self.batch), ()) from error
+
+    def raw(self, model: Callable[..., Any] | None = None, batch: Any = None) -> Any:
+        """What the model returns; what it raises comes as it is.
+
+        Args:
+            model: another one, see :meth:`run`; a plain function is called with the arguments of forward.
+            batch: another one of the same structure.
+        """
+        model, batch = self.model if model is None else model, self.batch if batch is None else batch
+        if self.forward is not None:
+            result = self.forward(model, batch)  # type: ignore[arg-type]
+        elif self._stepped and isinstance(model, nn.Module):
+            result = self._step(model, batch)
+        else:
+            args, kwargs = self._arguments(batch)
+            result = model(*args, **kwargs)
+        self._seen[:] = [_own_loss(result) is not None]
+        return result
+
+    def output(self, raw: Any) -> Tensor:
+        """THE output among what the model returned.
+
+        It is the tensor itself; ``.logits``, ``.last_hidden_state`` or ``.sample``; else the first floating point
+        tensor of a tuple, mapping or dataclass that has a gradient and is not a single number; else the first one.
+
+        Raises:
+            InputError: if there is none.
+        """
+        value = raw.outputs if isinstance(raw, Step) else raw
+        for name in OUTPUTS:
+            part = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+            if isinstance(part, Tensor) and part.is_floating_point() and not isinstance(value, Tensor):
+                return part
+        found = [t for t in _tensors(value) if t.is_floating_point()]
+        for wanted in (
+            lambda t: t.dim() > 0 and t.requires_grad, lambda t: t.requires_grad, lambda t: t.dim() > 0, lambda t: True
+        ):  # fmt: skip
+            if (tensor := next((t for t in found if wanted(t)), None)) is not None:
+                return tensor
+        raise InputError(
+            f"the model {type(self.model).__name__} returns a {type(value).__name__} without a floating point tensor; "
+            "give forward=lambda model, batch: ... that returns the one to measure."
+        )
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether there is a loss: targets were given, or the model has its own.
+
+        Its own is that of ``training_step``, or the ``.loss`` it returns for labels in the batch; whether it does is
+        seen in a run, which is made now if there was none.
+        """
+        if self.targets is not None or self._stepped:
+            return True
+        if not isinstance(self.batch, Mapping) or not any(self.batch.get(key) is not None for key in LABELS):
+            return False
+        if not self._seen:
+            with unchanged(self.model), torch.no_grad():
+                self.run()
+        return self._seen[0]
+
+    def loss(self, raw: Any, targets: Any = _OWN) -> Tensor:
+        """The loss of what the model returned: one finite number with a gradient.
+
+        A loss that was given gets what the model returned, and THE output if it cannot take that (``F.cross_entropy``
+        of a model that returns a dataclass). Without one: cross-entropy of THE output for integer targets, mean squared
+        error for floats; without targets, the model's own. Auxiliary outputs count only in a loss that was given.
+
+        Args:
+            raw: what :meth:`run` returned.
+            targets: others than the call's own.
+
+        Raises:
+            InputError: if there is no loss, the targets do not fit, or it is not such a number.
+        """
+        targets = self.targets if targets is _OWN else targets
+        if self.criterion is not None:
+            raw = raw.outputs if isinstance(raw, Step) else raw
+            if not isinstance(raw, Tensor):
+                try:
+                    return check_loss(self.criterion(raw, targets), _tensors(raw))
+                except Exception:
+                    raw = self.output(raw)
+            return scalar_loss(raw, targets, self.criterion)
+        if targets is not None:
+            return scalar_loss(self.output(raw), targets, None)
+        if (own := _own_loss(raw)) is None:
+            raise InputError(
+                "there is no loss: give targets, or a batch with labels for which the model "
+                f"{type(self.model).__name__} returns a .loss."
+            )
+        return check_loss(own, _tensors(raw.outputs if isinstance(raw, Step) else raw))
+
+    @property
+    def _stepped(self) -> bool:
+        """Whether the model runs inside its own ``training_step``, whose loss is then the loss."""
+        given = self.targets is not None or self.criterion is not None or self.forward is not None
+        return not given and _has_step(self.model) and not isinstance(self.batch, Tensor)
+
+    def _step(self, model: nn.Module, batch: Any) -> Step:
+        seen: list[Any] = []
+        step: Callable[..., Any] = model.training_step  # type: ignore[assignment]
+        handle = model.register_forward_hook(lambda module, args, result: seen.append(result))
+        try:
+            result = step(batch, 0) if len(_parameters(step) or "ab") > 1 else step(batch)
+        finally:
+            handle.remove()
+        if not seen:  # the step calls parts of the model, not the model
+            args, kwargs = self._arguments(batch)
+            seen.append(model(*args, **kwargs))
+        loss = result.get("loss") if isinstance(result, Mapping) else result
+        if not isinstance(loss, Tensor):
+            raise InputError(
+                f"training_step returns a {type(result).__name__} without a loss; give targets, and a loss if the "
+                "default one is not meant."
+            )
+        return Step(loss, seen[0])
+
+    def _arguments(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return arguments(self.model, batch)
+
+
+def arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The positional and the keyword arguments that a batch is for a model's forward; the rules are :class:`Call`'s."""
+    if isinstance(batch, Tensor | PackedSequence):
+        return (batch,), {}
+    known = _parameters(model.forward)
+    names = known or {}
+    if isinstance(batch, Mapping):
+        keywords = {str(key): value for key, value in batch.items()}
+        free = any(p.kind is p.VAR_KEYWORD for p in names.values())
+        needed = [p for p in names.values() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+        whole = known is not None and not free and len(needed) == 1 and needed[0].name not in keywords
+        return ((batch,), {}) if whole else ((), keywords)
+    if isinstance(batch, tuple | list):
+        positional = [p for p in names.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        takes_all = known is None or any(p.kind is p.VAR_POSITIONAL for p in names.values())
+        return tuple(batch) if takes_all or not _has_step(model) else tuple(batch)[: len(positional)], {}
+    if {"x", "edge_index"} <= names.keys() and _is_graph(batch):
+        found = {name: getattr(batch, name, None) for name in names}
+        return (), {name: value for name, value in found.items() if value is not None}
+    return (batch,), {}
+
+
+def parts(model: nn.Module, batch: Any) -> list[tuple[str, Tensor]]:
+    """The tensors of a batch with a name for each: its key, its attribute, or the parameter of forward it goes to."""
+    if isinstance(batch, Tensor):
+        return [("input", batch)]
+    if isinstance(batch, Mapping):
+        named = [(str(key), value) for key, value in batch.items()]
+    elif isinstance(batch, tuple | list) and not isinstance(batch, PackedSequence):
+        names = list(_parameters(model.forward) or {})
+        named = [(names[i] if i < len(names) else f"input {i}", value) for i, value in enumerate(batch)]
+    elif isinstance(batch, PackedSequence):
+        named = [("input", batch.data)]
+    else:
+        named = list(_attributes(batch).items())
+    return [(name, tensor) for name, value in named for tensor in _tensors(value)]
+
+
+def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same batch with each tensor changed: of tuples, mappings, dataclasses, graphs and plain objects copies."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, PackedSequence):
+        return value._replace(data=change(value.data))
+    if isinstance(value, tuple | list):
+        changed = [mapped(v, change) for v in value]
+        return type(value)(*changed) if hasattr(value, "_fields") else type(value)(changed)
+    if isinstance(value, Mapping):
+        new = {key: mapped(v, change) for key, v in value.items()}
+        if type(value) is dict or not isinstance(value, MutableMapping):
+            return new
+        same = copy.copy(value)
+        for key, v in new.items():
+            same[key] = v
+        return same
+    if not any(isinstance(v, Tensor | tuple | list | Mapping) for v in _attributes(value).values()):
+        return value
+    if dataclasses.is_dataclass(value):
+        fields = [f.name for f in dataclasses.fields(value) if f.init]
+        return replace(value, **{name: mapped(getattr(value, name), change) for name in fields})  # type: ignore[type-var]
+    other: Any = copy.copy(value)
+    if callable(getattr(value, "apply", None)) and _is_graph(value):
+        return other.apply(change)
+    for name, v in _attributes(value).items():
+        object.__setattr__(other, name, mapped(v, change))
+    return other
+
+
+def described(batch: Any) -> str:
+    """A batch in a few words: the shapes of its tensors."""
+    if isinstance(batch, Tensor):
+        return f"an input of shape {tuple(batch.shape)}"
+    if isinstance(batch, tuple | list):
+        return f"inputs of shapes {', '.join(str(tuple(t.shape)) for t in _tensors(batch))}"
+    named = [(key, v) for key, v in (batch if isinstance(batch, Mapping) else _attributes(batch)).items()]
+    shapes = ", ".join(f"{key} {tuple(v.shape)}" for key, v in named if isinstance(v, Tensor))
+    return f"a {type(batch).__name__} of {shapes}"
+
+
+@contextmanager
+def as_written() -> Iterator[None]:
+    """Run the python of compiled parts, in which every call can be seen."""
+    if "torch._dynamo" not in sys.modules:  # nothing can have been compiled
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+def _in_full(model: Any) -> tuple[nn.Module, tuple[str, ...]]:
+    """The checked model, or its float32 copy with a note."""
+    coarse = isinstance(model, nn.Module) and next((p.dtype for p in model.parameters() if p.dtype in HALF), None)
+    if not coarse or isinstance(model, torch.jit.ScriptModule):
+        check_model(model)
+        return model, ()
+    try:
+        with unchanged(model):
+            wide = copy.deepcopy(model).float()
+    except (RuntimeError, TypeError) as error:
+        raise InputError(
+            f"the weights are {coarse}, too coarse to measure in, and the model {type(model).__name__} cannot be "
+            f"copied ({error}); give its float32 copy."
+        ) from error
+    check_model(wide)
+    return wide, (f"The weights are {str(coarse).removeprefix('torch.')}: a float32 copy was measured.",)
+
+
+def _check_batch(batch: Any, named: list[tuple[str, Tensor]]) -> None:
+    if not named:
+        kind = type(batch).__name__
+        hint = "; torch.from_numpy makes one of an array" if kind == "ndarray" else ""
+        raise InputError(f"the batch holds no tensor: it is a {kind}{hint}. Give what the model is called with.")
+    for name, tensor in named:
+        what = f"the input {tuple(tensor.shape)}" if name == "input" else f"'{name}' {tuple(tensor.shape)}"
+        if tensor.device.type == "meta":
+            raise InputError(f"{what} is on the meta device and has no values.")
+        # a mask added to scores may hold -infinity
+        bad = (tensor.isnan() if "mask" in name else ~tensor.isfinite()) if tensor.is_floating_point() else None
+        if bad is not None and bool(bad.any()):
+            kind = "NaN" if bool(tensor.isnan().any()) else "infinity"
+            raise InputError(f"{what} holds {kind}: {int(bad.sum())} of its {tensor.numel()} values are not finite.")
+
+
+def _examples(batch: Any, named: list[tuple[str, Tensor]], targets: Any, graph: bool) -> int:
+    if isinstance(batch, PackedSequence):
+        return int(batch.batch_sizes[0])
+    if graph and isinstance(targets, Tensor) and targets.dim():
+        return len(targets)
+    if graph and isinstance(graphs := getattr(batch, "num_graphs", None), int) and graphs > 1:
+        return graphs
+    name, first = next(((n, t) for n, t in named if t.dim()), named[0])
+    if first.dim() == 0 or first.numel() == 0:
+        what = "the input has" if name == "input" else f"'{name}' has"
+        raise InputError(
+            f"{what} shape {tuple(first.shape)}: an empty batch; give at least one example, shape (examples, ...)."
+        )
+    return len(first)
+
+
+def _divisible(value: Any, examples: int) -> bool:
+    """Whether some of the examples can be taken out of a nest; numbers and single rows are shared by all of them."""
+    if isinstance(value, Tensor):
+        return value.dim() == 0 or len(value) in (1, examples)
+    if isinstance(value, PackedSequence):
+        return False
+    if isinstance(value, tuple | list):
+        return all(_divisible(v, examples) for v in value)
+    if isinstance(value, Mapping):
+        return all(_divisible(v, examples) for v in value.values())
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _tensors(value: Any, inside: bool = False) -> list[Tensor]:
+    """All tensors of a batch or of what a model returned, in order; of an object inside an object none."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, tuple | list):
+        return [t for v in value for t in _tensors(v, inside)]
+    if isinstance(value, Mapping):
+        return [t for v in value.values() for t in _tensors(v, inside)]
+    return [] if inside else [t for v in _attributes(value).values() for t in _tensors(v, True)]
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """The attributes of an object that holds tensors; of a torch_geometric graph its stores' values."""
+    if _is_graph(value) and callable(to_dict := getattr(value, "to_dict", None)):
+        return dict(to_dict())
+    if isinstance(value, nn.Module | type) or callable(value):
+        return {}
+    return dict(getattr(value, "__dict__", {}))
+
+
+def _is_graph(value: Any) -> bool:
+    return not isinstance(value, Mapping) and hasattr(value, "x") and hasattr(value, "edge_index")
+
+
+def _own_loss(raw: Any) -> Tensor | None:
+    """The loss among what a model returned: ``.loss``, or a single number that comes first."""
+    if isinstance(raw, Tensor):
+        return None
+    loss = raw.get("loss") if isinstance(raw, Mapping) else getattr(raw, "loss", None)
+    if loss is None and isinstance(raw, tuple | list) and len(raw) > 1:
+        loss = raw[0] if isinstance(raw[0], Tensor) and not raw[0].dim() else None
+    return loss if isinstance(loss, Tensor) else None
+
+
+def _has_step(model: nn.Module) -> bool:
+    return callable(getattr(model, "training_step", None)) and bool(getattr(model, "automatic_optimization", True))
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
+    try:
+        return dict(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return None
