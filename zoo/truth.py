@@ -1,0 +1,119 @@
+"""What plain training really gives, for every model of the zoo: kept in ``outcomes.json``, run again only on demand.
+
+``python zoo/truth.py [ONLY] [--again] [--seconds 240]``. Each model is trained with Adam and with SGD with momentum,
+with rates in the order in which they are likely to work, on a fresh batch every step, until one brings the mean of the
+last losses below half of what the first loss was *and* of what a constant answer costs. No code of epoch0 is used.
+"""
+
+import argparse
+import json
+import os
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import cases
+import models
+import torch
+
+OUTCOMES = Path(__file__).parent / "outcomes.json"
+STEPS = 100
+"""Steps of a run; three times as many where a step takes less than QUICK seconds."""
+QUICK = 0.05
+LAST = 5
+"""Losses averaged."""
+TRAINS, SLOW = 0.5, 0.9
+"""Share of the smaller of first loss and constant answer below which a model trains, and above which it does not."""
+LARGE = 5_000_000
+"""Parameters from which 3e-4 and 1e-4 are tried first."""
+ADAM, ADAM_LARGE = (1e-3, 3e-4, 1e-4, 3e-5), (3e-4, 1e-4, 1e-3, 3e-5)
+SGD = (0.1, 0.01)
+SETTINGS = {
+    "steps": STEPS, "steps where one takes less than 0.05 s": 3 * STEPS, "mean of the last": LAST,
+    "trains below": TRAINS, "does not above": SLOW, "data": "a fresh batch every step", "clipping": None,
+    "adam": ADAM, "sgd, momentum 0.9": SGD,
+}  # fmt: skip
+
+
+def run(name: str, kind: str, rate: float, until: float) -> dict[str, Any]:
+    """One training run, from the weights that ``models.build`` gives."""
+    case = models.build(name)
+    weights = [p for p in case.model.parameters() if p.requires_grad]
+    optimizer = torch.optim.Adam(weights, rate) if kind == "adam" else torch.optim.SGD(weights, rate, momentum=0.9)
+    losses: list[float] = []
+    steps, began = STEPS, time.process_time()
+    goal = found = float("nan")
+    while len(losses) < steps:
+        optimizer.zero_grad()
+        loss = cases.loss_of(case, len(losses))
+        losses.append(float(loss.detach()))
+        goal = min(losses[0], case.constant)
+        if losses[-1] != losses[-1] or losses[-1] == float("inf"):
+            return {"rate": rate, "steps": len(losses), "share": None, "outcome": "fails", "why": "loss not finite"}
+        found = sum(losses[-LAST:]) / min(LAST, len(losses)) / goal
+        if len(losses) >= LAST and found < TRAINS:
+            break
+        loss.backward()
+        optimizer.step()
+        if len(losses) == 10 and time.process_time() - began < 10 * QUICK:
+            steps = 3 * STEPS
+        if time.process_time() > until:
+            return {"rate": rate, "steps": len(losses), "share": round(found, 4), "outcome": "unfinished"}
+    outcome = "trains" if found < TRAINS else "slow" if found < SLOW else "fails"
+    return {"rate": rate, "steps": len(losses), "share": round(found, 4), "outcome": outcome}
+
+
+def outcome_of(name: str, seconds: float) -> dict[str, Any]:
+    """All that is known of a model: what came of each recipe that was tried, and the best of each kind."""
+    case = models.build(name)
+    size = sum(p.numel() for p in case.model.parameters())
+    found: dict[str, Any] = {"parameters": size, "constant": round(case.constant, 4)}
+    found["first loss"] = round(float(cases.loss_of(case, 0).detach()), 4)
+    del case
+    began = time.process_time()
+    for kind, rates, share in (("adam", ADAM if size < LARGE else ADAM_LARGE, 0.6), ("sgd", SGD, 1.0)):
+        until = began + seconds * share
+        runs = []
+        for rate in rates:
+            if time.process_time() >= until:
+                break
+            runs.append(run(name, kind, rate, until))
+            if runs[-1]["outcome"] == "trains":
+                break
+        outcomes = [r["outcome"] for r in runs]
+        complete = len(runs) == len(rates) and "unfinished" not in outcomes
+        best = next((o for o in ("trains", "slow") if o in outcomes), "fails" if complete else "unknown")
+        found[kind] = {"outcome": best, "runs": runs}
+    found["seconds"] = round(time.process_time() - began, 1)
+    return found
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("only", nargs="?", default="", help="part of a name")
+    arguments.add_argument("--again", action="store_true", help="also what is known already")
+    arguments.add_argument("--seconds", type=float, default=240.0, help="CPU seconds a model at most")
+
+    given = arguments.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    kept = json.loads(OUTCOMES.read_text())["models"] if OUTCOMES.exists() else {}
+    for name in {**models.ZOO, **models.BROKEN}:
+        if given.only.lower() not in name.lower() or (name in kept and not given.again):
+            continue
+        try:
+            kept[name] = outcome_of(name, given.seconds)
+        except Exception as problem:
+            print(f"{name}: {type(problem).__name__}: {problem}", flush=True)
+            continue
+        OUTCOMES.write_text(json.dumps({"settings": SETTINGS, "models": kept}, indent=1) + "\n")
+        said = {k: f"{kept[name][k]['outcome']} ({kept[name][k]['runs'][-1]})" for k in ("adam", "sgd")}
+        print(f"{name}: adam {said['adam']}, sgd {said['sgd']}, {kept[name]['seconds']} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
