@@ -22,7 +22,7 @@ from epoch0.prune._twice import cheap
 from epoch0.tracing import operations
 from epoch0.tracing.guard import bare, same_noise, unchanged
 from epoch0.tracing.loss import Loss, scalar_loss
-from epoch0.tracing.tape import one_tensor
+from epoch0.tracing.call import Call
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class Borrowed:
             # fused attention has no second derivative
             fused = sdpa_kernel(SDPBackend.MATH) if self.twice else nullcontext()
             with fused, mode or _Statistics(self.batch_norm, self.twice):
-                output = one_tensor(self._run(x.clone(), self.leaves if leaves is None else leaves))
+                output = Call(self.model, x, None, 1, False).output(self._run(x.clone(), self.leaves if leaves is None else leaves))
         except InputError:
             raise
         except Exception as error:

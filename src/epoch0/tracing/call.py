@@ -306,13 +306,33 @@ def parts(model: nn.Module, batch: Any) -> list[tuple[str, Tensor]]:
     if isinstance(batch, Mapping):
         named = [(str(key), value) for key, value in batch.items()]
     elif isinstance(batch, tuple | list) and not isinstance(batch, PackedSequence):
-        names = list(_parameters(model.forward) or {})
-        named = [(names[i] if i < len(names) else f"input {i}", value) for i, value in enumerate(batch)]
+        names, more = list(_parameters(model.forward) or {}), "target" if _has_step(model) else "input"
+        named = [(names[i] if i < len(names) else f"{more} {i}", value) for i, value in enumerate(batch)]
     elif isinstance(batch, PackedSequence):
         named = [("input", batch.data)]
     else:
         named = list(_attributes(batch).items())
     return [(name, tensor) for name, value in named for tensor in _tensors(value)]
+
+
+def starts(model: nn.Module, batch: Any) -> tuple[Tensor | None, list[Tensor], tuple[str, ...]]:
+    """Where signals start in a batch: its first floating point tensor of two or more dimensions that is no mask.
+
+    Returns:
+        That tensor, or None if it is made from integers inside the model; those integers; what a reader should know.
+    """
+    named = [(n, t) for n, t in parts(model, batch) if not any(word in n for word in _BESIDE)]
+    floats = [(name, tensor) for name, tensor in named if tensor.is_floating_point()]
+    whole = [t for _, t in named if not (t.is_floating_point() or t.is_complex() or t.dtype == torch.bool) and t.dim()]
+    name, start = next(((n, t) for n, t in floats if t.dim() > 1), ("", None))
+    if start is None and floats and not whole:
+        name, start = floats[0]
+    held = [f"'{other}'" for other, tensor in floats if start is not None and tensor is not start]
+    notes = (f"Signals start at '{name}'; {', '.join(held)} held as given.",) if held else ()
+    return start, whole, notes
+
+
+_BESIDE = ("mask", "label", "target", "index")
 
 
 def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:

@@ -142,6 +142,9 @@ WEIGHTED = {
 
 NORMS = frozenset({"batch_norm", "instance_norm", "layer_norm", "group_norm", "rms_norm", "local_response_norm"})
 RESHAPES = frozenset({"flatten", "reshape", "view", "squeeze", "unsqueeze", "contiguous", "clone", "unflatten", "to"})
+FILLED = frozenset({"zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like",
+    "new_zeros", "new_ones", "new_full", "new_empty"})  # fmt: skip
+"""Operations that take a tensor for its shape or dtype, not for its values."""
 DROPOUTS = frozenset(
     {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"}
 )

@@ -1,8 +1,9 @@
 """Write down one run of a model: every torch function, the tensors it joined and its module (THEORY section 0).
 
-Dependence on the input is not guessed: the recorded run has gradients switched on for the input alone, so a tensor
+Dependence on the start is not guessed: the recorded run has gradients switched on for the start alone, so a tensor
 depends on it exactly when it requires a gradient. Where code cannot be followed, the gradient graph says where a
-tensor came from.
+tensor came from. The start is the batch's floating point tensor; of a batch of integers it is the first one that the
+model makes from them, such as the output of an embedding.
 """
 
 from collections import Counter
@@ -17,6 +18,8 @@ from torch.overrides import TorchFunctionMode
 
 from epoch0.errors import InputError
 from epoch0.tracing import operations
+from epoch0.tracing.call import Call as ModelCall
+from epoch0.tracing.call import described, mapped, starts
 from epoch0.tracing.failures import explain_first_run
 from epoch0.tracing.graph import Call, Node, Op, Slot, Tap, use
 
@@ -24,9 +27,11 @@ from epoch0.tracing.graph import Call, Node, Op, Slot, Tap, use
 class Recorder(TorchFunctionMode):
     """Writes down one run; see the fields of :class:`~epoch0.tracing.tape.Tape`."""
 
-    def __init__(self, model: nn.Module, batch_norm: str) -> None:
+    def __init__(self, call: ModelCall, batch_norm: str) -> None:
         super().__init__()
-        self.model, self.batch_norm = model, batch_norm
+        self.call, self.model, self.batch_norm = call, call.model, batch_norm
+        self.start, self.x = -1, torch.empty(0)
+        self._whole: dict[int, Tensor] = {}  # integers of the batch and what is made of them, until a start is found
         self.ops: list[Op] = []
         self.events: list[Op] = []
         self.nodes: list[Node] = []
@@ -37,44 +42,63 @@ class Recorder(TorchFunctionMode):
         self._gradients: dict[tuple[Any, int], int] = {}
         self._renamed: set[int] = set()  # changed under another name, not met again yet
         self._weights: dict[int, tuple[Tensor, frozenset[str]]]
-        self._weights = {id(p): (p, frozenset([name])) for name, p in model.named_parameters()}
+        self._weights = {id(p): (p, frozenset([name])) for name, p in self.model.named_parameters()}
         self._stack: list[
             tuple[str, nn.Module, tuple[Any, ...], int]
         ] = []  # module, its arguments, nonlinearities before it
         self._calls: list[tuple[str, Tensor, int | None]] = []
         self._nonlinear: list[tuple[str, Tensor, int | None, Op | None]] = []
 
-    def record(self, x: Tensor, one_tensor: Callable[[Any], Tensor]) -> int:
+    def record(self) -> int:
         """Run the model once and return the node of its output.
 
-        Args:
-            x: the checked input, shape (examples, ...).
-            one_tensor: picks the output tensor out of what the model returns.
-
         Raises:
-            InputError: if the model fails on x, or its output does not depend on x.
+            InputError: if the model fails on the batch, or its output does not depend on it.
         """
-        start = x.clone().requires_grad_().clone()
-        self._new_node(start)
+        batch = self.call.batch
+        given = described(batch)
+        place, whole, _ = starts(self.model, batch)
+        beginning = place.clone().requires_grad_().clone() if place is not None else None
+        self.nodes.append(Node(0, -1, (), True, True))
+
+        def put(tensor: Tensor) -> Tensor:
+            new = beginning if beginning is not None and tensor is place else tensor.clone()
+            if place is None and any(tensor is t for t in whole):
+                self._whole[id(new)] = new
+            return new
+
+        batch = mapped(batch, put)
+        if place is not None and beginning is not None:
+            self._begin(place, beginning)
         with self._hooks():
             try:
                 with self:
-                    result = self.model(start)
+                    result = self.call.raw(batch=batch)
             except (InputError, torch.OutOfMemoryError):
                 raise
             except Exception as error:
-                given = f"an input of shape {tuple(x.shape)}"
                 raise explain_first_run(error, self.model, given, [frame[:3] for frame in self._stack]) from error
-        tensor = one_tensor(result)
+        tensor = self.call.output(result)
+        if place is None and self.start < 0:
+            raise InputError(
+                f"the model {type(self.model).__name__} makes no floating point tensor from {given}: gradients have "
+                "nowhere to start. Give a floating point batch."
+            )
+        given = given.removeprefix("an ").removeprefix("a ")
         if not tensor.requires_grad:
             raise InputError(
-                f"no derivative of the model's output reaches its input of shape {tuple(x.shape)}: "
-                "the output is constant or detached."
+                f"no derivative of the model's output reaches its {given}: the output is constant or detached."
             )
-        if tensor is start:
-            raise InputError(f"the model returns its input of shape {tuple(x.shape)} as it is: nothing to measure.")
+        if tensor is beginning:
+            raise InputError(f"the model returns its {given} as it is: nothing to measure.")
         node = self._node_if_known(tensor)
         return self._unseen(tensor, (tensor.grad_fn, tensor.output_nr)) if node is None else node
+
+    def _begin(self, x: Tensor, start: Tensor) -> None:
+        """Node 0: where tangents start."""
+        self.x = x.detach()
+        self.nodes[0] = Node(0, -1, tuple(start.shape), True, True)
+        self._know(start, 0)
 
     def named(self) -> tuple[dict[str, tuple[Tap, ...]], tuple[Tap, ...]]:
         """The outputs of modules by name, and the outputs of the nonlinearities, each use under its own name."""
@@ -157,19 +181,22 @@ class Recorder(TorchFunctionMode):
     def _new_node(self, tensor: Tensor) -> int:
         node = Node(
             len(self.nodes),
-            len(self.ops) if self.nodes else -1,
+            len(self.ops),
             tuple(tensor.shape),
             tensor.is_floating_point(),
             tensor.requires_grad,
         )
         self.nodes.append(node)
-        self._known[id(tensor)] = (tensor, node.index)
+        self._know(tensor, node.index)
+        return node.index
+
+    def _know(self, tensor: Tensor, node: int) -> None:
+        self._known[id(tensor)] = (tensor, node)
         if tensor.requires_grad:
-            self._gradients[tensor.grad_fn, tensor.output_nr] = node.index
+            self._gradients[tensor.grad_fn, tensor.output_nr] = node
             sharing = self._sharing.setdefault(tensor.untyped_storage().data_ptr(), [])
             if all(t is not tensor for t in sharing):
                 sharing.append(tensor)
-        return node.index
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = kwargs or {}, operations.function_name(func)
@@ -185,6 +212,10 @@ class Recorder(TorchFunctionMode):
         made = operations.tensors_in(args[0] if name == "setitem" else result)
         if not made:
             return result
+        if self._whole and any(id(tensor) in self._whole for tensor in given):
+            if name not in operations.FILLED and isinstance(result, Tensor) and result.is_floating_point():
+                return self._begin_here(name, given, result)
+            self._whole.update({id(t): t for t in made if not (t.is_floating_point() or t.dtype == torch.bool)})
         met: list[tuple[int, int]] = []
         for place, (tensor, origin) in enumerate(zip(given, origins, strict=True)):
             if nodes[place] is None and origin is not None:
@@ -224,6 +255,18 @@ class Recorder(TorchFunctionMode):
         self.ops.append(op)
         self.events.append(op)
         return result
+
+    def _begin_here(self, name: str, given: list[Tensor], made: Tensor) -> Tensor:
+        """The first floating point tensor made from the integers of the batch is the start."""
+        self._whole.clear()
+        self.start = len(self.ops)
+        weights = tuple(sorted(name for t in given if id(t) in self._weights for name in self._weights[id(t)][1]))
+        op = Op(self.start, name, self._path(), (), (), 1, weights)
+        self.ops.append(op)
+        self.events.append(op)
+        start = made.detach().clone().requires_grad_().clone()
+        self._begin(made, start)
+        return start
 
     def _call(
         self, func: Any, args: Any, kwargs: Any, given: list[Tensor], versions: list[int], nodes: list[int | None]

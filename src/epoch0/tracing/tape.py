@@ -17,10 +17,11 @@ from torch.overrides import TorchFunctionMode
 
 from epoch0.errors import InputError, suggest
 from epoch0.tracing import operations
+from epoch0.tracing.call import Call, Forward, as_written, mapped, starts
 from epoch0.tracing.failures import explain_replay
 from epoch0.tracing.forward_derivatives import prepare_forward_derivatives
 from epoch0.tracing.graph import Node, Op, Tap
-from epoch0.tracing.guard import bare, check_input, check_model, same_noise, unchanged
+from epoch0.tracing.guard import same_noise, unchanged
 from epoch0.tracing.recorder import Recorder
 
 Change = Callable[[Tensor], Tensor | None]
@@ -31,8 +32,11 @@ class Tape:
     """The record of one run, good as long as :func:`tape` is open.
 
     Attributes:
-        model: the model, in eval mode while the tape is open.
-        x: the checked input, shape (examples, ...).
+        call: the model and the batch, as they are called; :attr:`model` is in eval mode while the tape is open.
+        x: where signals start, node 0, shape (examples, ...): the checked input; of several floating point tensors the
+            first of two or more dimensions; of a batch of integers the first floating point tensor the model makes
+            from them (the output of an embedding), which further runs replace.
+        start: index of the operation that makes x, -1 if x is in the batch.
         batch_norm: ``"train"`` or ``"eval"``.
         ops: the calls in order.
         events: the same, and among them what code that cannot be followed did (an autograd function), with index -1.
@@ -47,8 +51,9 @@ class Tape:
             those of each example alone (``dataclasses.replace(tape, hold_statistics=True)``).
     """
 
-    model: nn.Module
+    call: Call
     x: Tensor
+    start: int
     batch_norm: str
     ops: tuple[Op, ...]
     events: tuple[Op, ...] = field(repr=False)
@@ -60,6 +65,19 @@ class Tape:
     has_dropout: bool
     overwritten: frozenset[int] = field(repr=False)
     hold_statistics: bool = False
+
+    @property
+    def model(self) -> nn.Module:
+        """The bare module that runs; a float32 copy if the weights given are half precision."""
+        return self.call.model
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of any result should know: a copy that was measured, inputs that were held."""
+        op = self.ops[self.start] if self.start >= 0 else None
+        where = f" in '{op.module}'" if op is not None and op.module else ""
+        made = (f"Signals start at the output of {op.name}{where}.",) if op is not None else ()
+        return (*self.call.notes, *starts(self.model, self.call.batch)[2], *made)
 
     def taps(self, names: Sequence[str] | None = None) -> list[Tap]:
         """The places with these names, in the order of the names; by default all nonlinearities.
@@ -91,7 +109,7 @@ class Tape:
         return found
 
     def run(
-        self, x: Tensor, change: Mapping[int, Change] | None = None, call: Callable[[Tensor], Any] | None = None
+        self, x: Tensor, change: Mapping[int, Change] | None = None, call: Callable[[Any], Any] | None = None
     ) -> Tensor:
         """Run the same computation again, looking at or replacing chosen tensors on the way.
 
@@ -99,10 +117,10 @@ class Tape:
         to ``change``.
 
         Args:
-            x: the input, of the recorded shape up to the number of examples.
+            x: in place of :attr:`x`; of another number of examples only where it is the whole batch.
             change: for a node, a function of its tensor; what it returns replaces the tensor from there on, None
                 leaves it.
-            call: what to run instead of the model on x, such as a ``functional_call`` with other weights.
+            call: what to run instead of the model on the batch, such as a ``functional_call`` with other weights.
 
         Returns:
             The output tensor.
@@ -110,13 +128,21 @@ class Tape:
         Raises:
             InputError: if the operations differ from those recorded, or one cannot be differentiated or batched.
         """
+        return self.outputs(x, change, call)[1]
+
+    def outputs(
+        self, x: Tensor, change: Mapping[int, Change] | None = None, call: Callable[[Any], Any] | None = None
+    ) -> tuple[Any, Tensor]:
+        """All that the model returns, for :meth:`Call.loss`, and the output tensor; arguments as in :meth:`run`."""
         mode = _Replay(self, change or {})
         same_noise()
-        start = mode.at(0, x.clone())  # cloned: the model may change its input in place
+        mode.start = start = mode.at(0, x.clone())  # cloned: the model may change its input in place
+        batch, place = self.call.batch, None if self.start >= 0 else starts(self.model, self.call.batch)[0]
+        batch = start if batch is place else mapped(batch, lambda t: start if t is place else t.clone())
         with _quiet_attention():
             try:
                 with mode:
-                    result = (call or self.model)(start)
+                    result = self.call.raw(batch=batch) if call is None else call(batch)
             except InputError:
                 raise
             except Exception as error:
@@ -125,9 +151,10 @@ class Tape:
                 raise explained from error
         if mode.index < len(self.ops):
             raise _different(self.ops[mode.index], "nothing more")
-        return mode.finish(one_tensor(result))
+        output = mode.finish(self.call.output(result))
+        return output if isinstance(result, Tensor) else result, output
 
-    def values(self, x: Tensor, nodes: Sequence[int], call: Callable[[Tensor], Any] | None = None) -> list[Tensor]:
+    def values(self, x: Tensor, nodes: Sequence[int], call: Callable[[Any], Any] | None = None) -> list[Tensor]:
         """The tensors of these nodes for another input: a pure function of x, for ``torch.func.jvp``, ``vmap`` and
         the like.
 
@@ -162,74 +189,57 @@ class Tape:
 
 
 @contextmanager
-def tape(model: nn.Module, x: Tensor, *, batch_norm: str = "train") -> Iterator[Tape]:
-    """Check the model and the input, run the model once, and lend the record; afterwards the model is as it was.
+def tape(
+    model: nn.Module | Call, batch: Any = None, *, forward: Forward | None = None, batch_norm: str = "train"
+) -> Iterator[Tape]:
+    """Check the model and the batch, run the model once, and lend the record; afterwards the model is as it was.
 
     >>> with tape(model, x) as t:                              # x of shape (examples, ...)
     ...     [tap.name for tap in t.nonlinearities]
-    ...     t.values(x, [tap.node for tap in t.nonlinearities])
+    ...     t.values(t.x, [tap.node for tap in t.nonlinearities])
     ['1', '3']
 
     Args:
-        model: any module that maps one tensor to one tensor; in whatever mode, on whatever device.
-        x: a batch, shape (examples, ...).
+        model: any module, in whatever mode, on whatever device; or a :class:`Call`, which holds its batch.
+        batch: what it is called with, see :class:`Call`.
+        forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
         batch_norm: ``"train"``: the statistics of the batch, as training sees it; ``"eval"``: the running statistics.
             Neither touches the running statistics.
 
     Raises:
-        InputError: if the model, the input or their combination cannot be measured.
+        InputError: if the model, the batch or their combination cannot be measured.
     """
     if batch_norm not in ("train", "eval"):
         raise InputError(
             f"batch_norm={batch_norm!r}; it is 'train' (statistics of the batch) or 'eval' (running statistics)."
         )
     prepare_forward_derivatives()
-    model = bare(model)
-    check_model(model)
-    x = check_input(model, x)
-    with unchanged(model), torch.inference_mode(False):
-        model.eval()
-        for parameter in model.parameters():
+    call = model if isinstance(model, Call) else Call.of(model, batch, forward=forward)
+    with unchanged(call.model), torch.inference_mode(False):
+        call.model.eval()
+        for parameter in call.model.parameters():
             parameter.requires_grad_(False)
-        yield _record(model, x, batch_norm)
+        yield _record(call, batch_norm)
 
 
-def _record(model: nn.Module, x: Tensor, batch_norm: str) -> Tape:
+def _record(call: Call, batch_norm: str) -> Tape:
     # a function of its own, so that the recorded tensors are freed before the tape is used
-    recorder = Recorder(model, batch_norm)
+    recorder = Recorder(call, batch_norm)
     same_noise()
     with _quiet_attention(), torch.enable_grad():
-        output = recorder.record(x, one_tensor)
+        output = recorder.record()
     modules, nonlinearities = recorder.named()
     return Tape(
-        model, x, batch_norm, tuple(recorder.ops), tuple(recorder.events), tuple(recorder.nodes), output,
-        nonlinearities, modules, recorder.has_batch_norm, recorder.has_dropout, frozenset(recorder.overwritten),
+        call, recorder.x, recorder.start, batch_norm, tuple(recorder.ops), tuple(recorder.events),
+        tuple(recorder.nodes), output, nonlinearities, modules, recorder.has_batch_norm, recorder.has_dropout,
+        frozenset(recorder.overwritten),
     )  # fmt: skip
-
-
-def one_tensor(result: Any) -> Tensor:
-    """The model's output when it is one floating-point tensor, alone or in a tuple or dict.
-
-    Raises:
-        InputError: if there is none or more than one.
-    """
-    found = [
-        t
-        for t in operations.tensors_in(result if not hasattr(result, "to_tuple") else result.to_tuple())
-        if t.is_floating_point()
-    ]
-    if len(found) == 1:
-        return found[0]
-    what = f"a {type(result).__name__} with {len(found)} floating-point tensors"
-    raise InputError(
-        f"the model returns {what}; one is needed: wrap the model so that its forward returns the one to measure."
-    )
 
 
 @contextmanager
 def _quiet_attention() -> Iterator[None]:
     # only the plain implementation of attention has forward derivatives everywhere
-    with sdpa_kernel(SDPBackend.MATH):
+    with sdpa_kernel(SDPBackend.MATH), as_written():
         yield
 
 
@@ -247,6 +257,7 @@ class _Replay(TorchFunctionMode):
     def __init__(self, record: Tape, change: Mapping[int, Change]) -> None:
         super().__init__()
         self.record, self.change, self.index = record, change, 0
+        self.start: Tensor | None = None
         self.handed: set[int] = set()
         self.replaced: dict[int, tuple[Tensor, Tensor]] = {}  # a tensor changed in place and replaced, and what by
 
@@ -278,6 +289,9 @@ class _Replay(TorchFunctionMode):
                 self.replace(found[place], self.at(node, found[place]))
             if self.replaced:
                 args, kwargs = operations.map_tensors(args, self.current), operations.map_tensors(kwargs, self.current)
+        if self.index == self.record.start and name == ops[self.index].name:
+            self.index += 1
+            return self.start
         result = operations.call(func, name, args, kwargs, self.record.batch_norm, self.record.hold_statistics)
         written = args[0] if name == "setitem" else result
         if name in operations.DROPOUTS or not (tensors := operations.tensors_in(written)):
