@@ -235,7 +235,7 @@ class Call:
             raw = raw.outputs if isinstance(raw, Step) else raw
             if not isinstance(raw, Tensor):
                 try:
-                    return check_loss(self.criterion(raw, targets), _tensors(raw))
+                    return check_loss(self.criterion(raw, targets), [self.output(raw)])
                 except Exception:
                     raw = self.output(raw)
             return scalar_loss(raw, targets, self.criterion)
@@ -246,7 +246,7 @@ class Call:
                 "there is no loss: give targets, or a batch with labels for which the model "
                 f"{type(self.model).__name__} returns a .loss."
             )
-        return check_loss(own, _tensors(raw.outputs if isinstance(raw, Step) else raw))
+        return check_loss(own, [self.output(raw)])
 
     @property
     def _stepped(self) -> bool:

@@ -48,7 +48,8 @@ def check_loss(value: Any, outputs: Sequence[Tensor]) -> Tensor:
     Raises:
         InputError: if it is not one number computed from the outputs, or not finite though all outputs are.
     """
-    if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+    lost = isinstance(value, Tensor) and not value.requires_grad and any(o.requires_grad for o in outputs)
+    if not isinstance(value, Tensor) or value.numel() != 1 or lost:
         what = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
         raise InputError(f"the loss must return one number computed from the outputs with torch, not {what}.")
     # overflowing outputs are a finding
