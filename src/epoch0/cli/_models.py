@@ -12,7 +12,8 @@ from epoch0.errors import InputError
 Model = Annotated[
     str,
     typer.Argument(
-        help="package.module:callable or path.py:callable that gives a torch module. It is your code; it is run."
+        help="path.py:callable or package.module:callable that gives a torch module; it is your code, it is run. "
+        "Or one of a library, with random weights: timm:resnet50, torchvision:vit_b_16, hf:path/to/config.json."
     ),
 ]
 Data = Annotated[
@@ -23,6 +24,14 @@ InputShape = Annotated[
 ]
 Weights = Annotated[Path | None, typer.Option(help="A safetensors file with the weights; never a pickle.")]
 Batch = Annotated[int, typer.Option(help="Number of inputs.")]
+BatchOrFile = Annotated[
+    str | None,
+    typer.Option(
+        "--batch",
+        help="Number of inputs; or a file.npz or file.safetensors with the whole batch: x and y, or the names of the "
+        "model's arguments.",
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Names the random directions, inputs and weights.")]
 
 
@@ -31,6 +40,13 @@ class BatchNorm(StrEnum):
 
     train = "train"
     eval = "eval"
+
+
+class FailOn(StrEnum):
+    """From which verdict on a command leaves with exit code 1."""
+
+    hard = "hard"
+    never = "never"
 
 
 class How(StrEnum):
@@ -72,7 +88,7 @@ def checkup(
     data_name: Data = None,
     input_shape: InputShape = None,
     weights: Weights = None,
-    batch: Batch = 64,
+    batch: BatchOrFile = None,
     batch_norm: Norm = BatchNorm.train,
     directions: Annotated[int, typer.Option(help="Random directions a layer; more make the errors smaller.")] = 8,
     sparsity: Annotated[
@@ -89,10 +105,20 @@ def checkup(
         typer.Option(help="Set the weights to the edge of chaos, write them to this safetensors file, check again."),
     ] = None,
     how: Annotated[How, typer.Option(help="With --fix: set by theory, or rescaled until measured.")] = How.theory,
+    trial: Annotated[
+        bool | None,
+        typer.Option("--trial/--no-trial", help="Train a copy for a few steps; by default where that takes seconds."),
+    ] = None,
+    depth: Annotated[
+        int | None, typer.Option(min=0, help="How many levels of parts to print under a block; by default as fits.")
+    ] = None,
+    fail_on: Annotated[
+        FailOn, typer.Option(help="Leave with exit code 1 if the verdict is this or worse, for a CI job.")
+    ] = FailOn.never,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Tell what a model is before training: phase, verdict, and what to change."""
+    """Tell what a model is before training: whether it trains, why, where, and what to change."""
     from epoch0 import models
     from epoch0.diagnosis import checkup as examine
 
@@ -102,12 +128,13 @@ def checkup(
         check_path(fix)
     network = models.load_model(model, weights=weights, seed=seed)
     given = models.inputs_for(
-        network, data=data_name, input_shape=input_shape, batch=batch, seed=seed, data_dir=data_dir
+        network, data=data_name, input_shape=input_shape, batch=batch, spec=model, seed=seed, data_dir=data_dir
     )
     settings: dict[str, Any] = {
         "batch_norm": batch_norm.value, "directions": directions, "sparsity": sparsity, "noise": noise or None,
-        "seed": seed, "name": model,
+        "seed": seed, "name": model, **({} if trial is None else {"trial": trial}),
     }  # fmt: skip
+    folded = {} if depth is None else {"depth": depth}
     before = examine(network, given.x, given.targets, inputs=given.description, **settings)
     if fix is None:
         if html is not None:
@@ -115,8 +142,9 @@ def checkup(
         if as_json:
             print_json(before.to_dict())
         else:
-            before.print()
+            before.print(**folded)
             _say_page(html)
+        _leave(before, fail_on)
         return
     from epoch0.initialization import initialize, save
 
@@ -128,11 +156,12 @@ def checkup(
         compared.to_html(html)
     if as_json:
         print_json({"initialization": done.to_dict(), **compared.to_dict()})
-        return
-    typer.echo(f"{done}\n")
-    compared.print()
-    typer.echo(f"weights: {fix}")
-    _say_page(html)
+    else:
+        typer.echo(f"{done}\n")
+        compared.print()
+        typer.echo(f"weights: {fix}")
+        _say_page(html)
+    _leave(after, fail_on)
 
 
 def init(
@@ -154,7 +183,7 @@ def init(
     data_name: Data = None,
     input_shape: InputShape = None,
     weights: Weights = None,
-    batch: Batch = 64,
+    batch: BatchOrFile = None,
     batch_norm: Norm = BatchNorm.train,
     seed: Seed = 0,
     data_dir: DataDir = None,
@@ -169,7 +198,7 @@ def init(
     chi = _chi(at)
     network = models.load_model(model, weights=weights, seed=seed)
     given = models.inputs_for(
-        network, data=data_name, input_shape=input_shape, batch=batch, seed=seed, data_dir=data_dir
+        network, data=data_name, input_shape=input_shape, batch=batch, spec=model, seed=seed, data_dir=data_dir
     )
     settings: dict[str, Any] = {"batch_norm": batch_norm.value, "seed": seed, "name": model}
     before = examine(network, given.x, given.targets, inputs=given.description, **settings)
@@ -193,6 +222,13 @@ def _chi(at: str) -> float | None:
         return float(at)
     except ValueError:
         raise InputError(f"--at {at!r} is neither edge-of-chaos nor a gain chi, such as 1.1.") from None
+
+
+def _leave(report: Any, fail_on: FailOn) -> None:
+    """Leave with 1 if the verdict is as bad as that."""
+    if fail_on is FailOn.hard and not report.trains:
+        typer.echo(f"failed: {report.verdict}", err=True)
+        raise typer.Exit(1)
 
 
 def _say_page(html: Path | None) -> None:

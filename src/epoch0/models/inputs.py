@@ -1,8 +1,9 @@
-"""Inputs for a model named on the command line: a data set or noise, in the layout the model accepts."""
+"""Inputs for a model named on the command line: a data set, a file, noise, or what the model says it is made for."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,10 +11,12 @@ from torch import Tensor, nn
 
 from epoch0 import data as datasets
 from epoch0.errors import InputError
+from epoch0.models.files import batch_from
+from epoch0.models.own_sizes import CLASSES, IMAGES, MOST, image_shape, is_transformers_model, named_inputs, patterned
 from epoch0.seeds import generator, numpy_generator
 from epoch0.tracing.guard import check_model, unchanged
 
-EXAMPLES = 128
+EXAMPLES = 64
 """Examples in a batch when nothing else is asked for: enough for batch statistics, small enough for a large model."""
 
 TRIED = 2
@@ -27,13 +30,14 @@ class Inputs:
     """A batch that the model accepts, and what it is.
 
     Attributes:
-        x: shape (examples, ...), in the model's dtype and on its device.
-        targets: class index of each example, shape (examples,), or None.
+        x: the batch: a tensor of shape (examples, ...), in the model's dtype and on its device; of a model of
+            transformers or of several arguments a mapping of their names.
+        targets: class index of each example, shape (examples,), or what a file gives, or None.
         description: what the batch is, and what was decided on the way, such as
             ``"128 examples of digits (train), flat, 64 numbers each"``.
     """
 
-    x: Tensor
+    x: Any
     targets: Tensor | None
     description: str
 
@@ -43,7 +47,8 @@ def inputs_for(
     *,
     data: str | None = None,
     input_shape: str | Sequence[int] | None = None,
-    batch: int = EXAMPLES,
+    batch: int | str | Path | None = None,
+    spec: str = "",
     split: str = "train",
     normalize: str | None = "standard",
     data_dir: str | Path | None = None,
@@ -57,12 +62,14 @@ def inputs_for(
 
     Args:
         model: is run on two examples per layout, images first, and left unchanged.
-        data: a name of :func:`epoch0.data.load`, or the path of an ``.npz`` file with x and perhaps y; by default the
-            embedded digits, unless `input_shape` is given.
+        data: a name of :func:`epoch0.data.load`, or the path of an ``.npz`` file with x and perhaps y; by default
+            inputs of the model's own size where it says one (timm, torchvision, transformers), else the embedded
+            digits.
         input_shape: shape of one example, ``(3, 32, 32)`` or ``"3,32,32"``, for Gaussian inputs of mean 0 and
-            variance 1
-            instead of `data`.
-        batch: number of examples; fewer if the set has fewer.
+            variance 1 instead of `data`.
+        batch: number of examples, fewer if the set has fewer; or a file that holds the whole batch, see
+            :func:`epoch0.models.files.batch_from`.
+        spec: the model's name on the command line, for what it does not say of itself.
         split: ``"train"`` or ``"test"``, for named sets.
         normalize: how named sets are scaled, see :meth:`epoch0.data.DataSet.inputs`.
         data_dir: folder looked into first for named sets.
@@ -72,21 +79,44 @@ def inputs_for(
         InputError: if both or an impossible source is asked for, or the model accepts no layout (each attempt is
             told).
     """
-    check_model(model)
-    if batch < 1:
-        raise InputError(f"a batch of {batch} examples cannot be measured; ask for at least 1.")
+    number, file = _number(batch)
+    if file is not None:
+        if data is not None or input_shape is not None:
+            raise InputError(f"the batch comes from {str(file)!r}; leave out --data and --input-shape.")
+        return Inputs(*batch_from(file, model))
     if data is not None and input_shape is not None:
         raise InputError(f"inputs come from data={data!r} or have a random input_shape={input_shape!r}; choose one.")
+    own = data is None and input_shape is None
+    if own and is_transformers_model(model):
+        named, what = named_inputs(model, number, seed)
+        return Inputs(named, None, what)
+    check_model(model)
     labels: Tensor | None = None
-    if input_shape is not None:
-        attempts, what = _noise(input_shape, batch, seed)
+    if own and (shape := image_shape(model, spec)) is not None:
+        x, labels = patterned(shape, IMAGES if number is None else min(number, MOST), CLASSES, seed)
+        attempts, what = [("", x)], f"made-up images of {CLASSES} classes, {_times(shape)}"
+    elif input_shape is not None:
+        attempts, what = _noise(input_shape, number or EXAMPLES, seed)
     else:
-        attempts, labels, what = _examples(data or "digits", batch, split, normalize, data_dir, seed)
+        attempts, labels, what = _examples(data or "digits", number or EXAMPLES, split, normalize, data_dir, seed)
     layout, x, outputs = _accepted(model, attempts, what)
     targets, note = _targets(labels, outputs)
     if targets is not None:
         targets = targets.to(x.device)
     return Inputs(x, targets, f"{len(x)} examples of {what}{layout}{note}")
+
+
+def _number(batch: int | str | Path | None) -> tuple[int | None, Path | None]:
+    """How many examples are asked for, or the file that holds them."""
+    if batch is None:
+        return None, None
+    try:
+        number = int(str(batch))
+    except ValueError:
+        return None, Path(batch)  # type: ignore[arg-type]
+    if number < 1:
+        raise InputError(f"a batch of {number} examples cannot be measured; ask for at least 1.")
+    return number, None
 
 
 def _noise(shape: str | Sequence[int], batch: int, seed: int) -> tuple[list[Attempt], str]:

@@ -1,4 +1,4 @@
-"""Model loading for the command line: a model named ``package.module:callable`` or ``path/file.py:callable``.
+"""Model loading for the command line: ``package.module:callable``, ``path/file.py:callable`` or a library's model.
 
 Weights come as safetensors only: reading a ``.pt`` file runs whatever code its author put inside (pickle), so it is
 refused.
@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from epoch0.errors import InputError, suggest
+from epoch0.models.libraries import is_library_model, library_model
 from epoch0.models.objects import SHOWN, named_object, where
 
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
@@ -30,8 +31,8 @@ def load_model(spec: str, weights: str | Path | None = None, *, seed: int = 0) -
     Args:
         spec: ``package.module:callable`` or ``path/file.py:callable``; the callable is a function returning a module,
             a subclass of ``nn.Module``, or a module itself, and is called without arguments. Packages are looked for
-            in
-            the working directory too, and a file may import its neighbours.
+            in the working directory too, and a file may import its neighbours. Or a model of a library with random
+            weights, see :func:`epoch0.models.libraries.library_model`: ``timm:resnet50``.
         weights: a safetensors file with exactly the names and shapes of the model's state.
         seed: what the user's code draws from torch's global generator while it builds the model; the generator is
             put back.
@@ -46,8 +47,11 @@ def load_model(spec: str, weights: str | Path | None = None, *, seed: int = 0) -
         raise InputError(_pickle_refused(Path(spec), "the model as 'path/file.py:callable'"))
     if weights is not None:
         _check_weights_path(Path(weights))
-    with named_object(spec, "model", seed=seed) as (target, file):
-        model = _build(target, spec, file)
+    if is_library_model(spec):
+        model = library_model(spec, seed=seed)
+    else:
+        with named_object(spec, "model", seed=seed) as (target, file):
+            model = _build(target, spec, file)
     if weights is not None:
         _load_weights(model, Path(weights))
     return model

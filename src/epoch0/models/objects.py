@@ -48,11 +48,18 @@ def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, 
         )
     is_file = source.endswith(".py") or "/" in source or "\\" in source
     folder = str(Path(source).resolve().parent) if is_file else str(Path.cwd())
-    seed_of_user_code = int(generator(seed).initial_seed() % 2**63)
-    with _importing_from(folder), torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(sys.stderr):
-        torch.manual_seed(seed_of_user_code)
+    with _importing_from(folder), seeded(seed):
         module = _import_file(Path(source), what) if is_file else _import_package(source, what)
         yield _attribute(module, source, attribute), Path(source).name if is_file else source
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Run foreign code with torch's global generator at a seed, put back afterwards; what it prints goes to stderr."""
+    start = int(generator(seed).initial_seed() % 2**63)
+    with torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(sys.stderr):
+        torch.manual_seed(start)
+        yield
 
 
 @contextlib.contextmanager
