@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from epoch0.curves import Curve
 from epoch0.errors import InputError
 from epoch0.measure._pieces import Array, Pieces, row_norms
+from epoch0.tracing.call import Forward
 from epoch0.tracing.forward_derivatives import jvp
 from epoch0.tracing.guard import unchanged
 from epoch0.tracing.tape import Tape, tape
@@ -30,6 +31,7 @@ def module_pieces(
     points: int,
     offset: float,
     batch_norm: Literal["train", "eval"],
+    forward: Forward | None = None,
 ) -> Pieces:
     """The pieces of the curve at the input and each layer of one module.
 
@@ -41,12 +43,13 @@ def module_pieces(
         points: how many.
         offset: of the grid of tangents, in [0, 1).
         batch_norm: with ``"train"`` all points go through the module at once, and their statistics are held fixed.
+        forward: another way of calling it.
     """
     grid = (torch.arange(points, dtype=torch.float64) + offset) / points
     if method == "chords":
         grid = torch.linspace(0, 1, points + 1, dtype=torch.float64)
-    device = next((parameter.device for parameter in module.parameters()), torch.device("cpu"))
-    with tape(module, curve.point(grid[:2]).to(device), batch_norm=batch_norm) as record, torch.no_grad():
+    recorded = tape(module, curve.point(grid[:2]), forward=forward, batch_norm=batch_norm)
+    with recorded as record, torch.no_grad():
         names, nodes = places(record, layers)
         if record.x.dtype == torch.float64 and curve.dtype != torch.float64:
             curve = curve.to(torch.float64)  # points rounded to float32 would make fine chords ragged

@@ -8,6 +8,7 @@ own fresh direction.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -193,15 +194,15 @@ def backward_squares(tape: Tape, layers: Sequence[Layer], directions: int, seed:
 
 
 def gradient_norms(
-    tape: Tape, layers: Sequence[Layer], loss: Callable[[Tensor], Tensor] | None, directions: int, seed: int
+    tape: Tape, layers: Sequence[Layer], loss: Callable[[Any], Tensor] | None, directions: int, seed: int
 ) -> tuple[list[float], dict[str, float]]:
     """Norms of the gradient at the input and at the end of each layer, and of each weight's gradient.
 
     Args:
         tape: the record.
         layers: its layers.
-        loss: output -> scalar; None for random cotangents g at the output, root mean square over ``directions`` of
-            them.
+        loss: what the model returns -> scalar; None for random cotangents g at the output, root mean square over
+            ``directions`` of them.
         directions: how many of those.
         seed: of those.
 
@@ -224,8 +225,9 @@ def gradient_norms(
         weight.requires_grad_(True)
     try:
         with torch.enable_grad():
-            output = tape.run(tape.x, {node: keep(node) for node in (0, *(layer.output for layer in layers))})
-            end = output if loss is None else loss(output)
+            nodes = (0, *(layer.output for layer in layers))
+            raw, output = tape.outputs(tape.x, {node: keep(node) for node in nodes})
+            end = output if loss is None else loss(raw)
             draws: list[Tensor | None] = [None]
             if loss is None:
                 draws = [_direction(end, generator(seed, _OUTPUT_COTANGENT, d)) for d in range(directions)]

@@ -17,6 +17,7 @@ from epoch0.curves import Curve
 from epoch0.errors import InputError
 from epoch0.measure._module_pieces import module_pieces, places, shares_statistics
 from epoch0.measure._pieces import Array, Pieces, row_norms
+from epoch0.tracing.call import Forward
 from epoch0.tracing.forward_derivatives import jvp
 from epoch0.tracing.guard import check_model
 from epoch0.tracing.tape import tape
@@ -34,6 +35,7 @@ def list_pieces(
     points: int,
     offsets: Sequence[float],
     batch_norm: Literal["train", "eval"],
+    forward: Forward | None = None,
 ) -> Pieces:
     """Tangents through each module, batched where the modules are small and differ in their tensors only.
 
@@ -44,17 +46,18 @@ def list_pieces(
         points: tangents a module.
         offsets: one a module.
         batch_norm: ``"train"`` or ``"eval"``.
+        forward: another way of calling them, which is not batched.
 
     Raises:
         InputError: if the architectures differ, or one module cannot be measured.
     """
     check_one_architecture(modules)
     parameters = sum(parameter.numel() for parameter in modules[0].parameters())
-    if len(modules) > 1 and parameters <= _STACKED_UP_TO and _same_program(modules):
+    if forward is None and len(modules) > 1 and parameters <= _STACKED_UP_TO and _same_program(modules):
         # one by one is slower and always possible; what is wrong with a module is said there in its own words
         with suppress(InputError, RuntimeError):
             return _stacked(modules, curve, layers, points, offsets, batch_norm)
-    return _one_by_one(modules, curve, layers, points, offsets, batch_norm)
+    return _one_by_one(modules, curve, layers, points, offsets, batch_norm, forward)
 
 
 def check_one_architecture(modules: Sequence[nn.Module]) -> None:
@@ -64,10 +67,10 @@ def check_one_architecture(modules: Sequence[nn.Module]) -> None:
         InputError: with the first module that differs from the first one, and where.
     """
     if not modules:
-        raise InputError("net is an empty list; give at least one module.")
+        raise InputError("model is an empty list; give at least one module.")
     for index, module in enumerate(modules):
         if not isinstance(module, nn.Module):
-            raise InputError(f"net[{index}] is a {type(module).__name__}; a list of networks holds torch modules.")
+            raise InputError(f"model[{index}] is a {type(module).__name__}; a list of networks holds torch modules.")
         for mine, first in zip(_parts(module), _parts(modules[0]), strict=False):
             if mine != first:
                 raise InputError(
@@ -116,9 +119,10 @@ def _one_by_one(
     points: int,
     offsets: Sequence[float],
     batch_norm: Literal["train", "eval"],
+    forward: Forward | None,
 ) -> Pieces:
     found = [
-        module_pieces(module, curve, layers, "tangents", points, offset, batch_norm)
+        module_pieces(module, curve, layers, "tangents", points, offset, batch_norm, forward)
         for module, offset in zip(modules, offsets, strict=True)
     ]
     return Pieces(found[0].layers, np.concatenate([one.norms for one in found]), None, found[0].dtype)
@@ -135,9 +139,8 @@ def _stacked(
     for module in modules:
         check_model(module)
     model = modules[0]
-    device = next(parameter.device for parameter in model.parameters())
     grid = (torch.arange(points, dtype=torch.float64) + torch.tensor(offsets, dtype=torch.float64)[:, None]) / points
-    with tape(model, curve.point(grid[0, :2]).to(device), batch_norm=batch_norm) as record, torch.no_grad():
+    with tape(model, curve.point(grid[0, :2]), batch_norm=batch_norm) as record, torch.no_grad():
         names, nodes = places(record, layers)
         if record.x.dtype == torch.float64 and curve.dtype != torch.float64:
             curve = curve.to(torch.float64)

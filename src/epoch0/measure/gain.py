@@ -13,8 +13,9 @@ from epoch0.errors import InputError
 from epoch0.measure._gain_result import Gain, LayerGain
 from epoch0.measure._law import Law, laws
 from epoch0.measure._passes import Squares, backward_squares, forward_squares, gradient_norms, mean_squares
+from epoch0.tracing.call import Call, Forward
 from epoch0.tracing.layers import Layer, layers
-from epoch0.tracing.loss import Loss, check_targets, scalar_loss
+from epoch0.tracing.loss import Loss
 from epoch0.tracing.tape import tape
 
 Array = NDArray[np.float64]
@@ -30,11 +31,12 @@ MANY = 1e6
 
 
 def gain(
-    net: nn.Module,
-    x: Tensor,
+    model: nn.Module,
+    x: Any,
     targets: Any = None,
     loss: Loss | None = None,
     *,
+    forward: Forward | None = None,
     batch_norm: str = "train",
     directions: int = 8,
     seed: int = 0,
@@ -56,12 +58,16 @@ def gain(
     directions or examples decide); ``dead`` that nothing passes; ``overflows`` that numbers are not finite.
 
     Args:
-        net: any module from one tensor to one tensor.
-        x: a batch, shape (examples, ...), floating point; cast to the model's dtype.
-        targets: classes (integers, shape (examples,)) or values of the output's shape; without them gradients start
-            from random cotangents at the output.
+        model: any module.
+        x: a batch, as the model is called with it: a tensor of shape (examples, ...), a tuple, a mapping, a graph (see
+            :class:`~epoch0.tracing.call.Call`). Signals start at its floating point tensor, or at the first one that is
+            made of its integers, such as the output of an embedding.
+        targets: classes (integers, shape (examples,)) or values of the output's shape. Without them the loss is the
+            model's own (labels in the batch, a ``training_step``), and without that gradients start from random
+            cotangents at the output.
         loss: ``loss(outputs, targets) -> scalar``; by default cross-entropy for integer targets, mean squared error
             for floats.
+        forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
         batch_norm: ``"train"``: statistics of this batch, as training sees it; ``"eval"``: running statistics.
         directions: random directions a layer, >= 2; errors fall with its square root.
         seed: of the directions.
@@ -74,30 +80,31 @@ def gain(
     if isinstance(directions, bool) or not isinstance(directions, int) or directions < 2:
         raise InputError(f"directions={directions!r}; give an integer of at least 2, or there is no error to state.")
     # a network may leave the range of floats: that is a finding, not a warning
-    with tape(net, x, batch_norm=batch_norm) as record, np.errstate(over="ignore", invalid="ignore"):
-        check_targets(len(record.x), targets, loss)
+    call = Call.of(model, x, targets, loss=loss, forward=forward)
+    with tape(call, batch_norm=batch_norm) as record, np.errstate(over="ignore", invalid="ignore"):
         found = layers(record)
         values: list[float] = []
 
-        def measured_loss(output: Tensor) -> Tensor:
-            value = scalar_loss(output, targets, loss)
+        def measured_loss(raw: Any) -> Tensor:
+            value = call.loss(raw)
             values.append(float(value.detach()))
             return value
 
-        gradients, weights = gradient_norms(record, found, None if targets is None else measured_loss, directions, seed)
-        forward = forward_squares(record, found, directions, seed, fresh=True)
+        own = measured_loss if call.has_loss else None
+        gradients, weights = gradient_norms(record, found, own, directions, seed)
+        fresh = forward_squares(record, found, directions, seed, fresh=True)
         travelled = forward_squares(record, found, directions, seed, fresh=False)
         backward = backward_squares(record, found, directions, seed)
         inside = [layer.pre_activation for layer in found if layer.pre_activation is not None]
         law = laws(record, found)
         squares = mean_squares(record, [0, *inside, *(layer.output for layer in found)])
         rows = tuple(
-            _row(layer, place, law, forward, backward, travelled, squares, gradients[place + 1], weights)
+            _row(layer, place, law, fresh, backward, travelled, squares, gradients[place + 1], weights)
             for place, layer in enumerate(found)
         )
     mode = batch_norm if record.has_batch_norm else None
     return Gain(
-        rows, len(record.x), directions, seed, mode, record.has_dropout, gradients[0], values[0] if values else None
+        rows, call.examples, directions, seed, mode, record.has_dropout, gradients[0], values[0] if values else None
     )
 
 

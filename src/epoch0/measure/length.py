@@ -15,14 +15,16 @@ from epoch0.measure._module_pieces import in_dtype, module_pieces
 from epoch0.measure._pieces import Pieces, lengths_and_growth
 from epoch0.measure._stacked_pieces import check_one_architecture, list_pieces
 from epoch0.networks.ensemble import Ensemble
+from epoch0.tracing.call import Forward
 
 Method = Literal["tangents", "chords"]
 
 
 def trajectory_length(
-    net: nn.Module | Ensemble | Sequence[nn.Module],
+    model: nn.Module | Ensemble | Sequence[nn.Module],
     curve: Curve,
     *,
+    forward: Forward | None = None,
     layers: Sequence[str] | None = None,
     method: Method = "tangents",
     points: int | None = None,
@@ -50,8 +52,10 @@ def trajectory_length(
     unchanged to the bit.
 
     Args:
-        net: one module, an ensemble, or a list of modules of one architecture.
+        model: one module, an ensemble, or a list of modules of one architecture.
         curve: a curve whose points have the shape of one input.
+        forward: ``forward(model, points) -> outputs``, for a model that is called in another way, such as ``lambda
+            model, points: model(inputs_embeds=points)``.
         layers: names of modules or nonlinearities, taken in order of execution; default every elementwise
             nonlinearity.
         method: ``"tangents"`` or ``"chords"``.
@@ -76,19 +80,19 @@ def trajectory_length(
         points = 10_000 if method == "chords" else 64
     if isinstance(points, bool) or not isinstance(points, int) or points < 1:
         raise InputError(f"points={points!r}: at least one {method[:-1]} is needed.")
-    if isinstance(net, Ensemble) and method == "tangents":
-        pieces = ensemble_pieces(net, curve, layers, points, seed, dtype)
+    if isinstance(model, Ensemble) and method == "tangents":
+        pieces = ensemble_pieces(model, curve, layers, points, seed, dtype)
     else:
-        if isinstance(net, nn.Module):
-            net = [net]
-        elif not isinstance(net, Ensemble):
-            check_one_architecture(net)
+        if isinstance(model, nn.Module):
+            model = [model]
+        elif not isinstance(model, Ensemble):
+            check_one_architecture(model)
         if method == "tangents":
-            modules = [in_dtype(module, dtype) for module in net]
+            modules = [in_dtype(module, dtype) for module in model]
             offsets = [grid_offset(seed, index) for index in range(len(modules))]
-            pieces = list_pieces(modules, curve, layers, points, offsets, batch_norm)
+            pieces = list_pieces(modules, curve, layers, points, offsets, batch_norm, forward)
         else:
-            pieces = _chord_pieces(net, curve, layers, points, dtype, batch_norm)
+            pieces = _chord_pieces(model, curve, layers, points, dtype, batch_norm, forward)
     _check_overflow(pieces)
     return TrajectoryLength(pieces.layers, *lengths_and_growth(pieces), method, points)
 
@@ -100,10 +104,11 @@ def _chord_pieces(
     points: int,
     dtype: torch.dtype | None,
     batch_norm: Literal["train", "eval"],
+    forward: Forward | None,
 ) -> Pieces:
     """Chords through one network after another; of an ensemble only one exists at a time."""
     found = [
-        module_pieces(in_dtype(networks[index], dtype), curve, layers, "chords", points, 0.0, batch_norm)
+        module_pieces(in_dtype(networks[index], dtype), curve, layers, "chords", points, 0.0, batch_norm, forward)
         for index in range(len(networks))
     ]
     coarse = np.concatenate([one.coarse for one in found if one.coarse is not None])

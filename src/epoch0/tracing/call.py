@@ -105,17 +105,16 @@ class Call:
                 tensor = tensor.clone() if tensor.is_inference() else tensor.detach()
                 return tensor.to(device, parameter.dtype) if floating and parameter is not None else tensor.to(device)
 
-        named = parts(model, batch)
-        _check_batch(batch, named)
+        named = parts(batch, model)
+        check_tensors(batch, named)
         batch = mapped(batch, moved)
         if targets is not None:
             targets = mapped(targets, lambda t: (t.clone() if t.is_inference() else t.detach()).to(device))
             for tensor in _tensors(targets):
                 if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
                     raise InputError(f"the targets {tuple(tensor.shape)} hold NaN or infinity.")
-        graph = any("edge_index" in name for name, _ in named)
-        examples = _examples(batch, named, targets, graph)
-        splits = not graph and _divisible(batch, examples)
+        examples = examples_in(batch, targets, named)
+        splits = not any("edge_index" in name for name, _ in named) and _divisible(batch, examples)
         check_targets(examples if splits else None, targets, loss)
         splits = splits and (targets is None or _divisible(targets, examples))
         return cls(model, batch, targets, examples, splits, notes, loss, forward)
@@ -299,14 +298,15 @@ def arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str, 
     return (batch,), {}
 
 
-def parts(model: nn.Module, batch: Any) -> list[tuple[str, Tensor]]:
+def parts(batch: Any, model: nn.Module | None = None) -> list[tuple[str, Tensor]]:
     """The tensors of a batch with a name for each: its key, its attribute, or the parameter of forward it goes to."""
     if isinstance(batch, Tensor):
         return [("input", batch)]
     if isinstance(batch, Mapping):
         named = [(str(key), value) for key, value in batch.items()]
     elif isinstance(batch, tuple | list) and not isinstance(batch, PackedSequence):
-        names, more = list(_parameters(model.forward) or {}), "target" if _has_step(model) else "input"
+        names = list(_parameters(model.forward) or {}) if model is not None else []
+        more = "target" if model is not None and _has_step(model) else "input"
         named = [(names[i] if i < len(names) else f"{more} {i}", value) for i, value in enumerate(batch)]
     elif isinstance(batch, PackedSequence):
         named = [("input", batch.data)]
@@ -321,7 +321,7 @@ def starts(model: nn.Module, batch: Any) -> tuple[Tensor | None, list[Tensor], t
     Returns:
         That tensor, or None if it is made from integers inside the model; those integers; what a reader should know.
     """
-    named = [(n, t) for n, t in parts(model, batch) if not any(word in n for word in _BESIDE)]
+    named = [(n, t) for n, t in parts(batch, model) if not any(word in n for word in _BESIDE)]
     floats = [(name, tensor) for name, tensor in named if tensor.is_floating_point()]
     whole = [t for _, t in named if not (t.is_floating_point() or t.is_complex() or t.dtype == torch.bool) and t.dim()]
     name, start = next(((n, t) for n, t in floats if t.dim() > 1), ("", None))
@@ -404,7 +404,12 @@ def _in_full(model: Any) -> tuple[nn.Module, tuple[str, ...]]:
     return wide, (f"The weights are {str(coarse).removeprefix('torch.')}: a float32 copy was measured.",)
 
 
-def _check_batch(batch: Any, named: list[tuple[str, Tensor]]) -> None:
+def check_tensors(batch: Any, named: list[tuple[str, Tensor]]) -> None:
+    """Refuse a batch without tensors, or with NaN or infinity among them.
+
+    Raises:
+        InputError: naming the tensor.
+    """
     if not named:
         kind = type(batch).__name__
         hint = "; torch.from_numpy makes one of an array" if kind == "ndarray" else ""
@@ -420,7 +425,13 @@ def _check_batch(batch: Any, named: list[tuple[str, Tensor]]) -> None:
             raise InputError(f"{what} holds {kind}: {int(bad.sum())} of its {tensor.numel()} values are not finite.")
 
 
-def _examples(batch: Any, named: list[tuple[str, Tensor]], targets: Any, graph: bool) -> int:
+def examples_in(batch: Any, targets: Any, named: list[tuple[str, Tensor]]) -> int:
+    """How many examples a batch holds: the rows of its first tensor; of a graph those of its targets, else its graphs.
+
+    Raises:
+        InputError: if there is none.
+    """
+    graph = any("edge_index" in name for name, _ in named)
     if isinstance(batch, PackedSequence):
         return int(batch.batch_sizes[0])
     if graph and isinstance(targets, Tensor) and targets.dim():
