@@ -1,16 +1,23 @@
 """The batches that scores are computed on: taken, counted and checked before anything runs (Hayou et al. 2021, 2.2)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from epoch0.errors import InputError, check_finite
+from epoch0.tracing.call import LABELS, check_tensors, examples_in, mapped, parts
 from epoch0.tracing.loss import Loss, check_targets
 
-Batch = tuple[Tensor, Any]
+
+class Batch(NamedTuple):
+    """Inputs, as the model is called with them, their targets (None: labels are among the inputs), and how many."""
+
+    inputs: Any
+    targets: Any
+    examples: int
 
 
 def taken(batches: Iterable[Any], number_of_batches: int | None, loss: Loss | None) -> list[Batch]:
@@ -20,7 +27,7 @@ def taken(batches: Iterable[Any], number_of_batches: int | None, loss: Loss | No
     2
 
     Args:
-        batches: pairs of inputs, shape (examples, ...), and targets; each has its examples in the first dimension.
+        batches: pairs of inputs, as the model is called with them, and targets; or mappings with labels among them.
         number_of_batches: how many are taken; None takes all, and holds them in memory together.
         loss: of the user, to say whether targets may be missing.
 
@@ -33,6 +40,8 @@ def taken(batches: Iterable[Any], number_of_batches: int | None, loss: Loss | No
         raise InputError(f"number_of_batches={number_of_batches!r}; give an integer >= 1, or None for all.")
     if isinstance(batches, tuple) and len(batches) == 2 and all(isinstance(part, Tensor) for part in batches):
         batches = [batches]
+    if _labelled(batches):
+        batches = [batches]
     if isinstance(batches, Tensor | dict | str) or not (
         hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")
     ):
@@ -41,22 +50,24 @@ def taken(batches: Iterable[Any], number_of_batches: int | None, loss: Loss | No
         )
     found = []
     for place, batch in enumerate(islice(batches, number_of_batches)):
-        if not isinstance(batch, tuple | list) or len(batch) != 2 or not isinstance(batch[0], Tensor):
-            parts = ", ".join(type(part).__name__ for part in batch) if isinstance(batch, tuple | list) else ""
-            what = f"{type(batch).__name__} of ({parts})" if parts else type(batch).__name__
-            raise InputError(f"batch {place} is a {what}; each must be a pair (inputs, targets), inputs a tensor.")
-        x, targets = batch
-        if x.dim() == 0 or x.numel() == 0:
+        pair = (batch, None) if _labelled(batch) else batch
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not (tensors := parts(pair[0])):
+            kinds = ", ".join(type(part).__name__ for part in pair) if isinstance(pair, tuple | list) else ""
+            what = f"{type(pair).__name__} of ({kinds})" if kinds else type(pair).__name__
+            raise InputError(
+                f"batch {place} is a {what}; each must be a pair (inputs, targets), inputs what the model is called "
+                "with, or a mapping with labels."
+            )
+        x, targets = pair
+        if isinstance(x, Tensor) and (x.dim() == 0 or x.numel() == 0):
             raise InputError(f"batch {place} is empty: its inputs have shape {tuple(x.shape)}; leave it out.")
-        if x.is_floating_point():
+        if isinstance(x, Tensor) and x.is_floating_point():
             check_finite(f"the inputs of batch {place}", x)
-        if targets is None:
+        check_tensors(x, tensors)
+        if targets is None and not _labelled(x):
             raise InputError(f"batch {place} has no targets; the loss needs them.")
-        check_targets(len(x), targets, loss)
-        if isinstance(targets, Tensor) and targets.is_inference():
-            with torch.inference_mode(False):
-                targets = targets.clone()  # which gradients can be taken with
-        found.append((x.detach(), targets))
+        check_targets(len(x) if isinstance(x, Tensor) else None, targets, loss)
+        found.append(Batch(mapped(x, _usable), mapped(targets, _usable), examples_in(x, targets, tensors)))
     if not found:
         raise InputError("there are no batches: the iterable is empty (or was used up by an earlier loop).")
     return found
@@ -64,7 +75,18 @@ def taken(batches: Iterable[Any], number_of_batches: int | None, loss: Loss | No
 
 def examples(batches: Sequence[Batch]) -> int:
     """How many examples the batches have together."""
-    return sum(len(x) for x, _ in batches)
+    return sum(batch.examples for batch in batches)
+
+
+def _labelled(batch: Any) -> bool:
+    return isinstance(batch, Mapping) and any(batch.get(key) is not None for key in LABELS)
+
+
+def _usable(tensor: Tensor) -> Tensor:
+    if not tensor.is_inference():
+        return tensor.detach()
+    with torch.inference_mode(False):
+        return tensor.clone()  # which gradients can be taken with
 
 
 def described(batches: Sequence[Batch], batch_norm: str) -> str:

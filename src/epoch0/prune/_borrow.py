@@ -20,9 +20,9 @@ from epoch0.prune._scores import Scores, scores_of
 from epoch0.prune._settings import check_settings
 from epoch0.prune._twice import cheap
 from epoch0.tracing import operations
+from epoch0.tracing.call import Call, Forward, described, mapped
 from epoch0.tracing.guard import bare, same_noise, unchanged
 from epoch0.tracing.loss import Loss, scalar_loss
-from epoch0.tracing.call import Call
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +33,7 @@ class Borrowed:
         model: in eval mode.
         weights: the prunable ones.
         leaves: a tensor for each of them that gradients are taken at, shared with the parameter where the dtype is.
+        forward: the way of calling the model that was given.
         others: every other parameter and buffer by its key; buffers are copies.
         batch_norm: ``"train"`` or ``"eval"``.
         dtype: of all floating-point tensors.
@@ -45,6 +46,7 @@ class Borrowed:
     weights: list[Weight]
     leaves: list[Tensor]
     others: dict[str, Tensor]
+    forward: Forward | None
     batch_norm: str
     dtype: torch.dtype
     twice: bool = False
@@ -52,41 +54,53 @@ class Borrowed:
     running: list[bool] = field(default_factory=list)
 
     def output(
-        self, x: Tensor, leaves: Sequence[Tensor] | None = None, mode: TorchFunctionMode | None = None
+        self, x: Any, leaves: Sequence[Tensor] | None = None, mode: TorchFunctionMode | None = None
     ) -> Tensor:
         """The model's output for a batch, with other tensors in place of the leaves if they are given.
 
         Args:
-            x: inputs, shape (examples, ...).
+            x: inputs, as the model is called with them.
             leaves: one tensor a weight.
             mode: what torch functions do; None: norms as asked for, no dropout.
 
         Raises:
             InputError: if the model fails on it, or the output does not depend on the leaves.
         """
-        x = x.to(self.leaves[0].device, self.dtype if x.is_floating_point() else x.dtype)
+        return self._run(self._call(x), leaves, mode)[1]
+
+    def _call(self, x: Any, targets: Any = None, loss: Loss | None = None) -> Call:
+        device = self.leaves[0].device
+
+        def ours(tensor: Tensor) -> Tensor:  # cloned: the model may change its input in place
+            return tensor.to(device, self.dtype if tensor.is_floating_point() else tensor.dtype).clone()
+
+        targets = mapped(targets, lambda t: t.to(device))
+        return Call(self.model, mapped(x, ours), targets, 1, False, criterion=loss, forward=self.forward)
+
+    def _run(
+        self, call: Call, leaves: Sequence[Tensor] | None = None, mode: TorchFunctionMode | None = None
+    ) -> tuple[Any, Tensor]:
+        """What the model returns, and the output among it."""
         same_noise()
         self.running.append(True)
         try:
             # fused attention has no second derivative
             fused = sdpa_kernel(SDPBackend.MATH) if self.twice else nullcontext()
             with fused, mode or _Statistics(self.batch_norm, self.twice):
-                output = Call(self.model, x, None, 1, False).output(self._run(x.clone(), self.leaves if leaves is None else leaves))
+                named = self._named(self.leaves if leaves is None else leaves)
+                raw = call.raw() if self.settled else functional_call(_Called(call), _inside(named), ())
+                output = call.output(raw)
         except InputError:
             raise
         except Exception as error:
             text = str(error).strip().splitlines() or [""]
-            raise InputError(
-                f"the model fails on inputs of shape {tuple(x.shape)}: {type(error).__name__}: {text[0]}"
-            ) from error
+            given = described(call.batch).replace("an input", "inputs")
+            raise InputError(f"the model fails on {given}: {type(error).__name__}: {text[0]}") from error
         finally:
             self.running.clear()
         if not output.requires_grad:
             raise InputError("the output does not depend on any weight of the model (is it detached on the way?).")
-        return output
-
-    def _run(self, x: Tensor, leaves: Sequence[Tensor]) -> Any:
-        return self.model(x) if self.settled else functional_call(self.model, self._named(leaves), (x,))
+        return raw, output
 
     def _named(self, leaves: Sequence[Tensor]) -> dict[str, Tensor]:
         return {**self.others, **dict(zip((w.key for w in self.weights), leaves, strict=True))}
@@ -107,8 +121,13 @@ class Borrowed:
         self, batch: Batch, loss: Loss | None, temperature: float = 1.0, leaves: Sequence[Tensor] | None = None
     ) -> Tensor:
         """The loss of a batch, of outputs divided by the temperature; a scalar."""
-        output = self.output(batch[0], leaves)
-        return scalar_loss(output if temperature == 1.0 else output / temperature, batch[1], loss)
+        call = self._call(batch.inputs, batch.targets, loss)
+        raw, output = self._run(call, leaves)
+        if temperature == 1.0:
+            return call.loss(raw)
+        if batch.targets is None:
+            raise InputError(f"temperature={temperature} divides outputs before the loss; the model's own needs 1.")
+        return scalar_loss(output / temperature, call.targets, loss)
 
     def gradients(
         self,
@@ -122,7 +141,7 @@ class Borrowed:
         leaves = self.leaves if leaves is None else leaves
         for batch in batches:
             found = differentiated(self.loss(batch, loss, temperature, leaves), leaves)
-            total = added(total, found, len(batch[0]) / everything)
+            total = added(total, found, batch.examples / everything)
         return total
 
     def differentiated(self, value: Tensor, push: Tensor | None = None, **how: bool) -> tuple[Tensor | None, ...]:
@@ -149,6 +168,21 @@ class Borrowed:
             torch.zeros_like(leaf) if value is None else value.detach()
             for leaf, value in zip(self.leaves, values, strict=True)
         ]
+
+
+class _Called(nn.Module):
+    """A call as a module, whose weights can be swapped however the model is called."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self.model, self.call = call.model, call
+
+    def forward(self) -> Any:
+        return self.call.raw()
+
+
+def _inside(named: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {f"model.{key}": tensor for key, tensor in named.items()}
 
 
 def added(total: Sequence[Tensor | None], more: Sequence[Tensor | None], share: float = 1.0) -> list[Tensor | None]:
@@ -182,14 +216,21 @@ class _Statistics(TorchFunctionMode):
 
 
 @contextmanager
-def borrowed(model: nn.Module, batch_norm: str, dtype: torch.dtype | None, twice: bool = False) -> Iterator[Borrowed]:
+def borrowed(
+    model: nn.Module,
+    batch_norm: str,
+    dtype: torch.dtype | None,
+    twice: bool = False,
+    forward: Forward | None = None,
+) -> Iterator[Borrowed]:
     """Check the model and lend it; afterwards it and the global random states are as they were.
 
     Args:
-        model: any module from one tensor to one tensor, in whatever mode.
+        model: any module, in whatever mode.
         batch_norm: ``"train"`` for the statistics of the batch, ``"eval"`` for the running ones.
         dtype: to compute in; None for the model's own.
         twice: whether what is computed will be differentiated twice.
+        forward: another way of calling it.
 
     Raises:
         InputError: if an argument or the model cannot be used.
@@ -204,7 +245,7 @@ def borrowed(model: nn.Module, batch_norm: str, dtype: torch.dtype | None, twice
         mine = {w.key for w in weights}
         others = {key: _cast(p, dtype) for key, p in model.named_parameters() if key not in mine}
         others |= {key: _cast(b, dtype).clone() for key, b in model.named_buffers()}
-        lent = Borrowed(model, weights, leaves, others, batch_norm, dtype, twice)
+        lent = Borrowed(model, weights, leaves, others, forward, batch_norm, dtype, twice)
         with torch.autocast(leaves[0].device.type, enabled=False), only_forward(model, lent.running):
             yield lent
 
@@ -224,6 +265,7 @@ def scored(
     method: str,
     compute: Callable[[Borrowed], tuple[Values, bool]],
     twice: bool = False,
+    forward: Forward | None = None,
 ) -> Scores:
     """The scores that a function computes on a borrowed model, in a precision that holds them.
 
@@ -235,9 +277,10 @@ def scored(
         compute: from the borrowed model to one tensor a weight, None where the loss does not depend on it, and whether
             the range was too small for comfort.
         twice: see :func:`borrowed`.
+        forward: likewise.
     """
     for chosen in (dtype, torch.float64):
-        with borrowed(model, batch_norm, chosen, twice) as lent:
+        with borrowed(model, batch_norm, chosen, twice, forward) as lent:
             values, near = compute(lent)
             if dtype is None and near and lent.dtype != torch.float64:
                 continue

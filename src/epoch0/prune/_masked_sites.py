@@ -79,7 +79,7 @@ def masked_sites(record: Tape, seed: int) -> tuple[list[Masked], dict[str, str],
     if any(not site.direct for site in sites):
         fill_with_noise(sites, seed)
         try:
-            with tape(record.model, record.x, batch_norm=record.batch_norm) as second:
+            with tape(record.call, batch_norm=record.batch_norm) as second:
                 again = find_sites(second)[0]
         finally:
             for site in sites:

@@ -76,7 +76,7 @@ def predicted_density(
             raise InputError("how='mean_field' needs a model: scores do not tell how its weights were drawn.")
         return mean_field_density(source, sparsity, x, examples, seed)
     if isinstance(source, nn.Module):
-        if not isinstance(x, Tensor) or targets is None:
+        if x is None or targets is None:
             raise InputError("how='measured' scores a model on a batch; give x and targets (or the scores themselves).")
         source = snip(source, loss, [(x, targets)], batch_norm=batch_norm)
     return _measured(source, sparsity)

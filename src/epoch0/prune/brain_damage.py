@@ -12,6 +12,7 @@ from epoch0.prune._borrow import Borrowed, Values, added, near_the_end, scored
 from epoch0.prune._scores import Scores
 from epoch0.prune.gradient_flow import product
 from epoch0.seeds import generator
+from epoch0.tracing.call import Forward
 from epoch0.tracing.loss import Loss, scalar_loss
 
 ESTIMATORS = ("gauss_newton", "hutchinson")
@@ -30,6 +31,7 @@ def obd(
     batch_norm: str = "train",
     dtype: torch.dtype | None = None,
     number_of_batches: int | None = None,
+    forward: Forward | None = None,
 ) -> Scores:
     """Score each weight by its diagonal-curvature saliency W^2 H_ii/2, H the Hessian of the loss.
 
@@ -53,16 +55,18 @@ def obd(
     The model is borrowed and comes back to the bit. Dropout is off. Weights that stand behind a mask score 0.
 
     Args:
-        model: any module from one tensor to one tensor; trained, as its authors have it, or not.
+        model: any module; trained, as its authors have it, or not.
         loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
             or the mean squared error. ``"gauss_newton"`` knows only None.
-        batches: pairs (inputs, targets), a data loader, or one pair.
+        batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
+            or one pair.
         estimator: ``"gauss_newton"`` or ``"hutchinson"``.
         probes: how many for each batch.
         seed: of the probes.
         batch_norm: ``"train"``: statistics of the batch; ``"eval"``: running ones, the choice for a trained network.
         dtype: to compute in; None: the model's own, and float64 where gradients come near the end of its range.
         number_of_batches: how many batches are taken; None takes all.
+        forward: ``forward(model, inputs) -> outputs``, for a model that is called in another way.
 
     Returns:
         Scores; >= 0 for ``"gauss_newton"``.
@@ -96,13 +100,13 @@ def obd(
             sources = [generator(seed, _PROBE, place, probe) for probe in range(probes)]
             for found in diagonals(lent, batch, loss, sources):
                 near = near or near_the_end([d for d in found if d is not None and bool(d.any())])
-                total = added(total, found, len(batch[0]) / examples(held) / probes)
+                total = added(total, found, batch.examples / examples(held) / probes)
         with torch.no_grad():
             pairs = zip(lent.leaves, total, strict=True)
             return [None if t is None else t.mul_(w).mul_(w).div_(2) for w, t in pairs], near
 
     words = f"obd, {estimator}, {probes} probes, seed {seed}, {described(held, batch_norm)}"
-    return scored(model, batch_norm, dtype, words, compute, twice=estimator == "hutchinson")
+    return scored(model, batch_norm, dtype, words, compute, twice=estimator == "hutchinson", forward=forward)
 
 
 def _hutchinson(
@@ -124,10 +128,10 @@ def _gauss_newton(
     lent: Borrowed, batch: Batch, loss: Loss | None, sources: Sequence[torch.Generator]
 ) -> Iterator[Values]:
     """Estimates (J^T u)^2 of the Gauss-Newton matrix' diagonal, E u u^T the curvature at the output."""
-    output = lent.output(batch[0])
-    scalar_loss(output, batch[1], loss)  # which refuses targets that do not fit
+    output = lent.output(batch.inputs)
+    scalar_loss(output, batch.targets, loss)  # which refuses targets that do not fit
     for place, source in enumerate(sources):
-        push = _push(output.detach(), batch[1], source)
+        push = _push(output.detach(), batch.targets, source)
         more = place + 1 < len(sources)
         gradients = lent.differentiated(output, push=push, retain_graph=more)
         yield [None if g is None else g.square() for g in gradients]

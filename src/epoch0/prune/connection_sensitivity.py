@@ -11,6 +11,7 @@ from epoch0.prune._batches import described, examples, taken
 from epoch0.prune._borrow import Borrowed, Values, added, near_the_end, scored
 from epoch0.prune._scores import Scores
 from epoch0.prune._settings import check_temperature
+from epoch0.tracing.call import Forward
 from epoch0.tracing.loss import Loss
 
 REDUCTIONS = ("gradient", "score")
@@ -24,6 +25,7 @@ def snip(
     batch_norm: str = "train",
     dtype: torch.dtype | None = None,
     number_of_batches: int | None = None,
+    forward: Forward | None = None,
     temperature: float = 1.0,
     reduction: str = "gradient",
 ) -> Scores:
@@ -37,10 +39,11 @@ def snip(
     states. Frozen weights are scored like others. Dropout is off. Weights that stand behind a mask score 0.
 
     Args:
-        model: any module from one tensor to one tensor.
+        model: any module.
         loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
             or the mean squared error.
-        batches: pairs (inputs, targets), a data loader, or one pair; moved to the model's device.
+        batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
+            or one pair; moved to the model's device.
         batch_norm: ``"train"``: statistics of the batch, as the authors' code has it; ``"eval"``: running ones, at
             initialization the identity. This decides the mask: on a ResNet-32 at 98 % the two masks share 6 % of their
             weights (Jaccard index), with 6 of 34 layers empty in train mode and none in eval mode.
@@ -49,6 +52,7 @@ def snip(
             critical sparsity reads 0.19 in place of 0.05). On that ResNet-32, float32 and float64 masks differ in 64
             of the 37,112 weights they keep.
         number_of_batches: how many batches are taken; None takes all. One is what the authors use.
+        forward: ``forward(model, inputs) -> outputs``, for a model that is called in another way.
         temperature: outputs are divided by it; 1 for the authors. Only cross-entropy's mask depends on it.
         reduction: over batches. ``"gradient"``: of the mean gradient over all examples, which is the authors' score
             of one large batch (exactly, unless batch norm couples its examples); ``"score"``: the mean of the scores
@@ -81,7 +85,7 @@ def snip(
         return total, near
 
     several = f", reduced by {reduction}" if len(held) > 1 else ""
-    return scored(model, batch_norm, dtype, f"snip, {described(held, batch_norm)}{several}", compute)
+    return scored(model, batch_norm, dtype, f"snip, {described(held, batch_norm)}{several}", compute, forward=forward)
 
 
 def sensitivity(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Values:

@@ -11,6 +11,7 @@ from epoch0.prune._borrow import Borrowed, Values, added, near_the_end, scored
 from epoch0.prune._memory import give_back
 from epoch0.prune._scores import Scores
 from epoch0.prune._settings import check_temperature
+from epoch0.tracing.call import Forward
 from epoch0.tracing.loss import Loss
 
 
@@ -23,6 +24,7 @@ def grasp(
     batch_norm: str = "train",
     dtype: torch.dtype | None = None,
     number_of_batches: int | None = None,
+    forward: Forward | None = None,
 ) -> Scores:
     """Score each weight by what it does for the gradient flow: W (H g), H the Hessian and g the gradient of the loss.
 
@@ -39,10 +41,11 @@ def grasp(
     stand behind a mask score 0 and are marked as removed, so that negative scores do not bring them back.
 
     Args:
-        model: any module from one tensor to one tensor that can be differentiated twice.
+        model: any module that can be differentiated twice.
         loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
             or the mean squared error.
-        batches: pairs (inputs, targets), a data loader, or one pair; moved to the model's device.
+        batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
+            or one pair; moved to the model's device.
         temperature: outputs are divided by it; 200 in the authors' code, which brings the softmax close to uniform. On
             a ResNet-32 at 98 %, the mask with 1 shares 18 % of its weights with that of 200 (Jaccard index).
         batch_norm: ``"train"``: statistics of the batch, as in the authors' code; ``"eval"``: running ones. On that
@@ -50,6 +53,7 @@ def grasp(
         dtype: to compute in; None: the model's own, and float64 where gradients come near the end of its range.
         number_of_batches: how many batches are taken; None takes all. The authors split one class-balanced batch in
             two, which with batch norm in train mode is another score: their mask and this share 58 %.
+        forward: ``forward(model, inputs) -> outputs``, for a model that is called in another way.
 
     Returns:
         Scores of both signs.
@@ -73,14 +77,14 @@ def grasp(
             products, near = Values(), near_the_end(gradients)
             for batch in held:
                 found, _ = product(lent, batch, loss, temperature, gradients)
-                products = added(products, found, len(batch[0]) / examples(held))
+                products = added(products, found, batch.examples / examples(held))
         near = near or near_the_end([p for p in products if p is not None and bool(p.any())])
         with torch.no_grad():
             pairs = zip(lent.leaves, products, strict=True)
             return [None if product is None else product.mul_(weight) for weight, product in pairs], near
 
     words = f"grasp, temperature {temperature:g}, {described(held, batch_norm)}"
-    return scored(model, batch_norm, dtype, words, compute, twice=True)
+    return scored(model, batch_norm, dtype, words, compute, twice=True, forward=forward)
 
 
 def product(

@@ -6,6 +6,7 @@ Pruning takes variance away: a layer that keeps sum_j W_ij^2 delta_ij < sigma_w^
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,8 @@ from epoch0.prune._measured_factors import measured_factors, no_scale
 from epoch0.prune._rescaling import RescaledLayer, Rescaling
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi, edge_of_chaos
+from epoch0.tracing.call import Forward
+from epoch0.tracing.guard import check_model
 from epoch0.tracing.layers import layers
 from epoch0.tracing.tape import Tape, tape
 
@@ -28,7 +31,8 @@ def rescale(
     model: nn.Module,
     how: str = "layer",
     *,
-    x: Tensor | None = None,
+    x: Any = None,
+    forward: Forward | None = None,
     weight_std: float | None = None,
     seed: int = 0,
 ) -> Rescaling:
@@ -54,9 +58,11 @@ def rescale(
     those behind a mask with the rest; the masks, modes, gradients, hooks and random states stay.
 
     Args:
-        model: any pruned module from one tensor to one tensor.
+        model: any pruned module.
         how: ``"layer"``, ``"row"`` or ``"measured"``.
-        x: a batch, shape (examples, ...); None: Gaussian of unit variance. ``"measured"`` should have real inputs.
+        x: a batch, as the model is called with it (see :func:`epoch0.gain`); None: Gaussian of unit variance.
+            ``"measured"`` should have real inputs.
+        forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
         weight_std: sigma_w of all layers; None: the edge of chaos of the activation that follows a layer, for biases
             as large as its own; 1 where no activation follows.
         seed: of the Gaussian input.
@@ -72,11 +78,12 @@ def rescale(
     """
     _check(how, weight_std)
     generator(seed)
+    check_model(model)
     remarks = []
     if x is None:
         x = gaussian_input(model, seed)
         remarks.append(f"no input was given: Gaussian numbers of unit variance, shape {tuple(x.shape)}")
-    with _plain_attention(), tape(model, x) as record:
+    with _plain_attention(), tape(model, x, forward=forward) as record:
         found, untouched, follows = masked_sites(record, seed)
         if not found:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(untouched.items())[:5])

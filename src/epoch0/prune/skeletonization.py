@@ -14,6 +14,7 @@ from epoch0.prune._scores import Scores
 from epoch0.prune._settings import Progress, check_temperature, tell
 from epoch0.prune._threshold import largest
 from epoch0.prune.connection_sensitivity import sensitivity
+from epoch0.tracing.call import Forward
 from epoch0.tracing.loss import Loss
 
 
@@ -28,6 +29,7 @@ def force(
     batch_norm: str = "train",
     dtype: torch.dtype | None = None,
     number_of_batches: int | None = None,
+    forward: Forward | None = None,
     temperature: float = 1.0,
     progress: Progress | None = None,
 ) -> Scores:
@@ -46,10 +48,11 @@ def force(
     stand behind a mask score 0, count among the removed, and stay so.
 
     Args:
-        model: any module from one tensor to one tensor.
+        model: any module.
         loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
             or the mean squared error.
-        batches: pairs (inputs, targets), a data loader, or one pair; every round uses all of them.
+        batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
+            or one pair; every round uses all of them.
         sparsity: fraction of all weights that is to be removed in the end, in [0, 1).
         steps: rounds, >= 1; the authors recommend 60.
         revive: True for FORCE: a weight removed in an earlier round can come back, as its sensitivity is W times the
@@ -58,6 +61,7 @@ def force(
             the mask as it does for SNIP.
         dtype: to compute in; None: the model's own, and float64 where gradients come near the end of its range.
         number_of_batches: how many batches are taken; None takes all.
+        forward: ``forward(model, inputs) -> outputs``, for a model that is called in another way.
         temperature: outputs are divided by it; 1 for the authors.
         progress: called before each round with the part of them that is done, from 0 to 1, and its number in words.
 
@@ -100,7 +104,7 @@ def force(
 
     name = "force" if revive else "iterative snip"
     words = f"{name}, {steps} steps to {sparsity:.6g}, {described(held, batch_norm)}"
-    scores = scored(model, batch_norm, dtype, words, compute)
+    scores = scored(model, batch_norm, dtype, words, compute, forward=forward)
     return Scores(scores, scores.method, removed)
 
 

@@ -140,6 +140,11 @@ def _positive(
 ) -> Iterator[tuple[Borrowed, Tensor]]:
     """The model on absolute values of its parameters, and an example of ones."""
     shape = tuple(x.shape[1:]) if isinstance(x, Tensor) else tuple(x) if isinstance(x, tuple | list) else ()
+    if isinstance(x, Tensor) and not x.is_floating_point():
+        raise InputError(
+            f"x is {x.dtype}: the flow starts from ones, which integers are not; score the part of the model behind "
+            "its embedding, with the shape of one of the embedding's outputs."
+        )
     if not shape or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in shape):
         what = f"a tensor of shape {tuple(x.shape)}" if isinstance(x, Tensor) else repr(x)
         raise InputError(f"x={what}: give the shape of one example such as (3, 32, 32), or a batch (examples, ...).")
