@@ -5,13 +5,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # One thread a process: the tests and the demo run several processes, and small products lose time to many threads.
 RUN := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: help demo test test-slow lint docs bench clean
+.PHONY: help demo test test-slow lint docs bench zoo zoo-truth clean
 
 help:
 	@echo "make demo       set up, then check three networks, regenerate a figure, write demo-out/report.html"
 	@echo "make test       set up, then the test suite (test-slow: also training and big runs)"
 	@echo "make lint       ruff and mypy --strict          make docs   the documentation, warnings are errors"
 	@echo "make bench      speed, as ratios in CPU seconds  make clean  remove everything that was made"
+	@echo "make zoo        the checkup of 120 models of five libraries (ONLY=resnet for some); installs several GB"
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "epoch0 needs Python 3.11 or newer; this is " + sys.version.split()[0] + " (make PYTHON=python3.12 ...)")'
@@ -43,7 +44,7 @@ test-slow: .venv/.test
 	$(RUN) $(BIN)/python -m pytest -n auto --maxprocesses 8
 
 lint: .venv/.lint
-	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff check src tests benchmarks docs zoo
 	$(BIN)/mypy
 
 docs: .venv/.docs
@@ -53,5 +54,17 @@ docs: .venv/.docs
 bench: .venv/.core
 	$(RUN) $(BIN)/python benchmarks/run.py
 
+# The zoo has an environment of its own: torchvision needs another torch than the tests run with.
+.venv-zoo/.made: zoo/requirements.txt zoo/constraints.txt pyproject.toml
+	test -x .venv-zoo/bin/python || $(PYTHON) -m venv .venv-zoo
+	.venv-zoo/bin/python -m pip install --quiet --disable-pip-version-check -c zoo/constraints.txt -r zoo/requirements.txt -e .
+	@touch $@
+
+zoo: .venv-zoo/.made
+	$(RUN) .venv-zoo/bin/python zoo/run.py "$(ONLY)" $(if $(WRITE),--write)
+
+zoo-truth: .venv-zoo/.made
+	$(RUN) .venv-zoo/bin/python zoo/truth.py "$(ONLY)"
+
 clean:
-	rm -rf .venv demo-out docs/_build build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-zoo demo-out docs/_build build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

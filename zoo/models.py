@@ -5,16 +5,16 @@ a model is a family's small member on purpose. ``ZOO[name]()`` is a :class:`case
 imported only then.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
+import cases
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-
-import cases
 from cases import CHOICE, NEXT, Case
+from torch import Tensor, nn
 
 Builder = Callable[[], Case]
 
@@ -48,7 +48,7 @@ def build(name: str) -> Case:
     return case
 
 
-# ------------------------------------------------------------------------------------------------ torchvision and timm
+# ------------------------------------------------------------------------------------------------- torchvision and timm
 
 TORCHVISION: dict[str, tuple[int, int, dict[str, Any]]] = {
     "resnet18": (96, 16, {}),
@@ -126,11 +126,8 @@ for _name in TIMM:
 def _deeplab() -> Case:
     from torchvision.models import segmentation
 
-    model = segmentation.deeplabv3_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=CLASSES_MAPPED)
+    model = segmentation.deeplabv3_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=2)
     return Case(model, _masks(96, 8), math.log(2), loss=_of_each_pixel)
-
-
-CLASSES_MAPPED = 2
 
 
 def _masks(size: int, count: int) -> cases.Draw:
@@ -153,7 +150,7 @@ def _of_each_pixel(outputs: Any, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs["out"], targets)
 
 
-# ---------------------------------------------------------------------------------------------------------- transformers
+# --------------------------------------------------------------------------------------------------------- transformers
 
 SMALL = {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 8, "vocab_size": 1000}
 DECODER = {**SMALL, "intermediate_size": 688, "num_key_value_heads": 4, "max_position_embeddings": 128}
@@ -279,7 +276,8 @@ def _clip() -> Case:
     import transformers
 
     text = {"vocab_size": 1000, "hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 4,
-            "num_attention_heads": 6, "max_position_embeddings": 16, "bos_token_id": 0, "eos_token_id": 999}  # fmt: skip
+            "num_attention_heads": 6, "max_position_embeddings": 16, "bos_token_id": 0,
+            "eos_token_id": 999}  # fmt: skip
     vision = {"hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 6,
               "image_size": 64, "patch_size": 16}  # fmt: skip
     config = transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=128)
@@ -347,7 +345,7 @@ def _vit_lora() -> Case:
     return Case(peft.get_peft_model(model, settings), cases.images(64), CHOICE)
 
 
-# -------------------------------------------------------------------------------------------------------------- diffusers
+# ------------------------------------------------------------------------------------------------------------ diffusers
 
 
 def _denoising(shape: tuple[int, ...], count: int, **others: Callable[[torch.Generator], Any]) -> cases.Draw:
@@ -427,7 +425,7 @@ def _dit() -> Case:
     return Case(model, draw, 1.0)
 
 
-# ----------------------------------------------------------------------------------------------------------------- graphs
+# --------------------------------------------------------------------------------------------------------------- graphs
 
 
 class _Graph(nn.Module):
@@ -682,7 +680,7 @@ def _convnet() -> nn.Sequential:
 
 def _dense(*sizes: int, norm: bool = False) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for before, after in zip(sizes, sizes[1:], strict=False):
+    for before, after in itertools.pairwise(sizes):
         layers += [nn.Linear(before, after), *([nn.LayerNorm(after)] if norm else []), nn.ReLU()]
     return nn.Sequential(*layers[: -2 if norm else -1])
 
@@ -832,7 +830,7 @@ def _tied_transformer() -> Case:
     return Case(Language(), draw, NEXT, loss=loss)
 
 
-# ------------------------------------------------------------------------------------------------------- broken on purpose
+# ---------------------------------------------------------------------------------------------------- broken on purpose
 
 
 def _scaled(name: str, factor: float) -> Builder:
@@ -875,7 +873,8 @@ SCALED = (
 DEAD = (
     ("MLP", "4", "zero"), ("MLP", "4", "closed"), ("convnet", "3", "zero"), ("convnet", "6", "closed"),
     ("torchvision:vgg11", "features.11", "zero"), ("torchvision:vgg11", "features.11", "closed"),
-    ("torchvision:resnet18", "layer2.0.bn2", "zero"), ("torchvision:mobilenet_v3_large", "features.8.block.0.0", "zero"),
+    ("torchvision:resnet18", "layer2.0.bn2", "zero"),
+    ("torchvision:mobilenet_v3_large", "features.8.block.0.0", "zero"),
     ("LSTM classifier", "cell", "zero"), ("hf:gpt2 small", "transformer.ln_f", "zero"),
     ("pyg:SAGE", "convs.1", "zero"), ("timm:resnet18", "bn1", "zero"),
 )  # fmt: skip

@@ -93,6 +93,7 @@ def outcome_of(name: str, seconds: float) -> dict[str, Any]:
 
 
 def main() -> None:
+    """The command."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("only", nargs="?", default="", help="part of a name")
     arguments.add_argument("--again", action="store_true", help="also what is known already")
