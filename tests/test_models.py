@@ -1,7 +1,11 @@
 """Models and inputs named on the command line: every way in, and every way to fail with one clear error."""
 
+import json
 import sys
+from itertools import pairwise
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -216,16 +220,270 @@ def test_npz(tmp_path: Path) -> None:
 def test_bad_inputs(tmp_path: Path) -> None:
     net = mlp([65, 8, 10])
     for settings, words in [
-        ({}, ["in no layout", "(128, 1, 8, 8)", "(128, 64)", "--input-shape"]),
+        ({}, ["in no layout", "(64, 1, 8, 8)", "(64, 64)", "--input-shape"]),
         ({"data": "digitz"}, ["digits"]),
         ({"data": str(tmp_path / "no.npz")}, ["no.npz"]),
         ({"data": "digits", "input_shape": "65"}, ["choose one"]),
         ({"input_shape": "6,x"}, ["'6,x'", "3,32,32"]),
         ({"input_shape": "0"}, ["'0'"]),
-        ({"input_shape": "64"}, ["in no layout", "(128, 64)"]),
+        ({"input_shape": "64"}, ["in no layout", "(64, 64)"]),
         ({"batch": 0}, ["at least 1"]),
     ]:
         with pytest.raises(InputError) as caught:
             inputs_for(net, **settings)  # type: ignore[arg-type]
         for word in words:
             assert word in str(caught.value)
+
+
+class TimmLike(nn.Module):
+    """What epoch0 reads of a model of timm."""
+
+    def __init__(self, size: int = 12, channels: int = 3, classes: int = 10) -> None:
+        super().__init__()
+        self.default_cfg = {"input_size": (channels, size, size), "num_classes": classes}
+        self.net = nn.Sequential(nn.Conv2d(channels, 4, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(classes))
+        self.net(torch.zeros(1, channels, size, size))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x)
+
+
+@pytest.fixture
+def libraries(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Stand-ins for timm, torchvision and transformers; what they were asked for is noted."""
+    asked: dict[str, Any] = {}
+    known = ["resnet18", "resnet50", "vit_tiny"]
+
+    def create_model(name: str, **settings: Any) -> nn.Module:
+        asked.update(name=name, **settings)
+        if name == "vit_tiny":
+            raise RuntimeError("no such\nsetting")
+        return TimmLike()
+
+    _module(monkeypatch, "timm", is_model=known.__contains__, list_models=lambda: known, create_model=create_model)
+
+    Vision = type("Vision", (TimmLike,), {"__module__": "torchvision.models.fake"})
+
+    def builder(*, weights: Any = 1, weights_backbone: Any = 1) -> nn.Module:
+        asked.update(weights=weights, backbone=weights_backbone)
+        model = Vision(size=20)
+        del model.default_cfg
+        return model
+
+    crop = SimpleNamespace(DEFAULT=SimpleNamespace(transforms=lambda: SimpleNamespace(crop_size=[20])))
+    _module(monkeypatch, "torchvision")
+    _module(
+        monkeypatch, "torchvision.models", list_models=lambda: ["vit_b_16"], get_model_builder=lambda name: builder,
+        get_model=lambda name, **given: builder(**given), get_model_weights=lambda name: crop,
+    )  # fmt: skip
+
+    class Config:
+        model_type = "tiny"
+
+        def __init__(self, **settings: Any) -> None:
+            self.__dict__.update(settings)
+
+        @classmethod
+        def from_dict(cls, settings: dict[str, Any]) -> Any:
+            return cls(**settings)
+
+    def of_config(kind: type[nn.Module]) -> Any:
+        mapping = {Config: kind}
+        return type("Auto", (), {"_model_mapping": mapping, "from_config": staticmethod(kind)})
+
+    _module(
+        monkeypatch, "transformers", CONFIG_MAPPING={"tiny": Config}, TinyLMHeadModel=TinyLMHeadModel,
+        TinyForImageClassification=TinyForImageClassification, TinyForMaskedLM=TinyForMaskedLM,
+        AutoModelForCausalLM=of_config(TinyLMHeadModel), AutoModel=of_config(TinyLMHeadModel),
+    )  # fmt: skip
+    return asked
+
+
+def _module(monkeypatch: pytest.MonkeyPatch, name: str, **content: Any) -> None:
+    module = ModuleType(name)
+    for key, value in content.items():
+        setattr(module, key, value)
+    monkeypatch.setitem(sys.modules, name, module)
+
+
+class TinyLMHeadModel(nn.Module):
+    main_input_name = "input_ids"
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, 8)
+
+    def forward(self, input_ids: Any, attention_mask: Any = None, labels: Any = None) -> Any:
+        return self.embedding(input_ids)
+
+
+class TinyForMaskedLM(TinyLMHeadModel):
+    pass
+
+
+class TinyForImageClassification(nn.Module):
+    main_input_name = "pixel_values"
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+        self.net = nn.Linear(config.image_size, config.num_labels)
+
+    def forward(self, pixel_values: Any, labels: Any = None) -> Any:
+        return self.net(pixel_values)
+
+
+def test_timm_by_name(libraries: dict[str, Any]) -> None:
+    before = torch.random.get_rng_state()
+    first, again, other = (load_model("timm:resnet50", seed=seed) for seed in (0, 0, 1))
+    assert libraries == {"name": "resnet50", "pretrained": False}
+    weights = [model.net[0].weight for model in (first, again, other)]  # type: ignore[union-attr,index]
+    assert torch.equal(weights[0], weights[1]) and not torch.equal(weights[0], weights[2])  # type: ignore[arg-type]
+    given = inputs_for(first, spec="timm:resnet50")
+    assert given.x.shape == (16, 3, 12, 12) and given.targets is not None
+    assert given.targets.bincount().tolist() == [4] * 4
+    assert given.description == "16 examples of made-up images of 4 classes, 3×12×12"
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert inputs_for(first, batch="5").x.shape == (5, 3, 12, 12)
+    assert inputs_for(first, input_shape="3,12,12", batch=7).targets is None
+    # variance 1: half of it the pattern, half noise; 16 * 432 values, of which those of a pattern are smooth
+    assert abs(float(given.x.var()) - 1) < 0.15
+
+
+def test_images_can_be_told_apart(libraries: dict[str, Any]) -> None:
+    given = inputs_for(load_model("timm:resnet18"), batch=64)
+    flat, targets = given.x.flatten(1), given.targets
+    assert targets is not None
+    means = torch.stack([flat[:32][targets[:32] == c].mean(0) for c in range(4)])
+    assert torch.equal(torch.cdist(flat[32:], means).argmin(1), targets[32:])
+
+
+def test_torchvision_by_name(libraries: dict[str, Any]) -> None:
+    model = load_model("torchvision:vit_b_16")
+    assert libraries == {"weights": None, "backbone": None}  # nothing would be downloaded
+    assert inputs_for(model, spec="torchvision:vit_b_16").x.shape == (16, 3, 20, 20)
+
+
+def test_transformers_by_configuration(libraries: dict[str, Any], tmp_path: Path) -> None:
+    settings = {"model_type": "tiny", "vocab_size": 50, "n_positions": 24, "eos_token_id": 49, "auto_map": {"a": "b"}}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(settings))
+    for spec in (f"hf:{path}", f"hf:{tmp_path}"):
+        model = load_model(spec)
+        assert isinstance(model, TinyLMHeadModel) and not hasattr(model.config, "auto_map")
+    given = inputs_for(model)
+    assert set(given.x) == {"input_ids", "attention_mask", "labels"} and given.targets is None
+    assert given.x["input_ids"].shape == (4, 24) and torch.equal(given.x["input_ids"], given.x["labels"])
+    assert int(given.x["input_ids"].max()) < 49  # special tokens do not occur
+    row = inputs_for(model, batch=1).x["input_ids"][0].tolist()
+    assert len(set(pairwise(row))) == 16  # each token decides the next
+    assert given.description == "4 made-up texts of 24 of the model's 50 tokens"
+
+    path.write_text(json.dumps({**settings, "architectures": ["TinyForMaskedLM"]}))
+    masked = inputs_for(load_model(f"hf:{path}")).x
+    assert bool((masked["labels"] == -100).any()) and not torch.equal(masked["input_ids"], masked["labels"])
+    hidden = masked["labels"] != -100
+    assert len(masked["input_ids"][hidden].unique()) == 1
+
+    vision = {"image_size": 16, "num_channels": 1, "num_labels": 3, "architectures": ["TinyForImageClassification"]}
+    path.write_text(json.dumps({"model_type": "tiny", **vision}))
+    images = inputs_for(load_model(f"hf:{path}")).x
+    assert images["pixel_values"].shape == (16, 1, 16, 16) and int(images["labels"].max()) == 2
+
+
+def test_bad_library_models(libraries: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, content in {
+        "unknown": '{"model_type": "tinny"}', "custom": '{"model_type": "my_own", "auto_map": {}}', "none": "{}",
+        "list": "[1]", "broken": "{", "architecture": '{"model_type": "tiny", "architectures": ["Gone"]}',
+    }.items():  # fmt: skip
+        (tmp_path / f"{name}.json").write_text(content)
+    for spec, words in {
+        "timm:resnt50": ["no model 'resnt50'", "Did you mean 'resnet50'"],
+        "timm:hf-hub:timm/resnet50": ["no model"],
+        "timm:vit_tiny": ["failed while building", "RuntimeError"],
+        "torchvision:vit_b_61": ["Did you mean 'vit_b_16'"],
+        f"hf:{tmp_path}/conf.json": ["does not exist", "nothing is downloaded"],
+        f"hf:{tmp_path}/unknown.json": ["no model type 'tinny'", "Did you mean 'tiny'"],
+        f"hf:{tmp_path}/custom.json": ["its own code, which is not run"],
+        f"hf:{tmp_path}/none.json": ["model_type"],
+        f"hf:{tmp_path}/list.json": ["holds a list"],
+        f"hf:{tmp_path}/broken.json": ["as JSON"],
+        f"hf:{tmp_path}/architecture.json": ["no architecture 'Gone'"],
+    }.items():
+        with pytest.raises(InputError) as caught:
+            load_model(spec)
+        for word in words:
+            assert word in str(caught.value)
+        assert "\n" not in str(caught.value)
+    for name, package in {"timm": "timm", "torchvision": "torchvision", "hf": "transformers"}.items():
+        monkeypatch.setitem(sys.modules, package, None)  # how the import system marks what cannot be imported
+        with pytest.raises(InputError, match=f"pip install {package}"):
+            load_model(f"{name}:anything")
+
+
+class TwoInputs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Linear(4, 3)
+
+    def forward(self, sample: torch.Tensor, step: torch.Tensor, labels: Any = None) -> torch.Tensor:
+        return self.net(sample) * step
+
+
+def test_batch_from_a_file(tmp_path: Path) -> None:
+    net, two = mlp([4, 8, 3]), TwoInputs()
+    x, y = np.ones((6, 4)), np.arange(6, dtype=np.int32) % 3
+    np.savez(tmp_path / "a.npz", inputs=x, labels=y)
+    save_file({"x": torch.ones(6, 4), "y": torch.zeros(6, 3)}, tmp_path / "a.safetensors")
+    for name, target in (("a.npz", torch.int64), ("a.safetensors", torch.float32)):
+        given = inputs_for(net, batch=tmp_path / name)
+        assert given.x.shape == (6, 4) and given.x.dtype == torch.float32 and given.targets is not None
+        assert given.targets.dtype == target and f"6 examples of {name}" in given.description
+    np.savez(tmp_path / "two.npz", sample=x, step=np.ones((6, 1)), labels=y)
+    named = inputs_for(two, batch=str(tmp_path / "two.npz"))
+    assert set(named.x) == {"sample", "step", "labels"} and named.targets is None
+    np.savez(tmp_path / "more.npz", sample=x, step=np.ones((6, 1)), targets=x[:, :3])
+    named = inputs_for(two, batch=tmp_path / "more.npz")
+    assert set(named.x) == {"sample", "step"} and named.targets is not None and named.targets.shape == (6, 3)
+
+
+def test_bad_batch_files(tmp_path: Path) -> None:
+    net = mlp([4, 8, 3])
+    x = np.ones((6, 4))
+    np.savez(tmp_path / "good.npz", x=x)
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "good.npz").read_bytes()[:-40])
+    (tmp_path / "junk.safetensors").write_bytes(b"no")
+    np.savez(tmp_path / "pickled.npz", x=np.array([{}], dtype=object))
+    np.savez(tmp_path / "text.npz", x=np.array(["a"]))
+    np.savez(tmp_path / "nan.npz", x=np.full((2, 4), np.nan))
+    np.savez(tmp_path / "empty.npz")
+    np.savez(tmp_path / "scalar.npz", x=np.float64(1))
+    np.savez(tmp_path / "only.npz", y=x)
+    np.savez(tmp_path / "both.npz", x=x, y=x, targets=x)
+    np.savez(tmp_path / "other.npz", sampel=x, step=x)
+    for name, words in {
+        "god.npz": ["does not exist", "Did you mean 'good.npz'"],
+        "batch.pt": ["does not exist"],
+        "cut.npz": ["cannot be read"],
+        "junk.safetensors": ["cannot be read as safetensors"],
+        "pickled.npz": ["cannot be read"],
+        "text.npz": ["real numbers"],
+        "nan.npz": ["NaN"],
+        "empty.npz": ["no arrays"],
+        "scalar.npz": ["at least one example"],
+        "only.npz": ["only y"],
+        "both.npz": ["only one of them"],
+    }.items():
+        with pytest.raises(InputError) as caught:
+            inputs_for(net, batch=tmp_path / name)
+        for word in words:
+            assert word in str(caught.value), name
+        assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match=r"sampel, which .* does not take.*Did you mean 'sample'"):
+        inputs_for(TwoInputs(), batch=tmp_path / "other.npz")
+    (tmp_path / "batch.pt").write_bytes(b"pickle")
+    with pytest.raises(InputError, match="never opened"):
+        inputs_for(net, batch=tmp_path / "batch.pt")
+    with pytest.raises(InputError, match="leave out --data"):
+        inputs_for(net, batch=tmp_path / "good.npz", data="digits")

@@ -64,7 +64,7 @@ def batch_from(path: str | Path, model: nn.Module) -> tuple[Any, Tensor | None, 
 def _npz(path: Path) -> dict[str, Tensor]:
     found = {}
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             for name in archive.files:
                 array = archive[name]
                 if array.dtype.kind not in "buif":

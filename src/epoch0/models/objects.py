@@ -114,7 +114,7 @@ def where(problem: BaseException, file: str) -> str:
 
     The innermost frame of the user's file is what its author has to look at, not the library below it.
     """
-    text = f"{type(problem).__name__}: {problem}"
+    text = f"{type(problem).__name__}: {' '.join(str(problem).split())}"
     if isinstance(problem, SyntaxError):
         return f"{Path(problem.filename or file).name}, line {problem.lineno}: SyntaxError: {problem.msg}"
     frames = [f for f in traceback.extract_tb(problem.__traceback__) if not f.filename.startswith("<frozen")]
