@@ -76,9 +76,7 @@ class Call:
     _seen: list[bool] = field(default_factory=list, repr=False)  # whether a run gave a loss of the model's own
 
     @classmethod
-    def of(
-        cls, model: Any, batch: Any, targets: Any = None, *, loss: Loss | None = None, forward: Forward | None = None
-    ) -> "Call":
+    def of(cls, model: Any, batch: Any, targets: Any = None, *, loss: Any = None, forward: Any = None) -> "Call":
         """Check a model, a batch and its targets.
 
         Args:
@@ -95,7 +93,7 @@ class Call:
             if given is not None and not callable(given):
                 wanted = "loss(outputs, targets)" if what == "loss" else "lambda model, batch: ..."
                 raise InputError(f"{what} must be a function, {wanted}, not a {type(given).__name__}.")
-        model, notes = _in_full(bare(model))
+        model, notes = _in_full(bare(model) if isinstance(model, nn.Module) else model)
         parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
         device = parameter.device if parameter is not None else next(model.parameters()).device
 

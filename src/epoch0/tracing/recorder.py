@@ -212,8 +212,8 @@ class Recorder(TorchFunctionMode):
         made = operations.tensors_in(args[0] if name == "setitem" else result)
         if not made:
             return result
-        if self._whole and any(id(tensor) in self._whole for tensor in given):
-            if name not in operations.FILLED and isinstance(result, Tensor) and result.is_floating_point():
+        if self._whole and name not in operations.FILLED and any(id(tensor) in self._whole for tensor in given):
+            if isinstance(result, Tensor) and result.is_floating_point():
                 return self._begin_here(name, given, result)
             self._whole.update({id(t): t for t in made if not (t.is_floating_point() or t.dtype == torch.bool)})
         met: list[tuple[int, int]] = []
