@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-import epoch0.diagnosis
 from command_line import epoch0
+from epoch0 import diagnosis
 
 SOURCE = """
 from torch import nn
@@ -46,7 +46,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
         found.update(batch=batch, targets=targets, settings=settings, report=Report(found["trains"]))
         return found["report"]  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(epoch0.diagnosis, "checkup", stand_in)
+    monkeypatch.setattr(diagnosis, "checkup", stand_in)
     return found
 
 

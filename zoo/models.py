@@ -63,7 +63,7 @@ TORCHVISION: dict[str, tuple[int, int, dict[str, Any]]] = {
     "vit_b_16": (64, 8, {"image_size": 64}),
     "regnet_y_400mf": (96, 16, {}),
     "shufflenet_v2_x1_0": (96, 16, {}),
-    "inception_v3": (128, 8, {"init_weights": True}),
+    "inception_v3": (299, 4, {"init_weights": True}),  # its second output needs all of that size
 }
 """Size of the images, how many, and settings."""
 
