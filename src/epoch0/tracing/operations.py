@@ -6,6 +6,7 @@ Dropout is the identity and batch norm takes the statistics that were asked for 
 import inspect
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from epoch0.errors import InputError
 Function = Callable[..., Any]
 
 
+@lru_cache(4096)
 def function_name(func: Function) -> str:
     """The plain name of a torch function: ``relu`` for ``F.relu``, ``torch.relu_`` and ``Tensor.relu`` alike."""
     name = getattr(func, "__name__", str(func))
@@ -150,11 +152,14 @@ DROPOUTS = frozenset(
 )
 
 
+_signature = lru_cache(16)(inspect.signature)
+
+
 def _statistics(
     func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], flag: str, batch_norm: str, hold: bool
 ) -> Any:
     """Call batch or instance norm with the statistics of the batch ("train") or the running ones ("eval")."""
-    call = inspect.signature(func).bind(*args, **kwargs)
+    call = _signature(func).bind(*args, **kwargs)
     call.apply_defaults()
     values = call.arguments
     running = values["running_mean"] is not None and values["running_var"] is not None
@@ -210,12 +215,15 @@ def activation(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Acti
     return ELEMENTWISE[name](args, kwargs)
 
 
+_NONE = (0, (0,), (0, 0), (0, 0, 0), "valid")
+_AT_ONCE = 1 << 18  # weights whose squares are held together: a large head would take seconds of page faults
+
+
 def weight_gain(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[float, int]:
     """Mean over output units of the sum of squared weights into the unit, and the number of weights into a unit.
 
     For a dense layer this is fan_in * mean(W^2) = sigma_w^2. A convolution sees fewer weights at a zero-padded
-    border, and that is
-    counted: the call itself is made with squared weights on an input of ones.
+    border, and that is counted: the call itself is made with squared weights on an input of ones.
 
     Returns:
         (NaN, 0) unless the call is a linear map or convolution of its first argument by its second.
@@ -226,6 +234,11 @@ def weight_gain(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[s
     x, weight = args[0].detach(), args[1].detach()
     if not args[0].requires_grad or args[1].requires_grad or x.dim() < 2 or weight.dim() < 2:
         return float("nan"), 0
+    rows = weight.shape[-1] if name in ("matmul", "mm") else weight.shape[0]
+    unpadded = "conv" in name and "transpose" not in name and argument(args, kwargs, 4, "padding", 0) in _NONE
+    if name == "linear" or (weight.dim() == 2 and name in ("matmul", "mm")) or unpadded:
+        parts = weight.reshape(-1).split(_AT_ONCE)
+        return sum(float(part.double().square().sum()) for part in parts) / rows, weight.numel() // rows
     without_bias = (torch.ones_like(x[:1]), weight.square(), *([None] if len(args) > 2 else []), *args[3:])
     with torch.no_grad():
         squares = func(*without_bias, **{k: None if k == "bias" else v for k, v in kwargs.items()})

@@ -257,6 +257,7 @@ class _Replay(TorchFunctionMode):
     def __init__(self, record: Tape, change: Mapping[int, Change]) -> None:
         super().__init__()
         self.record, self.change, self.index = record, change, 0
+        self.changed = frozenset(self.change)
         self.start: Tensor | None = None
         self.handed: set[int] = set()
         self.replaced: dict[int, tuple[Tensor, Tensor]] = {}  # a tensor changed in place and replaced, and what by
@@ -293,8 +294,10 @@ class _Replay(TorchFunctionMode):
             self.index += 1
             return self.start
         result = operations.call(func, name, args, kwargs, self.record.batch_norm, self.record.hold_statistics)
+        if name in operations.DROPOUTS:
+            return result
         written = args[0] if name == "setitem" else result
-        if name in operations.DROPOUTS or not (tensors := operations.tensors_in(written)):
+        if not (tensors := [written] if isinstance(written, Tensor) else operations.tensors_in(written)):
             return result
         if self.index >= len(ops):
             raise _different(Op(self.index, "nothing more", "", (), (), 0), name)
@@ -304,7 +307,7 @@ class _Replay(TorchFunctionMode):
         self.index += 1
         if op.cut:
             result = operations.map_tensors(result, _detach)
-        elif any(node in self.change for node in op.outputs):
+        elif not self.changed.isdisjoint(op.outputs):
             new = [self.at(node, tensor) for node, tensor in zip(op.outputs, tensors, strict=False)]
             old_inputs = {id(t) for t in operations.tensors_in((args, kwargs))}
             for old, fresh in zip(tensors, new, strict=True):
