@@ -646,3 +646,33 @@ def test_the_length_of_a_curve_through_another_door() -> None:
     plain = e0.trajectory_length(model, curve, points=8)
     mine = e0.trajectory_length(model, curve, points=8, forward=lambda model, x: {"logits": model(x)})
     assert mine.lengths.tolist() == plain.lengths.tolist()
+
+
+def test_noise_in_the_weights_of_a_language_model() -> None:
+    model = Transformer()
+    batch, targets = {"input_ids": IDS, "attention_mask": MASK}, IDS.roll(1, 1)
+    photograph = Photograph(model)
+    found = e0.robustness(model, (batch, targets), [0.0, 2.0], layers=["head", "blocks.1.mix"], draws=2, batch_size=3)
+    photograph.check()
+    right = float((model.eval()(IDS, MASK).logits.argmax(-1) == targets).float().mean())
+    assert found.clean == pytest.approx(right) and found.examples == EXAMPLES
+    assert found.accuracies[:, 0].tolist() == [[found.clean] * 2] * 2 and (found.accuracies[:, 1] != found.clean).any()
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        lambda model: e0.regions.on_line(model, X[0], X[1]),
+        lambda model: e0.activation_patterns(model, IDS),
+        lambda model: e0.transitions(model, e0.Line(X[0], X[1])),
+        lambda model: e0.dichotomies(model, X),
+        lambda model: e0.prune.synflow(model, IDS),
+    ],
+)  # fmt: skip
+def test_what_needs_floating_point_inputs_says_so(measure: Callable[[nn.Module], Any]) -> None:
+    model = Transformer()
+    photograph = Photograph(model)
+    with pytest.raises(InputError, match="embedding") as caught:
+        measure(model)
+    assert "\n" not in str(caught.value)
+    photograph.check()

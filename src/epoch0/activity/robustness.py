@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.utils.parametrize import is_parametrized
 
 from epoch0.activity._weight_circle import layer_names, named_layer
 from epoch0.columns import aligned
 from epoch0.errors import InputError, check_finite
 from epoch0.seeds import generator
-from epoch0.tracing.guard import bare, check_model, unchanged
+from epoch0.tracing.call import Call, Forward, described
+from epoch0.tracing.guard import unchanged
 
 if TYPE_CHECKING:
     import pandas
@@ -94,7 +94,7 @@ class Robustness:
 
 
 def robustness(
-    model: nn.Module, data: tuple[Tensor, Tensor], noise: Sequence[float] | float, *,
+    model: nn.Module, data: tuple[Any, Tensor], noise: Sequence[float] | float, *, forward: Forward | None = None,
     layers: Sequence[str | int] | str | int | None = None, draws: int = 5, relative: bool = True,
     batch_size: int = 1000, seed: int = 0,
 ) -> Robustness:  # fmt: skip
@@ -108,10 +108,12 @@ def robustness(
     is off, and batch norm uses its running statistics. The model is not touched.
 
     Args:
-        model: a classifier: a batch in, scores (batch, classes) out.
-        data: inputs and class numbers, shapes (examples, \\*shape) and (examples,).
+        model: a classifier: its output are scores, (examples, classes) or (examples, length, classes).
+        data: inputs, as the model is called with them (a tensor, a tuple, a mapping, a graph), and class numbers, of
+            the shape of the scores without the classes.
         noise: standard deviation of the noise, or several: parts of the root mean square of the layer's weights, or
             with ``relative=False`` in the units of the weights.
+        forward: ``forward(model, inputs) -> outputs``, for a model that is called in another way.
         layers: names or numbers of layers with weights, or one of them; by default all.
         draws: of the noise, for each layer and size.
         relative: see ``noise``.
@@ -123,13 +125,12 @@ def robustness(
 
     Source: Raghu et al. 2017, section 3.1 and Figure 6.
     """
-    check_model(model)
-    model = bare(model)
+    call = Call.of(model, *_checked(data), forward=forward)
+    model = call.model
     sizes = _sizes(noise)
     for what, number in (("draws", draws), ("batch_size", batch_size)):
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise InputError(f"{what}={number!r}; give an integer, at least 1.")
-    inputs, targets = _checked(data)
     asked = [layers] if isinstance(layers, str | int) else layers
     chosen = layer_names(model) if asked is None else [named_layer(model, layer) for layer in asked]
     if not chosen:
@@ -137,15 +138,12 @@ def robustness(
     tied = [name for name in chosen if is_parametrized(model.get_submodule(name), "weight")]
     if tied:
         raise InputError(f"the weight of '{tied[0]}' is parametrized; bake the parametrization in first.")
-    parameter = next(model.parameters())
-    device = parameter.device
-    if inputs.is_floating_point() and parameter.is_floating_point():
-        inputs = inputs.to(parameter.dtype)
-    batches = list(zip(inputs.to(device).split(batch_size), targets.to(device).split(batch_size), strict=True))
+    starts = range(0, call.examples, batch_size) if call.splits else ()
+    batches = [call.rows(slice(start, start + batch_size)) for start in starts] or [call]
     found = np.empty((len(chosen), len(sizes), draws))
     with unchanged(model), torch.no_grad():
         model.eval()
-        clean = _accuracy(model, {}, batches)
+        clean = _accuracy({}, batches)
         for i, name in enumerate(chosen):
             weight = model.get_submodule(name).weight
             assert isinstance(weight, Tensor)
@@ -153,8 +151,8 @@ def robustness(
             for draw in range(draws):
                 step = torch.randn(weight.shape, generator=generator(seed, i, draw)).to(weight) * unit
                 for j, size in enumerate(sizes.tolist()):
-                    found[i, j, draw] = _accuracy(model, {f"{name}.weight": weight + size * step}, batches)
-    return Robustness(tuple(chosen), sizes, found, clean, relative, len(inputs))
+                    found[i, j, draw] = _accuracy({f"{name}.weight": weight + size * step}, batches)
+    return Robustness(tuple(chosen), sizes, found, clean, relative, call.examples)
 
 
 def _sizes(noise: Any) -> np.ndarray:
@@ -167,35 +165,44 @@ def _sizes(noise: Any) -> np.ndarray:
     return sizes
 
 
-def _checked(data: Any) -> tuple[Tensor, Tensor]:
-    if not (isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data)):
-        raise InputError("data must be a pair of tensors: inputs (examples, ...) and class numbers (examples,).")
+def _checked(data: Any) -> tuple[Any, Tensor]:
+    if not (isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[1], Tensor)):
+        raise InputError("data must be a pair: inputs, as the model is called with them, and class numbers, a tensor.")
     inputs, targets = data
-    if not len(inputs) or targets.dim() != 1 or len(targets) != len(inputs) or targets.is_floating_point():
+    if targets.is_floating_point() or not targets.numel() or not targets.dim() or (
+        isinstance(inputs, Tensor) and len(targets) != len(inputs)
+    ):
+        given = f"inputs {tuple(inputs.shape)} and targets" if isinstance(inputs, Tensor) else "targets"
         raise InputError(
-            f"inputs {tuple(inputs.shape)} and targets {tuple(targets.shape)} ({targets.dtype}) do not fit: one class "
-            "number, an integer, for every example."
+            f"{given} {tuple(targets.shape)} ({targets.dtype}) do not fit: one class number, an integer, for every "
+            "example."
         )
-    check_finite("inputs", inputs)
-    return inputs.detach(), targets.detach()
+    if isinstance(inputs, Tensor):
+        check_finite("inputs", inputs)
+    return inputs, targets
 
 
-def _accuracy(model: nn.Module, changed: dict[str, Tensor], batches: Sequence[tuple[Tensor, Tensor]]) -> float:
+def _accuracy(changed: dict[str, Tensor], batches: Sequence[Call]) -> float:
     right = total = 0
-    for x, y in batches:
+    for call in batches:
+        y = call.targets
         try:
-            scores = functional_call(model, changed, (x,))
-        except RuntimeError as error:
-            if changed:
+            raw = call.swapped(changed)
+        except Exception as error:
+            if changed or isinstance(error, InputError | torch.OutOfMemoryError):
                 raise
-            raise InputError(f"the model does not take inputs of shape {tuple(x.shape)}: {error}") from error
-        if not isinstance(scores, Tensor) or scores.shape[:1] != y.shape or scores.dim() != 2 or scores.shape[1] < 2:
-            made = tuple(scores.shape) if isinstance(scores, Tensor) else f"a {type(scores).__name__}"
-            raise InputError(f"the model returns {made}; accuracy needs scores (batch, classes), classes >= 2.")
-        if int(y.min()) < 0 or int(y.max()) >= scores.shape[1]:
+            given = described(call.batch).replace("an input", "inputs")
+            raise InputError(f"the model does not take {given}: {str(error).splitlines()[0]}") from error
+        scores = call.output(raw)
+        if scores.dim() < 2 or scores.shape[:-1] != y.shape or scores.shape[-1] < 2:
             raise InputError(
-                f"targets run from {int(y.min())} to {int(y.max())}; the model has {scores.shape[1]} classes, from 0."
+                f"the model returns {tuple(scores.shape)}; accuracy needs scores (*{tuple(y.shape)}, classes), "
+                "classes >= 2."
             )
-        right += int((scores.argmax(dim=1) == y).sum())
-        total += len(y)
+        if int(y.min()) < 0 or int(y.max()) >= scores.shape[-1]:
+            raise InputError(
+                f"targets run from {int(y.min())} to {int(y.max())}; the model has {scores.shape[-1]} classes, from 0."
+            )
+        right += int((scores.argmax(dim=-1) == y).sum())
+        total += y.numel()
     return right / total

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
@@ -88,7 +87,7 @@ class Borrowed:
             fused = sdpa_kernel(SDPBackend.MATH) if self.twice else nullcontext()
             with fused, mode or _Statistics(self.batch_norm, self.twice):
                 named = self._named(self.leaves if leaves is None else leaves)
-                raw = call.raw() if self.settled else functional_call(_Called(call), _inside(named), ())
+                raw = call.raw() if self.settled else call.swapped(named)
                 output = call.output(raw)
         except InputError:
             raise
@@ -168,21 +167,6 @@ class Borrowed:
             torch.zeros_like(leaf) if value is None else value.detach()
             for leaf, value in zip(self.leaves, values, strict=True)
         ]
-
-
-class _Called(nn.Module):
-    """A call as a module, whose weights can be swapped however the model is called."""
-
-    def __init__(self, call: Call) -> None:
-        super().__init__()
-        self.model, self.call = call.model, call
-
-    def forward(self) -> Any:
-        return self.call.raw()
-
-
-def _inside(named: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {f"model.{key}": tensor for key, tensor in named.items()}
 
 
 def added(total: Sequence[Tensor | None], more: Sequence[Tensor | None], share: float = 1.0) -> list[Tensor | None]:

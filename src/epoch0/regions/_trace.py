@@ -44,9 +44,14 @@ def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str |
         try:  # the run also brings weights up to date that hooks compute, such as those of pruned layers
             expected = model(probe.to(parameter.device, dtype))
         except Exception as error:
-            raise InputError(f"the model does not take points of shape {shape}: {error}") from error
+            said = (str(error).splitlines() or [type(error).__name__])[0]
+            raise InputError(
+                f"the model does not take points of shape {shape}: {said}. Points are one floating point tensor; wrap "
+                "a model that takes anything else, one of token ids from its embedding's output on."
+            ) from error
         if not isinstance(expected, Tensor):
-            raise InputError(f"the model returns a {type(expected).__name__}; regions need one tensor as the output.")
+            kind = type(expected).__name__
+            raise InputError(f"the model returns a {kind}; regions need one tensor as the output: wrap the model.")
         try:
             tracer = _Tracer()
             graph = tracer.trace(model, concrete_args=_defaults(model))

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.utils.rnn import PackedSequence
 
 from epoch0.errors import InputError
@@ -154,6 +155,14 @@ class Call:
         except Exception as error:
             raise explain_first_run(error, self.model, described(self.batch), ()) from error
 
+    def swapped(self, weights: Mapping[str, Tensor]) -> Any:
+        """What the model returns with other tensors in place of its own; what it raises comes as it is.
+
+        Args:
+            weights: by the names of the parameters and buffers that they stand for.
+        """
+        return functional_call(_Called(self), {f"model.{name}": tensor for name, tensor in weights.items()}, ())
+
     def raw(self, model: Callable[..., Any] | None = None, batch: Any = None) -> Any:
         """What the model returns; what it raises comes as it is.
 
@@ -272,6 +281,17 @@ class Call:
 
     def _arguments(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return arguments(self.model, batch)
+
+
+class _Called(nn.Module):
+    """A call as a module, whose weights can be swapped however the model is called."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self.model, self.call = call.model, call
+
+    def forward(self) -> Any:
+        return self.call.raw()
 
 
 def arguments(model: nn.Module, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
