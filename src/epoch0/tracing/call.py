@@ -339,7 +339,8 @@ def starts(model: nn.Module, batch: Any) -> tuple[Tensor | None, list[Tensor], t
     Returns:
         That tensor, or None if it is made from integers inside the model; those integers; what a reader should know.
     """
-    named = [(n, t) for n, t in parts(batch, model) if not any(word in n for word in _BESIDE)]
+    every = parts(batch, model)
+    named = [(n, t) for n, t in every if not any(word in n for word in _BESIDE)] or every
     floats = [(name, tensor) for name, tensor in named if tensor.is_floating_point()]
     whole = [t for _, t in named if not (t.is_floating_point() or t.is_complex() or t.dtype == torch.bool) and t.dim()]
     name, start = next(((n, t) for n, t in floats if t.dim() > 1), ("", None))
@@ -350,7 +351,7 @@ def starts(model: nn.Module, batch: Any) -> tuple[Tensor | None, list[Tensor], t
     return start, whole, notes
 
 
-_BESIDE = ("mask", "label", "target", "index")
+_BESIDE = ("mask", "label", "target", "edge_index")
 
 
 def mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
