@@ -365,6 +365,26 @@ def test_torchvision_by_name(libraries: dict[str, Any]) -> None:
     assert inputs_for(model, spec="torchvision:vit_b_16").x.shape == (16, 3, 20, 20)
 
 
+def test_dense_outputs_get_a_label_at_each_point() -> None:
+    class Dense(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.default_cfg = {"input_size": (3, 8, 8)}
+            self.net = nn.Conv2d(3, 5, 1)
+
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"out": self.net(x)}
+
+    given = inputs_for(Dense(), batch=3)
+    assert given.targets is not None and given.targets.shape == (3, 8, 8)
+    assert all(len(picture.unique()) == 1 for picture in given.targets)
+
+
+def test_half_precision_is_left_to_who_measures(libraries: dict[str, Any]) -> None:
+    given = inputs_for(load_model("timm:resnet50").bfloat16(), batch=4)
+    assert given.x.dtype == torch.bfloat16 and given.targets is not None
+
+
 def test_transformers_by_configuration(libraries: dict[str, Any], tmp_path: Path) -> None:
     settings = {"model_type": "tiny", "vocab_size": 50, "n_positions": 24, "eos_token_id": 49, "auto_map": {"a": "b"}}
     path = tmp_path / "config.json"

@@ -1,6 +1,6 @@
 """Inputs for a model named on the command line: a data set, a file, noise, or what the model says it is made for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from epoch0.errors import InputError
 from epoch0.models.files import batch_from
 from epoch0.models.own_sizes import CLASSES, IMAGES, MOST, image_shape, is_transformers_model, named_inputs, patterned
 from epoch0.seeds import generator, numpy_generator
-from epoch0.tracing.guard import check_model, unchanged
+from epoch0.tracing.guard import HALF, check_model, unchanged
 
 EXAMPLES = 64
 """Examples in a batch when nothing else is asked for: enough for batch statistics, small enough for a large model."""
@@ -90,7 +90,8 @@ def inputs_for(
     if own and is_transformers_model(model):
         named, what = named_inputs(model, number, seed)
         return Inputs(named, None, what)
-    check_model(model)
+    if not any(parameter.dtype in HALF for parameter in model.parameters()):  # who measures, says what it does with it
+        check_model(model)
     labels: Tensor | None = None
     if own and (shape := image_shape(model, spec)) is not None:
         x, labels = patterned(shape, IMAGES if number is None else min(number, MOST), CLASSES, seed)
@@ -100,7 +101,7 @@ def inputs_for(
     else:
         attempts, labels, what = _examples(data or "digits", number or EXAMPLES, split, normalize, data_dir, seed)
     layout, x, outputs = _accepted(model, attempts, what)
-    targets, note = _targets(labels, outputs)
+    targets, note = _targets(labels, outputs, own)
     if targets is not None:
         targets = targets.to(x.device)
     return Inputs(x, targets, f"{len(x)} examples of {what}{layout}{note}")
@@ -174,19 +175,25 @@ def _accepted(model: nn.Module, attempts: list[Attempt], what: str) -> tuple[str
     )
 
 
-def _targets(labels: Tensor | None, outputs: Tensor) -> tuple[Tensor | None, str]:
-    """The labels if the model has one output for each class, or why they are left out."""
+def _targets(labels: Tensor | None, outputs: Any, dense: bool) -> tuple[Tensor | None, str]:
+    """The labels if the model has one output for each class, or why they are left out.
+
+    With ``dense`` a model that answers for each point of an image is asked for the label at each.
+    """
     if labels is None:
         return None, ""
     if labels.is_floating_point() or labels.dim() != 1:
         return None, "; the targets in the file are no class labels and were left out"
-    if not isinstance(outputs, Tensor) or outputs.dim() != 2:
+    if isinstance(outputs, Mapping):  # of the models of torchvision that segment
+        outputs = next(iter(outputs.values()), None)
+    places = outputs.shape[2:] if isinstance(outputs, Tensor) and dense and outputs.dim() == 4 else ()
+    if not isinstance(outputs, Tensor) or outputs.dim() != 2 + len(places):
         return None, "; the labels were left out, as the output is not one score a class"
     labels, scores, largest = labels.long(), int(outputs.shape[1]), int(labels.max())
     if int(labels.min()) < 0 or largest >= scores:
         plural = "s" if scores > 1 else ""
         return None, f"; the labels were left out, as they go up to {largest} and the model has {scores} output{plural}"
-    return labels, ""
+    return labels.reshape(-1, *[1] * len(places)).expand(-1, *places), ""
 
 
 def _times(sizes: tuple[int, ...]) -> str:
