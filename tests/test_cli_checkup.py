@@ -10,6 +10,7 @@ import torch
 
 from command_line import epoch0
 from epoch0 import diagnosis
+from epoch0.errors import InputError
 
 SOURCE = """
 from torch import nn
@@ -30,6 +31,10 @@ class Report:
     def print(self, **settings: Any) -> None:
         self.printed = settings
 
+    def raise_for_verdict(self) -> None:
+        if not self.trains:
+            raise InputError("a long report")
+
     def to_dict(self) -> dict[str, Any]:
         return {"trains": self.trains}
 
@@ -43,6 +48,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
     monkeypatch.chdir(tmp_path)
 
     def stand_in(model: Any, batch: Any, targets: Any, **settings: Any) -> Report:
+        settings.pop("tell")("gains", 0.5)
         found.update(batch=batch, targets=targets, settings=settings, report=Report(found["trains"]))
         return found["report"]  # type: ignore[no-any-return]
 

@@ -28,7 +28,7 @@ OUTCOMES = HERE / "outcomes.json"
 PAGE = HERE.parent / "docs" / "zoo.md"
 MARK = "<!-- the table: make zoo WRITE=1 -->"
 RECIPE = ("trains", "probability", "learning_rate", "evidence")
-COLUMNS = ("model", "training", "verdict", "agrees", "rows", "passes", "memory", "trial s", "unchanged")
+COLUMNS = ("model", "training", "verdict", "agrees", "rows", "passes", "CPU s", "memory", "trial s", "unchanged")
 
 
 def examine(name: str, trial: bool) -> dict[str, Any]:
@@ -145,6 +145,7 @@ def table_row(found: dict[str, Any], truth: dict[str, Any] | None) -> dict[str, 
     row["agrees"] = agreement(found, truth)
     row["rows"] = str(found["rows"])
     row["passes"] = f"{found['step 0'] / found['pass']:.1f}"
+    row["CPU s"] = f"{found['step 0']:.2f}"
     row["memory"] = f"{found['bytes'] / max(found['pass bytes'], 1):.1f}"
     row["trial s"] = f"{found['with trial'] - found['step 0']:.1f}" if "with trial" in found else ""
     return row

@@ -1,5 +1,7 @@
 """Commands on a model of the user's: what it is before training, and the weights that it should start from."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,6 +10,7 @@ import typer
 
 from epoch0.cli._shared import DataDir, Json, command, print_json
 from epoch0.errors import InputError
+from epoch0.meter import Meter
 
 Model = Annotated[
     str,
@@ -90,14 +93,17 @@ def checkup(
     weights: Weights = None,
     batch: BatchOrFile = None,
     batch_norm: Norm = BatchNorm.train,
-    directions: Annotated[int, typer.Option(help="Random directions a layer; more make the errors smaller.")] = 8,
+    directions: Annotated[
+        int | None, typer.Option(help="Random directions a layer; more make the errors smaller.")
+    ] = None,
     sparsity: Annotated[
         float | None,
         typer.Option(help="Also say what pruning this fraction of the weights would leave, and when a layer dies."),
     ] = None,
     noise: Annotated[
-        float, typer.Option(help="Relative noise in one layer's weights at a time, to find the most fragile; 0: none.")
-    ] = 0.1,
+        float, typer.Option(help="Relative noise in one layer's weights at a time, to find the most fragile, as 0.1.")
+    ] = 0.0,
+    regions: Annotated[bool, typer.Option("--regions", help="Also count linear regions between examples.")] = False,
     seed: Seed = 0,
     html: Annotated[Path | None, typer.Option(help="Also write one self-contained page with pictures.")] = None,
     fix: Annotated[
@@ -132,10 +138,11 @@ def checkup(
     )
     settings: dict[str, Any] = {
         "batch_norm": batch_norm.value, "directions": directions, "sparsity": sparsity, "noise": noise or None,
-        "seed": seed, "name": model, **({} if trial is None else {"trial": trial}),
+        "regions": regions, "trial": trial, "seed": seed, "name": model,
     }  # fmt: skip
     folded = {} if depth is None else {"depth": depth}
-    before = examine(network, given.x, given.targets, inputs=given.description, **settings)
+    with _progress() as settings["tell"]:
+        before = examine(network, given.x, given.targets, inputs=given.description, **settings)
     if fix is None:
         if html is not None:
             before.to_html(html)
@@ -149,7 +156,8 @@ def checkup(
     from epoch0.initialization import initialize, save
 
     done = initialize(network, how=how.value, x=given.x, batch_norm=batch_norm.value, seed=seed)
-    after = examine(network, given.x, given.targets, inputs=given.description, **settings)
+    with _progress() as settings["tell"]:
+        after = examine(network, given.x, given.targets, inputs=given.description, **settings)
     save(network, fix)
     compared = before.compare(after, (done.summary, *done.notes))
     if html is not None:
@@ -224,11 +232,25 @@ def _chi(at: str) -> float | None:
         raise InputError(f"--at {at!r} is neither edge-of-chaos nor a gain chi, such as 1.1.") from None
 
 
+@contextmanager
+def _progress() -> Iterator[Callable[[str, float], None]]:
+    """A bar that names the part of a checkup that runs."""
+    meter = Meter("checkup", transient=True)
+    meter.begin(total=1.0)
+    try:
+        yield lambda part, share: meter.show(share, part, lambda: f"{part}, {share:.0%} done")
+    finally:
+        meter.end()
+
+
 def _leave(report: Any, fail_on: FailOn) -> None:
     """Leave with 1 if the verdict is as bad as that."""
-    if fail_on is FailOn.hard and not report.trains:
-        typer.echo(f"failed: {report.verdict}", err=True)
-        raise typer.Exit(1)
+    if fail_on is FailOn.hard:
+        try:
+            report.raise_for_verdict()
+        except InputError:  # its message is the report, which was printed
+            typer.echo(f"failed: {report.verdict}", err=True)
+            raise typer.Exit(1) from None
 
 
 def _say_page(html: Path | None) -> None:
