@@ -59,7 +59,7 @@ def test_weight_std_is_the_root_of_the_mean_field_equation() -> None:
 
 
 def test_depth_arrives_at_the_edge_of_chaos_of_theory() -> None:
-    done = initialize(mlp([100, *[400] * 25, 10], "tanh"), x=vectors(16))
+    done = initialize(mlp([100, *[400] * 25, 10], "tanh"), x=vectors(16), weights="gaussian")
     # (0.2^2, 1.700796, 0.512079) of the tanh curve; width 400 leaves a few percent
     assert done.layers[-2].weight_std == pytest.approx(math.sqrt(1.700796), rel=0.03)
     assert done.layers[-2].q == pytest.approx(0.512079, rel=0.1)
@@ -109,21 +109,21 @@ def test_norms_at_the_ends_of_branches_are_scaled() -> None:
     net, x = ResNet(3), images()
     for block in (*net.layer1, *net.layer2):  # as many users do, which would leave nothing to scale
         nn.init.zeros_(block.bn2.weight)
-    done = initialize(net, x=x)
+    done = initialize(net, x=x, weights="gaussian")
     ends = [name for name in done.norms if name.endswith("weight")]
     assert ends == [f"layer{stage}.{block}.bn2.weight" for stage in (1, 2) for block in range(3)]
     assert all(0.1 < done.norms[name] < 0.6 for name in ends)
     assert all(bool((net.get_parameter(name) == done.norms[name]).all()) for name in ends)
     assert bool((net.bn1.weight == 1).all())
     assert all("norm after it" in row.status for row in done.layers[:-1])
-    again = initialize(net, x=x)
+    again = initialize(net, x=x, weights="gaussian")
     assert again.norms == done.norms  # not multiplied twice
 
 
 def test_shared_modules_are_set_once() -> None:
     shared = nn.Linear(100, 100)
     net = nn.Sequential(shared, nn.Tanh(), shared, nn.Tanh(), nn.Linear(100, 3))
-    done = initialize(net, x=vectors())
+    done = initialize(net, x=vectors(), weights="gaussian")
     assert "uses the weights of 0" in done.layers[1].status
     assert done.layers[0].weight_std == done.layers[1].weight_std
     assert done.layer_targets["0 (2nd use)"] is None
@@ -152,7 +152,7 @@ def test_every_named_activation_has_an_edge() -> None:
         if name == "identity":
             continue
         net = nn.Sequential(nn.Linear(100, 300), module_of(name), nn.Linear(300, 300), module_of(name))
-        done = initialize(net, x=x)
+        done = initialize(net, x=x, weights="gaussian")
         assert all(row.predicted == pytest.approx(1, rel=1e-6) for row in done.layers), name
         # sigmoid and its like square a few large slopes: a draw of width 300 spreads up to 10 percent
         assert gain(net, x, directions=4).chi_forward == pytest.approx(np.ones(2), abs=0.25), name

@@ -1,5 +1,6 @@
 """Averages over places, which weights do not make up for, and norms with running statistics, which are fixed maps."""
 
+import functools
 import itertools
 import math
 
@@ -12,12 +13,15 @@ from torch.nn import functional
 
 import epoch0 as e0
 from epoch0.errors import InputError
-from epoch0.initialization import initialize
+from epoch0.initialization import initialize as set_weights
 from epoch0.initialization._places import squared_slope
 from epoch0.initialization._stretch import stretch
 from epoch0.measure.gain import gain
 from epoch0.tracing.tape import tape
 from init_models import ResNet, images, preactivation_resnet, residual_mlp, vectors
+
+initialize = functools.partial(set_weights, weights="gaussian")
+"""What is drawn: the law of the textbook, with nothing that stays or makes up for sizes."""
 
 
 def pooled(pool: type[nn.Module] = nn.AvgPool2d) -> nn.Sequential:

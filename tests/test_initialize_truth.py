@@ -10,6 +10,7 @@ exactly (condition on h: the other n - 1 directions are independent of it). It i
 functions that saturate; here it comes from a sum of its own and is part of what is expected, with nothing to tune.
 """
 
+import functools
 import math
 
 import numpy as np
@@ -17,9 +18,13 @@ import pytest
 from scipy import stats
 
 from epoch0.activations import KNOWN, get
-from epoch0.initialization import Initialization, LayerInit, initialize
+from epoch0.initialization import Initialization, LayerInit
+from epoch0.initialization import initialize as set_weights
 from epoch0.measure.gain import gain
 from init_models import CASES, build
+
+initialize = functools.partial(set_weights, weights="gaussian")
+"""The law of the textbook; what mirrored weights hand on is in test_initialize_mirrored.py."""
 
 DRAWS, ERRORS = 20, 4.0
 """Student's t with 19 degrees of freedom is beyond 4 with probability 7.7e-4: over the layers of all cases together

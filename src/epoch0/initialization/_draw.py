@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from epoch0.errors import InputError
-from epoch0.initialization._sites import MATRIX, Site
+from epoch0.initialization._sites import MATRIX
+from epoch0.initialization._steps import Step
 from epoch0.seeds import generator
 
-KINDS = ("gaussian", "uniform", "orthogonal", "keep")
+KINDS = ("mirrored", "gaussian", "uniform", "orthogonal", "keep")
 
 _WEIGHTS, _BIASES = 0, 1
 
@@ -23,23 +24,24 @@ def named(seed: int, stream: int, name: str) -> torch.Generator:
     return generator(seed, stream, zlib.crc32(name.encode()))
 
 
-def draw_weights(site: Site, weights: str, seed: int) -> None:
+def draw_weights(step: Step, weights: str, seed: int) -> None:
     """Fill a parameter so that the kept weights' mean square times fan_in is exactly 1.
 
     Args:
-        site: its view is filled.
+        step: the view of its site is filled.
         weights: the law; ``"keep"`` rescales what is there.
         seed: of the draw.
 
     Raises:
         InputError: if what is there is zero everywhere.
     """
+    site = step.site
     if weights == "keep":
         fresh = site.original.clone()
         if site.mask is None and bool((fresh == 0).any()):
             site.mask = fresh != 0  # weights that are zero were pruned
     else:
-        fresh = _fresh(site, weights, named(seed, _WEIGHTS, site.name))
+        fresh = _fresh(step, weights, named(seed, _WEIGHTS, site.name))
     kept = fresh if site.mask is None else fresh * site.mask
     squares = float(kept.double().square().sum())
     if not squares > 0:
@@ -52,34 +54,35 @@ def draw_weights(site: Site, weights: str, seed: int) -> None:
     site.view.copy_((kept if site.direct else fresh).double() * scale)
 
 
-def draw_biases(name: str, shape: torch.Size, seed: int) -> Tensor:
-    """Standard normal biases, float64."""
-    return torch.randn(shape, generator=named(seed, _BIASES, name), dtype=torch.float64)
+def draw_biases(name: str, shape: torch.Size, pairs: bool, seed: int) -> Tensor:
+    """Standard normal biases, float64; opposite in pairs."""
+    biases = torch.randn(shape, generator=named(seed, _BIASES, name), dtype=torch.float64)
+    return torch.cat([half := biases[: shape[0] // 2], -half]) if pairs else biases
 
 
-def _fresh(site: Site, weights: str, source: torch.Generator) -> Tensor:
-    shape = site.view.shape
+def _fresh(step: Step, weights: str, source: torch.Generator) -> Tensor:
+    site, shape = step.site, step.site.view.shape
     if weights == "gaussian":
         return torch.randn(shape, generator=source, dtype=torch.float64).to(site.view.device)
     if weights == "uniform":
         return torch.rand(shape, generator=source, dtype=torch.float64).mul(2).sub(1).to(site.view.device)
-    groups = site.groups
+    groups, places, turned = site.groups, shape[2:], True
     if site.op.name in MATRIX:
-        rows, columns, parts = shape[-1], shape[-2], math.prod(shape[:-2])
+        groups, columns, rows, places = math.prod(shape[:-2]), shape[-2], shape[-1], shape[:0]
     elif "transpose" in site.op.name:
-        rows, columns, parts = shape[1], shape[0] // groups * math.prod(shape[2:]), groups
+        columns, rows = shape[0] // groups, shape[1]
     else:
-        rows, columns, parts = shape[0] // groups, math.prod(shape[1:]), groups
-    each = torch.stack([_orthogonal(rows, columns, source) for _ in range(parts)])
-    if site.op.name in MATRIX:
-        return each.transpose(1, 2).reshape(shape).to(site.view.device)
-    if "transpose" in site.op.name:
-        inputs = shape[0] // groups
-        each = each.reshape(groups, rows, inputs, *shape[2:]).transpose(1, 2)
-    return each.reshape(shape).to(site.view.device)
+        rows, columns, turned = shape[0] // groups, shape[1], False
+    # of pairs only one half is drawn, and the other is its opposite
+    rows, columns = rows // (2 if step.half else 1), columns // (2 if step.paired else 1)
+    each = torch.stack([orthogonal(rows, columns * math.prod(places), source) for _ in range(groups)])
+    each = each.reshape(groups, rows, columns, *places)
+    each = torch.cat([each, -each], 2) if step.paired else each
+    each = torch.cat([each, -each], 1) if step.half else each
+    return (each.transpose(1, 2) if turned else each).reshape(shape).to(site.view.device)
 
 
-def _orthogonal(rows: int, columns: int, source: torch.Generator) -> Tensor:
+def orthogonal(rows: int, columns: int, source: torch.Generator) -> Tensor:
     """Orthonormal rows, or columns where there are more rows than columns; uniformly distributed."""
     gaussian = torch.randn(max(rows, columns), min(rows, columns), generator=source, dtype=torch.float64)
     q, r = torch.linalg.qr(gaussian)

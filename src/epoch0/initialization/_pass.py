@@ -17,6 +17,7 @@ from torch import Tensor
 
 from epoch0.errors import InputError
 from epoch0.initialization._affine import affine_of
+from epoch0.initialization._mirror import swapped
 from epoch0.initialization._places import Places, expected, places, places_behind
 from epoch0.initialization._solve import OutOfReach, by_batch, by_theory
 from epoch0.initialization._steps import NormStep, Plan, Step
@@ -27,6 +28,9 @@ from epoch0.tracing.tape import Change, Tape
 
 SAMPLE = 1 << 16
 """Entries of a layer that its scale is solved for on the batch; four times as many where one look is enough."""
+
+ROOM = 4.0
+"""Mean squares of inputs and outputs that are of unit size, up to this factor, are left to the gain."""
 
 _TANGENTS, _ENTRIES = 2, 3
 
@@ -67,7 +71,7 @@ class Pass:
 
     def _run(self) -> None:
         steps = self.plan.steps
-        self.kept: dict[int, Tensor] = {}
+        self.arrived: dict[int, Tensor] = {}
         self.left = Counter(step.site.op.inputs[0] for step in steps)
         self.began: dict[int, float] = {}  # mean square of the tangent at its start
         self.at: dict[int, list[tuple[int, Step]]] = {}
@@ -93,7 +97,7 @@ class Pass:
             elif node in self.stops and self.starts:
                 tensor = forward_ad.unpack_dual(tensor).primal
             if self.left[node]:
-                self.kept[node] = tensor
+                self.arrived[node] = tensor
             return None if tensor is before else tensor
 
         return change
@@ -109,10 +113,13 @@ class Pass:
     def _set(self, place: int, step: Step, tensor: Tensor) -> Tensor:
         """Scale the output of a weighted operation."""
         site = step.site
-        x = self.kept[site.op.inputs[0]]
+        x = self.arrived[site.op.inputs[0]]
         self.left[site.op.inputs[0]] -= 1
         if not self.left[site.op.inputs[0]]:
-            del self.kept[site.op.inputs[0]]
+            del self.arrived[site.op.inputs[0]]
+        if step.kept:
+            step.weight_std = 1.0
+            return tensor
         inside = self.biases.get(site.bias) if step.follow.biased == site.op.outputs[0] else None
         bias = None if inside is None else _beside(inside, site.op.kind, tensor.dim())
         if step.first is not None:
@@ -124,7 +131,7 @@ class Pass:
         return (tensor - bias) * step.weight_std + bias
 
     def _solve(self, place: int, step: Step, x: Tensor, output: Tensor) -> None:
-        site, activation = step.site, step.follow.activation
+        site, activation = step.site, step.law
         primal, tangent = forward_ad.unpack_dual(x)
         target = step.target * self.corrections.get(place, 1.0)
         if step.start in self.began and tangent is not None:
@@ -138,6 +145,8 @@ class Pass:
             if step.scale_free:
                 slope = 1.0 if activation is None else float(chi(activation, 1.0, 1.0))
                 step.weight_std = math.sqrt(step.target / slope) if slope > 0 else 1.0
+            elif (size := self._edge(step, primal)) > 0:
+                step.weight_std, step.by_size = size, True
             elif self.how == "theory":
                 step.weight_std = by_theory(activation, target, bias_std, self._places(step, primal))
             else:
@@ -153,9 +162,27 @@ class Pass:
             step.q = at.variance(step.weight_std, bias_std)
             gain = expected(activation, step.weight_std, bias_std, at)
             step.predicted = step.arriving * gain * step.pooled
+            if step.half or step.by_size:
+                whole = expected(step.follow.activation, step.weight_std, bias_std, at)
+                step.fresh = whole / (target if step.by_size else gain)
+
+    def _edge(self, step: Step, x: Tensor) -> float:
+        """The scale at which signals that come in, or go out, have unit size; 0 where the gain decides."""
+        if not self.plan.edges or not (step.begins or step.last) or step.layer.kind == "residual block":
+            return 0.0
+        rule, at = step.law, self._places(step, x)
+        size = float(at.square.mean()) * (1.0 if step.begins else step.scaled)
+        saturates = (rule is not None and not rule.homogeneous) or (step.last and bool(step.follow.no_law))
+        if not size > 0 or (not saturates and 1 / ROOM <= size <= ROOM):
+            return 0.0
+        slope = float(chi(rule, 1.0, 1.0)) if rule is not None and rule.homogeneous else 1.0
+        weight_std = 1 / math.sqrt(size * slope)
+        return weight_std if expected(rule, weight_std, 0.0, at) > 0 else 0.0
 
     def _places(self, step: Step, x: Tensor) -> Places:
         site = step.site
+        if step.paired:
+            x = (x - swapped(x, site.op.kind)) / math.sqrt(2)  # the rest goes out in the weights
         square = site.through(x.square())
         share = site.through(torch.ones_like(x[:1])).expand_as(square)
         fixed = None if step.follow.affine is None else affine_of(self.tape, step.follow.affine)
@@ -183,7 +210,7 @@ class Pass:
         return h - _beside(bias, step.site.op.kind, h.dim())
 
     def _by_batch(self, place: int, step: Step, x: Tensor, output: Tensor, target: float) -> float:
-        site, activation = step.site, step.follow.activation
+        site, activation = step.site, step.law
         h = self._without_bias(step, forward_ad.unpack_dual(output).primal)
         gains = site.responses(torch.ones_like(x[:1]), site.used().square()).expand_as(h)
         bias = self.biases.get(site.bias)

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from epoch0.initialization._affine import affine_of
 from epoch0.initialization._follow import MOVES, Follower, is_average, is_linear
+from epoch0.initialization._keep import keep
+from epoch0.initialization._mirror import INPUT, origins, pair_up
 from epoch0.initialization._sites import Site
 from epoch0.initialization._steps import NormStep, Plan, Step
 from epoch0.initialization._stretch import averages_among, stretch
@@ -21,7 +23,7 @@ from epoch0.tracing.tape import Tape
 
 
 def make_plan(
-    tape: Tape, layers: tuple[Layer, ...], sites: list[Site], target: float, residual: str, fresh: bool
+    tape: Tape, layers: tuple[Layer, ...], sites: list[Site], target: float, residual: str, weights: str, edges: bool
 ) -> Plan:
     """Find out what each weighted operation is followed by, which ones end branches, and what gain each is to have.
 
@@ -31,7 +33,9 @@ def make_plan(
         sites: operations whose weights can be set.
         target: gain of a layer.
         residual: ``"stable"``: branches get target/blocks; ``"plain"``: they get the target.
-        fresh: whether the norms that end branches start from 1; they are set to it.
+        weights: their law; with ``"keep"`` the norms that end branches stay, else they start from 1; with
+            ``"mirrored"`` sound blocks stay and units become pairs.
+        edges: whether what comes in and what goes out is brought to unit size.
     """
     follower = Follower(tape)
     layer_of = {id(event): layer for layer in layers for event in events_of(tape, layer)}
@@ -40,21 +44,31 @@ def make_plan(
         follow = follower.follow(site.op.outputs[0])
         site.bias = site.bias or follow.bias
         step = Step(site, follow, layer_of[id(site.op)], target, first=first.get(site.name))
-        first.setdefault(site.name, step)
+        step.shared = step.first is not None
+        first.setdefault(site.name, step).shared |= step.shared
         steps.append(step)
-    plan = Plan(steps, [], 0, {})
+    plan = Plan(steps, [], 0, {}, edges=edges)
     branches = {layer.name: branch(tape, layer) for layer in layers if layer.kind == "residual block"}
     blocks = {name: found for name, found in branches.items() if found and found.weighted > found.beside}
     plan.blocks = len(blocks)
+    origin = origins(tape)
+    for step in steps:
+        step.begins = origin[step.site.op.inputs[0]] == frozenset([INPUT])
+        step.last = step.site.op.outputs[0] in origin[tape.output]
+    if weights == "mirrored":
+        plan.kept = keep(tape, layers, blocks, steps)
+        pair_up(tape, steps, origin)
     share = target / max(plan.blocks, 1) if residual == "stable" else target
     closed: dict[str, Step | NormStep | None] = {}
     for layer in layers:
         found = blocks.get(layer.name)
         if found is not None:
+            if any(step.kept for step in steps if step.layer is layer):
+                continue
             closed[layer.name] = _close(tape, plan, layer, found, share, residual)
             _projected(plan, layer, found, follower, closed[layer.name])
     for norm in plan.norms:
-        if fresh:
+        if weights != "keep":
             tape.model.get_parameter(norm.weight).detach().fill_(1.0)
     for step in steps:
         _measure_trail(tape, step)
@@ -63,6 +77,15 @@ def make_plan(
         found, close = blocks.get(layer.name), closed.get(layer.name)
         plan.layer_targets[layer.name] = _layer_target(tape, plan, layer, found, close, follower, target, share)
     return plan
+
+
+def layer_targets(plan: Plan) -> dict[str, float | None]:
+    """What a fresh perturbation finds in each layer when all is set; None where that is not known."""
+    found = dict(plan.layer_targets)
+    for step in plan.steps:
+        if step.layer.kind != "residual block" and (target := found[step.layer.name]) is not None:
+            found[step.layer.name] = target * step.fresh
+    return found
 
 
 def _measure_trail(tape: Tape, step: Step) -> None:
@@ -149,7 +172,7 @@ def _layer_target(
 ) -> float | None:
     inside = [step for step in plan.steps if step.layer is layer]
     if layer.kind != "residual block":
-        if layer.weighted != 1 or len(inside) != 1 or inside[0].first is not None:
+        if layer.weighted != 1 or len(inside) != 1 or inside[0].first is not None or inside[0].kept:
             return None
         (step,) = inside
         return None if step.scale_free or step.follow.gate else target * step.averages * step.lead

@@ -83,9 +83,10 @@ class Initialization:
     @property
     def summary(self) -> str:
         """What was done, in one line."""
-        count = len({layer.name for layer in self.layers})
-        way = "by theory" if self.how == "theory" else "by measuring"
-        return f"{count} weights set for a gain of {self.target:.4g}, {way}, seed {self.seed}"
+        names = {layer.name: layer.status.startswith("kept") for layer in self.layers}
+        kept, way = sum(names.values()), "by theory" if self.how == "theory" else "by measuring"
+        stay = f", {kept} kept as they are" if kept else ""
+        return f"{len(names) - kept} weights set for a gain of {self.target:.4g}, {way}, seed {self.seed}{stay}"
 
     def __str__(self) -> str:
         """The table: scales before and after, gains, status; then what was left alone."""

@@ -25,13 +25,16 @@ EXAMPLES = 64
 CLOSE = 0.02
 """A layer is left alone when its log gain is this near to that of its target, or three standard errors."""
 
+FARTHEST = 4.0
+"""Largest correction of a target by what was measured, where weights are set for training."""
+
 _CHECK = 5
 
 
 def apply(plan: Plan, tape: Tape, sign: int = 1) -> None:
     """Multiply the parameters by what a pass found; with sign -1 take it back."""
     for step in plan.steps:
-        if step.first is None:
+        if step.first is None and not step.kept:
             step.site.view.mul_(step.weight_std**sign)
     for norm in plan.norms:
         for name in norm.parameters:
@@ -62,12 +65,16 @@ def measured_rounds(
         off = {}
         for place, step in enumerate(plan.steps):
             gain, target = gains[step.layer.name], plan.layer_targets.get(step.layer.name)
+            target = None if target is None else target * step.fresh
             # a block with an identity has its own scale already; one with a projection moves as a whole
             fixed = step.layer.kind == "residual block" and not _moves(step, plan)
-            if target is None or fixed or step.first is not None or not gain > 0:
+            exact = not step.follow.no_law and step.layer.kind != "residual block" and step.start is None
+            if target is None or fixed or exact or step.first is not None or step.kept or not gain > 0:
                 continue
             if abs(math.log(gain / target)) > max(CLOSE, 3 * errors[step.layer.name] / gain):
                 off[place] = corrections.get(place, 1.0) * target / gain
+                if plan.edges:  # what is farther off is not for weights to make up for: a softmax, say
+                    off[place] = min(max(off[place], 1 / FARTHEST), FARTHEST)
                 if step.halved:
                     off |= {-1 - i: off[place] for i, norm in enumerate(plan.norms) if norm.layer is step.layer}
         if not off or done == max_rounds:

@@ -34,7 +34,7 @@ def _row(step: Step, plan: Plan, biases: Mapping[str, Tensor], gains: Mapping[st
         fan_in=site.fan_in,
         density=site.density,
         weight_std_before=abs(before),
-        weight_std=step.weight_std,
+        weight_std=abs(before) if step.kept else step.weight_std,
         bias_std=float("nan") if bias is None else float(bias.double().square().mean().sqrt()),
         q=step.q,
         target=step.goal,
@@ -52,12 +52,16 @@ def _measured(step: Step, gains: Mapping[str, float]) -> float | None:
 
 
 def _status(step: Step, plan: Plan) -> str:
+    if step.kept:
+        return step.kept
     if step.first is not None:
         return f"uses the weights of {step.first.site.module}, which were set there"
     if step.scale_free:
         return "the norm after it fixes the gain"
     follow = step.follow
-    words = []
+    words = ["in pairs"] if step.half else []
+    if step.by_size:
+        words.append(f"brings {'inputs' if step.begins else 'outputs'} to unit size")
     if step.closes:
         words.append(f"ends a branch, one of {plan.blocks}")
     if step.halved:

@@ -6,6 +6,7 @@ the main path it is no part of what weights make up for (Hayou et al. 2021, Prop
 
 from dataclasses import dataclass, field
 
+from epoch0.activations import Activation
 from epoch0.initialization._follow import Follow
 from epoch0.initialization._sites import Site
 from epoch0.tracing.graph import Op
@@ -29,10 +30,18 @@ class Step:
         closes: whether it ends a residual branch.
         halved: whether it is a shortcut whose target makes up for the activation behind the sum.
         first: the step that decides the weights when the operation is another use of them.
+        shared: whether other operations use the same weights.
+        half: the odd half of its activation, where its units are pairs of opposite weights; else None.
+        paired: whether what comes in is pairs.
+        kept: why its weights stay as they are; empty if they do not.
+        begins: whether nothing but the input goes into it.
+        last: whether no weights come after it.
+        by_size: whether the size of its inputs or outputs decided, and not its gain.
         weight_std: what was found; NaN before.
         q: mean variance of its pre-activations.
         arriving: mean square of a tangent from the start at the operation's input.
         predicted: mean-field gain of the stretch that the goal is for.
+        fresh: gain for a perturbation that no pairs have made, over the target.
     """
 
     site: Site
@@ -47,10 +56,23 @@ class Step:
     closes: bool = False
     halved: bool = False
     first: "Step | None" = None
+    shared: bool = False
+    half: Activation | None = None
+    paired: bool = False
+    kept: str = ""
+    begins: bool = False
+    last: bool = False
+    by_size: bool = False
     weight_std: float = float("nan")
     q: float = float("nan")
     arriving: float = 1.0
     predicted: float | None = None
+    fresh: float = 1.0
+
+    @property
+    def law(self) -> Activation | None:
+        """The function that decides what goes on: the activation, or its odd half."""
+        return self.half or self.follow.activation
 
     @property
     def pooled(self) -> float:
@@ -108,6 +130,8 @@ class Plan:
         blocks: number of residual blocks.
         layer_targets: gain that each layer should have when all is set, by name; None where that is not known.
         notes: what a reader must know.
+        edges: whether what comes in and what goes out is brought to unit size.
+        kept: names of the blocks that stay as they are.
     """
 
     steps: list[Step]
@@ -115,6 +139,8 @@ class Plan:
     blocks: int
     layer_targets: dict[str, float | None]
     notes: list[str] = field(default_factory=list)
+    edges: bool = False
+    kept: frozenset[str] = frozenset()
 
     @property
     def starts(self) -> set[int]:

@@ -5,22 +5,26 @@ Nothing but parameters changes, and on any error not even they.
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.prune import BasePruningMethod
 
 from epoch0.errors import InputError, suggest
+from epoch0.initialization._attention import draw_attentions
 from epoch0.initialization._draw import KINDS, draw_biases, draw_weights
 from epoch0.initialization._inputs import gaussian_input
 from epoch0.initialization._pass import Pass
-from epoch0.initialization._plan import make_plan
+from epoch0.initialization._plan import layer_targets, make_plan
 from epoch0.initialization._result import Initialization
 from epoch0.initialization._rounds import apply, measured_rounds
 from epoch0.initialization._rows import notes, rows
 from epoch0.initialization._sites import Site, apply_masks, fill_with_noise, find_sites, read_masks
 from epoch0.initialization._steps import Plan
 from epoch0.seeds import generator
+from epoch0.tracing.call import Forward
+from epoch0.tracing.guard import bare
 from epoch0.tracing.layers import layers, require_nonlinearity
 from epoch0.tracing.tape import Tape, tape
 
@@ -36,9 +40,10 @@ def initialize(
     *,
     chi: float | None = None,
     how: str = "theory",
-    x: Tensor | None = None,
+    x: Any = None,
+    forward: Forward | None = None,
     bias_std: float | None = None,
-    weights: str = "gaussian",
+    weights: str = "mirrored",
     residual: str = "stable",
     masks: Mapping[str, Tensor] | None = None,
     batch_norm: str = "train",
@@ -47,7 +52,7 @@ def initialize(
 ) -> Initialization:
     """Draw or rescale a model's weights so that each layer's gain is the target.
 
-    >>> net = epoch0.networks.mlp([784, 256, 256, 10], "tanh")
+    >>> net = epoch0.networks.mlp([784, 256, 256, 10], "relu")
     >>> print(initialize(net, x=torch.randn(64, 784)))                       # chi = 1 in all three layers
     >>> initialize(net, chi=1.1, how="measured", x=batch).layers[0].weight_std
 
@@ -62,17 +67,25 @@ def initialize(
     1 + target/blocks. Weights before a norm get the standard scale, which the norm undoes; a batch norm with running
     statistics is a fixed map, whose gain is counted. The result says so, and names what was left alone with the reason.
 
+    By default weights are orthogonal, and units come in pairs of opposite weights wherever the next layer can take the
+    difference: then it sees the odd half of the activation, which for ReLU, GELU and SiLU is a straight line, and the
+    target is that of what the pairs hand on. Residual blocks in which a norm sets the size stay if they are sound, and
+    branches and readouts that start at zero are taken as meant. Without ``chi`` the first layer brings inputs, and the
+    last one outputs, to unit size where they are far from it or a function that saturates follows.
+
     Args:
-        model: any module from one tensor to one tensor. Its parameters change in place; mode, buffers, gradients,
-            hooks, requires_grad and random states stay.
+        model: any module. Its parameters change in place; mode, buffers, gradients, hooks, requires_grad and random
+            states stay.
         at: ``"edge_of_chaos"``: a gain of 1.
         chi: another gain, > 0.
         how: ``"theory"`` or ``"measured"``.
-        x: a batch, shape (examples, ...); None: Gaussian of unit variance.
-        bias_std: of fresh biases where an activation follows; None: 0 for activations without a scale (ReLU) and 0.2
-            for others (tanh); biases elsewhere become 0.
-        weights: law of fresh weights, ``"gaussian"``, ``"uniform"`` or ``"orthogonal"``; ``"keep"`` rescales those
-            that are there, and keeps the biases unless ``bias_std`` is given.
+        x: a batch, as the model is called with; None: Gaussian of unit variance.
+        forward: ``forward(model, x)``, for a model that is called in another way.
+        bias_std: of fresh biases where an activation follows; None: 0, and 0.2 for Gaussian and uniform weights before
+            activations with a scale (tanh); biases elsewhere become 0.
+        weights: law of fresh weights. ``"mirrored"``: as said above; ``"gaussian"``, ``"uniform"`` or
+            ``"orthogonal"``: all are drawn, for the target and nothing else; ``"keep"`` rescales those that are there,
+            and keeps the biases unless ``bias_std`` is given.
         residual: ``"stable"`` or ``"plain"``: branches get the whole target, and norms that end them stay.
         masks: weight's name -> bools of its shape, True where it is kept; the others become 0. Masks of
             ``torch.nn.utils.prune`` are found.
@@ -83,19 +96,21 @@ def initialize(
     Raises:
         InputError: if an argument, the model or the input cannot be used, or a layer cannot have the target.
 
-    Source: Hayou et al. 2021, B.1.2 (gain), Proposition 2 (branches), appendix H (density); THEORY section 3.
+    Source: Hayou et al. 2021, B.1.2 (gain), Proposition 2 (branches), appendix H (density);
+    Balduzzi et al. 2017 (pairs); Saxe et al. 2014 (orthogonal weights); THEORY section 3.
     """
     target = _check(at, chi, how, bias_std, weights, residual, max_rounds, seed)
-    remarks = []
+    remarks, mirrored = [], weights == "mirrored"
     if x is None:
         x = gaussian_input(model, seed)
         remarks.append(f"no input was given: Gaussian numbers of unit variance, shape {tuple(x.shape)}")
-    with tape(model, x, batch_norm=batch_norm) as record:
+    with tape(model, x, forward=forward, batch_norm=batch_norm) as record:
         require_nonlinearity(record)
         sites, untouched = _sites(record, masks, seed)
         found = layers(record)
-        plan = make_plan(record, found, sites, target, residual, weights != "keep")
+        plan = make_plan(record, found, sites, target, residual, weights, mirrored and chi is None)
         biases = _prepare(record, plan, weights, bias_std, seed)
+        attentions, drawn = draw_attentions(record, found, plan, seed) if mirrored else ([], [])
         one_pass = Pass(record, plan, how, seed, biases)
         rounds, gains, off = 1, dict[str, float](), list[str]()
         if how == "theory":
@@ -104,17 +119,14 @@ def initialize(
         else:
             rounds, gains, off = measured_rounds(one_pass, record, found, max_rounds)
         factors = {name: norm.factor for norm in plan.norms for name in norm.parameters}
-        changed = [s.site.name for s in plan.steps] + list(biases) + list(factors)
+        changed = [s.site.name for s in plan.steps if not s.kept] + list(biases) + list(factors) + drawn
         values = {name: record.model.get_parameter(name).detach().clone() for name in changed}
-        for name, value in values.items():
-            if not bool(value.isfinite().all()):
-                raise InputError(f"'{name}' would leave the range of {value.dtype}. Nothing was changed.")
         result = Initialization(
-            rows(plan, biases, gains), dict(plan.layer_targets), untouched, factors, target, how, plan.blocks, residual,
-            rounds, seed, (*remarks, *notes(plan, record, off, rounds)),
+            (*rows(plan, biases, gains), *attentions), layer_targets(plan),
+            {name: why for name, why in untouched.items() if name not in drawn}, factors, target, how, plan.blocks,
+            residual, rounds, seed, (*remarks, *record.notes, *notes(plan, record, off, rounds)),
         )  # fmt: skip
-        bare_model = record.model
-    _write(bare_model, values)
+    _write(bare(model), values)
     return result
 
 
@@ -167,24 +179,33 @@ def _prepare(
     """Weights of unit scale and biases into the parameters; the biases by name."""
     biases: dict[str, Tensor] = {}
     for step in plan.steps:
-        if step.first is not None:
+        if step.first is not None or step.kept:
             continue
-        draw_weights(step.site, weights, seed)
+        draw_weights(step, weights, seed)
         activation, name = step.follow.activation, step.site.bias
         if not name or name in biases:
             continue
         bias = record.model.get_parameter(name).detach()
         if weights != "keep" or bias_std is not None:
-            default = 0.0 if activation is None or activation.homogeneous else BIAS_STD
+            free = activation is None or activation.homogeneous or weights == "mirrored"
+            default = 0.0 if free else BIAS_STD
             std = 0.0 if activation is None or step.scale_free else default if bias_std is None else bias_std
-            fresh = draw_biases(name, bias.shape, seed)
+            fresh = draw_biases(name, bias.shape, step.half is not None, seed)
             bias.copy_(fresh * (std / float(fresh.square().mean().sqrt())))
         biases[name] = bias
     return biases
 
 
 def _write(model: nn.Module, values: Mapping[str, Tensor]) -> None:
-    """All values into the parameters, or none."""
+    """All values into the parameters, or none.
+
+    Raises:
+        InputError: if a value has no place in the parameter's dtype.
+    """
+    for name, value in values.items():
+        kind = model.get_parameter(name).dtype
+        if not bool(value.to(kind).isfinite().all()):
+            raise InputError(f"'{name}' would leave the range of {kind}. Nothing was changed.")
     before = {name: model.get_parameter(name).detach().clone() for name in values}
     try:
         with torch.no_grad():
