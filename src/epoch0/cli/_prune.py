@@ -133,7 +133,7 @@ def prune(
     csr, rescaling, sparse = csr or out_csr is not None, None, None
     with Stages("prune", 3 + 2 * (rescale is not None) + csr) as stage:
         stage("judging the model as it is")
-        judge = _Judge(network, given, batch_norm.value, seed)
+        judge = _Judge(given, batch_norm.value, seed)
         verdicts = {"before": judge.verdict(network)}
         stage(f"scoring by {score.value}")
         with told() as said:
@@ -228,27 +228,20 @@ def check_steps(score: Score, steps: int | None, options: dict[str, Any]) -> Non
 class _Judge:
     """Says each time, on the same examples, whether the model as it is would train."""
 
-    def __init__(self, network: "nn.Module", given: "Inputs", batch_norm: str, seed: int) -> None:
-        from epoch0.diagnosis.glance import few
-
-        self.problem = self.examined = ""
+    def __init__(self, given: "Inputs", batch_norm: str, seed: int) -> None:
+        self.given, self.examined = given, "from the first step, without training"
         self.settings: dict[str, Any] = {"batch_norm": batch_norm, "seed": seed}
-        try:
-            self.x, directions = few(network, given.x)
-            share = f"all {len(given.x)}" if len(self.x) == len(given.x) else f"{len(self.x)} of the {len(given.x)}"
-            self.examined = f"{share} examples, {directions} random directions"
-            self.settings["directions"] = directions
-        except InputError as problem:
-            self.problem = f"cannot be judged: {problem}"
 
     def verdict(self, network: "nn.Module") -> str:
-        """The verdict of a checkup; a model that computes a constant has no gains to judge."""
-        from epoch0.diagnosis.glance import glance
+        """The verdict of a checkup from the first step alone."""
+        from epoch0.diagnosis.checkup import checkup
 
-        if self.problem:
-            return self.problem
+        given = self.given
         try:
-            return glance(network, self.x, **self.settings).sentence
+            found = checkup(
+                network, given.x, given.targets, trial=False, remedies=False, directions=2, **self.settings
+            )
+            return found.verdict
         except InputError as problem:
             return f"cannot be judged: {problem}"
 

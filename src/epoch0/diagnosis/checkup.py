@@ -1,197 +1,267 @@
-"""The checkup: what happens to norms, tangents and gradients layer by layer, what it means, what to change.
+"""The checkup: whether a network trains and with what, why, and which layer to look at (THEORY section 0).
 
-It joins the gains of the layers (Hayou section 2.2; measured, and predicted from the weights) with the judgement of
-:mod:`epoch0.diagnosis.verdict` and the cure of :mod:`epoch0.diagnosis.remedy`.
+It joins the gains of the layers, local and carried (Hayou section 2.2), with what one step of each optimizer does to
+the outputs and with a short trial, where that takes seconds.
 """
 
+import dataclasses
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.advice import advice
 from epoch0.diagnosis.expressivity import count_regions, plan
 from epoch0.diagnosis.fragility import about as about_noise
 from epoch0.diagnosis.fragility import check_noise, fragility
-from epoch0.diagnosis.notes import about_pruning, about_regions, kind
+from epoch0.diagnosis.notes import about_pruning, about_regions
 from epoch0.diagnosis.notes import notes as how
 from epoch0.diagnosis.outlook import look_ahead
-from epoch0.diagnosis.reading import alike_after, averaged_over, in_columns, judged
-from epoch0.diagnosis.remedy import Gains, Remedy, find_remedy, matrices_of, try_branches
-from epoch0.diagnosis.result import Checkup, LayerCheckup
-from epoch0.diagnosis.verdict import SATURATED, read_passage, read_phase, read_status, read_verdict
-from epoch0.measure._gain_result import LayerGain
-from epoch0.measure._passes import forward_squares
-from epoch0.measure.gain import gain
-from epoch0.measure.signals import Signals, signals
-from epoch0.tracing.guard import bare
-from epoch0.tracing.layers import layers, require_nonlinearity
+from epoch0.diagnosis.remedies import advice, try_remedies
+from epoch0.diagnosis.result import Checkup
+from epoch0.diagnosis.rows import Rows, to_blame
+from epoch0.diagnosis.step import OPTIMIZERS, Optimizer, Step, steps
+from epoch0.diagnosis.trial import SECONDS, Trial, affordable, constant_loss, trial
+from epoch0.diagnosis.verdict import Passage, PhaseReading, Signs, judge
+from epoch0.errors import InputError
+from epoch0.measure.gain import check_directions
+from epoch0.seeds import generator
+from epoch0.tracing.call import Call, Forward, described
+from epoch0.tracing.guard import unchanged
 from epoch0.tracing.loss import Loss
 from epoch0.tracing.tape import tape
 
+Tell = Callable[[str, float], None]
+
+QUICK = 0.01
+"""CPU seconds of a forward and backward pass up to which layers are measured in eight directions, not in two."""
+
 
 def checkup(
-    net: nn.Module,
-    x: Tensor,
+    model: nn.Module,
+    batch: Any,
     targets: Any = None,
     *,
     loss: Loss | None = None,
+    forward: Forward | None = None,
+    trial: bool | None = None,
+    batches: Iterable[Any] | None = None,
     batch_norm: str = "train",
-    directions: int = 8,
+    directions: int | None = None,
     sparsity: float | None = None,
-    noise: float | None = 0.1,
+    noise: float | None = None,
+    regions: bool = False,
+    remedies: bool = True,
     seed: int = 0,
     name: str | None = None,
     inputs: str | None = None,
     notes: Sequence[str] = (),
+    tell: Tell | None = None,
 ) -> Checkup:
-    """Judge a network before its first epoch: will it train at this depth, which layers are to blame, what to change.
+    """Judge a network before its first epoch: does it train, with which optimizer and rate, and if not, why and where.
 
-    >>> net = epoch0.networks.mlp([784, *[256] * 20, 10], weights=epoch0.Gaussian(1.0))
-    >>> found = checkup(net, torch.randn(64, 784))              # x of shape (examples, ...)
-    >>> found.outcome, found.phase, found.trainable_depth
-    ('vanishing', 'ordered', 9)
+    >>> net = epoch0.networks.mlp([64, *[64] * 20, 10], weights=epoch0.Gaussian(1.0))
+    >>> found = checkup(net, x, y)                              # x of shape (128, 64), y of shape (128,)
+    >>> found.recipes["adam"].trains, found.recipes["sgd"].reason
+    (True, 'gradients shrink by 3.0 orders of magnitude on the way to the first layer')
 
     Args:
-        net: any module from one tensor to one tensor, in whatever mode; it is given back unchanged to the bit.
-        x: a batch, shape (examples, ...); about 100 examples are enough.
-        targets: classes or values, as for :func:`epoch0.gain`; without them gradients start from random directions at
-            the output.
-        loss: ``loss(outputs, targets) -> scalar``; cross-entropy or mean squared error by default.
-        batch_norm: ``"train"``: batch norm as training sees it, running statistics untouched; ``"eval"``: running
-            statistics.
-        directions: random directions a layer, >= 2; errors fall with the square root.
+        model: any module, in whatever mode; it is given back unchanged to the bit.
+        batch: what it is called with: a tensor of shape (examples, ...), a tuple, a mapping, a graph, see
+            :class:`~epoch0.tracing.call.Call`; about 100 examples are enough.
+        targets: classes (integers) or values (floats). Without them the loss is the model's own (labels in the batch, a
+            ``training_step``), and without that targets are made up that a linear map of the inputs gives.
+        loss: ``loss(outputs, targets) -> scalar``; by default cross-entropy for integers, mean squared error for
+            floats.
+        forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
+        trial: whether copies are trained for a few steps, which makes the verdict surer. None: where that is estimated
+            to take less than 20 CPU seconds.
+        batches: an iterable of (inputs, targets), such as a DataLoader, for the trial; by default it uses the batch.
+        batch_norm: of the layers' gains. ``"train"``: batch norm as training sees it, running statistics untouched;
+            ``"eval"``: running statistics.
+        directions: random directions a layer, >= 2; errors fall with the square root. By default 8, and 2 where a pass
+            takes long.
         sparsity: also say what pruning this fraction of the weights by SNIP would leave of each layer.
         noise: also put so much noise into one layer's weights at a time, relative to their root mean square, and see
-            what the outputs make of it; None leaves it out.
-        seed: of the directions and the noise.
+            what the outputs make of it.
+        regions: also count linear regions on segments between examples and on a plane through three.
+        remedies: whether changes are tried on a copy where the network is not expected to train.
+        seed: of directions, held-out examples, dropout and noise.
         name: what to call the model; its class by default.
-        inputs: what x is, in words; its shape by default.
+        inputs: what the batch is, in words; its shapes by default.
         notes: sentences to add to the notes.
+        tell: is told the part that runs and the share of it that is done.
 
     Raises:
-        InputError: if the model has no nonlinearity, or the model, the input, the targets or their combination cannot
-            be measured.
+        InputError: if the model, the batch, the targets or their combination cannot be used.
 
-    Source: Schoenholz et al. 2017 (depth scales); Hayou et al. 2021, section 2.2 (phases).
+    Source: Hayou et al. 2021, section 2.2 (gains, phases); docs/checkup.md (what the verdict reads, and how well).
     """
-    net = bare(net)
+    if directions is not None:
+        check_directions(directions)
     if noise is not None:
         check_noise(noise)
-    outlook = None if sparsity is None else look_ahead(net, x, targets, loss, sparsity, batch_norm, seed)
-    measured = gain(net, x, targets, loss, batch_norm=batch_norm, directions=directions, seed=seed)
-    with tape(net, x, batch_norm=batch_norm) as record:
-        require_nonlinearity(record)
-        found = layers(record)
-        states = signals(record, found)
-        shapes = [record.nodes[node].shape[1:] for node in (0, *(layer.output for layer in found))]
-        kinds = [kind(record, layer) for layer in found]
-        pools = [averaged_over(record, layer) for layer in found]
-        branches = try_branches(record, found, directions, seed)
-        planned = plan(record, directions)
-        noisy = None if noise is None else fragility(record, found, measured.layers, noise, targets, seed)
-
-    def forward_gains(stream: int) -> Gains:
-        with tape(net, x, batch_norm=batch_norm) as again:
-            squares = forward_squares(again, layers(again), directions, seed + stream, fresh=True).total
-        return squares.mean(axis=0).tolist(), (squares.std(axis=0, ddof=1) / math.sqrt(directions)).tolist()
-
-    start = ([row.forward for row in measured.layers], [row.forward_error for row in measured.layers])
-    remedy = find_remedy(net, found, start, forward_gains, branches)
-    alike = alike_after(states)
-    weights = [matrices_of(net, layer) for layer in found]
-    best = [judged(row, pool) for row, pool in zip(measured.layers, pools, strict=True)]
-    rows = tuple(
-        _row(
-            row,
-            kinds[i],
-            pools[i],
-            best[i],
-            states[i : i + 2],
-            shapes[i : i + 2],
-            alike[i],
-            weights[i],
-            remedy,
-            i,
+    if batch_norm not in ("train", "eval"):
+        raise InputError(
+            f"batch_norm={batch_norm!r}; it is 'train' (statistics of the batch) or 'eval' (running statistics)."
         )
-        for i, row in enumerate(measured.layers)
-    )
-    bent = [pair for pair, layer in zip(best, found, strict=True) if layer.nonlinearities]
-    backward, forward = read_passage(*in_columns(best[1:])), read_passage(*in_columns(best))
-    worst = max(backward, forward, key=lambda passage: abs(passage.log_gain))
-    phase = read_phase(*in_columns(bent))
-    verdict = read_verdict(
-        backward,
-        forward,
-        dead=[row.name for row in rows if row.status == "dead"],
-        overflowing=[row.name for row in rows if row.status == "overflows"],
-        collapsed=[row.name for row in rows if row.status == "collapsed"],
-    )
-    regions, reason = count_regions(net, x, planned, seed)
-    model = name or type(net).__name__
+    say = tell or (lambda part, share: None)
+    started = time.process_time()
+    call = Call.of(model, batch, targets, loss=loss, forward=forward)
+    said = [*notes, *call.notes]
+    if not call.has_loss:
+        call, made = _with_targets(call, seed)
+        said.append(made)
+    say("one step of each optimizer", 0.0)
+    first = steps(call, seed)
+    say("gains of the layers", 0.0)
+    rows, problem, extra = _rows(call, batch_norm, directions or _directions(first), seed, noise, regions)
+    said += [] if problem is None else [f"The layers could not be measured: {problem}"]
+    signs = rows.signs if rows is not None else _unknown(call)
+    outlook = None
+    if sparsity is not None:
+        outlook = look_ahead(call.model, call.batch, targets, loss, sparsity, batch_norm, seed)
+    length, why_not = _trial_length(call, first, trial, batches)
+    done = None
+    if length is not None:
+        say("trial", 0.0)
+        done = _trial(call, length, batches, seed, lambda share: say("trial", share))
+        signs = dataclasses.replace(signs, constant_loss=done.constant)
+    recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
+    if done is None and not all(recipe.trains for recipe in recipes.values()):
+        signs = dataclasses.replace(signs, constant_loss=constant_loss(call))
+        recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
+    trains = any(recipe.trains for recipe in recipes.values())
+    tried = []
+    if remedies and not trains and rows is not None:
+        say("remedies", 0.0)
+        tried = try_remedies(call, recipes, done, batch_norm, seed)
+    worst = max(recipes.values(), key=lambda recipe: recipe.probability)
+    table = () if rows is None else rows.table(first["adam"].updates, recipes["adam"].learning_rate)
+    if rows is not None:
+        said = how(rows.gains, table, targets is not None, said)
+        if correlated := rows.correlated():
+            said.append(
+                f"What is carried through {_several(correlated)} changes otherwise than fresh random directions do: "
+                "the layers before have left their mark on it, so local gains do not multiply to the whole."
+            )
+    found, reason, planned = extra.regions
     return Checkup(
-        model=model,
-        subject=inputs or f"a batch of shape {tuple(x.shape)}",
-        reading=verdict,
-        phase_reading=phase,
-        backward=backward,
-        forward=forward,
-        input_gradient=measured.input_gradient,
-        layers=rows,
-        advice=tuple(advice(verdict, phase, worst, [row.name for row in rows], found, remedy)),
+        model=name or type(call.model).__name__,
+        subject=inputs or described(call.batch).removeprefix("an input").removeprefix(" of ").strip(),
+        recipes=recipes,
+        blame=None if trains or rows is None else to_blame(table, worst.cause, signs),
+        phase_reading=PhaseReading("unknown", math.nan, math.nan, math.nan, 0) if rows is None else rows.phase,
+        backward=signs.backward,
+        forward=signs.forward,
+        input_gradient=math.nan if rows is None else rows.gains.input_gradient,
+        layers=table,
+        advice=tuple(advice(recipes, tried)),
+        remedies=tuple(tried),
         notes=(
-            *how(measured, rows, targets is not None, notes),
-            *about_regions(regions, reason, planned),
-            *about_noise(noisy),
-            *about_pruning(outlook, len(x)),
+            *said,
+            *(about_regions(found, reason, planned) if planned is not None else []),
+            *about_noise(extra.fragility),
+            *about_pruning(outlook, call.examples),
         ),
-        regions=regions,
+        trial=done,
+        trial_reason=why_not,
+        regions=found,
         regions_reason=reason,
         outlook=outlook,
-        fragility=noisy,
+        fragility=extra.fragility,
+        seconds=(time.process_time() - started, 0.0 if done is None else done.seconds),
     )
 
 
-def _row(
-    row: LayerGain,
-    kind: str,
-    pool: float,
-    judged: tuple[float, float],
-    states: Sequence[Signals],
-    shapes: Sequence[tuple[int, ...]],
-    collapsed: bool,
-    weights: Sequence[str],
-    remedy: Remedy,
-    index: int,
-) -> LayerCheckup:
-    before, after = states
-    status = read_status(*judged, depth=len(remedy.factors))
-    if status not in ("dead", "overflows"):
-        status = "collapsed" if collapsed else "saturated" if after.saturated >= SATURATED else status
-    return LayerCheckup(
-        name=row.name,
-        kind=kind,
-        shape_in=tuple(shapes[0]),
-        shape_out=tuple(shapes[1]),
-        norm_in=before.size,
-        norm_out=after.size,
-        forward_gain=row.forward,
-        forward_error=row.forward_error,
-        backward_gain=row.backward,
-        backward_error=row.backward_error,
-        predicted=row.predicted,
-        predicted_error=row.predicted_error,
-        agreement=row.agreement,
-        averaged=pool,
-        tangent=math.sqrt(row.tangent),
-        gradient=row.gradient,
-        weight_gradient=math.hypot(*row.weight_gradients.values()),
-        unlikeness=None if math.isnan(after.unlikeness) else after.unlikeness,
-        dead_units=after.dead,
-        saturated=None if math.isnan(after.saturated) else after.saturated,
-        weights=tuple(weights),
-        factor=remedy.factors[index],
-        factor_note=remedy.reasons[index],
-        status=status,
-    )
+@dataclasses.dataclass
+class _Extra:
+    """What is measured only when asked for."""
+
+    regions: tuple[Any, str, Any] = (None, "not asked for", None)
+    fragility: Any = None
+
+
+def _rows(
+    call: Call, batch_norm: str, directions: int, seed: int, noise: float | None, regions: bool
+) -> tuple[Rows | None, InputError | None, _Extra]:
+    """The layers, or why they cannot be measured; a verdict needs them for the reason only."""
+    extra = _Extra()
+    try:
+        with tape(call, batch_norm=batch_norm) as record:
+            rows = Rows(record, directions, seed)
+            if noise is not None:
+                extra.fragility = fragility(record, rows.found, rows.gains.layers, noise, call.targets, seed)
+            planned = plan(record, directions) if regions else None
+        if planned is not None:
+            extra.regions = (*count_regions(call.model, call.batch, planned, seed), planned)
+    except InputError as problem:
+        if noise is not None or regions:  # what was asked for cannot be had
+            raise
+        return None, problem, extra
+    return rows, None, extra
+
+
+def _unknown(call: Call) -> Signs:
+    first = next((t for t in [call.batch] if isinstance(t, Tensor) and t.is_floating_point()), torch.ones(1))
+    return Signs(Passage(0.0, 0), Passage(0.0, 0), float(first.square().mean().sqrt()), 1.0, math.nan)
+
+
+def _directions(first: dict[Optimizer, Step]) -> int:
+    return 8 if first["adam"].seconds <= QUICK else 2
+
+
+def _trial_length(
+    call: Call, first: dict[Optimizer, Step], wanted: bool | None, batches: Iterable[Any] | None
+) -> tuple[int | None, str]:
+    """How many steps a trial has, or why there is none."""
+    if wanted is False:
+        return None, "left out, as asked"
+    one = first["adam"]
+    seconds = one.seconds * max(1.0, min(64, call.examples) / max(one.examples, 1)) * 1.2
+    length = affordable(seconds)
+    if length is None and wanted:
+        return 30, ""
+    if length is None:
+        return None, f"left out: it would take more than {SECONDS:.0f} CPU seconds; trial=True makes it all the same"
+    return length, ""
+
+
+def _trial(
+    call: Call, length: int, batches: Iterable[Any] | None, seed: int, tell: Callable[[float], None]
+) -> Trial:
+    return trial(call, length, batches=batches, seed=seed, tell=tell)
+
+
+def _with_targets(call: Call, seed: int) -> tuple[Call, str]:
+    """The call with targets that can be learned from its inputs: the model knows none, and none were given."""
+    with unchanged(call.model), torch.no_grad():
+        call.model.eval()
+        output = call.output(call.run())
+    source = generator(seed, 0x7461)
+    given = next((t for t in _floats(call.batch) if t.dim() > 1 and len(t) == len(output)), None)
+    if output.dim() == 2 and output.shape[1] > 1 and given is not None:
+        flat = given.detach().flatten(1).double().cpu()
+        flat = (flat - flat.mean(0)) / flat.std(0).clamp_min(1e-12) if len(flat) > 1 else flat
+        scores = flat @ torch.randn(flat.shape[1], output.shape[1], generator=source, dtype=torch.float64)
+        made: Tensor = scores.argmax(1).to(output.device)
+        said = "No targets were given: classes were made up that a random linear map of the inputs gives."
+    elif output.dim() == 2 and output.shape[1] > 1:
+        made = torch.randint(output.shape[1], (len(output),), generator=source).to(output.device)
+        said = "No targets were given: classes were drawn at random."
+    else:
+        made = torch.randn(output.shape, generator=source, dtype=output.dtype).to(output.device)
+        said = "No targets were given: values were drawn at random, to be met in mean square."
+    return dataclasses.replace(call, targets=made), said
+
+
+def _floats(batch: Any) -> list[Tensor]:
+    values = batch.values() if hasattr(batch, "values") and not isinstance(batch, Tensor) else batch
+    parts = [batch] if isinstance(batch, Tensor) else list(values) if isinstance(values, Iterable) else []
+    return [part for part in parts if isinstance(part, Tensor) and part.is_floating_point()]
+
+
+def _several(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

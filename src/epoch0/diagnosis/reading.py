@@ -1,11 +1,8 @@
-"""What is judged of a layer's gains and signals, the same in a checkup and in a glance (Hayou section 2.2)."""
+"""What is judged of a layer's gains (Hayou section 2.2)."""
 
 import math
-from collections.abc import Sequence
 
-from epoch0.diagnosis.verdict import COLLAPSED
 from epoch0.measure._gain_result import LayerGain
-from epoch0.measure.signals import Signals
 from epoch0.tracing.layers import Layer, stretches
 from epoch0.tracing.tape import Tape
 
@@ -42,18 +39,3 @@ def average_pools(record: Tape, layer: Layer) -> list[tuple[int, int, float]]:
 def averaged_over(record: Tape, layer: Layer) -> float:
     """How many places average pooling on the main path of a layer takes the mean over, 1 without."""
     return math.prod((places for _, _, places in average_pools(record, layer)), start=1.0)
-
-
-def in_columns(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    """Gains and their errors apart."""
-    return [gain for gain, _ in pairs], [error for _, error in pairs]
-
-
-def alike_after(states: Sequence[Signals]) -> list[bool]:
-    """After which layers examples look the same, though they did not at the input.
-
-    Args:
-        states: of the signal at the input and after each layer.
-    """
-    start = states[0].unlikeness
-    return [state.unlikeness < min(COLLAPSED, 0.1 * start) for state in states[1:]]

@@ -2,8 +2,8 @@
 
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,28 +12,57 @@ from epoch0.diagnosis.comparison import Comparison
 from epoch0.diagnosis.expressivity import Regions
 from epoch0.diagnosis.fragility import Fragility
 from epoch0.diagnosis.outlook import Outlook
+from epoch0.diagnosis.step import Optimizer
 from epoch0.diagnosis.terminal import terminal
-from epoch0.diagnosis.verdict import COMFORTABLE, TRAINABLE, Outcome, Passage, Phase, PhaseReading, Verdict
+from epoch0.diagnosis.trial import Trial
+from epoch0.diagnosis.verdict import NAMES, Passage, Phase, PhaseReading, Recipe, outcome, sentence
 from epoch0.diagnosis.wording import number
+from epoch0.errors import InputError
 
 if TYPE_CHECKING:
     import pandas
 
 
 @dataclass(frozen=True)
-class LayerCheckup:
-    """One layer: what was measured in it, what its weights predict, and what would bring its gain to 1.
+class PartCheckup:
+    """One part of a layer: a weighted operation, a norm, an attention or a pool within it.
 
     Attributes:
-        name: the module's name.
+        name: module path, or the call in its forward.
+        kind: what it is, in words.
+        shape_out: shape of one example after it.
+        norm_out: root mean square of a unit after it.
+        gain: mean squared stretch of a random tangent by this operation alone; None where it has several inputs.
+        tangent: norm a unit, relative to the input's, of a tangent carried from the input to there; NaN where it cannot
+            be carried.
+        gradient: norm of the gradient there.
+        update: size of one step of Adam at the suggested rate relative to its weights; None without weights.
+    """
+
+    name: str
+    kind: str
+    shape_out: tuple[int, ...]
+    norm_out: float
+    gain: float | None
+    tangent: float
+    gradient: float
+    update: float | None
+
+
+@dataclass(frozen=True)
+class LayerCheckup:
+    """One layer: what is carried to its end, what it does to fresh directions, and what its weights predict.
+
+    Attributes:
+        name: module path.
         kind: what it is, in words.
         shape_in: shape of one example before it.
         shape_out: shape of one example after it.
         norm_in: root mean square of a unit before it.
         norm_out: root mean square of a unit after it.
-        forward_gain: chi forward, mean squared stretch of random tangents per unit.
+        forward_gain: local chi forward, mean squared stretch of fresh random tangents per unit.
         forward_error: its standard error.
-        backward_gain: chi backward, mean squared stretch of gradients.
+        backward_gain: local chi backward, mean squared stretch of fresh gradients.
         backward_error: its standard error.
         predicted: chi predicted from the weights and the size of the pre-activations, None where there is no
             prediction.
@@ -42,17 +71,16 @@ class LayerCheckup:
             prediction, such as "no law: max pool".
         averaged: number of places that average pooling takes the mean over, 1 without; judged apart from the gain.
         tangent: norm a unit, relative to the input's, of a tangent carried from the input to the end of the layer.
-        gradient: norm of the gradient at the end of the layer.
+        gradient: norm of the gradient carried back to the end of the layer.
         weight_gradient: norm of the gradient of the layer's weights.
+        update: size of one step of Adam at the suggested rate relative to the layer's weights, the largest of them;
+            None without weights.
         unlikeness: mean 1 - cosine between two examples after it, None if it has no meaning there.
         dead_units: share of units that are zero for every example.
         saturated: share of saturated values, None without a bounded nonlinearity.
-        weights: names of the parameters that the factor multiplies.
-        factor: number on the weights that brings the forward gain to 1, None where none does.
-        factor_note: why there is none, or what else to know about it; often empty.
         status: 'keeps', 'grows', 'shrinks', 'unclear', 'dead' or 'overflows' as :func:`epoch0.gain` defines them for
-            the depth,
-            or 'collapsed' or 'saturated'.
+            the depth, or 'collapsed' or 'saturated'.
+        parts: what it is made of, in order, where that is more than one operation.
     """
 
     name: str
@@ -72,61 +100,116 @@ class LayerCheckup:
     tangent: float
     gradient: float
     weight_gradient: float
+    update: float | None
     unlikeness: float | None
     dead_units: float
     saturated: float | None
-    weights: tuple[str, ...]
-    factor: float | None
-    factor_note: str
     status: str
+    parts: tuple[PartCheckup, ...] = ()
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A change that was tried on a copy.
+
+    Attributes:
+        change: what was changed, as the call that does it.
+        before: chance of training before, the better of the two optimizers'.
+        after: the same with the change.
+        verdict: of the changed copy.
+        helps: whether the changed copy is expected to train, or the chance rose by a tenth.
+    """
+
+    change: str
+    before: float
+    after: float
+    verdict: str
+    helps: bool
+
+
+class VerdictError(InputError):
+    """A network is not expected to train; the message is the report."""
 
 
 @dataclass(frozen=True)
 class Checkup:
     """The state of a network before its first epoch, judged.
 
-    >>> found = checkup(net, x)                                 # x of shape (examples, ...)
+    >>> found = checkup(model, x, y)                            # x of shape (examples, ...)
     >>> found.verdict
-    'Expected to train: over 10 layers gradients change by a factor of 1.1 and signals by 0.92.'
-    >>> found.phase, found.trains
-    ('critical', True)
+    'Trains with either, Adam at a rate of about 0.003 or SGD at 0.1.'
+    >>> found.recipes["adam"].probability, found.trains
+    (0.98, True)
 
     Attributes:
         model: name of the model.
         subject: what was measured on what, in words.
-        reading: the judgement, an outcome word with the sentence.
-        phase_reading: ordered, critical or chaotic, with the mean gain a layer and its interval.
-        backward: what the depth does to gradients between the last layer and the first.
-        forward: what it does to signals between input and output.
+        recipes: ``"adam"`` and ``"sgd"``: whether it trains with it, how sure that is, with which rate, and why.
+        blame: the layer that does most harm, with the reason; None where it trains or no single layer does.
+        phase_reading: ordered, critical or chaotic, with the mean local gain a layer and its interval.
+        backward: what the depth does to gradients carried from the last layer's input to the first one's output.
+        forward: what it does to tangents carried the other way.
         input_gradient: norm of the gradient at the input.
         layers: one row a layer.
-        advice: what to change, one sentence each.
+        advice: what to do, one sentence each; no change that was not measured to help.
+        remedies: the changes that were tried.
         notes: how it was measured, one sentence each.
+        trial: the short trainings, None without.
+        trial_reason: why there was no trial.
         regions: linear regions on segments between examples and on a plane through three, None if there are none.
-        regions_reason: why there are none: "smooth: no linear regions (tanh)", "too large: ..."; else empty.
+        regions_reason: why there are none: "not asked for", "smooth: no linear regions (tanh)"; else empty.
         outlook: what pruning to the sparsity asked for would leave, None if none was asked for.
         fragility: what noise in the weights of one layer at a time does to the outputs, None if it was left out.
+        seconds: CPU seconds of the checkup, and of these of the trial.
     """
 
     model: str
     subject: str
-    reading: Verdict
+    recipes: Mapping[Optimizer, Recipe]
+    blame: tuple[str, str] | None
     phase_reading: PhaseReading
     backward: Passage
     forward: Passage
     input_gradient: float
     layers: tuple[LayerCheckup, ...]
     advice: tuple[str, ...]
+    remedies: tuple[Remedy, ...]
     notes: tuple[str, ...]
+    trial: Trial | None = None
+    trial_reason: str = ""
     regions: Regions | None = None
     regions_reason: str = ""
     outlook: Outlook | None = None
     fragility: Fragility | None = None
+    seconds: tuple[float, float] = (0.0, 0.0)
 
     @property
     def verdict(self) -> str:
-        """The verdict over the whole depth, one plain sentence."""
-        return self.reading.sentence
+        """The verdict in one sentence that says what to do."""
+        return sentence(self.recipes)
+
+    @property
+    def outcome(self) -> str:
+        """The verdict in a word.
+
+        'trains', 'needs adam', 'needs sgd', or why it does not train: 'overflow', 'no gradient', 'size', 'collapsed',
+        'vanishing', 'exploding', 'rough', 'saturated', 'blind' or 'slow'.
+        """
+        return outcome(self.recipes)
+
+    @property
+    def trains(self) -> bool:
+        """Whether the network is expected to train as it is, with one of the optimizers."""
+        return any(recipe.trains for recipe in self.recipes.values())
+
+    def raise_for_verdict(self) -> None:
+        """Do nothing if the network is expected to train; for tests and CI.
+
+        Raises:
+            VerdictError: if it is not; the message is the report.
+        """
+        if not self.trains:
+            raise VerdictError(str(self))
 
     @property
     def phase(self) -> Phase:
@@ -135,7 +218,7 @@ class Checkup:
 
     @property
     def chi(self) -> float:
-        """Geometric mean of the gains of the layers with a nonlinearity."""
+        """Geometric mean of the local gains of the layers with a nonlinearity."""
         return self.phase_reading.chi
 
     @property
@@ -143,44 +226,35 @@ class Checkup:
         """95 % interval of the mean gain, from the spread over the layers and the noise of measuring."""
         return self.phase_reading.low, self.phase_reading.high
 
-    @property
-    def outcome(self) -> Outcome:
-        """The verdict in a word: 'trains', 'vanishing', 'exploding', 'dead' or 'collapsed'."""
-        return self.reading.outcome
-
-    @property
-    def trains(self) -> bool:
-        """Whether the network is expected to train as it is."""
-        return self.reading.trains
-
-    @property
-    def trainable_depth(self) -> int | None:
-        """How many layers of this mean gain keep \\|S\\| within what trains; None if any number does."""
-        rate = abs(self.backward.log_gain) / max(self.backward.layers, 1)
-        if rate * 1000 <= TRAINABLE:
-            return None
-        return math.floor(TRAINABLE / rate) if math.isfinite(rate) else 0
-
     def __str__(self) -> str:
-        lines = [self.verdict, f"phase {self.phase_reading}"]
+        lines = [self.verdict]
+        lines += [f"  {NAMES[name]}: {one.probability:.0%}, {one.reason}" for name, one in self.recipes.items()]
+        lines += [] if self.blame is None else [f"to blame: {self.blame[0]}: {self.blame[1]}"]
+        lines += [f"phase {self.phase_reading}"]
         lines += [] if self.fragility is None else [self.fragility.sentence]
         lines += [
             f"{index:>3} {layer.name:<24} chi forward {number(layer.forward_gain)} backward "
-            f"{number(layer.backward_gain)} factor {number(layer.factor)} {layer.status}"
+            f"{number(layer.backward_gain)} carried tangent {number(layer.tangent)} gradient {number(layer.gradient)} "
+            f"{layer.status}"
             for index, layer in enumerate(self.layers, start=1)
         ]
         return "\n".join(lines)
 
-    def print(self, width: int | None = None) -> None:
+    def print(self, width: int | None = None, *, depth: int | None = None) -> None:
         """Show the checkup in the terminal.
 
         Args:
             width: columns to use instead of the terminal's.
+            depth: 0 shows blocks only, 1 their parts too; by default parts where the whole has at most 40 rows.
         """
         from rich.console import Console
 
         console = Console(width=width, highlight=False)
-        console.print(terminal(self.to_dict(), console.width))
+        console.print(terminal(self.to_dict(), console.width, depth))
+
+    def _repr_html_(self) -> str:
+        """The checkup in a notebook."""
+        return report.notebook(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: numbers are finite or null."""
@@ -190,29 +264,33 @@ class Checkup:
             "verdict": self.verdict,
             "outcome": self.outcome,
             "trains": self.trains,
+            "recipes": {name: _plain(recipe) for name, recipe in self.recipes.items()},
+            "blame": None if self.blame is None else {"layer": self.blame[0], "reason": self.blame[1]},
             "phase": self.phase,
             "chi": _finite(self.chi),
             "chi_low": _finite(self.phase_reading.low),
             "chi_high": _finite(self.phase_reading.high),
             "backward": {**_plain(self.backward), "factor": _finite(self.backward.factor)},
             "forward": {**_plain(self.forward), "factor": _finite(self.forward.factor)},
-            "trainable_depth": self.trainable_depth,
-            "limits": {"trainable": TRAINABLE, "comfortable": COMFORTABLE},
             "input_gradient": _finite(self.input_gradient),
             "layers": [_plain(layer) for layer in self.layers],
             "advice": list(self.advice),
+            "remedies": [_plain(remedy) for remedy in self.remedies],
             "notes": list(self.notes),
+            "trial": None if self.trial is None else _plain(self.trial),
+            "trial_reason": self.trial_reason,
             "regions": None if self.regions is None else self.regions.to_dict(),
             "regions_reason": self.regions_reason,
             "outlook": None if self.outlook is None else self.outlook.to_dict(),
             "fragility": None if self.fragility is None else self.fragility.to_dict(),
+            "seconds": list(self.seconds),
         }
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """One row a layer, with the fields of :class:`LayerCheckup` as columns."""
+        """One row a layer, with the fields of :class:`LayerCheckup` but its parts as columns."""
         import pandas
 
-        names = [field.name for field in fields(LayerCheckup)]
+        names = [field.name for field in fields(LayerCheckup) if field.name != "parts"]
         return pandas.DataFrame([[getattr(layer, name) for name in names] for layer in self.layers], columns=names)
 
     def compare(self, after: "Checkup", changes: Sequence[str] = ()) -> Comparison:
@@ -254,6 +332,10 @@ def _finite(value: Any) -> Any:
     return value if not isinstance(value, float) or math.isfinite(value) else None
 
 
-def _plain(value: Any) -> dict[str, Any]:
-    plain = {field.name: getattr(value, field.name) for field in fields(value)}
-    return {key: list(item) if isinstance(item, tuple) else _finite(item) for key, item in plain.items()}
+def _plain(value: Any) -> Any:
+    """Dataclasses as dictionaries, tuples as lists, what is not finite as null."""
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else _finite(value)

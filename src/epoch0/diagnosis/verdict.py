@@ -1,50 +1,41 @@
-"""What gains mean: the phase of a network, and whether it trains at its depth (Hayou 2.2; Schoenholz 2017).
+"""From what was measured to a verdict for each optimizer: whether it trains, how sure that is, and why (THEORY 0).
 
-Pure judgement over numbers: nothing here measures, and every constant of the judgement is below, with its source.
+Pure judgement over numbers. The chance of training is logistic in a few numbers of the first step, and of the trial
+where there was one; the weights are fitted by ``benchmarks/bench_verdict.py --fit`` and stand in
+:mod:`epoch0.diagnosis.fitted`. Everything else here puts the reason into words.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
+from epoch0.diagnosis.fitted import FITTED
+from epoch0.diagnosis.step import Optimizer, Step
+from epoch0.diagnosis.trial import LENGTHS, RATES, Run, Trial
 from epoch0.diagnosis.wording import number
 
 Phase = Literal["ordered", "critical", "chaotic", "unknown"]
-Outcome = Literal["trains", "vanishing", "exploding", "dead", "collapsed"]
-
-TRAINABLE = 6.0
-"""Largest |S| that trains, S the sum of log chi: depth <= 6 correlation lengths, a correlation length being 1/|log
-chi|.
-
-Source: Schoenholz, Gilmer, Ganguli, Sohl-Dickstein 2017, "Deep information propagation", figure 5 and section 5."""
-
-HOPELESS = 12.0
-"""|S| beyond which no learning rate helps: twice what trains. Between the two, training is slow or stops short.
-
-Measured on the embedded digits (28 ReLU networks of depth 5 to 40, ten epochs of plain SGD at the best of three
-rates): accuracy 0.86 or more up to abs(S) = 6.3, except for two deep critical networks for which ten epochs were too
-few (0.60 at depth 20, 0.26 at depth 40); 0.2 to 0.75 from 6.6 to 12; at most 0.31 beyond. Adam, which rescales each
-gradient, still trains vanishing networks up to about twice that."""
+Evidence = Literal["step 0", "trial"]
 
 COMFORTABLE = 2.0
-"""|S| up to which depth costs nothing worth mentioning: norms change by less than e = 2.7 from one end to the
-other."""
+"""Natural logarithm of a change of norms over the depth up to which depth costs nothing worth mentioning."""
 
 COLLAPSED = 1e-3
 """Mean 1 - cosine between two examples below which a layer tells them apart no more.
 
 A critical ReLU network keeps about 44/depth^2 (1 - c ~ 9 pi^2 / 2 l^2, Hayou Proposition 1), so this value is met by
-a healthy
-one only from depth 200 on, and by an ordered one within a few correlation lengths."""
+a healthy one only from depth 200 on, and by an ordered one within a few correlation lengths."""
 
 SATURATED = 0.5
 """Share of saturated values from which a layer is called saturated: most of its units answer to nothing any more."""
 
 NORMAL = 1.96
 """Standard errors to each side of the 95 % interval around the mean log gain, which decides the phase."""
+
+NAMES: dict[Optimizer, str] = {"adam": "Adam", "sgd": "SGD with momentum"}
 
 
 @dataclass(frozen=True)
@@ -53,8 +44,7 @@ class PhaseReading:
 
     Attributes:
         phase: 'ordered' (chi < 1), 'critical' (1 lies inside the interval), 'chaotic' (chi > 1), or 'unknown' when no
-            layer
-            has a positive gain.
+            layer has a positive gain.
         chi: geometric mean of the layers' gains.
         low: lower end of the 95 % interval of chi.
         high: upper end.
@@ -74,14 +64,13 @@ class PhaseReading:
 
 
 def read_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseReading:
-    """The phase from the gains of the layers that have a nonlinearity.
+    """The phase from the local gains of the layers that have a nonlinearity.
 
     >>> str(read_phase([0.17, 0.16, 0.18], [0.01, 0.01, 0.01]))                # one number a layer
     'ordered: chi = 0.17 a layer, 95 % interval 0.159 to 0.182'
 
     The interval is plus and minus 1.96 standard errors of the mean log gain. The spread over the layers holds both
-    their differences
-    and the noise of measuring them; the interval is never narrower than the noise alone.
+    their differences and the noise of measuring them; the interval is never narrower than the noise alone.
 
     Args:
         gains: chi of each layer; zeros (dead layers) are left out, they are reported on their own.
@@ -107,16 +96,14 @@ def read_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseReading:
 
 @dataclass(frozen=True)
 class Passage:
-    """What the whole depth does to a norm: S = sum of log chi; the norm is multiplied by exp(S/2).
+    """What the depth does to a norm, carried from end to end.
 
     Attributes:
-        log_gain: S, minus infinity if a layer passes nothing on.
-        error: standard error of S.
+        log_gain: S, twice the natural logarithm of the change of the norm; NaN where there is nothing to compare.
         layers: number of layers that were crossed.
     """
 
     log_gain: float
-    error: float
     layers: int
 
     @property
@@ -130,110 +117,318 @@ class Passage:
         return self.log_gain / 2 / math.log(10)
 
 
-def read_passage(gains: Sequence[float], errors: Sequence[float]) -> Passage:
-    """The product of gains over the depth.
+def read_passage(norms: Sequence[float]) -> Passage:
+    """What became of a norm between the first and the last of these places.
 
-    >>> passage = read_passage([0.5] * 20, [0.0] * 20)
-    >>> round(passage.log_gain, 2), round(passage.orders, 2)
-    (-13.86, -3.01)
+    >>> passage = read_passage([1.0, 0.1, 0.01])
+    >>> round(passage.orders, 2), passage.layers
+    (-2.0, 2)
+
+    Args:
+        norms: at each place on the way.
     """
-    if any(g <= 0 for g in gains):
-        return Passage(-math.inf, 0.0, len(gains))
-    total = math.fsum(math.log(g) for g in gains)
-    error = math.sqrt(sum((e / g) ** 2 for g, e in zip(gains, errors, strict=True) if math.isfinite(e)))
-    return Passage(total, error, len(gains))
+    if len(norms) < 2 or not norms[0] > 0 or math.isinf(norms[0]):
+        return Passage(math.nan if norms and not math.isfinite(norms[0]) else 0.0, max(len(norms) - 1, 0))
+    if norms[-1] <= 0:
+        return Passage(-math.inf, len(norms) - 1)
+    return Passage(2 * math.log(norms[-1] / norms[0]), len(norms) - 1)
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Whether the network is expected to train, and why, in one sentence.
+class Signs:
+    """What the layers say about the whole, in numbers.
 
     Attributes:
-        outcome: 'trains', 'vanishing', 'exploding', 'dead' or 'collapsed'.
-        sentence: the verdict in plain words.
+        forward: what carried tangents do between the first layer's output and the last one's input.
+        backward: what carried gradients do on the way back, between the same two.
+        input_size: root mean square of the input.
+        output_size: root mean square of the output.
+        unlikeness: mean 1 - cosine between two examples before the readout; NaN where it has no meaning.
+        dead: layers whose output is zero for every example.
+        overflowing: layers whose numbers are not finite.
+        collapsed: layers after which all examples point the same way.
+        saturated: layers most of whose values are saturated.
+        zero: names of weights that are zero, and so meant to start there.
+        constant_loss: of the best answer that is the same for all examples; None where it is not known.
+        steepest: the layer that changes a carried norm most, with that factor; None without layers.
     """
 
-    outcome: Outcome
-    sentence: str
+    forward: Passage
+    backward: Passage
+    input_size: float
+    output_size: float
+    unlikeness: float
+    dead: tuple[str, ...] = ()
+    overflowing: tuple[str, ...] = ()
+    collapsed: tuple[str, ...] = ()
+    saturated: tuple[str, ...] = ()
+    zero: tuple[str, ...] = ()
+    constant_loss: float | None = None
+    steepest: tuple[str, float] | None = None
 
-    @property
-    def trains(self) -> bool:
-        """Whether it is expected to train."""
-        return self.outcome == "trains"
+
+@dataclass(frozen=True)
+class Recipe:
+    """Whether a network trains with one optimizer.
+
+    Attributes:
+        optimizer: ``"adam"`` or ``"sgd"`` (with momentum 0.9), without schedule or clipping.
+        trains: whether it is expected to.
+        probability: that it does, calibrated on networks whose outcome is known.
+        learning_rate: the rate to begin with.
+        largest_learning_rate: the largest at which the first step does not raise the loss, 0 if none was found.
+        reason: why, in a clause.
+        evidence: ``"step 0"`` or ``"trial"``.
+        cause: the reason in a word: 'learns', 'overflow', 'no gradient', 'size', 'collapsed', 'vanishing',
+            'exploding', 'rough', 'saturated', 'blind' or 'slow'.
+        numbers: what the probability was computed from.
+    """
+
+    optimizer: Optimizer
+    trains: bool
+    probability: float
+    learning_rate: float
+    largest_learning_rate: float
+    reason: str
+    evidence: Evidence
+    cause: str
+    numbers: Mapping[str, float] = field(repr=False, default_factory=dict)
 
 
-def read_verdict(
-    backward: Passage,
-    forward: Passage,
-    *,
-    dead: Sequence[str] = (),
-    overflowing: Sequence[str] = (),
-    collapsed: Sequence[str] = (),
-) -> Verdict:
-    """The verdict over the whole depth.
+def _clipped(value: float, low: float, high: float) -> float:
+    return low if math.isnan(value) else min(max(value, low), high)
 
-    >>> verdict = read_verdict(Passage(-36.0, 0.1, 20), Passage(-36.0, 0.1, 20))
-    >>> verdict.outcome, verdict.sentence[:51]
-    ('vanishing', 'Will not train as it is: gradients vanish, the firs')
+
+def _log(value: float, low: float, high: float) -> float:
+    return _clipped(math.log10(value), low, high) if value > 0 else low
+
+
+def _angle(cosine: float | None) -> float:
+    return math.atanh(_clipped(0.0 if cosine is None else cosine, -0.999, 0.999))
+
+
+def _odds(share: float | None) -> float:
+    value = 0.5 if share is None else share
+    return math.log((value + 0.02) / (1.02 - value))
+
+
+def step_numbers(step: Step, signs: Signs) -> dict[str, float]:
+    """What is read of the first step of an optimizer: a few numbers without units.
 
     Args:
-        backward: over the layers a gradient crosses between the last layer and the first.
-        forward: over all layers a signal crosses.
-        dead: names of layers whose output is zero for every example.
-        overflowing: names of layers whose numbers are not finite.
-        collapsed: names of layers that map all examples to nearly the same output.
-
-    Source: Schoenholz et al. 2017 for the criterion |S| <= 6.
+        step: what one step does.
+        signs: what the layers say.
     """
-    if overflowing:
-        return Verdict("exploding", f"Cannot train: numbers overflow from layer {overflowing[0]} on.")
-    if dead:
-        return Verdict("dead", f"Cannot train: nothing passes through {_layers(dead)}.")
-    if backward.log_gain == -math.inf or forward.log_gain == -math.inf:
-        return Verdict("dead", "Cannot train: some layer passes nothing on, so every gradient before it is zero.")
-    worst = max(backward, forward, key=lambda passage: abs(passage.log_gain))
-    if abs(backward.log_gain) > TRAINABLE:
-        size, less = abs(backward.orders), backward.log_gain < 0
-        return Verdict(
-            "vanishing" if less else "exploding",
-            f"{_bad(backward)} as it is: gradients {'vanish' if less else 'explode'}, the first layer receives one "
-            f"{size:.1f} orders of magnitude {'smaller' if less else 'larger'} than the last.",
-        )
-    if abs(forward.log_gain) > TRAINABLE:
-        size, less = abs(forward.orders), forward.log_gain < 0
-        return Verdict(
-            "vanishing" if less else "exploding",
-            f"{_bad(forward)} as it is: signals {'vanish' if less else 'explode'}, differences between inputs come out "
-            f"{size:.1f} orders of magnitude {'smaller' if less else 'larger'}.",
-        )
-    if collapsed:
-        return Verdict(
-            "collapsed",
-            f"Will hardly train: from {collapsed[0]} on all examples are mapped to nearly the same output.",
-        )
-    layers = f"{worst.layers} layer{'s' if worst.layers != 1 else ''}"
-    if abs(worst.log_gain) <= COMFORTABLE:
-        return Verdict(
-            "trains",
-            f"Expected to train: over {layers} gradients change by a factor of {number(backward.factor, 2)} and "
-            f"signals by {number(forward.factor, 2)}.",
-        )
-    which = "gradients" if worst is backward else "signals"
-    way = "shrink" if worst.log_gain < 0 else "grow"
-    return Verdict(
-        "trains",
-        f"Expected to train, with little depth to spare: over {layers} {which} {way} by a factor of "
-        f"{math.exp(abs(worst.log_gain) / 2):.2g}; {math.exp(TRAINABLE / 2):.0f} is the limit.",
-    )
+    top = RATES[step.optimizer][-1]
+    usable = min(step.largest, top)
+    return {
+        "alignment": _angle(step.alignment),
+        "held": _angle(step.held),
+        "second": _angle(step.second),
+        "second held": _angle(step.second_held),
+        "change": _clipped(step.change, -1, 1),
+        "reached": step.reached,
+        "rate": _log(step.largest, -7, 0),
+        "pace": _log(step.pace * usable, -6, 0),
+        "second pace": _log(step.second_pace * usable, -6, 0),
+        "growth": _clipped(signs.forward.orders, 0, 10),
+        "decay": _clipped(signs.forward.orders, -10, 0),
+        "gradient growth": _clipped(signs.backward.orders, 0, 10),
+        "gradient decay": _clipped(signs.backward.orders, -10, 0),
+        "small input": _log(signs.input_size, -3, 0),
+        "large input": _log(signs.input_size, 0, 3),
+        "unlikeness": 0.0 if math.isnan(signs.unlikeness) else _log(signs.unlikeness, -7, 0),
+    }
 
 
-def _bad(passage: Passage) -> str:
-    return "Will not train" if abs(passage.log_gain) > HOPELESS else "Hard to train"
+def trial_numbers(runs: Sequence[Run]) -> dict[str, float]:
+    """What is read of the trainings with one optimizer: the best of its rates in each respect."""
+    known = [run.known for run in runs if run.known is not None]
+    seen = [run.known_seen for run in runs if run.known_seen is not None]
+    return {
+        "known": _odds(max(known, default=None)),
+        "known seen": _odds(max(seen, default=None)),
+        "drop": _clipped(max((run.drop for run in runs), default=0.0), -1, 1),
+    }
 
 
-def _layers(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return f"layer {shown}" if len(names) == 1 else f"layers {shown}"
+def probability(optimizer: Optimizer, numbers: Mapping[str, float], level: str) -> float:
+    """The chance that a network trains.
+
+    Args:
+        optimizer: with which.
+        numbers: of :func:`step_numbers` and :func:`trial_numbers`.
+        level: which weights to use: ``"step 0"``, ``"step 0 alone"`` (nothing held out), ``"trial 60"``,
+            ``"trial 60 alone"`` and so on.
+    """
+    weights = FITTED[optimizer][level]
+    score = weights["intercept"] + sum(w * numbers[name] for name, w in weights.items() if name != "intercept")
+    return 1 / (1 + math.exp(-_clipped(score, -40, 40)))
+
+
+def level(step: Step, runs: Sequence[Run], steps: int | None) -> str:
+    """Which of the fitted weights fit what was measured."""
+    if steps is None:
+        return "step 0" if step.held is not None else "step 0 alone"
+    nearest = min(LENGTHS, key=lambda length: abs(length - steps))
+    return f"trial {nearest}" if any(run.known is not None for run in runs) else f"trial {nearest} alone"
+
+
+def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
+    """The verdict for one optimizer.
+
+    Args:
+        step: what its first step does.
+        signs: what the layers say.
+        trial: the short trainings, None without.
+    """
+    optimizer = step.optimizer
+    runs = [] if trial is None else trial.of(optimizer)
+    numbers = {**step_numbers(step, signs), **(trial_numbers(runs) if runs else {})}
+    chance = probability(optimizer, numbers, level(step, runs, None if trial is None else trial.steps))
+    stuck = step.reached == 0 and step.second == 0
+    if stuck or (signs.overflowing and not step.finite):
+        chance = min(chance, 0.01)
+    trains = chance >= 0.5
+    rate = suggested_rate(step, runs)
+    cause, reason = ("learns", _success(step, signs, runs)) if trains else _failure(step, signs, runs, trial)
+    evidence: Evidence = "step 0" if trial is None else "trial"
+    return Recipe(optimizer, trains, chance, rate, step.largest, reason, evidence, cause, numbers)
+
+
+def suggested_rate(step: Step, runs: Sequence[Run]) -> float:
+    """The rate to begin with: the best of the trial, or the usual one less what the first step does not stand.
+
+    Args:
+        step: what the first step does.
+        runs: of the trial with this optimizer, none without.
+    """
+    if runs:
+        return best_run(runs).rate
+    usual = RATES[step.optimizer][-1 if step.optimizer == "adam" else 0]
+    if step.largest <= 0:
+        return _round(RATES[step.optimizer][0] / 100)
+    return min(usual, _round(step.largest / 3))
+
+
+def _round(rate: float) -> float:
+    """A rate as people write it: 1 or 3 times a power of ten, not above."""
+    power = 10.0 ** math.floor(math.log10(rate) + 1e-9)
+    return float(f"{(3 if rate >= 2.999 * power else 1) * power:.0e}")
+
+
+def best_run(runs: Sequence[Run]) -> Run:
+    """The training that got furthest.
+
+    Args:
+        runs: with one optimizer, at least one.
+    """
+
+    def reached(run: Run) -> float:
+        known = run.known if run.known is not None else run.known_seen if run.known_seen is not None else 0.5
+        return -math.inf if run.diverged else known + 0.1 * min(run.drop, 1.0)
+
+    return max(runs, key=reached)
+
+
+def _success(step: Step, signs: Signs, runs: Sequence[Run]) -> str:
+    if runs:
+        best = best_run(runs)
+        return f"in {len(best.losses)} steps at {best.rate:g} the loss {_fell(best)}{_told(best)}"
+    said = f"one step moves the outputs as the loss wants (cosine {max(step.alignment, step.second):.2f}"
+    held = [value for value in (step.held, step.second_held) if value is not None]
+    return said + (f", {max(held):.2f} on examples it has not seen)" if held else ")")
+
+
+def _fell(run: Run) -> str:
+    return f"fell by {max(run.drop, 0):.0%}" if run.drop > 0 else "did not fall"
+
+
+def _told(run: Run) -> str:
+    if run.known is None:
+        return ""
+    return f", and of held-out examples {run.known:.0%} of the pairs are told apart (chance: 50 %)"
+
+
+def _failure(step: Step, signs: Signs, runs: Sequence[Run], trial: Trial | None) -> tuple[str, str]:
+    """The most likely cause in a word and in a clause; the first that applies."""
+    name = NAMES[step.optimizer]
+    seen = ""
+    if runs:
+        best = best_run(runs)
+        seen = f" (in {max(len(r.losses) for r in runs)} steps at the best of {len(runs)} rates the loss {_fell(best)}"
+        seen += f"{_told(best)})"
+    if signs.overflowing or not step.finite:
+        where = f" in {signs.overflowing[0]}" if signs.overflowing else " after the first step"
+        return "overflow", f"numbers leave the range of floats{where}{seen}"
+    if step.reached == 0 and step.second == 0:
+        where = f": nothing passes through {signs.dead[0]}" if signs.dead else ""
+        return "no gradient", f"no weight gets a gradient{where}"
+    if signs.dead:
+        return "no gradient", f"{_some(signs.dead)} gives zero for every example{seen}"
+    constant = signs.constant_loss
+    if constant is not None and constant > 0 and step.loss > 20 * constant:
+        return "size", (
+            f"the first loss is {number(step.loss)}, {number(step.loss / constant)} times that of a constant answer: "
+            f"the outputs, of size {number(signs.output_size)}, are too large{seen}"
+        )
+    if signs.input_size < 0.05 or signs.input_size > 30:
+        return "size", f"the inputs are of size {number(signs.input_size)}; scale them to about 1{seen}"
+    small = step.optimizer == "adam" and step.reached < 0.5
+    if small or signs.backward.orders < -2.6:
+        much = f", and {1 - step.reached:.0%} of them are below Adam's eps" if small else ""
+        way = f"by {-signs.backward.orders:.1f} orders of magnitude " if signs.backward.orders < -0.5 else ""
+        return "vanishing", f"gradients shrink {way}on the way to the first layer{much}{seen}"
+    if signs.collapsed:
+        return "collapsed", f"from {signs.collapsed[0]} on all examples look alike{seen}"
+    if signs.forward.orders > 1.3 or signs.backward.orders > 1.3:
+        orders = max(signs.forward.orders, signs.backward.orders)
+        what = "differences between inputs" if signs.forward.orders == orders else "gradients"
+        return "exploding", f"{what} grow by {orders:.1f} orders of magnitude over the depth{seen}"
+    if step.largest < RATES[step.optimizer][0]:
+        return "rough", f"already a rate of {number(step.largest * 3, 1)} makes the first step raise the loss{seen}"
+    if signs.saturated:
+        return "saturated", f"most values are saturated after {_some(signs.saturated)}{seen}"
+    if max(step.alignment, step.second) < 0.3:
+        return "blind", (
+            f"a step of {name} moves the outputs of all examples alike (cosine {max(step.alignment, step.second):.2f} "
+            f"with what the loss wants){seen}"
+        )
+    return "slow", f"it learns too slowly or not what holds for other examples{seen}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def sentence(recipes: Mapping[Optimizer, Recipe]) -> str:
+    """The verdict over all recipes in a sentence that says what to do."""
+    adam, sgd = recipes["adam"], recipes["sgd"]
+    both = [r for r in (adam, sgd) if r.trains]
+    sure = "" if all(abs(r.probability - 0.5) > 0.25 for r in (adam, sgd)) else "Probably: "
+    if len(both) == 2:
+        said = f"trains with either, Adam at a rate of about {adam.learning_rate:g} or SGD at {sgd.learning_rate:g}."
+    elif both:
+        other = sgd if adam.trains else adam
+        word = "Adam" if adam.trains else "SGD"
+        rate = f"at a rate of about {both[0].learning_rate:g}"
+        said = f"needs {word}, {rate}; with {NAMES[other.optimizer]} {other.reason}."
+    elif adam.cause == sgd.cause == "no gradient" and adam.probability <= 0.01:
+        return f"Cannot train: {adam.reason}."
+    else:
+        worst = max((adam, sgd), key=lambda r: r.probability)
+        said = f"will not train: {worst.reason}."
+    return said[0].upper() + said[1:] if not sure else sure + said
+
+
+def outcome(recipes: Mapping[Optimizer, Recipe]) -> str:
+    """The verdict in a word: 'trains', 'needs adam', 'needs sgd', or the cause why it does not."""
+    trains = [name for name, recipe in recipes.items() if recipe.trains]
+    if len(trains) == len(recipes):
+        return "trains"
+    if trains:
+        return f"needs {trains[0]}"
+    return max(recipes.values(), key=lambda recipe: recipe.probability).cause
 
 
 def read_status(gain: float, error: float, depth: int) -> str:

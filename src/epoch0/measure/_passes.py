@@ -8,7 +8,7 @@ own fresh direction.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -18,10 +18,23 @@ from torch import Tensor
 
 from epoch0.seeds import generator
 from epoch0.tracing.failures import NoForwardDerivative
-from epoch0.tracing.layers import Layer
 from epoch0.tracing.tape import Change, Tape
 
 Array = NDArray[np.float64]
+
+
+@runtime_checkable
+class Station(Protocol):
+    """A place where the passes look: a layer, or a place within one."""
+
+    @property
+    def output(self) -> int:
+        """The node that is looked at."""
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """The parameters whose gradients are measured."""
+
 
 # streams of the seed, one a kind of direction
 _TANGENTS, _COTANGENTS, _INPUT_TANGENT, _OUTPUT_COTANGENT = range(4)
@@ -90,7 +103,7 @@ class _Stretch:
         self.single.append(_by_example(tangent, self.examples) * self.examples / like.numel() / self.scale)
 
 
-def _dual_pass(tape: Tape, layers: Sequence[Layer], source: torch.Generator, fresh: bool) -> _Stretch:
+def _dual_pass(tape: Tape, layers: Sequence[Station], source: torch.Generator, fresh: bool) -> _Stretch:
     """One forward pass with dual numbers; a fresh tangent for each layer, or one from the input through all."""
     found = _Stretch(len(tape.x), source)
 
@@ -111,7 +124,7 @@ def _dual_pass(tape: Tape, layers: Sequence[Layer], source: torch.Generator, fre
     return found
 
 
-def _twice_backward(tape: Tape, layers: Sequence[Layer]) -> Callable[[torch.Generator, bool], _Stretch]:
+def _twice_backward(tape: Tape, layers: Sequence[Station]) -> Callable[[torch.Generator, bool], _Stretch]:
     """The same without forward derivatives: J^T u is linear in u, and its derivative along v is J v."""
     with torch.enable_grad():
         starts, ends = _cut(tape, layers)
@@ -136,7 +149,9 @@ def _twice_backward(tape: Tape, layers: Sequence[Layer]) -> Callable[[torch.Gene
     return one_pass
 
 
-def forward_squares(tape: Tape, layers: Sequence[Layer], directions: int, seed: int, *, fresh: bool) -> Squares:
+def forward_squares(
+    tape: Tape, layers: Sequence[Station], directions: int, seed: int, *, fresh: bool, everywhere: bool = False
+) -> Squares:
     """(||J v||^2/n_out) / (||v||^2/n_in), one forward pass a direction for all layers.
 
     Args:
@@ -146,18 +161,24 @@ def forward_squares(tape: Tape, layers: Sequence[Layer], directions: int, seed: 
         seed: of the directions.
         fresh: a fresh v for each layer, and J its own Jacobian; otherwise one v at the input, and J the Jacobian from
             there.
+        everywhere: whether the stations may lie within layers; without forward derivatives there is no answer then.
+
+    Raises:
+        NoForwardDerivative: if it is everywhere and torch has no forward derivative of an operation.
     """
     stream = _TANGENTS if fresh else _INPUT_TANGENT
     try:
         passes = [_dual_pass(tape, layers, generator(seed, stream, d), fresh) for d in range(directions)]
     except NoForwardDerivative:
+        if everywhere:
+            raise
         one_pass = _twice_backward(tape, layers)
         passes = [one_pass(generator(seed, stream, d), fresh) for d in range(directions)]
     examples = np.mean([one.single for one in passes], axis=0).T
     return Squares(np.array([one.total for one in passes]), examples)
 
 
-def _cut(tape: Tape, layers: Sequence[Layer]) -> tuple[list[Tensor], list[Tensor]]:
+def _cut(tape: Tape, layers: Sequence[Station]) -> tuple[list[Tensor], list[Tensor]]:
     """Run with the graph cut at every station: where each layer starts and where it ends, with a graph of its own."""
     starts: list[Tensor] = []
     ends: list[Tensor] = []
@@ -177,7 +198,7 @@ def _cut(tape: Tape, layers: Sequence[Layer]) -> tuple[list[Tensor], list[Tensor
     return starts, ends
 
 
-def backward_squares(tape: Tape, layers: Sequence[Layer], directions: int, seed: int) -> Squares:
+def backward_squares(tape: Tape, layers: Sequence[Station], directions: int, seed: int) -> Squares:
     """||J^T g||^2/||g||^2 with a fresh g at the end of each layer: one forward pass, one backward pass a direction."""
     examples, total, single = len(tape.x), [], []
     with torch.enable_grad():
@@ -194,7 +215,7 @@ def backward_squares(tape: Tape, layers: Sequence[Layer], directions: int, seed:
 
 
 def gradient_norms(
-    tape: Tape, layers: Sequence[Layer], loss: Callable[[Any], Tensor] | None, directions: int, seed: int
+    tape: Tape, layers: Sequence[Station], loss: Callable[[Any], Tensor] | None, directions: int, seed: int
 ) -> tuple[list[float], dict[str, float]]:
     """Norms of the gradient at the input and at the end of each layer, and of each weight's gradient.
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ from torch import Tensor, nn
 from epoch0.errors import InputError
 from epoch0.measure._gain_result import Gain, LayerGain
 from epoch0.measure._law import Law, laws
-from epoch0.measure._passes import Squares, backward_squares, forward_squares, gradient_norms, mean_squares
+from epoch0.measure._passes import Squares, Station, backward_squares, forward_squares, gradient_norms, mean_squares
 from epoch0.tracing.call import Call, Forward
+from epoch0.tracing.failures import NoForwardDerivative
 from epoch0.tracing.layers import Layer, layers
 from epoch0.tracing.loss import Loss
-from epoch0.tracing.tape import tape
+from epoch0.tracing.tape import Tape, tape
 
 Array = NDArray[np.float64]
 
@@ -77,35 +79,100 @@ def gain(
 
     Source: THEORY section 0; Hayou et al. 2021, B.1.2 (chi); Schoenholz et al. 2017.
     """
+    check_directions(directions)
+    call = Call.of(model, x, targets, loss=loss, forward=forward)
+    with tape(call, batch_norm=batch_norm) as record:
+        return measure_gains(record, layers(record), directions, seed)[0]
+
+
+def check_directions(directions: Any) -> None:
+    """Refuse what is no number of directions.
+
+    Raises:
+        InputError: if it is no integer of at least 2.
+    """
     if isinstance(directions, bool) or not isinstance(directions, int) or directions < 2:
         raise InputError(f"directions={directions!r}; give an integer of at least 2, or there is no error to state.")
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What has become of a signal and of a gradient at one place of the model.
+
+    Attributes:
+        output: the node of the record that is looked at.
+        weights: whose gradients are measured there.
+        tangent: mean square a unit of a tangent carried from the input to there, relative to the input's.
+        gradient: norm of the gradient there.
+        square: mean square of a unit.
+    """
+
+    output: int
+    weights: tuple[str, ...] = ()
+    tangent: float = math.nan
+    gradient: float = math.nan
+    square: float = math.nan
+
+
+def measure_gains(
+    record: Tape, found: Sequence[Layer], directions: int, seed: int, places: Sequence[Carried] = ()
+) -> tuple[Gain, list[Carried]]:
+    """The gains of a recorded model, and what is carried to other places beside its layers.
+
+    Args:
+        record: of a call; gradients are those of its loss if it has one.
+        found: the layers of the record.
+        directions: random directions a layer.
+        seed: of the directions.
+        places: places within layers, in any order.
+    """
+    call, values = record.call, list[float]()
+
+    def measured_loss(raw: Any) -> Tensor:
+        value = call.loss(raw)
+        values.append(float(value.detach()))
+        return value
+
+    nodes = {layer.output for layer in found}
+    inner = [place for place in places if place.output not in nodes]
+    stations: list[Station] = sorted([*found, *inner], key=lambda station: station.output)
+    at = {station.output: index for index, station in enumerate(stations)}
     # a network may leave the range of floats: that is a finding, not a warning
-    call = Call.of(model, x, targets, loss=loss, forward=forward)
-    with tape(call, batch_norm=batch_norm) as record, np.errstate(over="ignore", invalid="ignore"):
-        found = layers(record)
-        values: list[float] = []
-
-        def measured_loss(raw: Any) -> Tensor:
-            value = call.loss(raw)
-            values.append(float(value.detach()))
-            return value
-
+    with np.errstate(over="ignore", invalid="ignore"):
         own = measured_loss if call.has_loss else None
-        gradients, weights = gradient_norms(record, found, own, directions, seed)
+        gradients, weights = gradient_norms(record, stations, own, directions, seed)
         fresh = forward_squares(record, found, directions, seed, fresh=True)
-        travelled = forward_squares(record, found, directions, seed, fresh=False)
+        try:
+            travelled = forward_squares(record, stations, directions, seed, fresh=False, everywhere=bool(inner))
+            seen = at
+        except NoForwardDerivative:
+            travelled = forward_squares(record, found, directions, seed, fresh=False)
+            seen = {layer.output: index for index, layer in enumerate(found)}
         backward = backward_squares(record, found, directions, seed)
-        inside = [layer.pre_activation for layer in found if layer.pre_activation is not None]
+        before = [layer.pre_activation for layer in found if layer.pre_activation is not None]
         law = laws(record, found)
-        squares = mean_squares(record, [0, *inside, *(layer.output for layer in found)])
+        squares = mean_squares(record, [0, *before, *at])
+        own_places = Squares(
+            travelled.total[:, [seen[layer.output] for layer in found]],
+            travelled.examples[:, [seen[layer.output] for layer in found]],
+        )
         rows = tuple(
-            _row(layer, place, law, fresh, backward, travelled, squares, gradients[place + 1], weights)
+            _row(layer, place, law, fresh, backward, own_places, squares, gradients[at[layer.output] + 1], weights)
             for place, layer in enumerate(found)
         )
-    mode = batch_norm if record.has_batch_norm else None
-    return Gain(
-        rows, call.examples, directions, seed, mode, record.has_dropout, gradients[0], values[0] if values else None
-    )
+        carried = [
+            replace(
+                place,
+                tangent=float(travelled.total[:, seen[place.output]].mean()) if place.output in seen else math.nan,
+                gradient=gradients[at[place.output] + 1],
+                square=float(squares[place.output].mean()),
+            )
+            for place in places
+        ]
+    mode = record.batch_norm if record.has_batch_norm else None
+    loss = values[0] if values else None
+    measured = Gain(rows, call.examples, directions, seed, mode, record.has_dropout, gradients[0], loss)
+    return measured, carried
 
 
 def _row(

@@ -1,0 +1,237 @@
+"""How often the verdict is right: networks whose outcome is known, cross-validated; ``--fit`` writes its weights.
+
+``--measure`` looks at each network of the folder EPOCH0_VERDICT anew (about 15 CPU minutes) and writes what a verdict
+reads to ``verdict_numbers.json``; everything else is computed from that file. The folder holds ``networks.py``
+(``CONFIGS``, ``make``, ``load``) and ``outcomes.json`` (test accuracy of each network by recipe).
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from scipy.optimize import minimize
+
+HERE = Path(__file__).parent
+NUMBERS = HERE / "verdict_numbers.json"
+FITTED = HERE.parent / "src" / "epoch0" / "diagnosis" / "fitted.py"
+
+EXAMPLES = 128
+LENGTHS = (30, 60, 150)
+RECIPES = {"adam": ("adam3e-4", "adam1e-3", "adam3e-3"), "sgd": ("sgd0.01", "sgd0.1")}
+RATES = {"adam3e-4": 3e-4, "adam1e-3": 1e-3, "adam3e-3": 3e-3, "sgd0.01": 0.01, "sgd0.1": 0.1}
+FOLDS, REPEATS = 10, 20
+
+STEP = {
+    "adam": ("alignment", "held", "second", "change", "reached", "growth", "small input", "large input"),
+    "sgd": ("alignment", "held", "second", "change", "rate", "growth", "decay", "small input", "large input"),
+}
+"""What the verdict reads of the first step; chosen once, see docs/checkup.md."""
+
+HELD = ("held", "second held")
+TRIAL = ("known", "known seen", "drop")
+PENALTY = 2.0
+"""Of the squared weights of the standardized numbers, against the sum of log losses."""
+
+
+def look(model, x, y) -> dict:
+    """What the verdict reads of one network."""
+    from epoch0.diagnosis.rows import Rows
+    from epoch0.diagnosis.step import OPTIMIZERS, steps
+    from epoch0.diagnosis.trial import constant_loss, runs_at
+    from epoch0.diagnosis.verdict import step_numbers, trial_numbers
+    from epoch0.tracing.call import Call
+    from epoch0.tracing.tape import tape
+
+    call = Call.of(model, x, y)
+    began = time.process_time()
+    first = steps(call)
+    with tape(call) as record:
+        signs = Rows(record, 4, 0).signs
+    step_seconds = time.process_time() - began
+    found = runs_at(call, LENGTHS, constant=constant_loss(call))
+    kept = ("optimizer", "rate", "known", "known_seen", "drop", "held")
+    return {
+        "step": {name: step_numbers(first[name], signs) for name in OPTIMIZERS},
+        "largest": {name: first[name].largest for name in OPTIMIZERS},
+        "seconds": [step_seconds, time.process_time() - began - step_seconds],
+        "trial": {
+            str(length): {
+                name: trial_numbers([run for run in runs if run.optimizer == name]) for name in OPTIMIZERS
+            }
+            for length, runs in found.items()
+        },
+        "runs": {str(n): [{key: getattr(run, key) for key in kept} for run in runs] for n, runs in found.items()},
+    }
+
+
+def measure(folder: Path, numbers: Path) -> None:
+    """Look at every network of the folder, and keep what was seen after each."""
+    import torch
+
+    sys.path.insert(0, str(folder))
+    import networks
+
+    torch.set_num_threads(1)
+    data, truth = networks.load(), json.loads((folder / "outcomes.json").read_text())
+    pick = torch.randperm(len(data[0]), generator=torch.Generator().manual_seed(0))[:EXAMPLES]
+    kept = {}
+    for name, (family, _, _) in networks.CONFIGS.items():
+        model, x, _ = networks.make(name, data)
+        kept[name] = {"family": family, "accuracy": truth[name], **look(model, x[pick], data[1][pick])}
+        numbers.write_text(json.dumps(kept))
+
+
+def outcome(network: dict, optimizer: str) -> bool:
+    """Whether it trained with one of the optimizer's rates."""
+    bar = network.get("bar", 0.8)
+    return max(network["accuracy"][recipe] for recipe in RECIPES[optimizer]) > bar
+
+
+def names_of(optimizer: str, level: str) -> tuple[str, ...]:
+    """The numbers that a level reads."""
+    alone = level.endswith("alone")
+    step = tuple(name for name in STEP[optimizer] if not (alone and name in HELD))
+    if level.startswith("step"):
+        return step
+    return (*step, *(name for name in TRIAL if not (alone and name != "drop")))
+
+
+LEVELS = ("step 0", "step 0 alone", *(f"trial {n}{rest}" for n in LENGTHS for rest in ("", " alone")))
+
+
+def table(networks: list[dict], optimizer: str, level: str) -> np.ndarray:
+    """One row a network."""
+    rows = []
+    for one in networks:
+        numbers = dict(one["step"][optimizer])
+        if level.startswith("trial"):
+            numbers |= one["trial"][level.split()[1]][optimizer]
+        rows.append([numbers[name] for name in names_of(optimizer, level)])
+    return np.array(rows, dtype=float)
+
+
+def fit(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
+    """Weights and intercept of a logistic regression with a penalty on standardized weights."""
+    mean, scale = x.mean(0), np.maximum(x.std(0), 1e-9)
+    z, sign = (x - mean) / scale, np.where(y, 1.0, -1.0)
+
+    def cost(w: np.ndarray) -> tuple[float, np.ndarray]:
+        margin = sign * (z @ w[:-1] + w[-1])
+        pull = -sign / (1 + np.exp(np.clip(margin, -40, 40)))
+        value = np.logaddexp(0, -margin).sum() + PENALTY * (w[:-1] ** 2).sum() / 2
+        return value, np.append(z.T @ pull + PENALTY * w[:-1], pull.sum())
+
+    w = minimize(cost, np.zeros(x.shape[1] + 1), jac=True, method="L-BFGS-B").x
+    weights = w[:-1] / scale
+    return weights, float(w[-1] - weights @ mean)
+
+
+def chances(x: np.ndarray, weights: np.ndarray, intercept: float) -> np.ndarray:
+    """Probability of each row."""
+    return 1 / (1 + np.exp(-np.clip(x @ weights + intercept, -40, 40)))
+
+
+def validated(x: np.ndarray, y: np.ndarray, groups: np.ndarray | None = None) -> tuple[float, float]:
+    """Share that is right and area under the curve, ten-fold over many partitions, or leaving out each group."""
+    right, areas = [], []
+    for repeat in range(1 if groups is not None else REPEATS):
+        p = np.empty(len(y))
+        order = np.random.default_rng(repeat).permutation(len(y))
+        folds = [np.flatnonzero(groups == g) for g in np.unique(groups)] if groups is not None else []
+        for fold in folds or np.array_split(order, FOLDS):
+            rest = np.setdiff1d(np.arange(len(y)), fold)
+            p[fold] = chances(x[fold], *fit(x[rest], y[rest]))
+        right.append(((p > 0.5) == y).mean())
+        areas.append(area(p, y))
+    return float(np.mean(right)), float(np.mean(areas))
+
+
+def area(p: np.ndarray, y: np.ndarray) -> float:
+    """Share of pairs in the right order."""
+    good, bad = p[y], p[~y]
+    return float((good[:, None] > bad).mean() + 0.5 * (good[:, None] == bad).mean())
+
+
+def write(networks: list[dict], path: Path) -> None:
+    """Fit on all networks and write the weights as a module."""
+    fitted = {}
+    for optimizer in RECIPES:
+        y = np.array([outcome(one, optimizer) for one in networks])
+        for level in LEVELS:
+            weights, intercept = fit(table(networks, optimizer, level), y)
+            named = zip(names_of(optimizer, level), weights, strict=True)
+            fitted.setdefault(optimizer, {})[level] = {
+                "intercept": round(intercept, 4), **{name: round(float(w), 4) for name, w in named}
+            }  # fmt: skip
+    lines = ['"""Weights of the verdict, written by ``benchmarks/bench_verdict.py --fit``; do not edit."""', ""]
+    lines.append("FITTED: dict[str, dict[str, dict[str, float]]] = {")
+    for optimizer, levels in fitted.items():
+        lines.append(f'    "{optimizer}": {{')
+        for level, weights in levels.items():
+            lines.append(f'        "{level}": {{')
+            lines += [f'            "{name}": {value},' for name, value in weights.items()]
+            lines.append("        },")
+        lines.append("    },")
+    path.write_text("\n".join([*lines, "}", ""]))
+
+
+def rates(networks: list[dict], length: int) -> tuple[float, int]:
+    """Share of the networks that train with Adam where the suggested rate ends within 3 points of the best rate."""
+    from epoch0.diagnosis.trial import Run
+    from epoch0.diagnosis.verdict import best_run
+
+    good = []
+    for one in networks:
+        if not outcome(one, "adam"):
+            continue
+        runs = [Run(losses=(1.0,), **run) for run in one["runs"][str(length)] if run["optimizer"] == "adam"]
+        rate = best_run(runs).rate
+        reached = {RATES[recipe]: one["accuracy"][recipe] for recipe in RECIPES["adam"]}
+        good.append(reached[rate] >= max(reached.values()) - 0.03)
+    return float(np.mean(good)), len(good)
+
+
+def main() -> None:
+    """Print how often the verdict is right."""
+    if not NUMBERS.exists():
+        print(f"verdict: {NUMBERS.name} is missing; EPOCH0_VERDICT=FOLDER python {Path(__file__).name} --measure")
+        return
+    networks = list(json.loads(NUMBERS.read_text()).values())
+    families = np.array([one["family"] for one in networks])
+    print(f"verdict on {len(networks)} networks, ten-fold cross-validated (leaving out each family in turn)")
+    print(f"{'':14}{'guess':>7}" + "".join(f"{level:>20}" for level in LEVELS if not level.endswith("alone")))
+    for optimizer in RECIPES:
+        y = np.array([outcome(one, optimizer) for one in networks])
+        line = f"{optimizer:14}{max(y.mean(), 1 - y.mean()):7.3f}"
+        for level in LEVELS:
+            if not level.endswith("alone"):
+                x = table(networks, optimizer, level)
+                right, auc = validated(x, y)
+                line += f"  {right:.3f} ({validated(x, y, families)[0]:.3f}) {auc:.3f}"
+        print(line)
+    for length in LENGTHS:
+        share, count = rates(networks, length)
+        print(f"the rate of a trial of {length} steps ends within 3 points of the best of three: {share:.3f} of {count}")
+    seconds = np.array([one["seconds"] for one in networks if "seconds" in one])
+    if len(seconds):
+        step, trial = seconds[:, 0], seconds[:, 1]
+        print(
+            f"CPU seconds: first step and gains {np.median(step):.2f} (at most {step.max():.2f}), "
+            f"trial of 150 steps {np.median(trial):.1f} (at most {trial.max():.1f})"
+        )
+
+
+if __name__ == "__main__":
+    if "--measure" in sys.argv:
+        folder = os.environ.get("EPOCH0_VERDICT")
+        if not folder:
+            sys.exit("set EPOCH0_VERDICT to the folder with networks.py and outcomes.json")
+        measure(Path(folder), NUMBERS)
+    if "--fit" in sys.argv:
+        write(list(json.loads(NUMBERS.read_text()).values()), FITTED)
+    main()

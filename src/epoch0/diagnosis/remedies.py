@@ -1,0 +1,88 @@
+"""What to change: remedies are tried on a copy, and said only if they helped."""
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from epoch0.diagnosis.result import Remedy
+from epoch0.diagnosis.rows import Rows
+from epoch0.diagnosis.step import OPTIMIZERS, Optimizer, steps
+from epoch0.diagnosis.trial import Trial, trial
+from epoch0.diagnosis.verdict import NAMES, Recipe, judge, sentence
+from epoch0.errors import InputError
+from epoch0.initialization.initialize import initialize
+from epoch0.tracing.call import Call
+from epoch0.tracing.tape import tape
+
+WAYS: dict[str, dict[str, str]] = {
+    "e0.initialize(model, x=batch)": {"how": "theory"},
+    'e0.initialize(model, x=batch, how="measured")': {"how": "measured"},
+}
+"""The call, and its arguments."""
+
+BETTER = 0.1
+"""By so much the chance of training has to rise."""
+
+
+def try_remedies(
+    call: Call, recipes: Mapping[Optimizer, Recipe], before: Trial | None, batch_norm: str, seed: int
+) -> list[Remedy]:
+    """Change copies of the model, and judge each as the model was judged.
+
+    Args:
+        call: the model, its batch and its loss; it is not touched.
+        recipes: what was found.
+        before: the trial, None if there was none: then there is none of the copies.
+        batch_norm: of the layers' gains.
+        seed: as before.
+    """
+    start = max(recipe.probability for recipe in recipes.values())
+    found: list[Remedy] = []
+    for change, settings in WAYS.items():
+        try:
+            model = copy.deepcopy(call.model)
+            initialize(model, x=call.batch, seed=seed, batch_norm=batch_norm, **settings)  # type: ignore[arg-type]
+            again = _judged(replace(call, model=model), before, batch_norm, seed)
+        except (InputError, RuntimeError, TypeError):  # a remedy that cannot be tried is none
+            continue
+        after = max(recipe.probability for recipe in again.values())
+        helps = any(recipe.trains for recipe in again.values()) and after >= start + BETTER
+        found.append(Remedy(change, start, after, sentence(again), helps))
+        if helps:
+            break
+    return found
+
+
+def _judged(call: Call, before: Trial | None, batch_norm: str, seed: int) -> dict[Optimizer, Recipe]:
+    first = steps(call, seed)
+    with tape(call, batch_norm=batch_norm) as record:
+        signs = Rows(record, 2, seed).signs
+    done = None if before is None else trial(call, before.steps, seed=seed)
+    return {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
+
+
+def advice(recipes: Mapping[Optimizer, Recipe], tried: Sequence[Remedy]) -> Iterator[str]:
+    """One sentence for each thing to do.
+
+    Args:
+        recipes: the verdicts.
+        tried: the remedies.
+    """
+    trains = [recipe for recipe in recipes.values() if recipe.trains]
+    if trains:
+        best = max(trains, key=lambda recipe: recipe.probability)
+        yield f"Begin with {NAMES[best.optimizer]} at a rate of about {best.learning_rate:g}; nothing has to change."
+        return
+    helped = [remedy for remedy in tried if remedy.helps]
+    for remedy in helped:
+        yield (
+            f"{remedy.change}: tried on a copy, its chance to train is {remedy.after:.0%} instead of "
+            f"{remedy.before:.0%}. {remedy.verdict}"
+        )
+    if helped:
+        return
+    if tried:
+        yield f"Other weights do not mend it: {', '.join(r.change for r in tried)} tried on a copy did not help."
+    cause = max(recipes.values(), key=lambda recipe: recipe.probability).cause
+    if cause in ("no gradient", "overflow", "collapsed", "size"):
+        yield "Look at the layer to blame, and at the size of the inputs, first."

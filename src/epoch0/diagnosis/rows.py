@@ -1,0 +1,273 @@
+"""The rows of a checkup: each layer with what is carried to it and what it does alone, and its parts under it."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.autograd.forward_ad as forward_ad
+from torch import Tensor
+
+from epoch0.diagnosis.notes import kind
+from epoch0.diagnosis.reading import averaged_over, judged
+from epoch0.diagnosis.result import LayerCheckup, PartCheckup
+from epoch0.diagnosis.verdict import (
+    COLLAPSED,
+    SATURATED,
+    Passage,
+    PhaseReading,
+    Signs,
+    read_passage,
+    read_phase,
+    read_status,
+)
+from epoch0.measure._gain_result import LayerGain
+from epoch0.measure.gain import Carried, measure_gains
+from epoch0.measure.signals import signals
+from epoch0.seeds import generator
+from epoch0.tracing.graph import Op
+from epoch0.tracing.labels import Place, labelled
+from epoch0.tracing.layers import Layer, layers
+from epoch0.tracing.tape import Change, Tape
+
+SPARED = ("activation", "sum", "concatenation")
+"""Places that are no part worth a row."""
+
+STEEP = 0.5
+"""Share of the whole change of a carried norm from which one layer is to blame for it."""
+
+
+class Rows:
+    """What was measured of the layers; :meth:`table` makes the rows when the rates are known.
+
+    Attributes:
+        gains: of the layers.
+        phase: of the local gains.
+        signs: what the layers say about the whole.
+    """
+
+    def __init__(self, record: Tape, directions: int, seed: int) -> None:
+        self.record = record
+        self.found = layers(record)
+        self.inside = [_inside(record, layer, labels) for labels in [_labels(record)] for layer in self.found]
+        places = [place for inside in self.inside for place in inside]
+        ops = {op.outputs[0]: op for op in record.ops if op.outputs}
+        self.ops = {place.node: ops[place.node] for place in places if place.node in ops}
+        stations = [Carried(place.node, _weights(self.ops.get(place.node))) for place in places]
+        self.gains, carried = measure_gains(record, self.found, directions, seed, stations)
+        self.carried = {one.output: one for one in carried}
+        self.alone = _alone(record, list(self.ops.values()), seed)
+        self.states = signals(record, self.found)
+        self.kinds = [kind(record, layer) for layer in self.found]
+        self.pools = [averaged_over(record, layer) for layer in self.found]
+        self.shapes = [record.nodes[node].shape[1:] for node in (0, *(layer.output for layer in self.found))]
+        self.phase = self._phase()
+        self.signs = self._signs()
+
+    def _phase(self) -> PhaseReading:
+        bent = [
+            judged(row, pool)
+            for row, pool, layer in zip(self.gains.layers, self.pools, self.found, strict=True)
+            if layer.nonlinearities
+        ]
+        return read_phase([gain for gain, _ in bent], [error for _, error in bent])
+
+    def _alike(self) -> list[bool]:
+        """After which layers examples look the same, though they did not at the input."""
+        start = self.states[0].unlikeness
+        return [state.unlikeness < min(COLLAPSED, 0.1 * start) for state in self.states[1:]]
+
+    def _signs(self) -> Signs:
+        rows = self.gains.layers
+        tangents = [math.sqrt(row.tangent) for row in rows[:-1]]
+        gradients = [row.gradient for row in rows[:-1]][::-1]
+        statuses = [self._status(i) for i in range(len(rows))]
+        named: dict[str, list[str]] = {}
+        for row, status in zip(rows, statuses, strict=True):
+            named.setdefault(status, []).append(row.name)
+        unlike = [state.unlikeness for state in self.states[: len(rows)] if not math.isnan(state.unlikeness)]
+        dead = [row.name for row, state in zip(rows, self.states[1:], strict=True) if state.dead == 1]
+        return Signs(
+            forward=read_passage(tangents),
+            backward=_settled(read_passage(gradients)),
+            input_size=self.states[0].size,
+            output_size=self.states[-1].size,
+            unlikeness=unlike[-1] if unlike else math.nan,
+            dead=tuple(name for name in dead if name != rows[-1].name),
+            overflowing=tuple(named.get("overflows", ())),
+            collapsed=tuple(named.get("collapsed", ())),
+            saturated=tuple(named.get("saturated", ())),
+        )
+
+    def _status(self, index: int) -> str:
+        row, after = self.gains.layers[index], self.states[index + 1]
+        status = read_status(*judged(row, self.pools[index]), depth=len(self.gains.layers))
+        if not math.isfinite(after.size):
+            return "overflows"
+        if status in ("dead", "overflows"):
+            return status
+        return "collapsed" if self._alike()[index] else "saturated" if after.saturated >= SATURATED else status
+
+    def table(self, updates: Mapping[str, float], rate: float) -> tuple[LayerCheckup, ...]:
+        """The rows.
+
+        Args:
+            updates: weight's name -> relative size of a step at rate 1.
+            rate: the suggested one.
+        """
+        return tuple(self._row(i, row, updates, rate) for i, row in enumerate(self.gains.layers))
+
+    def _row(self, i: int, row: LayerGain, updates: Mapping[str, float], rate: float) -> LayerCheckup:
+        before, after = self.states[i : i + 2]
+        inside = self.inside[i]
+        parts = [self._part(place, row.name, updates, rate) for place in inside] if len(inside) > 1 else []
+        return LayerCheckup(
+            name=row.name,
+            kind=self.kinds[i],
+            shape_in=tuple(self.shapes[i]),
+            shape_out=tuple(self.shapes[i + 1]),
+            norm_in=before.size,
+            norm_out=after.size,
+            forward_gain=row.forward,
+            forward_error=row.forward_error,
+            backward_gain=row.backward,
+            backward_error=row.backward_error,
+            predicted=row.predicted,
+            predicted_error=row.predicted_error,
+            agreement=row.agreement,
+            averaged=self.pools[i],
+            tangent=math.sqrt(row.tangent),
+            gradient=row.gradient,
+            weight_gradient=math.hypot(*row.weight_gradients.values()),
+            update=_update(self.found[i].weights, updates, rate),
+            unlikeness=None if math.isnan(after.unlikeness) else after.unlikeness,
+            dead_units=after.dead,
+            saturated=None if math.isnan(after.saturated) else after.saturated,
+            status=self._status(i),
+            parts=tuple(parts),
+        )
+
+    def _part(self, place: Place, layer: str, updates: Mapping[str, float], rate: float) -> PartCheckup:
+        carried = self.carried[place.node]
+        return PartCheckup(
+            name=place.name,
+            kind=place.kind,
+            shape_out=tuple(self.record.nodes[place.node].shape[1:]),
+            norm_out=math.sqrt(carried.square) if carried.square >= 0 else math.nan,
+            gain=self.alone.get(place.node),
+            tangent=math.sqrt(carried.tangent) if carried.tangent >= 0 else math.nan,
+            gradient=carried.gradient,
+            update=_update(carried.weights, updates, rate),
+        )
+
+    def correlated(self) -> list[str]:
+        """Layers whose carried gain is not their local one: what came through the layers before is no fresh direction.
+
+        Compared are squares, per layer; both have errors, and two are called different from three of them and a factor
+        of 1.5 on.
+        """
+        names, before, error_before = [], 1.0, 0.0
+        for row in self.gains.layers:
+            carried = row.tangent / before if before > 0 else math.nan
+            noise = 3 * math.hypot(
+                row.forward_error / max(row.forward, 1e-300), row.tangent_error / max(row.tangent, 1e-300), error_before
+            )
+            if carried > 0 and row.forward > 0 and abs(math.log(carried / row.forward)) > max(math.log(1.5), noise):
+                names.append(row.name)
+            before, error_before = row.tangent, row.tangent_error / max(row.tangent, 1e-300)
+        return names
+
+
+def to_blame(rows: Sequence[LayerCheckup], cause: str, signs: Signs) -> tuple[str, str] | None:
+    """The layer that does most harm, with the reason; None where none does most of it.
+
+    Args:
+        rows: the layers.
+        cause: why the network does not train, in a word.
+        signs: what the layers say.
+    """
+    if cause == "overflow" and signs.overflowing:
+        return signs.overflowing[0], "its numbers are the first that are not finite"
+    if cause == "no gradient" and signs.dead:
+        return signs.dead[0], "it gives zero for every example"
+    if cause == "collapsed" and signs.collapsed:
+        return signs.collapsed[0], "after it all examples look alike"
+    if cause == "saturated" and signs.saturated:
+        return signs.saturated[0], "most of its values are saturated"
+    if cause not in ("vanishing", "exploding") or len(rows) < 3:
+        return None
+    back = abs(signs.backward.orders) >= abs(signs.forward.orders)
+    norms = [row.gradient if back else row.tangent for row in rows]
+    steps = [
+        (math.log(abs(one / other)) if back else math.log(abs(other / one)), row.name)
+        for one, other, row in zip(norms, norms[1:], rows[1:], strict=False)
+        if one > 0 and other > 0 and math.isfinite(one) and math.isfinite(other)
+    ]
+    wanted = [pair for pair in steps if (pair[0] < 0) == (cause == "vanishing")]
+    if not wanted:
+        return None
+    size, name = max(wanted, key=lambda pair: abs(pair[0]))
+    what = "gradients" if back else "differences between inputs"
+    if abs(size) < STEEP * abs(sum(step for step, _ in wanted)):
+        return None
+    return name, f"{what} change by a factor of {math.exp(size):.2g} in it, more than in all others together"
+
+
+def _settled(passage: Passage) -> Passage:
+    """A gradient that is zero at a readout of zeros has nothing to be compared with."""
+    return Passage(0.0, passage.layers) if math.isnan(passage.log_gain) else passage
+
+
+def _labels(record: Tape) -> list[Place]:
+    return [place for place in labelled(record, joined=False, own={}) if place.kind not in SPARED]
+
+
+def _inside(record: Tape, layer: Layer, labels: Sequence[Place]) -> list[Place]:
+    return [place for place in labels if layer.input < place.node <= layer.output and record.nodes[place.node].depends]
+
+
+def _weights(op: Op | None) -> tuple[str, ...]:
+    return () if op is None else op.weights
+
+
+def _update(names: Sequence[str], updates: Mapping[str, float], rate: float) -> float | None:
+    sizes = [updates[name] * rate for name in names if name in updates]
+    return max(sizes) if sizes else None
+
+
+def _alone(record: Tape, ops: Sequence[Op], seed: int) -> dict[int, float]:
+    """Mean squared stretch of a random tangent by each operation with one input, computed where its input passes by."""
+    by_input: dict[int, list[Op]] = {}
+    for op in ops:
+        if op.call is not None and len(op.inputs) == 1:
+            by_input.setdefault(op.inputs[0], []).append(op)
+    found: dict[int, float] = {}
+    source = generator(seed, 0x616C)
+
+    def look(node: int) -> Change:
+        def change(tensor: Tensor) -> None:
+            v = torch.randn(tensor.shape, generator=source, dtype=tensor.dtype).to(tensor.device)
+            for op in by_input[node]:
+                stretched = _stretch(op, node, tensor.detach(), v)
+                if stretched is not None:
+                    found[op.outputs[0]] = stretched
+
+        return change
+
+    if by_input:
+        with torch.no_grad(), forward_ad.dual_level():
+            record.run(record.x, {node: look(node) for node in by_input})
+    return found
+
+
+def _stretch(op: Op, node: int, at: Tensor, v: Tensor) -> float | None:
+    assert op.call is not None
+    try:
+        result = op.call({node: forward_ad.make_dual(at, v)})
+        tangent = forward_ad.unpack_dual(result).tangent if isinstance(result, Tensor) else None
+    except (RuntimeError, NotImplementedError):
+        return None
+    if tangent is None:
+        return None
+    return float(tangent.double().square().mean() / v.double().square().mean())
+
+

@@ -1,0 +1,338 @@
+"""A short training on copies of the model, one for each rate of each optimizer: does it learn to tell examples apart?
+
+What is read is the same whatever the task: how far the loss falls below that of the best constant answer, and for how
+many pairs of examples the loss is lower with the own target than with the other's, on examples held out of training.
+The last is 1/2 for a constant answer and does not mind overconfident outputs.
+"""
+
+import copy
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from epoch0.diagnosis.step import OPTIMIZERS, Optimizer
+from epoch0.errors import InputError
+from epoch0.seeds import generator
+from epoch0.tracing.call import Call, as_written, mapped
+from epoch0.tracing.guard import unchanged
+
+RATES: dict[Optimizer, tuple[float, ...]] = {"adam": (3e-4, 1e-3, 3e-3), "sgd": (1e-2, 1e-1)}
+"""What is tried: the usual rate and its neighbours."""
+
+SMALLER: dict[Optimizer, tuple[float, ...]] = {"adam": (1e-4, 3e-5), "sgd": (1e-3, 1e-4)}
+"""What is tried after that where nothing learned."""
+
+MOMENTUM = 0.9
+
+LENGTHS = (150, 60, 30)
+"""Steps of a trial; the longest that the time allows."""
+
+BATCH = 64
+"""Examples a step, as many as there are if fewer."""
+
+HELD = 4
+"""One example in so many is held out."""
+
+SECONDS = 20.0
+"""A trial is on by default where it is estimated to take less, in CPU seconds."""
+
+OTHERS = 12
+"""With so many other examples' targets an example is compared."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training.
+
+    Attributes:
+        optimizer: ``"adam"`` or ``"sgd"`` (with momentum 0.9).
+        rate: its learning rate.
+        losses: of each step's batch, before the step; they end where one is not finite.
+        known: share of pairs of held-out examples whose loss is lower with the own target than with the other's, at
+            the end; None without held-out examples or where the loss is the model's own.
+        known_seen: the same of examples it trained on.
+        drop: by what share of the best constant answer's loss (of the first loss where none can be found) the mean
+            loss of the last ten steps lies below it; negative above it.
+        held: loss on the held-out examples at the end, None without.
+    """
+
+    optimizer: Optimizer
+    rate: float
+    losses: tuple[float, ...]
+    known: float | None
+    known_seen: float | None
+    drop: float
+    held: float | None
+
+    @property
+    def diverged(self) -> bool:
+        """Whether numbers stopped being finite."""
+        return not self.losses or not math.isfinite(self.losses[-1])
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The trainings of all rates.
+
+    Attributes:
+        runs: in the order in which they were made.
+        steps: of each.
+        batch: examples a step.
+        held_out: examples held out of training.
+        seconds: CPU seconds it took.
+        constant: loss of the best answer that is the same for all examples, None where it is not known.
+    """
+
+    runs: tuple[Run, ...]
+    steps: int
+    batch: int
+    held_out: int
+    seconds: float
+    constant: float | None = None
+
+    def of(self, optimizer: Optimizer) -> list[Run]:
+        """The runs of one optimizer."""
+        return [run for run in self.runs if run.optimizer == optimizer]
+
+
+def affordable(seconds_a_step: float, seconds: float = SECONDS) -> int | None:
+    """How many steps a trial can have, None if even the shortest would take too long.
+
+    Args:
+        seconds_a_step: of one forward and backward pass and the optimizer's update.
+        seconds: CPU seconds that the trial may take.
+    """
+    runs = sum(len(rates) for rates in RATES.values())
+    return next((steps for steps in LENGTHS if steps * runs * seconds_a_step <= seconds), None)
+
+
+def trial(
+    call: Call,
+    steps: int,
+    *,
+    batches: Iterable[Any] | None = None,
+    seed: int = 0,
+    tell: Callable[[float], None] = lambda share: None,
+) -> Trial:
+    """Train copies of the model for a few steps with each rate of each optimizer.
+
+    >>> done = trial(Call.of(model, x, y), 60)
+    >>> [(run.optimizer, run.rate, run.known) for run in done.runs]
+
+    Args:
+        call: a model, a batch and a loss; the model itself is not touched.
+        steps: of each training.
+        batches: an iterable of (inputs, targets) to train on instead, such as a DataLoader, which is begun again when
+            it ends; the call's batch is then held out whole.
+        seed: of the order of the examples and dropout.
+        tell: is told the share that is done.
+
+    Raises:
+        InputError: if the model cannot be copied.
+    """
+    started = time.process_time()
+    constant = constant_loss(call)
+    seen, held = _split(call, seed) if batches is None else (call, call)
+    runs = runs_at(call, (steps,), batches=batches, constant=constant, seed=seed, tell=tell)[steps]
+    count = 0 if held is None else held.examples
+    size = min(BATCH, seen.examples) if seen.splits else seen.examples
+    return Trial(tuple(runs), steps, size, count, time.process_time() - started, constant)
+
+
+def runs_at(
+    call: Call,
+    marks: Sequence[int],
+    *,
+    batches: Iterable[Any] | None = None,
+    constant: float | None = None,
+    seed: int = 0,
+    tell: Callable[[float], None] = lambda share: None,
+) -> dict[int, list[Run]]:
+    """The trainings as they stand after these numbers of steps, the last of which ends them.
+
+    Args:
+        call: see :func:`trial`, as for the rest.
+        marks: increasing numbers of steps.
+        batches: to train on instead of the batch.
+        constant: loss of the best constant answer.
+        seed: of the order of the examples and dropout.
+        tell: is told the share that is done.
+    """
+    seen, held = _split(call, seed) if batches is None else (call, call)
+    pairs = _Pairs(call, seed)
+    todo = [(optimizer, rate) for optimizer in OPTIMIZERS for rate in RATES[optimizer]]
+    found: dict[int, list[Run]] = {mark: [] for mark in marks}
+    size = min(BATCH, seen.examples) if seen.splits else seen.examples
+    with unchanged(call.model), torch.inference_mode(False), torch.random.fork_rng(devices=[]), as_written():
+        for place, (optimizer, rate) in enumerate(todo):
+            model = _copied(call.model)
+            torch.manual_seed(seed + 7)
+            stream = _own_batches(seen, size, seed) if batches is None else _streamed(call, batches)
+            training = _Training(model, stream, optimizer, rate)
+            for mark in marks:
+                losses = training.until(mark)
+                found[mark].append(_read(model, optimizer, rate, losses, seen, held, pairs, constant))
+            tell((place + 1) / len(todo))
+    return found
+
+
+def _split(call: Call, seed: int) -> tuple[Call, Call | None]:
+    if not call.splits or call.examples < 2 * HELD:
+        return call, None
+    order = torch.randperm(call.examples, generator=generator(seed, 0x7472))
+    held = call.examples // HELD
+    return call.rows(order[held:]), call.rows(order[:held])
+
+
+def _own_batches(call: Call, size: int, seed: int) -> Iterator[Call]:
+    order = generator(seed, 0x6F72)
+    while True:
+        if not call.splits or size == call.examples:
+            yield call
+            continue
+        index = torch.randperm(call.examples, generator=order)
+        for start in range(0, call.examples - size + 1, size):
+            yield call.rows(index[start : start + size])
+
+
+def _streamed(call: Call, batches: Any) -> Iterator[Call]:
+    for inputs, targets in chain.from_iterable(repeat(batches)):
+        yield Call.of(call.model, inputs, targets, loss=call.criterion, forward=call.forward)
+
+
+def _copied(model: nn.Module) -> nn.Module:
+    try:
+        copied = copy.deepcopy(model)
+    except (RuntimeError, TypeError) as error:
+        raise InputError(
+            f"the model {type(model).__name__} cannot be copied for a trial ({str(error).splitlines()[0]}); "
+            "leave it out with trial=False."
+        ) from error
+    for parameter in copied.parameters():
+        parameter.grad = None
+    return copied
+
+
+class _Training:
+    """One copy being trained."""
+
+    def __init__(self, model: nn.Module, stream: Iterator[Call], optimizer: Optimizer, rate: float) -> None:
+        self.model, self.stream, self.losses = model, stream, list[float]()
+        trained = [p for p in model.parameters() if p.requires_grad]
+        self.update: torch.optim.Optimizer
+        if optimizer == "adam":
+            self.update = torch.optim.Adam(trained, rate, fused=True)
+        else:
+            self.update = torch.optim.SGD(trained, rate, momentum=MOMENTUM, fused=True)
+
+    def until(self, steps: int) -> tuple[float, ...]:
+        """Train until so many steps were made, or the loss is no longer finite; the losses so far."""
+        self.model.train()
+        while len(self.losses) < steps and (not self.losses or math.isfinite(self.losses[-1])):
+            one = next(self.stream)
+            with torch.enable_grad():
+                try:
+                    loss = one.loss(one.raw(self.model))
+                except InputError:  # the loss is no longer finite
+                    self.losses.append(math.nan)
+                    break
+                self.losses.append(float(loss.detach()))
+                if not math.isfinite(self.losses[-1]):
+                    break
+                self.update.zero_grad()
+                loss.backward()
+            self.update.step()
+        return tuple(self.losses)
+
+
+def _read(
+    model: nn.Module, optimizer: Optimizer, rate: float, losses: tuple[float, ...], seen: Call, held: Call | None,
+    pairs: "_Pairs", constant: float | None,
+) -> Run:  # fmt: skip
+    if not math.isfinite(losses[-1]):
+        nothing = None if held is None or not pairs.possible else 0.5
+        return Run(optimizer, rate, losses, nothing, 0.5 if pairs.possible else None, -1.0, None)
+    model.eval()
+    with torch.no_grad():
+        shares = [None if one is None else pairs.share(one, one.raw(model)) for one in (held, _few(seen))]
+    value = None
+    if held is not None:
+        with torch.enable_grad():
+            try:
+                value = float(held.loss(held.raw(model)).detach())
+            except InputError:
+                value = math.inf
+    base = losses[0] if constant is None else constant
+    end = sum(losses[-10:]) / len(losses[-10:])
+    drop = (base - end) / max(abs(base), 1e-12)
+    return Run(optimizer, rate, losses, shares[0], shares[1], max(drop, -1.0), value)
+
+
+def _few(call: Call) -> Call:
+    return call.rows(slice(0, min(call.examples, BATCH))) if call.splits else call
+
+
+class _Pairs:
+    """Compares the loss of examples with their own targets and with those of others."""
+
+    def __init__(self, call: Call, seed: int) -> None:
+        self.seed = seed
+        self.possible = isinstance(call.targets, Tensor) and call.targets.dim() > 0
+
+    def share(self, call: Call, raw: Any) -> float | None:
+        """Share of pairs whose loss is lower with the own target; None where it cannot be said."""
+        if not self.possible:
+            return None
+        targets, count = call.targets, len(call.targets)
+        lower, pairs = 0.0, 0
+        order = torch.randperm(count, generator=generator(self.seed, 0x7072)).tolist()
+        for i in order[: BATCH // 2]:
+            others = [j for j in order[:OTHERS] if not torch.equal(targets[i], targets[j])]
+            if not others:
+                continue
+            one = mapped(raw, lambda t, i=i: t[i : i + 1] if t.dim() and len(t) == count else t)  # type: ignore[misc]
+            with torch.enable_grad():
+                one = mapped(one, _leaf)
+                try:
+                    own, *other = (float(call.loss(one, targets[j : j + 1]).detach()) for j in (i, *others))
+                except InputError:
+                    return None
+            lower += sum(1.0 if own < value else 0.5 if own == value else 0.0 for value in other)
+            pairs += len(other)
+        return lower / pairs if pairs else None
+
+
+def _leaf(tensor: Tensor) -> Tensor:
+    return tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
+
+
+def constant_loss(call: Call) -> float | None:
+    """The loss of the best answer that is the same for all examples; None where the loss is the model's own."""
+    if call.targets is None or not call.splits:
+        return None
+    with unchanged(call.model, weights=False), torch.no_grad():
+        output = call.output(call.raw())
+    answer = output.mean(0, keepdim=True).detach().clone().nan_to_num().requires_grad_()
+    # of the usual size: what an overflowing network answers is no place to start from
+    with torch.no_grad():
+        answer.clamp_(-3, 3)
+    search = torch.optim.LBFGS([answer], max_iter=50, line_search_fn="strong_wolfe")
+
+    def value() -> Tensor:
+        search.zero_grad()
+        loss = call.loss(answer.expand_as(output))
+        loss.backward()
+        return loss
+
+    try:
+        with torch.enable_grad():
+            search.step(value)
+            return float(value().detach())
+    except (InputError, RuntimeError):
+        return None
