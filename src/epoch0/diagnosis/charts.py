@@ -1,8 +1,8 @@
 """Small pictures of one number a layer, as inline SVG that follows the page's light or dark colours.
 
-The report must be one file that asks for nothing and is read in either colour scheme, so its charts are drawn here as
-text
-with CSS classes instead of as fixed-colour images.
+The report must be one file that asks for nothing and is read in either colour scheme and on a phone, so its charts are
+drawn here as text with CSS classes instead of as images of fixed colours. They have room for the larger letters that
+the page sets on a phone.
 """
 
 import math
@@ -11,10 +11,16 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-WIDTH, HEIGHT = 760, 300
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 14, 46
-TICKS = 7
+WIDTH, HEIGHT = 520, 300
+LEFT, RIGHT, TOP, BOTTOM = 76, 14, 14, 54
+TICKS = 6
 """At most about this many labelled ticks on an axis."""
+
+LETTER = 9.5
+"""Width of a letter at most."""
+
+CROWDED = 50
+"""From so many positions on points are small."""
 
 Marker = Literal["circle", "square", "diamond", "none"]
 
@@ -25,7 +31,7 @@ class Series:
 
     Attributes:
         label: what it is called in the legend.
-        style: CSS class that gives its colour and dashes: 'forward', 'backward' or 'predicted'.
+        style: CSS class that gives its colour and dashes, such as 'forward', 'backward' or 'predicted'.
         values: one positive number a position; None, zero or a number that is not finite leaves a gap.
         errors: standard error of each value, drawn as a bar of plus and minus two; empty for none.
         marker: shape of the points.
@@ -141,8 +147,9 @@ def _ticks(low: float, high: float) -> list[float]:
 def _tick_text(value: float) -> str:
     if 1e-3 <= value < 1e4:
         return f"{value:g}"
-    exponent = round(math.log10(value))
-    return f'10<tspan class="power" dy="-5">{"−" if exponent < 0 else ""}{abs(exponent)}</tspan>'
+    mantissa, _, power = f"{value:.0e}".partition("e")
+    start = "10" if mantissa == "1" else f"{mantissa}×10"
+    return f'{start}<tspan class="power" dy="-5">{str(int(power)).replace("-", "−")}</tspan>'
 
 
 def _axes(area: _Area, positions: Sequence[str], x_label: str, y_label: str) -> list[str]:
@@ -151,13 +158,11 @@ def _axes(area: _Area, positions: Sequence[str], x_label: str, y_label: str) -> 
     for value in _ticks(area.low, area.high):
         y = area.y(value)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_tick_text(value)}</text>')
+        parts.append(f'<text class="tick" x="{LEFT - 8}" y="{y + 5:.1f}" text-anchor="end">{_tick_text(value)}</text>')
     parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom}" y2="{bottom}"/>')
-    widest = 7.5 * max((len(position) for position in positions), default=1)
-    every = max(1, math.ceil(widest * len(positions) / (WIDTH - LEFT - RIGHT)))
-    for index in range(0, len(positions), every):
+    for index in _labelled(positions):
         parts.append(
-            f'<text class="tick" x="{area.x(index):.1f}" y="{bottom + 17}" text-anchor="middle">'
+            f'<text class="tick" x="{area.x(index):.1f}" y="{bottom + 20}" text-anchor="middle">'
             f"{escape(positions[index])}</text>"
         )
     parts.append(
@@ -165,10 +170,20 @@ def _axes(area: _Area, positions: Sequence[str], x_label: str, y_label: str) -> 
         f"{escape(x_label)}</text>"
     )
     parts.append(
-        f'<text class="label" transform="translate(14 {middle:.0f}) rotate(-90)" text-anchor="middle">'
+        f'<text class="label" transform="translate(16 {middle:.0f}) rotate(-90)" text-anchor="middle">'
         f"{escape(y_label)}</text>"
     )
     return parts
+
+
+def _labelled(positions: Sequence[str]) -> list[int]:
+    """Which positions are named on the axis: as many as there is room for, numbers that are round, and the first."""
+    widest = LETTER * max((len(position) for position in positions), default=1) + LETTER
+    least = max(1.0, widest * len(positions) / (WIDTH - LEFT - RIGHT))
+    every = next(step for step in (d * 10**k for k in range(9) for d in (1, 2, 5)) if step >= least)
+    numbers = [int(position) if position.isdigit() else index for index, position in enumerate(positions)]
+    named = [i for i, value in enumerate(numbers) if value % every == 0 and i >= least]
+    return [0, *named] if positions and 0 not in named else named
 
 
 def _line(area: _Area, one: Series, positions: Sequence[str]) -> list[str]:
@@ -191,15 +206,17 @@ def _line(area: _Area, one: Series, positions: Sequence[str]) -> list[str]:
             bottom = area.y(max(value - 2 * error, 10**area.low))
             parts.append(f'<line class="bar" x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"/>')
         tip = f"<title>{escape(positions[index])}: {escape(one.label)} {value:.4g}</title>"
-        parts.append(_point(one.marker, x, y, tip))
+        parts.append(_point(one.marker, x, y, 4.0 if area.count < CROWDED else 2.0, tip))
     return [*parts, "</g>"]
 
 
-def _point(marker: Marker, x: float, y: float, tip: str) -> str:
+def _point(marker: Marker, x: float, y: float, size: float, tip: str) -> str:
     if marker == "square":
-        return f'<rect class="point" x="{x - 3.4:.1f}" y="{y - 3.4:.1f}" width="6.8" height="6.8">{tip}</rect>'
+        low, side = 0.9 * size, 1.8 * size
+        return f'<rect class="point" x="{x - low:.1f}" y="{y - low:.1f}" width="{side}" height="{side}">{tip}</rect>'
     if marker == "diamond":
-        return f'<path class="point" d="M{x:.1f},{y - 5:.1f}l5,5l-5,5l-5,-5z">{tip}</path>'
+        w = 1.3 * size
+        return f'<path class="point" d="M{x:.1f},{y - w:.1f}l{w},{w}l-{w},{w}l-{w},-{w}z">{tip}</path>'
     if marker == "circle":
-        return f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="3.8">{tip}</circle>'
+        return f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="{size}">{tip}</circle>'
     return ""

@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 from epoch0.diagnosis import report
 from epoch0.diagnosis.plane_view import PlaneView, same_square
-from epoch0.diagnosis.wording import number, regions_line, times
+from epoch0.diagnosis.verdict import NAMES
+from epoch0.diagnosis.wording import chance, number, regions_line, times
 from epoch0.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 WHOLE = (
-    "verdict", "outcome", "trains", "phase", "chi", "chi_low", "chi_high", "backward", "forward", "trainable_depth",
+    "verdict", "outcome", "trains", "recipes", "blame", "phase", "chi", "chi_low", "chi_high", "backward", "forward",
     "input_gradient", "regions", "regions_reason", "outlook", "fragility",
 )  # fmt: skip
 """What is compared of the whole depth."""
 
 BY_LAYER = (
     "forward_gain", "forward_error", "backward_gain", "backward_error", "predicted", "agreement", "norm_out", "tangent",
-    "gradient", "unlikeness", "dead_units", "saturated", "status",
+    "gradient", "update", "unlikeness", "dead_units", "saturated", "status",
 )  # fmt: skip
 """What is compared of each layer."""
 
@@ -63,11 +64,18 @@ class Comparison:
     def sentence(self) -> str:
         """What the change did, in one sentence."""
         before, after = self.before, self.after
-        chi = f"{number(before['chi'])} to {number(after['chi'])}"
+        recipes = ((NAMES[name], before["recipes"][name], recipe) for name, recipe in after["recipes"].items())
+        chances = " and ".join(
+            f"from {chance(one['probability'])} to {chance(other['probability'])} with {name}"
+            for name, one, other in recipes
+        )
+        norms = "; gradients ".join(
+            f"{times(before[way]['factor'])} before, {times(after[way]['factor'])} after"
+            for way in ("forward", "backward")
+        )
         return (
-            f"{before['outcome']} before, {after['outcome']} after: the mean gain went from {chi}, what gradients are "
-            f"multiplied by over the depth from {times(before['backward']['factor'])} to "
-            f"{times(after['backward']['factor'])}."
+            f"{before['outcome']} before, {after['outcome']} after: the chance of training went {chances}. "
+            f"Over the depth carried tangents {norms}."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -97,16 +105,15 @@ class Comparison:
         }
 
     def __str__(self) -> str:
-        lines = [f"before: {self.before['verdict']}", f"after:  {self.after['verdict']}", *self.changes]
-        lines += [f"{word:<7} {regions_line(one)}" for word, one in (("before:", self.before), ("after:", self.after))]
+        lines = [f"before: {self.before['verdict']}", f"after:  {self.after['verdict']}", self.sentence, *self.changes]
+        pairs = (("before:", self.before), ("after:", self.after))
+        lines += [f"{word:<7} {regions_line(one)}" for word, one in pairs if one["regions"] is not None]
         for found in ("outlook", "fragility"):
-            pair = (("before:", self.before[found]), ("after:", self.after[found]))
-            lines += [f"{word:<7} {one['sentence']}" for word, one in pair if one is not None]
+            lines += [f"{word:<7} {one[found]['sentence']}" for word, one in pairs if one[found] is not None]
         for index, (one, other) in enumerate(zip(self.before["layers"], self.after["layers"], strict=True), start=1):
-            gains = f"{number(one['forward_gain'])} -> {number(other['forward_gain'])}"
-            norms = f"{number(one['norm_out'])} -> {number(other['norm_out'])}"
-            status = f"{one['status']} -> {other['status']}"
-            lines.append(f"{index:>3} {one['name']:<24} chi {gains}  norm {norms}  {status}")
+            keys = {"tangent": "tangent", "gradient": "gradient", "chi": "forward_gain"}
+            said = (f"{word} {number(one[key])} -> {number(other[key])}" for word, key in keys.items())
+            lines.append(f"{index:>3} {one['name']:<24} {'  '.join(said)}  {one['status']} -> {other['status']}")
         return "\n".join(lines)
 
     def renderable(self, width: int) -> "RenderableType":

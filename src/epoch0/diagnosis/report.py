@@ -5,25 +5,41 @@ from it.
 """
 
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epoch0 import __version__
-from epoch0.diagnosis.charts import Marker, Series, log_chart
-from epoch0.diagnosis.wording import SIGNS, number, percent, regions_line, shape, signed, times, tone, with_error
+from epoch0.diagnosis.charts import Series, log_chart
+from epoch0.diagnosis.terminal import ROWS
+from epoch0.diagnosis.verdict import NAMES
+from epoch0.diagnosis.wording import (
+    SIGNS,
+    brief,
+    chance,
+    evidence,
+    number,
+    percent,
+    rate,
+    regions_line,
+    shape,
+    signed,
+    times,
+    tone,
+    update,
+    with_error,
+    within,
+)
 from epoch0.errors import InputError
 
 if TYPE_CHECKING:
     import jinja2
 
 
-TOLD = 12
-"""So many layers are named under a chart; of more, the numbers."""
+TOLD = 40
+"""So many letters name the layers under a chart; where it takes more, their numbers."""
 
 
 @dataclass(frozen=True)
@@ -46,77 +62,173 @@ def environment() -> "jinja2.Environment":
     import jinja2
 
     found = jinja2.Environment(
-        loader=jinja2.PackageLoader("epoch0"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
+        loader=jinja2.PackageLoader("epoch0"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
     found.filters.update(
-        num=number, signed=signed, times=times, shape=shape, pm=with_error, regions=regions_line, pc=percent
-    )
+        num=number, signed=signed, times=times, shape=shape, pm=with_error, regions=regions_line, pc=percent,
+        chance=chance, rate=rate, update=update, brief=brief, within=within,
+    )  # fmt: skip
     found.globals.update(
-        version=__version__, tone=tone, sign=lambda word: SIGNS.get(word, "·")
-    )
+        version=__version__, tone=tone, sign=lambda word: SIGNS.get(word, "·"), names=NAMES, evidence=evidence,
+        folded=lambda checkup: sum(1 + len(layer["parts"]) for layer in checkup["layers"]) > ROWS,
+    )  # fmt: skip
     return found
 
 
 def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
-    """The charts of a checkup: norms through the depth, the gain of every layer, and where segments fold.
+    """The charts of a checkup: losses of the trial, norms through the depth, the gain of every layer, and more.
 
     Args:
         checkup: ``Checkup.to_dict()``.
 
     Returns:
-        ``norms``, ``gains``, ``regions``, ``pruning`` and ``fragility`` (empty without them) as SVG text;
-        ``predicted`` whether any layer has a prediction, and ``predicted_norms`` whether the first has: then there is a
-        line of predicted norms.
+        ``norms``, ``gains``, ``regions``, ``pruning`` and ``fragility`` (empty without them) as SVG text; ``trials``,
+        one dictionary an optimizer; ``predicted``: whether any layer has a law.
     """
     layers = checkup["layers"]
     columns = {key: [layer[key] for layer in layers] for key in ("forward_gain", "backward_gain", "predicted")}
-    has_prediction = any(value is not None for value in columns["predicted"])
     stations = ["in", *(str(i) for i in range(1, len(layers) + 1))]
-    first = layers[0]["norm_in"] if layers else None
-    activations = [first, *(layer["norm_out"] for layer in layers)]
-    series = [Series("activations", "activation", [_over(a, first) for a in activations], marker="none")]
-    has_line = bool(layers) and columns["predicted"][0] is not None
-    if has_line:
-        predicted = _travelled(columns["predicted"])
-        series.append(Series("predicted tangents", "predicted", predicted, marker="none"))
-    series.append(Series("tangents", "forward", [1.0, *(layer["tangent"] for layer in layers)]))
-    gradients = [checkup["input_gradient"], *(layer["gradient"] for layer in layers)]
-    series.append(Series("gradients", "backward", [_over(g, gradients[-1]) for g in gradients], marker="square"))
+    size, back = (_carried(checkup, key) for key in ("norm_out", "gradient"))
     norms = log_chart(
-        series,
+        [
+            Series("activations", "activation", size, marker="none"),
+            Series("tangents", "forward", _carried(checkup, "tangent")),
+            Series("gradients", "backward", back, marker="square"),
+        ],
         stations,
-        title="Norms of tangents, gradients and activations after each layer, logarithmic",
+        title="Norms of carried tangents and gradients and of activations after each layer, logarithmic",
         x_label="after layer",
-        y_label="norm, relative to its start",
+        y_label="norm, over its start",
         reference=1.0,
         decades=2.0,
     )
-    errors = {key: [layer[key] for layer in layers] for key in ("forward_error", "backward_error")}
+    errors = {key: [layer[key] for layer in layers] for key in ("forward_error", "backward_error", "predicted_error")}
+    aside = 8 if len(layers) <= 20 else 4
     series = [
-        Series("forward χ", "forward", columns["forward_gain"], errors["forward_error"], joined=False, aside=-6),
-        Series("backward χ", "backward", columns["backward_gain"], errors["backward_error"], "square", False, 6),
+        Series("forward χ", "forward", columns["forward_gain"], errors["forward_error"], "circle", False, -aside),
+        Series("backward χ", "backward", columns["backward_gain"], errors["backward_error"], "square", False, aside),
     ]
-    if has_prediction:
-        spread = [layer["predicted_error"] for layer in layers]
-        series.append(Series("predicted χ", "predicted", columns["predicted"], spread, "diamond", joined=False))
-    gains = log_chart(
+    if has_law := any(value is not None for value in columns["predicted"]):
+        series.append(Series("law", "predicted", columns["predicted"], errors["predicted_error"], "diamond", False))
+    return {
+        "norms": norms,
+        "gains": _gains(series, stations[1:]),
+        "predicted": has_law,
+        "trials": [] if checkup["trial"] is None else _trials(checkup["trial"]),
+        "regions": _folds(checkup["regions"]),
+        "pruning": _densities(checkup["outlook"]),
+        "fragility": _changes(checkup["fragility"]),
+    }
+
+
+def _carried(checkup: Mapping[str, Any], key: str) -> list[float | None]:
+    """A norm at the input and after each layer, over that where it starts: at the input, for gradients at the end."""
+    layers = checkup["layers"]
+    if key == "tangent":
+        return [1.0, *(layer[key] for layer in layers)]
+    if key == "gradient":
+        values = [checkup["input_gradient"], *(layer[key] for layer in layers)]
+        return [_over(value, values[-1]) for value in values]
+    values = [layers[0]["norm_in"] if layers else None, *(layer[key] for layer in layers)]
+    return [_over(value, values[0]) for value in values]
+
+
+def _over(value: float | None, start: float | None) -> float | None:
+    return None if value is None or not start else value / start
+
+
+def _gains(series: Sequence[Series], layers: Sequence[str], when: str = "") -> str:
+    return log_chart(
         series,
-        stations[1:],
-        title="The gain chi of every layer, forward and backward, logarithmic, with the line at 1",
+        layers,
+        title=f"The local gain chi of every layer{when}, logarithmic, with the line at 1",
         x_label="layer",
-        y_label="gain χ",
+        y_label="local gain χ",
         reference=1.0,
         decades=1.0,
     )
-    return {
-        "norms": norms,
-        "gains": gains,
-        "predicted": has_prediction,
-        "predicted_norms": has_line,
-        "regions": _folds(checkup.get("regions")),
-        "pruning": _densities(checkup.get("outlook")),
-        "fragility": _changes(checkup.get("fragility")),
+
+
+def _trials(trial: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One chart an optimizer: the losses of its runs, over that of the best constant answer where it is known."""
+    constant, found = trial["constant"], []
+    base = constant if constant and constant > 0 else 1.0
+    for optimizer in dict.fromkeys(run["optimizer"] for run in trial["runs"]):
+        runs = sorted((run for run in trial["runs"] if run["optimizer"] == optimizer), key=lambda run: run["rate"])
+        first = max((run["losses"][0] or 0.0 for run in runs if run["losses"]), default=0.0)
+        most = 10 * max(first, base)  # a loss that explodes does not press the others flat
+        series = [
+            Series(
+                f"rate {rate(run['rate'])}", f"rate{place}", marker="none",
+                values=[None if loss is None else min(loss, most) / base for loss in run["losses"]],
+            )
+            for place, run in enumerate(runs)
+        ]  # fmt: skip
+        chart = log_chart(
+            series,
+            [str(step) for step in range(1, max(len(run["losses"]) for run in runs) + 1)],
+            title=f"Loss of the trial with {NAMES[optimizer]} at every step, one line a learning rate, logarithmic",
+            x_label="step",
+            y_label="loss" if base != constant else "loss (1: constant answer)",
+            reference=1.0 if base == constant else None,
+            decades=0.5,
+        )
+        shown = [{**run, "style": one.style, "end": _end(run["losses"])} for run, one in zip(runs, series, strict=True)]
+        found.append({"optimizer": optimizer, "chart": chart, "runs": shown})
+    return found
+
+
+def _end(losses: Sequence[float | None]) -> float | None:
+    """Mean of the last ten losses; None where the training diverged."""
+    last = [loss for loss in losses[-10:] if loss is not None]
+    return sum(last) / len(last) if last and losses[-1] is not None else None
+
+
+def _both(values: Sequence[Sequence[float | None]], errors: Sequence[Sequence[float | None]] = ()) -> list[Series]:
+    """One quantity in two checkups, joined by lines where no errors go with it."""
+    before, after = errors or ((), ())
+    joined = not errors
+    return [
+        Series("before", "before", values[0], before, "square", joined, 0 if joined else -4),
+        Series("after", "forward", values[1], after, "circle", joined, 0 if joined else 4),
+    ]
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, str]:
+    """Charts of two checkups of one model.
+
+    Args:
+        before: ``Checkup.to_dict()``.
+        after: the same of the changed model.
+
+    Returns:
+        ``tangent``, ``gradient``, ``gains``, ``regions`` and ``pruning`` (empty where one has none) as SVG text.
+    """
+    stations = ["in", *(str(i) for i in range(1, len(before["layers"]) + 1))]
+    found = {
+        key: log_chart(
+            _both([_carried(one, key) for one in (before, after)]),
+            stations,
+            title=f"Norms of carried {key}s before and after the change, logarithmic",
+            x_label="after layer",
+            y_label=f"{key}, over its start",
+            reference=1.0,
+            decades=2.0,
+        )
+        for key in ("tangent", "gradient")
     }
+    gains, errors = (
+        [[layer[key] for layer in one["layers"]] for one in (before, after)]
+        for key in ("forward_gain", "forward_error")
+    )
+    found["gains"] = _gains(_both(gains, errors), stations[1:], " before and after the change")
+    found["regions"] = _folds_of_both(before["regions"], after["regions"])
+    found["pruning"] = ""
+    if before["outlook"] and after["outlook"]:
+        kept = [[row["density"] for row in one["outlook"]["layers"]] for one in (before, after)]
+        found["pruning"] = _density_chart(after["outlook"], _both(kept, ((), ())))
+    return found
 
 
 def _densities(outlook: Mapping[str, Any] | None) -> str:
@@ -133,31 +245,10 @@ def _densities(outlook: Mapping[str, Any] | None) -> str:
     )
 
 
-def densities_before_and_after(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
-    """Fraction kept of each layer in two checkups of one model; empty where one has no outlook.
-
-    Args:
-        before: ``Checkup.to_dict()["outlook"]``.
-        after: the same of the changed model.
-    """
-    if before is None or after is None:
-        return ""
-    shown: list[tuple[str, str, Marker, float, Mapping[str, Any]]] = [
-        ("before", "before", "square", -4, before),
-        ("after", "forward", "circle", 4, after),
-    ]
-    series = [
-        Series(word, style, [row["density"] for row in one["layers"]], (), marker, joined=False, aside=aside)
-        for word, style, marker, aside, one in shown
-    ]
-    return _density_chart(after, series)
-
-
 def _density_chart(outlook: Mapping[str, Any], series: Sequence[Series]) -> str:
-    rows = outlook["layers"]
     return log_chart(
         series,
-        [str(i) for i in range(1, len(rows) + 1)],
+        [str(i) for i in range(1, len(outlook["layers"]) + 1)],
         title=f"Fraction of the weights kept of each layer at sparsity {outlook['sparsity']:g}, logarithmic",
         x_label="weights, in the order of the table",
         y_label="fraction kept",
@@ -171,17 +262,19 @@ def _changes(found: Mapping[str, Any] | None) -> str:
     if found is None or not any(row["change"] for row in found["layers"]):
         return ""
     rows = found["layers"]
-    columns = {key: [None if row[key] is None else 100 * row[key] for row in rows] for key in ("change", "predicted")}
-    errors = [None if row["error"] is None else 100 * row["error"] for row in rows]
-    series = [Series("measured", "forward", columns["change"], errors, joined=False, aside=-4)]
+    columns = {
+        key: [None if row[key] is None else 100 * row[key] for row in rows] for key in ("change", "predicted", "error")
+    }
+    series = [Series("measured", "forward", columns["change"], columns["error"], joined=False, aside=-4)]
     if any(value is not None for value in columns["predicted"]):
         series.append(Series("predicted", "predicted", columns["predicted"], (), "diamond", joined=False, aside=4))
+    named = sum(len(row["name"]) + 1 for row in rows) <= TOLD
     return log_chart(
         series,
-        [row["name"] if len(rows) <= TOLD else str(i) for i, row in enumerate(rows, start=1)],
+        [row["name"] if named else str(i) for i, row in enumerate(rows, start=1)],
         title=f"Change of the outputs in %, with {percent(found['noise'])} noise in one layer's weights, logarithmic",
-        x_label="noise in the weights of" if len(rows) <= TOLD else "noise in the weights, in the order of use",
-        y_label="change of the outputs, %",
+        x_label="noise in the weights of" if named else "noise in the weights, in order of use",
+        y_label="change of outputs, %",
         decades=1.0,
     )
 
@@ -197,13 +290,8 @@ def _folds(regions: Mapping[str, Any] | None) -> str:
     return _folds_chart(series, regions, "")
 
 
-def folds_before_and_after(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
-    """The same of two checkups of one model in one chart; empty where they do not have the same layers that fold.
-
-    Args:
-        before: ``Checkup.to_dict()["regions"]``.
-        after: the same of the changed model.
-    """
+def _folds_of_both(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
+    """The same of two checkups in one chart; empty where they do not have the same layers that fold."""
     if before is None or after is None:
         return ""
     one, other = ([(layer["name"], layer["neurons"]) for layer in each["layers"]] for each in (before, after))
@@ -214,9 +302,8 @@ def folds_before_and_after(before: Mapping[str, Any] | None, after: Mapping[str,
         for word, style, each in (("before", "before", before), ("after", "predicted", after))
         if each["expected"] is not None
     ]
-    counted = [(_per_neuron(each, "breaks"), _per_neuron(each, "error")) for each in (before, after)]
-    series.append(Series("before", "before", *counted[0], marker="square", joined=False, aside=-6))
-    series.append(Series("after", "forward", *counted[1], joined=False, aside=6))
+    counted, errors = ([_per_neuron(each, key) for each in (before, after)] for key in ("breaks", "error"))
+    series += _both(counted, errors)
     return _folds_chart(series, after, " before and after")
 
 
@@ -237,18 +324,8 @@ def _folds_chart(series: Sequence[Series], regions: Mapping[str, Any], when: str
     )
 
 
-def _over(value: float | None, start: float | None) -> float | None:
-    return None if value is None or not start else value / start
-
-
-def _travelled(gains: Sequence[float | None]) -> list[float | None]:
-    """Norm after each layer, starting from 1: the square root of the running product, up to the first unknown gain."""
-    logs = accumulate((math.log(gain) if gain else math.nan for gain in gains), initial=0.0)
-    return [math.exp(value / 2) if abs(value) < 1400 else None for value in logs]
-
-
 def page(
-    checkup: Mapping[str, Any], after: Mapping[str, Any] | None = None, changes: Sequence[str] = (), *,
+    checkup: Mapping[str, Any], after: Mapping[str, Any] | None = None, changed: Sequence[str] = (), *,
     planes: Sequence[Plane | None] = (),
 ) -> str:  # fmt: skip
     """The checkup as one HTML page that loads nothing; with a second one, of the changed model, both side by side.
@@ -256,50 +333,25 @@ def page(
     Args:
         checkup: ``Checkup.to_dict()``; the page carries it whole, as JSON in the element ``#checkup``.
         after: the same of the model after something was changed, carried in the element ``#after``.
-        changes: what was changed, one sentence each.
+        changed: what was changed, one sentence each.
         planes: pictures of the linear regions on a plane: of the checkup, and of the one after; None for none.
     """
     plane, after_plane = (*planes, None, None)[:2]
-    shown = {"c": checkup, "pictures": pictures(checkup), "data": embedded_json(checkup), "plane": plane}
+    shown = {"c": checkup, "data": embedded_json(checkup), "plane": plane}
     if after is None:
-        return environment().get_template("checkup.html.j2").render(**shown)
-    both = {"a": after, "after_pictures": pictures(after), "after_data": embedded_json(after), "changes": changes}
-    folds = folds_before_and_after(checkup.get("regions"), after.get("regions"))
-    return environment().get_template("comparison.html.j2").render(
-        **shown, **both, after_plane=after_plane, change=change_picture(checkup, after), folds=folds,
-        pruned=densities_before_and_after(checkup.get("outlook"), after.get("outlook")),
-    )  # fmt: skip
+        return environment().get_template("checkup.html.j2").render(**shown, pictures=pictures(checkup))
+    both = {"a": after, "after_data": embedded_json(after), "after_plane": after_plane, "changed": changed}
+    drawn = changes(checkup, after)
+    return environment().get_template("comparison.html.j2").render(**shown, **both, pictures=drawn)
 
 
-def change_picture(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """The mean of forward and backward gain of every layer, before and after, as SVG text.
+def notebook(checkup: Mapping[str, Any]) -> str:
+    """The checkup in a compact form for a notebook: verdict, recipes and the table of blocks, with styles of its own.
 
     Args:
-        before: ``Checkup.to_dict()``.
-        after: the same of the changed model.
+        checkup: ``Checkup.to_dict()``.
     """
-    shown: list[tuple[str, str, Marker, Mapping[str, Any]]] = [
-        ("before", "before", "square", before),
-        ("after", "forward", "circle", after),
-    ]
-    series = [
-        Series(word, style, [_mean_gain(layer) for layer in one["layers"]], (), marker)
-        for word, style, marker, one in shown
-    ]
-    return log_chart(
-        series,
-        [str(i) for i in range(1, len(before["layers"]) + 1)],
-        title="The gain chi of every layer before and after, logarithmic, with the line at 1",
-        x_label="layer",
-        y_label="gain χ",
-        reference=1.0,
-        decades=1.0,
-    )
-
-
-def _mean_gain(layer: Mapping[str, Any]) -> float | None:
-    gains = layer["forward_gain"], layer["backward_gain"]
-    return None if None in gains else sum(gains) / 2
+    return environment().get_template("notebook.html.j2").render(c=checkup)
 
 
 def embedded_json(value: Any) -> str:

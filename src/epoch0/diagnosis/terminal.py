@@ -1,160 +1,280 @@
 """The checkup as a table for a terminal of any width."""
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from epoch0.diagnosis.wording import SIGNS, number, percent, regions_line, shape, times, tone, with_error
+from epoch0.diagnosis.verdict import NAMES
+from epoch0.diagnosis.wording import (
+    SIGNS,
+    brief,
+    chance,
+    evidence,
+    number,
+    percent,
+    rate,
+    regions_line,
+    shape,
+    times,
+    tone,
+    update,
+    with_error,
+    within,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 COLOURS = {"good": "green", "bad": "red", "mild": "yellow"}
 """Tone to terminal colour; the word beside it says the same."""
 
-SPARED = ("shape", "norm", "what it is", "measured is", "predicted", "backward χ")
-"""Columns that a narrow terminal does without, in this order."""
+SPARED = ("what it is", "shape", "norm", "±", "law", "step", "gradient", "local χ")
+"""Columns that a narrow terminal does without, in this order; ± are the errors beside local χ."""
+
+WORDS = ("layer", "trains", "noise in", "weights of", "change", "what it is", "evidence", "status", "why", "then")
+"""Headings of columns of words, which are set flush left."""
 
 GAP = 2
 """Spaces between columns."""
 
-NAME_WIDTH = 28
-"""Names of layers longer than this are folded."""
+NAME_WIDTH = 36
+"""Names of layers longer than this are folded, """
+
+LEAST_NAME = 28
+"""and those longer than this before a column goes."""
+
+ROWS = 40
+"""Parts are shown where everything has at most so many rows, and of more blocks those that are alike are folded."""
+
+LEGEND = (
+    "Tangent and gradient: norms carried from the input and back from the loss. Local χ: what fresh directions become "
+    "in this layer alone, law: from its weights. Step: one of Adam, relative to the weights."
+)
 
 
-def terminal(checkup: Mapping[str, Any], width: int) -> "RenderableType":
-    """The checkup for a terminal: verdict, phase, one row a layer, what to change, how it was measured.
+def terminal(checkup: Mapping[str, Any], width: int, depth: int | None = None) -> "RenderableType":
+    """The checkup for a terminal: verdict, recipes, the layer to blame, what to do, one row a block and its parts.
 
     Args:
         checkup: ``Checkup.to_dict()``.
         width: columns there are; the table leaves out what does not fit, the page and the JSON have everything.
+        depth: 0 for blocks only, more for their parts; by default parts where that makes at most 40 rows, else those
+            of the layer to blame only, and of more blocks neighbours that are alike in one line.
     """
     from rich.console import Group
+    from rich.text import Text
+
+    lines: list[Any] = [
+        Text.assemble(*_verdict(checkup)),
+        Text.assemble((checkup["model"], "bold"), f"  {checkup['subject']}"),
+        Text(""),
+        _recipes(checkup),
+        *_listed("", _reasons(checkup)),
+    ]
+    if checkup["blame"] is not None:
+        blame = checkup["blame"]
+        lines.append(Text.assemble(("To blame: ", "bold"), (blame["layer"], "bold red"), f", {blame['reason']}."))
+    lines += _listed("What to do", checkup["advice"])
+    if checkup["remedies"]:
+        lines += [Text(""), Text("What was tried on a copy", style="bold"), _remedies(checkup["remedies"])]
+    if checkup["layers"]:
+        table = _layers(checkup, width, depth)
+        lines += [Text(""), Text(passages(checkup)), Text(""), table, Text(LEGEND, style="dim")]
+    if checkup["regions"] is not None:
+        lines += [Text(""), Text(regions_line(checkup))]
+    if checkup["outlook"] is not None:
+        title, said = Text("What pruning would leave", style="bold"), Text(checkup["outlook"]["sentence"])
+        lines += [Text(""), title, said, _outlook(checkup["outlook"])]
+    if checkup["fragility"] is not None:
+        lines += [Text(""), Text(checkup["fragility"]["sentence"])]
+        lines += [_fragility(checkup["fragility"])] if len(checkup["fragility"]["layers"]) > 1 else []
+    return Group(*lines, *_listed("How it was measured", checkup["notes"]))
+
+
+def passages(checkup: Mapping[str, Any]) -> str:
+    """Phase and what the depth does to carried norms, in one line."""
+    chi = ""
+    if checkup["chi"] is not None:
+        low, high = number(checkup["chi_low"]), number(checkup["chi_high"])
+        chi = f", local χ = {number(checkup['chi'])} a layer ({low} to {high})"
+    backward, forward = times(checkup["backward"]["factor"]), times(checkup["forward"]["factor"])
+    return f"Phase {checkup['phase']}{chi}; over the depth carried tangents {forward}, gradients {backward}."
+
+
+def _verdict(checkup: Mapping[str, Any], before: str = "") -> list[Any]:
+    word = checkup["outcome"]
+    style = f"bold {COLOURS[tone(word, checkup['trains'])]}"
+    return [before, (f"{SIGNS[word]} {word}", style), "  ", (checkup["verdict"], "bold" if not before else "")]
+
+
+def _reasons(checkup: Mapping[str, Any]) -> list[str]:
+    """Those that the verdict does not say already."""
+    recipes = checkup["recipes"].items()
+    return [f"{NAMES[n]}: {one['reason']}." for n, one in recipes if one["reason"] not in checkup["verdict"]]
+
+
+def _listed(heading: str, sentences: Sequence[str]) -> list[Any]:
+    """Sentences under a heading, each with a bullet; nothing where there are none."""
     from rich.padding import Padding
     from rich.text import Text
 
-    outcome, backward, forward, chi = checkup["outcome"], checkup["backward"], checkup["forward"], ""
-    if checkup["chi"] is not None:
-        chi = f", χ = {number(checkup['chi'])} a layer ({number(checkup['chi_low'])} to {number(checkup['chi_high'])})"
-    changes = f"gradients {times(backward['factor'])}, signals {times(forward['factor'])} over the depth"
-    lines: list[Any] = [
-        Text.assemble((checkup["model"], "bold"), f"  {checkup['subject']}"),
-        Text.assemble((f"{SIGNS[outcome]} {outcome}", f"bold {COLOURS[tone(outcome)]}"), "  ", checkup["verdict"]),
-        Text(f"phase {checkup['phase']}{chi}; {changes}"),
-        Text(regions_line(checkup)),
-        *_fragility_line(checkup),
-        Text(""),
-        _table(checkup["layers"], checkup["trains"], width),
-        Text(""),
-    ]
-    if checkup.get("outlook") is not None:
-        title, said = Text("What pruning would leave", style="bold"), Text(checkup["outlook"]["sentence"])
-        lines += [title, said, _outlook_table(checkup["outlook"]), Text("")]
-    if checkup.get("fragility") is not None and len(checkup["fragility"]["layers"]) > 1:
-        size = percent(checkup["fragility"]["noise"])
-        title = Text(f"What {size} noise in one layer's weights does to the outputs", style="bold")
-        lines += [title, _fragility_table(checkup["fragility"]), Text("")]
-    for heading, sentences in (("What to change", checkup["advice"]), ("How it was measured", checkup["notes"])):
-        lines.append(Text(heading, style="bold"))
-        for sentence in sentences:
-            bullet = Text("• ")
-            bullet.append(sentence)
-            lines.append(Padding(bullet, (0, 0, 0, 2)))
-    return Group(*lines)
+    start = [Text(""), Text(heading, style="bold")] if heading and sentences else []
+    return [*start, *(Padding(Text(f"• {sentence}"), (0, 0, 0, 2)) for sentence in sentences)]
 
 
-def _table(layers: Sequence[Mapping[str, Any]], trains: bool, width: int) -> "Table":
-    """One row a layer, with as many columns as there is room for."""
+def _table(columns: Mapping[str, "Sequence[str | Text]"], name_width: int = NAME_WIDTH) -> "Table":
+    """A table without lines, its first column folded where it is longer than that."""
     from rich.table import Table
     from rich.text import Text
 
-    columns = {
-        "": [str(index) for index in range(1, len(layers) + 1)],
-        "layer": [layer["name"] for layer in layers],
-        "what it is": [layer["kind"] for layer in layers],
-        "shape": [shape(layer["shape_out"]) for layer in layers],
-        "norm": [number(layer["norm_out"]) for layer in layers],
-        "forward χ": [with_error(layer["forward_gain"], layer["forward_error"]) for layer in layers],
-        "backward χ": [with_error(layer["backward_gain"], layer["backward_error"]) for layer in layers],
-        "predicted": [number(layer["predicted"]) for layer in layers],
-        "measured is": [layer["agreement"] for layer in layers],
-        "factor": [number(layer["factor"]) for layer in layers],
-        "status": [f"{SIGNS.get(layer['status'], '·')} {layer['status']}" for layer in layers],
-    }
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
+    for place, heading in enumerate(columns):
+        wraps = heading in ("what it is", "then", "why", "change") or not place
+        table.add_column(
+            Text(heading), justify="left" if heading in WORDS or not place else "right", no_wrap=not wraps,
+            overflow="fold", max_width=None if place or heading == "change" else name_width,
+        )  # fmt: skip
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
+    return table
+
+
+def _toned(word: str, tone: str) -> "Text":
+    from rich.text import Text
+
+    return Text(word, style=COLOURS[tone])
+
+
+def _recipes(checkup: Mapping[str, Any]) -> "Table":
+    """One row an optimizer."""
+    recipes = checkup["recipes"].values()
+    return _table(
+        {
+            "": [NAMES[recipe["optimizer"]] for recipe in recipes],
+            "trains": [_toned("✓ yes", "good") if recipe["trains"] else _toned("✕ no", "bad") for recipe in recipes],
+            "chance": [chance(recipe["probability"]) for recipe in recipes],
+            "begin at": [rate(recipe["learning_rate"]) for recipe in recipes],
+            "at most": [rate(recipe["largest_learning_rate"]) for recipe in recipes],
+            "evidence": [evidence(checkup, recipe) for recipe in recipes],
+        }
+    )
+
+
+def _remedies(remedies: Sequence[Mapping[str, Any]]) -> "Table":
+    """One row a change, with the chance before and after."""
+    signs = [_toned("✓ helps", "good") if one["helps"] else _toned("· does not", "mild") for one in remedies]
+    return _table(
+        {
+            "change": [one["change"] for one in remedies],
+            "status": signs,
+            "chance": [f"{chance(one['before'])} → {chance(one['after'])}" for one in remedies],
+        }
+    )
+
+
+def _layers(checkup: Mapping[str, Any], width: int, depth: int | None) -> "Table":
+    """One row a block, its parts under it, with as many columns as there is room for."""
+    from rich.text import Text
+
+    layers, trains = checkup["layers"], checkup["trains"]
+    blame = (checkup["blame"] or {}).get("layer")
+    everything = len(layers) + sum(len(layer["parts"]) for layer in layers)
+    rows: list[dict[str, Any]] = []
+    for status, group in groupby(layers, key=lambda layer: (layer["status"], layer["name"] == blame)):
+        alike = list(group)
+        hidden = range(2, len(alike) - 1) if depth is None and len(layers) > ROWS and len(alike) > 5 else range(0)
+        for place, layer in enumerate(alike):
+            if place == 2 and hidden:
+                rows.append({"layer": f"… {len(hidden)} more, all", "status": _status(status[0], trains)})
+            if place in hidden:
+                continue
+            opened = depth > 0 if depth is not None else everything <= ROWS or layer["name"] == blame
+            style = "bold red" if layer["name"] == blame else "bold" if opened and layer["parts"] else ""
+            gain = with_error(layer["forward_gain"], layer["forward_error"])
+            name = Text(brief(layer["name"]), style=style)
+            status_cell = _status(layer["status"], trains)
+            rows.append(_row(layer, name, gain) | {"law": number(layer["predicted"]), "status": status_cell})
+            if opened:
+                rows += [
+                    _row(part, Text(f"  {within(part['name'], layer['name'])}"), _gain(part["gain"]))
+                    for part in layer["parts"]
+                ]
+    headings = ("layer", "what it is", "shape", "norm", "tangent", "gradient", "local χ", "law", "step", "status")
+    columns = {heading: [row.get(heading, "") for row in rows] for heading in headings}
     for spared in SPARED:
         if _wanted(columns) <= width:
             break
-        del columns[spared]
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
-    for heading in columns:
-        words = heading in ("layer", "what it is", "measured is", "status")
-        most = NAME_WIDTH if heading == "layer" else None
-        table.add_column(
-            heading, justify="left" if words else "right", no_wrap=not words, overflow="fold", max_width=most
-        )
-    for index, layer in enumerate(layers):
-        cells = [Text(column[index]) for column in columns.values()]
-        cells[-1].stylize(COLOURS[tone(layer["status"], trains)])
-        table.add_row(*cells)
-    return table
+        if spared == "±":
+            columns["local χ"] = [gain.partition(" ±")[0] for gain in columns["local χ"]]
+        else:
+            del columns[spared]
+    return _table(columns, _name_width(columns, width))
 
 
-def _fragility_line(checkup: Mapping[str, Any]) -> "list[RenderableType]":
-    from rich.text import Text
-
-    return [] if checkup.get("fragility") is None else [Text(checkup["fragility"]["sentence"])]
-
-
-def _fragility_table(found: Mapping[str, Any]) -> "Table":
-    """One row a module that noise was put into, and accuracy where classes were given."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
-    table.add_column("noise in", overflow="fold", max_width=NAME_WIDTH)
-    for heading in ("change", "predicted", *(["accuracy"] if found["accuracy"] is not None else [])):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
-    for row in found["layers"]:
-        if row["change"] is None:
-            continue
-        change, error = (None if row[key] is None else 100 * row[key] for key in ("change", "error"))
-        style = "bold" if row["name"] == found["most_fragile"] else ""
-        cells: list[Any] = [Text(row["name"], style=style), f"{with_error(change, error)} %", percent(row["predicted"])]
-        if found["accuracy"] is not None:
-            cells.append(with_error(row["accuracy"], row["accuracy_error"]))
-        table.add_row(*cells, Text(row["reason"]))
-    return table
+def _row(row: Mapping[str, Any], name: "Text", gain: str) -> dict[str, Any]:
+    return {
+        "layer": name, "what it is": row["kind"], "shape": shape(row["shape_out"]), "norm": number(row["norm_out"], 2),
+        "tangent": number(row["tangent"], 2), "gradient": number(row["gradient"], 2), "local χ": gain,
+        "step": update(row["update"]),
+    }  # fmt: skip
 
 
-def _outlook_table(outlook: Mapping[str, Any]) -> "Table":
-    """One row a weight: what is kept of it and when it vanishes."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
-    table.add_column("weights of", overflow="fold", max_width=NAME_WIDTH)
-    for heading in ("count", "kept", "expected", "chance to vanish", "empty from"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("status", no_wrap=True)
-    for row in outlook["layers"]:
-        style = {"dies": "red", "at risk": "yellow"}.get(row["status"], "green")
-        table.add_row(
-            Text(row["name"]), f"{row['weights']:,}", f"{row['density']:.4f}", f"{row['predicted']:.4f}",
-            f"{row['vanishes']:.3f}", f"{row['critical']:.4f}", Text(row["status"], style=style),
-        )  # fmt: skip
-    return table
+def _gain(value: float | None) -> str:
+    return "" if value is None else number(value)
 
 
-def _wanted(columns: Mapping[str, Sequence[str]]) -> int:
-    """How wide the table would be without folding anything but long names."""
+def _status(word: str, trains: bool) -> "Text":
+    return _toned(f"{SIGNS.get(word, '·')} {word}", tone(word, trains))
+
+
+def _name_width(columns: "Mapping[str, Sequence[str | Text]]", width: int) -> int:
+    """The room that is left for names."""
+    others = {heading: cells for heading, cells in columns.items() if heading != "layer"}
+    return min(NAME_WIDTH, max(8, width - _wanted(others) - GAP))
+
+
+def _wanted(columns: "Mapping[str, Sequence[str | Text]]") -> int:
+    """How wide a table would be without folding anything but long names."""
     widths = {heading: max(len(text) for text in (heading, *cells)) for heading, cells in columns.items()}
-    widths["layer"] = min(widths["layer"], NAME_WIDTH)
-    return sum(widths.values()) + GAP * len(widths)
+    widths |= {"layer": min(widths["layer"], LEAST_NAME)} if "layer" in widths else {}
+    return sum(widths.values()) + GAP * (len(widths) - 1)
+
+
+def _fragility(found: Mapping[str, Any]) -> "Table":
+    """One row a module that noise was put into, and accuracy where classes were given."""
+    from rich.text import Text
+
+    rows = [row for row in found["layers"] if row["change"] is not None]
+    columns: dict[str, Any] = {
+        "noise in": [Text(row["name"], style="bold" * (row["name"] == found["most_fragile"])) for row in rows],
+        "outputs": [f"{with_error(100 * row['change'], 100 * (row['error'] or 0))} %" for row in rows],
+        "predicted": [percent(row["predicted"]) for row in rows],
+    }
+    if found["accuracy"] is not None:
+        columns["accuracy"] = [with_error(row["accuracy"], row["accuracy_error"]) for row in rows]
+    return _table(columns | {"why": [row["reason"] for row in rows]})
+
+
+def _outlook(outlook: Mapping[str, Any]) -> "Table":
+    """One row a weight: what is kept of it and when it vanishes."""
+    rows = outlook["layers"]
+    return _table(
+        {
+            "weights of": [row["name"] for row in rows],
+            "count": [f"{row['weights']:,}" for row in rows],
+            "kept": [f"{row['density']:.4f}" for row in rows],
+            "expected": [f"{row['predicted']:.4f}" for row in rows],
+            "vanishes": [f"{row['vanishes']:.3f}" for row in rows],
+            "empty from": [f"{row['critical']:.4f}" for row in rows],
+            "status": [_status(row["status"], True) for row in rows],
+        }
+    )
 
 
 def side_by_side(comparison: Mapping[str, Any], width: int) -> "RenderableType":
-    """Two checkups of one model for a terminal: verdicts, phases, what was changed, and each layer before and after.
+    """Two checkups of one model for a terminal: verdicts, recipes, what was changed, and each layer before and after.
 
     Args:
         comparison: ``Comparison.to_dict()``.
@@ -167,62 +287,57 @@ def side_by_side(comparison: Mapping[str, Any], width: int) -> "RenderableType":
     lines: list[Any] = [Text.assemble((comparison["model"], "bold"), f"  {comparison['subject']}")]
     for word in ("before", "after"):
         one = comparison[word]
-        style = f"bold {COLOURS[tone(one['outcome'])]}"
-        lines.append(
-            Text.assemble(f"{word:<7}", (f"{SIGNS[one['outcome']]} {one['outcome']}", style), "  ", one["verdict"])
-        )
-        chi = "" if one["chi"] is None else f", χ = {number(one['chi'])} a layer"
-        lines.append(Text(f"       phase {one['phase']}{chi}; gradients {times(one['backward']['factor'])}"))
-        lines.append(Padding(Text(regions_line(one)), (0, 0, 0, 7)))
-        told = [one[found]["sentence"] for found in ("outlook", "fragility") if one[found] is not None]
-        lines += [Padding(Text(sentence), (0, 0, 0, 7)) for sentence in told]
+        lines.append(Text.assemble(*_verdict(one, f"{word:<8}")))
+        told = [passages(one), *([] if one["regions"] is None else [regions_line(one)])]
+        told += [one[found]["sentence"] for found in ("outlook", "fragility") if one[found] is not None]
+        lines += [Padding(Text(sentence), (0, 0, 0, 8)) for sentence in told]
     if comparison["same_square"] is not None:
         both = " → ".join(f"{comparison['same_square'][word]:,}" for word in ("before", "after"))
         lines.append(Text(f"regions in one square, {comparison['same_square']['share']:.2g} of its width: {both}"))
-    if comparison["changes"]:
-        lines += [Text(""), Text("What was changed", style="bold")]
-        lines += [Padding(Text(f"• {sentence}"), (0, 0, 0, 2)) for sentence in comparison["changes"]]
-    return Group(*lines, Text(""), _pairs_table(comparison, width))
+    lines += [*_listed("What was changed", comparison["changes"]), Text(""), _recipe_pairs(comparison), Text("")]
+    return Group(*lines, _layer_pairs(comparison, width))
 
 
-def _pairs_table(comparison: Mapping[str, Any], width: int) -> "Table":
+def _recipe_pairs(comparison: Mapping[str, Any]) -> "Table":
+    before, after = (comparison[word]["recipes"] for word in ("before", "after"))
+
+    def pair(show: Any, key: str) -> list[str]:
+        return [f"{show(before[name][key])} → {show(after[name][key])}" for name in before]
+
+    return _table(
+        {
+            "": [NAMES[name] for name in before],
+            "trains": pair(lambda trains: "✓ yes" if trains else "✕ no", "trains"),
+            "chance": pair(chance, "probability"),
+            "begin at": pair(rate, "learning_rate"),
+        }
+    )
+
+
+def _layer_pairs(comparison: Mapping[str, Any], width: int) -> "Table":
     """One row a layer: each quantity before and after."""
-    from rich.table import Table
-    from rich.text import Text
-
     layers = comparison["layers"]
 
-    def pair(key: str, error: str = "") -> list[str]:
-        shown = []
-        for layer in layers:
-            both = layer["before"], layer["after"]
-            shown.append(" → ".join(with_error(one[key], one[error]) if error else number(one[key]) for one in both))
-        return shown
+    def pair(key: str) -> list[str]:
+        return [" → ".join(number(layer[word][key], 2) for word in ("before", "after")) for layer in layers]
 
-    columns = {
-        "": [str(index) for index in range(1, len(layers) + 1)],
-        "layer": [layer["name"] for layer in layers],
+    columns: dict[str, Any] = {
+        "layer": [brief(layer["name"]) for layer in layers],
         "what it is": [layer["kind"] for layer in layers],
-        "forward χ": pair("forward_gain", "forward_error"),
-        "backward χ": pair("backward_gain", "backward_error"),
-        "predicted": pair("predicted"),
         "norm": pair("norm_out"),
+        "tangent": pair("tangent"),
         "gradient": pair("gradient"),
-        "status": [f"{layer['before']['status']} → {layer['after']['status']}" for layer in layers],
+        "local χ": pair("forward_gain"),
+        "law": pair("predicted"),
+        "step": pair("update"),
+        "status": [
+            _toned(f"{one['before']['status']} → {one['after']['status']}", tone(one["after"]["status"], trains))
+            for trains in [comparison["after"]["trains"]]
+            for one in layers
+        ],
     }
-    for spared in ("what it is", "gradient", "predicted", "backward χ", "norm"):
+    for spared in ("what it is", "law", "norm", "step", "local χ", "tangent"):
         if _wanted(columns) <= width:
             break
         del columns[spared]
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
-    for heading in columns:
-        words = heading in ("layer", "what it is", "status")
-        most = NAME_WIDTH if heading == "layer" else None
-        table.add_column(
-            heading, justify="left" if words else "right", no_wrap=not words, overflow="fold", max_width=most
-        )
-    for index, layer in enumerate(layers):
-        cells = [Text(column[index]) for column in columns.values()]
-        cells[-1].stylize(COLOURS[tone(layer["after"]["status"], comparison["after"]["trains"])])
-        table.add_row(*cells)
-    return table
+    return _table(columns, _name_width(columns, width))

@@ -5,38 +5,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 TONES = {
-    "trains": "good",
-    "keeps": "good",
-    "overflows": "bad",
-    "vanishing": "bad",
-    "exploding": "bad",
-    "dead": "bad",
-    "collapsed": "bad",
-    "holds": "good",
-    "fails": "bad",
-    "survives": "good",
-    "dies": "bad",
+    **dict.fromkeys(("trains", "keeps", "holds", "survives"), "good"),
+    **dict.fromkeys(("overflows", "dead", "collapsed", "fails", "dies"), "bad"),
+    **dict.fromkeys(("overflow", "no gradient", "size", "vanishing", "exploding", "rough", "blind", "slow"), "bad"),
 }
 """Status word to tone; anything else is mild. The word is always shown: colour repeats it and never replaces it."""
 
 SIGNS = {
-    "trains": "✓",
-    "keeps": "✓",
-    "overflows": "✕",
-    "unclear": "?",
-    "undecided": "?",
-    "holds": "✓",
-    "shrinks": "↓",
-    "vanishing": "↓",
-    "grows": "↑",
-    "exploding": "↑",
-    "dead": "✕",
-    "fails": "✕",
-    "collapsed": "≡",
+    **dict.fromkeys(("trains", "needs adam", "needs sgd", "keeps", "holds", "survives"), "✓"),
+    **dict.fromkeys(("overflows", "dead", "fails", "dies", "overflow", "no gradient", "size", "rough", "slow"), "✕"),
+    **dict.fromkeys(("unclear", "undecided", "at risk"), "?"),
+    **dict.fromkeys(("shrinks", "vanishing"), "↓"),
+    **dict.fromkeys(("grows", "exploding"), "↑"),
+    **dict.fromkeys(("collapsed", "blind"), "≡"),
     "saturated": "⊣",
-    "survives": "✓",
-    "at risk": "?",
-    "dies": "✕",
 }
 
 
@@ -52,10 +34,9 @@ def number(value: float | None, digits: int = 3) -> str:
         return "∞" if value > 0 else "−∞"
     if value == 0:
         return "0"
-    exponent = math.floor(math.log10(abs(value)))
-    if -4 < exponent < 4:
-        return f"{value:.{max(digits - 1 - exponent, 0)}f}" if exponent < digits else f"{value:.0f}"
-    mantissa, power = f"{value:.{digits - 1}e}".split("e")
+    mantissa, power = f"{value:.{digits - 1}e}".split("e")  # the power of the rounded number: 0.9996 is 1.00
+    if -4 < int(power) < 4:
+        return f"{value:.{max(digits - 1 - int(power), 0)}f}"
     mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
     return f"{mantissa}×10{str(int(power)).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
 
@@ -106,12 +87,75 @@ def shape(sizes: Sequence[int] | None) -> str:
 
 
 def tone(word: str, trains: bool = True) -> str:
-    """The tone of a status: a layer that shrinks or grows is a fault in a network that does not train, else a remark.
+    """The tone of a status: some are a fault in a network that does not train and a remark in one that does.
 
     >>> tone("keeps"), tone("grows"), tone("grows", trains=False)
     ('good', 'mild', 'bad')
     """
-    return "bad" if not trains and word in ("shrinks", "grows") else TONES.get(word, "mild")
+    return "bad" if not trains and word in ("shrinks", "grows", "saturated") else TONES.get(word, "mild")
+
+
+def chance(value: float) -> str:
+    """A probability in whole percent, never quite sure.
+
+    >>> chance(0.974), chance(0.9999), chance(0.0)
+    ('97 %', '> 99 %', '< 1 %')
+    """
+    return "< 1 %" if value < 0.005 else "> 99 %" if value > 0.994 else f"{value:.0%}".replace("%", " %")
+
+
+def rate(value: float | None) -> str:
+    """A learning rate in two digits, as it would be typed.
+
+    >>> rate(0.003), rate(0.0316), rate(3e-5), rate(10.0), rate(0.0)
+    ('0.003', '0.032', '3×10⁻⁵', '10', 'none')
+    """
+    return "none" if not value else number(value, 2) if value < 1e-4 else f"{value:.2g}"
+
+
+def evidence(checkup: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
+    """What a recipe's verdict rests on: "the first step", or "a trial of 150 steps".
+
+    Args:
+        checkup: ``Checkup.to_dict()``.
+        recipe: one of its recipes.
+    """
+    trial = checkup.get("trial")
+    return f"a trial of {trial['steps']} steps" if recipe["evidence"] == "trial" and trial else "the first step"
+
+
+def brief(layer: str) -> str:
+    """The name of a layer, without saying twice what both ends of it share.
+
+    >>> brief("body.3.linear1 … body.3.linear2"), brief("body.3")
+    ('body.3.linear1 … linear2', 'body.3')
+    """
+    first, dots, last = layer.partition(" … ")
+    return f"{first}{dots}{within(last, first).lstrip('….')}"
+
+
+def within(part: str, layer: str) -> str:
+    """The path of a part from its layer on, or from the last module on that has both in it.
+
+    >>> within("blocks.3.conv1", "blocks.3"), within("blocks.3.norm", "blocks.3.linear"), within("up.1", "up.0")
+    ('.conv1', '…norm', 'up.1')
+    """
+    first = layer.partition(" … ")[0]
+    if part.startswith(f"{first}."):
+        return part.removeprefix(first)
+    path, other, shared = part.split("."), first.split("."), 0
+    while shared < min(len(path), len(other)) - 1 and path[shared] == other[shared]:
+        shared += 1
+    return f"…{'.'.join(path[shared:])}" if shared > 1 else part
+
+
+def update(value: float | None) -> str:
+    """The size of a step relative to the weights; those that start at zero have no such size.
+
+    >>> update(0.0123), update(1e297), update(None)
+    ('0.012', 'from 0', '')
+    """
+    return "" if value is None else "from 0" if value > 1e9 else number(value, 2)
 
 
 def with_error(value: float | None, error: float | None) -> str:
