@@ -18,8 +18,9 @@ from epoch0.tracing.graph import Op
 from epoch0.tracing.layers import Layer
 from epoch0.tracing.tape import Change, Tape
 
-SMALLEST, LARGEST = 1e-3, 100.0
-"""Variance over examples of a sound branch over that of its shortcut: 3 percent to ten times its size."""
+SMALLEST, LARGEST = 1e-3, 1e4
+"""Variance over examples of a sound branch over that of its shortcut: 3 percent to 100 times its size (a small
+embedding, which the first blocks of a pre-norm transformer drown)."""
 
 SHARPEST = 5.0
 """Standard deviation of attention scores beyond which a softmax looks at one place only."""
@@ -41,12 +42,16 @@ def keep(tape: Tape, layers: tuple[Layer, ...], blocks: Mapping[str, Branch], st
         Names of the blocks that stay.
     """
     made_by = {node: op for op in tape.ops for node in op.outputs}
+    attends = [op for op in tape.ops if op.name == "scaled_dot_product_attention" and len(op.inputs) > 2]
     scaled = {name: _before_scale(found.node, made_by) for name, found in blocks.items()}
     sizes, spread = _sizes(tape, [
         *scaled.values(), *(node for found in blocks.values() for node in (found.node, found.shortcut)),
         *(node for step in steps for node in (step.site.op.inputs[0], step.site.op.outputs[0])), tape.output,
+        *(node for op in attends for node in op.inputs[:2]),
     ])  # fmt: skip
     sharp = {} if not blocks else _scores(tape)
+    for op in attends:
+        sharp[op.index] = math.sqrt(sizes[op.inputs[0]] * sizes[op.inputs[1]])
     masked = {step.layer.name for step in steps if step.site.mask is not None}
     kept = list[str]()
     for layer in layers:
@@ -55,13 +60,16 @@ def keep(tape: Tape, layers: tuple[Layer, ...], blocks: Mapping[str, Branch], st
         found = blocks[layer.name]
         ratio = spread[scaled[layer.name]] / max(spread[found.shortcut], 1e-30)
         ops = tape.ops[tape.nodes[layer.input].op + 1 : tape.nodes[layer.output].op + 1]
+        places = 1.0
         if any("attention" in op.name or op.name == "softmax" for op in ops):
             # what differs from place to place averages out in attention that is not sharp, and comes back in training
-            ratio *= math.prod(tape.nodes[found.node].shape[:-1]) / len(tape.x)
+            places = math.prod(tape.nodes[found.node].shape[:-1]) / len(tape.x)
+        lost = ratio * places < SMALLEST
+        normed = layer.has_norm or any(op.name == "rsqrt" for op in ops)  # a norm that is written out
         reason = ""
         if sizes[found.node] == 0:
             reason = "kept: its branch starts at zero, which is meant"
-        elif layer.has_norm and SMALLEST <= ratio <= LARGEST and all(sharp.get(op.index, 0.0) < SHARPEST for op in ops):
+        elif normed and not lost and ratio <= LARGEST and all(sharp.get(op.index, 0.0) < SHARPEST for op in ops):
             reason = "kept: a norm sets the size of this block, and its branch is neither lost nor too large"
         if reason:
             kept.append(layer.name)
@@ -105,7 +113,7 @@ def _sizes(tape: Tape, nodes: list[int]) -> tuple[dict[int, float], dict[int, fl
 def _scores(tape: Tape) -> dict[int, float]:
     """Standard deviation of the attention scores that each attention makes, by the operation's index."""
     found: dict[int, float] = {}
-    ops = {op.inputs[0]: op for op in tape.ops if op.kind == "attention" or op.name == "scaled_dot_product_attention"}
+    ops = {op.inputs[0]: op for op in tape.ops if op.kind == "attention"}
 
     def look(op: Op) -> Change:
         def change(tensor: Tensor) -> None:
