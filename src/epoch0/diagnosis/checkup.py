@@ -23,12 +23,12 @@ from epoch0.diagnosis.remedies import advice, try_remedies
 from epoch0.diagnosis.result import Checkup
 from epoch0.diagnosis.rows import Rows, to_blame
 from epoch0.diagnosis.step import OPTIMIZERS, Optimizer, Step, steps
-from epoch0.diagnosis.trial import SECONDS, Trial, affordable, constant_loss, trial
+from epoch0.diagnosis.trial import SECONDS, Trial, affordable, alike, constant_loss, trial
 from epoch0.diagnosis.verdict import Passage, PhaseReading, Signs, judge
 from epoch0.errors import InputError
 from epoch0.measure.gain import check_directions
 from epoch0.seeds import generator
-from epoch0.tracing.call import Call, Forward, described
+from epoch0.tracing.call import Call, Forward, described, parts
 from epoch0.tracing.guard import unchanged
 from epoch0.tracing.loss import Loss
 from epoch0.tracing.tape import tape
@@ -103,6 +103,7 @@ def checkup(
         check_directions(directions)
     if noise is not None:
         check_noise(noise)
+    generator(seed)  # refuses what is no seed
     if batch_norm not in ("train", "eval"):
         raise InputError(
             f"batch_norm={batch_norm!r}; it is 'train' (statistics of the batch) or 'eval' (running statistics)."
@@ -114,12 +115,14 @@ def checkup(
     if not call.has_loss:
         call, made = _with_targets(call, seed)
         said.append(made)
+    same = _same(call)
+    said += [f"{same[:1].upper()}{same[1:]}: give about 100 different examples."] if same else []
     say("one step of each optimizer", 0.0)
     first = steps(call, seed)
     say("gains of the layers", 0.0)
     rows, problem, extra = _rows(call, batch_norm, directions or _directions(first), seed, noise, regions)
     said += [] if problem is None else [f"The layers could not be measured: {problem}"]
-    signs = rows.signs if rows is not None else _unknown(call)
+    signs = dataclasses.replace(rows.signs if rows is not None else _unknown(call), same=same)
     outlook = None
     if sparsity is not None:
         outlook = look_ahead(call.model, call.batch, targets, loss, sparsity, batch_norm, seed)
@@ -135,7 +138,7 @@ def checkup(
         recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
     trains = any(recipe.trains for recipe in recipes.values())
     tried = []
-    if remedies and not trains and rows is not None:
+    if remedies and not trains and rows is not None and not same:
         say("remedies", 0.0)
         tried = try_remedies(call, recipes, done, batch_norm, seed)
     worst = max(recipes.values(), key=lambda recipe: recipe.probability)
@@ -229,9 +232,7 @@ def _trial_length(
     return length, ""
 
 
-def _trial(
-    call: Call, length: int, batches: Iterable[Any] | None, seed: int, tell: Callable[[float], None]
-) -> Trial:
+def _trial(call: Call, length: int, batches: Iterable[Any] | None, seed: int, tell: Callable[[float], None]) -> Trial:
     return trial(call, length, batches=batches, seed=seed, tell=tell)
 
 
@@ -255,6 +256,18 @@ def _with_targets(call: Call, seed: int) -> tuple[Call, str]:
         made = torch.randn(output.shape, generator=source, dtype=output.dtype).to(output.device)
         said = "No targets were given: values were drawn at random, to be met in mean square."
     return dataclasses.replace(call, targets=made), said
+
+
+def _same(call: Call) -> str:
+    """Why nothing can be told apart in the batch, in a clause; empty where something can."""
+    wanted = call.targets
+    if call.examples == 1 and isinstance(wanted, Tensor):
+        if wanted.numel() == 1 or (wanted.is_floating_point() and wanted.dim() <= 2):
+            return "the batch holds one example, so there is nothing to tell apart"
+    given = [tensor for _, tensor in parts(call.batch, call.model) if tensor.dim() and len(tensor) == call.examples]
+    if call.splits and call.examples > 1 and given and all(bool((t == t[:1]).all()) for t in given):
+        return "all examples have the same inputs, so there is nothing to tell them apart by"
+    return "all targets are the same, so there is nothing to tell apart" if alike(call) else ""
 
 
 def _floats(batch: Any) -> list[Tensor]:

@@ -7,7 +7,7 @@ or a branch that starts at zero gets its gradient in the second step only.
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -20,9 +20,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from epoch0.errors import InputError
 from epoch0.seeds import generator
-from epoch0.tracing.call import Call, as_written
+from epoch0.tracing.call import Call, as_written, described
+from epoch0.tracing.failures import explain_first_run
 from epoch0.tracing.forward_derivatives import prepare_forward_derivatives
-from epoch0.tracing.guard import unchanged
+from epoch0.tracing.guard import same_noise, unchanged
+from epoch0.tracing.loss import NotFinite
 
 Optimizer = Literal["adam", "sgd"]
 OPTIMIZERS: tuple[Optimizer, Optimizer] = ("adam", "sgd")
@@ -109,15 +111,25 @@ class _Probe:
 
     def raw(self, weights: Weights, call: Call) -> Any:
         self.draws += 1  # dropout draws anew each time, as in training
-        torch.manual_seed(self.seed * 1009 + self.draws)
+        same_noise(self.seed * 1009 + self.draws)
         buffers = {f"inner.{name}": buffer.clone() for name, buffer in self.call.model.named_buffers()}
         state = {f"inner.{name}": weight for name, weight in weights.items()}
-        return functional_call(self.module, {**state, **buffers}, (call,))
+        try:
+            return functional_call(self.module, {**state, **buffers}, (call,))
+        except (InputError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            raise explain_first_run(error, self.call.model, described(self.call.batch), ()) from error
 
     def pulls(self, weights: Weights, call: Call) -> tuple[float, Tensor, Any]:
         """The loss, how it wants the outputs to move, and the loss with its graph."""
         raw = self.raw(weights, call)
         loss = call.loss(raw)
+        if not loss.requires_grad:
+            raise InputError(
+                f"the loss of {type(self.call.model).__name__} has no gradient: no weight that requires one takes part "
+                "in it, or the model runs without gradients (torch.no_grad, .detach())."
+            )
         output = call.output(raw)
         pull = torch.autograd.grad(loss, output, retain_graph=True, allow_unused=True)[0]
         pull = torch.zeros_like(output) if pull is None else -pull
@@ -130,7 +142,7 @@ class _Probe:
                 dual = {name: forward_ad.make_dual(weights[name], d) for name, d in direction.items()}
                 tangent = forward_ad.unpack_dual(call.output(self.raw({**weights, **dual}, call))).tangent
                 return torch.zeros(()) if tangent is None else tangent.clone()
-        except (RuntimeError, NotImplementedError):
+        except (InputError, RuntimeError):  # torch has no forward derivative
             return self._differences(weights, direction, call)
 
     def _differences(self, weights: Weights, direction: Weights, call: Call) -> Tensor:
@@ -169,14 +181,32 @@ def steps(call: Call, seed: int = 0) -> dict[Optimizer, Step]:
     if not weights:
         raise InputError(f"no parameter of {type(model).__name__} requires a gradient; there is nothing to train.")
     prepare_forward_derivatives()
-    with unchanged(model, weights=False), torch.inference_mode(False), _drawing(seed), as_written():
+    with unchanged(model, weights=False), torch.inference_mode(False), as_written():
         model.train()
         probe = _Probe(call, seed)
         start = {name: p.detach() for name, p in weights.items()}
-        started = time.process_time()
-        first, seconds, count = _gradient(probe, start), time.process_time() - started, probe.seen.examples
-        found = {optimizer: _one_step(probe, start, first, optimizer) for optimizer in OPTIMIZERS}
+        with _written_back(model) as forget:
+            started = time.process_time()
+            first, seconds, count = _gradient(probe, start), time.process_time() - started, probe.seen.examples
+            forget()
+            found = {optimizer: _one_step(probe, start, first, optimizer) for optimizer in OPTIMIZERS}
     return {name: replace(step, examples=count, seconds=seconds) for name, step in found.items()}
+
+
+@contextmanager
+def _written_back(model: nn.Module) -> Iterator[Callable[[], None]]:
+    """Write the weights back if the model's own forward writes into them; after a run one can forget those it left."""
+    kept = [(p.detach(), p.detach().clone()) for p in model.parameters()]
+
+    def forget() -> None:
+        if all(torch.equal(weight, before) for weight, before in kept):
+            kept.clear()
+
+    try:
+        yield forget
+    finally:
+        for weight, before in kept:
+            weight.copy_(before)
 
 
 @dataclass
@@ -254,9 +284,10 @@ def _largest(probe: _Probe, start: Weights, direction: Weights, before: float, r
         while high - low > 1:
             middle = (low + high) // 2
             moved = {name: w + rates[middle] * direction[name] for name, w in start.items()}
+            probe.draws = 0  # the dropout of the loss before, or its noise would hide the step
             try:
                 after = probe.loss(moved, probe.seen)
-            except InputError:  # no longer finite
+            except NotFinite:
                 after = math.inf
             low, high = (middle, high) if after <= before * (1 + 1e-6) else (low, middle)
     return rates[low] if low >= 0 else 0.0
@@ -299,10 +330,3 @@ def _halves(call: Call, seed: int) -> tuple[Call, Call | None]:
     order = torch.randperm(call.examples, generator=generator(seed, 0x7374))
     half = (call.examples + 1) // 2
     return call.rows(order[:half]), call.rows(order[half:])
-
-
-@contextmanager
-def _drawing(seed: int) -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield

@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
 from typing import Any
 
 import torch
@@ -19,8 +18,9 @@ from torch import Tensor, nn
 from epoch0.diagnosis.step import OPTIMIZERS, Optimizer
 from epoch0.errors import InputError
 from epoch0.seeds import generator
-from epoch0.tracing.call import Call, as_written, mapped
-from epoch0.tracing.guard import unchanged
+from epoch0.tracing.call import Call, as_written, described, mapped
+from epoch0.tracing.guard import same_noise, unchanged
+from epoch0.tracing.loss import NotFinite
 
 RATES: dict[Optimizer, tuple[float, ...]] = {"adam": (3e-4, 1e-3, 3e-3), "sgd": (1e-2, 1e-1)}
 """What is tried: the usual rate and its neighbours."""
@@ -169,10 +169,10 @@ def runs_at(
     todo = [(optimizer, rate) for optimizer in OPTIMIZERS for rate in RATES[optimizer]]
     found: dict[int, list[Run]] = {mark: [] for mark in marks}
     size = min(BATCH, seen.examples) if seen.splits else seen.examples
-    with unchanged(call.model), torch.inference_mode(False), torch.random.fork_rng(devices=[]), as_written():
+    with unchanged(call.model), torch.inference_mode(False), as_written():
         for place, (optimizer, rate) in enumerate(todo):
             model = _copied(call.model)
-            torch.manual_seed(seed + 7)
+            same_noise(seed + 7)
             stream = _own_batches(seen, size, seed) if batches is None else _streamed(call, batches)
             training = _Training(model, stream, optimizer, rate)
             for mark in marks:
@@ -202,8 +202,18 @@ def _own_batches(call: Call, size: int, seed: int) -> Iterator[Call]:
 
 
 def _streamed(call: Call, batches: Any) -> Iterator[Call]:
-    for inputs, targets in chain.from_iterable(repeat(batches)):
-        yield Call.of(call.model, inputs, targets, loss=call.criterion, forward=call.forward)
+    ended = False
+    while not ended:
+        ended = True
+        for batch in batches:
+            ended = False
+            if call.targets is None:  # the loss is the model's own
+                yield Call.of(call.model, batch, forward=call.forward)
+            elif isinstance(batch, tuple | list) and len(batch) == 2:
+                yield Call.of(call.model, batch[0], batch[1], loss=call.criterion, forward=call.forward)
+            else:
+                raise InputError(f"batches must hold pairs (inputs, targets); one of them is {described(batch)}.")
+    raise InputError("batches is empty, or has ended; give what can be begun again, such as a DataLoader.")
 
 
 def _copied(model: nn.Module) -> nn.Module:
@@ -238,8 +248,8 @@ class _Training:
             one = next(self.stream)
             with torch.enable_grad():
                 try:
-                    loss = one.loss(one.raw(self.model))
-                except InputError:  # the loss is no longer finite
+                    loss = one.loss(one.run(self.model))
+                except NotFinite:
                     self.losses.append(math.nan)
                     break
                 self.losses.append(float(loss.detach()))
@@ -260,13 +270,13 @@ def _read(
         return Run(optimizer, rate, losses, nothing, 0.5 if pairs.possible else None, -1.0, None)
     model.eval()
     with torch.no_grad():
-        shares = [None if one is None else pairs.share(one, one.raw(model)) for one in (held, _few(seen))]
+        shares = [None if one is None else pairs.share(one, one.run(model)) for one in (held, _few(seen))]
     value = None
     if held is not None:
         with torch.enable_grad():
             try:
-                value = float(held.loss(held.raw(model)).detach())
-            except InputError:
+                value = float(held.loss(held.run(model)).detach())
+            except NotFinite:
                 value = math.inf
     base = losses[0] if constant is None else constant
     end = sum(losses[-10:]) / len(losses[-10:])
@@ -313,12 +323,15 @@ def _leaf(tensor: Tensor) -> Tensor:
 
 
 def constant_loss(call: Call) -> float | None:
-    """The loss of the best answer that is the same for all examples; None where the loss is the model's own."""
-    if call.targets is None or not call.splits:
+    """The loss of the best answer that is the same for all examples and, for classes, at all of their places.
+
+    None where the loss is the model's own, and where all targets are the same, for which such an answer is right.
+    """
+    if call.targets is None or not call.splits or alike(call):
         return None
-    with unchanged(call.model, weights=False), torch.no_grad():
-        output = call.output(call.raw())
-    answer = output.mean(0, keepdim=True).detach().clone().nan_to_num().requires_grad_()
+    with unchanged(call.model), torch.inference_mode(False), torch.no_grad():
+        output = call.output(call.run())
+    answer = output.mean(_places(output, call.targets), keepdim=True).detach().clone().nan_to_num().requires_grad_()
     # of the usual size: what an overflowing network answers is no place to start from
     with torch.no_grad():
         answer.clamp_(-3, 3)
@@ -336,3 +349,19 @@ def constant_loss(call: Call) -> float | None:
             return float(value().detach())
     except (InputError, RuntimeError):
         return None
+
+
+def _places(output: Tensor, targets: Any) -> tuple[int, ...]:
+    """The dimensions of examples and, for classes, of their places: all but that of the classes."""
+    if not isinstance(targets, Tensor) or targets.is_floating_point() or targets.dim() != output.dim() - 1:
+        return (0,)
+    classes = output.dim() - 1 if targets.shape == output.shape[:-1] else 1
+    return tuple(dim for dim in range(output.dim()) if dim != classes)
+
+
+def alike(call: Call) -> bool:
+    """Whether the batch asks for the same answer to all examples: all classes, or all rows of values, are equal."""
+    targets = call.targets
+    if not isinstance(targets, Tensor) or not targets.dim() or not targets.numel():
+        return False
+    return bool((targets == (targets[:1] if targets.is_floating_point() else targets.flatten()[0])).all())

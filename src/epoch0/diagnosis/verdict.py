@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from epoch0.diagnosis.fitted import FITTED
-from epoch0.diagnosis.step import Optimizer, Step
+from epoch0.diagnosis.step import LADDER, Optimizer, Step
 from epoch0.diagnosis.trial import LENGTHS, RATES, Run, Trial
 from epoch0.diagnosis.wording import number
 
@@ -150,6 +150,7 @@ class Signs:
         saturated: layers most of whose values are saturated.
         zero: names of weights that are zero, and so meant to start there.
         constant_loss: of the best answer that is the same for all examples; None where it is not known.
+        same: why nothing can be told apart in the batch, in a clause; empty where something can.
         steepest: the layer that changes a carried norm most, with that factor; None without layers.
     """
 
@@ -164,6 +165,7 @@ class Signs:
     saturated: tuple[str, ...] = ()
     zero: tuple[str, ...] = ()
     constant_loss: float | None = None
+    same: str = ""
     steepest: tuple[str, float] | None = None
 
 
@@ -364,6 +366,8 @@ def _failure(step: Step, signs: Signs, runs: Sequence[Run], trial: Trial | None)
     if step.reached == 0 and step.second == 0:
         where = f": nothing passes through {signs.dead[0]}" if signs.dead else ""
         return "no gradient", f"no weight gets a gradient{where}"
+    if signs.same:
+        return "blind", f"{signs.same}{seen}"
     if signs.dead:
         return "no gradient", f"{_some(signs.dead)} gives zero for every example{seen}"
     constant = signs.constant_loss
@@ -386,7 +390,8 @@ def _failure(step: Step, signs: Signs, runs: Sequence[Run], trial: Trial | None)
         what = "differences between inputs" if signs.forward.orders == orders else "gradients"
         return "exploding", f"{what} grow by {orders:.1f} orders of magnitude over the depth{seen}"
     if step.largest < RATES[step.optimizer][0]:
-        return "rough", f"already a rate of {number(step.largest * 3, 1)} makes the first step raise the loss{seen}"
+        rate = step.largest * 3 or LADDER[step.optimizer][0]
+        return "rough", f"already a rate of {number(rate, 1)} makes the first step raise the loss{seen}"
     if signs.saturated:
         return "saturated", f"most values are saturated after {_some(signs.saturated)}{seen}"
     if max(step.alignment, step.second) < 0.3:

@@ -121,11 +121,12 @@ def unchanged(model: nn.Module, *, weights: bool = True) -> Iterator[None]:
         random.setstate(python)
 
 
-def same_noise() -> None:
+def same_noise(seed: int = 0) -> None:
     """Start the global random streams anew, so that a noisy model draws the same in each run; only under the guard."""
-    torch.default_generator.manual_seed(0)  # torch.manual_seed would also seed a CUDA that is not in use yet, for later
+    # torch.manual_seed would also seed a CUDA that is not in use yet, for later
+    torch.default_generator.manual_seed(seed)
     if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(0)
+        torch.cuda.manual_seed_all(seed)
 
 
 def bare(model: nn.Module) -> nn.Module:

@@ -14,6 +14,10 @@ IGNORED = -100
 """The class that torch's cross-entropy leaves out."""
 
 
+class NotFinite(InputError):
+    """A loss is NaN or infinite though all outputs are finite."""
+
+
 def scalar_loss(output: Tensor, targets: Any, loss: Loss | None) -> Tensor:
     """The loss of a batch.
 
@@ -46,7 +50,8 @@ def check_loss(value: Any, outputs: Sequence[Tensor]) -> Tensor:
     """The loss as a scalar, or the reason why it cannot be one.
 
     Raises:
-        InputError: if it is not one number computed from the outputs, or not finite though all outputs are.
+        InputError: if it is not one number computed from the outputs.
+        NotFinite: if it is not finite though all outputs are.
     """
     lost = isinstance(value, Tensor) and not value.requires_grad and any(o.requires_grad for o in outputs)
     if not isinstance(value, Tensor) or value.numel() != 1 or lost:
@@ -54,7 +59,7 @@ def check_loss(value: Any, outputs: Sequence[Tensor]) -> Tensor:
         raise InputError(f"the loss must return one number computed from the outputs with torch, not {what}.")
     # overflowing outputs are a finding
     if not bool(value.isfinite()) and all(bool(o.isfinite().all()) for o in outputs if o.is_floating_point()):
-        raise InputError(f"the loss of this batch is {float(value.detach())}; a finite one is needed for gradients.")
+        raise NotFinite(f"the loss of this batch is {float(value.detach())}; a finite one is needed for gradients.")
     return value.reshape(())
 
 
