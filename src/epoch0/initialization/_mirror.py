@@ -26,6 +26,9 @@ INPUT = -1
 LEAST = 0.25
 """Share of an activation's mean squared slope that its odd half must have for pairs to be worth it."""
 
+FEWEST = 4
+"""Units of a layer that is paired: two would carry one number."""
+
 _NOISE = 6
 
 
@@ -87,8 +90,8 @@ def pair_up(tape: Tape, steps: list[Step], origin: Mapping[int, frozenset[int]])
     able: dict[int, Step] = {}
     for step in single:
         shape, phi = tape.nodes[step.site.op.outputs[0]].shape, step.follow.activation
-        even = shape[_axis(step.site.op.kind, len(shape))] % 2 == 0
-        if phi is not None and even and not step.follow.gate and odd_half(phi) is not None:
+        units = shape[_axis(step.site.op.kind, len(shape))]
+        if phi is not None and units % 2 == 0 and units >= FEWEST and not step.follow.gate and odd_half(phi) is not None:
             able[step.site.op.outputs[0]] = step
     one, two = (_on_noise(tape, able, {s.site.op.inputs[0] for s in single}, turn) for turn in (False, True))
     fits = {id(s.site.op): s for s in single if _exchanged(s, one, two)}
