@@ -28,12 +28,18 @@ FOLDS, REPEATS = 10, 20
 
 STEP = {
     "adam": ("alignment", "held", "second", "change", "reached", "growth", "small input", "large input"),
-    "sgd": ("alignment", "held", "second", "change", "rate", "growth", "decay", "small input", "large input"),
+    "sgd": ("alignment", "second", "change", "small input", "unlikeness"),
 }
 """What the verdict reads of the first step; chosen once, see docs/checkup.md."""
 
+BESIDE = {
+    "adam": ("alignment", "second", "reached", "small input", "large input", "growth"),
+    "sgd": ("second", "change", "reached", "unlikeness", "small input"),
+}
+"""What it still reads of the first step where there was a trial."""
+
 HELD = ("held", "second held")
-TRIAL = ("known", "known seen", "drop")
+TRIAL = ("known", "known seen", "drop", "learned")
 PENALTY = 2.0
 """Of the squared weights of the standardized numbers, against the sum of log losses."""
 
@@ -43,7 +49,7 @@ def look(model, x, y) -> dict:
     from epoch0.diagnosis.rows import Rows
     from epoch0.diagnosis.step import OPTIMIZERS, steps
     from epoch0.diagnosis.trial import constant_loss, runs_at
-    from epoch0.diagnosis.verdict import step_numbers, trial_numbers
+    from epoch0.diagnosis.verdict import step_numbers
     from epoch0.tracing.call import Call
     from epoch0.tracing.tape import tape
 
@@ -59,12 +65,6 @@ def look(model, x, y) -> dict:
         "step": {name: step_numbers(first[name], signs) for name in OPTIMIZERS},
         "largest": {name: first[name].largest for name in OPTIMIZERS},
         "seconds": [step_seconds, time.process_time() - began - step_seconds],
-        "trial": {
-            str(length): {
-                name: trial_numbers([run for run in runs if run.optimizer == name]) for name in OPTIMIZERS
-            }
-            for length, runs in found.items()
-        },
         "runs": {str(n): [{key: getattr(run, key) for key in kept} for run in runs] for n, runs in found.items()},
     }
 
@@ -95,7 +95,8 @@ def outcome(network: dict, optimizer: str) -> bool:
 def names_of(optimizer: str, level: str) -> tuple[str, ...]:
     """The numbers that a level reads."""
     alone = level.endswith("alone")
-    step = tuple(name for name in STEP[optimizer] if not (alone and name in HELD))
+    table = STEP if level.startswith("step") else BESIDE
+    step = tuple(name for name in table[optimizer] if not (alone and name in HELD))
     if level.startswith("step"):
         return step
     return (*step, *(name for name in TRIAL if not (alone and name != "drop")))
@@ -110,9 +111,19 @@ def table(networks: list[dict], optimizer: str, level: str) -> np.ndarray:
     for one in networks:
         numbers = dict(one["step"][optimizer])
         if level.startswith("trial"):
-            numbers |= one["trial"][level.split()[1]][optimizer]
+            numbers |= read(one, optimizer, level.split()[1])
         rows.append([numbers[name] for name in names_of(optimizer, level)])
     return np.array(rows, dtype=float)
+
+
+def read(one: dict, optimizer: str, length: str) -> dict[str, float]:
+    """What is read of the trial."""
+    from epoch0.diagnosis.trial import Run
+    from epoch0.diagnosis.verdict import trial_numbers
+
+    return trial_numbers(
+        [Run(losses=(1.0,), **run) for run in one["runs"][length] if run["optimizer"] == optimizer]
+    )
 
 
 def fit(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
@@ -216,7 +227,8 @@ def main() -> None:
         print(line)
     for length in LENGTHS:
         share, count = rates(networks, length)
-        print(f"the rate of a trial of {length} steps ends within 3 points of the best of three: {share:.3f} of {count}")
+        what = f"the rate of a trial of {length} steps ends within 3 points of the best of three"
+        print(f"{what}: {share:.3f} of {count}")
     seconds = np.array([one["seconds"] for one in networks if "seconds" in one])
     if len(seconds):
         step, trial = seconds[:, 0], seconds[:, 1]

@@ -20,6 +20,7 @@ import bench_regions
 import bench_stacked
 import bench_train
 import bench_transitions
+import bench_verdict
 
 HEAVY = ("torch", "matplotlib", "dask", "distributed", "scipy.stats", "pandas")
 
@@ -58,3 +59,4 @@ if __name__ == "__main__":
     bench_transitions.main()
     bench_prune.main()
     bench_prune_masks.main()
+    bench_verdict.main()

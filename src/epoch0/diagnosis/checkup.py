@@ -261,9 +261,9 @@ def _with_targets(call: Call, seed: int) -> tuple[Call, str]:
 def _same(call: Call) -> str:
     """Why nothing can be told apart in the batch, in a clause; empty where something can."""
     wanted = call.targets
-    if call.examples == 1 and isinstance(wanted, Tensor):
-        if wanted.numel() == 1 or (wanted.is_floating_point() and wanted.dim() <= 2):
-            return "the batch holds one example, so there is nothing to tell apart"
+    one = isinstance(wanted, Tensor) and (wanted.numel() == 1 or (wanted.is_floating_point() and wanted.dim() <= 2))
+    if call.examples == 1 and one:
+        return "the batch holds one example, so there is nothing to tell apart"
     given = [tensor for _, tensor in parts(call.batch, call.model) if tensor.dim() and len(tensor) == call.examples]
     if call.splits and call.examples > 1 and given and all(bool((t == t[:1]).all()) for t in given):
         return "all examples have the same inputs, so there is nothing to tell them apart by"

@@ -89,7 +89,7 @@ class Rows:
         return Signs(
             forward=read_passage(tangents),
             backward=_settled(read_passage(gradients)),
-            input_size=self.states[0].size,
+            input_size=self.states[0].size if self.record.start < 0 else 1.0,  # made of integers: its size is its own
             output_size=self.states[-1].size,
             unlikeness=unlike[-1] if unlike else math.nan,
             dead=tuple(name for name in dead if name != rows[-1].name),

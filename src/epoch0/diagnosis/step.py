@@ -35,6 +35,12 @@ EPS = 1e-8
 USUAL: dict[Optimizer, float] = {"adam": 1e-3, "sgd": 1e-2}
 """The rate of the first step."""
 
+COSTLY = 0.05
+"""CPU seconds of a forward and backward pass from which derivatives along a step are taken from differences."""
+
+LEAST = 16
+"""Examples from which half of them are held out of the step: with fewer both halves say little."""
+
 LADDER: dict[Optimizer, list[float]] = {
     "adam": [10 ** (-6 + k / 2) for k in range(11)],
     "sgd": [10 ** (-6 + k / 2) for k in range(15)],
@@ -64,6 +70,7 @@ class Step:
         still: weights that do not move in the first step, and of these
         still_then: those that do not move in the second either.
         finite: whether outputs and loss were finite before and after.
+        classes: among how many outputs the loss chooses, as far as the pull on them shows; 1 for values to be met.
         examples: of the step.
         seconds: CPU seconds of its forward and backward pass.
     """
@@ -83,11 +90,21 @@ class Step:
     still: tuple[str, ...]
     still_then: tuple[str, ...]
     finite: bool
+    classes: float = 1.0
     examples: int = 0
     seconds: float = 0.0
 
 
 Weights = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class _Pull:
+    """How the loss wants the outputs to move, the outputs, and which draw of dropout they are of."""
+
+    pull: Tensor
+    output: Tensor
+    draw: int
 
 
 class _Functional(nn.Module):
@@ -105,7 +122,7 @@ class _Probe:
     """The model with other weights, on the examples of the step and on others."""
 
     def __init__(self, call: Call, seed: int) -> None:
-        self.call, self.seed, self.draws = call, seed, 0
+        self.call, self.seed, self.draws, self.costly = call, seed, 0, False
         self.module = _Functional(call)
         self.seen, self.others = _halves(call, seed)
 
@@ -121,7 +138,7 @@ class _Probe:
         except Exception as error:
             raise explain_first_run(error, self.call.model, described(self.call.batch), ()) from error
 
-    def pulls(self, weights: Weights, call: Call) -> tuple[float, Tensor, Any]:
+    def pulls(self, weights: Weights, call: Call) -> tuple[float, "_Pull", Any]:
         """The loss, how it wants the outputs to move, and the loss with its graph."""
         raw = self.raw(weights, call)
         loss = call.loss(raw)
@@ -133,28 +150,29 @@ class _Probe:
         output = call.output(raw)
         pull = torch.autograd.grad(loss, output, retain_graph=True, allow_unused=True)[0]
         pull = torch.zeros_like(output) if pull is None else -pull
-        return float(loss.detach()), pull.detach(), loss
+        return float(loss.detach()), _Pull(pull.detach(), output.detach(), self.draws), loss
 
-    def moves(self, weights: Weights, direction: Weights, call: Call) -> Tensor:
+    def moves(self, weights: Weights, direction: Weights, call: Call, pull: "_Pull") -> Tensor:
         """How the outputs move along a direction of the weights, per unit of it."""
+        if self.costly:
+            return self._differences(weights, direction, call, pull)
         try:
             with torch.no_grad(), forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):
                 dual = {name: forward_ad.make_dual(weights[name], d) for name, d in direction.items()}
                 tangent = forward_ad.unpack_dual(call.output(self.raw({**weights, **dual}, call))).tangent
                 return torch.zeros(()) if tangent is None else tangent.clone()
         except (InputError, RuntimeError):  # torch has no forward derivative
-            return self._differences(weights, direction, call)
+            return self._differences(weights, direction, call, pull)
 
-    def _differences(self, weights: Weights, direction: Weights, call: Call) -> Tensor:
-        """The same by central differences, where torch has no forward derivative."""
-        size = math.sqrt(_square(weights.values()) / max(_square(direction.values()), 1e-300))
-        step, draws, found = 1e-3 * size, self.draws, []
+    def _differences(self, weights: Weights, direction: Weights, call: Call, pull: "_Pull") -> Tensor:
+        """The same from one short step and what the outputs were before it, with the same dropout."""
+        step = 3e-4 * math.sqrt(_square(weights.values()) / max(_square(direction.values()), 1e-300))
+        self.draws, draws = pull.draw - 1, self.draws
         with torch.no_grad():
-            for sign in (1, -1):
-                self.draws = draws  # the same dropout on both sides
-                moved = {name: weights[name] + sign * step * d for name, d in direction.items()}
-                found.append(call.output(self.raw({**weights, **moved}, call)))
-        difference: Tensor = (found[0] - found[1]) / (2 * step)
+            moved = {name: weights[name] + step * d for name, d in direction.items()}
+            output = call.output(self.raw({**weights, **moved}, call))
+        self.draws = draws
+        difference: Tensor = (output - pull.output) / step
         return difference
 
     def loss(self, weights: Weights, call: Call) -> float:
@@ -189,8 +207,10 @@ def steps(call: Call, seed: int = 0) -> dict[Optimizer, Step]:
             started = time.process_time()
             first, seconds, count = _gradient(probe, start), time.process_time() - started, probe.seen.examples
             forget()
+            probe.costly = seconds > COSTLY
             found = {optimizer: _one_step(probe, start, first, optimizer) for optimizer in OPTIMIZERS}
-    return {name: replace(step, examples=count, seconds=seconds) for name, step in found.items()}
+    classes = _classes(first.pull)
+    return {name: replace(one, classes=classes, examples=count, seconds=seconds) for name, one in found.items()}
 
 
 @contextmanager
@@ -213,8 +233,8 @@ def _written_back(model: nn.Module) -> Iterator[Callable[[], None]]:
 class _Gradient:
     loss: float
     held: float
-    pull: Tensor
-    pull_held: Tensor | None
+    pull: _Pull
+    pull_held: _Pull | None
     gradient: Weights
     finite: bool
 
@@ -250,11 +270,12 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
     if not first.finite:
         nothing = (0.0, None, 0.0, None, 0.0, 0.0, 0.0, 0.0)
         return Step(optimizer, first.loss, moved / count, *nothing, updates, still, still, False)
-    alignment, pace = _alignment(first.pull, probe.moves(start, direction, probe.seen))
+    alignment, pace = _alignment(first.pull, probe.moves(start, direction, probe.seen, first.pull))
     held = None
     if probe.others is not None and first.pull_held is not None:
-        held, _ = _alignment(first.pull_held, probe.moves(start, direction, probe.others))
-    largest = _largest(probe, start, direction, first.loss, LADDER[optimizer])
+        held, _ = _alignment(first.pull_held, probe.moves(start, direction, probe.others, first.pull_held))
+    ladder = LADDER[optimizer][:: 3 if probe.costly else 1]
+    largest = _largest(probe, start, direction, first.loss, ladder)
     after = {name: w + USUAL[optimizer] * direction[name] for name, w in start.items()}
     del direction
     then = _gradient(probe, after)
@@ -264,10 +285,10 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
     change = math.log10(max(then.held, 1e-12) / max(first.held, 1e-12)) if first.held > 0 else 0.0
     direction = {name: _direction(g, optimizer) for name, g in then.gradient.items()}
     then_still = tuple(name for name in still if not bool((direction[name].abs() > least).any()))
-    second, second_pace = _alignment(then.pull, probe.moves(after, direction, probe.seen))
+    second, second_pace = _alignment(then.pull, probe.moves(after, direction, probe.seen, then.pull))
     second_held = None
     if probe.others is not None and then.pull_held is not None:
-        second_held, _ = _alignment(then.pull_held, probe.moves(after, direction, probe.others))
+        second_held, _ = _alignment(then.pull_held, probe.moves(after, direction, probe.others, then.pull_held))
     paces = (pace / max(abs(first.loss), 1e-300), second_pace / max(abs(then.loss), 1e-300))
     found = (alignment, held, second, second_held, *paces, change, largest)
     return Step(optimizer, first.loss, moved / count, *found, updates, still, then_still, True)
@@ -293,8 +314,17 @@ def _largest(probe: _Probe, start: Weights, direction: Weights, before: float, r
     return rates[low] if low >= 0 else 0.0
 
 
-def _alignment(pull: Tensor, move: Tensor) -> tuple[float, float]:
+def _classes(wanted: _Pull) -> float:
+    """How many outputs an answer has for each that the loss pulls at: the classes of cross-entropy, few of others."""
+    pull = _answers(wanted.pull).double()
+    fourth = float(pull.pow(4).sum(1).mean())
+    pulled = float(pull.square().sum(1).square().mean()) / fourth if fourth > 0 else pull.shape[1]
+    return max(1.0, pull.shape[1] / pulled) if math.isfinite(pulled) and pulled > 0 else 1.0
+
+
+def _alignment(wanted: _Pull, move: Tensor) -> tuple[float, float]:
     """Cosine and product of two movements of the outputs, less their means over all answers."""
+    pull = wanted.pull
     if move.shape != pull.shape:  # the outputs do not move
         return 0.0, 0.0
     one, other = (_answers(t).double() for t in (pull, move))
@@ -325,7 +355,7 @@ def _rms(tensor: Tensor) -> float:
 
 def _halves(call: Call, seed: int) -> tuple[Call, Call | None]:
     """The examples of the step, and the others; none of them where the batch cannot be split."""
-    if not call.splits or call.examples < 4:
+    if not call.splits or call.examples < LEAST:
         return call, None
     order = torch.randperm(call.examples, generator=generator(seed, 0x7374))
     half = (call.examples + 1) // 2

@@ -158,7 +158,7 @@ class Walk:
     def _through(self, event: Op) -> Sequence[Flow | Chain]:
         name, inputs = event.name, event.inputs
         for node in inputs:
-            if isinstance(reason := self.flows[node], str):
+            if isinstance(reason := self.flows.get(node, "a tensor of another layer"), str):
                 raise NoLaw(reason)
         if event.index < 0:
             raise NoLaw(f"code that cannot be followed ({name})")

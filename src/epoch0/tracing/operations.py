@@ -165,7 +165,7 @@ def _statistics(
     running = values["running_mean"] is not None and values["running_var"] is not None
     if batch_norm == "train" or not running:
         shape = tuple(values["input"].shape)
-        if flag == "training" and shape[0] == 1:
+        if flag == "training" and shape[0] == 1 and running:  # without running ones it standardizes weights
             raise InputError(
                 f"a batch of one, shape {shape}, through batch norm: one example has no batch statistics. "
                 "Give more examples, or measure with batch_norm='eval'."
