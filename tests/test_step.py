@@ -1,0 +1,254 @@
+"""One step of an optimizer seen in the outputs, against finite steps in plain torch; everything else as it was."""
+
+import copy
+import math
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from epoch0.diagnosis.step import LADDER, USUAL, Optimizer, steps
+from epoch0.errors import InputError
+from epoch0.seeds import generator
+from epoch0.tracing.call import Call
+
+
+def split(examples: int) -> tuple[Tensor, Tensor]:
+    order = torch.randperm(examples, generator=generator(0, 0x7374))
+    return order[: (examples + 1) // 2], order[(examples + 1) // 2 :]
+
+
+def loss_of(output: Tensor, y: Tensor) -> Tensor:
+    return F.mse_loss(output, y) if y.is_floating_point() else F.cross_entropy(output.flatten(0, -2), y.flatten())
+
+
+def stepped(net: nn.Module, gradients: list[Tensor], optimizer: Optimizer, rate: float) -> nn.Module:
+    """A copy after one step of torch's own optimizer."""
+    twin = copy.deepcopy(net)
+    for p, g in zip(twin.parameters(), gradients, strict=True):
+        p.grad = g.clone()
+    weights = twin.parameters()
+    (torch.optim.Adam(weights, rate) if optimizer == "adam" else torch.optim.SGD(weights, rate)).step()
+    return twin
+
+
+def cosine(one: Tensor, other: Tensor) -> tuple[float, float]:
+    one, other = (t.reshape(-1, t.shape[-1]) for t in (one, other))
+    one, other = one - one.mean(0), other - other.mean(0)
+    product = float((one * other).sum())
+    return product / float(one.norm() * other.norm()), product
+
+
+def first_order(net: nn.Module, x: Tensor, y: Tensor, optimizer: Optimizer) -> dict[str, float]:
+    """How outputs move along the step, by differences of outputs, beside how the loss wants them to."""
+    seen, others = split(len(x))
+    output = net(x[seen])
+    output.retain_grad()
+    loss = loss_of(output, y[seen])
+    net.zero_grad()
+    loss.backward()
+    gradients = [p.grad.clone() for p in net.parameters()]
+    h = 1e-7
+    ahead = stepped(net, gradients, optimizer, h)
+    with torch.no_grad():
+        alignment, product = cosine(-output.grad, (ahead(x[seen]) - net(x[seen])) / h)
+    held_output = net(x[others])
+    held_loss = loss_of(held_output, y[others])
+    pull = -torch.autograd.grad(held_loss, held_output)[0]
+    with torch.no_grad():
+        held, _ = cosine(pull, (ahead(x[others]) - net(x[others])) / h)
+    found = {"loss": float(loss.detach()), "held loss": float(held_loss.detach()), "alignment": alignment}
+    return {**found, "held": held, "pace": product / found["loss"], "gradients": gradients}  # type: ignore[dict-item]
+
+
+class Sequences(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.head = nn.Linear(6, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.inner(x)) + self.inner(x).mean(1, keepdim=True))
+
+
+class Square(torch.autograd.Function):
+    """No forward derivative."""
+
+    @staticmethod
+    def forward(ctx, x):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):  # type: ignore[no-untyped-def]
+        return 2 * ctx.saved_tensors[0] * g
+
+
+class Squared(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.head = nn.Linear(6, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(Square.apply(self.inner(x)))
+
+
+def plain(*more: nn.Module) -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 12), *more, nn.Tanh(), nn.Linear(12, 4))
+
+
+CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], bool, float]] = {
+    "classes": (plain, (21, 6), True, 1e-4),
+    "values": (plain, (20, 6), False, 1e-4),
+    "batch norm": (lambda: plain(nn.BatchNorm1d(12, affine=False)), (24, 6), True, 1e-4),
+    "positions": (Sequences, (18, 5, 6), True, 1e-4),
+    "no forward derivative": (Squared, (20, 6), True, 3e-3),
+}
+
+
+def case(name: str) -> tuple[nn.Module, Tensor, Tensor, float]:
+    build, shape, classes, close = CASES[name]
+    torch.manual_seed(3)
+    net, source = build().double().train(), generator(4)
+    x = torch.randn(shape, generator=source, dtype=torch.float64)
+    y = torch.randint(4, shape[:-1], generator=source)
+    return net, x, y if classes else torch.randn(len(x), 4, generator=source, dtype=torch.float64), close
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_finite_step_says_the_same(name: str, optimizer: Optimizer) -> None:
+    net, x, y, close = case(name)
+    found = steps(Call.of(net, x, y))[optimizer]
+    before = first_order(net, x, y, optimizer)
+    assert found.loss == pytest.approx(before["loss"])
+    assert (found.alignment, found.held) == pytest.approx((before["alignment"], before["held"]), abs=close)
+    assert found.pace == pytest.approx(before["pace"], rel=close * 10)
+    usual = stepped(net, before["gradients"], optimizer, USUAL[optimizer])
+    after = first_order(usual, x, y, optimizer)
+    assert (found.second, found.second_held) == pytest.approx((after["alignment"], after["held"]), abs=close)
+    assert found.second_pace == pytest.approx(after["pace"], rel=close * 10)
+    assert found.change == pytest.approx(math.log10(after["held loss"] / before["held loss"]), abs=1e-9)
+
+    seen, _ = split(len(x))
+    good = []
+    for rate in LADDER[optimizer]:
+        with torch.no_grad():
+            loss = float(loss_of(stepped(net, before["gradients"], optimizer, rate)(x[seen]), y[seen]))
+        good.append(loss <= found.loss)
+    assert good[0] and good == sorted(good, reverse=True)  # from one rate on all raise it: bisection finds that one
+    assert found.largest == LADDER[optimizer][sum(good) - 1]
+
+    moved = stepped(net, before["gradients"], optimizer, 1.0)
+    for (key, p), q in zip(net.named_parameters(), moved.parameters(), strict=True):
+        change, size = (float(t.detach().square().mean().sqrt()) for t in (q - p, p))
+        assert found.updates[key] == pytest.approx(change / size, rel=1e-6)
+    sizes = torch.cat([g.flatten().abs() for g in before["gradients"]])
+    share = sizes / (sizes + 1e-8) if optimizer == "adam" else (sizes > 0).double()
+    assert found.reached == pytest.approx(float(share.mean()))
+    zero = () if name != "batch norm" or optimizer == "sgd" else ("0.bias",)  # the norm undoes a bias
+    assert found.finite and found.still == found.still_then == zero and found.examples == len(seen)
+
+
+def test_what_starts_at_zero_learns_in_the_second_step() -> None:
+    """A readout of zeros after a constant: the first step moves all answers alike, the second tells them apart."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4)).double()
+    nn.init.zeros_(net[2].weight)
+    nn.init.zeros_(net[4].weight)
+    x = torch.randn(40, 6, generator=generator(1), dtype=torch.float64)
+    y = (x[:, :4] + torch.tensor([1.0, 0.5, 0.0, -0.5])).argmax(1)  # the first two are more than a quarter each
+    for found in steps(Call.of(net, x, y)).values():
+        assert (found.alignment, found.held) == pytest.approx((0, 0), abs=1e-12)
+        assert found.second > 0.05
+        assert {"0.weight", "2.weight"} <= set(found.still)
+        assert "2.weight" not in found.still_then
+
+
+def test_a_readout_of_zeros_alone_moves_at_once_and_what_is_before_it_later() -> None:
+    torch.manual_seed(0)
+    net = plain().double()
+    nn.init.zeros_(net[2].weight)
+    x = torch.randn(40, 6, generator=generator(1), dtype=torch.float64)
+    found = steps(Call.of(net, x, (x[:, 0] > 0).long()))["adam"]
+    assert found.alignment > 0.3 and found.still == ("0.weight", "0.bias") and found.still_then == ()
+    assert "2.weight" not in found.updates  # there is no size to compare with
+
+
+def test_no_gradient_reaches_no_weight() -> None:
+    net = nn.Sequential(nn.Linear(6, 4), nn.ReLU())
+    nn.init.constant_(net[0].bias, -100)
+    found = steps(Call.of(net, torch.randn(20, 6, generator=generator(0)), torch.arange(20) % 4))
+    for one in found.values():
+        assert one.reached == one.second == one.alignment == 0 and one.still_then == ("0.weight", "0.bias")
+
+
+def test_gradients_below_adam_s_eps_are_taken_for_nothing() -> None:
+    torch.manual_seed(0)
+    net, x = plain().double(), torch.randn(20, 6, generator=generator(0), dtype=torch.float64)
+    call = Call.of(net, x, torch.arange(20) % 4, loss=lambda o, t: 1e-12 * F.cross_entropy(o, t))
+    found = steps(call)
+    assert found["adam"].reached < 1e-3 and found["sgd"].reached == 1
+
+
+def test_too_few_examples_hold_none_back() -> None:
+    net = plain()
+    found = steps(Call.of(net, torch.randn(3, 6, generator=generator(0)), torch.arange(3)))["adam"]
+    assert found.held is None and found.second_held is None and found.examples == 3 and found.alignment > 0
+
+
+def test_numbers_that_are_not_finite() -> None:
+    """Outputs that overflow are a finding, and the step stays countable."""
+    net = plain()
+    with torch.no_grad():
+        net[2].weight.fill_(3e38)
+    found = steps(Call.of(net, torch.randn(20, 6, generator=generator(0)), torch.arange(20) % 4))
+    assert not found["adam"].finite and found["adam"].largest == 0 and found["adam"].alignment == 0
+
+
+def test_rates_are_compared_with_the_same_dropout() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, 4))
+    found = steps(Call.of(net, torch.randn(40, 6, generator=generator(0)), torch.arange(40) % 4))
+    assert found["adam"].largest >= 1e-3 and found["sgd"].largest >= 0.1
+
+
+class Writes(nn.Module):
+    """Clips its weights in forward, counts its calls, draws from every global stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.norm, self.head, self.calls = nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 4), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.inner.weight.data.clamp_(-0.1, 0.1)
+        noise = float(np.random.rand() + random.random() + torch.rand(1))  # noqa: NPY002
+        return self.head(torch.relu(self.norm(self.inner(x)))) + 1e-9 * noise
+
+
+def test_the_model_and_the_random_states_are_as_they_were() -> None:
+    torch.manual_seed(0)
+    net = Writes().eval()
+    net.head.weight.grad = given = torch.ones(4, 8)
+    net.head.bias.requires_grad_(False)
+    before = {name: t.clone() for name, t in net.state_dict().items()}
+    states = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002 - beartype draws from python's
+    steps(Call.of(net, torch.randn(20, 6, generator=generator(0)), torch.arange(20) % 4))
+    assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
+    assert net.head.weight.grad is given and bool((given == 1).all()) and net.inner.weight.grad is None
+    assert not net.training and net.calls == 0 and not net.head.bias.requires_grad and net.inner.weight.requires_grad
+    assert torch.equal(states[0], torch.get_rng_state()) and states[1] == np.random.get_state()[1].tolist()  # noqa: NPY002
+
+
+def test_nothing_to_train_and_no_gradient_are_refused() -> None:
+    x, y = torch.randn(20, 6, generator=generator(0)), torch.arange(20) % 4
+    with pytest.raises(InputError, match="nothing to train"):
+        steps(Call.of(plain().requires_grad_(False), x, y))
+    with pytest.raises(InputError, match="has no gradient"):
+        steps(Call.of(plain(), x, y, forward=lambda model, batch: model(batch).detach()))
+    with pytest.raises(InputError, match=r"fails on an input of shape \(20, 5\)"):
+        steps(Call.of(plain(), x[:, :5], y))

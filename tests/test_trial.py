@@ -1,0 +1,220 @@
+"""The short training, against a plain loop of torch; what is read of it; batches of a loader; the model untouched."""
+
+import copy
+import math
+from itertools import islice
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from epoch0.diagnosis.trial import LENGTHS, MOMENTUM, RATES, Run, affordable, constant_loss, trial
+from epoch0.errors import InputError
+from epoch0.seeds import generator
+from epoch0.tracing.call import Call
+
+
+def network(outputs: int = 3) -> nn.Module:
+    torch.manual_seed(2)
+    return nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.Tanh(), nn.Linear(12, outputs)).double()
+
+
+def batch(examples: int = 40) -> tuple[Tensor, Tensor]:
+    x = torch.randn(examples, 6, generator=generator(1), dtype=torch.float64)
+    return x, (x[:, 0] > 0).long() + (x[:, 1] > 0.5)
+
+
+def split(examples: int) -> tuple[Tensor, Tensor]:
+    order = torch.randperm(examples, generator=generator(0, 0x7472))
+    return order[examples // 4 :], order[: examples // 4]
+
+
+def trained(net: nn.Module, batches: list[tuple[Tensor, Tensor]], optimizer: str, rate: float) -> list[float]:
+    """The plain loop; it returns the loss of each batch before its step."""
+    net.train()
+    weights = net.parameters()
+    update = torch.optim.Adam(weights, rate) if optimizer == "adam" else torch.optim.SGD(weights, rate, MOMENTUM)
+    losses = []
+    for x, y in batches:
+        loss = F.mse_loss(net(x), y) if y.is_floating_point() else F.cross_entropy(net(x), y)
+        losses.append(float(loss.detach()))
+        update.zero_grad()
+        loss.backward()
+        update.step()
+    return losses
+
+
+def told_apart(net: nn.Module, x: Tensor, y: Tensor) -> float:
+    """Share of pairs of examples with other classes whose loss is lower with the own class."""
+    net.eval()
+    with torch.no_grad():
+        logs = F.log_softmax(net(x), 1)
+    pairs = [(i, int(c)) for i in range(len(x)) for c in y if int(c) != int(y[i])]
+    return sum(float(logs[i, y[i]] > logs[i, c]) for i, c in pairs) / len(pairs)
+
+
+def entropy(y: Tensor) -> float:
+    p = y.bincount().double() / len(y)
+    return float(-(p[p > 0] * p[p > 0].log()).sum())
+
+
+def test_every_run_is_a_plain_training() -> None:
+    net, (x, y) = network(), batch()
+    done = trial(Call.of(net, x, y), 12)
+    seen, held = split(40)
+    assert (done.steps, done.batch, done.held_out) == (12, 30, 10) and done.constant == pytest.approx(entropy(y))
+    assert [(r.optimizer, r.rate) for r in done.runs] == [(name, rate) for name in RATES for rate in RATES[name]]
+    assert [run.rate for run in done.of("sgd")] == list(RATES["sgd"])
+    for run in done.runs:
+        twin = copy.deepcopy(net)
+        losses = trained(twin, [(x[seen], y[seen])] * 12, run.optimizer, run.rate)
+        assert run.losses == pytest.approx(losses) and not run.diverged
+        assert run.known == pytest.approx(told_apart(twin, x[held], y[held]))
+        assert run.drop == pytest.approx((entropy(y) - sum(losses[-10:]) / 10) / entropy(y), abs=1e-6)
+        with torch.no_grad():
+            assert run.held == pytest.approx(float(F.cross_entropy(twin(x[held]), y[held])))
+
+
+def test_large_batches_are_gone_through_in_parts() -> None:
+    net, (x, y) = network(), batch(200)
+    run = trial(Call.of(net, x, y), 5).runs[1]
+    (seen, _), order = split(200), generator(0, 0x6F72)
+    parts: list[tuple[Tensor, Tensor]] = []
+    while len(parts) < 5:
+        index = torch.randperm(150, generator=order)
+        parts += [(x[seen][index[s : s + 64]], y[seen][index[s : s + 64]]) for s in (0, 64)]
+    assert run.losses == pytest.approx(trained(copy.deepcopy(net), parts[:5], run.optimizer, run.rate))
+
+
+def test_values_are_met_in_mean_square() -> None:
+    net, (x, _) = network(2), batch()
+    y = torch.stack([x[:, 0], 3 * x[:, 1] + 2], 1)
+    done = trial(Call.of(net, x, y), 8)
+    assert done.constant == pytest.approx(float((y - y.mean(0)).square().mean()), rel=1e-6)
+    seen, held = split(40)
+    twin = copy.deepcopy(net)
+    assert done.runs[2].losses == pytest.approx(trained(twin, [(x[seen], y[seen])] * 8, "adam", RATES["adam"][2]))
+    with torch.no_grad():
+        far = (twin.eval()(x[held])[:, None] - y[held][None]).square().mean(2)
+    other = ~torch.eye(10, dtype=torch.bool)
+    assert done.runs[2].known == pytest.approx(float((far.diag()[:, None] < far)[other].double().mean()))
+
+
+def test_batches_of_a_loader_and_the_whole_batch_held_out() -> None:
+    net, (x, y) = network(), batch(24)
+    more, labels = batch(40)
+    loader = DataLoader(TensorDataset(more.flip(0), labels.flip(0)), batch_size=16)
+    done = trial(Call.of(net, x, y), 7, batches=loader)
+    assert done.held_out == 24
+    stream = [(a, b) for _ in range(3) for a, b in loader][:7]
+    assert done.runs[0].losses == pytest.approx(trained(copy.deepcopy(net), stream, "adam", RATES["adam"][0]))
+
+
+def test_batches_that_cannot_be_used_say_so() -> None:
+    net, (x, y) = network(), batch(16)
+    call = Call.of(net, x, y)
+    with pytest.raises(InputError, match="batches is empty"):
+        trial(call, 3, batches=[])
+    with pytest.raises(InputError, match="has ended; give what can be begun again"):
+        trial(call, 3, batches=((x, y) for _ in range(5)))
+    with pytest.raises(InputError, match=r"pairs \(inputs, targets\); one of them is an input of shape \(16, 6\)"):
+        trial(call, 3, batches=[x])
+    with pytest.raises(InputError, match=r"target 1\d is out of range"):
+        trial(call, 3, batches=[(x, y), (x, y + 12 - y.max())])
+    assert len(trial(call, 3, batches=(pair for pair in islice([(x, y)] * 15, 15))).runs) == 5
+
+
+def test_a_model_with_a_loss_of_its_own_is_trained_on_it() -> None:
+    class Owns(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = network()
+
+        def forward(self, x: Tensor, labels: Tensor | None = None) -> dict[str, Tensor]:
+            logits = self.net(x)
+            return {"logits": logits} if labels is None else {"loss": F.cross_entropy(logits, labels), "logits": logits}
+
+    (x, y), model = batch(), Owns()
+    done = trial(Call.of(model, {"x": x, "labels": y}), 10)
+    seen, _ = split(40)
+    expected = trained(copy.deepcopy(model.net), [(x[seen], y[seen])] * 10, "adam", RATES["adam"][1])
+    assert done.constant is None and done.runs[1].losses == pytest.approx(expected)
+    assert done.runs[1].known is None and done.runs[1].drop == pytest.approx(1 - sum(expected) / 10 / expected[0])
+    again = trial(Call.of(model, {"x": x, "labels": y}), 4, batches=[{"x": x[seen], "labels": y[seen]}])
+    assert again.runs[1].losses == pytest.approx(expected[:4])
+
+
+def test_the_model_is_as_it_was() -> None:
+    net, (x, y) = network().eval(), batch()
+    net[0].weight.grad = given = torch.ones_like(net[0].weight)
+    before, state = {name: t.clone() for name, t in net.state_dict().items()}, torch.get_rng_state()
+    told: list[float] = []
+    trial(Call.of(net, x, y), 3, tell=told.append)
+    assert told == [0.2, 0.4, 0.6, 0.8, 1.0]
+    assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
+    assert net[0].weight.grad is given and bool((given == 1).all()) and not net.training
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_the_same_seed_gives_the_same_runs() -> None:
+    net, (x, y) = network(), batch()
+    net.append(nn.Dropout(0.5))
+    one, two, other = (trial(Call.of(net, x, y), 3, seed=seed) for seed in (1, 1, 2))
+    assert one.runs == two.runs and one.runs != other.runs
+
+
+def test_a_training_that_diverges_ends() -> None:
+    net, (x, _) = network(2), batch()
+    done = trial(Call.of(net, x, 1e200 * x[:, :2]), 6)
+    run = done.of("sgd")[1]
+    assert run.diverged and len(run.losses) < 6 and run.drop == -1 and run.held is None and run.known == 0.5
+
+
+def test_few_examples_hold_none_out() -> None:
+    net, (x, y) = network(), batch(7)
+    done = trial(Call.of(net, x, y), 2)
+    assert done.held_out == 0 and all(run.known is None and run.known_seen is not None for run in done.runs)
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_the_best_constant_answer_to_sequences_is_one_for_all_places(last: bool) -> None:
+    y = torch.randint(3, (8, 5), generator=generator(3))
+    net: nn.Module = nn.Linear(4, 3) if last else nn.Conv1d(4, 3, 1)
+    x = torch.randn((8, 5, 4) if last else (8, 4, 5), generator=generator(4))
+    assert constant_loss(Call.of(net, x, y)) == pytest.approx(entropy(y.flatten()), rel=1e-4)
+
+
+def test_no_constant_answer_is_known() -> None:
+    net, (x, y) = network(), batch()
+    assert constant_loss(Call.of(net, x, torch.zeros_like(y))) is None  # it is the right one
+    assert constant_loss(Call.of(net, x[:1], y[:1])) is None
+    assert constant_loss(Call.of(net, {"input": x})) is None
+    weighted = constant_loss(Call.of(net, x, y, loss=lambda o, t: 3 * F.cross_entropy(o, t)))
+    assert weighted == pytest.approx(3 * entropy(y), rel=1e-5)
+
+
+def test_the_length_is_what_the_time_allows() -> None:
+    runs = sum(map(len, RATES.values()))
+    for steps in LENGTHS:
+        assert affordable(20.0 / runs / steps * 0.99) == steps
+    assert affordable(1.0) is None and affordable(1.0, seconds=1e4) == LENGTHS[0]
+
+
+def test_nothing_can_be_copied() -> None:
+    class Locked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.made = network(), (n for n in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.net(x)
+
+    with pytest.raises(InputError, match="cannot be copied for a trial"):
+        trial(Call.of(Locked(), *batch()), 2)
+
+
+def test_diverged_is_said_of_numbers_that_are_not_finite() -> None:
+    for losses, diverged in (((), True), ((1.0, math.nan), True), ((1.0, math.inf), True), ((1.0, 2.0), False)):
+        assert Run("adam", 1e-3, losses, None, None, 0.0, None).diverged == diverged
