@@ -1,6 +1,7 @@
 """Two checkups side by side: what the object, the terminal and the page say is what the checkups hold."""
 
 import json
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ from epoch0.diagnosis.comparison import BY_LAYER, Comparison
 from epoch0.diagnosis.expressivity import STREAM
 from epoch0.diagnosis.plane_view import PlaneView, same_square
 from epoch0.diagnosis.plane_view import look as look_around
-from epoch0.diagnosis.wording import number, regions_line, with_error
+from epoch0.diagnosis.verdict import NAMES
+from epoch0.diagnosis.wording import chance, number, regions_line
 from epoch0.errors import InputError
 from epoch0.seeds import numpy_generator
 from test_report import Page, assert_self_contained
@@ -22,12 +24,14 @@ from test_report import Page, assert_self_contained
 
 def look(std: float, depth: int = 12) -> Checkup:
     x = torch.randn(32, 16, generator=torch.Generator().manual_seed(1))
-    return checkup(e0.networks.mlp([16, *[32] * depth, 4], weights=e0.Gaussian(std), seed=1), x, directions=4)
+    y = x[:, :4].argmax(1)
+    net = e0.networks.mlp([16, *[32] * depth, 4], weights=e0.Gaussian(std), seed=1)
+    return checkup(net, x, y, directions=4, trial=False, remedies=False)
 
 
 @pytest.fixture(scope="module")
 def pair() -> tuple[Checkup, Checkup]:
-    return look(0.7), look(2**0.5)
+    return look(0.1), look(2**0.5)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +42,8 @@ def found(pair: tuple[Checkup, Checkup]) -> Comparison:
 def test_the_dictionary_holds_both(pair: tuple[Checkup, Checkup], found: Comparison) -> None:
     before, after = pair
     plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert (plain["before"]["outcome"], plain["after"]["outcome"]) == ("vanishing", "trains")
+    assert (plain["before"]["outcome"], plain["after"]["outcome"]) == (before.outcome, "trains")
+    assert not before.trains and plain["before"]["recipes"] == json.loads(json.dumps(before.to_dict()["recipes"]))
     assert (plain["before"]["chi"], plain["after"]["chi"]) == (before.chi, after.chi)
     assert plain["before"]["phase"] == before.phase and plain["after"]["verdict"] == after.verdict
     assert plain["changes"] == ["All weights times 2.02.", "Nothing <else>."]
@@ -46,29 +51,38 @@ def test_the_dictionary_holds_both(pair: tuple[Checkup, Checkup], found: Compari
         assert row["name"] == one.name and set(row["before"]) == set(BY_LAYER) == set(row["after"])
         assert (row["before"]["norm_out"], row["after"]["norm_out"]) == (one.norm_out, other.norm_out)
         assert row["after"]["forward_gain"] == other.forward_gain and row["after"]["agreement"] == other.agreement
-    assert "vanishing before, trains after" in found.sentence and found.sentence == plain["sentence"]
+        assert (row["before"]["tangent"], row["after"]["gradient"]) == (one.tangent, other.gradient)
+        assert row["after"]["update"] == other.update
+    assert f"{before.outcome} before, trains after" in found.sentence and found.sentence == plain["sentence"]
+    for name, recipe in after.recipes.items():
+        shown = [chance(one.probability) for one in (before.recipes[name], recipe)]
+        assert f"from {shown[0]} to {shown[1]} with {NAMES[name]}" in found.sentence
 
 
 def test_the_text_says_both_verdicts_and_every_layer(pair: tuple[Checkup, Checkup], found: Comparison) -> None:
     text = str(found)
     assert all(one.verdict in text for one in pair) and "All weights times 2.02." in text
     for one, other in zip(pair[0].layers, pair[1].layers, strict=True):
-        assert f"{number(one.forward_gain)} -> {number(other.forward_gain)}" in text
+        for key in ("forward_gain", "tangent", "gradient"):
+            assert f"{number(getattr(one, key))} -> {number(getattr(other, key))}" in text
 
 
-@pytest.mark.parametrize("width", [70, 100, 150])
+@pytest.mark.parametrize("width", [72, 100, 150])
 def test_the_terminal_loses_columns_not_digits(
     pair: tuple[Checkup, Checkup], found: Comparison, width: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found.print(width=width)
     out = capsys.readouterr().out
     assert "…" not in out and max(len(line) for line in out.splitlines()) <= width
-    assert "before" in out and "after" in out and "What was changed" in out and "vanishing" in out
+    assert "before" in out and "after" in out and "What was changed" in out and pair[0].outcome in out
+    for name, recipe in pair[1].recipes.items():
+        line = next(line for line in out.splitlines() if line.startswith(NAMES[name]))
+        assert f"{chance(pair[0].recipes[name].probability)} → {chance(recipe.probability)}" in line
     for one, other in zip(pair[0].layers, pair[1].layers, strict=True):
-        gains = (with_error(layer.forward_gain, layer.forward_error) for layer in (one, other))
-        assert " → ".join(gains) in out and f"{one.status} → {other.status}" in out
-    heading = next(line for line in out.splitlines() if "forward χ" in line)
-    assert ("gradient" in heading) == (width == 150)
+        gradients = (number(layer.gradient, 2) for layer in (one, other))
+        assert " → ".join(gradients) in out and f"{one.status} → {other.status}" in out
+    heading = next(line for line in out.splitlines() if line.startswith("layer"))
+    assert ("what it is" in heading) == (width == 150)
 
 
 def test_the_page_is_one_file_with_both_checkups(
@@ -78,10 +92,13 @@ def test_the_page_is_one_file_with_both_checkups(
     text = before.to_html(tmp_path / "both.html", after=after, changes=found.changes).read_text(encoding="utf-8")
     page = Page(text)
     counts = [page.tags.count(tag) for tag in ("h1", "img", "script")]
-    assert counts == [1, 2, 2] and page.tags.count("svg") >= 4
+    assert counts == [1, 0, 2] and page.tags.count("svg") >= 3
     assert json.loads(page.data["checkup"]) == json.loads(json.dumps(before.to_dict()))
     assert json.loads(page.data["after"]) == json.loads(json.dumps(after.to_dict()))
-    assert "Nothing &lt;else&gt;." in text and before.verdict in text and after.verdict in text
+    assert "Nothing &lt;else&gt;." in text and all(one.verdict in unescape(text) for one in pair)
+    for index, (one, other) in enumerate(zip(before.layers, after.layers, strict=True), start=1):
+        assert f"<td>{number(one.tangent)} → {number(other.tangent)}</td>" in text
+        assert f"<title>{index}: after {other.tangent:.4g}</title>" in text
     assert text == found.to_html(tmp_path / "again.html").read_text(encoding="utf-8")
     assert_self_contained(before.to_html(tmp_path / "one.html").read_text(encoding="utf-8"))
 
@@ -99,7 +116,8 @@ def test_regions_before_and_after_are_shown_and_those_of_one_square() -> None:
         e0.networks.mlp([16, 32, 32, 32, 4], weights=e0.Gaussian(std), biases=e0.Gaussian(0.5), seed=1)
         for std in (0.7, 2**0.5)
     ]
-    found = checkup(nets[0], x, directions=4).compare(checkup(nets[1], x, directions=4))
+    settings = {"directions": 4, "regions": True, "trial": False, "remedies": False}
+    found = checkup(nets[0], x, **settings).compare(checkup(nets[1], x, **settings))
     plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     both = plain["same_square"]
     three = x[numpy_generator(0, STREAM).permutation(32)[:3].tolist()].double()
@@ -127,12 +145,12 @@ def test_the_page_shows_the_regions_of_both(tmp_path: Path) -> None:
     for first, second, pictures in ((smooth, smooth, 0), (one, look_at("relu", x[:2]), 1)):
         text = first.to_html(tmp_path / "both.html", after=second).read_text(encoding="utf-8")
         assert Page(text).tags.count("img") == pictures and first.compare(second).to_dict()["same_square"] is None
-    assert "smooth: no linear regions" in str(smooth.compare(smooth))
+    assert smooth.compare(smooth).to_dict()["after"]["regions_reason"].startswith("smooth: no linear regions")
 
 
 def look_at(activation: str, x: torch.Tensor, std: float = 1.0) -> Checkup:
     net = e0.networks.mlp([16, 24, 24, 4], activation, weights=e0.Gaussian(std), biases=e0.Gaussian(0.3), seed=2)
-    return checkup(net, x, directions=2)
+    return checkup(net, x, directions=2, regions=True, trial=False, remedies=False)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.6, 0.25, 0.03])

@@ -1,13 +1,16 @@
 """The demo: what it says before training comes true, and its report is one whole page."""
 
 import base64
+import html
 import json
+import math
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from epoch0 import demo
+from epoch0 import demo, gain
 from epoch0.diagnosis import checkup
 from epoch0.errors import InputError
 from test_report import assert_self_contained
@@ -18,19 +21,21 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwG
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One epoch, and a picture that takes no time."""
+    """Two networks, one epoch, no trials, and a picture that takes no time."""
     claims = [{"text": "the bounds <hold>", "verdict": "holds", "evidence": "27 settings"}]
+    monkeypatch.setattr(demo, "CASES", demo.CASES[::2])
     monkeypatch.setattr(demo, "EPOCHS", 1)
+    monkeypatch.setattr(demo, "checkup", partial(checkup, trial=False, remedies=False))
     monkeypatch.setattr(demo, "_figure", lambda workers: {"png": PIXEL, "claims": claims})
 
 
 def test_the_three_networks_are_what_they_are_called() -> None:
-    expected = {"pytorch_default": ("vanishing", 1 / 6), "he": ("trains", 1.0), "loud_convolutions": ("exploding", 4.0)}
-    for case, (name, (outcome, chi)) in zip(demo.CASES, expected.items(), strict=True):
-        assert case.build.__name__ == name
-        found = checkup(case.build(), demo._digits(case.flat)[0][:64], directions=4)
+    for case, (depth, chi) in zip(demo.CASES, ((demo.SHALLOW, 1 / 6), (demo.DEEP, 1 / 6), (12, 4.0)), strict=True):
+        found = gain(case.build(), demo._digits(case.flat)[0][:32], directions=2)
         # zero padding takes a share of the convolutions' gain, biases and width 64 the rest
-        assert found.outcome == outcome and found.chi == pytest.approx(chi, rel=0.25)
+        inner = [math.log((layer.forward + layer.backward) / 2) for layer in found.layers[1:-1]]
+        assert str(depth) in case.title and found.depth == depth + 1
+        assert math.exp(sum(inner) / len(inner)) == pytest.approx(chi, rel=0.25)
 
 
 def test_networks_are_the_same_each_time_and_leave_the_global_generator_alone() -> None:
@@ -52,10 +57,20 @@ def test_report_is_one_page_and_summary_is_json(tmp_path: Path) -> None:
     assert page.tags.count("h1") == 1 and page.tags.count("img") == 1
     assert sum(value == "chart" for tag, name, value in page.attributes if tag == "svg" and name == "class") >= 6
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
-    carried = json.loads(page.data["checkups"])
-    assert [c["outcome"] for c in carried] == [n["outcome"] for n in summary["networks"]]
-    for network in summary["networks"]:
-        assert network["verdict"] in text.replace("&#39;", "'") and any(network["verdict"] in line for line in said)
+    judged = [one for network in summary["networks"] for one in (network, network["after"]) if one is not None]
+    assert len(judged) > 2, "after one epoch something has failed, and was initialized"
+    assert [c["verdict"] for c in json.loads(page.data["checkups"])] == [one["verdict"] for one in judged]
+    for one in judged:
+        assert one["verdict"] in html.unescape(text) and any(one["verdict"] in line for line in said)
+        for recipe in one["recipes"].values():
+            assert recipe["right"] == (recipe["said"] == (recipe["best"] > demo.TRAINS))
+            assert (
+                recipe["best"] == max(recipe["accuracy"].values())
+                and str(recipe["learning_rate"]) in recipe["accuracy"]
+            )
+            assert f"{recipe['best']:.0%}" in "".join(said)
+    rights = [recipe["right"] for one in judged for recipe in one["recipes"].values()]
+    assert (text.count("✓ right"), text.count("✕ wrong")) == (sum(rights), len(rights) - sum(rights))
     assert "the bounds &lt;hold&gt;" in text and base64.b64decode(PIXEL).startswith(b"\x89PNG")
 
 
@@ -75,7 +90,12 @@ def test_a_wrong_number_of_workers_is_told_before_anything_is_made(tmp_path: Pat
 @pytest.mark.slow
 def test_training_proves_the_verdicts(tmp_path: Path) -> None:
     """The whole demo with its figure: guessing is 10 %, and the seeds are fixed."""
-    default, he, loud = demo.run(tmp_path)["networks"]
-    for network in (default, loud):
-        assert max(network["accuracy"].values()) < 0.3 and max(network["with_factors"].values()) > 0.85
-    assert he["with_factors"] is None and max(he["accuracy"].values()) > 0.85
+    shallow, deep, loud = demo.run(tmp_path)["networks"]
+    best = {name: recipe["best"] for name, recipe in shallow["recipes"].items()}
+    assert best["adam"] > 0.85 and best["sgd"] < 0.3
+    for network in (deep, loud):
+        assert max(recipe["best"] for recipe in network["recipes"].values()) < demo.TRAINS
+    for network in (shallow, deep, loud):
+        for one in (network, network["after"]):
+            assert all(recipe["right"] for recipe in one["recipes"].values())
+        assert min(recipe["best"] for recipe in network["after"]["recipes"].values()) > 0.9

@@ -1,8 +1,10 @@
 """The page and the terminal table: they say what the checkup holds, and the page asks for nothing outside itself."""
 
+import html
 import json
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
+from torch import nn
 
 import epoch0 as e0
-from epoch0.diagnosis import Checkup, checkup, report
-from epoch0.diagnosis.charts import Series, log_chart
-from epoch0.diagnosis.wording import number, with_error
+from epoch0.diagnosis import Checkup, LayerCheckup, checkup, report
+from epoch0.diagnosis.charts import Series, _tick_text, log_chart
+from epoch0.diagnosis.terminal import terminal
+from epoch0.diagnosis.verdict import NAMES
+from epoch0.diagnosis.wording import chance, number, rate, shape, update, with_error, within
 from epoch0.errors import InputError
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -74,33 +80,147 @@ def assert_self_contained(text: str) -> Page:
     return page
 
 
+class Block(nn.Module):
+    """A residual block of four parts."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.grow, self.act, self.shrink = nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        branch: torch.Tensor = x + self.shrink(self.act(self.grow(self.norm(x))))
+        return branch
+
+
+def blocks(count: int, width: int = 16) -> nn.Sequential:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        parts = [Block(width) for _ in range(count)]
+        return nn.Sequential(nn.Linear(16, width), *parts, nn.LayerNorm(width), nn.Linear(width, 4))
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.randn(32, 16, generator=torch.Generator().manual_seed(1))
+    return x, (x @ torch.randn(16, 4, generator=torch.Generator().manual_seed(2))).argmax(1)
+
+
 @pytest.fixture(scope="module")
 def found() -> Checkup:
-    x = torch.randn(32, 16, generator=torch.Generator().manual_seed(1))
-    net = e0.networks.mlp([16, *[24] * 5, 4], weights=e0.Gaussian(0.7), seed=1)
-    return checkup(net, x, torch.arange(32) % 4, name="<net> & co", inputs="noise", directions=4)
+    """Three residual blocks, with a trial."""
+    return checkup(blocks(3), *batch(), name="<net> & co", inputs="noise", directions=4)
+
+
+@pytest.fixture(scope="module")
+def failing() -> Checkup:
+    """Weights so small that nothing passes, with the remedies that were tried."""
+    net = e0.networks.mlp([16, *[16] * 5, 4], weights=e0.Gaussian(0.01), seed=1)
+    return checkup(net, *batch(), directions=4, trial=False)
+
+
+@pytest.fixture(scope="module")
+def long(found: Checkup) -> Checkup:
+    """More blocks than are shown: one of them 45 times, between the first and the last."""
+    first, block, *_, last = found.layers
+    many = (replace(block, name=f"body.{i}", status="keeps") for i in range(45))
+    return replace(found, layers=(first, *many, last))
+
+
+def plain_of(found: Checkup) -> dict[str, Any]:
+    return dict(json.loads(json.dumps(found.to_dict(), allow_nan=False)))
 
 
 def test_page_is_well_formed_and_self_contained(found: Checkup, tmp_path: Path) -> None:
     path = found.to_html(tmp_path / "page.html")
     text = path.read_text(encoding="utf-8")
     page = assert_self_contained(text)
-    assert page.tags.count("svg") >= 2 and page.tags.count("h1") == 1 and ("html", "lang", "en") in page.attributes
+    assert page.tags.count("svg") >= 4 and page.tags.count("h1") == 1 and ("html", "lang", "en") in page.attributes
+    assert ("meta", "content", "width=device-width, initial-scale=1") in page.attributes
+    assert "prefers-color-scheme: dark" in text and "max-width: 34rem" in text
     assert "&lt;net&gt; &amp; co" in text and "<net>" not in text
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_page_carries_the_numbers_of_the_object(found: Checkup) -> None:
-    page = Page(report.page(found.to_dict()))
-    assert json.loads(page.data["checkup"]) == json.loads(json.dumps(found.to_dict()))
-    rows = page.cells[1:]
-    assert len(rows) == len(found.layers)
-    for cells, layer in zip(rows, found.layers, strict=True):
-        texts = [cell.strip() for cell in cells]
-        assert texts[1] == f"{layer.name} {layer.kind}" and layer.status in texts[2]
-        assert texts[3] == with_error(layer.forward_gain, layer.forward_error)
-        assert texts[4] == with_error(layer.backward_gain, layer.backward_error)
-        assert texts[5] == f"{number(layer.predicted)} {layer.agreement}" and texts[6] == number(layer.factor)
+    text = report.page(found.to_dict())
+    page = Page(text)
+    assert json.loads(page.data["checkup"]) == plain_of(found)
+    rows = [[cell.strip() for cell in cells] for cells in page.cells]
+    table = rows[next(i for i, cells in enumerate(rows) if cells[0] == "block") + 1 :]
+    expected = [row for layer in found.layers for row in (layer, *layer.parts)]
+    assert len(expected) > len(found.layers) > 3 and len(table) == len(expected)
+    for cells, row in zip(table, expected, strict=True):
+        norms = [number(row.tangent), number(row.gradient)]
+        assert cells[2:4] == norms and cells[-2:] == [number(row.norm_out), shape(row.shape_out)]
+        assert cells[6] == update(row.update) and row.kind in cells[0]
+        if isinstance(row, LayerCheckup):
+            assert cells[0].startswith(row.name) and row.status in cells[1]
+            assert cells[4] == with_error(row.forward_gain, row.forward_error)
+            assert cells[5].startswith(number(row.predicted).strip("–"))
+        else:
+            assert cells[4] == ("" if row.gain is None else number(row.gain))
+    for part in (part for layer in found.layers for part in layer.parts):
+        assert ("tr", "class", "part") in page.attributes and ("th", "title", part.name) in page.attributes
+
+
+def test_page_says_both_recipes_and_shows_the_trial(found: Checkup) -> None:
+    text = report.page(found.to_dict())
+    assert found.trial is not None and found.verdict in html.unescape(text)
+    for recipe in found.recipes.values():
+        assert f"width: {100 * recipe.probability:.1f}%" in text and chance(recipe.probability) in html.unescape(text)
+        assert f"Rate to begin with <b>{rate(recipe.learning_rate)}</b>" in text
+        assert recipe.reason in html.unescape(text)
+    drawn = report.pictures(found.to_dict())["trials"]
+    assert [one["optimizer"] for one in drawn] == ["adam", "sgd"]
+    for one in drawn:
+        runs = found.trial.of(one["optimizer"])
+        assert [run["rate"] for run in one["runs"]] == sorted(run.rate for run in runs)
+        assert one["chart"].count("<polyline") == len(runs) and one["chart"] in text
+        assert one["chart"].count('class="label"') == 2
+
+
+def test_losses_that_diverge_and_a_loss_without_a_constant_answer(found: Checkup) -> None:
+    plain = plain_of(found)
+    plain["trial"]["runs"][0]["losses"] = [1.0, 1e30, None]
+    plain["trial"]["constant"] = None
+    text = report.page(plain)
+    assert "diverged" in text and 'class="label"' in text
+    chart = report.pictures(plain)["trials"][0]["chart"]
+    heights = [float(point.split(",")[1]) for line in re.findall('points="([^"]*)"', chart) for point in line.split()]
+    assert all(0 <= y <= 300 for y in heights)
+    plain["trial"] = None
+    assert "No trial: left out" in report.page({**plain, "trial_reason": "left out, as asked"})
+
+
+def test_what_fails_names_the_layer_and_what_was_tried(failing: Checkup, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not failing.trains and failing.remedies
+    text = html.unescape(report.page(failing.to_dict()))
+    failing.print(width=100)
+    out = " ".join(capsys.readouterr().out.split())
+    for said in (text, out):
+        assert failing.verdict in said and all(remedy.change in said for remedy in failing.remedies)
+        assert all(line in said for line in failing.advice)
+        assert failing.blame is None or failing.blame[1] in said
+    assert "✕ does not train" in text and "✕ no" in out and "No trial" in text and "the first step" in out
+
+
+def test_layers_that_could_not_be_measured_leave_the_verdict(found: Checkup) -> None:
+    plain = {**plain_of(found), "layers": [], "chi": None, "chi_low": None, "chi_high": None, "input_gradient": None}
+    text = report.page(plain)
+    assert_self_contained(text)
+    assert "Block by block" not in text and "chance of training" in text
+    assert "blocks" not in report.notebook(plain).partition("</style>")[2]
+
+
+def test_blocks_fold_on_the_page(found: Checkup, long: Checkup) -> None:
+    """A checkbox a block, without a script; all shut where there are more than 40 rows."""
+    for one, checked in ((found, True), (long, False)):
+        text = report.page(one.to_dict())
+        boxes = re.findall(r'<input type="checkbox" aria-label="Parts of ([^"]*)"( checked)?>', text)
+        assert [name for name, _ in boxes] == [layer.name for layer in one.layers if layer.parts]
+        assert all(bool(mark) == checked for _, mark in boxes) and ('class="all"' in text) == (not checked)
+    blamed = {**long.to_dict(), "blame": {"layer": long.layers[7].name, "reason": "so"}}
+    assert re.findall(r'Parts of ([^"]*)" checked', report.page(blamed)) == [long.layers[7].name]
 
 
 def test_charts_draw_every_finite_number(found: Checkup) -> None:
@@ -110,50 +230,101 @@ def test_charts_draw_every_finite_number(found: Checkup) -> None:
     for index, way, text in tips:
         layer = found.layers[int(index) - 1]
         assert float(text) == pytest.approx(getattr(layer, f"{way}_gain"), rel=1e-3)
+    tangents = dict(re.findall(r"<title>(\w+): tangents ([^<]*)</title>", pictures["norms"]))
+    assert float(tangents["in"]) == 1 and len(tangents) == len(found.layers) + 1
+    assert float(tangents["2"]) == pytest.approx(found.layers[1].tangent, rel=1e-3)
 
 
 def test_terminal_table(found: Checkup, capsys: pytest.CaptureFixture[str]) -> None:
-    found.print(width=150)
+    found.print(width=170)
     out = capsys.readouterr().out
-    assert all(heading in out for heading in ("what it is", "shape", "predicted", "backward χ"))
-    assert found.verdict.split(":")[0] in out and found.phase in out and "What to change" in out
+    headings = ("what it is", "shape", "norm", "tangent", "gradient", "local χ", "law", "step", "status")
+    assert all(heading in out for heading in headings) and "What to do" in out
+    assert out.index(found.verdict) < out.index(found.model) < out.index("Adam  ")
+    for recipe in found.recipes.values():
+        line = next(line for line in out.splitlines() if line.startswith(NAMES[recipe.optimizer]))
+        words = (chance(recipe.probability), rate(recipe.learning_rate), "yes" if recipe.trains else "no")
+        assert all(word in line for word in words) and "a trial of" in line
+    lines = out.splitlines()
     for layer in found.layers:
-        assert with_error(layer.forward_gain, layer.forward_error) in out
-    assert max(len(line) for line in out.splitlines()) <= 150
+        assert with_error(layer.forward_gain, layer.forward_error) in out and layer.kind in out
+        for part in layer.parts:
+            mine = [line for line in lines if line.startswith(f"  {within(part.name, layer.name)} ")]
+            words = (number(part.tangent, 2), number(part.norm_out, 2), update(part.update), shape(part.shape_out))
+            assert any(all(word in line for word in words) for line in mine)
+    assert max(len(line) for line in out.splitlines()) <= 170
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
 def test_narrow_terminals_lose_columns_not_digits(
-    found: Checkup, width: int, capsys: pytest.CaptureFixture[str]
+    found: Checkup, failing: Checkup, width: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found.print(width=width)
-    out = capsys.readouterr().out
-    assert "…" not in out and max(len(line) for line in out.splitlines()) <= width
-    for layer in found.layers:
-        assert with_error(layer.forward_gain, layer.forward_error) in out
-        assert number(layer.factor) in out and layer.status in out
+    for one in (found, failing):
+        one.print(width=width)
+        out = capsys.readouterr().out
+        assert max(len(line) for line in out.splitlines()) <= width
+        for layer in one.layers:
+            assert number(layer.tangent, 2) in out and number(layer.gradient, 2) in out and layer.status in out
+            assert with_error(layer.forward_gain, layer.forward_error).partition(" ±")[0] in out
 
 
-def test_hostile_names_stay_text(tmp_path: Path) -> None:
-    text = report.page(_with(model="</script><script>alert(1)</script>", subject="<img src=http://x>"))
+def test_depth_folds_and_opens(found: Checkup, long: Checkup, capsys: pytest.CaptureFixture[str]) -> None:
+    def rows(one: Checkup, depth: int | None) -> list[str]:
+        one.print(width=100, depth=depth)
+        out = capsys.readouterr().out.splitlines()
+        start = next(i for i, line in enumerate(out) if line.startswith("layer"))
+        return out[start + 1 : next(i for i, line in enumerate(out) if line.startswith("Tangent and"))]
+
+    parts = sum(len(layer.parts) for layer in found.layers)
+    assert len(rows(found, 0)) == len(found.layers) and len(rows(found, 1)) == len(found.layers) + parts
+    assert rows(found, None) == rows(found, 1)
+    assert len(rows(long, 0)) == len(long.layers) > 40 and len(rows(long, 1)) > 150
+    folded = rows(long, None)
+    assert len(folded) < 40 and any("… " in line and "more, all" in line for line in folded)
+    hidden = sum(int(line.split()[1]) for line in folded if line.startswith("… "))
+    assert hidden + sum(not line.startswith("… ") for line in folded) == len(long.layers)
+
+
+def test_a_notebook_shows_it_in_a_box_of_its_own(found: Checkup) -> None:
+    text = found._repr_html_()
     page = assert_self_contained(text)
-    assert page.tags.count("script") == 1 and "img" not in page.tags
+    assert page.tags[0] == "div" and page.tags.count("script") == 0 and page.tags.count("svg") == 0
+    style, _, body = text.partition("</style>")
+    rules = re.sub(r"@(media|supports)[^{]*{", "", style.partition("<style>")[2])
+    selectors = [one for rule in re.findall(r"([^{}]+){", rules) for one in rule.split(",")]
+    assert selectors and all(one.strip().startswith(".epoch0") for one in selectors)
+    assert found.verdict in html.unescape(body) and "chance of training" in body
+    names = re.findall("<code>([^<]*)</code>", body)
+    assert all(layer.name in names for layer in found.layers)
 
 
-def _with(**changes: Any) -> dict[str, Any]:
-    x = torch.randn(8, 4, generator=torch.Generator().manual_seed(1))
-    return {**checkup(e0.networks.mlp([4, 8, 2]), x, directions=2).to_dict(), **changes}
+def test_hostile_names_stay_text(found: Checkup, capsys: pytest.CaptureFixture[str]) -> None:
+    bad, worse = "</script><script>alert(1)</script>", "[bold]<img src=http://x>[/bold]"
+    plain = {**plain_of(found), "model": bad, "subject": worse, "verdict": worse, "advice": [bad], "notes": [bad]}
+    plain["layers"][1].update(name=worse, kind=bad, parts=[{**plain["layers"][1]["parts"][0], "name": f'{worse}"x'}])
+    plain["recipes"]["adam"]["reason"] = bad
+    plain["blame"] = {"layer": worse, "reason": bad}
+    plain["remedies"] = [{"change": bad, "before": 0.1, "after": 0.9, "verdict": worse, "helps": True}]
+    for text, scripts in ((report.page(plain), 1), (report.notebook(plain), 0), (report.page(plain, plain, [bad]), 2)):
+        page = Page(text)
+        assert page.tags.count("script") == scripts and "img" not in page.tags and "<img" not in text
+    Console(width=200).print(terminal(plain, 200))
+    assert worse in capsys.readouterr().out
 
 
-def test_missing_numbers_are_dashes() -> None:
-    plain = _with()
-    for layer in plain["layers"]:
-        for key, value in layer.items():
+def test_missing_numbers_are_dashes(found: Checkup) -> None:
+    plain = plain_of(found)
+    for row in [row for layer in plain["layers"] for row in (layer, *layer["parts"])]:
+        for key, value in row.items():
             if isinstance(value, float):
-                layer[key] = None
-    plain.update(chi=None, chi_low=None, chi_high=None, trainable_depth=None, input_gradient=None)
-    plain["backward"] = {**plain["backward"], "factor": None, "log_gain": None}
+                row[key] = None
+    plain.update(chi=None, chi_low=None, chi_high=None, input_gradient=None)
+    for way in ("backward", "forward"):
+        plain[way] = {**plain[way], "factor": None, "log_gain": None}
+    for width in (60, 200):
+        Console(width=width).print(terminal(plain, width))
     assert_self_contained(report.page(plain))
+    assert_self_contained(report.page(plain, plain))
 
 
 def test_writing_is_whole_or_not_at_all(found: Checkup, tmp_path: Path) -> None:
@@ -194,3 +365,8 @@ def test_any_numbers_make_a_chart(values: list[float | None]) -> None:
     # higher values are drawn higher
     by_value = sorted(zip(drawn, heights, strict=True), key=lambda pair: (pair[0], -pair[1]))
     assert [y for _, y in by_value] == sorted(heights, reverse=True)
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.5, "0.5"), (1e-5, "10^−5"), (2e-5, "2×10^−5"), (1e6, "10^6")])
+def test_ticks_say_their_value(value: float, text: str) -> None:
+    assert re.sub("<tspan[^>]*>", "^", _tick_text(value)).replace("</tspan>", "") == text
