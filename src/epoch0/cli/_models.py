@@ -62,6 +62,7 @@ class How(StrEnum):
 class Draw(StrEnum):
     """What the weights are drawn from."""
 
+    mirrored = "mirrored"
     gaussian = "gaussian"
     uniform = "uniform"
     orthogonal = "orthogonal"
@@ -184,7 +185,7 @@ def init(
     bias_std: Annotated[float | None, typer.Option(help="sigma_b; default 0 for ReLU and its like, else 0.2.")] = None,
     draw: Annotated[
         Draw, typer.Option(help="What fresh weights are drawn from; keep: rescale those there are.")
-    ] = Draw.gaussian,
+    ] = Draw.mirrored,
     residual: Annotated[
         Residual, typer.Option(help="stable: residual branches times 1/sqrt(blocks); plain: as they are.")
     ] = Residual.stable,

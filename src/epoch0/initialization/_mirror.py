@@ -91,7 +91,8 @@ def pair_up(tape: Tape, steps: list[Step], origin: Mapping[int, frozenset[int]])
     for step in single:
         shape, phi = tape.nodes[step.site.op.outputs[0]].shape, step.follow.activation
         units = shape[_axis(step.site.op.kind, len(shape))]
-        if phi is not None and units % 2 == 0 and units >= FEWEST and not step.follow.gate and odd_half(phi) is not None:
+        paired = units % 2 == 0 and units >= FEWEST and not step.follow.gate
+        if phi is not None and paired and odd_half(phi) is not None:
             able[step.site.op.outputs[0]] = step
     one, two = (_on_noise(tape, able, {s.site.op.inputs[0] for s in single}, turn) for turn in (False, True))
     fits = {id(s.site.op): s for s in single if _exchanged(s, one, two)}
