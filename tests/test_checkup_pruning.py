@@ -1,6 +1,7 @@
 """What a checkup says of pruning: exact for the batch, expected beside it, in every form a checkup takes."""
 
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 import epoch0 as e0
 from command_line import epoch0
+from epoch0.diagnosis import Checkup
 from epoch0.diagnosis.outlook import Outlook
 from epoch0.errors import InputError
 
@@ -22,8 +24,12 @@ def batch() -> tuple[Tensor, Tensor]:
     return torch.randn(64, 20, generator=source), torch.randint(5, (64,), generator=source)
 
 
+def checked(*given: Any, **settings: Any) -> Checkup:
+    return e0.checkup(*given, **{"trial": False, "remedies": False, "directions": 2, **settings})
+
+
 def outlook(net: nn.Module, sparsity: float, **options: object) -> Outlook:
-    found = e0.checkup(net, *batch(), sparsity=sparsity, **options).outlook
+    found = checked(net, *batch(), sparsity=sparsity, **options).outlook
     assert found is not None
     return found
 
@@ -65,20 +71,20 @@ def test_each_status_follows_from_the_numbers(sparsity: float) -> None:
 
 def test_without_targets_classes_are_drawn_and_it_says_so() -> None:
     x, _ = batch()
-    found = e0.checkup(network(), x, sparsity=0.5)
+    found = checked(network(), x, sparsity=0.5)
     assert found.outlook is not None and found.outlook.drawn
     assert any("classes drawn by chance" in note for note in found.notes)
-    assert found.outlook == e0.checkup(network(), x, sparsity=0.5).outlook
+    assert found.outlook == checked(network(), x, sparsity=0.5).outlook
 
 
 def test_positions_have_classes_of_their_own() -> None:
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 3, 1))
-    found = e0.checkup(net, torch.randn(8, 1, 6, 6, generator=e0.seeds.generator(0)), sparsity=0.5).outlook
+    found = checked(net, torch.randn(8, 1, 6, 6, generator=e0.seeds.generator(0)), sparsity=0.5).outlook
     assert found is not None and [row.name for row in found.layers] == ["0.weight", "2.weight"]
 
 
 def test_it_is_not_there_unless_asked_for() -> None:
-    found = e0.checkup(network(), *batch())
+    found = checked(network(), *batch())
     assert found.outlook is None and found.to_dict()["outlook"] is None
 
 
@@ -87,13 +93,13 @@ def test_no_fraction_is_refused_and_the_model_stays(sparsity: float) -> None:
     net = network()
     before = {name: value.clone() for name, value in net.state_dict().items()}
     with pytest.raises(InputError, match="sparsity"):
-        e0.checkup(net, *batch(), sparsity=sparsity)
+        checked(net, *batch(), sparsity=sparsity)
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     assert all(p.grad is None for p in net.parameters())
 
 
 def test_page_terminal_and_comparison_show_it(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
-    before, after = (e0.checkup(network(std), *batch(), sparsity=0.7) for std in (0.5, 1.3))
+    before, after = (checked(network(std), *batch(), sparsity=0.7) for std in (0.5, 1.3))
     page = before.to_html(tmp_path / "one.html").read_text()
     assert "What would pruning leave?" in page and "✕ dies" in page
     both = before.to_html(tmp_path / "both.html", after).read_text()
@@ -102,7 +108,7 @@ def test_page_terminal_and_comparison_show_it(tmp_path, capsys: pytest.CaptureFi
     before.print(width=200)
     assert before.outlook.sentence in capsys.readouterr().out
     assert after.outlook.sentence in str(before.compare(after))
-    assert e0.checkup(network(), *batch()).to_html(tmp_path / "none.html").read_text().count("pruning leave") == 0
+    assert checked(network(), *batch()).to_html(tmp_path / "none.html").read_text().count("pruning leave") == 0
 
 
 def test_command_line(tmp_path) -> None:

@@ -25,12 +25,18 @@ def batch(examples: int, size: int = 32, seed: int = 1) -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def found() -> Checkup:
-    return checkup(e0.networks.mlp([32, 48, 48, 48, 5], weights=e0.Gaussian(2**0.5), seed=1), batch(64), directions=4)
+    return checkup(
+        e0.networks.mlp([32, 48, 48, 48, 5], weights=e0.Gaussian(2**0.5), seed=1),
+        batch(64),
+        regions=True,
+        trial=False,
+        directions=4,
+    )
 
 
 def test_counts_are_those_of_dense_sampling() -> None:
     net, x = e0.networks.mlp([8, 10, 10, 3], weights=e0.Gaussian(2**0.5), biases=e0.Gaussian(0.2), seed=3), batch(2, 8)
-    regions = checkup(net, x, directions=2).regions
+    regions = checkup(net, x, regions=True, trial=False, remedies=False, directions=2).regions
     assert regions is not None and (regions.lines, regions.error, regions.neurons) == (1, None, 20)
     assert regions.plane is None and "three examples" in regions.plane_reason
     t = torch.linspace(0, 1, 200_001, dtype=torch.float64)[:, None]
@@ -100,7 +106,7 @@ def test_page_and_terminal_say_the_same(found: Checkup, tmp_path: Path, capsys: 
 
 def test_residual_convolutional_network_has_regions_but_no_theory() -> None:
     images = torch.randn(16, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    one = checkup(everything(), images, directions=4)
+    one = checkup(everything(), images, regions=True, trial=False, remedies=False, directions=4)
     assert one.regions is not None and one.regions.expected is None and one.regions.count > 100
     text = " ".join(one.notes)
     assert "batch norm held at the statistics of this batch" in text and "Theory has no number" in text
@@ -128,7 +134,7 @@ def test_no_regions_is_a_reason_never_an_error(tmp_path: Path) -> None:
         (e0.networks.mlp([32, 16, 5]), batch(1).repeat(4, 1), "all the same", 1),
     ]
     for net, x, words, notes in cases:
-        one = checkup(net, x, directions=2)
+        one = checkup(net, x, regions=True, trial=False, remedies=False, directions=2)
         assert one.regions is None and words in one.regions_reason
         assert sum("not counted" in note for note in one.notes) == notes
         plain = json.loads(json.dumps(one.to_dict(), allow_nan=False))
@@ -139,7 +145,7 @@ def test_no_regions_is_a_reason_never_an_error(tmp_path: Path) -> None:
 def test_a_checkup_draws_nothing_until_asked() -> None:
     code = (
         "import sys, torch, epoch0 as e0\n"
-        "found = e0.checkup(e0.networks.mlp([4, 8, 8, 2]), torch.randn(8, 4, dtype=torch.float32), directions=2)\n"
+        "found = e0.checkup(e0.networks.mlp([4, 8, 8, 2]), torch.randn(8, 4), regions=True, directions=2)\n"
         "print(found.regions.plane is not None, 'matplotlib' in sys.modules)\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

@@ -211,8 +211,8 @@ def test_in_the_checkup_text_page_and_json(tmp_path) -> None:
     net, x = e0.networks.mlp([20, 60, 60, 5], "tanh", weights=e0.Gaussian(2.0), seed=1), batch(32, 20)
     y = torch.arange(32) % 5
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
-    state = torch.get_rng_state()
-    found = checkup(net, x, y, directions=2)
+    state, settings = torch.get_rng_state(), {"directions": 2, "trial": False, "remedies": False, "noise": 0.1}
+    found = checkup(net, x, y, **settings)
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(before[name], tensor) for name, tensor in net.state_dict().items())
     told = found.to_dict()["fragility"]
@@ -221,11 +221,11 @@ def test_in_the_checkup_text_page_and_json(tmp_path) -> None:
     assert any("Noise was put into the weights of each module 4 times" in note for note in found.notes)
     page = found.to_html(tmp_path / "page.html").read_text()
     assert "Which layer is most fragile?" in page and "change of the outputs, %" in page
-    again = checkup(net, x, y, directions=2)
+    again = checkup(net, x, y, **settings)
     assert again.to_dict()["fragility"] == told
     both = found.compare(again)
     assert both.to_dict()["after"]["fragility"] == told and str(both).count(told["sentence"]) == 2
-    none = checkup(net, x, directions=2, noise=None)
+    none = checkup(net, x, y, **{**settings, "noise": None})
     assert none.fragility is None and none.to_dict()["fragility"] is None
     assert "fragile" not in none.to_html(tmp_path / "none.html").read_text().lower()
 

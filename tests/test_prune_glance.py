@@ -1,87 +1,55 @@
-"""The verdict alone, as ``epoch0 prune`` asks for it, against that of the whole checkup; and progress."""
+"""What ``epoch0 prune`` says between its rounds: the verdict of the first step, and progress."""
 
 import io
 import re
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 import epoch0 as e0
+from epoch0.cli._prune import _Judge
 from epoch0.cli._stages import Stages
-from epoch0.diagnosis.glance import few, glance, multiplications
-from epoch0.errors import InputError
-from epoch0.tracing.tape import tape
 
 
-def dense(std: float, activation: str = "tanh", depth: int = 3) -> nn.Module:
-    laws = {"weights": e0.Gaussian(std), "biases": e0.Gaussian(0.1)}
-    return e0.networks.mlp([20, *[30] * depth, 5], activation, seed=0, **laws)
-
-
-def dead() -> nn.Module:
-    net = dense(1.3, "relu", 3)
-    with torch.no_grad():
-        net[2].weight.zero_()  # type: ignore[index]
-        net[2].bias.fill_(-1.0)  # type: ignore[index]
-    return net
+def judged(net: nn.Module, x: torch.Tensor, y: torch.Tensor, batch_norm: str = "train") -> str:
+    return _Judge(SimpleNamespace(x=x, targets=y), batch_norm, 3).verdict(net)  # type: ignore[arg-type]
 
 
 def pooled() -> nn.Module:
+    torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(64, 3)
     )
 
 
-@pytest.mark.parametrize(
-    ("net", "shape", "batch_norm", "outcome"),
-    [
-        (dense(1.3), (20,), "train", "trains"), (dense(0.1), (20,), "train", "vanishing"),
-        (dense(20.0, "relu"), (20,), "train", "exploding"), (dead(), (20,), "train", "dead"),
-        (pooled(), (1, 8, 8), "train", "trains"), (pooled(), (1, 8, 8), "eval", "trains"),
-        (e0.networks.residual_chain(3, 8, (20,)), (20,), "train", "trains"),
-    ],
-)  # fmt: skip
-def test_the_verdict_is_the_checkup_s(net: nn.Module, shape: tuple[int, ...], batch_norm: str, outcome: str) -> None:
-    x = torch.randn(12, *shape, generator=torch.Generator().manual_seed(1))
-    whole = e0.checkup(net, x, batch_norm=batch_norm, directions=3, seed=3)
-    seen = glance(net, x, batch_norm=batch_norm, directions=3, seed=3)
-    assert seen == whole.reading and seen.outcome == outcome
-
-
-def test_numbers_that_overflow_are_told() -> None:
-    seen = glance(dense(1e30, "relu"), torch.randn(6, 20, generator=torch.Generator().manual_seed(1)))
-    assert seen.outcome == "exploding" and "overflow" in seen.sentence
-
-
-def test_the_model_is_as_it_was() -> None:
+@pytest.mark.parametrize("batch_norm", ["train", "eval"])
+def test_the_verdict_is_the_checkup_s(batch_norm: str) -> None:
+    x, y = torch.randn(24, 1, 8, 8, generator=e0.seeds.generator(1)), torch.arange(24) % 3
     net = pooled().train()
-    before = {name: value.clone() for name, value in net.state_dict().items()}
-    state = torch.get_rng_state()
-    glance(net, torch.randn(8, 1, 8, 8, generator=torch.Generator().manual_seed(0)))
+    before, state = {name: value.clone() for name, value in net.state_dict().items()}, torch.get_rng_state()
+    settings = {"trial": False, "remedies": False, "directions": 2, "batch_norm": batch_norm, "seed": 3}
+    assert judged(net, x, y, batch_norm) == e0.checkup(net, x, y, **settings).verdict
     assert net.training and torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
 
 
-def test_multiplications_are_counted() -> None:
-    net, x = pooled(), torch.zeros(2, 1, 8, 8)
-    with tape(net, x) as record:
-        assert multiplications(record) == 8 * 8 * 4 * 9 + 64 * 3
+def test_what_pruning_has_cut_off_is_told() -> None:
+    net, x, y = pooled(), torch.randn(24, 1, 8, 8, generator=e0.seeds.generator(1)), torch.arange(24) % 3
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.zero_()
+    net.append(nn.ReLU())
+    nn.init.constant_(net[5].bias, -1)
+    assert judged(net, x, y) .startswith("Cannot train: no weight gets a gradient")
 
 
-def test_few_examples_of_a_large_model_spread_over_the_batch() -> None:
-    net, x = pooled(), torch.arange(100.0).reshape(-1, 1, 1, 1).expand(100, 1, 8, 8)
-    each = 4 * (8 * 8 * 4 * 9 + 64 * 3)
-    assert few(net, x, 1e9)[1] == 8 and few(net, x, 1e9)[0] is x
-    part, directions = few(net, x, each * 4 * 25)
-    assert directions == 4 and part[:, 0, 0, 0].tolist() == torch.linspace(0, 99, 25).round().tolist()
-    assert len(few(net, x, 1.0)[0]) == 16 and len(few(net, x[:3], 1.0)[0]) == 3
-
-
-def test_a_linear_model_has_no_verdict() -> None:
-    with pytest.raises(InputError, match="nonlinear"):
-        glance(nn.Linear(3, 2), torch.randn(4, 3))
+def test_what_cannot_be_judged_says_why() -> None:
+    assert judged(pooled(), torch.randn(4, 2, 8, 8), torch.arange(4) % 3).startswith(
+        "cannot be judged: the model fails"
+    )
 
 
 def test_a_log_gets_lines_while_a_stage_is_silent() -> None:
@@ -165,5 +133,3 @@ def _until(log: io.StringIO, text: str) -> None:
             return
         time.sleep(0.02)
     raise AssertionError(f"{text!r} was not told: {log.getvalue()!r}")
-
-

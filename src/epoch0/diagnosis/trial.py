@@ -330,6 +330,7 @@ def constant_loss(call: Call) -> float | None:
     if call.targets is None or not call.splits or alike(call):
         return None
     with unchanged(call.model), torch.inference_mode(False), torch.no_grad():
+        call.model.eval()
         output = call.output(call.run())
     answer = output.mean(_places(output, call.targets), keepdim=True).detach().clone().nan_to_num().requires_grad_()
     # of the usual size: what an overflowing network answers is no place to start from
