@@ -1,76 +1,97 @@
-"""Judging gains: phases, passages through the depth, verdicts, statuses; all from made-up numbers."""
+"""Judging made-up numbers: phases, passages, the verdict for each optimizer with its reason, rate and sentence."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epoch0.diagnosis.verdict import TRAINABLE, Passage, read_passage, read_phase, read_status, read_verdict
+from epoch0.diagnosis.fitted import FITTED
+from epoch0.diagnosis.step import LADDER, Step
+from epoch0.diagnosis.trial import LENGTHS, RATES, Run, Trial
+from epoch0.diagnosis.verdict import (
+    Passage,
+    Recipe,
+    Signs,
+    best_run,
+    judge,
+    level,
+    outcome,
+    probability,
+    read_passage,
+    read_phase,
+    read_status,
+    sentence,
+    step_numbers,
+    suggested_rate,
+    trial_numbers,
+)
 
 GAINS = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=50)
+FLAT = Passage(0.0, 5)
 
 
-@given(GAINS)
-def test_a_passage_is_the_product_of_the_gains(gains: list[float]) -> None:
-    passage = read_passage(gains, [0.0] * len(gains))
-    assert passage.log_gain == pytest.approx(sum(math.log(g) for g in gains), abs=1e-9)
-    assert passage.orders == pytest.approx(passage.log_gain / 2 / math.log(10))
-    assert passage.error == 0
-    if passage.log_gain < 1400:
-        assert passage.factor == pytest.approx(math.exp(passage.log_gain / 2))
+def step(optimizer: Any = "adam", **changes: Any) -> Step:
+    """The first step of a network that is well."""
+    values = {
+        "loss": 1.6, "reached": 1.0, "alignment": 0.8, "held": 0.6, "second": 0.8, "second_held": 0.6, "pace": 20.0,
+        "second_pace": 20.0, "change": -0.1, "largest": 0.01 if optimizer == "adam" else 1.0, "updates": {},
+        "still": (), "still_then": (), "finite": True, "examples": 50,
+    }  # fmt: skip
+    return Step(optimizer=optimizer, **{**values, **changes})
 
 
-@given(GAINS)
-def test_the_opposite_passage_mirrors_the_verdict(gains: list[float]) -> None:
-    there, back = read_passage(gains, [0.0] * len(gains)), read_passage([1 / g for g in gains], [0.0] * len(gains))
-    mirror = {"vanishing": "exploding", "exploding": "vanishing", "trains": "trains"}
-    assert mirror[read_verdict(there, there).outcome] == read_verdict(back, back).outcome
+def lost(optimizer: Any = "adam", **changes: Any) -> Step:
+    """The first step of a network that gives the same answer whatever it is asked."""
+    nothing = {"alignment": 0.01, "held": -0.02, "second": 0.01, "second_held": 0.0, "pace": 1e-9, "change": 0.0}
+    return step(optimizer, **{**nothing, "second_pace": 1e-9, **changes})
 
 
-@pytest.mark.parametrize(
-    ("gain", "outcome", "words"),
-    [
-        (0.5, "vanishing", "Will not train as it is: gradients vanish, the first layer receives one 3.0 orders of"),
-        (0.7, "vanishing", "Hard to train as it is: gradients vanish, the first layer receives one 1.5 orders"),
-        (0.8, "trains", "with little depth to spare: over 20 layers gradients shrink by a factor of 9.3; 20 is"),
-        (1.0, "trains", "Expected to train: over 20 layers gradients change by a factor of 1.0 and signals by 1.0."),
-        (1.25, "trains", "gradients grow by a factor of 9.3"),
-        (2.0, "exploding", "gradients explode, the first layer receives one 3.0 orders of magnitude larger"),
-    ],
-)
-def test_verdicts_in_order_of_gain(gain: float, outcome: str, words: str) -> None:
-    passage = read_passage([gain] * 20, [0.0] * 20)
-    verdict = read_verdict(passage, passage)
-    assert verdict.outcome == outcome and words in verdict.sentence and verdict.trains == (outcome == "trains")
+def signs(**changes: Any) -> Signs:
+    return Signs(
+        **{"forward": FLAT, "backward": FLAT, "input_size": 1.0, "output_size": 0.3, "unlikeness": 0.3, **changes}
+    )
 
 
-def test_depth_matters_not_the_gain_alone() -> None:
-    shallow, deep = (read_passage([0.6] * depth, [0.0] * depth) for depth in (5, 50))
-    assert read_verdict(shallow, shallow).trains
-    assert read_verdict(deep, deep).outcome == "vanishing"
+def orders(value: float) -> Passage:
+    return Passage(2 * value * math.log(10), 10)
 
 
-def test_the_limit_is_six_correlation_lengths() -> None:
-    chi = 0.9
-    most = math.floor(TRAINABLE / abs(math.log(chi)))  # Schoenholz et al. 2017: depth <= 6 xi, xi = 1/|log chi|
-    assert read_verdict(*[read_passage([chi] * most, [0.0] * most)] * 2).trains
-    assert not read_verdict(*[read_passage([chi] * (most + 1), [0.0] * (most + 1))] * 2).trains
+def run(optimizer: Any = "adam", rate: float = 1e-3, **changes: Any) -> Run:
+    values = {"losses": (1.6,) * 60, "known": 0.9, "known_seen": 1.0, "drop": 0.9, "held": 1.0}
+    return Run(optimizer=optimizer, rate=rate, **{**values, **changes})
 
 
-def test_signals_count_when_gradients_are_well() -> None:
-    well, ill = Passage(0.1, 0.0, 9), Passage(-14.0, 0.0, 10)
-    verdict = read_verdict(well, ill)
-    assert verdict.outcome == "vanishing" and "signals vanish" in verdict.sentence
+def trial_of(*runs: Run, steps: int = 60) -> Trial:
+    return Trial(runs, steps, 64, 16, 1.0)
 
 
-def test_dead_collapsed_and_overflowing_layers_decide() -> None:
-    well = Passage(0.0, 0.0, 5)
-    assert read_verdict(well, well, dead=["3"]).sentence == "Cannot train: nothing passes through layer 3."
-    assert read_verdict(read_passage([1.0, 0.0], [0.0, 0.0]), well).outcome == "dead"
-    assert read_verdict(well, well, collapsed=["7"]).outcome == "collapsed"
-    verdict = read_verdict(well, well, overflowing=["b"], dead=["c"])
-    assert verdict.outcome == "exploding" and "overflow from layer b" in verdict.sentence
+def recipe(optimizer: Any, trains: bool, chance: float, cause: str = "learns") -> Recipe:
+    return Recipe(optimizer, trains, chance, 1e-3, 0.1, "because", "step 0", cause)
+
+
+def joined(adam: tuple[bool, float, str], sgd: tuple[bool, float, str]) -> dict[Any, Recipe]:
+    return {"adam": recipe("adam", *adam), "sgd": recipe("sgd", *sgd)}
+
+
+# ---- passages, phases, statuses --------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(1e-12, 1e12), min_size=2, max_size=50))
+def test_a_passage_is_what_becomes_of_the_norm(norms: list[float]) -> None:
+    passage = read_passage(norms)
+    assert passage.factor == pytest.approx(norms[-1] / norms[0], rel=1e-9) and passage.layers == len(norms) - 1
+    assert passage.orders == pytest.approx(math.log10(norms[-1] / norms[0]), abs=1e-9)
+
+
+def test_passages_that_end_or_cannot_begin() -> None:
+    assert read_passage([1.0, 0.0]).log_gain == -math.inf
+    assert read_passage([]) == Passage(0.0, 0) and read_passage([2.0]) == Passage(0.0, 0)
+    assert math.isnan(read_passage([math.nan, 1.0]).log_gain) and math.isnan(read_passage([math.inf, 1.0]).log_gain)
+    assert read_passage([0.0, 1.0]).log_gain == 0  # nothing to compare with
+    assert read_passage([1e-300, 1e300]).factor == math.inf or read_passage([1e-300, 1e300]).factor > 1e300
 
 
 def test_phase_is_critical_only_if_one_is_inside_the_interval() -> None:
@@ -98,3 +119,145 @@ def test_status_of_a_layer_speaks_of_the_depth() -> None:
     assert read_status(1.1, 0.2, 50) == "unclear"
     assert read_status(0.0, 0.0, 5) == "dead"
     assert read_status(math.inf, 0.0, 5) == read_status(math.nan, 0.0, 5) == "overflows"
+
+
+# ---- the fitted chance -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_there_are_weights_for_every_kind_of_evidence_and_of_known_numbers(optimizer: Any) -> None:
+    known = {*step_numbers(step(optimizer), signs()), *trial_numbers([run(optimizer)]), "intercept"}
+    kinds = {"step 0", "step 0 alone", *(f"trial {n}{end}" for n in LENGTHS for end in ("", " alone"))}
+    assert set(FITTED[optimizer]) == kinds
+    for name, weights in FITTED[optimizer].items():
+        assert "intercept" in weights and set(weights) <= known
+        assert not ("alone" in name and {"held", "second held", "known"} & set(weights))
+
+
+def test_the_chance_is_logistic_in_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FITTED["adam"], "step 0", {"intercept": -1.0, "held": 2.0})
+    assert probability("adam", {"held": 1.5, "rate": 3.0}, "step 0") == pytest.approx(1 / (1 + math.exp(-2.0)))
+    assert probability("adam", {"held": 1e9}, "step 0") <= 1 and probability("adam", {"held": -1e9}, "step 0") >= 0
+
+
+@given(st.floats(allow_nan=True), st.floats(0, 1), st.floats(allow_nan=True))
+def test_numbers_are_finite_whatever_was_measured(wild: float, cosine: float, other: float) -> None:
+    measured = step(alignment=cosine, second=-cosine, pace=other, second_pace=wild, change=wild, largest=0.0)
+    found = step_numbers(
+        measured, signs(forward=Passage(wild, 3), backward=Passage(other, 3), input_size=abs(wild), unlikeness=wild)
+    )
+    assert all(math.isfinite(value) for value in found.values())
+
+
+def test_kind_of_evidence() -> None:
+    assert level(step(), [], None) == "step 0" and level(step(held=None), [], None) == "step 0 alone"
+    assert level(step(), [run()], 60) == "trial 60" and level(step(), [run(known=None)], 60) == "trial 60 alone"
+    assert (
+        level(step(), [run()], 3) == f"trial {min(LENGTHS)}" and level(step(), [run()], 999) == f"trial {max(LENGTHS)}"
+    )
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_what_learns_is_likelier_than_what_does_not(optimizer: Any) -> None:
+    """Whatever the weights are fitted to."""
+    ill = signs(forward=orders(-6), backward=orders(-6), unlikeness=1e-7)
+    rates = RATES[optimizer]
+    good = trial_of(*(run(optimizer, rate) for rate in rates))
+    bad = trial_of(*(run(optimizer, rate, known=0.5, known_seen=0.5, drop=0.0) for rate in rates))
+    for well, ill_trial in ((None, None), (good, bad)):
+        learns, fails = judge(step(optimizer), signs(), well), judge(lost(optimizer), ill, ill_trial)
+        assert learns.trains and learns.probability > fails.probability + 0.2
+        assert learns.evidence == fails.evidence == ("step 0" if well is None else "trial")
+
+
+# ---- reasons ---------------------------------------------------------------------------------------------------
+
+REASONS = {
+    "overflow": (lost(finite=False), signs(overflowing=("3",)), "numbers leave the range of floats in 3"),
+    "overflow after it": (lost(finite=False), signs(), "numbers leave the range of floats after the first step"),
+    "no gradient": (lost(reached=0.0, second=0.0), signs(dead=("2",)), "no weight gets a gradient: nothing passes"),
+    "no gradient inside": (lost(), signs(dead=("2", "5")), "2 and 1 more gives zero for every example"),
+    "blind batch": (lost(), signs(same="all targets are the same"), "all targets are the same"),
+    "size": (lost(loss=80.0), signs(constant_loss=1.6, output_size=90.0), "the first loss is 80"),
+    "size of inputs": (lost(), signs(input_size=1e-3), "the inputs are of size 0.001"),
+    "vanishing": (lost(), signs(backward=orders(-5)), "gradients shrink by 5.0 orders of magnitude"),
+    "vanishing eps": (lost(reached=0.1), signs(), "90% of them are below Adam's eps"),
+    "collapsed": (lost(), signs(collapsed=("7",)), "from 7 on all examples look alike"),
+    "exploding": (lost(), signs(forward=orders(3)), "differences between inputs grow by 3.0 orders"),
+    "exploding back": (lost(), signs(backward=orders(3)), "gradients grow by 3.0 orders"),
+    "rough": (lost(largest=1e-5), signs(), "already a rate of 3"),
+    "rough at once": (lost(largest=0.0), signs(), "already a rate of 1×10⁻⁶ makes"),
+    "saturated": (lost(), signs(saturated=("1",)), "most values are saturated after 1"),
+    "blind": (lost(), signs(), "a step of Adam moves the outputs of all examples alike (cosine 0.01"),
+    "slow": (lost(alignment=0.5), signs(), "it learns too slowly"),
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_the_reason_is_the_first_that_applies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for weights in FITTED["adam"].values():
+        monkeypatch.setitem(weights, "intercept", -1e3)
+    first, seen, words = REASONS[name]
+    found = judge(first, seen, None)
+    assert not found.trains and found.cause == " ".join(name.split()[: 1 + name.startswith("no ")])
+    assert found.reason.startswith(words) or words in found.reason
+    assert "(in 60 steps" not in found.reason
+    tried = judge(first, seen, trial_of(run(known=0.55, drop=0.02), run(rate=3e-3, known=0.5, drop=-0.1)))
+    if first.reached > 0:
+        assert (
+            "in 60 steps at the best of 2 rates the loss fell by 2%" in tried.reason
+            and "55% of the pairs" in tried.reason
+        )
+
+
+def test_cannot_only_without_any_gradient() -> None:
+    stuck = {o: judge(lost(o, reached=0.0, alignment=0.0, second=0.0), signs(), None) for o in ("adam", "sgd")}
+    assert sentence(stuck) == "Cannot train: no weight gets a gradient."
+    assert all(one.probability <= 0.01 for one in stuck.values())
+    second = judge(step(reached=0.0), signs(), None)
+    assert second.reason != "no weight gets a gradient"
+
+
+# ---- rates -----------------------------------------------------------------------------------------------------
+
+
+def test_the_rate_is_the_trial_s_best_or_the_usual_one_less_what_the_first_step_does_not_stand() -> None:
+    runs = [run(rate=3e-4, drop=0.7), run(rate=1e-3, drop=0.8), run(rate=3e-3, losses=(1.0, math.nan), drop=0.9)]
+    assert best_run(runs).rate == suggested_rate(step(), runs) == 1e-3
+    assert suggested_rate(step(largest=LADDER["adam"][-1]), []) == RATES["adam"][-1]
+    assert suggested_rate(step(largest=1e-4), []) == pytest.approx(3e-5)
+    assert 0 < suggested_rate(step(largest=0.0), []) < min(RATES["adam"])
+    for largest in LADDER["sgd"]:
+        rate = suggested_rate(step("sgd", largest=largest), [])
+        assert 0 < rate <= largest and f"{rate:.0e}"[0] in "13"
+
+
+# ---- sentences -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("adam", "sgd", "said", "word"),
+    [
+        ((True, 0.9, "learns"), (True, 0.9, "learns"), "Trains with either, Adam at a rate of about 0.001 or SGD at 0.",
+         "trains"),
+        ((True, 0.9, "learns"), (False, 0.1, "rough"), "Needs Adam, at a rate of about 0.001; with SGD with mom",
+         "needs adam"),
+        ((False, 0.1, "rough"), (True, 0.9, "learns"), "Needs SGD, at a rate of about 0.001; with Adam because.",
+         "needs sgd"),
+        ((False, 0.1, "rough"), (False, 0.2, "vanishing"), "Will not train: because.", "vanishing"),
+        ((False, 0.0, "no gradient"), (False, 0.0, "no gradient"), "Cannot train: because.", "no gradient"),
+        ((True, 0.6, "learns"), (True, 0.9, "learns"), "Probably: trains with either", "trains"),
+        ((False, 0.4, "slow"), (False, 0.1, "slow"), "Probably: will not train: because.", "slow"),
+    ],
+)  # fmt: skip
+def test_the_sentence_says_what_to_do(adam: Any, sgd: Any, said: str, word: str) -> None:
+    recipes = joined(adam, sgd)
+    assert sentence(recipes).startswith(said) and outcome(recipes) == word
+
+
+def test_a_recipe_says_how_sure_it_is() -> None:
+    found = judge(step(), signs(), None)
+    assert found.evidence == "step 0" and found.largest_learning_rate == 0.01 and 0 < found.probability < 1
+    assert "cosine 0.80, 0.60 on examples it has not seen" in found.reason
+    alone = judge(replace(step(), held=None, second_held=None), signs(), None)
+    assert "has not seen" not in alone.reason
