@@ -12,7 +12,7 @@ from html import escape
 from typing import Literal
 
 WIDTH, HEIGHT = 520, 300
-LEFT, RIGHT, TOP, BOTTOM = 76, 14, 14, 54
+LEFT, RIGHT, TOP, BOTTOM = 80, 14, 14, 54
 TICKS = 6
 """At most about this many labelled ticks on an axis."""
 
@@ -170,7 +170,7 @@ def _axes(area: _Area, positions: Sequence[str], x_label: str, y_label: str) -> 
         f"{escape(x_label)}</text>"
     )
     parts.append(
-        f'<text class="label" transform="translate(16 {middle:.0f}) rotate(-90)" text-anchor="middle">'
+        f'<text class="label" transform="translate(14 {middle:.0f}) rotate(-90)" text-anchor="middle">'
         f"{escape(y_label)}</text>"
     )
     return parts
