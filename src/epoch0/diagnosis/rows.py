@@ -53,7 +53,8 @@ class Rows:
         ops = {op.outputs[0]: op for op in record.ops if op.outputs}
         self.ops = {place.node: ops[place.node] for place in places if place.node in ops}
         stations = [Carried(place.node, _weights(self.ops.get(place.node))) for place in places]
-        self.gains, carried = measure_gains(record, self.found, directions, seed, stations)
+        few = 1 if directions == 2 else None  # examples and units are averaged over all the same
+        self.gains, carried = measure_gains(record, self.found, directions, seed, stations, carried_directions=few)
         self.carried = {one.output: one for one in carried}
         self.alone = _alone(record, list(self.ops.values()), seed)
         self.states = signals(record, self.found)
@@ -79,6 +80,9 @@ class Rows:
     def _signs(self) -> Signs:
         rows = self.gains.layers
         tangents = [math.sqrt(row.tangent) for row in rows[:-1]]
+        if self.record.start >= 0:  # what is made of integers has no size of its own: growth is that beside the signal
+            sizes = [state.size for state in self.states[1:-1]]
+            tangents = [t / size if size > 0 else 0.0 for t, size in zip(tangents, sizes, strict=True)]
         gradients = [row.gradient for row in rows[:-1]][::-1]
         statuses = [self._status(i) for i in range(len(rows))]
         named: dict[str, list[str]] = {}
@@ -168,12 +172,11 @@ class Rows:
         names, before, error_before = [], 1.0, 0.0
         for row in self.gains.layers:
             carried = row.tangent / before if before > 0 else math.nan
-            noise = 3 * math.hypot(
-                row.forward_error / max(row.forward, 1e-300), row.tangent_error / max(row.tangent, 1e-300), error_before
-            )
+            error = 0.0 if math.isnan(row.tangent_error) else row.tangent_error / max(row.tangent, 1e-300)
+            noise = 3 * math.hypot(row.forward_error / max(row.forward, 1e-300), error, error_before)
             if carried > 0 and row.forward > 0 and abs(math.log(carried / row.forward)) > max(math.log(1.5), noise):
                 names.append(row.name)
-            before, error_before = row.tangent, row.tangent_error / max(row.tangent, 1e-300)
+            before, error_before = row.tangent, error
         return names
 
 

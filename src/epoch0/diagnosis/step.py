@@ -7,7 +7,7 @@ or a branch that starts at zero gets its gradient in the second step only.
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -38,6 +38,9 @@ USUAL: dict[Optimizer, float] = {"adam": 1e-3, "sgd": 1e-2}
 COSTLY = 0.05
 """CPU seconds of a forward and backward pass from which derivatives along a step are taken from differences."""
 
+UNSEEN = 0.4
+"""The alignment that is taken where the loss does not come from one output: that of a usual network that trains."""
+
 LEAST = 16
 """Examples from which half of them are held out of the step: with fewer both halves say little."""
 
@@ -59,7 +62,8 @@ class Step:
         alignment: cosine between how the outputs move and how the loss wants them to, both less their means over the
             examples; 1 is the best, 0 for a network that gives all examples the same answer.
         held: the same on examples that the step has not seen; None if the batch cannot be split.
-        second: ``alignment`` after one step at the usual rate.
+        second: ``alignment`` after one step at the usual rate; the same as before it where a pass takes long and every
+            weight moves in the first step.
         second_held: ``held`` after it.
         pace: by what share of the loss it falls per unit of the rate, to first order, through outputs that differ
             between examples.
@@ -149,7 +153,7 @@ class _Probe:
             )
         output = call.output(raw)
         pull = torch.autograd.grad(loss, output, retain_graph=True, allow_unused=True)[0]
-        pull = torch.zeros_like(output) if pull is None else -pull
+        pull = torch.zeros_like(output) if pull is None else -pull  # the loss is made of other outputs
         return float(loss.detach()), _Pull(pull.detach(), output.detach(), self.draws), loss
 
     def moves(self, weights: Weights, direction: Weights, call: Call, pull: "_Pull") -> Tensor:
@@ -251,7 +255,7 @@ def _gradient(probe: _Probe, start: Weights) -> _Gradient:
         held, pull_held = value, None
         if probe.others is not None:
             held, pull_held, _ = probe.pulls(leaves, probe.others)
-    finite = math.isfinite(value) and all(bool(g.isfinite().all()) for g in gradient.values())
+    finite = math.isfinite(value) and all(math.isfinite(torch.linalg.vector_norm(g)) for g in gradient.values())
     return _Gradient(value, held, pull, pull_held, gradient, finite)
 
 
@@ -259,14 +263,14 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
     direction = {name: _direction(g, optimizer) for name, g in first.gradient.items()}
     count = sum(d.numel() for d in direction.values())
     moved = (
-        sum(float(d.abs().sum(dtype=torch.float64)) for d in direction.values())
+        sum(float(torch.linalg.vector_norm(d, 1)) for d in direction.values())
         if optimizer == "adam"
         else sum(int((d != 0).sum()) for d in direction.values())
     )
     sizes = {name: _rms(start[name]) for name in direction}
     updates = {name: _rms(d) / sizes[name] for name, d in direction.items() if sizes[name] > 0}
     least = 1e-3 if optimizer == "adam" else 0.0
-    still = tuple(name for name, d in direction.items() if not bool((d.abs() > least).any()))
+    still = tuple(name for name, d in direction.items() if float(torch.linalg.vector_norm(d, math.inf)) <= least)
     if not first.finite:
         nothing = (0.0, None, 0.0, None, 0.0, 0.0, 0.0, 0.0)
         return Step(optimizer, first.loss, moved / count, *nothing, updates, still, still, False)
@@ -274,9 +278,18 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
     held = None
     if probe.others is not None and first.pull_held is not None:
         held, _ = _alignment(first.pull_held, probe.moves(start, direction, probe.others, first.pull_held))
-    ladder = LADDER[optimizer][:: 3 if probe.costly else 1]
+    ladder = LADDER[optimizer][2::3] if probe.costly else LADDER[optimizer]
     largest = _largest(probe, start, direction, first.loss, ladder)
     after = {name: w + USUAL[optimizer] * direction[name] for name, w in start.items()}
+    if probe.costly and not still:  # nothing waits for a second step
+        try:
+            then_loss = probe.loss(after, probe.others or probe.seen)
+        except InputError:
+            then_loss = math.inf
+        change = math.log10(min(then_loss / first.held, 1e3)) if first.held > 0 and then_loss > 0 else 0.0
+        part = pace / max(abs(first.loss), 1e-300)
+        found = (alignment, held, alignment, held, part, part, change, largest)
+        return Step(optimizer, first.loss, moved / count, *found, updates, still, still, math.isfinite(then_loss))
     del direction
     then = _gradient(probe, after)
     if not then.finite:
@@ -325,6 +338,8 @@ def _classes(wanted: _Pull) -> float:
 def _alignment(wanted: _Pull, move: Tensor) -> tuple[float, float]:
     """Cosine and product of two movements of the outputs, less their means over all answers."""
     pull = wanted.pull
+    if not bool(pull.any()):
+        return UNSEEN, 0.0
     if move.shape != pull.shape:  # the outputs do not move
         return 0.0, 0.0
     one, other = (_answers(t).double() for t in (pull, move))
@@ -345,12 +360,12 @@ def _answers(outputs: Tensor) -> Tensor:
     return outputs.reshape(-1, outputs.shape[-1])
 
 
-def _square(tensors: Any) -> float:
-    return sum(float(t.square().sum(dtype=torch.float64)) for t in tensors)
+def _square(tensors: Iterable[Tensor]) -> float:
+    return sum(float(torch.linalg.vector_norm(t)) ** 2 for t in tensors)
 
 
 def _rms(tensor: Tensor) -> float:
-    return math.sqrt(float(tensor.square().mean(dtype=torch.float64))) if tensor.numel() else 0.0
+    return float(torch.linalg.vector_norm(tensor)) / math.sqrt(max(tensor.numel(), 1))
 
 
 def _halves(call: Call, seed: int) -> tuple[Call, Call | None]:

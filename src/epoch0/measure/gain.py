@@ -115,7 +115,13 @@ class Carried:
 
 
 def measure_gains(
-    record: Tape, found: Sequence[Layer], directions: int, seed: int, places: Sequence[Carried] = ()
+    record: Tape,
+    found: Sequence[Layer],
+    directions: int,
+    seed: int,
+    places: Sequence[Carried] = (),
+    *,
+    carried_directions: int | None = None,
 ) -> tuple[Gain, list[Carried]]:
     """The gains of a recorded model, and what is carried to other places beside its layers.
 
@@ -125,8 +131,10 @@ def measure_gains(
         directions: random directions a layer.
         seed: of the directions.
         places: places within layers, in any order.
+        carried_directions: random directions of the tangents carried from the input; as many by default.
     """
     call, values = record.call, list[float]()
+    many = carried_directions or directions
 
     def measured_loss(raw: Any) -> Tensor:
         value = call.loss(raw)
@@ -143,10 +151,10 @@ def measure_gains(
         gradients, weights = gradient_norms(record, stations, own, directions, seed)
         fresh = forward_squares(record, found, directions, seed, fresh=True)
         try:
-            travelled = forward_squares(record, stations, directions, seed, fresh=False, everywhere=bool(inner))
+            travelled = forward_squares(record, stations, many, seed, fresh=False, everywhere=bool(inner))
             seen = at
         except NoForwardDerivative:
-            travelled = forward_squares(record, found, directions, seed, fresh=False)
+            travelled = forward_squares(record, found, many, seed, fresh=False)
             seen = {layer.output: index for index, layer in enumerate(found)}
         backward = backward_squares(record, found, directions, seed)
         before = [layer.pre_activation for layer in found if layer.pre_activation is not None]
@@ -216,6 +224,8 @@ def _row(
 def _estimate(squares: Squares, place: int) -> tuple[float, float, float]:
     """Mean over directions, its standard error over directions and over examples."""
     total, examples = squares.total[:, place], squares.examples[:, place]
+    if len(total) < 2:
+        return float(total.mean()), math.nan, math.nan
     over_examples = examples.std(ddof=1) / math.sqrt(len(examples)) if len(examples) > 1 else math.nan
     return float(total.mean()), float(total.std(ddof=1) / math.sqrt(len(total))), float(over_examples)
 
