@@ -27,6 +27,7 @@ from epoch0.seeds import generator
 @pytest.fixture(autouse=True)
 def _short_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "LENGTHS", (3,))
+    monkeypatch.setattr(trial, "OTHERS", 3)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def quick(net: nn.Module, *given: Any, **settings: Any) -> Checkup:
 
 
 def test_a_plain_network_trains_and_says_how(monkeypatch: pytest.MonkeyPatch, x: Tensor, y: Tensor) -> None:
-    monkeypatch.setattr(trial, "LENGTHS", (60,))
+    monkeypatch.setattr(trial, "LENGTHS", (30,))
     found = checkup(dense(3), x, y)
     assert found.trains and found.outcome == "trains" and found.blame is None and not found.remedies
     assert found.verdict.removeprefix("Probably: ").lower().startswith("trains with either, adam at a rate of about")
@@ -64,7 +65,7 @@ def test_a_plain_network_trains_and_says_how(monkeypatch: pytest.MonkeyPatch, x:
         assert recipe.optimizer == name and recipe.trains and 0.5 <= recipe.probability <= 1
         assert recipe.learning_rate in [run.rate for run in found.trial.of(name)]
         assert recipe.largest_learning_rate in LADDER[name] and recipe.evidence == "trial" and recipe.cause == "learns"
-        assert "in 60 steps at" in recipe.reason and "held-out" in recipe.reason
+        assert "in 30 steps at" in recipe.reason and "held-out" in recipe.reason
         assert recipe.numbers and all(math.isfinite(value) for value in recipe.numbers.values())
     assert found.advice == (next(line for line in found.advice if "nothing has to change" in line),)
     found.raise_for_verdict()

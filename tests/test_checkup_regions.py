@@ -52,9 +52,9 @@ def test_counts_are_those_of_dense_sampling() -> None:
 
 
 def test_theory_is_the_mean_of_random_networks() -> None:
-    """60 networks; the first layer is binomial, |z| > 4 has a chance of 6e-5; deeper ones have six errors."""
+    """24 networks; the first layer is binomial, |z| > 4 has a chance of 6e-5; deeper ones have six errors."""
     x, layers = batch(2), []
-    for seed in range(60):
+    for seed in range(24):
         net = e0.networks.mlp([32, 64, 64, 64, 5], "leaky_relu", e0.Gaussian(1.2), e0.Gaussian(0.5), seed=seed)
         with tape(net, x) as record:
             planned = plan(record, 2)
@@ -63,8 +63,8 @@ def test_theory_is_the_mean_of_random_networks() -> None:
         layers.append([(layer.breaks, layer.expected) for layer in regions.layers])
     measured, expected = np.array(layers, dtype=float).transpose(2, 1, 0)
     p = expected[0].mean() / 64
-    assert abs(measured[0].mean() - 64 * p) < 4 * math.sqrt(64 * p * (1 - p) / 60)
-    error = measured.std(axis=1, ddof=1) / math.sqrt(60)
+    assert abs(measured[0].mean() - 64 * p) < 4 * math.sqrt(64 * p * (1 - p) / 24)
+    error = measured.std(axis=1, ddof=1) / math.sqrt(24)
     # a few per cent are the finite width's
     assert (np.abs(measured.mean(axis=1) - expected.mean(axis=1)) < 6 * error + 0.05 * expected.mean(axis=1)).all()
     assert expected[2].mean() < 0.95 * expected[0].mean()  # biases gather, so deeper layers fold less

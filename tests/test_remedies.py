@@ -1,5 +1,6 @@
 """Changes that are tried on a copy, judged as the model was, and said only if they helped."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -56,7 +57,8 @@ def test_the_copy_is_judged_as_the_model_would_be_after_the_call() -> None:
     assert tried[0].helps and len(tried) == 1  # what helps ends the search
 
 
-def test_with_a_trial_the_copies_have_one_too() -> None:
+def test_with_a_trial_the_copies_have_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["epoch0.diagnosis.trial"], "OTHERS", 3)
     net, (x, y) = deep(), batch()
     call = Call.of(net, x, y)
     tried = try_remedies(call, pair(0.02, 0.03), trial(call, 4), "train", 0)

@@ -113,13 +113,13 @@ def test_batches_of_a_loader_and_the_whole_batch_held_out() -> None:
 
 
 def test_batches_that_cannot_be_used_say_so() -> None:
-    net, (x, y) = network(), batch(16)
+    net, (x, y) = network(), batch(8)
     call = Call.of(net, x, y)
     with pytest.raises(InputError, match="batches is empty"):
         trial(call, 3, batches=[])
     with pytest.raises(InputError, match="has ended; give what can be begun again"):
         trial(call, 3, batches=((x, y) for _ in range(5)))
-    with pytest.raises(InputError, match=r"pairs \(inputs, targets\); one of them is an input of shape \(16, 6\)"):
+    with pytest.raises(InputError, match=r"pairs \(inputs, targets\); one of them is an input of shape \(8, 6\)"):
         trial(call, 3, batches=[x])
     with pytest.raises(InputError, match=r"target 1\d is out of range"):
         trial(call, 3, batches=[(x, y), (x, y + 12 - y.max())])
@@ -159,7 +159,7 @@ def test_the_model_is_as_it_was() -> None:
 
 
 def test_the_same_seed_gives_the_same_runs() -> None:
-    net, (x, y) = network(), batch()
+    net, (x, y) = network(), batch(16)
     net.append(nn.Dropout(0.5))
     one, two, other = (trial(Call.of(net, x, y), 3, seed=seed) for seed in (1, 1, 2))
     assert one.runs == two.runs and one.runs != other.runs
