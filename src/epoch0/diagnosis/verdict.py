@@ -419,13 +419,18 @@ def sentence(recipes: Mapping[Optimizer, Recipe]) -> str:
         other = sgd if adam.trains else adam
         word = "Adam" if adam.trains else "SGD"
         rate = f"at a rate of about {both[0].learning_rate:g}"
-        said = f"needs {word}, {rate}; with {NAMES[other.optimizer]} {other.reason}."
+        said = f"needs {word}, {rate}; with {NAMES[other.optimizer]} {_short(other.reason)}."
     elif adam.cause == sgd.cause == "no gradient" and adam.probability <= 0.01:
-        return f"Cannot train: {adam.reason}."
+        return f"Cannot train: {_short(adam.reason)}."
     else:
         worst = max((adam, sgd), key=lambda r: r.probability)
-        said = f"will not train: {worst.reason}."
+        said = f"will not train: {_short(worst.reason)}."
     return said[0].upper() + said[1:] if not sure else sure + said
+
+
+def _short(reason: str) -> str:
+    """A reason without what the trial saw."""
+    return reason.split(" (in ")[0]
 
 
 def outcome(recipes: Mapping[Optimizer, Recipe]) -> str:
