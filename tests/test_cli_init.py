@@ -49,7 +49,7 @@ def models(tmp_path: Path) -> Path:
 def test_the_written_weights_train(models: Path, tmp_path: Path, how: str) -> None:
     out = tmp_path / "w.safetensors"
     code, text, _ = epoch0("init", f"{models}:deep", "--data", "digits", "--out", out, "--how", how)
-    assert code == 0 and "before: Will not train" in text and "now:    Expected to train" in text and str(out) in text
+    assert code == 0 and "before: " in text and "now:    Trains with either" in text and str(out) in text
     code, found, _ = epoch0("checkup", f"{models}:deep", "--data", "digits", "--weights", out, "--json")
     found = json.loads(found)
     assert code == 0 and found["trains"] and abs(found["backward"]["log_gain"]) < 2
@@ -73,11 +73,12 @@ def test_a_gain_of_ones_own(models: Path, tmp_path: Path) -> None:
 def test_fix_shows_before_and_after(models: Path, tmp_path: Path) -> None:
     out, page = tmp_path / "w.safetensors", tmp_path / "page.html"
     code, text, _ = epoch0("checkup", f"{models}:deep", "--data", "digits", "--fix", out, "--html", page)
-    assert code == 0 and "before ↓ vanishing" in text and "after  ✓ trains" in text and str(page) in text
-    assert "Expected to train" in page.read_text() and "Will not train" in page.read_text()
+    assert code == 0 and "before" in text and "after" in text and "✓ trains" in text and str(page) in text
+    assert "Trains with either" in page.read_text()
     code, text, _ = epoch0("checkup", f"{models}:deep", "--data", "digits", "--fix", out, "--json")
     found = json.loads(text)
-    assert found["before"]["outcome"] == "vanishing" and found["after"]["outcome"] == "trains"
+    chances = [found[when]["recipes"]["sgd"]["probability"] for when in ("before", "after")]
+    assert chances[0] < chances[1] and found["after"]["outcome"] == "trains"
 
 
 def test_what_is_not_understood_is_named(models: Path, tmp_path: Path) -> None:

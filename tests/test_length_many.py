@@ -101,13 +101,13 @@ def test_a_list_runs_as_one_program(name: str, monkeypatch) -> None:
             for parameter in model.parameters():
                 parameter.mul_(1 + 0.1 * i)
     offsets = [0.1, 0.3, 0.5, 0.9]
-    loop = _stacked_pieces._one_by_one(models, line(shape), None, 16, offsets, "train")
+    loop = _stacked_pieces._one_by_one(models, line(shape), None, 16, offsets, "train", None)
 
     def refuse(*_: object) -> None:
         raise AssertionError("the networks were measured one by one")
 
     monkeypatch.setattr(_stacked_pieces, "_one_by_one", refuse)
-    together = _stacked_pieces.list_pieces(models, line(shape), None, 16, offsets, "train")
+    together = _stacked_pieces.list_pieces(models, line(shape), None, 16, offsets, "train", None)
     assert together.layers == loop.layers
     np.testing.assert_allclose(together.norms, loop.norms, rtol=1e-9)
     assert all(model.training for model in models)

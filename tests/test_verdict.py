@@ -176,7 +176,7 @@ REASONS = {
     "overflow": (lost(finite=False), signs(overflowing=("3",)), "numbers leave the range of floats in 3"),
     "overflow after it": (lost(finite=False), signs(), "numbers leave the range of floats after the first step"),
     "no gradient": (lost(reached=0.0, second=0.0), signs(dead=("2",)), "no weight gets a gradient: nothing passes"),
-    "no gradient inside": (lost(), signs(dead=("2", "5")), "2 and 1 more gives zero for every example"),
+    "no gradient inside": (lost(), signs(dead=("2", "5")), "nothing passes through 2 and 1 more"),
     "blind batch": (lost(), signs(same="all targets are the same"), "all targets are the same"),
     "size": (lost(loss=80.0), signs(constant_loss=1.6, output_size=90.0), "the first loss is 80"),
     "size of inputs": (lost(), signs(input_size=1e-3), "the inputs are of size 0.001"),

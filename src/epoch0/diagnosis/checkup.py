@@ -23,7 +23,7 @@ from epoch0.diagnosis.remedies import advice, try_remedies
 from epoch0.diagnosis.result import Checkup
 from epoch0.diagnosis.rows import Rows, to_blame
 from epoch0.diagnosis.step import COSTLY, LEAST, OPTIMIZERS, Optimizer, Step, steps
-from epoch0.diagnosis.trial import SECONDS, Trial, affordable, alike, constant_loss, trial
+from epoch0.diagnosis.trial import SECONDS, NotCopied, Trial, affordable, alike, constant_loss, trial
 from epoch0.diagnosis.verdict import Passage, PhaseReading, Signs, judge
 from epoch0.errors import InputError
 from epoch0.measure.gain import check_directions
@@ -133,8 +133,13 @@ def checkup(
     done = None
     if length is not None:
         say("trial", 0.0)
-        done = _trial(call, length, batches, seed, lambda share: say("trial", share))
-        signs = dataclasses.replace(signs, constant_loss=done.constant)
+        try:
+            done = _trial(call, length, batches, seed, lambda share: say("trial", share))
+            signs = dataclasses.replace(signs, constant_loss=done.constant)
+        except NotCopied as problem_of_copy:
+            if trial is True:
+                raise
+            why_not = str(problem_of_copy)
     recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
     if done is None and not all(recipe.trains for recipe in recipes.values()):
         signs = dataclasses.replace(signs, constant_loss=constant_loss(call))

@@ -257,7 +257,7 @@ class Checkup:
         return report.notebook(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: numbers are finite or null."""
+        """Plain data for JSON: numbers are finite or null; what it cost is no part of it."""
         return {
             "model": self.model,
             "subject": self.subject,
@@ -277,13 +277,12 @@ class Checkup:
             "advice": list(self.advice),
             "remedies": [_plain(remedy) for remedy in self.remedies],
             "notes": list(self.notes),
-            "trial": None if self.trial is None else _plain(self.trial),
+            "trial": None if self.trial is None else {k: v for k, v in _plain(self.trial).items() if k != "seconds"},
             "trial_reason": self.trial_reason,
             "regions": None if self.regions is None else self.regions.to_dict(),
             "regions_reason": self.regions_reason,
             "outlook": None if self.outlook is None else self.outlook.to_dict(),
             "fragility": None if self.fragility is None else self.fragility.to_dict(),
-            "seconds": list(self.seconds),
         }
 
     def to_pandas(self) -> "pandas.DataFrame":

@@ -89,7 +89,11 @@ class Rows:
         for row, status in zip(rows, statuses, strict=True):
             named.setdefault(status, []).append(row.name)
         unlike = [state.unlikeness for state in self.states[: len(rows)] if not math.isnan(state.unlikeness)]
-        dead = [row.name for row, state in zip(rows, self.states[1:], strict=True) if state.dead == 1]
+        dead = [
+            row.name
+            for row, state, status in zip(rows, self.states[1:], statuses, strict=True)
+            if state.dead == 1 or status == "dead"
+        ]
         return Signs(
             forward=read_passage(tangents),
             backward=_settled(read_passage(gradients)),

@@ -25,9 +25,6 @@ from epoch0.tracing.loss import NotFinite
 RATES: dict[Optimizer, tuple[float, ...]] = {"adam": (3e-4, 1e-3, 3e-3), "sgd": (1e-2, 1e-1)}
 """What is tried: the usual rate and its neighbours."""
 
-SMALLER: dict[Optimizer, tuple[float, ...]] = {"adam": (1e-4, 3e-5), "sgd": (1e-3, 1e-4)}
-"""What is tried after that where nothing learned."""
-
 MOMENTUM = 0.9
 
 LENGTHS = (150, 60, 30)
@@ -44,6 +41,10 @@ SECONDS = 20.0
 
 OTHERS = 12
 """With so many other examples' targets an example is compared."""
+
+
+class NotCopied(InputError):
+    """A model cannot be copied, so that there is no trial."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,7 @@ def _copied(model: nn.Module) -> nn.Module:
     try:
         copied = copy.deepcopy(model)
     except (RuntimeError, TypeError) as error:
-        raise InputError(
+        raise NotCopied(
             f"the model {type(model).__name__} cannot be copied for a trial ({str(error).splitlines()[0]}); "
             "leave it out with trial=False."
         ) from error

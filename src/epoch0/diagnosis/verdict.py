@@ -371,7 +371,7 @@ def _failure(step: Step, signs: Signs, runs: Sequence[Run], trial: Trial | None)
     if signs.same:
         return "blind", f"{signs.same}{seen}"
     if signs.dead:
-        return "no gradient", f"{_some(signs.dead)} gives zero for every example{seen}"
+        return "no gradient", f"nothing passes through {_some(signs.dead)}{seen}"
     constant = signs.constant_loss
     if constant is not None and constant > 0 and step.loss > 20 * constant:
         return "size", (

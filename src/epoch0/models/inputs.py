@@ -152,7 +152,7 @@ def _examples(
     return attempts, targets, what
 
 
-def _accepted(model: nn.Module, attempts: list[Attempt], what: str) -> tuple[str, Tensor, Tensor]:
+def _accepted(model: nn.Module, attempts: list[Attempt], what: str) -> tuple[str, Tensor, Any]:
     """The first layout on which the model runs, with its outputs on the trial examples."""
     parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
     refusals = []

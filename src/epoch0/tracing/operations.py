@@ -6,7 +6,6 @@ Dropout is the identity and batch norm takes the statistics that were asked for 
 import inspect
 import re
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -20,7 +19,6 @@ from epoch0.errors import InputError
 Function = Callable[..., Any]
 
 
-@lru_cache(4096)
 def function_name(func: Function) -> str:
     """The plain name of a torch function: ``relu`` for ``F.relu``, ``torch.relu_`` and ``Tensor.relu`` alike."""
     name = getattr(func, "__name__", str(func))
@@ -152,7 +150,13 @@ DROPOUTS = frozenset(
 )
 
 
-_signature = lru_cache(16)(inspect.signature)
+_SIGNATURES: dict[Any, inspect.Signature] = {}  # no lru_cache: compiled code warns of it
+
+
+def _signature(function: Function) -> inspect.Signature:
+    if function not in _SIGNATURES:
+        _SIGNATURES[function] = inspect.signature(function)
+    return _SIGNATURES[function]
 
 
 def _statistics(
