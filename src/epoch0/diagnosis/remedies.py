@@ -7,7 +7,7 @@ from dataclasses import replace
 from epoch0.diagnosis.result import Remedy
 from epoch0.diagnosis.rows import Rows
 from epoch0.diagnosis.step import OPTIMIZERS, Optimizer, steps
-from epoch0.diagnosis.trial import Trial, trial
+from epoch0.diagnosis.trial import LENGTHS, Trial, trial
 from epoch0.diagnosis.verdict import NAMES, Recipe, judge, sentence
 from epoch0.errors import InputError
 from epoch0.initialization.initialize import initialize
@@ -57,7 +57,7 @@ def _judged(call: Call, before: Trial | None, batch_norm: str, seed: int) -> dic
     first = steps(call, seed)
     with tape(call, batch_norm=batch_norm) as record:
         signs = Rows(record, 2, seed).signs
-    done = None if before is None else trial(call, before.steps, seed=seed)
+    done = None if before is None else trial(call, min(before.steps, LENGTHS[1]), seed=seed)
     return {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
 
 
