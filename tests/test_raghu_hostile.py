@@ -42,10 +42,11 @@ def test_models_that_cannot_be_read(verb: str) -> None:
     with torch.no_grad():
         broken[0].weight[0, 0] = float("nan")
     cases = [
-        (broken, "NaN"), (net().half(), "float16"), (net().bfloat16(), "bfloat16"),
-        (nn.ReLU(), "no parameters"), (nn.Sequential(nn.LazyLinear(2)), "lazy"),
+        (broken, "NaN"), (nn.ReLU(), "no parameters"), (nn.Sequential(nn.LazyLinear(2)), "lazy"),
         (nn.Linear(6, 2, device="meta"), "meta"),
     ]  # fmt: skip
+    if verb != "robustness":  # which measures a float32 copy of them
+        cases += [(net().half(), "float16"), (net().bfloat16(), "bfloat16")]
     for model, message in cases:
         with pytest.raises(InputError, match=message):
             VERBS[verb](model)
