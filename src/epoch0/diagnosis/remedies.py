@@ -41,7 +41,8 @@ def try_remedies(
     for change, settings in WAYS.items():
         try:
             model = copy.deepcopy(call.model)
-            initialize(model, x=call.batch, seed=seed, batch_norm=batch_norm, **settings)  # type: ignore[arg-type]
+            given = {"seed": seed, "batch_norm": batch_norm, "forward": call.forward, **settings}
+            initialize(model, x=call.batch, **given)  # type: ignore[arg-type]
             again = _judged(replace(call, model=model), before, batch_norm, seed)
         except (InputError, RuntimeError, TypeError):  # a remedy that cannot be tried is none
             continue
