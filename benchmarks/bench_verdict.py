@@ -30,7 +30,7 @@ STEP = {
     "adam": ("alignment", "held", "second", "change", "reached", "growth", "small input", "large input"),
     "sgd": ("alignment", "second", "change", "small input", "unlikeness"),
 }
-"""What the verdict reads of the first step; chosen once, see docs/checkup.md."""
+"""What the verdict reads of the first step; chosen on the same networks, which flatters: see docs/checkup.md."""
 
 BESIDE = {
     "adam": ("alignment", "second", "reached", "small input", "large input", "growth"),
