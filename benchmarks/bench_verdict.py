@@ -27,14 +27,14 @@ RATES = {"adam3e-4": 3e-4, "adam1e-3": 1e-3, "adam3e-3": 3e-3, "sgd0.01": 0.01, 
 FOLDS, REPEATS = 10, 20
 
 STEP = {
-    "adam": ("alignment", "held", "second", "change", "reached", "growth", "small input", "large input"),
-    "sgd": ("alignment", "second", "change", "small input", "unlikeness"),
+    "adam": ("alignment", "second pace", "reached", "growth", "gradient growth", "small input", "rate"),
+    "sgd": ("second", "second held", "crawl", "change", "small input", "unlikeness"),
 }
 """What the verdict reads of the first step; chosen on the same networks, which flatters: see docs/checkup.md."""
 
 BESIDE = {
-    "adam": ("alignment", "second", "reached", "small input", "large input", "growth"),
-    "sgd": ("second", "change", "reached", "unlikeness", "small input"),
+    "adam": ("alignment", "reached", "growth", "small input"),
+    "sgd": STEP["sgd"],
 }
 """What it still reads of the first step where there was a trial."""
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import epoch0 as e0
-from epoch0.measure._law import Law, laws
+from epoch0.measure._law import Law, Walk
 from epoch0.measure.gain import agreement, gain
 from epoch0.theory.mean_field import chi
 from epoch0.tracing.layers import layers
@@ -28,7 +28,10 @@ def _same_weights_every_time() -> None:
 
 def law_of(net: nn.Module, x: Tensor, batch_norm: str = "train") -> list[Law]:
     with tape(net, x, batch_norm=batch_norm) as record:
-        return laws(record, layers(record))
+        walk = Walk(record, layers(record))
+        with torch.no_grad():
+            record.run(record.x, walk.changes())
+        return walk.found
 
 
 class Calls(nn.Module):

@@ -44,7 +44,7 @@ def cosine(one: Tensor, other: Tensor) -> tuple[float, float]:
 
 
 def first_order(net: nn.Module, x: Tensor, y: Tensor, optimizer: Optimizer) -> dict[str, float]:
-    """How outputs move along the step, by differences of outputs, beside how the loss wants them to."""
+    """How outputs move along the step of what the loss wants beyond the mean answer, by differences of outputs."""
     seen, others = split(len(x))
     output = net(x[seen])
     output.retain_grad()
@@ -52,8 +52,11 @@ def first_order(net: nn.Module, x: Tensor, y: Tensor, optimizer: Optimizer) -> d
     net.zero_grad()
     loss.backward()
     gradients = [p.grad.clone() for p in net.parameters()]
+    left = output.grad - output.grad.mean(dim=tuple(range(output.dim() - 1)), keepdim=True)
+    net.zero_grad()
+    net(x[seen]).backward(left)
     h = 1e-7
-    ahead = stepped(net, gradients, optimizer, h)
+    ahead = stepped(net, [p.grad.clone() for p in net.parameters()], optimizer, h)
     with torch.no_grad():
         alignment, product = cosine(-output.grad, (ahead(x[seen]) - net(x[seen])) / h)
     held_output = net(x[others])

@@ -22,7 +22,7 @@ from epoch0.diagnosis.outlook import look_ahead
 from epoch0.diagnosis.remedies import advice, try_remedies
 from epoch0.diagnosis.result import Checkup
 from epoch0.diagnosis.rows import Rows, to_blame
-from epoch0.diagnosis.step import COSTLY, LEAST, OPTIMIZERS, Optimizer, Step, steps
+from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, Optimizer, Step, steps
 from epoch0.diagnosis.trial import SECONDS, NotCopied, Trial, affordable, alike, constant_loss, trial
 from epoch0.diagnosis.verdict import Passage, PhaseReading, Signs, judge
 from epoch0.errors import InputError
@@ -225,8 +225,9 @@ def _unknown(call: Call) -> Signs:
 
 def _fewer(call: Call, first: dict[Optimizer, Step]) -> Call:
     """Three of eight examples where a pass takes long: a gain is a mean over examples and units."""
-    long = first["adam"].seconds > COSTLY and call.splits and call.examples >= LEAST
-    return call.rows(slice(0, 3 * call.examples // 8)) if long else call
+    count = max(2, 3 * call.examples // 8)  # with two, at least, one can see whether they are told apart
+    long = first["adam"].seconds > COSTLY and call.splits and call.examples > count
+    return call.rows(slice(0, count)) if long else call
 
 
 def _directions(first: dict[Optimizer, Step]) -> int:

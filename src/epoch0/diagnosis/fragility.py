@@ -16,8 +16,8 @@ from epoch0.diagnosis.weight_noise import predicted_changes, weighted_modules, w
 from epoch0.diagnosis.wording import percent
 from epoch0.errors import InputError
 from epoch0.measure._gain_result import LayerGain
-from epoch0.measure._passes import square
 from epoch0.tracing.layers import Layer
+from epoch0.tracing.sizes import sum_of_squares
 from epoch0.tracing.tape import Tape
 
 PASSES = 24
@@ -184,7 +184,7 @@ def fragility(
     with torch.no_grad():
         clean = tape.run(tape.x).clone()
     classes = _classes(targets, clean)
-    size = math.sqrt(square(clean))
+    size = math.sqrt(sum_of_squares(clean))
     usable = 0 < size < math.inf
     known: list[tuple[float | None, str]] = [(None, "no finite output")] * len(entries)
     if usable and entries and gains[-1].square_out > 0:
@@ -196,7 +196,7 @@ def fragility(
     for row, place in enumerate(chosen):
         for draw in range(draws):
             output = with_noise(tape, entries[place], noise, seed, (place, draw))
-            changes[row, draw] = math.sqrt(square(output - clean)) / size
+            changes[row, draw] = math.sqrt(sum_of_squares(output - clean)) / size
             accuracies[row, draw] = _accuracy(output, classes)
     errors = _errors(changes)
     rows = []

@@ -27,6 +27,7 @@ from epoch0.seeds import generator
 from epoch0.tracing.graph import Op
 from epoch0.tracing.labels import Place, labelled
 from epoch0.tracing.layers import Layer, layers
+from epoch0.tracing.sizes import sum_of_squares
 from epoch0.tracing.tape import Change, Tape
 
 SPARED = ("activation", "sum", "concatenation")
@@ -56,8 +57,9 @@ class Rows:
         few = 1 if directions == 2 else None  # examples and units are averaged over all the same
         self.gains, carried = measure_gains(record, self.found, directions, seed, stations, carried_directions=few)
         self.carried = {one.output: one for one in carried}
-        self.alone = _alone(record, list(self.ops.values()), seed)
-        self.states = signals(record, self.found)
+        self.alone, looks = _alone(list(self.ops.values()), seed)
+        with forward_ad.dual_level():
+            self.states = signals(record, self.found, looks)
         self.kinds = [kind(record, layer) for layer in self.found]
         self.pools = [averaged_over(record, layer) for layer in self.found]
         self.shapes = [record.nodes[node].shape[1:] for node in (0, *(layer.output for layer in self.found))]
@@ -241,8 +243,8 @@ def _update(names: Sequence[str], updates: Mapping[str, float], rate: float) -> 
     return max(sizes) if sizes else None
 
 
-def _alone(record: Tape, ops: Sequence[Op], seed: int) -> dict[int, float]:
-    """Mean squared stretch of a random tangent by each operation with one input, computed where its input passes by."""
+def _alone(ops: Sequence[Op], seed: int) -> tuple[dict[int, float], dict[int, Change]]:
+    """Mean squared stretch of a random tangent by each operation with one input, and how to look where that passes."""
     by_input: dict[int, list[Op]] = {}
     for op in ops:
         if op.call is not None and len(op.inputs) == 1:
@@ -260,10 +262,7 @@ def _alone(record: Tape, ops: Sequence[Op], seed: int) -> dict[int, float]:
 
         return change
 
-    if by_input:
-        with torch.no_grad(), forward_ad.dual_level():
-            record.run(record.x, {node: look(node) for node in by_input})
-    return found
+    return found, {node: look(node) for node in by_input}
 
 
 def _stretch(op: Op, node: int, at: Tensor, v: Tensor) -> float | None:
@@ -275,6 +274,6 @@ def _stretch(op: Op, node: int, at: Tensor, v: Tensor) -> float | None:
         return None
     if tangent is None:
         return None
-    return float(tangent.double().square().mean() / v.double().square().mean())
+    return float(sum_of_squares(tangent) / tangent.numel() / (sum_of_squares(v) / v.numel()))
 
 

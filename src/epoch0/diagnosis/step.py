@@ -6,7 +6,6 @@ or a branch that starts at zero gets its gradient in the second step only.
 """
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,6 +16,8 @@ import torch.autograd.forward_ad as forward_ad
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from epoch0.errors import InputError
 from epoch0.seeds import generator
@@ -25,6 +26,7 @@ from epoch0.tracing.failures import explain_first_run
 from epoch0.tracing.forward_derivatives import prepare_forward_derivatives
 from epoch0.tracing.guard import same_noise, unchanged
 from epoch0.tracing.loss import NotFinite
+from epoch0.tracing.sizes import sum_of_squares
 
 Optimizer = Literal["adam", "sgd"]
 OPTIMIZERS: tuple[Optimizer, Optimizer] = ("adam", "sgd")
@@ -38,8 +40,16 @@ USUAL: dict[Optimizer, float] = {"adam": 1e-3, "sgd": 1e-2}
 COSTLY = 0.05
 """CPU seconds of a forward and backward pass from which derivatives along a step are taken from differences."""
 
+AN_OPERATION, A_VALUE, A_FLOP = 7e-6, 7e-10, 1.6e-11
+"""CPU seconds of each in one thread, fitted to the passes of 35 networks: within a factor of 2 for most of them.
+
+A clock would give a model another verdict on a busy day."""
+
 UNSEEN = 0.4
 """The alignment that is taken where the loss does not come from one output: that of a usual network that trains."""
+
+PART = 1 << 16
+"""Values of a weight that are looked at together."""
 
 LEAST = 16
 """Examples from which half of them are held out of the step: with fewer both halves say little."""
@@ -59,14 +69,16 @@ class Step:
         optimizer: ``"adam"`` (the sign of the gradient, where it exceeds Adam's eps) or ``"sgd"`` (the gradient).
         loss: before, on the examples of the step.
         reached: share of the weights that the step moves; for Adam mean |g|/(|g| + eps).
-        alignment: cosine between how the outputs move and how the loss wants them to, both less their means over the
-            examples; 1 is the best, 0 for a network that gives all examples the same answer.
+        alignment: cosine between how the outputs move and how the loss wants them to, once their mean over the examples
+            is right: the step is down what is left of the gradient then. The mean is learned in a few steps, and until
+            then it hides whether the examples can be told apart. 1 is the best, 0 for a network that gives all examples
+            the same answer.
         held: the same on examples that the step has not seen; None if the batch cannot be split.
         second: ``alignment`` after one step at the usual rate; the same as before it where a pass takes long and every
-            weight moves in the first step.
+            weight moves in the first step, or Adam's first step moves outputs as it should.
         second_held: ``held`` after it.
-        pace: by what share of the loss it falls per unit of the rate, to first order, through outputs that differ
-            between examples.
+        pace: by what share the loss falls in that step per unit of the rate, to first order, through outputs that
+            differ between examples.
         second_pace: the same after one step at the usual rate.
         change: log10 of the loss on unseen examples (on the same without them) after that step over before.
         largest: the largest rate of :data:`LADDER` at which the step does not raise the loss, 0 if none.
@@ -76,7 +88,7 @@ class Step:
         finite: whether outputs and loss were finite before and after.
         classes: among how many outputs the loss chooses, as far as the pull on them shows; 1 for values to be met.
         examples: of the step.
-        seconds: CPU seconds of its forward and backward pass.
+        seconds: CPU seconds of a forward and backward pass, estimated.
     """
 
     optimizer: Optimizer
@@ -102,6 +114,22 @@ class Step:
 Weights = dict[str, Tensor]
 
 
+class _Cost(TorchDispatchMode):
+    """Estimates the CPU seconds of what runs in it, from what is computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        values = sum(t.numel() for t in (made if isinstance(made, tuple | list) else [made]) if isinstance(t, Tensor))
+        flops = flop_registry.get(func.overloadpacket)
+        count = 0 if flops is None else flops(*args, **(kwargs or {}), out_val=made)
+        self.seconds += AN_OPERATION + values * A_VALUE + count * A_FLOP
+        return made
+
+
 @dataclass(frozen=True)
 class _Pull:
     """How the loss wants the outputs to move, the outputs, and which draw of dropout they are of."""
@@ -125,8 +153,11 @@ class _Functional(nn.Module):
 class _Probe:
     """The model with other weights, on the examples of the step and on others."""
 
-    def __init__(self, call: Call, seed: int) -> None:
+    def __init__(self, call: Call, weights: Weights, seed: int) -> None:
         self.call, self.seed, self.draws, self.costly = call, seed, 0, False
+        self.squares = {name: sum_of_squares(w) for name, w in weights.items()}
+        self.size = sum(self.squares.values())
+        self.room = dict[str, Tensor]()
         self.module = _Functional(call)
         self.seen, self.others = _halves(call, seed)
 
@@ -142,8 +173,8 @@ class _Probe:
         except Exception as error:
             raise explain_first_run(error, self.call.model, described(self.call.batch), ()) from error
 
-    def pulls(self, weights: Weights, call: Call) -> tuple[float, "_Pull", Any]:
-        """The loss, how it wants the outputs to move, and the loss with its graph."""
+    def pulls(self, weights: Weights, call: Call) -> tuple[Tensor, Tensor, "_Pull"]:
+        """The loss and the outputs with their graph, and how the loss wants the outputs to move."""
         raw = self.raw(weights, call)
         loss = call.loss(raw)
         if not loss.requires_grad:
@@ -154,30 +185,35 @@ class _Probe:
         output = call.output(raw)
         pull = torch.autograd.grad(loss, output, retain_graph=True, allow_unused=True)[0]
         pull = torch.zeros_like(output) if pull is None else -pull  # the loss is made of other outputs
-        return float(loss.detach()), _Pull(pull.detach(), output.detach(), self.draws), loss
+        return loss, output, _Pull(pull.detach(), output.detach(), self.draws)
 
     def moves(self, weights: Weights, direction: Weights, call: Call, pull: "_Pull") -> Tensor:
-        """How the outputs move along a direction of the weights, per unit of it."""
+        """How the outputs move down a direction of the weights, per unit of it."""
         if self.costly:
             return self._differences(weights, direction, call, pull)
         try:
             with torch.no_grad(), forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):
                 dual = {name: forward_ad.make_dual(weights[name], d) for name, d in direction.items()}
                 tangent = forward_ad.unpack_dual(call.output(self.raw({**weights, **dual}, call))).tangent
-                return torch.zeros(()) if tangent is None else tangent.clone()
+                return torch.zeros(()) if tangent is None else -tangent
         except (InputError, RuntimeError):  # torch has no forward derivative
             return self._differences(weights, direction, call, pull)
 
     def _differences(self, weights: Weights, direction: Weights, call: Call, pull: "_Pull") -> Tensor:
         """The same from one short step and what the outputs were before it, with the same dropout."""
-        step = 3e-4 * math.sqrt(_square(weights.values()) / max(_square(direction.values()), 1e-300))
+        step = 3e-4 * math.sqrt(self.size / max(sum(map(sum_of_squares, direction.values())), 1e-300))
         self.draws, draws = pull.draw - 1, self.draws
         with torch.no_grad():
-            moved = {name: weights[name] + step * d for name, d in direction.items()}
-            output = call.output(self.raw({**weights, **moved}, call))
+            output = call.output(self.raw(self.moved(weights, direction, step), call))
         self.draws = draws
         difference: Tensor = (output - pull.output) / step
         return difference
+
+    def moved(self, weights: Weights, direction: Weights, rate: float) -> Weights:
+        """The weights after a step down a direction, in memory that the next call uses again."""
+        for name, room in self.room.items():
+            torch.add(weights[name], direction[name], alpha=-rate, out=room)
+        return self.room
 
     def loss(self, weights: Weights, call: Call) -> float:
         with torch.enable_grad():  # the loss is checked for its graph
@@ -205,16 +241,21 @@ def steps(call: Call, seed: int = 0) -> dict[Optimizer, Step]:
     prepare_forward_derivatives()
     with unchanged(model, weights=False), torch.inference_mode(False), as_written():
         model.train()
-        probe = _Probe(call, seed)
         start = {name: p.detach() for name, p in weights.items()}
+        probe = _Probe(call, start, seed)
         with _written_back(model) as forget:
-            started = time.process_time()
-            first, seconds, count = _gradient(probe, start), time.process_time() - started, probe.seen.examples
+            with _Cost() as cost:
+                first = _gradient(probe, start)
+            seconds, count = cost.seconds / 2, probe.seen.examples  # two forward passes and two back, of two each
             forget()
+            probe.room = {name: torch.empty_like(w) for name, w in start.items()}
             probe.costly = seconds > COSTLY
-            found = {optimizer: _one_step(probe, start, first, optimizer) for optimizer in OPTIMIZERS}
+            found: dict[Optimizer, Step] = {"sgd": _one_step(probe, start, first, "sgd")}
+            _normalize(first.gradient)
+            _normalize(first.wanted)
+            found["adam"] = _one_step(probe, start, first, "adam")
     classes = _classes(first.pull)
-    return {name: replace(one, classes=classes, examples=count, seconds=seconds) for name, one in found.items()}
+    return {name: replace(found[name], classes=classes, examples=count, seconds=seconds) for name in OPTIMIZERS}
 
 
 @contextmanager
@@ -240,75 +281,107 @@ class _Gradient:
     pull: _Pull
     pull_held: _Pull | None
     gradient: Weights
+    wanted: Weights
     finite: bool
 
 
 def _gradient(probe: _Probe, start: Weights) -> _Gradient:
     with torch.enable_grad():
         leaves = {name: w.detach().requires_grad_() for name, w in start.items()}
-        value, pull, loss = probe.pulls(leaves, probe.seen)
-        found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-        del loss
-        gradient = {
-            name: torch.zeros_like(w) if g is None else g for (name, w), g in zip(leaves.items(), found, strict=True)
-        }
+        loss, output, pull = probe.pulls(leaves, probe.seen)
+
+        def back(end: Tensor, start: Tensor | None, keep: bool) -> Weights:
+            found = torch.autograd.grad(end, list(leaves.values()), start, retain_graph=keep, allow_unused=True)
+            pairs = zip(leaves.items(), found, strict=True)
+            return {name: torch.zeros_like(w) if g is None else g for (name, w), g in pairs}
+
+        left = _less_mean(pull.pull)
+        told = bool(left.any())
+        value, gradient = float(loss.detach()), back(loss, None, told)
+        wanted = back(output, -left, False) if told else {name: g.clone() for name, g in gradient.items()}
+        del loss, output
         held, pull_held = value, None
         if probe.others is not None:
-            held, pull_held, _ = probe.pulls(leaves, probe.others)
-    finite = math.isfinite(value) and all(math.isfinite(torch.linalg.vector_norm(g)) for g in gradient.values())
-    return _Gradient(value, held, pull, pull_held, gradient, finite)
+            other, _, pull_held = probe.pulls(leaves, probe.others)
+            held = float(other.detach())
+    finite = math.isfinite(value) and all(math.isfinite(sum_of_squares(g)) for g in gradient.values())
+    return _Gradient(value, held, pull, pull_held, gradient, wanted, finite)
 
 
 def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimizer) -> Step:
-    direction = {name: _direction(g, optimizer) for name, g in first.gradient.items()}
-    count = sum(d.numel() for d in direction.values())
-    moved = (
-        sum(float(torch.linalg.vector_norm(d, 1)) for d in direction.values())
-        if optimizer == "adam"
-        else sum(int((d != 0).sum()) for d in direction.values())
-    )
-    sizes = {name: _rms(start[name]) for name in direction}
-    updates = {name: _rms(d) / sizes[name] for name, d in direction.items() if sizes[name] > 0}
+    direction = first.gradient
+    sizes = {name: _Size.of(d, optimizer) for name, d in direction.items()}
+    reached = sum(size.moved for size in sizes.values()) / sum(d.numel() for d in direction.values())
+    updates = {n: math.sqrt(size.squares / probe.squares[n]) for n, size in sizes.items() if probe.squares[n] > 0}
     least = 1e-3 if optimizer == "adam" else 0.0
-    still = tuple(name for name, d in direction.items() if float(torch.linalg.vector_norm(d, math.inf)) <= least)
+    still = tuple(name for name, size in sizes.items() if size.largest <= least)
+    blank = (0.0, None, 0.0, None, 0.0, 0.0, 0.0, 0.0)
+    nothing = Step(optimizer, first.loss, reached, *blank, updates, still, still, False)
     if not first.finite:
-        nothing = (0.0, None, 0.0, None, 0.0, 0.0, 0.0, 0.0)
-        return Step(optimizer, first.loss, moved / count, *nothing, updates, still, still, False)
-    alignment, pace = _alignment(first.pull, probe.moves(start, direction, probe.seen, first.pull))
-    held = None
-    if probe.others is not None and first.pull_held is not None:
-        held, _ = _alignment(first.pull_held, probe.moves(start, direction, probe.others, first.pull_held))
+        return nothing
+    alignment, held, pace = _response(probe, start, first)
     ladder = LADDER[optimizer][2::3] if probe.costly else LADDER[optimizer]
     largest = _largest(probe, start, direction, first.loss, ladder)
-    after = {name: w + USUAL[optimizer] * direction[name] for name, w in start.items()}
-    if probe.costly and not still:  # nothing waits for a second step
+    step = replace(nothing, alignment=alignment, held=held, pace=pace, largest=largest)
+    after = probe.moved(start, direction, USUAL[optimizer])
+    if probe.costly and (not still or (optimizer == "adam" and alignment > 0)):  # a second look would tell little
         try:
             then_loss = probe.loss(after, probe.others or probe.seen)
         except InputError:
             then_loss = math.inf
         change = math.log10(min(then_loss / first.held, 1e3)) if first.held > 0 and then_loss > 0 else 0.0
-        part = pace / max(abs(first.loss), 1e-300)
-        found = (alignment, held, alignment, held, part, part, change, largest)
-        return Step(optimizer, first.loss, moved / count, *found, updates, still, still, math.isfinite(then_loss))
-    del direction
+        same = replace(step, second=alignment, second_held=held, second_pace=pace)
+        return replace(same, change=change, finite=math.isfinite(then_loss))
+    after = {name: w.clone() for name, w in after.items()}
     then = _gradient(probe, after)
     if not then.finite:
-        found = (alignment, held, 0.0, None if held is None else 0.0, pace / first.loss, 0.0, 3.0, largest)
-        return Step(optimizer, first.loss, moved / count, *found, updates, still, still, False)
+        return replace(step, second_held=None if held is None else 0.0, change=3.0)
     change = math.log10(max(then.held, 1e-12) / max(first.held, 1e-12)) if first.held > 0 else 0.0
-    direction = {name: _direction(g, optimizer) for name, g in then.gradient.items()}
-    then_still = tuple(name for name in still if not bool((direction[name].abs() > least).any()))
-    second, second_pace = _alignment(then.pull, probe.moves(after, direction, probe.seen, then.pull))
-    second_held = None
-    if probe.others is not None and then.pull_held is not None:
-        second_held, _ = _alignment(then.pull_held, probe.moves(after, direction, probe.others, then.pull_held))
-    paces = (pace / max(abs(first.loss), 1e-300), second_pace / max(abs(then.loss), 1e-300))
-    found = (alignment, held, second, second_held, *paces, change, largest)
-    return Step(optimizer, first.loss, moved / count, *found, updates, still, then_still, True)
+    if optimizer == "adam":
+        _normalize(then.gradient)
+        _normalize(then.wanted)
+    still_then = tuple(name for name in still if float(then.gradient[name].abs().max()) <= least)
+    second, second_held, second_pace = _response(probe, after, then)
+    step = replace(step, second=second, second_held=second_held, second_pace=second_pace)
+    return replace(step, change=change, still_then=still_then, finite=True)
 
 
-def _direction(gradient: Tensor, optimizer: Optimizer) -> Tensor:
-    return -gradient if optimizer == "sgd" else -gradient / (gradient.abs() + EPS)
+def _normalize(gradient: Weights) -> None:
+    """From a gradient to a step of Adam, in place."""
+    for tensor in gradient.values():
+        for part in _parts(tensor):
+            part.div_(part.abs().add_(EPS))
+
+
+def _parts(tensor: Tensor) -> Iterable[Tensor]:
+    """A tensor in parts that fit into the cache: what is computed of one needs no memory of the tensor's size."""
+    return tensor.view(-1).split(PART) if tensor.is_contiguous() and tensor.numel() > PART else (tensor,)
+
+
+@dataclass(frozen=True)
+class _Size:
+    """Of one weight's step: the share that moves times the weights, the largest, and the sum of squares."""
+
+    moved: float
+    largest: float
+    squares: float
+
+    @classmethod
+    def of(cls, step: Tensor, optimizer: Optimizer) -> "_Size":
+        moved = largest = 0.0
+        for size in (part.abs() for part in _parts(step)):
+            moved += float(size.sum()) if optimizer == "adam" else int(size.count_nonzero())
+            largest = max(largest, float(size.max())) if size.numel() else largest
+        return cls(moved, largest, sum_of_squares(step))
+
+
+def _response(probe: _Probe, at: Weights, found: _Gradient) -> tuple[float, float | None, float]:
+    """Alignment on the examples of the step and on others, and the share of the loss that goes per unit of the rate."""
+    alignment, pace = _alignment(found.pull, probe.moves(at, found.wanted, probe.seen, found.pull))
+    held = None
+    if probe.others is not None and found.pull_held is not None:
+        held, _ = _alignment(found.pull_held, probe.moves(at, found.wanted, probe.others, found.pull_held))
+    return alignment, held, pace / max(abs(found.loss), 1e-300)
 
 
 def _largest(probe: _Probe, start: Weights, direction: Weights, before: float, rates: list[float]) -> float:
@@ -317,10 +390,9 @@ def _largest(probe: _Probe, start: Weights, direction: Weights, before: float, r
     with torch.no_grad():
         while high - low > 1:
             middle = (low + high) // 2
-            moved = {name: w + rates[middle] * direction[name] for name, w in start.items()}
             probe.draws = 0  # the dropout of the loss before, or its noise would hide the step
             try:
-                after = probe.loss(moved, probe.seen)
+                after = probe.loss(probe.moved(start, direction, rates[middle]), probe.seen)
             except NotFinite:
                 after = math.inf
             low, high = (middle, high) if after <= before * (1 + 1e-6) else (low, middle)
@@ -329,7 +401,9 @@ def _largest(probe: _Probe, start: Weights, direction: Weights, before: float, r
 
 def _classes(wanted: _Pull) -> float:
     """How many outputs an answer has for each that the loss pulls at: the classes of cross-entropy, few of others."""
-    pull = _answers(wanted.pull).double()
+    pull = wanted.pull.double()
+    pull = pull.movedim(1, -1) if pull.dim() == 4 else pull
+    pull = pull.reshape(-1, pull.shape[-1] if pull.dim() > 1 else 1)
     fourth = float(pull.pow(4).sum(1).mean())
     pulled = float(pull.square().sum(1).square().mean()) / fourth if fourth > 0 else pull.shape[1]
     return max(1.0, pull.shape[1] / pulled) if math.isfinite(pulled) and pulled > 0 else 1.0
@@ -342,8 +416,7 @@ def _alignment(wanted: _Pull, move: Tensor) -> tuple[float, float]:
         return UNSEEN, 0.0
     if move.shape != pull.shape:  # the outputs do not move
         return 0.0, 0.0
-    one, other = (_answers(t).double() for t in (pull, move))
-    one, other = one - one.mean(0), other - other.mean(0)
+    one, other = (_less_mean(t.double()) for t in (pull, move))
     size = float(one.norm() * other.norm())
     if not math.isfinite(size) or size == 0:
         return 0.0, 0.0
@@ -351,21 +424,10 @@ def _alignment(wanted: _Pull, move: Tensor) -> tuple[float, float]:
     return product / size, product
 
 
-def _answers(outputs: Tensor) -> Tensor:
-    """Outputs as (answers, values): positions of a sequence or an image are answers of their own."""
-    if outputs.dim() <= 1:
-        return outputs.reshape(-1, 1)
-    if outputs.dim() == 4:  # channels first
-        return outputs.movedim(1, -1).reshape(-1, outputs.shape[1])
-    return outputs.reshape(-1, outputs.shape[-1])
-
-
-def _square(tensors: Iterable[Tensor]) -> float:
-    return sum(float(torch.linalg.vector_norm(t)) ** 2 for t in tensors)
-
-
-def _rms(tensor: Tensor) -> float:
-    return float(torch.linalg.vector_norm(tensor)) / math.sqrt(max(tensor.numel(), 1))
+def _less_mean(outputs: Tensor) -> Tensor:
+    """Outputs less their mean over all answers; positions of a sequence or an image are answers of their own."""
+    values = 1 if outputs.dim() == 4 else outputs.dim() - 1 if outputs.dim() > 1 else None  # images: channels first
+    return outputs - outputs.mean([dim for dim in range(outputs.dim()) if dim != values], keepdim=True)
 
 
 def _halves(call: Call, seed: int) -> tuple[Call, Call | None]:

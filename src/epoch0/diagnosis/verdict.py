@@ -32,6 +32,9 @@ a healthy one only from depth 200 on, and by an ordered one within a few correla
 SATURATED = 0.5
 """Share of saturated values from which a layer is called saturated: most of its units answer to nothing any more."""
 
+CRAWL = 3.5
+"""Of a step that takes less than 10^-3.5 of the loss away, 300 with momentum 0.9 do not suffice."""
+
 NORMAL = 1.96
 """Standard errors to each side of the 95 % interval around the mean log gain, which decides the phase."""
 
@@ -239,6 +242,7 @@ def step_numbers(step: Step, signs: Signs) -> dict[str, float]:
         "rate": _log(step.largest, -7, 0),
         "pace": _log(step.pace * usable, -6, 0),
         "second pace": _log(step.second_pace * usable, -6, 0),
+        "crawl": min(_log(step.second_pace * usable, -6, 0) + CRAWL, 0.0),
         "growth": _clipped(signs.forward.orders, 0, 10),
         "decay": _clipped(signs.forward.orders, -10, 0),
         "gradient growth": _clipped(signs.backward.orders, 0, 10),

@@ -23,11 +23,11 @@ from epoch0.measure import _law_rules
 from epoch0.measure._gain_result import LayerGain
 from epoch0.measure._law import Walk
 from epoch0.measure._law_flow import Chain, Flow, NoLaw
-from epoch0.measure._passes import square
 from epoch0.seeds import generator
 from epoch0.tracing import operations
 from epoch0.tracing.graph import Op
 from epoch0.tracing.layers import Layer
+from epoch0.tracing.sizes import sum_of_squares
 from epoch0.tracing.tape import Change, Tape
 
 WALKS = 8
@@ -141,7 +141,7 @@ def _shared(op: Op, z: Tensor, flow: Flow) -> float:
         output = call({op.inputs[0]: z}, zero)
         found = torch.autograd.grad(output.sum(), zeros, allow_unused=True)
     size = [scale(weight) * (weight != 0).to(weight) for weight in call.constants()]
-    summed = sum(square(g * own) for g, own in zip(found, size, strict=True) if g is not None and g.dim() >= 2)
+    summed = sum(sum_of_squares(g * own) for g, own in zip(found, size, strict=True) if g is not None and g.dim() >= 2)
     units = output.shape[flow.units]
     mean = float(flow.square.double().mean())
     return min(1.0, summed / units / (output.numel() / units) ** 2 / mean) if mean > 0 else 0.0

@@ -67,11 +67,13 @@ class Law:
         return ""
 
 
-def laws(tape: Tape, layers: Sequence[Layer]) -> list[Law]:
-    """The law of each layer, in one run of the model.
+class Walk:
+    """The law of each layer, worked out while the model runs: what is carried at each tensor that is still to be used.
 
     >>> with tape(mlp([100, 300, 300, 10], weights=Gaussian(2**.5)), x) as t:         # x of shape (examples, 100)
-    ...     [round(law.predicted, 1) for law in laws(t, layers(t))]
+    ...     walk = Walk(t, layers(t))
+    ...     t.run(t.x, walk.changes())
+    ...     [round(law.predicted, 1) for law in walk.found]
     [1.0, 1.0, 2.0]
 
     Args:
@@ -80,14 +82,6 @@ def laws(tape: Tape, layers: Sequence[Layer]) -> list[Law]:
 
     Source: Hayou et al. 2021, B.1.2 (activations); the rest is linear algebra, see :mod:`epoch0.measure._law_rules`.
     """
-    walk = Walk(tape, layers)
-    with torch.no_grad():
-        tape.run(tape.x, walk.changes())
-    return walk.found
-
-
-class Walk:
-    """The state of a walk: what is carried at each tensor that is still to be used."""
 
     def __init__(self, tape: Tape, layers: Sequence[Layer]) -> None:
         self.tape, self.examples = tape, len(tape.x)
@@ -102,7 +96,7 @@ class Walk:
         self.found: list[Law] = []
 
     def changes(self) -> dict[int, Change]:
-        """What to do at each tensor of the run."""
+        """What to do at each tensor of the run, without gradients; nothing is replaced."""
         return {node: self._at(node) for node in (0, *self.made_by)}
 
     def _at(self, node: int) -> Change:

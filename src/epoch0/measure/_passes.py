@@ -6,7 +6,7 @@ estimates below have the mean ||J||_F^2/N_out without any bias. Each pass serves
 own fresh direction.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,7 +18,8 @@ from torch import Tensor
 
 from epoch0.seeds import generator
 from epoch0.tracing.failures import NoForwardDerivative
-from epoch0.tracing.tape import Change, Tape
+from epoch0.tracing.sizes import squares_by_row, sum_of_squares
+from epoch0.tracing.tape import Change, Tape, together
 
 Array = NDArray[np.float64]
 
@@ -54,34 +55,35 @@ class Squares:
     examples: Array = field(repr=False)
 
 
-def square(tensor: Tensor) -> float:
-    """Sum of squares, accumulated in float64."""
-    return float(tensor.detach().double().square().sum())
-
-
 def _by_example(tensor: Tensor | None, examples: int) -> Array:
     if tensor is None or tensor.shape[:1] != (examples,):
         return np.full(examples, 0.0 if tensor is None else np.nan)
-    return np.asarray(tensor.detach().double().reshape(examples, -1).square().sum(1).cpu())
+    return squares_by_row(tensor)
 
 
 def _direction(like: Tensor, source: torch.Generator) -> Tensor:
     return torch.randn(like.shape, generator=source, dtype=like.dtype).to(like.device)
 
 
-def mean_squares(tape: Tape, nodes: Sequence[int]) -> dict[int, Array]:
-    """Mean square of one unit in each of these tensors, shape (examples,); (1,) where examples do not come first."""
+def mean_squares(tape: Tape, nodes: Sequence[int], *others: Mapping[int, Change]) -> dict[int, Array]:
+    """Mean square of one unit in each of these tensors, shape (examples,); (1,) where examples do not come first.
+
+    Args:
+        tape: the record.
+        nodes: of the tensors.
+        others: what else to look at in the same run.
+    """
     found: dict[int, Array] = {}
 
     def look(node: int) -> Change:
         def change(tensor: Tensor) -> None:
             rows = len(tape.x) if tensor.shape[:1] == tape.x.shape[:1] else 1
-            found[node] = np.asarray(tensor.detach().double().reshape(rows, -1).square().mean(1).cpu())
+            found[node] = squares_by_row(tensor.reshape(rows, -1)) * rows / tensor.numel()
 
         return change
 
     with torch.no_grad():
-        tape.run(tape.x, {node: look(node) for node in nodes})
+        tape.run(tape.x, together({node: look(node) for node in nodes}, *others))
     return found
 
 
@@ -95,11 +97,11 @@ class _Stretch:
 
     def draw(self, like: Tensor) -> Tensor:
         direction = _direction(like, self.source)
-        self.scale = square(direction) / direction.numel()
+        self.scale = sum_of_squares(direction) / direction.numel()
         return direction
 
     def add(self, tangent: Tensor | None, like: Tensor) -> None:
-        self.total.append(0.0 if tangent is None else square(tangent) / like.numel() / self.scale)
+        self.total.append(0.0 if tangent is None else sum_of_squares(tangent) / like.numel() / self.scale)
         self.single.append(_by_example(tangent, self.examples) * self.examples / like.numel() / self.scale)
 
 
@@ -208,8 +210,8 @@ def backward_squares(tape: Tape, layers: Sequence[Station], directions: int, see
             cotangents = [_direction(end, source) for end in ends]
             with tape.backward():
                 back = torch.autograd.grad(ends, starts, cotangents, retain_graph=d + 1 < directions, allow_unused=True)
-            scale = [square(g) for g in cotangents]
-            total.append([0.0 if b is None else square(b) / s for b, s in zip(back, scale, strict=True)])
+            scale = [sum_of_squares(g) for g in cotangents]
+            total.append([0.0 if b is None else sum_of_squares(b) / s for b, s in zip(back, scale, strict=True)])
             single.append([_by_example(b, examples) * examples / s for b, s in zip(back, scale, strict=True)])
     return Squares(np.array(total), np.mean(single, axis=0).T)
 
@@ -262,7 +264,7 @@ def gradient_norms(
                         retain_graph=place + 1 < len(draws),
                         allow_unused=True,
                     )
-                sums += [0.0 if g is None else square(g) for g in gradients]
+                sums += [0.0 if g is None else sum_of_squares(g) for g in gradients]
     finally:
         for weight in weights.values():
             weight.requires_grad_(False)

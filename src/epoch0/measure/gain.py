@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from epoch0.errors import InputError
 from epoch0.measure._gain_result import Gain, LayerGain
-from epoch0.measure._law import Law, laws
+from epoch0.measure._law import Law, Walk
 from epoch0.measure._passes import Squares, Station, backward_squares, forward_squares, gradient_norms, mean_squares
 from epoch0.tracing.call import Call, Forward
 from epoch0.tracing.failures import NoForwardDerivative
@@ -158,15 +158,15 @@ def measure_gains(
             seen = {layer.output: index for index, layer in enumerate(found)}
         backward = backward_squares(record, found, directions, seed)
         before = [layer.pre_activation for layer in found if layer.pre_activation is not None]
-        law = laws(record, found)
-        squares = mean_squares(record, [0, *before, *at])
+        walk = Walk(record, found)
+        squares = mean_squares(record, [0, *before, *at], walk.changes())
         own_places = Squares(
             travelled.total[:, [seen[layer.output] for layer in found]],
             travelled.examples[:, [seen[layer.output] for layer in found]],
         )
         rows = tuple(
-            _row(layer, place, law, fresh, backward, own_places, squares, gradients[at[layer.output] + 1], weights)
-            for place, layer in enumerate(found)
+            _row(layer, i, walk.found, fresh, backward, own_places, squares, gradients[at[layer.output] + 1], weights)
+            for i, layer in enumerate(found)
         )
         carried = [
             replace(

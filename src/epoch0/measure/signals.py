@@ -5,14 +5,14 @@ moves.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from epoch0.tracing.layers import Layer
-from epoch0.tracing.tape import Tape
+from epoch0.tracing.tape import Change, Tape, together
 
 SATURATION = 0.95
 """A unit is saturated where a bounded activation is beyond this share of its range, measured from the middle."""
@@ -50,22 +50,39 @@ class Signals:
     saturated: float
 
 
-def signals(tape: Tape, layers: Sequence[Layer]) -> list[Signals]:
+def signals(tape: Tape, layers: Sequence[Layer], *others: Mapping[int, Change]) -> list[Signals]:
     """The batch at the input and after each layer, L + 1 places for L layers.
 
     >>> with tape(mlp([64, 32, 10]), x) as t:                  # x of shape (examples, 64)
     ...     [s.size for s in signals(t, layers(t))]            # input, after layer 1, after layer 2
+
+    Args:
+        tape: the record.
+        layers: its layers.
+        others: what else to look at in the same run.
     """
     bounded = _bounded_outputs(tape, layers)
     nodes = [layers[0].input, *(layer.output for layer in layers)] if layers else []
-    wanted = list(dict.fromkeys([*nodes, *(node for found in bounded for node, _ in found)]))
+    seen: dict[int, Signals] = {}
+    shares: dict[int, float] = {}
+
+    def look(node: int) -> Change:
+        def change(tensor: Tensor) -> None:
+            seen[node] = _look(tensor)
+
+        return change
+
+    def share(node: int, name: str) -> Change:
+        def change(tensor: Tensor) -> None:
+            shares[node] = _saturated(tensor, *BOUNDS[name])
+
+        return change
+
+    places = {node: look(node) for node in nodes}
     with torch.no_grad():
-        values = dict(zip(wanted, tape.values(tape.x, wanted), strict=True))
-    shares = [math.nan]
-    for found in bounded:
-        each = [_saturated(values[node], *BOUNDS[name]) for node, name in found]
-        shares.append(sum(each) / len(each) if each else math.nan)
-    return [_look(values[node], share) for node, share in zip(nodes, shares, strict=True)]
+        tape.run(tape.x, together(places, {n: share(n, name) for found in bounded for n, name in found}, *others))
+    means = [math.nan, *(sum(shares[n] for n, _ in found) / len(found) if found else math.nan for found in bounded)]
+    return [replace(seen[node], saturated=mean) for node, mean in zip(nodes, means, strict=True)]
 
 
 def _bounded_outputs(tape: Tape, layers: Sequence[Layer]) -> list[list[tuple[int, str]]]:
@@ -77,10 +94,10 @@ def _bounded_outputs(tape: Tape, layers: Sequence[Layer]) -> list[list[tuple[int
     return found
 
 
-def _look(values: Tensor, saturated: float) -> Signals:
+def _look(values: Tensor) -> Signals:
     flat = values.detach().double().flatten(1) if values.dim() > 1 else values.detach().double()[:, None]
     dead = float((flat == 0).all(dim=0).double().mean())
-    return Signals(float(flat.square().mean().sqrt()), _unlikeness(flat), dead, saturated)
+    return Signals(float(flat.square().mean().sqrt()), _unlikeness(flat), dead, math.nan)
 
 
 def _unlikeness(flat: Tensor) -> float:

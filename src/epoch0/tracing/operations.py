@@ -15,6 +15,7 @@ from torch import Tensor
 from epoch0 import activations
 from epoch0.activations import Activation
 from epoch0.errors import InputError
+from epoch0.tracing.sizes import sum_of_squares
 
 Function = Callable[..., Any]
 
@@ -220,7 +221,6 @@ def activation(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Acti
 
 
 _NONE = (0, (0,), (0, 0), (0, 0, 0), "valid")
-_AT_ONCE = 1 << 18  # weights whose squares are held together: a large head would take seconds of page faults
 
 
 def weight_gain(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[float, int]:
@@ -241,8 +241,7 @@ def weight_gain(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[s
     rows = weight.shape[-1] if name in ("matmul", "mm") else weight.shape[0]
     unpadded = "conv" in name and "transpose" not in name and argument(args, kwargs, 4, "padding", 0) in _NONE
     if name == "linear" or (weight.dim() == 2 and name in ("matmul", "mm")) or unpadded:
-        parts = weight.reshape(-1).split(_AT_ONCE)
-        return sum(float(part.double().square().sum()) for part in parts) / rows, weight.numel() // rows
+        return sum_of_squares(weight) / rows, weight.numel() // rows
     without_bias = (torch.ones_like(x[:1]), weight.square(), *([None] if len(args) > 2 else []), *args[3:])
     with torch.no_grad():
         squares = func(*without_bias, **{k: None if k == "bias" else v for k, v in kwargs.items()})

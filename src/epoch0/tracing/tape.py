@@ -188,6 +188,21 @@ class Tape:
                 raise explained from error
 
 
+def together(*looks: Mapping[int, Change]) -> dict[int, Change]:
+    """Several looks at the tensors of one run; none of them replaces anything."""
+
+    def at(node: int) -> Change:
+        here = [look[node] for look in looks if node in look]
+
+        def change(tensor: Tensor) -> None:
+            for one in here:
+                one(tensor)
+
+        return change
+
+    return {node: at(node) for node in dict.fromkeys(node for look in looks for node in look)}
+
+
 @contextmanager
 def tape(
     model: nn.Module | Call, batch: Any = None, *, forward: Forward | None = None, batch_norm: str = "train"
