@@ -1,8 +1,9 @@
 """How often the verdict is right: networks whose outcome is known, cross-validated; ``--fit`` writes its weights.
 
-``--measure`` looks at each network of the folder EPOCH0_VERDICT anew (about 15 CPU minutes) and writes what a verdict
-reads to ``verdict_numbers.json``; everything else is computed from that file. The folder holds ``networks.py``
-(``CONFIGS``, ``make``, ``load``) and ``outcomes.json`` (test accuracy of each network by recipe).
+Two samples: the networks of the folder EPOCH0_VERDICT, and those that ``random_networks.py`` draws. ``--measure`` looks
+at each of them anew (about an hour of CPU time, most of it trainings) and writes what a verdict reads to
+``verdict_numbers.json``; everything else is computed from that file. The folder holds ``networks.py`` (``CONFIGS``,
+``make``, ``load``, ``train``) and ``outcomes.json`` (test accuracy of each network by recipe).
 """
 
 import json
@@ -70,20 +71,36 @@ def look(model, x, y) -> dict:
 
 
 def measure(folder: Path, numbers: Path) -> None:
-    """Look at every network of the folder, and keep what was seen after each."""
+    """Look at every network, and keep what was seen after each; train random ones that are new."""
     import torch
 
     sys.path.insert(0, str(folder))
     import networks
+    import random_networks
 
     torch.set_num_threads(1)
+    known = json.loads(numbers.read_text()) if numbers.exists() else {}
     data, truth = networks.load(), json.loads((folder / "outcomes.json").read_text())
     pick = torch.randperm(len(data[0]), generator=torch.Generator().manual_seed(0))[:EXAMPLES]
     kept = {}
     for name, (family, _, _) in networks.CONFIGS.items():
         model, x, _ = networks.make(name, data)
         kept[name] = {"family": family, "accuracy": truth[name], **look(model, x[pick], data[1][pick])}
-        numbers.write_text(json.dumps(kept))
+        numbers.write_text(json.dumps(known | kept))
+    sets = {name: random_networks.images(name) for name in random_networks.BARS}
+    for number in random_networks.NUMBERS:
+        x, y, tx, ty = sets[data_set := random_networks.data_set(number)]
+        model, scale, name, family = random_networks.build(number, networks)
+        if name in known:
+            accuracy = known[name]["accuracy"]
+        else:
+            steps, recipes = random_networks.STEPS, networks.RECIPES
+            runs = {r: networks.train(model, x * scale, y, tx * scale, ty, r, steps) for r in recipes}
+            accuracy = {recipe: run["acc"] for recipe, run in runs.items()}
+        pick = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:EXAMPLES]
+        seen = look(model, x[pick] * scale, y[pick])
+        kept[name] = {"family": family, "bar": random_networks.BARS[data_set], "accuracy": accuracy, **seen}
+        numbers.write_text(json.dumps(known | kept))
 
 
 def outcome(network: dict, optimizer: str) -> bool:
@@ -147,9 +164,9 @@ def chances(x: np.ndarray, weights: np.ndarray, intercept: float) -> np.ndarray:
     return 1 / (1 + np.exp(-np.clip(x @ weights + intercept, -40, 40)))
 
 
-def validated(x: np.ndarray, y: np.ndarray, groups: np.ndarray | None = None) -> tuple[float, float]:
-    """Share that is right and area under the curve, ten-fold over many partitions, or leaving out each group."""
-    right, areas = [], []
+def validated(x: np.ndarray, y: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
+    """Chances from fits that have not seen the network: ten-fold over many partitions, or leaving out each group."""
+    found = []
     for repeat in range(1 if groups is not None else REPEATS):
         p = np.empty(len(y))
         order = np.random.default_rng(repeat).permutation(len(y))
@@ -157,9 +174,14 @@ def validated(x: np.ndarray, y: np.ndarray, groups: np.ndarray | None = None) ->
         for fold in folds or np.array_split(order, FOLDS):
             rest = np.setdiff1d(np.arange(len(y)), fold)
             p[fold] = chances(x[fold], *fit(x[rest], y[rest]))
-        right.append(((p > 0.5) == y).mean())
-        areas.append(area(p, y))
-    return float(np.mean(right)), float(np.mean(areas))
+        found.append(p)
+    return np.array(found)
+
+
+def figures(p: np.ndarray, y: np.ndarray) -> str:
+    """Share that is right, area under the curve, and how many that train are called hard."""
+    right, areas = ((p > 0.5) == y).mean(), np.mean([area(one, y) for one in p])
+    return f"{right:.3f} {areas:.3f} {((p <= 0.5) & y).sum(1).mean():4.1f}"
 
 
 def area(p: np.ndarray, y: np.ndarray) -> float:
@@ -214,17 +236,23 @@ def main() -> None:
         return
     networks = list(json.loads(NUMBERS.read_text()).values())
     families = np.array([one["family"] for one in networks])
-    print(f"verdict on {len(networks)} networks, ten-fold cross-validated (leaving out each family in turn)")
-    print(f"{'':14}{'guess':>7}" + "".join(f"{level:>20}" for level in LEVELS if not level.endswith("alone")))
+    drawn = np.array([family.startswith("random") for family in families])
+    samples = {"chosen by hand": ~drawn, "drawn at random": drawn}
+    print("the verdict: share right, area under the curve, networks that train and are called hard; ten-fold over all,")
+    print("in brackets the share right when the network's family was left out of the fit")
     for optimizer in RECIPES:
         y = np.array([outcome(one, optimizer) for one in networks])
-        line = f"{optimizer:14}{max(y.mean(), 1 - y.mean()):7.3f}"
         for level in LEVELS:
-            if not level.endswith("alone"):
-                x = table(networks, optimizer, level)
-                right, auc = validated(x, y)
-                line += f"  {right:.3f} ({validated(x, y, families)[0]:.3f}) {auc:.3f}"
-        print(line)
+            if level.endswith("alone"):
+                continue
+            x = table(networks, optimizer, level)
+            p, apart = validated(x, y), validated(x, y, families)
+            for name, chosen in samples.items():
+                guess = max(y[chosen].mean(), 1 - y[chosen].mean())
+                line = f"{optimizer:5}{level:10} {chosen.sum():4} {name} (guess {guess:.3f})"
+                left = ((apart[:, chosen] > 0.5) == y[chosen]).mean()
+                print(f"{line:50} {figures(p[:, chosen], y[chosen])} ({left:.3f})")
+    networks = [one for one, random in zip(networks, drawn, strict=True) if not random]
     for length in LENGTHS:
         share, count = rates(networks, length)
         what = f"the rate of a trial of {length} steps ends within 3 points of the best of three"

@@ -35,8 +35,8 @@ from epoch0.tracing.tape import tape
 
 Tell = Callable[[str, float], None]
 
-QUICK = 0.01
-"""CPU seconds of a forward and backward pass up to which layers are measured in eight directions, not in two."""
+DIRECTIONS = {0.004: 8, 0.008: 4}
+"""In how many directions layers are measured where a forward and backward pass takes up to so many CPU seconds."""
 
 
 def checkup(
@@ -81,8 +81,8 @@ def checkup(
         batches: an iterable of (inputs, targets), such as a DataLoader, for the trial; by default it uses the batch.
         batch_norm: of the layers' gains. ``"train"``: batch norm as training sees it, running statistics untouched;
             ``"eval"``: running statistics.
-        directions: random directions a layer, >= 2; errors fall with the square root. By default 8, and 2 where a pass
-            takes long.
+        directions: random directions a layer, >= 2; errors fall with the square root. By default 8, and 4 or 2 where
+            a pass takes long.
         sparsity: also say what pruning this fraction of the weights by SNIP would leave of each layer.
         noise: also put so much noise into one layer's weights at a time, relative to their root mean square, and see
             what the outputs make of it.
@@ -231,7 +231,7 @@ def _fewer(call: Call, first: dict[Optimizer, Step]) -> Call:
 
 
 def _directions(first: dict[Optimizer, Step]) -> int:
-    return 8 if first["adam"].seconds <= QUICK else 2
+    return next((many for limit, many in DIRECTIONS.items() if first["adam"].seconds <= limit), 2)
 
 
 def _trial_length(

@@ -21,8 +21,8 @@ def judged(row: LayerGain, pool: float) -> tuple[float, float]:
     return pool * (row.forward + row.backward) / 2, pool * math.hypot(row.forward_error, row.backward_error) / 2
 
 
-def average_pools(record: Tape, layer: Layer) -> list[tuple[int, int, float]]:
-    """Average pools on the main path of a layer: the nodes before and after, and how many places each averages over.
+def average_pools(record: Tape) -> list[tuple[int, int, float]]:
+    """Average pools on the main path: the nodes before and after, and how many places each averages over.
 
     A pool within a branch, such as a squeeze, is none of them.
     """
@@ -30,12 +30,10 @@ def average_pools(record: Tape, layer: Layer) -> list[tuple[int, int, float]]:
     return [
         (start, end, size[start] / size[end])
         for start, end, events in stretches(record)
-        if len(events) == 1
-        and ("avg_pool" in events[0].name or events[0].name == "mean")
-        and layer.input <= start < layer.output
+        if len(events) == 1 and ("avg_pool" in events[0].name or events[0].name == "mean")
     ]
 
 
-def averaged_over(record: Tape, layer: Layer) -> float:
-    """How many places average pooling on the main path of a layer takes the mean over, 1 without."""
-    return math.prod((places for _, _, places in average_pools(record, layer)), start=1.0)
+def averaged_over(pools: list[tuple[int, int, float]], layer: Layer) -> float:
+    """How many places the average pools of a layer take the mean over, 1 without."""
+    return math.prod((places for start, _, places in pools if layer.input <= start < layer.output), start=1.0)

@@ -8,7 +8,7 @@ import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
 from epoch0.diagnosis.notes import kind
-from epoch0.diagnosis.reading import averaged_over, judged
+from epoch0.diagnosis.reading import average_pools, averaged_over, judged
 from epoch0.diagnosis.result import LayerCheckup, PartCheckup
 from epoch0.diagnosis.verdict import (
     COLLAPSED,
@@ -61,7 +61,8 @@ class Rows:
         with forward_ad.dual_level():
             self.states = signals(record, self.found, looks)
         self.kinds = [kind(record, layer) for layer in self.found]
-        self.pools = [averaged_over(record, layer) for layer in self.found]
+        pools = average_pools(record)
+        self.pools = [averaged_over(pools, layer) for layer in self.found]
         self.shapes = [record.nodes[node].shape[1:] for node in (0, *(layer.output for layer in self.found))]
         self.phase = self._phase()
         self.signs = self._signs()

@@ -7,7 +7,7 @@ or a branch that starts at zero gets its gradient in the second step only.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -244,9 +244,8 @@ def steps(call: Call, seed: int = 0) -> dict[Optimizer, Step]:
         start = {name: p.detach() for name, p in weights.items()}
         probe = _Probe(call, start, seed)
         with _written_back(model) as forget:
-            with _Cost() as cost:
-                first = _gradient(probe, start)
-            seconds, count = cost.seconds / 2, probe.seen.examples  # two forward passes and two back, of two each
+            first = _gradient(probe, start, cost := _Cost())
+            seconds, count = 3 * cost.seconds, probe.seen.examples  # a pass back is two forward
             forget()
             probe.room = {name: torch.empty_like(w) for name, w in start.items()}
             probe.costly = seconds > COSTLY
@@ -285,10 +284,11 @@ class _Gradient:
     finite: bool
 
 
-def _gradient(probe: _Probe, start: Weights) -> _Gradient:
+def _gradient(probe: _Probe, start: Weights, cost: _Cost | None = None) -> _Gradient:
     with torch.enable_grad():
         leaves = {name: w.detach().requires_grad_() for name, w in start.items()}
-        loss, output, pull = probe.pulls(leaves, probe.seen)
+        with cost or nullcontext():
+            loss, output, pull = probe.pulls(leaves, probe.seen)
 
         def back(end: Tensor, start: Tensor | None, keep: bool) -> Weights:
             found = torch.autograd.grad(end, list(leaves.values()), start, retain_graph=keep, allow_unused=True)

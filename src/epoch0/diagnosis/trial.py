@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from epoch0.diagnosis.step import OPTIMIZERS, Optimizer
@@ -302,7 +303,14 @@ class _Pairs:
             return None
         targets, count = call.targets, len(call.targets)
         lower, pairs = 0.0, 0
-        order = torch.randperm(count, generator=generator(self.seed, 0x7072)).tolist()
+        chosen = torch.randperm(count, generator=generator(self.seed, 0x7072))
+        if (scores := _class_scores(call, raw)) is not None:  # the loss is lower where the score is higher
+            mine, theirs = targets[chosen[: BATCH // 2], None].long(), targets[chosen[:OTHERS]].long()
+            scores = scores.detach()[chosen[: BATCH // 2]]
+            same, different = scores.gather(1, mine), scores[:, theirs]
+            wins = ((same > different) + 0.5 * (same == different))[mine != theirs]
+            return float(wins.mean()) if wins.numel() else None
+        order = chosen.tolist()
         for i in order[: BATCH // 2]:
             others = [j for j in order[:OTHERS] if not torch.equal(targets[i], targets[j])]
             if not others:
@@ -317,6 +325,14 @@ class _Pairs:
             lower += sum(1.0 if own < value else 0.5 if own == value else 0.0 for value in other)
             pairs += len(other)
         return lower / pairs if pairs else None
+
+
+def _class_scores(call: Call, raw: Any) -> Tensor | None:
+    """The outputs (examples, classes), where the loss is the plain cross-entropy of them."""
+    if call.criterion not in (None, F.cross_entropy) or call.targets.is_floating_point() or call.targets.dim() != 1:
+        return None
+    output = call.output(raw)
+    return output if output.dim() == 2 and bool((call.targets >= 0).all()) else None
 
 
 def _leaf(tensor: Tensor) -> Tensor:

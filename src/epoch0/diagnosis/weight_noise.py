@@ -223,7 +223,9 @@ def _pools(tape: Tape, layer: Layer) -> list[tuple[float, float]]:
     Behind batch norm in training noise moves no channel's mean, and the signal counts without those.
     """
     found = []
-    for start, end, places in average_pools(tape, layer):
+    for start, end, places in average_pools(tape):
+        if not layer.input <= start < layer.output:
+            continue
         with torch.no_grad():
             before, after = (_mean_square(t, _centred(tape)) for t in tape.values(tape.x, [start, end]))
         share = after / before if before > 0 else 1.0

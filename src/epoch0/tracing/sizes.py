@@ -27,12 +27,14 @@ def sum_of_squares(tensor: Tensor) -> float:
     flat = tensor.detach().reshape(-1)
     if flat.dtype == torch.float64:
         return float(torch.linalg.vector_norm(flat)) ** 2
-    if flat.dtype != torch.float32 or not flat.numel():
-        return float(flat.double().square().sum())
-    whole = len(flat) // RUN * RUN
-    parts = torch.linalg.vector_norm(flat[:whole].view(-1, RUN), dim=1).double().square().sum()
-    total = float(parts + torch.linalg.vector_norm(flat[whole:]).double().square())
-    return total if TINY * len(flat) < total < float("inf") else float(flat.double().square().sum())
+    if flat.dtype == torch.float32:
+        whole = len(flat) // RUN * RUN
+        total = float(torch.linalg.vector_norm(flat[whole:])) ** 2
+        if whole:
+            total += float(torch.linalg.vector_norm(flat[:whole].view(-1, RUN), dim=1).double().square().sum())
+        if TINY * len(flat) < total < float("inf"):
+            return total
+    return float(flat.double().square().sum())
 
 
 def squares_by_row(tensor: Tensor) -> NDArray[np.float64]:

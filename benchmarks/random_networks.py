@@ -1,0 +1,106 @@
+"""Networks drawn at random, trained: a larger sample for the verdict than those that were chosen by hand.
+
+They are made with the builders of the folder EPOCH0_VERDICT (``networks.py``) and trained there with the same recipes,
+300 steps on 1437 images of MNIST or Fashion-MNIST, averaged to 8 by 8 pixels. One of MNIST trains if it reaches 80 %,
+one of Fashion-MNIST at 66 %: both about 0.9 of what a good network reaches.
+"""
+
+import random
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import epoch0 as e0
+
+NUMBERS = (*range(99), *range(1000, 1053))
+"""Seeds of the networks whose outcome is known; the even ones are of MNIST."""
+
+STEPS = 300
+BARS = {"mnist": 0.8, "fashion-mnist": 0.66}
+ACTIVATIONS = (*["relu"] * 3, "tanh", "gelu", "silu", "sigmoid", "selu", "softplus", "leaky", "elu", "hardtanh")
+FAMILIES = {"mlp": 0.5, "cnn": 0.18, "resnet": 0.1, "resmlp": 0.12, "transformer": 0.1}
+WEIGHTS = {"default": 0.35, "he": 0.2, "lecun": 0.1, "xavier": 0.15, "orthogonal": 0.1, "normal": 0.1}
+
+
+def data_set(number: int) -> str:
+    """Of which data a network is."""
+    return ("mnist", "fashion-mnist")[number % 2]
+
+
+def images(name: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Inputs (1437, 64) and classes to train on, inputs (360, 64) and classes to test on."""
+
+    def part(split: str, count: int, seed: int) -> tuple[Tensor, Tensor]:
+        found = e0.data.load(name, split)
+        chosen = np.random.default_rng(seed).permutation(len(found.labels))[:count]
+        pixels = torch.from_numpy(np.asarray(found.images[chosen])).float().reshape(count, 1, 28, 28) / 255
+        small = F.avg_pool2d(F.pad(pixels, (2, 2, 2, 2)), 4).reshape(count, 64)
+        return small, torch.from_numpy(np.asarray(found.labels[chosen])).long()
+
+    (x, y), (tx, ty) = part("train", 1437, 0), part("test", 360, 1)
+    return (x - x.mean()) / x.std(), y, (tx - x.mean()) / x.std(), ty
+
+
+def build(number: int, made: ModuleType) -> tuple[nn.Module, float, str, str]:
+    """The network of a number, by what its inputs are multiplied, its description and its family."""
+    draw = random.Random(1000 + number)
+    family = draw.choices(list(FAMILIES), list(FAMILIES.values()))[0]
+
+    def weights() -> tuple[str, float]:
+        name = draw.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        scale = 1.0 if draw.random() < 0.6 else 2 ** draw.uniform(-1.2, 1.6)
+        if name == "normal":
+            scale = 10 ** draw.uniform(-2.3, -0.2)
+        return name, scale * draw.choice([1, 2**0.5]) if name == "orthogonal" else scale
+
+    act = draw.choice(ACTIVATIONS)
+    torch.manual_seed(number)
+    more: dict[str, Any] = {}
+    if family == "mlp":
+        init, scale = weights()
+        depth = draw.choice([2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 30, 40])
+        more = {
+            "width": draw.choice([8, 16, 32, 64, 64, 64, 128]),
+            "norm": draw.choices([None, "bn", "ln"], [0.7, 0.17, 0.13])[0],
+            "dropout": draw.choices([0, 0.2, 0.5, 0.8], [0.85, 0.05, 0.05, 0.05])[0],
+            "bias": draw.choices([None, 0.0, 0.5, -0.5, 1.0, -1.0], [0.7, 0.1, 0.05, 0.05, 0.05, 0.05])[0],
+            "bottleneck": draw.choices([None, 2, 4], [0.92, 0.04, 0.04])[0],
+        }
+        model = made.mlp(depth, act, init, scale, **more)
+        said = f"mlp d{depth} {act} {init} x{scale:.2f} {more}"
+    elif family == "cnn":
+        init, scale = weights()
+        depth = draw.choice([3, 4, 5, 6, 8, 10, 14, 18])
+        norm = draw.choices([None, "bn", "gn"], [0.55, 0.3, 0.15])[0]
+        kind, padding = draw.choice(["avg", "max"]), draw.choice(["zeros", "circular"])
+        model = made.cnn(depth, act, init, scale, norm=norm, kind=kind, padding_mode=padding)
+        said = f"cnn d{depth} {act} {init} x{scale:.2f} {norm}"
+    elif family == "resnet":
+        blocks = draw.choice([1, 2, 4, 6, 9])
+        init, scale = weights()
+        normed = draw.random() < 0.5
+        more = draw.choice([{}, {}, {"skip": True}, {"fixup": True}])
+        model = made.resnet(blocks, init, scale, norm=normed, **more)
+        said = f"resnet b{blocks} {init} x{scale:.2f} bn{normed} {more}"
+    elif family == "resmlp":
+        blocks = draw.choice([2, 4, 8, 12, 20, 30])
+        init, scale = weights()
+        norm = draw.choice([None, "pre", "post", "bn"])
+        model = made.resmlp(blocks, norm, init, scale, act=act)
+        said = f"resmlp b{blocks} {act} {init} x{scale:.2f} {norm}"
+    else:
+        blocks, norm = draw.choice([1, 2, 3, 4]), draw.choice(["pre", "post", "none"])
+        model, said = made.Transformer(blocks, norm), f"tr b{blocks} {norm}"
+        if draw.random() < 0.4:
+            init, scale = weights()
+            model, said = made.initialise(model, init, scale), f"{said} {init} x{scale:.2f}"
+    inputs = draw.choices([1.0, 10.0 ** draw.uniform(-3, 2)], [0.85, 0.15])[0]
+    if draw.random() < 0.08:
+        factor = 10 ** draw.uniform(-3, 2.5)
+        made.tweak(model, made.times(-1, factor))
+        said += f" last x{factor:.3g}"
+    return model, inputs, f"{said} #{number}", f"random {family}"
