@@ -7,42 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 from epoch0.activations._custom import custom
-from epoch0.activations._named import (
-    KNOWN,
-    absolute,
-    celu,
-    elu,
-    erf,
-    gelu,
-    gelu_tanh,
-    hardsigmoid,
-    hardswish,
-    hardtanh,
-    identity,
-    leaky_relu,
-    mish,
-    relu,
-    relu6,
-    selu,
-    sigmoid,
-    silu,
-    sin,
-    softplus,
-    softsign,
-    tanh,
-)
-from epoch0.activations._recognise import known_function, known_module
-from epoch0.activations._rule import Activation
+from epoch0.activations._named import *  # noqa: F403 - the entry of an activation makes it public
+from epoch0.activations._named import KNOWN, known_call, known_function, known_module
+from epoch0.activations._rule import Activation, piecewise
 from epoch0.errors import InputError, suggest
 
 ActivationLike = str | Activation | Callable[..., Any]
 """What stands for an activation everywhere: a name, an Activation, or a numpy or torch function or module."""
 
 __all__ = [
-    "KNOWN", "Activation", "ActivationLike", "absolute", "celu", "custom", "elu", "erf", "gelu", "gelu_tanh", "get",
-    "hardsigmoid", "hardswish", "hardtanh", "identity", "known_module", "leaky_relu", "mish", "relu", "relu6", "selu",
-    "sigmoid", "silu", "sin", "softplus", "softsign", "tanh",
+    "KNOWN", "Activation", "ActivationLike", "custom", "get", "known_call", "known_function", "known_module",
+    "piecewise",
 ]  # fmt: skip
+__all__ += [entry.make.__name__ for entry in KNOWN.values()]
 
 
 def get(activation: ActivationLike) -> Activation:

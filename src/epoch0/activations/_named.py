@@ -1,7 +1,9 @@
-"""The known nonlinearities, by the names that the field and torch use."""
+"""The known nonlinearities, by the names that the field and torch use; one entry each, from which all rooms read."""
 
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,16 +12,77 @@ from epoch0.activations._rule import Activation, Array, piecewise
 from epoch0.errors import InputError
 
 
+@dataclass(frozen=True)
+class Known:
+    """One entry: how an activation is made, and what it is in torch.
+
+    Attributes:
+        make: makes it; by default with torch's parameters.
+        reads: from all that shapes torch's function, by torch's names, to the activation; None where there is none.
+        module: the class of ``torch.nn`` that computes it; empty if there is none.
+        settings: what that class is to be told beside the activation's own parameters.
+        function: torch's function; empty if another entry reads that.
+        aliases: other names of the function.
+        parameters: what shapes torch's function, in torch's order, with torch's defaults.
+        bounds: the range in which it saturates at both ends.
+    """
+
+    make: Callable[..., Activation]
+    reads: Callable[..., Activation | None]
+    module: str = ""
+    settings: tuple[tuple[str, Any], ...] = ()
+    function: str = ""
+    aliases: tuple[str, ...] = ()
+    parameters: tuple[tuple[str, Any], ...] = ()
+    bounds: tuple[float, float] | None = None
+
+    def __call__(self) -> Activation:
+        """The activation with torch's parameters."""
+        return self.make()
+
+
+KNOWN: dict[str, Known] = {}
+"""Name -> the entry of the activation of that name; called, it gives the one with torch's default parameters."""
+
+Maker = Callable[..., Activation]
+
+
+def _known(
+    module: str = "", *aliases: str, name: str = "", function: str | None = None,
+    reads: Callable[..., Activation | None] | None = None, settings: Mapping[str, Any] | None = None,
+    bounds: tuple[float, float] | None = None, **parameters: Any,
+) -> Callable[[Maker], Maker]:  # fmt: skip
+    """Make an entry of a function that makes an activation, which is passed torch's parameters; see :class:`Known`."""
+
+    def enter(make: Maker) -> Maker:
+        title = name or make.__name__
+        KNOWN[title] = Known(
+            make, reads or make, module, tuple((settings or {}).items()), title if function is None else function,
+            aliases, tuple(parameters.items()), bounds,
+        )  # fmt: skip
+        return make
+
+    return enter
+
+
+@_known("ReLU")
 def relu() -> Activation:
     """max(h, 0)."""
     return piecewise("relu", (0.0,), (0.0, 1.0))
 
 
+@_known("LeakyReLU", negative_slope=0.01)
 def leaky_relu(negative_slope: float = 0.01) -> Activation:
     """max(h, 0) + negative_slope * min(h, 0); ``negative_slope`` as in torch."""
     return piecewise("leaky_relu", (0.0,), (float(negative_slope), 1.0), negative_slope=float(negative_slope))
 
 
+@_known(
+    "Hardtanh", bounds=(-1.0, 1.0), min_val=-1.0, max_val=1.0,
+    reads=lambda min_val, max_val: (
+        relu6() if (min_val, max_val) == (0, 6) else hardtanh(min_val, max_val) if min_val < 0 < max_val else None
+    ),
+)  # fmt: skip
 def hardtanh(minimum: float = -1.0, maximum: float = 1.0) -> Activation:
     """The input h clipped to [minimum, maximum].
 
@@ -32,11 +95,7 @@ def hardtanh(minimum: float = -1.0, maximum: float = 1.0) -> Activation:
     return piecewise("hardtanh", (float(minimum), float(maximum)), (0.0, 1.0, 0.0), **parameters)
 
 
-def identity() -> Activation:
-    """No nonlinearity: h itself."""
-    return piecewise("identity", (), (1.0,))
-
-
+@_known("Tanh", bounds=(-1.0, 1.0))
 def tanh() -> Activation:
     """Hyperbolic tangent."""
     return Activation("tanh", lambda h: np.tanh(np.asarray(h, dtype=np.float64)), _tanh_derivative)
@@ -47,6 +106,7 @@ def _tanh_derivative(h: Any) -> Array:
     return np.asarray(1.0 / np.cosh(np.clip(np.asarray(h, dtype=np.float64), -350.0, 350.0)) ** 2)
 
 
+@_known(bounds=(-1.0, 1.0))
 def erf() -> Activation:
     """The error function 2/sqrt(pi) * integral_0^h exp(-t^2) dt."""
     from scipy.special import erf as error_function
@@ -57,6 +117,7 @@ def erf() -> Activation:
     return Activation("erf", lambda h: np.asarray(error_function(np.asarray(h, dtype=np.float64))), derivative)
 
 
+@_known("ELU", alpha=1.0)
 def elu(alpha: float = 1.0) -> Activation:
     """Equal to h for h > 0, alpha * (exp(h) - 1) below; ``alpha`` as in torch (a scale, not a density)."""
 
@@ -71,6 +132,7 @@ def elu(alpha: float = 1.0) -> Activation:
     return Activation("elu", function, derivative, (0.0,), None, (("alpha", float(alpha)),))
 
 
+@_known("GELU", approximate="none", reads=lambda approximate: gelu() if approximate == "none" else gelu_tanh())
 def gelu() -> Activation:
     """The product h * Phi(h), with the exact normal distribution function Phi."""
     from scipy.special import ndtr
@@ -86,6 +148,7 @@ def gelu() -> Activation:
     return Activation("gelu", function, derivative)
 
 
+@_known("SiLU")
 def silu() -> Activation:
     """The product h * sigmoid(h), also called swish."""
     from scipy.special import expit
@@ -102,6 +165,13 @@ def silu() -> Activation:
     return Activation("silu", function, derivative)
 
 
+@_known("Identity", function="")
+def identity() -> Activation:
+    """No nonlinearity: h itself."""
+    return piecewise("identity", (), (1.0,))
+
+
+@_known("GELU", function="", settings={"approximate": "tanh"})
 def gelu_tanh() -> Activation:
     """The tanh approximation of GELU, torch's ``GELU(approximate="tanh")``."""
     scale, cubic = math.sqrt(2 / math.pi), 0.044715
@@ -124,11 +194,13 @@ def gelu_tanh() -> Activation:
     return Activation("gelu_tanh", function, derivative)
 
 
+@_known("SELU")
 def selu() -> Activation:
     """ELU with the scale and the alpha that make mean 0 and variance 1 a fixed point of wide layers."""
     return _exponential("selu", 1.0507009873554804934193349852946, 1.6732632423543772848170429916717, 1.0)
 
 
+@_known("CELU", alpha=1.0, reads=lambda alpha: celu(alpha) if alpha > 0 else None)
 def celu(alpha: float = 1.0) -> Activation:
     """Equal to h for h > 0, alpha * (exp(h / alpha) - 1) below: smooth for every alpha; ``alpha`` as in torch.
 
@@ -154,6 +226,7 @@ def _exponential(name: str, scale: float, depth: float, width: float, **paramete
     return Activation(name, function, derivative, (0.0,), None, tuple(sorted(parameters.items())))
 
 
+@_known("Sigmoid", "expit", bounds=(0.0, 1.0))
 def sigmoid() -> Activation:
     """The logistic function 1 / (1 + exp(-h))."""
     from scipy.special import expit
@@ -165,6 +238,11 @@ def sigmoid() -> Activation:
     return Activation("sigmoid", lambda h: np.asarray(expit(np.asarray(h, dtype=np.float64))), derivative)
 
 
+# torch goes over to the line h above threshold / beta; at 20 that is below 3e-9
+@_known(
+    "Softplus", beta=1.0, threshold=20.0,
+    reads=lambda beta, threshold: softplus(float(beta)) if beta > 0 and threshold >= 20 else None,
+)  # fmt: skip
 def softplus(beta: float = 1.0) -> Activation:
     """The smooth ReLU log(1 + exp(beta h)) / beta; ``beta`` as in torch.
 
@@ -185,6 +263,7 @@ def softplus(beta: float = 1.0) -> Activation:
     return Activation("softplus", function, derivative, (), None, parameters)
 
 
+@_known("Softsign", bounds=(-1.0, 1.0))
 def softsign() -> Activation:
     """The quotient h / (1 + abs(h))."""
 
@@ -198,6 +277,7 @@ def softsign() -> Activation:
     return Activation("softsign", function, derivative, (0.0,))
 
 
+@_known("Mish")
 def mish() -> Activation:
     """The product h * tanh(softplus(h))."""
     from scipy.special import expit
@@ -214,21 +294,25 @@ def mish() -> Activation:
     return Activation("mish", function, derivative)
 
 
+@_known("ReLU6")
 def relu6() -> Activation:
     """The input h clipped to [0, 6]."""
     return piecewise("relu6", (0.0, 6.0), (0.0, 1.0, 0.0))
 
 
+@_known("", "absolute", name="abs")
 def absolute() -> Activation:
     """The absolute value; its name is ``"abs"``."""
     return piecewise("abs", (0.0,), (-1.0, 1.0))
 
 
+@_known("Hardsigmoid", bounds=(0.0, 1.0))
 def hardsigmoid() -> Activation:
     """The line (h + 3) / 6 clipped to [0, 1]."""
     return piecewise("hardsigmoid", (-3.0, 3.0), (0.0, 1 / 6, 0.0), at_zero=0.5)
 
 
+@_known("Hardswish")
 def hardswish() -> Activation:
     """The product h * hardsigmoid(h)."""
 
@@ -243,6 +327,7 @@ def hardswish() -> Activation:
     return Activation("hardswish", function, derivative, (-3.0, 3.0))
 
 
+@_known()
 def sin() -> Activation:
     """The sine."""
     return Activation(
@@ -252,27 +337,42 @@ def sin() -> Activation:
     )
 
 
-KNOWN: dict[str, Callable[[], Activation]] = {
-    "relu": relu,
-    "leaky_relu": leaky_relu,
-    "hardtanh": hardtanh,
-    "tanh": tanh,
-    "erf": erf,
-    "elu": elu,
-    "gelu": gelu,
-    "silu": silu,
-    "identity": identity,
-    "gelu_tanh": gelu_tanh,
-    "selu": selu,
-    "celu": celu,
-    "sigmoid": sigmoid,
-    "softplus": softplus,
-    "softsign": softsign,
-    "mish": mish,
-    "relu6": relu6,
-    "abs": absolute,
-    "hardsigmoid": hardsigmoid,
-    "hardswish": hardswish,
-    "sin": sin,
-}
-"""Name -> the maker of the activation of that name, with torch's default parameters."""
+def known_call(function: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Activation | None:
+    """The known activation that a call of torch's function of this name computes, or None.
+
+    >>> known_call("leaky_relu", (0.2,), {}).parameters
+    (('negative_slope', 0.2),)
+
+    Args:
+        function: its plain name.
+        args: its positional arguments behind the input.
+        kwargs: its other arguments.
+    """
+    entry = _BY_FUNCTION.get(function)
+    if entry is None:
+        return None
+    given = {name: value for (name, _), value in zip(entry.parameters, args, strict=False)}
+    return entry.reads(**{name: given.get(name, kwargs.get(name, usual)) for name, usual in entry.parameters})
+
+
+def known_module(module: object) -> Activation | None:
+    """The known activation that a torch module (or one of ours) computes, or None."""
+    kind = type(module)
+    if kind.__module__ == "epoch0.networks.nonlinearities" and kind.__name__ == "Function":
+        return known_call(module.name, (), {})  # type: ignore[attr-defined]
+    entry = _BY_MODULE.get(kind.__name__) if kind.__module__.startswith("torch.nn.modules.") else None
+    return entry.reads(**{name: getattr(module, name) for name, _ in entry.parameters}) if entry else None
+
+
+def known_function(function: Any) -> Activation | None:
+    """The known activation that a function of torch, numpy or scipy computes with its default arguments, or None."""
+    name = getattr(function, "__name__", "").removeprefix("special_")
+    for library in _LIBRARIES if name in _BY_FUNCTION else ():
+        if library in sys.modules and getattr(sys.modules[library], name, None) is function:
+            return known_call(name, (), {})
+    return None
+
+
+_LIBRARIES = ("torch", "torch.nn.functional", "torch.special", "numpy", "scipy.special")
+_BY_FUNCTION = {name: entry for entry in KNOWN.values() if entry.function for name in (entry.function, *entry.aliases)}
+_BY_MODULE = {entry.module: entry for entry in reversed(KNOWN.values()) if entry.module}

@@ -1,8 +1,6 @@
 """From an activation to its torch module, and from a module back to the activation it computes."""
 
 import copy
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -12,28 +10,25 @@ from epoch0 import activations
 from epoch0.activations import Activation, ActivationLike
 
 
-class Erf(nn.Module):
-    """The error function as a module, elementwise; torch has the function only."""
+class Function(nn.Module):
+    """A function of torch that has no module of its own, elementwise: erf, sin, abs.
+
+    >>> Function("sin")
+    Function(sin)
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
 
     def forward(self, h: Tensor) -> Tensor:
         """Any shape to the same shape."""
-        return torch.erf(h)
+        result: Tensor = getattr(torch, self.name)(h)
+        return result
 
-
-class Sin(nn.Module):
-    """The sine as a module, elementwise."""
-
-    def forward(self, h: Tensor) -> Tensor:
-        """Any shape to the same shape."""
-        return torch.sin(h)
-
-
-class Abs(nn.Module):
-    """The absolute value as a module, elementwise."""
-
-    def forward(self, h: Tensor) -> Tensor:
-        """Any shape to the same shape."""
-        return torch.abs(h)
+    def extra_repr(self) -> str:
+        """The function's name."""
+        return self.name
 
 
 class _NumpyFunction(torch.autograd.Function):
@@ -75,31 +70,6 @@ class Elementwise(nn.Module):
         return self.rule.name
 
 
-_MODULES: dict[str, Callable[..., nn.Module]] = {
-    "relu": nn.ReLU,
-    "leaky_relu": nn.LeakyReLU,
-    "hardtanh": nn.Hardtanh,
-    "tanh": nn.Tanh,
-    "erf": Erf,
-    "elu": nn.ELU,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
-    "identity": nn.Identity,
-    "gelu_tanh": partial(nn.GELU, approximate="tanh"),
-    "selu": nn.SELU,
-    "celu": nn.CELU,
-    "sigmoid": nn.Sigmoid,
-    "softplus": nn.Softplus,
-    "softsign": nn.Softsign,
-    "mish": nn.Mish,
-    "relu6": nn.ReLU6,
-    "abs": Abs,
-    "hardsigmoid": nn.Hardsigmoid,
-    "hardswish": nn.Hardswish,
-    "sin": Sin,
-}
-
-
 def module_of(activation: ActivationLike) -> nn.Module:
     """A fresh torch module that computes the activation.
 
@@ -115,9 +85,12 @@ def module_of(activation: ActivationLike) -> nn.Module:
     rule = activations.get(activation)
     if isinstance(rule.source, nn.Module):
         return copy.deepcopy(rule.source)
-    if rule.source is not None or rule.name not in _MODULES:
+    if rule.source is not None or (entry := activations.KNOWN.get(rule.name)) is None:
         return Elementwise(rule)
-    return _MODULES[rule.name](**dict(rule.parameters))
+    if not entry.module:
+        return Function(entry.function)
+    module: nn.Module = getattr(nn, entry.module)(**dict(entry.settings), **dict(rule.parameters))
+    return module
 
 
 def activation_of(module: nn.Module) -> Activation | None:
