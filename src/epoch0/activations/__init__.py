@@ -8,7 +8,7 @@ from typing import Any
 
 from epoch0.activations._custom import custom
 from epoch0.activations._named import *  # noqa: F403 - the entry of an activation makes it public
-from epoch0.activations._named import KNOWN, known_call, known_function, known_module
+from epoch0.activations._named import KNOWN, Known, known_call, known_function, known_module
 from epoch0.activations._rule import Activation, piecewise
 from epoch0.errors import InputError, suggest
 
@@ -16,7 +16,7 @@ ActivationLike = str | Activation | Callable[..., Any]
 """What stands for an activation everywhere: a name, an Activation, or a numpy or torch function or module."""
 
 __all__ = [
-    "KNOWN", "Activation", "ActivationLike", "custom", "get", "known_call", "known_function", "known_module",
+    "KNOWN", "Activation", "ActivationLike", "Known", "custom", "get", "known_call", "known_function", "known_module",
     "piecewise",
 ]  # fmt: skip
 __all__ += [entry.make.__name__ for entry in KNOWN.values()]

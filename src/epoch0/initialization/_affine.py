@@ -6,10 +6,8 @@ The gain of one is known, gamma^2/(var + eps), and unlike batch statistics it le
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from epoch0.tracing import operations
 from epoch0.tracing.graph import Op
 from epoch0.tracing.tape import Tape
 
@@ -45,14 +43,12 @@ def affine_of(tape: Tape, op: Op) -> Affine | None:
         tape: the record; says which statistics are used.
         op: any operation.
     """
-    if tape.batch_norm != "eval" or op.call is None or op.call.function not in (F.batch_norm, F.instance_norm):
+    if tape.batch_norm != "eval" or op.name not in ("batch_norm", "instance_norm"):
         return None
-    args, kwargs = op.call.args, dict(op.call.kwargs)
-    names = ("running_mean", "running_var", "weight", "bias")
-    mean, var, weight, bias = (operations.argument(args, kwargs, i + 1, name, None) for i, name in enumerate(names))
+    mean, var, weight, bias = (op.given.get(name) for name in ("running_mean", "running_var", "weight", "bias"))
     if not isinstance(mean, Tensor) or not isinstance(var, Tensor):
         return None
-    factor = (var.detach().double() + float(operations.argument(args, kwargs, 7, "eps", 1e-5))).rsqrt()
+    factor = (var.detach().double() + float(op.given.get("eps", 1e-5))).rsqrt()
     factor = factor if weight is None else factor * weight.detach().double()
     offset = torch.zeros_like(factor) if bias is None else bias.detach().double()
     return Affine(factor, offset - factor * mean.detach().double())

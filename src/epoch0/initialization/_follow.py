@@ -11,27 +11,13 @@ from torch import Tensor
 
 from epoch0.activations import Activation
 from epoch0.initialization._affine import affine_of
-from epoch0.tracing import custom_activations, operations
-from epoch0.tracing.graph import Call, Op, Slot
-from epoch0.tracing.layers import _needed
+from epoch0.tracing.graph import Op, made_activation
+from epoch0.tracing.layers import needed
+from epoch0.tracing.operations import MOVES
 from epoch0.tracing.tape import Tape
 
-POINTWISE = frozenset({
-    "add", "sub", "rsub", "mul", "multiply", "div", "divide", "true_divide", "truediv", "neg", "negative", "pow",
-    "square", "exp", "log1p", "expm1", "sqrt", "rsqrt", "reciprocal", "max", "min", "where", "sinh", "cosh",
-    "positive", "lerp", "addcmul",
-})  # fmt: skip
-"""Functions of numbers that may be part of an activation."""
-
-MOVES = operations.RESHAPES | {
-    "transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", "t", "T", "mT", "getitem", "flip", "roll",
-    "view_as", "reshape_as", "ravel", "pixel_shuffle", "channel_shuffle", "float", "double", "type_as", "expand",
-}  # fmt: skip
-"""Operations that carry entries to other places and change none."""
-
-LINEAR = frozenset({"mean", "sum", "interpolate", "upsample", "pad"})
-"""Linear operations that mix entries, beside average pools."""
-PRODUCTS = frozenset({"mul", "multiply", "div", "divide", "truediv", "true_divide"})
+PRODUCTS = ("product", "quotient")
+"""Kinds of operations that scale, by a number or by another signal."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +53,7 @@ class Follower:
     """Walks a record from the output of a weighted operation on."""
 
     def __init__(self, tape: Tape) -> None:
-        self.tape, self.events = tape, _needed(tape)
+        self.tape, self.events = tape, needed(tape)
         self.users: dict[int, list[Op]] = defaultdict(list)
         for event in self.events:
             for node in event.inputs:
@@ -94,9 +80,9 @@ class Follower:
             if op is None or op.kind or op.index < 0 or len(op.inputs) != 1 or op.results != 1:
                 reasons += ["code that cannot be followed"] if op is not None and op.index < 0 else []
                 break
-            known, passed = op.name in MOVES, False
-            fixed = op.name in operations.NORMS and affine_of(self.tape, op) is not None
-            if op.name in operations.NORMS and not fixed:
+            known, passed = only_moves(op), False
+            fixed = op.meaning.kind == "norm" and affine_of(self.tape, op) is not None
+            if op.meaning.kind == "norm" and not fixed:
                 norm = True
             elif not active and not bias and node == start and _is_bias(op):
                 bias, biased, passed = op.weights[0], op.outputs[0], True
@@ -113,7 +99,7 @@ class Follower:
             elif is_average(op):
                 averages.append(op)
             node = op.outputs[0]
-        gate = any(user.name in PRODUCTS and len(user.inputs) > 1 for user in self.users[node])
+        gate = any(user.meaning.kind in PRODUCTS and len(user.inputs) > 1 for user in self.users[node])
         return Follow(
             activation, node, tuple(trail), tuple(averages), affine, norm, reasons[0] if reasons else "", gate, bias,
             biased,
@@ -146,12 +132,12 @@ class Follower:
         return (
             bool(op.inputs)
             and set(op.inputs) <= nodes
-            and (op.elementwise or op.name in POINTWISE)
+            and (op.elementwise or op.meaning.arithmetic)
             and op.call is not None
             and not op.cut
             and op.results == 1
             and self.tape.nodes[op.outputs[0]].shape == self.tape.nodes[start].shape
-            and (custom_activations.key(op.call) is not None or op.rule is not None)
+            and (op.call.key is not None or op.rule is not None)
         )
 
 
@@ -173,8 +159,8 @@ def _activation(start: int, last: Op, inside: list[Op]) -> tuple[Activation | No
     parts: list[Hashable] = []
     for op in inside:
         assert op.call is not None
-        slots = tuple(places[slot.node] for slot in _slots(op.call))
-        parts.append((custom_activations.key(op.call) or (op.name, op.rule), slots))
+        slots = tuple(places[slot.node] for slot in op.call.slots)
+        parts.append((op.call.key or (op.name, op.rule), slots))
 
     def function(h: Tensor) -> Tensor:
         values = {start: h}
@@ -184,28 +170,29 @@ def _activation(start: int, last: Op, inside: list[Op]) -> tuple[Activation | No
             values[op.outputs[0]] = op.call({node: values[node].clone() for node in op.inputs})
         return values[last.outputs[0]]
 
-    return custom_activations.activation(name, tuple(parts), function), name
+    return made_activation(name, tuple(parts), function), name
 
 
-def _slots(call: Call) -> list[Slot]:
-    return [value for value in (*call.args, *call.kwargs.values()) if isinstance(value, Slot)]
+def only_moves(op: Op) -> bool:
+    """Whether this carries entries to other places and changes none."""
+    return op.meaning.kind in MOVES or op.meaning.kind == "repeat"
 
 
 def is_average(op: Op) -> bool:
     """Whether this is a mean over places."""
-    return op.call is not None and ("avg_pool" in op.name or op.name == "mean")
+    return op.call is not None and op.meaning.kind == "average"
 
 
 def is_linear(op: Op) -> bool:
     """Whether this is an average, a sum over places, a padding or a multiplication by one number."""
-    return op.call is not None and ("avg_pool" in op.name or op.name in LINEAR or is_scaling(op))
+    linear = op.meaning.kind in ("average", "resample", "pad") or op.name == "sum"
+    return op.call is not None and (linear or is_scaling(op))
 
 
 def is_scaling(op: Op) -> bool:
     """Whether this is a multiplication by one number."""
     call = op.call
-    single = call is not None and op.name in PRODUCTS and len(_slots(call)) == 1
-    return single and custom_activations.key(call) is not None
+    return call is not None and op.meaning.kind in PRODUCTS and len(call.slots) == 1 and call.key is not None
 
 
 def _is_bias(op: Op) -> bool:

@@ -88,7 +88,7 @@ def keep(tape: Tape, layers: tuple[Layer, ...], blocks: Mapping[str, Branch], st
 
 def _before_scale(node: int, made_by: Mapping[int, Op]) -> int:
     """The node in front of learnt factors, one for each channel, that end a branch."""
-    while (op := made_by.get(node)) is not None and op.name in PRODUCTS and op.weights and len(op.inputs) == 1:
+    while (op := made_by.get(node)) is not None and op.meaning.kind in PRODUCTS and op.weights and len(op.inputs) == 1:
         node = op.inputs[0]
     return node
 

@@ -17,7 +17,7 @@ from epoch0.activations import Activation
 from epoch0.initialization._steps import Step
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi
-from epoch0.tracing.layers import _needed
+from epoch0.tracing.layers import needed
 from epoch0.tracing.tape import Change, Tape
 
 INPUT = -1
@@ -69,7 +69,7 @@ def _axis(kind: str, dims: int) -> int:
 def origins(tape: Tape) -> dict[int, frozenset[int]]:
     """For each tensor the outputs of the last weighted operations that it is made from; :data:`INPUT` for the input."""
     found = {0: frozenset([INPUT])}
-    for event in _needed(tape):
+    for event in needed(tape):
         behind = frozenset[int]().union(*(found.get(node, frozenset()) for node in event.inputs))
         found.update({node: frozenset([node]) if event.kind else behind for node in event.outputs})
     return found
@@ -99,7 +99,7 @@ def pair_up(tape: Tape, steps: list[Step], origin: Mapping[int, frozenset[int]])
     while True:
         fits = {key: s for key, s in fits.items() if origin[s.site.op.inputs[0]] <= able.keys()}
         spoiled = set(origin[tape.output])
-        for op in _needed(tape):
+        for op in needed(tape):
             if op.kind and id(op) not in fits:
                 spoiled = spoiled.union(*(origin.get(node, ()) for node in op.inputs))
         if not spoiled & able.keys():

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from epoch0.initialization._affine import affine_of
-from epoch0.initialization._follow import MOVES, Follower, is_average, is_linear
+from epoch0.initialization._follow import Follower, is_average, is_linear, only_moves
 from epoch0.initialization._keep import keep
 from epoch0.initialization._mirror import INPUT, origins, pair_up
 from epoch0.initialization._sites import Site
@@ -16,7 +16,6 @@ from epoch0.initialization._steps import NormStep, Plan, Step
 from epoch0.initialization._stretch import averages_among, stretch
 from epoch0.measure._branches import Branch, branch
 from epoch0.theory.mean_field import chi
-from epoch0.tracing import operations
 from epoch0.tracing.graph import Op
 from epoch0.tracing.layers import Layer, stretches
 from epoch0.tracing.tape import Tape
@@ -116,7 +115,7 @@ def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float, re
                 return None
             step.goal, step.start, step.closes, step.makes_up = share, layer.input, True, True
             return step
-        if event.name in operations.NORMS:
+        if event.meaning.kind == "norm":
             weight, bias = _parameters(tape, event)
             if residual != "plain" and weight and homogeneous:
                 plan.norms.append(NormStep(event, weight, bias, found.node, layer, layer.input, share))
@@ -125,7 +124,7 @@ def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float, re
                 return None
         elif event.elementwise:
             homogeneous &= event.activation is not None and event.activation.homogeneous
-        elif event.name not in MOVES and not is_linear(event):
+        elif not only_moves(event) and not is_linear(event):
             return None
         node = event.inputs[0]
     return None
@@ -133,16 +132,10 @@ def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float, re
 
 def _parameters(tape: Tape, event: Op) -> tuple[str, str]:
     """Names of a norm's weight and bias."""
-    assert event.call is not None
-    places = {"batch_norm": 3, "instance_norm": 3, "layer_norm": 2, "group_norm": 2, "rms_norm": 2}
-    start = places.get(event.name)
     memory = {p.untyped_storage().data_ptr(): name for name, p in tape.model.named_parameters() if p.numel()}
-    found = []
-    for place, key in ((start, "weight"), (None if start is None else start + 1, "bias")):
-        given = event.call.args, dict(event.call.kwargs)
-        value = None if place is None else operations.argument(*given, place, key, None)
-        found.append(memory.get(value.untyped_storage().data_ptr(), "") if isinstance(value, Tensor) else "")
-    return found[0], found[1]
+    values = event.given.get("weight"), event.given.get("bias")
+    weight, bias = (memory.get(v.untyped_storage().data_ptr(), "") if isinstance(v, Tensor) else "" for v in values)
+    return weight, bias
 
 
 def _lead_in(tape: Tape, plan: Plan, layer: Layer) -> None:
@@ -156,7 +149,7 @@ def _lead_in(tape: Tape, plan: Plan, layer: Layer) -> None:
     inside = [step for step in plan.steps if step.layer is layer]
     if layer.weighted == 1 and len(inside) == 1:
         inside[0].lead = averages_among(tape, tuple(before))
-        if any(event.name not in MOVES and not is_average(event) for event in before):
+        if any(not only_moves(event) and not is_average(event) for event in before):
             inside[0].start = 0
 
 
@@ -182,7 +175,7 @@ def _layer_target(
     if after.end != layer.output or after.norm or after.no_law:
         return None
     averages, scaled = stretch(tape, after.trail)
-    norms = [op for op in events_of(tape, layer) if op.name in operations.NORMS and affine_of(tape, op) is None]
+    norms = [op for op in events_of(tape, layer) if op.meaning.kind == "norm" and affine_of(tape, op) is None]
     if norms and averages < 1:
         # a norm that subtracts means over places takes out what the average would see: all of it for one example,
         # 1/examples of it for a batch

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from epoch0.errors import InputError, suggest
 from epoch0.seeds import generator
-from epoch0.tracing import operations
 from epoch0.tracing.graph import Op
 from epoch0.tracing.tape import Tape
 
@@ -64,10 +63,7 @@ class Site:
     @property
     def groups(self) -> int:
         """Groups of a convolution, else 1."""
-        if self.op.kind != "convolution" or self.op.call is None:
-            return 1
-        place = 8 if self.op.name == "convolution" else 6
-        return int(operations.argument(self.op.call.args, dict(self.op.call.kwargs), place, "groups", 1))
+        return int(self.op.given.get("groups", 1))
 
     def used(self) -> Tensor:
         """The weights as the operation uses them, from what the parameter holds now."""
@@ -76,12 +72,9 @@ class Site:
 
     def responses(self, x: Tensor, weight: Tensor) -> Tensor:
         """What the operation gives for this input with these weights, without bias."""
-        call = self.op.call
-        assert call is not None
         if self.op.name == "addmm":
             return x @ weight
-        rest = {key: v for key, v in call.kwargs.items() if key not in ("bias", "input", "weight", "other", "mat2")}
-        result: Tensor = call.function(x, weight, *([None] if len(call.args) > 2 else []), *call.args[3:], **rest)
+        result: Tensor = self.op.with_arguments(input=x, weight=weight, bias=None)({})
         return result
 
     def through(self, squares: Tensor) -> Tensor:
@@ -128,15 +121,9 @@ def _site(op: Op, parameters: dict[str, nn.Parameter], memory: dict[int, str]) -
         return f"weights of a {op.kind} operation: no law"
     if op.call is None or len(op.inputs) != 1:
         return f"{op.name} is no product of one input with weights"
-    args, kwargs = op.call.args, dict(op.call.kwargs)
-    weight = bias = None
-    if op.name == "linear" or op.kind == "convolution":
-        weight = operations.argument(args, kwargs, 1, "weight", None)
-        bias = operations.argument(args, kwargs, 2, "bias", None)
-    elif op.name in ("matmul", "mm"):
-        weight = operations.argument(args, kwargs, 1, "other", kwargs.get("mat2"))
-    elif op.name == "addmm" and len(args) == 3 and not kwargs:
-        bias, weight = args[0], args[2]
+    simple = op.name in ("linear", *MATRIX) or op.kind == "convolution"
+    scaled = op.name == "addmm" and op.call.kwargs  # alpha and beta
+    weight, bias = (op.given.get(role) if simple and not scaled else None for role in ("weight", "bias"))
     if not isinstance(weight, Tensor) or weight.dim() < 2:
         return f"{op.name} is no product of one input with weights on its right"
     own = memory.get(weight.untyped_storage().data_ptr())

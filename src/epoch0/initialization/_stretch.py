@@ -11,16 +11,15 @@ import torch
 from torch import Tensor
 
 from epoch0.initialization._affine import affine_of
-from epoch0.initialization._follow import MOVES, is_average
+from epoch0.initialization._follow import is_average, only_moves
 from epoch0.seeds import generator
-from epoch0.tracing import operations
 from epoch0.tracing.graph import Op
 from epoch0.tracing.tape import Tape
 
 ENOUGH = 2_000_000
 """Outputs of an operation over which its stretch is estimated: an error of 0.1 percent, 0.3 where windows overlap."""
 
-_MIXES = ("getitem", "expand")
+_MIXES = ("select", "repeat")
 
 
 def stretch(tape: Tape, trail: tuple[Op, ...], profile: Tensor | None = None) -> tuple[float, float]:
@@ -65,7 +64,7 @@ def stretch(tape: Tape, trail: tuple[Op, ...], profile: Tensor | None = None) ->
 
 def _known(tape: Tape, op: Op) -> float | None:
     """1 for what only moves entries, 1/k for means over all or over windows of k places that tile them; else None."""
-    if op.name in MOVES and op.name not in _MIXES:
+    if only_moves(op) and op.meaning.kind not in _MIXES:
         return 1.0
     if not is_average(op):
         return None
@@ -73,9 +72,7 @@ def _known(tape: Tape, op: Op) -> float | None:
     share = math.prod(after) / math.prod(before)
     if op.name == "mean":
         return share
-    assert op.call is not None
-    args, kwargs = op.call.args, dict(op.call.kwargs)
-    dims = int(op.name[-2])
+    given, dims = op.given, int(op.name[-2])
     sides = before[-dims:]
     if op.name.startswith("adaptive"):
         return share if all(side % end == 0 for side, end in zip(sides, after[-dims:], strict=True)) else None
@@ -84,10 +81,10 @@ def _known(tape: Tape, op: Op) -> float | None:
         values = (value,) if isinstance(value, int) else tuple(value)
         return values * (dims // len(values))
 
-    kernel = sized(operations.argument(args, kwargs, 1, "kernel_size", 1))
-    stride = sized(operations.argument(args, kwargs, 2, "stride", None) or kernel)
-    divided = operations.argument(args, kwargs, 6, "divisor_override", None) is not None
-    plain = not any(sized(operations.argument(args, kwargs, 3, "padding", 0))) and not divided
+    kernel = sized(given["kernel_size"])
+    stride = sized(given.get("stride") or kernel)
+    divided = given.get("divisor_override") is not None
+    plain = not any(sized(given.get("padding", 0))) and not divided
     tiled = stride == kernel and all(side % k == 0 for side, k in zip(sides, kernel, strict=True))
     return share if plain and tiled else None
 
@@ -95,7 +92,7 @@ def _known(tape: Tape, op: Op) -> float | None:
 def _padded(tape: Tape, op: Op, profile: Tensor | None) -> float | None:
     """What padding does, exactly: each entry of its output is one of its input, or the fill."""
     assert op.call is not None
-    if operations.argument(op.call.args, dict(op.call.kwargs), 3, "value", None):
+    if op.given.get("value"):
         return None  # a fill is a constant that no stretch describes
     before = torch.ones((), dtype=torch.float64) if profile is None else profile.double()
     before = before.to(tape.x.device).expand(tape.nodes[op.inputs[0]].shape)

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from epoch0.measure import _law_rules
-from epoch0.measure._law_chain import ARITHMETIC, SCALES, SUMS, chained, worked_out
+from epoch0.measure._law_chain import SCALES, chained, worked_out
 from epoch0.measure._law_flow import Chain, Flow, NoLaw, Shape
 from epoch0.measure._law_norms import normed
 from epoch0.measure._law_pools import averaged
-from epoch0.tracing import operations
 from epoch0.tracing.graph import Op
 from epoch0.tracing.layers import Layer, stretches
+from epoch0.tracing.operations import MOVES
 from epoch0.tracing.tape import Change, Tape
 
 IN_WORDS = {
@@ -156,8 +156,8 @@ class Walk:
                 raise NoLaw(reason)
         if event.index < 0:
             raise NoLaw(f"code that cannot be followed ({name})")
-        one = inputs[0] if len(inputs) == 1 else None
-        if name in operations.ELEMENTWISE or name in ARITHMETIC:
+        one, kind = inputs[0] if len(inputs) == 1 else None, event.meaning.kind
+        if event.meaning.elementwise or event.meaning.arithmetic:
             links = [self._link(node) for node in inputs]
             base = self.tape.nodes[links[0].base].shape
             if self.tape.nodes[event.outputs[0]].shape == base and (chain := chained(event, links)) is not None:
@@ -166,34 +166,34 @@ class Walk:
                 if name == "prelu":
                     raise NoLaw("a slope for each channel")
                 return [_law_rules.scaled(event, self._resolved(one))]
-            if name in SUMS and len(inputs) == 2:
+            if kind == "sum" and len(inputs) == 2:
                 flows = [self._resolved(node) for node in inputs]
                 return [_law_rules.added(event, flows, [self.values[node] for node in inputs])]
-            raise NoLaw("a product of two signals" if name in SCALES else _word(name))
-        if name in _law_rules.JOINS:
+            raise NoLaw("a product of two signals" if kind in SCALES else _word(name))
+        if kind == "join":
             return [_law_rules.joined(event, {node: self._resolved(node) for node in inputs})]
         if name == "setitem":
             return [_law_rules.overwritten(event, {node: self._resolved(node) for node in inputs})]
         if one is None:
-            raise NoLaw("a product of two signals" if name in operations.WEIGHTED and not event.kind else _word(name))
+            raise NoLaw("a product of two signals" if event.meaning.weighted and not event.kind else _word(name))
         return self._linear(event, one)
 
     def _linear(self, event: Op, one: int) -> Sequence[Flow]:
         """Operations on one tensor that are linear, or linear at measured statistics."""
-        name, outputs = event.name, max(event.results, 1)
+        kind, outputs = event.meaning.kind, max(event.results, 1)
         if event.kind:
             return [_law_rules.weighted(event, self._resolved(one))]
-        if name in operations.NORMS:
+        if kind == "norm":
             return [normed(event, self._resolved(one), self.values[one], self.tape.batch_norm)]
-        if name in _law_rules.MOVES:
+        if kind in MOVES:
             return _law_rules.moved(event, self._resolved(one), outputs)
-        if name in _law_rules.REPEATS or name in ("interpolate", "upsample"):
+        if kind in ("repeat", "resample"):
             return [_law_rules.repeated(event, self._resolved(one))]
-        if name == "pad":
+        if kind == "pad":
             return [_law_rules.padded(event, self._resolved(one))]
-        if "avg_pool" in name or name in ("mean", "sum"):
+        if kind == "average" or event.name == "sum":
             return [averaged(event, self._resolved(one))]
-        raise NoLaw(_word(name))
+        raise NoLaw(_word(event.name))
 
     def _link(self, node: int) -> Chain:
         flow = self.flows[node]

@@ -11,18 +11,10 @@ from torch import Tensor
 
 from epoch0.errors import InputError
 from epoch0.measure._law_flow import Chain, Flow, NoLaw, Shape, through
-from epoch0.tracing import custom_activations
-from epoch0.tracing.graph import Call, Op, Slot
+from epoch0.tracing.graph import Op, Slot, made_activation
 
-ARITHMETIC = frozenset({
-    "add", "sub", "rsub", "mul", "multiply", "div", "divide", "true_divide", "truediv", "neg", "negative", "pow",
-    "square", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt", "reciprocal", "sinh", "cosh", "tan", "erfc", "exp2",
-    "float_power", "addcmul", "lerp", "where", "asinh", "sinc", "max", "min", "positive", "logaddexp",
-})  # fmt: skip
-"""Functions of numbers that are no activations by themselves and may be part of one."""
-
-SCALES = frozenset({"mul", "multiply", "div", "divide", "true_divide", "truediv", "neg", "negative"})
-SUMS = frozenset({"add", "sub"})
+SCALES = frozenset({"product", "quotient", "negation"})
+"""Kinds that multiply by a number where one is given."""
 
 
 def chained(event: Op, links: Sequence[Chain]) -> Chain | None:
@@ -34,7 +26,7 @@ def chained(event: Op, links: Sequence[Chain]) -> Chain | None:
     """
     if event.call is None or event.results != 1 or (event.name == "prelu" and event.rule is None):
         return None
-    if event.rule is None and custom_activations.key(event.call) is None:
+    if event.rule is None and event.call.key is None:
         return None
     base = links[0]
     if any(link.base != base.base for link in links):
@@ -46,8 +38,8 @@ def chained(event: Op, links: Sequence[Chain]) -> Chain | None:
         return result
 
     alone = len(links) == 1 and base.activation is None and base.scale == 1.0
-    order = tuple(event.inputs.index(node) for node in _slots(call))  # a - b is not b - a
-    key = (event.rule, custom_activations.key(call), order, *(link.key for link in links))
+    order = tuple(event.inputs.index(slot.node) for slot in call.slots)  # a - b is not b - a
+    key = (event.rule, call.key, order, *(link.key for link in links))
     return replace(
         base,
         function=function,
@@ -73,7 +65,7 @@ def worked_out(chain: Chain, examples: int) -> tuple[Flow, Shape | None]:
         random = None if flow.random is None else flow.random * factor
         known = None if flow.known is None else flow.known * chain.scale
         return replace(flow, square=flow.square * factor, known=known, random=random), None
-    rule = chain.activation or custom_activations.activation(chain.name, chain.key, chain.function)
+    rule = chain.activation or made_activation(chain.name, chain.key, chain.function)
     if rule is None:
         raise NoLaw(f"{chain.name.replace('_', ' ')} is no activation that a mean can be taken of")
     try:
@@ -82,21 +74,17 @@ def worked_out(chain: Chain, examples: int) -> tuple[Flow, Shape | None]:
         raise NoLaw(f"{chain.name.replace('_', ' ')} has no mean square slope here") from error
 
 
-def _slots(call: Call) -> list[int]:
-    """The nodes among the arguments of a call, in order."""
-    return [value.node for value in (*call.args, *call.kwargs.values()) if isinstance(value, Slot)]
-
-
 def _scale(event: Op, before: float | None) -> float | None:
     """The factor of a multiplication by a number, times what was there."""
-    if before is None or event.name not in SCALES or event.call is None:
+    kind = event.meaning.kind
+    if before is None or kind not in SCALES or event.call is None:
         return None
-    if event.name in ("neg", "negative"):
+    if kind == "negation":
         return -before
     first, second = [*event.call.args, *event.call.kwargs.values()][:2]
     number = second if isinstance(first, Slot) else first
-    if isinstance(number, Slot) or (event.name not in ("mul", "multiply") and not isinstance(first, Slot)):
+    if isinstance(number, Slot) or (kind == "quotient" and not isinstance(first, Slot)):
         return None
     if len(event.call.args) + len(event.call.kwargs) > 2:
         return None
-    return before * float(number) if event.name in ("mul", "multiply") else before / float(number)
+    return before * float(number) if kind == "product" else before / float(number)

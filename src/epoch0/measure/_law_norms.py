@@ -4,7 +4,6 @@ Batch norm with the statistics of the batch takes two directions out of each cha
 itself, and multiplies the rest by gamma^2/(variance + eps); the other norms do the same over their own groups.
 """
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,21 +19,16 @@ from epoch0.tracing.graph import Op
 
 def normed(op: Op, flow: Flow, value: Tensor, batch_norm: str) -> Flow:
     """Batch, instance, layer, group and RMS norm at the measured statistics."""
-    call = call_of(op)
-    try:
-        bound = inspect.signature(call.function).bind(*call.args, **call.kwargs)
-    except (TypeError, ValueError) as error:
-        raise NoLaw(op.name.replace("_", " ")) from error
-    bound.apply_defaults()
-    given = bound.arguments
+    call_of(op)
+    given = op.given
     if not flow.white and op.name != "batch_norm":
         raise NoLaw(f"{op.name.replace('_', ' ')} of repeated values")
     x, gamma = value.detach(), given.get("weight")
-    eps = given.get("eps")
-    eps = torch.finfo(x.dtype).eps if eps is None else float(eps)
+    usual = torch.finfo(x.dtype).eps if op.name == "rms_norm" else 1e-5
+    eps = usual if given.get("eps") is None else float(given["eps"])
     channels = [1, -1, *[1] * (x.dim() - 2)]
     if op.name in ("batch_norm", "instance_norm"):
-        running = given["running_mean"] is not None and given["running_var"] is not None
+        running = given.get("running_mean") is not None and given.get("running_var") is not None
         scale = torch.ones(()) if gamma is None else gamma.square().reshape(channels)
         if batch_norm == "eval" and running:
             scale = scale.to(x) / (given["running_var"].reshape(channels) + eps)

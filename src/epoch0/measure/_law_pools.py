@@ -5,12 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from epoch0.measure._law_flow import Flow, NoLaw, Signal
 from epoch0.measure._law_rules import call_of
-from epoch0.tracing.graph import Call, Op
+from epoch0.tracing.graph import Op
 
 
 def averaged(op: Op, flow: Flow) -> Flow:
@@ -19,9 +16,8 @@ def averaged(op: Op, flow: Flow) -> Flow:
         raise NoLaw("average of repeated values")
     call = call_of(op)
     squares = call({op.inputs[0]: flow.square})
-    ones = call({op.inputs[0]: torch.ones_like(flow.square[:1])}) if "pool" in op.name else None
     if op.name == "sum":
-        count: Tensor | float = 1.0
+        count = 1.0
     elif op.name == "mean":
         count = flow.square.numel() / squares.numel()
     elif op.name.startswith("adaptive"):
@@ -29,9 +25,8 @@ def averaged(op: Op, flow: Flow) -> Flow:
         if any(a % b for a, b in zip(flow.square.shape[2:], squares.shape[2:], strict=True)):
             raise NoLaw("average pooling over windows of different sizes")
     else:
-        assert ones is not None
-        count = _window(call, op.name, ones)
-    overlap = "avg_pool" in op.name and not op.name.startswith("adaptive") and _overlaps(call)
+        count = _window(op)
+    overlap = "avg_pool" in op.name and not op.name.startswith("adaptive") and _overlaps(op)
     same = squares.dim() == flow.square.dim()
     units = flow.units if same or (flow.units == 1 and squares.dim() == 2) else None
     signal: Signal = flow.signal if flow.signal in ("gaussian", "known") else "other"
@@ -45,39 +40,23 @@ def averaged(op: Op, flow: Flow) -> Flow:
     )  # fmt: skip
 
 
-def _pool_arguments(call: Call) -> dict[str, Any]:
-    names = ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
-    return {**dict(zip(names, call.args, strict=False)), **dict(call.kwargs)}
-
-
-def _window(call: Call, name: str, ones: Tensor) -> Tensor | float:
+def _window(op: Op) -> float:
     """What an average pool divides by."""
-    given = _pool_arguments(call)
+    given = op.given
     if given.get("divisor_override"):
         return float(given["divisor_override"])
     size = given["kernel_size"]
-    dims = int(name[-2])
-    full = math.prod(size) if isinstance(size, tuple | list) and len(size) > 1 else _one(size) ** dims
-    if given.get("ceil_mode") or (_any(given.get("padding", 0)) and not given.get("count_include_pad", True)):
+    full = math.prod(size) if isinstance(size, tuple | list) and len(size) > 1 else _many(size)[0] ** int(op.name[-2])
+    if given.get("ceil_mode") or (any(_many(given.get("padding", 0))) and not given.get("count_include_pad", True)):
         raise NoLaw("average pooling over windows of different sizes")
     return float(full)
 
 
-def _one(size: Any) -> int:
-    return int(size[0] if isinstance(size, tuple | list) else size)
-
-
-def _any(size: Any) -> bool:
-    return any(size) if isinstance(size, tuple | list) else bool(size)
-
-
-def _overlaps(call: Call) -> bool:
-    given = _pool_arguments(call)
-    size, stride = given["kernel_size"], given.get("stride")
+def _overlaps(op: Op) -> bool:
+    stride = op.given.get("stride")
     if stride is None or stride in ((), []):
         return False
-    pairs = zip(_many(size), _many(stride), strict=False)
-    return any(step < width for width, step in pairs)
+    return any(step < width for width, step in zip(_many(op.given["kernel_size"]), _many(stride), strict=False))
 
 
 def _many(size: Any) -> Sequence[int]:

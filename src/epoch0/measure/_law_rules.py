@@ -13,22 +13,7 @@ from torch import Tensor
 
 from epoch0.measure._law_flow import Array, Flow, NoLaw, Signal
 from epoch0.tracing import operations
-from epoch0.tracing.graph import Call, Op, Slot
-
-PRODUCTS = frozenset({"linear", "matmul", "mm", "bmm", "mv", "einsum"})
-"""Weighted operations that are sums of a weight times an entry and nothing else, beside convolutions."""
-
-MOVES = frozenset({
-    *operations.RESHAPES,
-    "permute", "transpose", "t", "T", "mT", "H", "movedim", "moveaxis", "swapaxes", "swapdims", "flip",
-    "fliplr", "flipud", "roll", "rot90", "getitem", "select", "narrow", "chunk", "split", "tensor_split", "unbind",
-    "index_select", "view_as", "reshape_as", "ravel", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "detach",
-    "identity", "float", "double", "type", "type_as", "atleast_1d", "atleast_2d", "alias",
-})  # fmt: skip
-"""Operations that carry entries to other places and change none."""
-
-REPEATS = frozenset({"expand", "expand_as", "repeat", "tile", "repeat_interleave", "broadcast_to"})
-JOINS = frozenset({"cat", "concat", "concatenate", "stack", "hstack", "vstack"})
+from epoch0.tracing.graph import FunctionCall, Op, Slot
 
 
 def weighted(op: Op, flow: Flow, squared: Callable[[Tensor], Tensor] = torch.square) -> Flow:
@@ -39,18 +24,16 @@ def weighted(op: Op, flow: Flow, squared: Callable[[Tensor], Tensor] = torch.squ
         flow: what is carried at its input.
         squared: the squares of the weights, or what is to stand for them.
     """
-    call = call_of(op)
-    if op.name == "linear" or op.name.startswith("conv"):
-        squares = _without_bias(call)({op.inputs[0]: flow.square}, squared)
-    elif op.name in PRODUCTS and len(call.constants()) == 1:
-        squares = call({op.inputs[0]: flow.square}, squared)
-    elif op.name in ("addmm", "baddbmm", "addmv") and isinstance(call.args[0], Tensor) and len(call.args) == 3:
-        offset = call.args[0]
-        squares = call({op.inputs[0]: flow.square}, lambda c: squared(c) if c is not offset else torch.zeros_like(c))
-        if call.kwargs:
-            raise NoLaw(op.name)
+    call, given = call_of(op), op.given
+    bias = given.get("bias")
+    if op.name == "linear" or op.kind == "convolution":
+        if not isinstance(given["input"], Slot) or not isinstance(given["weight"], Tensor):
+            raise NoLaw("weights that are no constants")
+        squares = op.with_arguments(bias=None)({op.inputs[0]: flow.square}, squared)
+    elif op.kind == "linear" and len(call.constants()) == (1 if bias is None else 2) and not call.kwargs:
+        squares = call({op.inputs[0]: flow.square}, lambda c: torch.zeros_like(c) if c is bias else squared(c))
     else:
-        raise NoLaw(op.kind if op.kind in ("attention", "recurrent", "bilinear") else op.name)
+        raise NoLaw(op.name if op.kind == "linear" else op.kind)
     fan = op.fan_in or max(1, math.prod(call.constants()[-1].shape[:-1]))
     units, taps = 1 if op.kind == "convolution" else -1, 1
     if op.kind == "convolution":
@@ -68,20 +51,12 @@ def _gains(squares: Tensor, units: int) -> Tensor | None:
     return each / mean if bool(mean > 0) and bool(mean.isfinite()) else None
 
 
-def _without_bias(call: Call) -> Call:
-    """The call with no bias, wherever it was given; the bias is no part of a tangent."""
-    if len(call.args) < 2 or not isinstance(call.args[0], Slot) or not isinstance(call.args[1], Tensor):
-        raise NoLaw("weights that are no constants")
-    kwargs = {key: value for key, value in call.kwargs.items() if key != "bias"}
-    return Call(call.function, (*call.args[:2], *([None] if len(call.args) > 2 else []), *call.args[3:]), kwargs)
-
-
 def moved(op: Op, flow: Flow, outputs: int) -> list[Flow]:
     """Reshapes, permutations, slices: the same call on the squares."""
     squares = operations.tensors_in(call_of(op)({op.inputs[0]: flow.square.clone()}))
     if len(squares) != outputs:
         raise NoLaw(op.name)
-    same = op.name in ("contiguous", "clone", "to", "float", "double", "type", "type_as", "detach", "identity")
+    same = op.meaning.kind == "same"
     units = flow.units if same or (squares[0].dim() == flow.square.dim() and op.name == "getitem") else None
     if flow.units == 1 and op.name == "flatten" and squares[0].dim() == 2 and _one_place(flow.square):
         units = 1
@@ -103,8 +78,7 @@ def kept(flow: Flow) -> Signal:
 def repeated(op: Op, flow: Flow) -> Flow:
     """Copies of entries: squares are copied too, but entries are no longer uncorrelated."""
     call = call_of(op)
-    given = call.args, dict(call.kwargs)
-    if op.name == "interpolate" and operations.argument(*given, 3, "mode", "nearest") != "nearest":
+    if op.meaning.kind == "resample" and op.given.get("mode", "nearest") != "nearest":
         raise NoLaw("interpolation")
     squares = call({op.inputs[0]: flow.square})
     return replace(flow, square=squares, white=False, gains=None, known=None, random=None, signal=kept(flow))
@@ -112,11 +86,9 @@ def repeated(op: Op, flow: Flow) -> Flow:
 
 def padded(op: Op, flow: Flow) -> Flow:
     """Padding: the tangent of a constant is zero."""
-    call = call_of(op)
-    kwargs = dict(call.kwargs)
-    mode = operations.argument(call.args, kwargs, 2, "mode", "constant")
-    if mode == "constant":
-        call = Call(call.function, call.args[:2], {k: v for k, v in kwargs.items() if k == "pad"})
+    call_of(op)
+    mode = op.given.get("mode", "constant")
+    call = op.with_arguments(value=0.0) if mode == "constant" else call_of(op)
     squares, white = call({op.inputs[0]: flow.square}), flow.white and mode in ("constant", "circular")
     return replace(flow, square=squares, white=white, known=None, random=None, signal=kept(flow))
 
@@ -193,22 +165,23 @@ def overwritten(op: Op, flows: Mapping[int, Flow]) -> Flow:
 def scaled(op: Op, flow: Flow) -> Flow:
     """Multiplied, divided or shifted by a constant of each place."""
     call = call_of(op)
-    if op.name in ("add", "sub", "rsub"):
+    kind = op.meaning.kind
+    if kind == "sum":
         shape = call({op.inputs[0]: flow.square}).shape
         white = flow.white and shape == flow.square.shape
         return replace(
             flow, square=flow.square.expand(shape), white=white, signal=kept(flow), known=None, random=None
         )
-    if op.name not in ("mul", "div", "true_divide", "truediv", "multiply", "divide"):
+    if kind not in ("product", "quotient"):
         raise NoLaw(op.name)
-    if op.name != "mul" and not isinstance(call.args[0], Slot):
+    if kind == "quotient" and not isinstance(call.args[0], Slot):
         raise NoLaw("division by a signal")
     squares = call({op.inputs[0]: flow.square}, torch.square)
     white = flow.white and squares.shape == flow.square.shape
     return replace(flow, square=squares, white=white, gains=None, signal=kept(flow), known=None, random=None)
 
 
-def call_of(op: Op) -> Call:
+def call_of(op: Op) -> FunctionCall:
     """The call of an operation.
 
     Raises:

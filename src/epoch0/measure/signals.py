@@ -11,22 +11,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from epoch0.activations import KNOWN
 from epoch0.tracing.layers import Layer
 from epoch0.tracing.tape import Change, Tape, together
 
 SATURATION = 0.95
 """A unit is saturated where a bounded activation is beyond this share of its range, measured from the middle."""
-
-BOUNDS = {
-    "tanh": (-1.0, 1.0),
-    "erf": (-1.0, 1.0),
-    "hardtanh": (-1.0, 1.0),
-    "softsign": (-1.0, 1.0),
-    "sigmoid": (0.0, 1.0),
-    "expit": (0.0, 1.0),
-    "hardsigmoid": (0.0, 1.0),
-}
-"""Ranges of the bounded elementwise functions, by torch's name."""
 
 UNITS = 4
 """Fewer numbers than this an example say nothing by their cosine: two positive numbers always point the same way."""
@@ -72,26 +62,24 @@ def signals(tape: Tape, layers: Sequence[Layer], *others: Mapping[int, Change]) 
 
         return change
 
-    def share(node: int, name: str) -> Change:
+    def share(node: int, low: float, high: float) -> Change:
         def change(tensor: Tensor) -> None:
-            shares[node] = _saturated(tensor, *BOUNDS[name])
+            shares[node] = _saturated(tensor, low, high)
 
         return change
 
     places = {node: look(node) for node in nodes}
     with torch.no_grad():
-        tape.run(tape.x, together(places, {n: share(n, name) for found in bounded for n, name in found}, *others))
+        tape.run(tape.x, together(places, {n: share(n, *ends) for found in bounded for n, ends in found}, *others))
     means = [math.nan, *(sum(shares[n] for n, _ in found) / len(found) if found else math.nan for found in bounded)]
     return [replace(seen[node], saturated=mean) for node, mean in zip(nodes, means, strict=True)]
 
 
-def _bounded_outputs(tape: Tape, layers: Sequence[Layer]) -> list[list[tuple[int, str]]]:
+def _bounded_outputs(tape: Tape, layers: Sequence[Layer]) -> list[list[tuple[int, tuple[float, float]]]]:
     """Outputs of the bounded nonlinearities of each layer, which holds the nodes between its input and its output."""
-    found: list[list[tuple[int, str]]] = []
-    for layer in layers:
-        bounded = [(op.outputs[0], op.name) for op in tape.ops if op.elementwise and op.name in BOUNDS]
-        found.append([(node, name) for node, name in bounded if layer.input < node <= layer.output])
-    return found
+    ranges = {op.outputs[0]: KNOWN[op.rule.name].bounds for op in tape.ops if op.rule and op.rule.name in KNOWN}
+    bounded = [(node, bounds) for node, bounds in ranges.items() if bounds is not None]
+    return [[each for each in bounded if layer.input < each[0] <= layer.output] for layer in layers]
 
 
 def _look(values: Tensor) -> Signals:

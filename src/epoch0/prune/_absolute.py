@@ -8,9 +8,7 @@ no digit, so the output, and with it every gradient at a weight, is 2^-exponent 
 import math
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from epoch0.errors import InputError
 from epoch0.prune._living import Living
@@ -19,19 +17,12 @@ from epoch0.tracing import operations
 LARGEST = 64
 """Powers of two up to which numbers are left as they are."""
 
-_ACTIVATIONS = operations.ELEMENTWISE.keys() - {"maximum", "minimum"}
-_CHANNEL_NORMS = (F.batch_norm, F.instance_norm, F.group_norm)
-_LAST_NORMS, _LAST_PLACES = (F.layer_norm, F.rms_norm), ((2, "weight"), (3, "bias"))
-_PRODUCTS = {"mul": 1, "imul": 1, "multiply": 1, "div": -1, "idiv": -1, "itruediv": -1, "truediv": -1, "divide": -1}
-_SUMS = ("add", "iadd", "sub", "isub", "rsub")
-_MATRIX = {name for name, kind in operations.WEIGHTED.items() if kind in ("linear", "convolution", "bilinear")}
-
 
 Scales = dict[tuple[int, int], tuple[Any, ...]]
 """Of batch norms, by the identity of their variance and the dimensions of the input; with the variance itself."""
 
 
-class Absolute(TorchFunctionMode):
+class Absolute(operations.Calls):
     """Every torch function as the linear network of absolute values has it.
 
     >>> with Absolute() as mode:
@@ -59,47 +50,41 @@ class Absolute(TorchFunctionMode):
         """The power of two that this tensor is to be multiplied by."""
         return self._known[id(tensor)][1] if id(tensor) in self._known else 0
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, name = kwargs or {}, operations.function_name(func)
-        if name in _ACTIVATIONS and args and isinstance(args[0], Tensor):
+    def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """What the function gives in the linear network of absolute values."""
+        known = operations.meaning(name)
+        kind, given = known.kind, known.given(args, kwargs)
+        if kind == "activation" and args and isinstance(args[0], Tensor):
             return args[0]
-        if func in _CHANNEL_NORMS:
-            return self._norm(func, args, kwargs)
-        if func in _LAST_NORMS:
-            return self._affine(args[0], *(operations.argument(args, kwargs, *where, None) for where in _LAST_PLACES))
-        if name in _MATRIX:
+        if kind == "norm" and name != "local_response_norm":
+            return self._norm(name, given)
+        if kind in ("linear", "convolution", "bilinear"):
             return self._matrix(func, name, args, kwargs)
-        looks_up = name in ("embedding", "embedding_bag")
-        if looks_up and operations.argument(args, kwargs, 0, "input", None).is_floating_point():
+        if kind == "lookup" and given["input"].is_floating_point():
             raise InputError(
                 "SynFlow sends an input of ones through the model, and its embedding looks tokens up: there is no flow "
                 "through numbers of tokens. Score it by snip, grasp or magnitude, or score what is behind it."
             )
         if not self._known:
-            return operations.call(func, name, args, kwargs, "eval")
+            return operations.measured(func, name, args, kwargs, "eval")
         return self._other(func, name, args, kwargs)
 
-    def _norm(self, func: Any, args: Any, kwargs: Any) -> Tensor:
-        x = args[0]
-        key = id(operations.argument(args, kwargs, 2, "running_var", None)), x.dim()
-        if func is F.batch_norm and key in self._scales:
+    def _norm(self, name: str, given: dict[str, Any]) -> Tensor:
+        x, variance = given["input"], given.get("running_var")
+        key = id(variance), x.dim()
+        if name == "batch_norm" and key in self._scales:
             return self._scaled(x, *self._scales[key][1:])
-        first = 2 if func is F.group_norm else 3
-        weight = operations.argument(args, kwargs, first, "weight", None)
-        bias = operations.argument(args, kwargs, first + 1, "bias", None)
-        variance = None if func is F.group_norm else operations.argument(args, kwargs, 2, "running_var", None)
+        weight, bias = given.get("weight"), given.get("bias")
         if variance is not None:
-            scale = (variance + operations.argument(args, kwargs, 7, "eps", 1e-5)).rsqrt()
+            scale = (variance + given.get("eps", 1e-5)).rsqrt()
             weight = scale if weight is None else weight * scale
-        wide = (-1, *[1] * (x.dim() - 2))
-        weight, bias = (None if t is None else t.reshape(wide) for t in (weight, bias))
+        if "normalized_shape" not in given:
+            wide = (-1, *[1] * (x.dim() - 2))
+            weight, bias = (None if t is None else t.reshape(wide) for t in (weight, bias))
+        bias = bias if bias is not None and bool(bias.any()) else None
         if variance is not None:
-            self._scales[key] = (variance, weight, bias if bias is not None and bool(bias.any()) else None)
-            return self._scaled(x, *self._scales[key][1:])
-        return self._affine(x, weight, bias)
-
-    def _affine(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-        return self._scaled(x, weight, bias if bias is not None and bool(bias.any()) else None)
+            self._scales[key] = (variance, weight, bias)
+        return self._scaled(x, weight, bias)
 
     def _scaled(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         power = self.exponent(x)
@@ -107,13 +92,11 @@ class Absolute(TorchFunctionMode):
         return self._keep(y if bias is None else y + bias * 2.0**-power, power)
 
     def _matrix(self, func: Any, name: str, args: Any, kwargs: Any) -> Tensor:
-        power = sum(self.exponent(t) for t in operations.tensors_in(args[:2]))
-        if power:
-            args, kwargs = list(args), dict(kwargs)
-            if kwargs.get("bias") is not None:
-                kwargs["bias"] = kwargs["bias"] * 2.0**-power
-            elif len(args) > 2 and isinstance(args[2], Tensor):
-                args[2] = args[2] * 2.0**-power
+        known = operations.meaning(name)
+        bias = known.given(args, kwargs).get("bias")
+        power = sum(self.exponent(t) for t in operations.tensors_in((args, kwargs)) if t is not bias)
+        if bias is not None and (less := self.exponent(bias) - power):
+            args, kwargs = known.replaced(args, kwargs, bias=bias * 2.0**less)
         y = self._living.convolution(func, args, kwargs)
         y = func(*args, **kwargs) if y is None else y
         if y.is_complex():
@@ -127,17 +110,18 @@ class Absolute(TorchFunctionMode):
         tensors = operations.tensors_in((args, kwargs))
         powers = [self.exponent(t) for t in tensors]
         if not any(powers):
-            return operations.call(func, name, args, kwargs, "eval")
-        if name in _PRODUCTS or name in ("bmm", "baddbmm"):
-            power = powers[0] + _PRODUCTS.get(name, 1) * sum(powers[1:])
+            return operations.measured(func, name, args, kwargs, "eval")
+        kind = operations.meaning(name).kind
+        if kind in ("product", "quotient"):
+            power = powers[0] + (1 if kind == "product" else -1) * sum(powers[1:])
         else:
             power = max(powers)
-            if min(powers) < power or name in _SUMS:
+            if min(powers) < power or kind == "sum":
                 first = args[0]
                 args, kwargs = operations.map_tensors((args, kwargs), lambda t: self._at(t, power, t is first, func))
-                if name in _SUMS:
+                if kind == "sum":
                     args = tuple(a * 2.0**-power if isinstance(a, int | float) else a for a in args)
-        result = operations.call(func, name, args, kwargs, "eval")
+        result = operations.measured(func, name, args, kwargs, "eval")
         return operations.map_tensors(result, lambda t: self._keep(t, power) if t.is_floating_point() else t)
 
     def _at(self, tensor: Tensor, power: int, first: bool, func: Any) -> Tensor:

@@ -9,7 +9,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import TorchFunctionMode
 
 from epoch0.errors import InputError
 from epoch0.prune._backward import differentiated, only_forward
@@ -53,7 +52,7 @@ class Borrowed:
     running: list[bool] = field(default_factory=list)
 
     def output(
-        self, x: Any, leaves: Sequence[Tensor] | None = None, mode: TorchFunctionMode | None = None
+        self, x: Any, leaves: Sequence[Tensor] | None = None, mode: operations.Calls | None = None
     ) -> Tensor:
         """The model's output for a batch, with other tensors in place of the leaves if they are given.
 
@@ -77,7 +76,7 @@ class Borrowed:
         return Call(self.model, mapped(x, ours), targets, 1, False, criterion=loss, forward=self.forward)
 
     def _run(
-        self, call: Call, leaves: Sequence[Tensor] | None = None, mode: TorchFunctionMode | None = None
+        self, call: Call, leaves: Sequence[Tensor] | None = None, mode: operations.Calls | None = None
     ) -> tuple[Any, Tensor]:
         """What the model returns, and the output among it."""
         same_noise()
@@ -186,17 +185,17 @@ def near_the_end(gradients: Sequence[Tensor | None]) -> bool:
     )
 
 
-class _Statistics(TorchFunctionMode):
+class _Statistics(operations.Calls):
     """Batch norm takes the statistics asked for, without touching running ones, and dropout is the identity."""
 
     def __init__(self, batch_norm: str, twice: bool) -> None:
         super().__init__()
         self.batch_norm, self.twice = batch_norm, twice
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self.twice and (result := cheap(func, args, kwargs or {}, self.batch_norm)) is not None:
+    def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        if self.twice and (result := cheap(func, args, kwargs, self.batch_norm)) is not None:
             return result
-        return operations.call(func, operations.function_name(func), args, kwargs or {}, self.batch_norm)
+        return operations.measured(func, name, args, kwargs, self.batch_norm)
 
 
 @contextmanager

@@ -1,4 +1,9 @@
-"""What each torch function passes on from the input towards the output: a model run on zeros and ones (THEORY 4)."""
+"""What each kind of operation passes on from the input towards the output: a model run on zeros and ones (THEORY 4).
+
+A value says whether an entry can be other than zero, its tangent whether the entry depends on the input. Sums and
+products of them never cancel; values, tangents and gradients are brought back to zeros and ones after each operation,
+so that nothing overflows.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -7,201 +12,323 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.overrides import TorchFunctionMode
 
 from epoch0.errors import InputError
-from epoch0.prune._reach_attention import attention, multi_head
-from epoch0.prune._reach_pooling import adaptive, largest_entry, largest_with_indices, pool
-from epoch0.prune._zero_one import biased, followed, product, zero_or_one
-from epoch0.tracing.operations import DROPOUTS, NORMS, argument, function_name, map_tensors, tensors_in
+from epoch0.tracing.operations import MOVES, Calls, map_tensors, meaning, tensors_in
 
 Args: TypeAlias = tuple[Any, ...]
 Kwargs: TypeAlias = dict[str, Any]
 
 
-def _linear(args: Args, kwargs: Kwargs) -> Tensor:
-    return biased(product(F.linear, args[0], argument(args, kwargs, 1, "weight", None)),
-                  argument(args, kwargs, 2, "bias", None))  # fmt: skip
+class _ZeroOrOne(torch.autograd.Function):
+    """Ones where anything is, in the value, the tangent and the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return (x > 0).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return (gradients[0] > 0).to(gradients[0].dtype)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        return (tangents[0] > 0).to(tangents[0].dtype)
 
 
-def _convolution(function: Callable[..., Tensor]) -> Callable[[Args, Kwargs], Tensor]:
-    def rule(args: Args, kwargs: Kwargs) -> Tensor:
-        weight, bias = argument(args, kwargs, 1, "weight", None), argument(args, kwargs, 2, "bias", None)
-        rest = {key: value for key, value in kwargs.items() if key not in ("input", "weight", "bias")}
-        x = argument(args, kwargs, 0, "input", None)
-        return biased(product(lambda a, b: function(a, b, None, *args[3:], **rest), x, weight), bias)
-
-    return rule
+def zero_or_one(x: Tensor) -> Tensor:
+    """Ones where x is positive; the same of its tangent and, backwards, of its gradient."""
+    found: Tensor = _ZeroOrOne.apply(x)
+    return found
 
 
-def _plain(function: Callable[..., Tensor]) -> Callable[[Args, Kwargs], Tensor]:
-    return lambda args, kwargs: product(function, args[0], argument(args, kwargs, 1, "other", None))
+def depends(x: Any) -> bool:
+    """Whether a value carries the dependence on the input along."""
+    return isinstance(x, Tensor) and x.is_floating_point() and forward_ad.unpack_dual(x).tangent is not None
 
 
-def _added(function: Callable[..., Tensor]) -> Callable[[Args, Kwargs], Tensor]:
-    # addmm(bias, a, b) and baddbmm
-    return lambda args, kwargs: product(function, args[1], args[2]) + args[0]
+def followed(x: Any) -> bool:
+    """Whether a value depends on the input or on a masked weight, and so goes by the rules."""
+    return depends(x) or (isinstance(x, Tensor) and x.is_floating_point() and x.requires_grad)
 
 
-def _einsum(args: Args, kwargs: Kwargs) -> Any:
-    tensors = args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:]
-    if len(tensors) == 1:
-        return torch.einsum(args[0], *tensors)
-    if len(tensors) != 2:
-        raise InputError("an einsum of more than two tensors cannot be followed; write it as two.")
-    return product(lambda a, b: torch.einsum(args[0], a, b), *tensors)
+def product(multiply: Callable[[Tensor, Tensor], Tensor], a: Any, b: Any) -> Tensor:
+    """A bilinear operation, where either factor may be a number.
+
+    A weight is on a path if what it is multiplied by depends on the input; that it is not zero, because of a bias, is
+    not enough. So the gradient of a factor that does not depend on the input sees the tangent of the other factor.
+    """
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        x, number = (a, b) if isinstance(a, Tensor) else (b, a)
+        return x.clone() if number else x * 0
+    if depends(a) == depends(b):
+        return multiply(a.clone(), b.clone())  # clones: what is kept for the gradient must not be changed in place
+    if depends(b):
+        return product(lambda x, y: multiply(y, x), b, a)
+    tangent = forward_ad.unpack_dual(a).tangent.detach().clone()
+    return multiply(a.clone(), b.detach()) + (multiply(tangent, b) - multiply(tangent, b.detach()))
 
 
-def _sum(args: Args, kwargs: Kwargs) -> Any:
-    # add, sub, maximum and their like: either one is enough
-    a, b = args[0], argument(args, kwargs, 1, "other", None)
+def biased(x: Tensor, bias: Any) -> Tensor:
+    """With a bias an entry is not zero; it depends on the input as before."""
+    return x if bias is None or (isinstance(bias, int | float) and not bias) else x + 1.0
+
+
+def _product(func: Any, name: str, args: Args, kwargs: Kwargs) -> Tensor:
+    multiply = getattr(torch, name) if name in ("dot", "outer") else torch.mul
+    return product(multiply, args[0], meaning(name).given(args, kwargs).get("other"))
+
+
+def _weighted(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    if name == "einsum":
+        tensors = args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:]
+        if len(tensors) == 1:
+            return torch.einsum(args[0], *tensors)
+        if len(tensors) != 2:
+            raise InputError("an einsum of more than two tensors cannot be followed; write it as two.")
+        return product(lambda a, b: torch.einsum(args[0], a, b), *tensors)
+    known = meaning(name)
+    given = known.given(args, kwargs)
+    if not {"input", "weight"} <= given.keys() or "other" in given:
+        raise _unknown(name)
+    if name in _ADDED:
+        return product(_ADDED[name], given["input"], given["weight"]) + given["bias"]
+
+    def multiply(a: Tensor, b: Tensor) -> Tensor:
+        positional, named = known.replaced(args, kwargs, input=a, weight=b, bias=None)
+        found: Tensor = func(*positional, **named)
+        return found
+
+    return biased(product(multiply, given["input"], given["weight"]), given.get("bias"))
+
+
+_ADDED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "addmm": torch.mm, "baddbmm": torch.bmm, "addmv": lambda x, weight: torch.mv(weight, x)
+}  # fmt: skip
+
+
+def _sum(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    # of add, sub, maximum and their like either one is enough
+    a, b = args[0], meaning(name).given(args, kwargs).get("other")
     if not isinstance(a, Tensor):
         a, b = b, a
     return a + b if isinstance(b, Tensor) else biased(a, b)
 
 
-def _quotient(args: Args, kwargs: Kwargs) -> Any:
-    a, b = args[0], argument(args, kwargs, 1, "other", None)
+def _quotient(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    a, b = args[0], meaning(name).given(args, kwargs).get("other")
     if not isinstance(b, Tensor):
         return a.clone()
     below = b + 1.0  # never zero, but it may depend on the input
     return product(torch.mul, a, below) if isinstance(a, Tensor) else below
 
 
-def _same(args: Args, kwargs: Kwargs) -> Any:
-    return argument(args, kwargs, 0, "input", None)
+def _function(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    known = meaning(name)
+    given = known.given(args, kwargs)
+    x, other = given["input"], given.get("other")
+    if known.kind == "function" and followed(other):
+        return _sum(func, name, args, kwargs)
+    return x if known.zero else x + 1.0
 
 
-def _not_zero(args: Args, kwargs: Kwargs) -> Tensor:
-    found: Tensor = _same(args, kwargs) + 1.0
-    return found
-
-
-def _norm(args: Args, kwargs: Kwargs) -> Tensor:
+def _norm(func: Any, name: str, args: Args, kwargs: Kwargs) -> Tensor:
     # statistics are no paths; where the bias stands in the call depends on the norm, and any of it is enough
     learnt = [value for value in (*args[1:], *kwargs.values()) if isinstance(value, Tensor)]
     if any(tensor.requires_grad for tensor in learnt):
         raise InputError("a masked weight of a norm cannot be followed; leave norms unpruned.")
-    found: Tensor = biased(_same(args, kwargs), 1 if learnt else None)
+    found: Tensor = biased(meaning(name).given(args, kwargs)["input"], 1 if learnt else None)
     return found
 
 
-def _interpolate(args: Args, kwargs: Kwargs) -> Tensor:
-    if argument(args, kwargs, 3, "mode", "nearest") == "bicubic":
+def _resampled(func: Any, name: str, args: Args, kwargs: Kwargs) -> Tensor:
+    if meaning(name).given(args, kwargs).get("mode", "nearest") == "bicubic":
         raise InputError("bicubic interpolation has negative weights and cannot be followed; bilinear can.")
-    return F.interpolate(*args, **kwargs)
+    found: Tensor = func(*args, **kwargs)
+    return found
 
 
-_ZERO_AT_ZERO = (
-    "relu", "relu6", "tanh", "erf", "silu", "hardswish", "selu", "mish", "softsign", "sin", "abs", "absolute", "gelu",
-    "leaky_relu", "rrelu", "hardtanh", "elu", "celu", "prelu", "clamp", "clip", "clamp_min", "clamp_max", "threshold",
-    "softshrink", "hardshrink", "tanhshrink", "atan", "arctan", "sign", "sqrt", "square", "pow", "neg", "negative",
-    "expm1", "log1p", "asinh", "sinh", "tan", "positive", "nan_to_num", "normalize", "detach", "contiguous", "clone",
-    "round", "ceil", "floor", "trunc",
-)  # fmt: skip
-_NOT_ZERO_AT_ZERO = (
-    "sigmoid", "expit", "hardsigmoid", "softplus", "logsigmoid", "log_sigmoid", "cos", "cosh", "exp", "exp2", "softmax",
-    "log_softmax", "softmin", "logit", "rsqrt", "reciprocal", "log", "log2", "log10", "erfc", "sinc", "heaviside",
-)  # fmt: skip
-_SUMS = ("add", "sub", "subtract", "rsub", "maximum", "minimum", "fmax", "fmin", "hypot", "atan2")
-
-RULES: dict[str, Callable[[Args, Kwargs], Any]] = {
-    **dict.fromkeys(_ZERO_AT_ZERO, _same),
-    **dict.fromkeys(_NOT_ZERO_AT_ZERO, _not_zero),
-    **dict.fromkeys(DROPOUTS, _same),
-    **dict.fromkeys(NORMS, _norm),
-    **dict.fromkeys(_SUMS, _sum),
-    **{name: _convolution(getattr(F, name)) for d in (1, 2, 3) for name in (f"conv{d}d", f"conv_transpose{d}d")},
-    **{name: _plain(getattr(torch, name)) for name in ("mul", "multiply", "matmul", "mm", "bmm", "mv", "dot", "outer")},
-    **{f"max_pool{d}d{ending}": pool(d) for d in (1, 2, 3) for ending in ("", "_with_indices")},
-    **{f"adaptive_max_pool{d}d": adaptive(getattr(F, f"adaptive_avg_pool{d}d")) for d in (1, 2, 3)},
-    "linear": _linear,
-    "addmm": _added(torch.mm),
-    "baddbmm": _added(torch.bmm),
-    "einsum": _einsum,
-    "interpolate": _interpolate,
-    "div": _quotient,
-    "divide": _quotient,
-    "truediv": _quotient,
-    "amax": largest_entry,
-    "amin": largest_entry,
-    "max": largest_with_indices,
-    "min": largest_with_indices,
-    "scaled_dot_product_attention": attention,
-    "multi_head_attention_forward": multi_head,
-}  # fmt: skip
-"""What stands for each function that is not simply run on zeros and ones."""
-
-SUMMING: dict[str, Callable[..., Any] | None] = {
-    **dict.fromkeys((
-        "mean", "sum", "nanmean", "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d",
-        "adaptive_avg_pool2d", "adaptive_avg_pool3d", "cumsum", "fold", "index_add", "scatter_add",
-    )),
-    **dict.fromkeys(("std", "var", "norm", "logsumexp"), torch.sum),
-    "lp_pool1d": F.avg_pool1d,
-    "lp_pool2d": F.avg_pool2d,
-}  # fmt: skip
-"""Sums of entries with positive weights: run as they are, or the sum that stands for them."""
-
-MOVING = frozenset({
-    "cat", "concat", "concatenate", "stack", "hstack", "vstack", "dstack", "reshape", "view", "view_as", "reshape_as",
-    "flatten", "unflatten", "squeeze", "unsqueeze", "permute", "movedim", "moveaxis", "transpose", "swapaxes",
-    "swapdims", "t", "T", "mT", "H", "mH", "adjoint", "expand", "expand_as", "repeat", "repeat_interleave", "tile",
-    "pad", "constant_pad_nd", "roll", "flip", "rot90", "unfold", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle",
-    "getitem", "index_select", "select", "narrow", "gather", "take_along_dim", "chunk", "split", "tensor_split",
-    "unbind", "where", "masked_fill", "tril", "triu", "diagonal", "to", "type", "type_as", "float", "double", "half",
-    "bfloat16", "cpu", "cuda", "data", "ravel", "broadcast_to", "broadcast_tensors", "meshgrid", "setitem", "copy",
-    "requires_grad", "zero", "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full",
-    "new_empty", "index_put", "index_copy", "scatter", "masked_select", "identity", "as_strided", "alias",
-})  # fmt: skip
-"""Entries change places only."""
+def _spread(func: Any, name: str, args: Args, kwargs: Kwargs) -> Tensor:
+    if "pool" not in name:
+        return torch.sum(*args[:2])
+    given = meaning(name).given(args, kwargs)
+    average: Callable[..., Tensor] = getattr(F, name.replace("lp", "avg"))
+    return average(given["input"], given["kernel_size"], given.get("stride"))
 
 
-_TABLES = ("embedding", "embedding_bag")
+def _run(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    return func(*args, **kwargs)
+
+
+def _largest(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """A maximum passes on everything that it looks at, since any of it may be the largest."""
+    given = meaning(name).given(args, kwargs)
+    x = given["input"]
+    if given.get("return_indices"):
+        raise InputError("max pooling that returns its indices cannot be followed.")
+    if name.startswith("adaptive"):
+        return getattr(F, name.replace("max", "avg"))(x, given["output_size"])
+    if "pool" in name:
+        return _windows(int(name[name.index("pool") + 4]), given)
+    dim, keep = given.get("dim"), given.get("keepdim", False)
+    if isinstance(dim, Tensor):  # the larger of two
+        return x + dim
+    if dim is None:
+        return x.sum()
+    largest = x.sum(dim, keepdim=keep)
+    return largest if name in ("amax", "amin") else torch.return_types.max((largest, x.argmax(dim, keepdim=keep)))
+
+
+def _windows(dimensions: int, given: Kwargs) -> Tensor:
+    """Sums over the windows of a max pooling."""
+    x: Tensor = given["input"]
+    size, stride, padding, dilation = (
+        _several(given.get(name, usual), dimensions)
+        for name, usual in (("kernel_size", None), ("stride", None), ("padding", 0), ("dilation", 1))
+    )  # fmt: skip
+    stride = stride or size
+    channels, spatial = x.shape[-dimensions - 1], x.shape[-dimensions:]
+    high = list(padding)
+    if given.get("ceil_mode"):
+        for i in range(dimensions):
+            span = spatial[i] + 2 * padding[i] - dilation[i] * (size[i] - 1) - 1
+            more = -span % stride[i]
+            # torch leaves out a last window that would start beyond the image
+            starts = (span + more) < spatial[i] + padding[i]
+            high[i] += more if starts else 0
+    pads = [side for i in reversed(range(dimensions)) for side in (padding[i], high[i])]
+    ones = x.new_ones(channels, 1, *size)
+    convolve = (F.conv1d, F.conv2d, F.conv3d)[dimensions - 1]
+    return convolve(F.pad(x, pads), ones, None, tuple(stride), 0, tuple(dilation), channels)
+
+
+def _several(value: Any, count: int) -> list[int]:
+    if value is None or (isinstance(value, list | tuple) and not value):
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value] * count
+
+
+def _mixing(func: Any, name: str, args: Args, kwargs: Kwargs) -> Tensor:
+    """Of ``scaled_dot_product_attention``: every place looks at every place that the mask shows."""
+    given = meaning(name).given(args, kwargs)
+    query, key, value = given["query"], given["key"], given["value"]
+    if given.get("enable_gqa"):
+        times = query.shape[-3] // key.shape[-3]
+        key, value = key.repeat_interleave(times, -3), value.repeat_interleave(times, -3)
+    return _looked_up(query, key, value, given.get("attn_mask"), given.get("is_causal", False))
+
+
+def _attention(func: Any, name: str, args: Args, kwargs: Kwargs) -> tuple[Tensor, Tensor | None]:
+    """Of ``multi_head_attention_forward``; tensors of shape (places, [examples,] features)."""
+    given = meaning(name).given(args, kwargs)
+    added = any(given.get(role) is not None for role in ("bias_k", "bias_v", "static_k", "static_v"))
+    if added or given["add_zero_attn"]:
+        raise InputError("attention with bias_k, bias_v, add_zero_attn or static keys cannot be followed.")
+    if given.get("use_separate_proj_weight"):
+        weights = [given[f"{letter}_proj_weight"] for letter in "qkv"]
+    else:
+        weights = list(given["in_proj_weight"].chunk(3))
+    heads, bias = given["num_heads"], given["in_proj_bias"]
+    inputs = [x if x.dim() == 3 else x.unsqueeze(1) for x in (given["query"], given["key"], given["value"])]
+
+    def split(x: Tensor) -> Tensor:  # (places, examples, features) -> (examples, heads, places, features of a head)
+        return x.reshape(*x.shape[:2], heads, -1).permute(1, 2, 0, 3)
+
+    query, key, value = (
+        split(zero_or_one(biased(product(F.linear, x, w), bias))) for x, w in zip(inputs, weights, strict=True)
+    )
+    shown = None
+    if given.get("attn_mask") is not None:
+        shown = _shown(given["attn_mask"])
+        shown = shown.reshape(-1, heads, *shown.shape[-2:]) if shown.dim() == 3 else shown
+    if given.get("key_padding_mask") is not None:
+        padding = _shown(given["key_padding_mask"]).reshape(-1, 1, 1, key.shape[2])
+        shown = padding if shown is None else shown & padding
+    found = zero_or_one(_looked_up(query, key, value, shown, False))
+    joined = found.permute(2, 0, 1, 3).flatten(2)
+    out = zero_or_one(biased(product(F.linear, joined, given["out_proj_weight"]), given["out_proj_bias"]))
+    out = out if given["query"].dim() == 3 else out.squeeze(1)
+    looked = query.detach().new_ones(query.shape[0], query.shape[2], key.shape[2])
+    return out, looked if given.get("need_weights", True) else None
+
+
+def _shown(mask: Tensor) -> Tensor:
+    """Where a mask of ``multi_head_attention_forward`` lets through: its True hides, unlike that of the other."""
+    return ~mask if mask.dtype == torch.bool else mask != -torch.inf
+
+
+def _looked_up(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    # the weights of a softmax are never zero, whether or not they depend on the input
+    weights = zero_or_one(product(torch.matmul, query, key.mT)) + 1.0
+    if causal:
+        weights = weights.tril()
+    if mask is not None:
+        weights = weights * (mask if mask.dtype == torch.bool else mask != -torch.inf)
+    return product(torch.matmul, weights, value)
+
+
+RULES: dict[str, Callable[[Any, str, Args, Kwargs], Any]] = {
+    **dict.fromkeys(("activation", "function", "negation", "softmax", "dropout", "same", "unknown"), _function),
+    **dict.fromkeys(("sum", "extremum"), _sum),
+    **dict.fromkeys(("linear", "convolution", "bilinear"), _weighted),
+    **dict.fromkeys(("average", "total"), _run),
+    "product": _product,
+    "quotient": _quotient,
+    "norm": _norm,
+    "largest": _largest,
+    "spread": _spread,
+    "resample": _resampled,
+    "attention": _attention,
+    "mixing": _mixing,
+}
+"""What stands for each kind that is not simply run on zeros and ones."""
+
+_MOVING = MOVES | {"repeat", "join", "pad", "place", "write", "fill", "choice"}
 _NUMBER_ABOVE = ("__rtruediv__", "__rdiv__", "__rpow__")
 
 
-class Reach(TorchFunctionMode):
-    """While it is on, every function of a tensor that depends on the input runs by its rule."""
+class Reach(Calls):
+    """While it is on, every function of a tensor that depends on the input runs by the rule of its kind."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
-        kwargs, name = kwargs or {}, function_name(func)
-        if name in _TABLES:  # rows looked up for tokens and positions: these are the input
+    def call(self, func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+        """What the function passes on."""
+        known, own = meaning(name), getattr(func, "__name__", "")
+        if known.kind == "lookup":  # rows looked up for tokens and positions: these are the input
             found = func(*args, **kwargs)
             return forward_ad.make_dual(found, (found.detach() != 0).to(found.dtype))
         if not any(map(followed, tensors_in((args, kwargs)))):
             return func(*args, **kwargs)
         args, kwargs = map_tensors(args, _without_sign), map_tensors(kwargs, _without_sign)
-        if getattr(func, "__name__", "") in _NUMBER_ABOVE:
+        if own in _NUMBER_ABOVE:
             result = _tidied(args[0] + 1.0)
-        elif name in RULES:
-            result = _tidied(RULES[name](args, kwargs))
-        elif name in SUMMING:
-            stand_in = SUMMING[name]
-            result = _tidied(func(*args, **kwargs) if stand_in is None else stand_in(*args[:2]))
+        elif (rule := RULES.get(known.kind)) is None or (rule is _function and known.zero is None):
+            return _moved(func, name, known.kind in _MOVING, args, kwargs)
         else:
-            return _moved(func, name, args, kwargs)
-        in_place = kwargs.get("inplace") or _writes(getattr(func, "__name__", ""))
+            result = _tidied(rule(func, name, args, kwargs))
+        in_place = kwargs.get("inplace") or _writes(own)
         if in_place and isinstance(args[0], Tensor) and result is not args[0]:
             return args[0].copy_(result)
         return result
 
 
-def _moved(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
+def _moved(func: Any, name: str, known: bool, args: Args, kwargs: Kwargs) -> Any:
     """The result of a function that moves entries or makes no floating-point numbers; any other is refused by name."""
-    if name in MOVING:
-        return func(*args, **kwargs)
     try:
         result = func(*args, **kwargs)
-        known = not any(tensor.is_floating_point() for tensor in tensors_in(result))
     except RuntimeError:
-        known, result = False, None
-    if not known:
-        raise InputError(
-            f"the operation '{name}' has no rule for what it passes on, so the paths through this model cannot "
-            "be followed; the other numbers of the summary need no model."
-        )
+        if known:
+            raise
+        raise _unknown(name) from None
+    if not known and any(tensor.is_floating_point() for tensor in tensors_in(result)):
+        raise _unknown(name)
     return result
+
+
+def _unknown(name: str) -> InputError:
+    return InputError(
+        f"the operation '{name}' has no rule for what it passes on, so the paths through this model cannot "
+        "be followed; the other numbers of the summary need no model."
+    )
 
 
 def _writes(name: str) -> bool:

@@ -1,47 +1,39 @@
-"""Which operations of torch are affine, which fold and where, and why the others do neither (DESIGN: break faces)."""
+"""What each kind of operation is to regions: affine, piecewise linear with break points, or refused (Hanin 2019)."""
 
 import math
 from collections.abc import Callable
 from itertools import product
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from epoch0.activations import Activation
 from epoch0.errors import InputError
+from epoch0.networks import nonlinearities
 from epoch0.regions._convolution import convolution
+from epoch0.tracing.operations import MEANINGS, MOVES, meaning
 
-IDENTITIES = {
-    "identity", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout",
-    "feature_alpha_dropout", "contiguous", "clone", "detach", "to", "float", "double", "positive", "pos", "type_as",
+AFFINE = MOVES | {
+    "linear", "convolution", "product", "quotient", "sum", "negation", "average", "total", "repeat", "join", "pad",
+    "place", "resample",
 }  # fmt: skip
-WEIGHTED = {
-    "linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "matmul", "mm",
-    "addmm", "einsum", "batch_norm", "mul", "imul", "multiply", "div", "itruediv", "truediv", "divide",
-}  # fmt: skip
-SHAPES = WEIGHTED | {
-    "add", "iadd", "sub", "isub", "subtract", "rsub", "neg", "negative", "flatten", "unflatten", "reshape", "view",
-    "reshape_as", "view_as", "permute", "transpose", "swapaxes", "movedim", "squeeze", "unsqueeze", "expand", "repeat",
-    "tile", "getitem", "narrow", "select", "index_select", "chunk", "split", "unbind", "stack", "cat", "concat",
-    "concatenate", "flip", "roll", "pad", "mean", "sum", "avg_pool1d", "avg_pool2d", "avg_pool3d",
-    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "interpolate", "upsample", "pixel_shuffle",
-    "pixel_unshuffle", "channel_shuffle", "unfold", "fold",
-}  # fmt: skip
-FOLDS = {
-    "relu", "leaky_relu", "rrelu", "prelu", "hardtanh", "relu6", "abs", "absolute", "clamp", "clip", "clamp_min",
-    "clamp_max", "hardsigmoid", "softshrink",
-}  # fmt: skip
-LARGEST = {
-    "max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
-    "amax", "amin", "maximum", "minimum", "max", "min",
-}  # fmt: skip
-_SMOOTH = {
-    "tanh", "sigmoid", "gelu", "silu", "elu", "selu", "celu", "softplus", "softsign", "mish", "erf", "exp", "log",
-    "sin", "cos", "softmax", "log_softmax", "logsigmoid", "tanhshrink", "sqrt", "pow", "square", "hardswish", "softmin",
-}  # fmt: skip
-_NORMS = {"layer_norm", "group_norm", "instance_norm", "local_response_norm", "rms_norm", "normalize"}
-_JUMPS = {"sign", "round", "floor", "ceil", "heaviside", "hardshrink", "threshold", "gt", "lt", "ge", "le", "where"}
+"""Kinds that are affine where at most one factor depends on the input; each step is checked on points."""
+
+_BY_CLASS = {name.replace("_", ""): name for name, known in MEANINGS.items()
+             if known.kind in ("activation", "largest", "average") or name == "channel_shuffle"}  # fmt: skip
+
+
+def is_affine(operation: str) -> bool:
+    """Whether it may be an affine step."""
+    return meaning(operation).kind in AFFINE or operation == "batch_norm"
+
+
+def multiplies(operation: str) -> bool:
+    """Whether it multiplies by constants."""
+    return meaning(operation).kind in ("linear", "convolution", "product", "quotient") or operation == "batch_norm"
 
 
 def refusal(operation: str, where: str) -> InputError:
@@ -51,13 +43,14 @@ def refusal(operation: str, where: str) -> InputError:
         "trajectory_length and gain measure networks with any nonlinearity; relu, leaky_relu, prelu, hardtanh, relu6, "
         "abs, clamp and max pooling have linear regions."
     )
-    if plain in _SMOOTH:
-        reason = f"{plain} is no piecewise linear function"
-    elif plain in _NORMS:
-        reason = f"{plain} divides by a norm of its input, which is not piecewise linear"
-    elif plain in _JUMPS:
+    known = meaning(plain)
+    if known.jumps:
         reason = f"{plain} jumps, and regions are defined for continuous functions here"
-    elif plain in WEIGHTED:
+    elif known.kind in ("activation", "function", "softmax"):
+        reason = f"{plain} is no piecewise linear function"
+    elif known.kind == "norm" or plain == "normalize":
+        reason = f"{plain} divides by a norm of its input, which is not piecewise linear"
+    elif multiplies(plain):
         reason = f"{plain} of two tensors that both depend on the input is not piecewise linear"
     else:
         reason = f"no rule says that {plain} is piecewise linear"
@@ -70,13 +63,15 @@ def module_call(module: nn.Module, where: str) -> tuple[str, Callable[..., Any],
     Raises:
         InputError: if there is no rule for it.
     """
-    kind = next((k.__name__ for k in type(module).__mro__ if k.__name__ in _MODULES), None)
     m: Any = module
-    if kind is not None:
-        operation, attributes = _MODULES[kind]
-        keywords = {name: getattr(m, name) for name in attributes}
+    if isinstance(module, nonlinearities.Function):
+        return m.name, module.forward, (), {}
+    names = (kind.__name__.lower() for kind in type(module).__mro__)
+    if (operation := next((_BY_CLASS[name] for name in names if name in _BY_CLASS), None)) is not None:
         call = getattr(functional, operation, None) or getattr(torch, operation)
-        return operation, call, (m.weight,) if kind == "PReLU" else (), keywords
+        keywords = {name: getattr(m, name) for _, name in meaning(operation).arguments[1:] if hasattr(m, name)}
+        weights = (keywords.pop("weight"),) if "weight" in keywords else ()
+        return operation, call, weights, keywords
     if isinstance(module, nn.Linear):
         return "linear", functional.linear, (m.weight, m.bias), {}
     if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):  # padding of every mode is in the module's own function
@@ -110,32 +105,6 @@ def _normalize(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     return x * scale.view(shape) + shift.view(shape)
 
 
-_POOL = ("kernel_size", "stride", "padding")
-_MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "ReLU": ("relu", ()),
-    "LeakyReLU": ("leaky_relu", ("negative_slope",)),
-    "RReLU": ("rrelu", ("lower", "upper")),
-    "PReLU": ("prelu", ()),
-    "Hardtanh": ("hardtanh", ("min_val", "max_val")),
-    "ReLU6": ("relu6", ()),
-    "Hardsigmoid": ("hardsigmoid", ()),
-    "Softshrink": ("softshrink", ("lambd",)),
-    "Abs": ("abs", ()),
-    "MaxPool1d": ("max_pool1d", (*_POOL, "dilation", "ceil_mode", "return_indices")),
-    "MaxPool2d": ("max_pool2d", (*_POOL, "dilation", "ceil_mode", "return_indices")),
-    "MaxPool3d": ("max_pool3d", (*_POOL, "dilation", "ceil_mode", "return_indices")),
-    "AdaptiveMaxPool1d": ("adaptive_max_pool1d", ("output_size", "return_indices")),
-    "AdaptiveMaxPool2d": ("adaptive_max_pool2d", ("output_size", "return_indices")),
-    "AdaptiveMaxPool3d": ("adaptive_max_pool3d", ("output_size", "return_indices")),
-    "AvgPool1d": ("avg_pool1d", (*_POOL, "ceil_mode", "count_include_pad")),
-    "AvgPool2d": ("avg_pool2d", (*_POOL, "ceil_mode", "count_include_pad", "divisor_override")),
-    "AvgPool3d": ("avg_pool3d", (*_POOL, "ceil_mode", "count_include_pad", "divisor_override")),
-    "AdaptiveAvgPool1d": ("adaptive_avg_pool1d", ("output_size",)),
-    "AdaptiveAvgPool2d": ("adaptive_avg_pool2d", ("output_size",)),
-    "AdaptiveAvgPool3d": ("adaptive_avg_pool3d", ("output_size",)),
-    "ChannelShuffle": ("channel_shuffle", ("groups",)),
-}
-
 FoldCall = tuple[Any, tuple[float, ...], Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
 
 
@@ -143,60 +112,44 @@ def fold_call(
     operation: str, args: tuple[Any, ...], weights: tuple[Any, ...], kwargs: dict[str, Any], where: str
 ) -> FoldCall:
     """The input, faces, function and recession function of an elementwise piecewise linear call."""
-    values = args[0] if args else kwargs["input"]
-    rest = (*args[1:], *weights)
-
-    def argument(place: int, *names: str, default: Any = None) -> Any:
-        found = rest[place] if len(rest) > place else next((kwargs[n] for n in names if n in kwargs), default)
-        if isinstance(found, Tensor) and found.numel() == 1 and operation != "prelu":
-            return float(found)
-        return found
-
-    if operation == "relu":
-        return values, (0.0,), _relu, _relu
-    if operation in ("abs", "absolute"):
-        return values, (0.0,), torch.abs, torch.abs
-    if operation in ("leaky_relu", "rrelu"):
-        slope = argument(0, "negative_slope", default=0.01)
-        if operation == "rrelu":
-            slope = (argument(0, "lower", default=1 / 8) + argument(1, "upper", default=1 / 3)) / 2
-        slope = float(slope)
-
-        def leaky(x: Tensor) -> Tensor:
-            return functional.leaky_relu(x, slope)
-
-        return values, (0.0,), leaky, leaky
-    if operation == "prelu":
-        weight = argument(0, "weight")
+    known = meaning(operation)
+    given = known.given((*args, *weights), kwargs)
+    values, slope = given.pop("input"), given.get("weight")
+    given = {role: float(v) if isinstance(v, Tensor) and v.numel() == 1 else v for role, v in given.items()}
+    if operation == "prelu" and isinstance(slope, Tensor) and slope.numel() > 1:
 
         def prelu(x: Tensor) -> Tensor:
-            return functional.prelu(x, weight)
+            return functional.prelu(x, slope)
 
         return values, (0.0,), prelu, prelu
-    if operation == "softshrink":
-        width = float(argument(0, "lambd", default=0.5))
-        return values, (-width, width), lambda x: functional.softshrink(x, width), lambda x: x
-    if operation == "hardsigmoid":
-        return values, (-3.0, 3.0), lambda x: (x / 6 + 0.5).clamp(0, 1), torch.zeros_like
-    if operation == "relu6":
-        low, high = 0.0, 6.0
-    elif operation == "hardtanh":
-        low, high = argument(0, "min_val", default=-1.0), argument(1, "max_val", default=1.0)
-    else:
-        low = argument(0, "min", default=-math.inf) if operation != "clamp_max" else -math.inf
-        high = argument(1, "max", default=math.inf) if operation != "clamp_max" else argument(0, "max")
-        low, high = -math.inf if low is None else low, math.inf if high is None else high
-    if not all(isinstance(bound, int | float) for bound in (low, high)):
-        raise InputError(f"{operation} ({where}) has bounds that are no plain numbers; give min and max as numbers.")
-    return _clamp(values, float(low), float(high), operation, where)
+    rule = known.finds(given | ({"weight": slope} if operation == "prelu" else {})) if known.finds else None
+    if rule is None and given.keys() & {"min", "max"}:
+        raise InputError(f"{operation} ({where}) needs plain numbers as bounds, the lower one below the upper one.")
+    if rule is None or rule.slopes is None:
+        raise refusal(operation, where)
+    return values, rule.breaks, *_functions(rule)
 
 
-def _clamp(values: Any, low: float, high: float, operation: str, where: str) -> FoldCall:
-    if low >= high:
-        raise InputError(f"{operation} ({where}) clamps to [{low:g}, {high:g}], which has no inside.")
-    faces = tuple(face for face in (low, high) if math.isfinite(face))
-    keep_low, keep_high = -math.inf if low == -math.inf else 0.0, math.inf if high == math.inf else 0.0
-    return values, faces, lambda x: x.clamp(low, high), lambda x: x.clamp(keep_low, keep_high)
+def _functions(rule: Activation) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """A continuous piecewise linear function of tensors, and the limit of its value at s x over s."""
+    breaks, slopes = rule.breaks, rule.slopes
+    assert slopes is not None
+    heights = rule.function(np.array(breaks))
+    if breaks == (0.0,) and slopes in ((0.0, 1.0), (-1.0, 1.0)) and not heights.any():
+        return (_relu, _relu) if slopes[0] == 0 else (torch.abs, torch.abs)
+    low, high = breaks[0] if slopes[0] == 0 else None, breaks[-1] if slopes[-1] == 0 else None
+    clips = set(slopes) == {0.0, 1.0} and tuple(heights) == breaks
+
+    def run(x: Tensor) -> Tensor:
+        if clips:
+            return x.clamp(low, high)
+        # each piece from where it begins, so that a flat one is flat to the bit
+        value: Tensor = heights[0] + slopes[0] * (x - breaks[0])
+        for point, height, slope in zip(breaks, heights.tolist(), slopes[1:], strict=True):
+            value = torch.where(x > point, height + slope * (x - point), value)
+        return value
+
+    return run, lambda x: torch.where(x > 0, slopes[-1] * x, slopes[0] * x)
 
 
 def _relu(x: Tensor) -> Tensor:
@@ -225,7 +178,7 @@ def largest_call(
         windows = index.permute(*kept, *(d - 1 for d in dims)).reshape(math.prod(shape[d] for d in kept), -1)
         left = tuple((1 if d + 1 in dims else n) for d, n in enumerate(shape) if keep or d + 1 not in dims)
         return windows, left
-    if kwargs.get("return_indices"):
+    if kwargs.get("return_indices") or operation.endswith("indices"):
         raise InputError(f"{operation} ({where}) also returns indices, which are not piecewise linear.")
     spatial = int(operation[-2])
     trial: Any = getattr(functional, operation)(torch.zeros(1, *shape), *args[1:], **kwargs)

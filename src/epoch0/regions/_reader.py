@@ -10,20 +10,17 @@ from torch import Tensor, fx, nn
 from epoch0.errors import InputError
 from epoch0.regions._fuse import Kernel, fused
 from epoch0.regions._operations import (
-    FOLDS,
-    IDENTITIES,
-    LARGEST,
-    SHAPES,
-    WEIGHTED,
     fold_call,
     into,
+    is_affine,
     largest_call,
     module_call,
+    multiplies,
     refusal,
 )
 from epoch0.regions._steps import Affine, Fold, Largest, Program, Step
+from epoch0.tracing.operations import meaning
 
-_SUMS = {"add", "iadd", "sub", "isub", "subtract", "rsub", "neg", "negative"}
 PROBE = 13  # points in the trial run; a shape that is fixed to this number by the model's code is unlikely
 
 
@@ -161,20 +158,21 @@ class Reader:
         self, operation: str, call: Callable[..., Any], args: tuple[Any, ...], weights: tuple[Any, ...],
         kwargs: dict[str, Any], name: str, where: str,
     ) -> Any:  # fmt: skip
-        if operation in IDENTITIES:
-            if operation.endswith("dropout") and kwargs.get("training", args[2] if len(args) > 2 else True):
+        kind = meaning(operation).kind
+        if kind in ("same", "dropout"):
+            if kind == "dropout" and kwargs.get("training", args[2] if len(args) > 2 else True):
                 raise InputError(f"dropout is switched on in evaluation mode ({where}): the network is random.")
             return args[0]
-        if operation in FOLDS:
+        if kind == "activation":
             values, faces, run, recession = fold_call(operation, args, weights, kwargs, where)
             if not isinstance(values, _Slot):
                 raise InputError(f"the operation {operation} ({where}) takes its threshold or slope from the input.")
             if not faces:
                 return values
             return self._fold(Fold(name, (values.index,), self.slots, faces, run, recession, into(run)), values)
-        if operation in LARGEST:
+        if kind in ("largest", "extremum"):
             return self._largest(operation, args, kwargs, name, where)
-        if operation in SHAPES:
+        if is_affine(operation):
             return self._affine(operation, call, args, weights, kwargs, name, where)
         raise refusal(operation, where)
 
@@ -190,7 +188,7 @@ class Reader:
 
     def _largest(self, operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, where: str) -> Any:
         values = args[0]
-        pair_of = operation in ("maximum", "minimum") or (len(args) == 2 and isinstance(args[1], _Slot | Tensor))
+        pair_of = meaning(operation).kind == "extremum" or (len(args) == 2 and isinstance(args[1], _Slot | Tensor))
         if pair_of:
             first, second = args
             pair = self._affine("stack", lambda a, b: torch.stack([a, b], 1), _spread(first, second, self), (), {},
@@ -198,7 +196,7 @@ class Reader:
             size = pair.probe[0, 0].numel()
             index = torch.arange(2 * size).reshape(2, size).T.contiguous()
             shape = tuple(pair.probe.shape[2:])
-            low = operation.startswith("min")
+            low = "min" in operation
         else:
             index, shape = largest_call(operation, args, kwargs, tuple(values.probe.shape[1:]), where)
             low, pair = operation in ("amin", "min"), values
@@ -212,6 +210,7 @@ class Reader:
         self, operation: str, call: Callable[..., Any], args: tuple[Any, ...], weights: tuple[Any, ...],
         kwargs: dict[str, Any], name: str, where: str,
     ) -> Any:  # fmt: skip
+        kind = meaning(operation).kind
         sources = list({a.index: a for a in _flat((args, kwargs)) if isinstance(a, _Slot)}.values())
         place = {slot.index: i for i, slot in enumerate(sources)}
 
@@ -221,8 +220,8 @@ class Reader:
                 return value.square() if squared else value
 
             own = tuple(constant(w) for w in weights)
-            scaled = _map(args, constant) if operation in WEIGHTED else args
-            if power == 2 and operation in ("mul", "div", "truediv", "multiply", "divide"):
+            scaled = _map(args, constant) if multiplies(operation) else args
+            if power == 2 and kind in ("product", "quotient"):
                 scaled = tuple(a * a if isinstance(a, int | float) else constant(a) for a in args)
 
             def run(*tensors: Tensor) -> Any:
@@ -242,7 +241,7 @@ class Reader:
         found = []
         for pick in picks:
             run, size = runner(1, pick), runner(2, pick)
-            if operation in _SUMS:
+            if kind in ("sum", "negation"):
                 size = _sum_of_squares(args, place)
             probe = run(*tensors)
             _check_rows(run, tensors, probe, operation, where)
@@ -250,7 +249,7 @@ class Reader:
             zero = run(*(torch.zeros_like(t[:1]) for t in tensors))
             step = Affine(
                 name, tuple(s.index for s in sources), self.slots, run, size, bool((zero != 0).any()),
-                operation in WEIGHTED, _terms(weights),
+                multiplies(operation), _terms(weights),
             )  # fmt: skip
             self.steps.append(step)
             found.append(self._new(probe))

@@ -1,14 +1,17 @@
 """What a record is made of: operations, the tensors between them, and places with names (THEORY section 0)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from epoch0 import activations
 from epoch0.activations import Activation
-from epoch0.tracing import custom_activations
+from epoch0.errors import InputError
+from epoch0.tracing.operations import Meaning, meaning
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Slot:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class FunctionCall:
     """A call of a torch function that can be made again with other tensors in place of those it was recorded with.
 
     Attributes:
@@ -60,6 +63,26 @@ class Call:
         """
         args, kwargs = (self._filled(part, tensors, constants) for part in (self.args, dict(self.kwargs)))
         return self.function(*args, **kwargs)
+
+    @property
+    def slots(self) -> list[Slot]:
+        """The tensors among the arguments that depend on the input, in order; of a list among them none."""
+        return [value for value in (*self.args, *self.kwargs.values()) if isinstance(value, Slot)]
+
+    @cached_property
+    def key(self) -> Hashable | None:
+        """What tells its function of one number from others: the torch function and its numbers.
+
+        None if a tensor of several numbers takes part, which makes the function another one in each place.
+        """
+        parts: list[Hashable] = [self.function]
+        for value in (*self.args, *(part for item in sorted(self.kwargs.items()) for part in item)):
+            if isinstance(value, Tensor):
+                if value.numel() != 1:
+                    return None
+                value = float(value)
+            parts.append(value if isinstance(value, int | float | str | bool | None) else type(value).__name__)
+        return tuple(parts)
 
     def constants(self) -> list[Tensor]:
         """The tensors among the arguments that do not depend on the input, in order."""
@@ -125,7 +148,7 @@ class Op:
     fan_in: int = 0
     cut: bool = False
     met: tuple[tuple[int, int], ...] = ()
-    call: Call | None = field(default=None, compare=False, repr=False)
+    call: FunctionCall | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def activation(self) -> Activation | None:
@@ -133,7 +156,22 @@ class Op:
         if self.rule is not None or not self.elementwise or self.call is None or len(self.inputs) != 1:
             return self.rule
         call, node = self.call, self.inputs[0]
-        return custom_activations.activation(self.name, custom_activations.key(call), lambda h: call({node: h.clone()}))
+        return made_activation(self.name, call.key, lambda h: call({node: h.clone()}))
+
+    @property
+    def meaning(self) -> Meaning:
+        """What its function means."""
+        return meaning(self.name)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The arguments of the call by their roles; empty if it cannot be made again."""
+        return {} if self.call is None else self.meaning.given(self.call.args, self.call.kwargs)
+
+    def with_arguments(self, **new: Any) -> FunctionCall:
+        """The call with others in place of arguments that were given, by their roles."""
+        assert self.call is not None
+        return FunctionCall(self.call.function, *self.meaning.replaced(self.call.args, self.call.kwargs, **new))
 
 
 @dataclass(frozen=True)
@@ -156,3 +194,34 @@ def use(name: str, count: int) -> str:
         return name
     suffix = {1: "st", 2: "nd", 3: "rd"}.get(count % 10 if count % 100 not in (11, 12, 13) else 0, "th")
     return f"{name} ({count}{suffix} use)"
+
+
+KEPT = 64
+"""How many made activations are remembered, so that a function used in every layer is looked at once."""
+
+_made: dict[Hashable, Activation | None] = {}
+
+
+def made_activation(name: str, key: Hashable | None, function: Callable[[Tensor], Tensor]) -> Activation | None:
+    """The activation that an elementwise function of tensors is, whatever its name; None if it is none.
+
+    >>> made_activation("sin", "sin", torch.sin).derivative(np.zeros(1))             # any shape
+    array([1.])
+
+    Args:
+        name: what to call it.
+        key: the same for the same function; None if it is no function of one number.
+        function: from a tensor to one of the same shape.
+    """
+    if key is None:
+        return None
+    if key not in _made:
+        while len(_made) >= KEPT:
+            del _made[next(iter(_made))]
+        try:
+            with torch.inference_mode(False), torch.enable_grad():
+                title = f"this {name}" if name in activations.KNOWN else name
+                _made[key] = activations.custom(function, name=title)
+        except InputError:
+            _made[key] = None
+    return _made[key]

@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from epoch0.tracing import operations
 from epoch0.tracing.graph import Op, use
 from epoch0.tracing.tape import Tape
 
-_OTHER = {"cat": "concatenation", "concat": "concatenation", "scaled_dot_product_attention": "attention"}
+_OTHER = {"average": "pooling", "largest": "pooling", "join": "concatenation", "mixing": "attention"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def labelled(record: Tape, *, joined: bool, own: Mapping[type[nn.Module], str]) 
         free = source is not None and uses[op.inputs[0]] == 1
         if not (record.nodes[node].depends and record.nodes[node].real):
             continue
-        if op.name in operations.RESHAPES and free and source is not None:
+        if op.meaning.kind in ("same", "reshape") and free and source is not None:
             behind[node] = source
         elif node in activations:
             if joined and free and source is not None:
@@ -71,13 +70,14 @@ def _kind(op: Op, record: Tape) -> str:
     """What an operation is called in a figure; empty for one that is no layer."""
     if op.kind:
         return op.kind
-    if op.name in operations.NORMS:
+    kind = op.meaning.kind
+    if kind == "norm":
         return op.name.replace("_", " ")
-    if "pool" in op.name or (op.name in ("mean", "amax") and _smaller(op, record)):
-        return "pooling"
-    if op.name in ("add", "sub") and len(set(op.inputs)) > 1:
-        return "sum"
-    return _OTHER.get(op.name, "")
+    if kind == "sum":
+        return "sum" if len(set(op.inputs)) > 1 else ""
+    if kind in ("average", "largest") and "pool" not in op.name and not _smaller(op, record):
+        return ""
+    return "pooling" if "pool" in op.name else _OTHER.get(kind, "")
 
 
 def _smaller(op: Op, record: Tape) -> bool:

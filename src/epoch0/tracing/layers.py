@@ -10,8 +10,8 @@ import torch
 
 from epoch0.activations import Activation
 from epoch0.errors import InputError
-from epoch0.tracing import operations
 from epoch0.tracing.graph import Op, use
+from epoch0.tracing.operations import NONLINEAR
 from epoch0.tracing.tape import Tape
 
 
@@ -33,7 +33,6 @@ class Layer:
         pre_activation: node that goes into it, None likewise.
         nonlinearities: how many nonlinear operations it has.
         has_norm: whether batch, layer or another norm is in it.
-        plain: whether it is one linear map or convolution, then at most one activation, and nothing else but reshapes.
     """
 
     name: str
@@ -48,10 +47,9 @@ class Layer:
     pre_activation: int | None
     nonlinearities: int
     has_norm: bool
-    plain: bool
 
 
-def _needed(tape: Tape) -> list[Op]:
+def needed(tape: Tape) -> list[Op]:
     """The events that the output is computed from, in order."""
     wanted, events = {tape.output}, []
     for event in reversed(tape.events):
@@ -67,7 +65,7 @@ def stretches(tape: Tape) -> list[tuple[int, int, list[Op]]]:
     Right after such an event exactly one tensor that the output depends on is still to be used: one pass over the
     events counts them.
     """
-    events = _needed(tape)
+    events = needed(tape)
     last_use = {node: place for place, event in enumerate(events) for node in event.inputs if tape.nodes[node].depends}
     last_use[tape.output] = len(events)
     ends: dict[int, list[int]] = {}
@@ -108,23 +106,13 @@ def layers(tape: Tape) -> tuple[Layer, ...]:
 def _layer(name: str, group: list[tuple[int, int, list[Op]]]) -> Layer:
     ops = [op for _, _, piece in group for op in piece]
     weighted = [op for op in ops if op.kind]
-    nonlinear = [op for op in ops if op.elementwise or op.name in operations.OTHER_NONLINEAR]
+    nonlinear = [op for op in ops if op.meaning.kind in NONLINEAR]
     one = nonlinear[0] if len(nonlinear) == 1 and nonlinear[0].elementwise else None
     joined = any(
-        op.name in ("add", "sub") and len(op.inputs) > 1
+        op.meaning.kind == "sum" and len(op.inputs) > 1
         for _, _, piece in group
         for op in piece
         if any(o.kind for o in piece)
-    )
-    norm = any(op.name in operations.NORMS for op in ops)
-    plain = (
-        len(weighted) == 1
-        and weighted[0].fan_in > 0
-        and (
-            not nonlinear
-            or (one is not None and one.activation is not None and ops.index(one) > ops.index(weighted[0]))
-        )
-        and all(op in weighted or op in nonlinear or op.name in operations.RESHAPES for op in ops)
     )
     return Layer(
         name=name,
@@ -138,8 +126,7 @@ def _layer(name: str, group: list[tuple[int, int, list[Op]]]) -> Layer:
         activation=one.activation if one else None,
         pre_activation=one.inputs[0] if one else None,
         nonlinearities=len(nonlinear),
-        has_norm=norm,
-        plain=plain,
+        has_norm=any(op.meaning.kind == "norm" for op in ops),
     )
 
 
@@ -184,7 +171,7 @@ def require_nonlinearity(tape: Tape) -> None:
     Raises:
         InputError: if no nonlinear operation was recorded and the output is affine along the line through the input.
     """
-    if tape.nonlinearities or any(op.elementwise or op.name in operations.OTHER_NONLINEAR for op in _needed(tape)):
+    if tape.nonlinearities or any(op.meaning.kind in NONLINEAR for op in needed(tape)):
         return
     with torch.no_grad():
         zero, one, two = (tape.run(tape.x * factor).double() for factor in (0.0, 1.0, 2.0))

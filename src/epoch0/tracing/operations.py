@@ -1,16 +1,20 @@
-"""What each torch function is to a measurement, a nonlinearity or a weighted operation or a norm, and what to call.
+"""What each torch function means: the one table that every room reads, and how a call is made while it is measured.
 
-Dropout is the identity and batch norm takes the statistics that were asked for (THEORY section 0).
+An entry says what kind of operation it is and what its arguments are; a room says what it does with a kind. So a new
+operation is one entry here, and a new activation one in :mod:`epoch0.activations`, which this table includes. Dropout
+is the identity and batch norm takes the statistics that were asked for (THEORY section 0).
 """
 
-import inspect
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from epoch0 import activations
 from epoch0.activations import Activation
@@ -18,6 +22,266 @@ from epoch0.errors import InputError
 from epoch0.tracing.sizes import sum_of_squares
 
 Function = Callable[..., Any]
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+WEIGHTED = frozenset({"linear", "convolution", "bilinear", "attention", "recurrent"})
+"""Kinds that multiply by learnt weights and so start a layer."""
+
+NONLINEAR = frozenset({
+    "activation", "extremum", "function", "choice", "largest", "softmax", "spread", "attention", "mixing", "recurrent",
+    "other",
+})  # fmt: skip
+"""Kinds that are no linear map of the input."""
+
+ARITHMETIC = frozenset({"sum", "product", "quotient", "negation", "function", "choice"})
+"""Kinds of functions of numbers that are no activations by themselves and may be part of one."""
+
+MOVES = frozenset({"same", "reshape", "move", "select"})
+"""Kinds that carry entries to other places and change none."""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """One entry of the table.
+
+    Kinds are ``"activation"``: an elementwise nonlinearity; ``"extremum"``: the larger of two; ``"function"``: another
+    function of numbers; ``"sum"``, ``"product"``, ``"quotient"``, ``"negation"``, ``"choice"``: of two tensors, or a
+    tensor and numbers; ``"linear"``, ``"convolution"``, ``"bilinear"``, ``"attention"``, ``"recurrent"``: products with
+    weights; ``"mixing"``: attention without weights; ``"norm"``; ``"dropout"``; ``"average"``, ``"total"``,
+    ``"spread"``, ``"largest"``: of many entries; ``"softmax"``; ``"same"``, ``"reshape"``, ``"move"``, ``"select"``,
+    ``"repeat"``, ``"join"``, ``"pad"``, ``"place"``, ``"write"``, ``"resample"``: entries that change places;
+    ``"fill"``: a tensor is taken for its shape only; ``"lookup"``; ``"other"``: nonlinear in another way;
+    ``"unknown"``.
+
+    Attributes:
+        kind: one of these.
+        arguments: roles of its arguments in order, each with torch's name; behind the last the rest is not told apart.
+        zero: whether it is 0 where its input is 0, for functions of numbers; None where that is not known.
+        jumps: whether it is not continuous.
+        of_two: whether it may also take two tensors, entry by entry.
+        finds: from its arguments, by role, to the activation that it is.
+    """
+
+    kind: str = "unknown"
+    arguments: tuple[tuple[str, str], ...] = (("input", "input"),)
+    zero: bool | None = None
+    jumps: bool = False
+    of_two: bool = False
+    finds: Callable[[Kwargs], Activation | None] | None = None
+
+    @property
+    def weighted(self) -> str:
+        """The kind, of an operation that may start a layer."""
+        return self.kind if self.kind in WEIGHTED else ""
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether it is an elementwise nonlinearity, whose output is a layer of its own."""
+        return self.kind in ("activation", "extremum")
+
+    @property
+    def arithmetic(self) -> bool:
+        """Whether it is a function of numbers that may be part of an activation."""
+        return self.of_two or self.kind in ARITHMETIC
+
+    def activation(self, args: Args, kwargs: Mapping[str, Any]) -> Activation | None:
+        """The activation that a call of it is, if there is a rule for it."""
+        return None if self.finds is None else self.finds(self.given(args, kwargs))
+
+    def given(self, args: Args, kwargs: Mapping[str, Any]) -> Kwargs:
+        """The arguments of a call by their roles; those that were left out are not in it."""
+        found = {role: value for (role, _), value in zip(self.arguments, args, strict=False)}
+        return {**found, **{role: kwargs[name] for role, name in self.arguments[len(args) :] if name in kwargs}}
+
+    def replaced(self, args: Args, kwargs: Mapping[str, Any], **new: Any) -> tuple[Args, Kwargs]:
+        """The arguments of a call with others in place of some that were given."""
+        names = {name: role for role, name in self.arguments}
+        roles = [role for role, _ in self.arguments[: len(args)]]
+        changed = tuple(new.get(role, value) for role, value in zip(roles, args, strict=False)) + args[len(roles) :]
+        return changed, {name: new.get(names.get(name, ""), value) for name, value in kwargs.items()}
+
+
+def _between(given: Kwargs, low: float | None = None, high: float | None = None) -> Activation | None:
+    """Clipping to numbers, one of them perhaps left out."""
+    low, high = given.get("min", low), given.get("max", high)
+    if not all(bound is None or isinstance(bound, int | float) for bound in (low, high)) or low is high is None:
+        return None
+    if high is None and low == 0:
+        return activations.get("relu")
+    if low is None or high is None:
+        if low is not None:
+            return activations.piecewise("clamp", (float(low),), (0.0, 1.0), max(0.0, low), min=float(low))
+        assert high is not None
+        return activations.piecewise("clamp", (float(high),), (1.0, 0.0), min(0.0, high), max=float(high))
+    if (known := activations.known_call("hardtanh", (low, high), {})) is not None or not low < high:
+        return known
+    low, high = float(low), float(high)
+    return activations.piecewise("clamp", (low, high), (0.0, 1.0, 0.0), min(max(0.0, low), high), min=low, max=high)
+
+
+def _prelu(given: Kwargs) -> Activation | None:
+    weight = given.get("weight")
+    if not isinstance(weight, Tensor) or not bool((weight == weight.flatten()[:1]).all()):
+        return None  # a slope for each channel
+    return activations.leaky_relu(float(weight.detach().flatten()[0]))
+
+
+def _maximum(given: Kwargs) -> Activation | None:
+    other = given.get("other")
+    return activations.get("relu") if isinstance(other, Tensor) and not bool(other.detach().any()) else None
+
+
+def _softshrink(given: Kwargs) -> Activation:
+    width = float(given.get("lambd", 0.5))
+    return activations.piecewise("softshrink", (-width, width), (1.0, 0.0, 1.0), lambd=width)
+
+
+MEANINGS: dict[str, Meaning] = {}
+"""The table: plain name of a torch function -> what it means."""
+
+
+def _enter(kind: str, names: str, arguments: str = "input", **facts: Any) -> None:
+    """Enter functions; an argument is its role, and behind a "=" torch's name where that is another one."""
+    roles = tuple((word.split("=")[0], word.split("=")[-1]) for word in arguments.split())
+    MEANINGS.update({name: Meaning(kind, roles, **facts) for name in names.split()})
+
+
+def _enter_known(entry: activations.Known) -> None:
+    def finds(given: Kwargs) -> Activation | None:
+        return entry.reads(**{name: given.get(name, usual) for name, usual in entry.parameters})
+
+    zero = not entry().function(0.0)
+    names, arguments = " ".join([entry.function, *entry.aliases]), [name for name, _ in entry.parameters]
+    _enter("activation", names, " ".join(["input", *arguments]), zero=zero, finds=finds)
+
+
+for _entry in activations.KNOWN.values():
+    if _entry.function:
+        _enter_known(_entry)
+_enter(
+    "activation", "hardtanh", "input min=min_val max=max_val", zero=True, finds=lambda given: _between(given, -1.0, 1.0)
+)  # fmt: skip
+_enter("activation", "clamp clip", "input min max", zero=True, finds=_between)
+_enter("activation", "clamp_min", "input min", zero=True, finds=_between)
+_enter("activation", "clamp_max", "input max", zero=True, finds=_between)
+_enter("activation", "softshrink", "input lambd", zero=True, finds=_softshrink)
+_enter("activation", "prelu", "input weight", zero=True, finds=_prelu)
+_enter(
+    "activation", "rrelu", "input lower upper",
+    zero=True, finds=lambda given: activations.leaky_relu((given.get("lower", 1 / 8) + given.get("upper", 1 / 3)) / 2),
+)  # fmt: skip
+_enter(
+    "activation", "threshold", "input threshold value", zero=True, jumps=True,
+    finds=lambda given: activations.get("relu") if given["threshold"] == given["value"] == 0 else None,
+)  # fmt: skip
+_enter("activation", "tanhshrink atan arctan", zero=True)
+_enter("activation", "hardshrink sign", zero=True, jumps=True)
+_enter("activation", "logsigmoid log_sigmoid cos logit", zero=False)
+_enter("activation", "heaviside", zero=False, jumps=True)
+_enter("extremum", "maximum minimum fmax fmin", "input other", finds=_maximum)
+_enter("function", "sqrt square expm1 log1p asinh sinh tan", zero=True)
+_enter("function", "pow float_power", "input other=exponent", zero=True)
+_enter("function", "hypot atan2", "input other", zero=True)
+_enter("function", "exp exp2 rsqrt reciprocal log log2 log10 erfc cosh sinc", zero=False)
+_enter("function", "lerp addcmul logaddexp")
+_enter("sum", "add iadd sub isub subtract rsub", "input other")
+_enter("product", "mul imul multiply dot outer", "input other")
+_enter("quotient", "div idiv divide true_divide truediv itruediv", "input other")
+_enter("negation", "neg negative", zero=True)
+_enter("choice", "where", "condition input other", jumps=True)
+
+_enter("linear", "linear", "input weight bias")
+_enter("linear", "matmul", "input weight=other")
+_enter("linear", "mm bmm", "input weight=mat2")
+_enter("linear", "mv", "weight=input input=vec")
+_enter("linear", "addmm", "bias=input input=mat1 weight=mat2")
+_enter("linear", "baddbmm", "bias=input input=batch1 weight=batch2")
+_enter("linear", "addmv", "bias=input weight=mat input=vec")
+_enter("linear", "einsum tensordot", "")
+_enter("bilinear", "bilinear", "input=input1 other=input2 weight bias")
+_enter("convolution", "conv1d conv2d conv3d", "input weight bias stride padding dilation groups")
+_enter(
+    "convolution", "conv_transpose1d conv_transpose2d conv_transpose3d",
+    "input weight bias stride padding output_padding groups dilation",
+)  # fmt: skip
+_enter("convolution", "convolution", "input weight bias stride padding dilation transposed output_padding groups")
+_enter("recurrent", "lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell")
+_enter(
+    "attention", "multi_head_attention_forward",
+    "query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v add_zero_attn dropout_p "
+    "out_proj_weight out_proj_bias training key_padding_mask need_weights attn_mask use_separate_proj_weight "
+    "q_proj_weight k_proj_weight v_proj_weight static_k static_v",
+)  # fmt: skip
+_enter("mixing", "scaled_dot_product_attention", "query key value attn_mask dropout_p is_causal scale enable_gqa")
+
+_enter("norm", "batch_norm", "input running_mean running_var weight bias training momentum eps")
+_enter("norm", "instance_norm", "input running_mean running_var weight bias training=use_input_stats momentum eps")
+_enter("norm", "layer_norm", "input normalized_shape weight bias eps")
+_enter("norm", "rms_norm", "input normalized_shape weight eps")
+_enter("norm", "group_norm", "input num_groups weight bias eps")
+_enter("norm", "local_response_norm")
+_enter(
+    "dropout", "dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout",
+    "input p training", zero=True,
+)  # fmt: skip
+_enter("softmax", "softmax softmin log_softmax gumbel_softmax", zero=False)
+_enter(
+    "average", "avg_pool1d avg_pool2d avg_pool3d",
+    "input kernel_size stride padding ceil_mode count_include_pad divisor_override",
+)  # fmt: skip
+_enter("average", "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d", "input output_size")
+_enter("average", "mean", "input dim keepdim")
+_enter("total", "sum nanmean cumsum fold index_add scatter_add", "input dim keepdim")
+_enter("spread", "std var norm logsumexp", "input dim keepdim")
+_enter("spread", "lp_pool1d lp_pool2d", "input norm_type kernel_size stride ceil_mode")
+_enter(
+    "largest", "max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices "
+    "max_pool3d_with_indices",
+    "input kernel_size stride padding dilation ceil_mode return_indices",
+)  # fmt: skip
+_enter(
+    "largest", "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", "input output_size return_indices"
+)  # fmt: skip
+_enter("largest", "amax amin", "input dim keepdim")
+_enter("largest", "max min", "input dim keepdim", of_two=True)
+_enter("other", "fractional_max_pool2d fractional_max_pool3d glu topk sort kthvalue median")
+
+_enter("same", "contiguous clone detach", zero=True)
+_enter("same", "to float double half bfloat16 type type_as cpu cuda data requires_grad")
+_enter("same", "identity alias")
+_enter("same", "positive pos", zero=True)
+_enter("reshape", "flatten reshape view squeeze unsqueeze unflatten view_as reshape_as ravel atleast_1d atleast_2d")
+_enter("move", "permute transpose t T mT H mH adjoint movedim moveaxis swapaxes swapdims flip fliplr flipud roll rot90")
+_enter("move", "pixel_shuffle pixel_unshuffle")
+_enter("move", "channel_shuffle", "input groups")
+_enter("select", "getitem select narrow chunk split tensor_split unbind index_select gather take_along_dim diagonal")
+_enter("select", "masked_select")
+_enter("repeat", "expand expand_as repeat tile repeat_interleave broadcast_to broadcast_tensors meshgrid")
+_enter("join", "cat concat concatenate stack hstack vstack dstack")
+_enter("pad", "pad", "input pad mode value")
+_enter("pad", "constant_pad_nd", "input pad value")
+_enter("place", "masked_fill tril triu index_copy scatter unfold as_strided")
+_enter("write", "setitem copy zero index_put")
+_enter(
+    "resample", "interpolate upsample", "input size scale_factor mode align_corners recompute_scale_factor antialias"
+)  # fmt: skip
+_enter("fill", "zeros_like ones_like full_like empty_like rand_like randn_like new_zeros new_ones new_full new_empty")
+_enter("lookup", "embedding embedding_bag")
+_enter("unknown", "nan_to_num normalize", zero=True)
+_enter("unknown", "round ceil floor trunc", zero=True, jumps=True)
+_enter("unknown", "gt lt ge le", jumps=True)
+
+_UNKNOWN = Meaning()
+
+
+def meaning(name: str) -> Meaning:
+    """The entry of a torch function, by its plain name; of one that is not in the table the kind is "unknown".
+
+    >>> meaning("softmax").kind, meaning("my_function").kind
+    ('softmax', 'unknown')
+    """
+    return MEANINGS.get(name, _UNKNOWN)
 
 
 def function_name(func: Function) -> str:
@@ -33,163 +297,18 @@ def function_name(func: Function) -> str:
 _DUNDER = re.compile(r"__(?:[ri](?=add|sub|mul|matmul|truediv|div|pow|floordiv))?(\w+?)__$")
 
 
-def argument(args: tuple[Any, ...], kwargs: dict[str, Any], position: int, name: str, default: Any) -> Any:
-    """One argument of a call, wherever it was given."""
-    return args[position] if len(args) > position else kwargs.get(name, default)
+class Calls(TorchFunctionMode):
+    """While it is on, every torch function goes through :meth:`call`: the one place where torch's protocol is met."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
+        return self.call(func, function_name(func), args, kwargs or {})
+
+    def call(self, func: Function, name: str, args: Args, kwargs: Kwargs) -> Any:
+        """What the function of this plain name is to give for these arguments."""
+        raise NotImplementedError
 
 
-def _hardtanh(low: float, high: float) -> Activation | None:
-    if (low, high) == (0, 6):
-        return activations.relu6()
-    return activations.hardtanh(float(low), float(high)) if low < 0 < high else None
-
-
-def _clamp(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | None:
-    low, high = argument(args, kwargs, 1, "min", None), argument(args, kwargs, 2, "max", None)
-    if high is None and isinstance(low, int | float) and low == 0:
-        return activations.get("relu")
-    return _hardtanh(low, high) if isinstance(low, int | float) and isinstance(high, int | float) else None
-
-
-def _prelu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | None:
-    weight = argument(args, kwargs, 1, "weight", None)
-    if not isinstance(weight, Tensor) or not bool((weight == weight.flatten()[:1]).all()):
-        return None  # a slope for each channel
-    return activations.leaky_relu(float(weight.detach().flatten()[0]))
-
-
-def _maximum(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | None:
-    other = argument(args, kwargs, 1, "other", None)
-    return activations.get("relu") if isinstance(other, Tensor) and not bool(other.detach().any()) else None
-
-
-def _threshold(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | None:
-    zero = argument(args, kwargs, 1, "threshold", None) == 0 and argument(args, kwargs, 2, "value", None) == 0
-    return activations.get("relu") if zero else None
-
-
-def _named(name: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Activation | None]:
-    return lambda args, kwargs: activations.get(name)
-
-
-def _gelu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | None:
-    exact = argument(args, kwargs, 1, "approximate", "none") == "none"
-    return activations.gelu() if exact else activations.gelu_tanh()
-
-
-def _softplus(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | None:
-    beta, threshold = argument(args, kwargs, 1, "beta", 1), argument(args, kwargs, 2, "threshold", 20)
-    return activations.softplus(float(beta)) if beta > 0 and threshold >= 20 else None
-
-
-def _unknown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | None:
-    return None
-
-
-_WITHOUT_RULE = (
-    "logsigmoid", "log_sigmoid", "cos", "clamp_max", "minimum", "softshrink", "hardshrink", "tanhshrink", "logit",
-    "atan", "arctan", "heaviside", "sign",
-)  # fmt: skip
-
-_BY_NAME = (
-    "relu", "tanh", "erf", "silu", "relu6", "hardsigmoid", "hardswish", "sigmoid", "selu", "mish", "softsign", "sin",
-    "abs",
-)  # fmt: skip
-
-ELEMENTWISE: dict[str, Callable[[tuple[Any, ...], dict[str, Any]], Activation | None]] = {
-    **{name: _named(name) for name in _BY_NAME},
-    **{other: _named(name) for other, name in (("expit", "sigmoid"), ("absolute", "abs"))},
-    "gelu": _gelu,
-    "softplus": _softplus,
-    "leaky_relu": lambda a, k: activations.leaky_relu(float(argument(a, k, 1, "negative_slope", 0.01))),
-    "rrelu": lambda a, k: activations.leaky_relu(
-        (argument(a, k, 1, "lower", 1 / 8) + argument(a, k, 2, "upper", 1 / 3)) / 2
-    ),
-    "hardtanh": lambda a, k: _hardtanh(argument(a, k, 1, "min_val", -1.0), argument(a, k, 2, "max_val", 1.0)),
-    "elu": lambda a, k: activations.elu(float(argument(a, k, 1, "alpha", 1.0))),
-    "celu": lambda a, k: activations.celu(float(argument(a, k, 1, "alpha", 1.0))),
-    "prelu": _prelu,
-    "clamp": _clamp,
-    "clip": _clamp,
-    "clamp_min": lambda a, k: activations.get("relu") if argument(a, k, 1, "min", None) == 0 else None,
-    "maximum": _maximum,
-    "threshold": _threshold,
-    **dict.fromkeys(_WITHOUT_RULE, _unknown),
-}
-"""Elementwise nonlinearities, and the activation that each call is; None without a rule, see :class:`Op`."""
-
-_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
-
-OTHER_NONLINEAR = frozenset({
-    "max_pool1d", "max_pool2d", "max_pool3d", "max_pool1d_with_indices", "max_pool2d_with_indices",
-    "max_pool3d_with_indices", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
-    "fractional_max_pool2d", "fractional_max_pool3d", "lp_pool1d", "lp_pool2d", "softmax", "softmin", "log_softmax",
-    "gumbel_softmax", "multi_head_attention_forward", "scaled_dot_product_attention", "glu", "max", "min", "amax",
-    "amin", "topk", "sort", "kthvalue", "median", "pow", "square", "exp", "log", "log1p", "expm1", "sqrt", "rsqrt",
-    "norm", "logsumexp", "where", *_RECURRENT,
-})  # fmt: skip
-"""Nonlinear, but no elementwise activation whose output is a layer of its own."""
-
-WEIGHTED = {
-    "linear": "linear", "addmm": "linear", "matmul": "linear", "mm": "linear", "bmm": "linear", "baddbmm": "linear",
-    "einsum": "linear", "tensordot": "linear", "mv": "linear", "addmv": "linear", "bilinear": "bilinear",
-    **{f"conv{d}d": "convolution" for d in (1, 2, 3)},
-    **{f"conv_transpose{d}d": "convolution" for d in (1, 2, 3)},
-    "convolution": "convolution",
-    "multi_head_attention_forward": "attention",
-    **dict.fromkeys(_RECURRENT, "recurrent"),
-}  # fmt: skip
-"""Operations that multiply by learnt weights and so start a layer."""
-
-NORMS = frozenset({"batch_norm", "instance_norm", "layer_norm", "group_norm", "rms_norm", "local_response_norm"})
-RESHAPES = frozenset({"flatten", "reshape", "view", "squeeze", "unsqueeze", "contiguous", "clone", "unflatten", "to"})
-FILLED = frozenset({"zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like",
-    "new_zeros", "new_ones", "new_full", "new_empty"})  # fmt: skip
-"""Operations that take a tensor for its shape or dtype, not for its values."""
-DROPOUTS = frozenset(
-    {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"}
-)
-
-
-_SIGNATURES: dict[Any, inspect.Signature] = {}  # no lru_cache: compiled code warns of it
-
-
-def _signature(function: Function) -> inspect.Signature:
-    if function not in _SIGNATURES:
-        _SIGNATURES[function] = inspect.signature(function)
-    return _SIGNATURES[function]
-
-
-def _statistics(
-    func: Function, args: tuple[Any, ...], kwargs: dict[str, Any], flag: str, batch_norm: str, hold: bool
-) -> Any:
-    """Call batch or instance norm with the statistics of the batch ("train") or the running ones ("eval")."""
-    call = _signature(func).bind(*args, **kwargs)
-    call.apply_defaults()
-    values = call.arguments
-    running = values["running_mean"] is not None and values["running_var"] is not None
-    if batch_norm == "train" or not running:
-        shape = tuple(values["input"].shape)
-        if flag == "training" and shape[0] == 1 and running:  # without running ones it standardizes weights
-            raise InputError(
-                f"a batch of one, shape {shape}, through batch norm: one example has no batch statistics. "
-                "Give more examples, or measure with batch_norm='eval'."
-            )
-        if flag == "training" and hold:
-            x = values["input"].detach()
-            over = [0, *range(2, x.dim())]
-            mean, variance = x.mean(over), x.var(over, correction=0)
-            values.update({"running_mean": mean, "running_var": variance, flag: False})
-        else:
-            values.update({"running_mean": None, "running_var": None, flag: True})
-    else:
-        values[flag] = False
-    return func(*call.args, **call.kwargs)
-
-
-def call(
-    func: Function, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], batch_norm: str, hold: bool = False
-) -> Any:
+def measured(func: Function, name: str, args: Args, kwargs: Kwargs, batch_norm: str, hold: bool = False) -> Any:
     """What the model's call of a torch function gives while it is measured.
 
     Args:
@@ -203,27 +322,41 @@ def call(
     Raises:
         InputError: for a batch of one through batch statistics.
     """
-    if name in DROPOUTS:
-        return argument(args, kwargs, 0, "input", None)
-    if func is F.batch_norm:
-        return _statistics(func, args, kwargs, "training", batch_norm, hold)
-    if func is F.instance_norm:
-        return _statistics(func, args, kwargs, "use_input_stats", batch_norm, hold)
-    if name == "scaled_dot_product_attention":
-        args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
-        kwargs = {**kwargs, "dropout_p": 0.0} if "dropout_p" in kwargs else kwargs
+    known = meaning(name)
+    if known.kind == "dropout":
+        return known.given(args, kwargs)["input"]
+    if func in (F.batch_norm, F.instance_norm):
+        return _normalized(func, known.given(args, kwargs), batch_norm, hold and func is F.batch_norm)
+    if known.kind == "mixing":
+        args, kwargs = known.replaced(args, kwargs, dropout_p=0.0)
     return func(*args, **kwargs)
 
 
-def activation(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | None:
-    """The activation that a call of an elementwise nonlinearity is, if there is a rule for it."""
-    return ELEMENTWISE[name](args, kwargs)
+def _normalized(func: Function, given: Kwargs, batch_norm: str, hold: bool) -> Any:
+    """Batch or instance norm with the statistics of the batch ("train") or the running ones ("eval")."""
+    given.pop("training", None)
+    named = "training" if func is F.batch_norm else "use_input_stats"
+    running = given.get("running_mean") is not None and given.get("running_var") is not None
+    if batch_norm == "eval" and running:
+        return func(**given, **{named: False})
+    shape = tuple(given["input"].shape)
+    if func is F.batch_norm and shape[0] == 1 and running:  # without running ones it standardizes weights
+        raise InputError(
+            f"a batch of one, shape {shape}, through batch norm: one example has no batch statistics. "
+            "Give more examples, or measure with batch_norm='eval'."
+        )
+    mean = variance = None
+    if hold:
+        x = given["input"].detach()
+        over = [0, *range(2, x.dim())]
+        mean, variance = x.mean(over), x.var(over, correction=0)
+    return func(**{**given, "running_mean": mean, "running_var": variance, named: not hold})
 
 
 _NONE = (0, (0,), (0, 0), (0, 0, 0), "valid")
 
 
-def weight_gain(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[float, int]:
+def weight_gain(func: Function, name: str, args: Args, kwargs: Kwargs) -> tuple[float, int]:
     """Mean over output units of the sum of squared weights into the unit, and the number of weights into a unit.
 
     For a dense layer this is fan_in * mean(W^2) = sigma_w^2. A convolution sees fewer weights at a zero-padded
@@ -232,24 +365,27 @@ def weight_gain(func: Function, name: str, args: tuple[Any, ...], kwargs: dict[s
     Returns:
         (NaN, 0) unless the call is a linear map or convolution of its first argument by its second.
     """
-    simple = name in ("linear", "matmul", "mm") or WEIGHTED[name] == "convolution"
-    if not simple or len(args) < 2 or not (isinstance(args[0], Tensor) and isinstance(args[1], Tensor)):
-        return float("nan"), 0
-    x, weight = args[0].detach(), args[1].detach()
-    if not args[0].requires_grad or args[1].requires_grad or x.dim() < 2 or weight.dim() < 2:
-        return float("nan"), 0
-    rows = weight.shape[-1] if name in ("matmul", "mm") else weight.shape[0]
-    unpadded = "conv" in name and "transpose" not in name and argument(args, kwargs, 4, "padding", 0) in _NONE
-    if name == "linear" or (weight.dim() == 2 and name in ("matmul", "mm")) or unpadded:
+    known, product = meaning(name), name in ("matmul", "mm")
+    given = known.given(args, kwargs)
+    x, weight = given.get("input"), given.get("weight")
+    if not (name == "linear" or product or known.kind == "convolution") or len(args) < 2:
+        return math.nan, 0
+    if not (isinstance(x, Tensor) and isinstance(weight, Tensor)) or not x.requires_grad or weight.requires_grad:
+        return math.nan, 0
+    x, weight = x.detach(), weight.detach()
+    if x.dim() < 2 or weight.dim() < 2:
+        return math.nan, 0
+    rows = weight.shape[-1] if product else weight.shape[0]
+    unpadded = known.kind == "convolution" and "transpose" not in name and given.get("padding", 0) in _NONE
+    if name == "linear" or (weight.dim() == 2 and product) or unpadded:
         return sum_of_squares(weight) / rows, weight.numel() // rows
-    without_bias = (torch.ones_like(x[:1]), weight.square(), *([None] if len(args) > 2 else []), *args[3:])
+    args, kwargs = known.replaced(args, kwargs, input=torch.ones_like(x[:1]), weight=weight.square(), bias=None)
     with torch.no_grad():
-        squares = func(*without_bias, **{k: None if k == "bias" else v for k, v in kwargs.items()})
-    if name in ("matmul", "mm"):
+        squares = func(*args, **kwargs)
+    if product:
         fan_in = weight.shape[-2]
     elif "transpose" in name:
-        groups = argument(args, kwargs, 6, "groups", 1)
-        fan_in = weight.shape[0] // groups * weight[0, 0].numel()
+        fan_in = weight.shape[0] // given.get("groups", 1) * weight[0, 0].numel()
     else:
         fan_in = weight[0].numel()
     return float(squares.double().mean()), int(fan_in)

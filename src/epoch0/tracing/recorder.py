@@ -14,22 +14,20 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from epoch0.errors import InputError
 from epoch0.tracing import operations
-from epoch0.tracing.call import Call as ModelCall
-from epoch0.tracing.call import described, mapped, starts
+from epoch0.tracing.call import Call, described, mapped, starts
 from epoch0.tracing.failures import explain_first_run
-from epoch0.tracing.graph import Call, Node, Op, Slot, Tap, use
+from epoch0.tracing.graph import FunctionCall, Node, Op, Slot, Tap, use
 
 
-class Recorder(TorchFunctionMode):
+class Recorder(operations.Calls):
     """Writes down one run; see the fields of :class:`~epoch0.tracing.tape.Tape`."""
 
-    def __init__(self, call: ModelCall, batch_norm: str) -> None:
+    def __init__(self, call: Call, batch_norm: str) -> None:
         super().__init__()
-        self.call, self.model, self.batch_norm = call, call.model, batch_norm
+        self.owner, self.model, self.batch_norm = call, call.model, batch_norm
         self.start, self.x = -1, torch.empty(0)
         self._whole: dict[int, Tensor] = {}  # integers of the batch and what is made of them, until a start is found
         self.ops: list[Op] = []
@@ -55,7 +53,7 @@ class Recorder(TorchFunctionMode):
         Raises:
             InputError: if the model fails on the batch, or its output does not depend on it.
         """
-        batch = self.call.batch
+        batch = self.owner.batch
         given = described(batch)
         place, whole, _ = starts(self.model, batch)
         beginning = place.clone().requires_grad_().clone() if place is not None else None
@@ -73,12 +71,12 @@ class Recorder(TorchFunctionMode):
         with self._hooks():
             try:
                 with self:
-                    result = self.call.raw(batch=batch)
+                    result = self.owner.raw(batch=batch)
             except (InputError, torch.OutOfMemoryError):
                 raise
             except Exception as error:
                 raise explain_first_run(error, self.model, given, [frame[:3] for frame in self._stack]) from error
-        tensor = self.call.output(result)
+        tensor = self.owner.output(result)
         if place is None and self.start < 0:
             raise InputError(
                 f"the model {type(self.model).__name__} makes no floating point tensor from {given}: gradients have "
@@ -198,21 +196,22 @@ class Recorder(TorchFunctionMode):
             if all(t is not tensor for t in sharing):
                 sharing.append(tensor)
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, name = kwargs or {}, operations.function_name(func)
-        if name in operations.DROPOUTS:
-            self.has_dropout |= float(operations.argument(args, kwargs, 1, "p", 0.5)) > 0
-            return operations.call(func, name, args, kwargs, self.batch_norm)
+    def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """Make the call and write it down."""
+        known = operations.meaning(name)
+        if known.kind == "dropout":
+            self.has_dropout |= float(known.given(args, kwargs).get("p", 0.5)) > 0
+            return operations.measured(func, name, args, kwargs, self.batch_norm)
         self.has_batch_norm |= name in ("batch_norm", "instance_norm")
         given = operations.tensors_in((args, kwargs))
         versions = [_version(tensor) for tensor in given]
         nodes = [self._node_if_known(tensor) for tensor in given]
         origins = [(tensor.grad_fn, tensor.output_nr) if tensor.requires_grad else None for tensor in given]
-        result = operations.call(func, name, args, kwargs, self.batch_norm)
+        result = operations.measured(func, name, args, kwargs, self.batch_norm)
         made = operations.tensors_in(args[0] if name == "setitem" else result)
         if not made:
             return result
-        if self._whole and name not in operations.FILLED and any(id(tensor) in self._whole for tensor in given):
+        if self._whole and known.kind != "fill" and any(id(tensor) in self._whole for tensor in given):
             if isinstance(result, Tensor) and result.is_floating_point():
                 return self._begin_here(name, given, result)
             self._whole.update({id(t): t for t in made if not (t.is_floating_point() or t.dtype == torch.bool)})
@@ -221,11 +220,11 @@ class Recorder(TorchFunctionMode):
             if nodes[place] is None and origin is not None:
                 nodes[place] = self._node_if_known(tensor)  # it may be among the arguments twice
                 if nodes[place] is None:
-                    nodes[place] = node = self._unseen(tensor, origin)
-                    met.append((place, node))
-            elif (known := nodes[place]) in self._renamed and known is not None:
-                self._renamed.discard(known)
-                met.append((place, known))
+                    nodes[place] = unseen = self._unseen(tensor, origin)
+                    met.append((place, unseen))
+            elif (node := nodes[place]) is not None and node in self._renamed:
+                self._renamed.discard(node)
+                met.append((place, node))
         inputs = tuple(dict.fromkeys(n for n in nodes if n is not None and self.nodes[n].depends))
         weights = frozenset[str]().union(*(self._weights[id(t)][1] for t in given if id(t) in self._weights))
         outputs = self._outputs(given, versions, made)
@@ -239,17 +238,17 @@ class Recorder(TorchFunctionMode):
             len(made),
             tuple(sorted(weights)),
             met=tuple(met),
-            call=self._call(func, args, kwargs, given, versions, nodes) if depends else None,
+            call=self._again(func, args, kwargs, given, versions, nodes) if depends else None,
         )
         if not depends:
             if weights:
                 self._weights.update({id(t): (t, weights) for t in made if id(t) not in self._weights})
             op = replace(op, cut=bool(inputs) and any(self.nodes[n].real for n in outputs))
-        elif weights and name in operations.WEIGHTED:
+        elif weights and known.weighted:
             gain, fan_in = operations.weight_gain(func, name, args, kwargs)
-            op = replace(op, kind=operations.WEIGHTED[name], gain=gain, fan_in=fan_in)
-        elif name in operations.ELEMENTWISE and len(inputs) == 1 and len(made) == 1:
-            op = replace(op, elementwise=True, rule=operations.activation(name, args, kwargs))
+            op = replace(op, kind=known.weighted, gain=gain, fan_in=fan_in)
+        elif known.elementwise and len(inputs) == 1 and len(made) == 1:
+            op = replace(op, elementwise=True, rule=known.activation(args, kwargs))
             path = self._path()
             self._nonlinear.append((f"{path}.{name}()" if path else f"{name}()", made[0], outputs[0], op))
         self.ops.append(op)
@@ -268,9 +267,9 @@ class Recorder(TorchFunctionMode):
         self._begin(made, start)
         return start
 
-    def _call(
+    def _again(
         self, func: Any, args: Any, kwargs: Any, given: list[Tensor], versions: list[int], nodes: list[int | None]
-    ) -> Call | None:
+    ) -> FunctionCall | None:
         """The call with places instead of the tensors that depend on the input, which are not kept.
 
         None if it changed a constant, which is another one then.
@@ -282,7 +281,7 @@ class Recorder(TorchFunctionMode):
             elif _version(tensor) != version:
                 return None
         swap = cast(Callable[[Tensor], Tensor], lambda t: places[id(t)] if id(t) in places else t.detach())
-        return Call(func, operations.map_tensors(args, swap), operations.map_tensors(kwargs, swap))
+        return FunctionCall(func, operations.map_tensors(args, swap), operations.map_tensors(kwargs, swap))
 
     def _outputs(self, given: list[Tensor], versions: list[int], made: list[Tensor]) -> list[int]:
         """New nodes for what a call made, and for every other name of a tensor that it changed in place."""

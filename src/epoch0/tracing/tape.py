@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import TorchFunctionMode
 
 from epoch0.errors import InputError, suggest
 from epoch0.tracing import operations
@@ -266,7 +265,7 @@ def _different(op: Op, found: str) -> InputError:
     )
 
 
-class _Replay(TorchFunctionMode):
+class _Replay(operations.Calls):
     """Count the operations, compare with the record, hand the chosen tensors over."""
 
     def __init__(self, record: Tape, change: Mapping[int, Change]) -> None:
@@ -295,8 +294,8 @@ class _Replay(TorchFunctionMode):
         result = self.current(result)
         return result if self.record.output in self.handed else self.at(self.record.output, result)
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, name, ops = kwargs or {}, operations.function_name(func), self.record.ops
+    def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        ops = self.record.ops
         if self.replaced:
             args, kwargs = operations.map_tensors(args, self.current), operations.map_tensors(kwargs, self.current)
         if self.index < len(ops) and ops[self.index].met and ops[self.index].name == name:
@@ -308,8 +307,8 @@ class _Replay(TorchFunctionMode):
         if self.index == self.record.start and name == ops[self.index].name:
             self.index += 1
             return self.start
-        result = operations.call(func, name, args, kwargs, self.record.batch_norm, self.record.hold_statistics)
-        if name in operations.DROPOUTS:
+        result = operations.measured(func, name, args, kwargs, self.record.batch_norm, self.record.hold_statistics)
+        if operations.meaning(name).kind == "dropout":
             return result
         written = args[0] if name == "setitem" else result
         if not (tensors := [written] if isinstance(written, Tensor) else operations.tensors_in(written)):
