@@ -12,8 +12,8 @@ from torch.nn.utils import prune
 
 import epoch0 as e0
 from epoch0.errors import InputError
-from epoch0.measure._passes import backward_squares, forward_squares
 from epoch0.measure.gain import gain
+from epoch0.measure.passes import backward_squares, forward_squares
 from epoch0.tracing.layers import layers
 from epoch0.tracing.tape import tape
 from measured_models import CASES, Case, Functional

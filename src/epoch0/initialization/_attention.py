@@ -8,11 +8,10 @@ from torch import Tensor
 
 from epoch0.initialization._draw import named, orthogonal
 from epoch0.initialization._keep import in_projection
-from epoch0.initialization._plan import events_of
 from epoch0.initialization._result import LayerInit
 from epoch0.initialization._steps import Plan
 from epoch0.tracing.graph import Op
-from epoch0.tracing.layers import Layer
+from epoch0.tracing.layers import Layer, events_of
 from epoch0.tracing.tape import Tape
 
 _ATTENTION = 2

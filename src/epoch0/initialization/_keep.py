@@ -13,9 +13,8 @@ from torch import Tensor
 
 from epoch0.initialization._follow import PRODUCTS
 from epoch0.initialization._steps import Step
-from epoch0.measure._branches import Branch
 from epoch0.tracing.graph import Op
-from epoch0.tracing.layers import Layer
+from epoch0.tracing.layers import Branch, Layer
 from epoch0.tracing.tape import Change, Tape
 
 SMALLEST, LARGEST = 1e-3, 1e4

@@ -14,10 +14,9 @@ from epoch0.initialization._mirror import INPUT, origins, pair_up
 from epoch0.initialization._sites import Site
 from epoch0.initialization._steps import NormStep, Plan, Step
 from epoch0.initialization._stretch import averages_among, stretch
-from epoch0.measure._branches import Branch, branch
 from epoch0.theory.mean_field import chi
 from epoch0.tracing.graph import Op
-from epoch0.tracing.layers import Layer, stretches
+from epoch0.tracing.layers import Branch, Layer, branch, events_of
 from epoch0.tracing.tape import Tape
 
 
@@ -96,11 +95,6 @@ def _measure_trail(tape: Tape, step: Step) -> None:
         profile = site.responses(ones, weight)
         step.averages, step.scaled = stretch(tape, follow.trail, profile / profile.mean())
     step.averages *= averages_among(tape, follow.averages)
-
-
-def events_of(tape: Tape, layer: Layer) -> list[Op]:
-    """The operations of a layer, in order."""
-    return [event for start, _, piece in stretches(tape) if layer.input <= start < layer.output for event in piece]
 
 
 def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float, residual: str) -> Step | NormStep | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from epoch0.initialization._pass import Pass
 from epoch0.initialization._steps import Plan, Step
-from epoch0.measure._passes import forward_squares
+from epoch0.measure.passes import forward_squares
 from epoch0.seeds import numpy_generator
 from epoch0.tracing.layers import Layer
 from epoch0.tracing.tape import Tape

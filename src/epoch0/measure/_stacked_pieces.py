@@ -15,8 +15,8 @@ from torch.func import functional_call, vmap
 
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.measure._module_pieces import module_pieces, places, shares_statistics
-from epoch0.measure._pieces import Array, Pieces, row_norms
+from epoch0.measure.module_pieces import module_pieces, places, shares_statistics
+from epoch0.measure.pieces import Array, Pieces, row_norms
 from epoch0.tracing.call import Forward
 from epoch0.tracing.forward_derivatives import jvp
 from epoch0.tracing.guard import check_model

@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from epoch0.errors import InputError, suggest
 from epoch0.tracing import operations
 from epoch0.tracing.call import Call, Forward, as_written, mapped, starts
 from epoch0.tracing.failures import explain_replay
-from epoch0.tracing.forward_derivatives import prepare_forward_derivatives
+from epoch0.tracing.forward_derivatives import Together, prepare_forward_derivatives
 from epoch0.tracing.graph import Node, Op, Tap
 from epoch0.tracing.guard import same_noise, unchanged
 from epoch0.tracing.recorder import Recorder
@@ -172,6 +173,22 @@ class Tape:
 
         self.run(x, {node: keep(node) for node in nodes}, call)
         return [seen[node] for node in nodes]
+
+    def tangents(self, nodes: Sequence[int], x: Tensor, dx: Tensor) -> list[Tensor]:
+        """The derivative of each node's tensor along dx, zero where none reaches it.
+
+        Statistics of the batch must be held if points meet in them.
+
+        Args:
+            nodes: 0 is the input itself.
+            x: points, shape (points, ...).
+            dx: tangents, the same shape.
+        """
+        with torch.inference_mode(False), torch.no_grad(), forward_ad.dual_level(), Together():
+            with torch.autocast(x.device.type, enabled=False):
+                values = self.values(forward_ad.make_dual(x, dx), nodes)
+            moved = [forward_ad.unpack_dual(value) for value in values]
+        return [torch.zeros_like(point) if tangent is None else tangent for point, tangent in moved]
 
     @contextmanager
     def backward(self) -> Iterator[None]:

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.measure._dense_ensemble import grid_offset
-from epoch0.measure._duals import tangents
-from epoch0.measure._module_pieces import shares_statistics
-from epoch0.measure._pieces import Array, grid_errors, row_norms
+from epoch0.measure.dense_ensemble import grid_offset
+from epoch0.measure.module_pieces import shares_statistics
+from epoch0.measure.pieces import Array, grid_errors, row_norms
 from epoch0.tracing.guard import bare, unchanged
 from epoch0.tracing.labels import Place, labelled
 from epoch0.tracing.tape import Tape, tape
@@ -234,7 +233,7 @@ class TrajectoryLengths:
         with unchanged(model, weights=self._changes_weights):
             model.eval()
             parts = zip(self._points.split(at_once), self._moves.split(at_once), strict=True)
-            return np.concatenate([row_norms(tangents(record, nodes, x, dx)) for x, dx in parts])
+            return np.concatenate([row_norms(record.tangents(nodes, x, dx)) for x, dx in parts])
 
     @staticmethod
     def _points_at_once(record: Tape, nodes: list[int]) -> int:

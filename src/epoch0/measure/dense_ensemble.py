@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from epoch0.curves import Curve
 from epoch0.errors import InputError, suggest
-from epoch0.measure._pieces import Array, Pieces
+from epoch0.measure.pieces import Array, Pieces
 from epoch0.networks.ensemble import Ensemble
 from epoch0.seeds import numpy_generator
 from epoch0.tracing.forward_derivatives import jvp

@@ -1,17 +1,20 @@
-"""How one operation changes the mean square of a random tangent: weights, sums, reshapes, constants (Hayou B.1).
+"""How one operation changes the mean square of a random tangent: weights, sums, places, pools, norms (Hayou B.1).
 
-Every rule is exact for tangents with uncorrelated entries. Norms and pools are in :mod:`epoch0.measure._law_norms`
-and :mod:`epoch0.measure._law_pools`.
+Every rule is exact for tangents with uncorrelated entries. Averages over places divide squares by their number. Batch
+norm with the statistics of the batch takes two directions out of each channel's tangent, the mean and the signal
+itself, and multiplies the rest by gamma^2/(variance + eps); the other norms do the same over their own groups (Yang et
+al. 2019).
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from epoch0.measure._law_flow import Array, Flow, NoLaw, Signal
+from epoch0.measure.law_flow import Array, Flow, NoLaw, Signal
 from epoch0.tracing import operations
 from epoch0.tracing.graph import FunctionCall, Op, Slot
 
@@ -190,3 +193,140 @@ def call_of(op: Op) -> FunctionCall:
     if op.call is None:
         raise NoLaw(f"{op.name.replace('_', ' ')} that changes a constant")
     return op.call
+
+
+def averaged(op: Op, flow: Flow) -> Flow:
+    """Average pooling and means: the mean of k uncorrelated entries has one k-th of their mean square."""
+    if not flow.white:
+        raise NoLaw("average of repeated values")
+    call = call_of(op)
+    squares = call({op.inputs[0]: flow.square})
+    if op.name == "sum":
+        count = 1.0
+    elif op.name == "mean":
+        count = flow.square.numel() / squares.numel()
+    elif op.name.startswith("adaptive"):
+        count = math.prod(flow.square.shape[2:]) / math.prod(squares.shape[2:])
+        if any(a % b for a, b in zip(flow.square.shape[2:], squares.shape[2:], strict=True)):
+            raise NoLaw("average pooling over windows of different sizes")
+    else:
+        count = _window(op)
+    overlap = "avg_pool" in op.name and not op.name.startswith("adaptive") and _overlaps(op)
+    same = squares.dim() == flow.square.dim()
+    units = flow.units if same or (flow.units == 1 and squares.dim() == 2) else None
+    signal: Signal = flow.signal if flow.signal in ("gaussian", "known") else "other"
+    entries = flow.square.numel() / squares.numel()
+    left = (entries * flow.coupling) ** 2  # entries share the mean that a norm took out,
+    if flow.taps > 1 and flow.units is not None:  # and neighbours share weights
+        left += 2 * flow.taps / (flow.square.shape[flow.units] * flow.fan)
+    return replace(
+        flow, square=squares / count, white=not overlap, variance=flow.variance + left, units=units, signal=signal,
+        gains=flow.gains if same else None, known=None, random=None,
+    )  # fmt: skip
+
+
+def _window(op: Op) -> float:
+    """What an average pool divides by."""
+    given = op.given
+    if given.get("divisor_override"):
+        return float(given["divisor_override"])
+    size = given["kernel_size"]
+    full = math.prod(size) if isinstance(size, tuple | list) and len(size) > 1 else _many(size)[0] ** int(op.name[-2])
+    if given.get("ceil_mode") or (any(_many(given.get("padding", 0))) and not given.get("count_include_pad", True)):
+        raise NoLaw("average pooling over windows of different sizes")
+    return float(full)
+
+
+def _overlaps(op: Op) -> bool:
+    stride = op.given.get("stride")
+    if stride is None or stride in ((), []):
+        return False
+    return any(step < width for width, step in zip(_many(op.given["kernel_size"]), _many(stride), strict=False))
+
+
+def _many(size: Any) -> Sequence[int]:
+    return size if isinstance(size, tuple | list) else (size,) * 3
+
+
+def normed(op: Op, flow: Flow, value: Tensor, batch_norm: str) -> Flow:
+    """Batch, instance, layer, group and RMS norm at the measured statistics."""
+    call_of(op)
+    given = op.given
+    if not flow.white and op.name != "batch_norm":
+        raise NoLaw(f"{op.name.replace('_', ' ')} of repeated values")
+    x, gamma = value.detach(), given.get("weight")
+    usual = torch.finfo(x.dtype).eps if op.name == "rms_norm" else 1e-5
+    eps = usual if given.get("eps") is None else float(given["eps"])
+    channels = [1, -1, *[1] * (x.dim() - 2)]
+    if op.name in ("batch_norm", "instance_norm"):
+        running = given.get("running_mean") is not None and given.get("running_var") is not None
+        scale = torch.ones(()) if gamma is None else gamma.square().reshape(channels)
+        if batch_norm == "eval" and running:
+            scale = scale.to(x) / (given["running_var"].reshape(channels) + eps)
+            return replace(_after_norm(flow), square=flow.square * scale)
+        if op.name == "batch_norm":
+            square = _grouped(x, flow.square, lambda t: t.transpose(0, 1).flatten(1), lambda t: (
+                t.reshape(x.shape[1], x.shape[0], *x.shape[2:]).transpose(0, 1)), eps)  # fmt: skip
+        else:
+            square = _grouped(x, flow.square, lambda t: t.flatten(2), lambda t: t.reshape(x.shape), eps)
+    elif op.name == "group_norm":
+        groups = int(given["num_groups"])
+        scale = torch.ones(()) if gamma is None else gamma.square().reshape(channels)
+        square = _grouped(
+            x, flow.square, lambda t: t.reshape(x.shape[0], groups, -1), lambda t: t.reshape(x.shape), eps
+        )
+    elif op.name in ("layer_norm", "rms_norm"):
+        last = len(given["normalized_shape"])
+        scale = torch.ones(()) if gamma is None else gamma.square()
+        square = _grouped(
+            x, flow.square, lambda t: t.flatten(-last), lambda t: t.reshape(x.shape), eps, op.name == "layer_norm"
+        )
+    else:
+        raise NoLaw(op.name.replace("_", " "))
+    size = x.numel() // x.shape[1] if op.name == "batch_norm" else _group_size(op.name, x, given)
+    # the two directions are as long as others exactly behind a dense layer; else that holds to their own order
+    exact = op.name == "batch_norm" and x.dim() == 2 and flow.signal == "gaussian"
+    alike = flow.fan if flow.fan and op.name != "batch_norm" else size
+    left = 0.0 if exact else (1 / size + 1 / alike) ** 2
+    gains = _relative(gamma, channels) if op.name in ("batch_norm", "instance_norm") else None
+    after = replace(_after_norm(flow), gains=gains, coupling=max(flow.coupling, 1 / size))
+    return replace(after, square=square * scale.to(square), variance=flow.variance + left)
+
+
+def _relative(gamma: Tensor | None, shape: Sequence[int]) -> Tensor | None:
+    if gamma is None or not bool((gamma != gamma[0]).any()):
+        return None
+    squares = gamma.double().square()
+    return (squares / squares.mean()).reshape(*shape)
+
+
+def _group_size(name: str, x: Tensor, given: Mapping[str, Any]) -> int:
+    if name == "instance_norm":
+        return max(1, math.prod(x.shape[2:]))
+    if name == "group_norm":
+        return max(1, math.prod(x.shape[1:]) // int(given["num_groups"]))
+    return math.prod(given["normalized_shape"])
+
+
+def _after_norm(flow: Flow) -> Flow:
+    return replace(flow, signal=kept(flow), known=None, random=None)
+
+
+def _grouped(
+    x: Tensor, square: Tensor, group: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor], eps: float,
+    centred: bool = True,
+) -> Tensor:  # fmt: skip
+    """Squares after a normalisation over the last dimension of ``group``: J = (1/s)(I - 1 1'/n - z z'/n), z the output.
+
+    Entry i of J v has the mean square (1/s^2)[t_i (1 - 2 (1 + z_i^2)/n) + sum_j t_j (1 + z_i z_j)^2 / n^2] when the
+    entries of v are uncorrelated with mean squares t; without centring the ones fall away.
+    """
+    h, t = group(x.double()), group(square).double()
+    n, one = h.shape[-1], 1.0 if centred else 0.0
+    h = h - h.mean(-1, keepdim=True) if centred else h
+    variance = h.square().mean(-1, keepdim=True) + eps
+    z = h / variance.sqrt()
+    sums = [(t * z**power).sum(-1, keepdim=True) for power in range(3)]
+    mixed = one * sums[0] + 2 * one * z * sums[1] + z**2 * sums[2]
+    after = (t * (1 - 2 * (one + z**2) / n) + mixed / n**2) / variance
+    return back(after.clamp(min=0).to(square.dtype))

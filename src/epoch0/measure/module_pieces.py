@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.measure._pieces import Array, Pieces, row_norms
+from epoch0.measure.pieces import Array, Pieces, row_norms
 from epoch0.tracing.call import Forward
 from epoch0.tracing.forward_derivatives import jvp
 from epoch0.tracing.guard import unchanged
