@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from epoch0.errors import InputError
-from epoch0.initialization._tensor_files import save_tensors
+from epoch0.initialization.files import save_tensors
 from epoch0.prune._apply import apply
 from epoch0.prune._csr import CsrConv, CsrLinear
 from epoch0.prune._csr_file import LAYOUT, load_csr

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from epoch0.errors import InputError
-from epoch0.initialization._tensor_files import load_tensors, save_tensors, written
+from epoch0.initialization.files import load_tensors, save_tensors, written
 from epoch0.prune._files import SCORES
 from epoch0.prune._keep import keep
 from epoch0.prune._scores import Scores

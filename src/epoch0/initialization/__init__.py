@@ -4,9 +4,8 @@
 >>> print(initialize(model, x=batch))                          # batch of shape (examples, ...)
 """
 
-from epoch0.initialization._result import Initialization, LayerInit
-from epoch0.initialization._save import save
-from epoch0.initialization._tensor_files import check_path
+from epoch0.initialization.files import check_path, save
 from epoch0.initialization.initialize import initialize
+from epoch0.initialization.result import Initialization, LayerInit
 
 __all__ = ["Initialization", "LayerInit", "check_path", "initialize", "save"]

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from epoch0.initialization._follow import PRODUCTS
 from epoch0.initialization._steps import Step
+from epoch0.initialization.follow import PRODUCTS
 from epoch0.tracing.graph import Op
 from epoch0.tracing.layers import Branch, Layer
 from epoch0.tracing.tape import Change, Tape

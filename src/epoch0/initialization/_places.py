@@ -1,9 +1,14 @@
-"""The mean-field gain of a layer over the places and channels of its output (Hayou et al. 2021, B.1.2).
+"""The mean-field gain of a layer over the places and channels of its output, and the scale at which it is the target.
 
+By theory weight_std^2 times the mean over places of E phi'(sqrt(q) Z)^2, q = bias_std^2 + weight_std^2 m with m the
+mean square that comes in, so the transient before q reaches its fixed point is counted (Hayou et al. 2021, B.1.2).
 Behind a norm with running statistics the pre-activation of channel c is normal with mean d_c and variance
-a_c^2 (bias_std^2 + weight_std^2 m): the same expectation, with factor and offset.
+a_c^2 (bias_std^2 + weight_std^2 m): the same expectation, with factor and offset. On the batch the mean over the
+layer's own units: with s the scale, s^2 mean of (sum of squared weights into the unit) phi'(s h + b)^2, exactly.
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -114,3 +119,64 @@ def squared_slope(activation: Activation, mean: Array, q: Array) -> Array:
     mass = half * weights * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
     slopes = activation.derivative(mean[..., None, None] + root[..., None] * z) ** 2
     return np.asarray((mass * slopes).sum(axis=(-2, -1)))
+
+
+LARGEST = 1e6
+"""Scales beyond this, or below one over it, count as out of reach."""
+
+
+class OutOfReach(Exception):
+    """No scale gives the target; the message says what the gain does."""
+
+
+def by_theory(activation: Activation | None, target: float, bias_std: float, at: Places) -> float:
+    """The weight_std at which the mean-field gain is the target."""
+    if activation is None or (activation.homogeneous and not at.offset.any()):
+        return _squared(target, expected(activation, 1.0, 0.0, at))
+    return _root(lambda s: expected(activation, s, bias_std, at), target)
+
+
+def by_batch(activation: Activation | None, target: float, gains: Array, h: Array, bias: Array) -> float:
+    """The factor on the weights at which the gain of these units is the target.
+
+    Args:
+        activation: after the weights.
+        target: the gain.
+        gains: sum of squared weights into the unit, for factor 1; shape (sample,).
+        h: its pre-activation without bias, for factor 1; likewise.
+        bias: its bias; likewise.
+    """
+    if activation is None:
+        return _squared(target, float(gains.mean()))
+    if activation.homogeneous and not bias.any():
+        return _squared(target, float((gains * activation.derivative(h) ** 2).mean()))
+    return _root(lambda s: s**2 * float((gains * activation.derivative(s * h + bias) ** 2).mean()), target)
+
+
+def _squared(target: float, gain: float) -> float:
+    if not (gain > 0 and math.isfinite(gain)):
+        raise OutOfReach("nothing passes through it" if gain == 0 else "its signals overflow")
+    return math.sqrt(target / gain)
+
+
+def _root(gain: Callable[[float], float], target: float) -> float:
+    """Where the gain passes the target, going up from small scales as far as they can be told from here."""
+    from scipy.optimize import brentq
+
+    low = high = 1.0
+    value = gain(1.0)
+    if not math.isfinite(value):
+        raise OutOfReach("its signals overflow")
+    best = value
+    if value >= target:
+        while (value := gain(low)) >= target:
+            high, low = low, low / 1.5
+            if low < 1 / LARGEST:
+                raise OutOfReach(f"its gain stays above {value:.3g} however small the weights")
+    else:
+        while not (value := gain(high)) >= target:
+            low, high, best = high, high * 1.5, max(best, value)
+            if high > LARGEST or not math.isfinite(value):
+                raise OutOfReach(f"its gain reaches {best:.3g} at most, whatever the weights")
+    root = brentq(lambda log: gain(math.exp(log)) - target, math.log(low), math.log(high), xtol=1e-9, rtol=1e-12)
+    return math.exp(float(root))

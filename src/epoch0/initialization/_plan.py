@@ -7,13 +7,12 @@ Proposition 2, Stable ResNet).
 import torch
 from torch import Tensor
 
-from epoch0.initialization._affine import affine_of
-from epoch0.initialization._follow import Follower, is_average, is_linear, only_moves
 from epoch0.initialization._keep import keep
 from epoch0.initialization._mirror import INPUT, origins, pair_up
-from epoch0.initialization._sites import Site
 from epoch0.initialization._steps import NormStep, Plan, Step
 from epoch0.initialization._stretch import averages_among, stretch
+from epoch0.initialization.follow import Follower, affine_of, is_average, is_linear, only_moves
+from epoch0.initialization.sites import Site
 from epoch0.theory.mean_field import chi
 from epoch0.tracing.graph import Op
 from epoch0.tracing.layers import Branch, Layer, branch, events_of

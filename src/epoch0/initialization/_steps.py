@@ -7,8 +7,8 @@ the main path it is no part of what weights make up for (Hayou et al. 2021, Prop
 from dataclasses import dataclass, field
 
 from epoch0.activations import Activation
-from epoch0.initialization._follow import Follow
-from epoch0.initialization._sites import Site
+from epoch0.initialization.follow import Follow
+from epoch0.initialization.sites import Site
 from epoch0.tracing.graph import Op
 from epoch0.tracing.layers import Layer
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from epoch0.initialization._affine import affine_of
-from epoch0.initialization._follow import is_average, only_moves
+from epoch0.initialization.follow import affine_of, is_average, only_moves
 from epoch0.seeds import generator
 from epoch0.tracing.graph import Op
 from epoch0.tracing.tape import Tape

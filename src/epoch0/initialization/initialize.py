@@ -12,16 +12,13 @@ from torch import Tensor, nn
 from torch.nn.utils.prune import BasePruningMethod
 
 from epoch0.errors import InputError, suggest
-from epoch0.initialization._attention import draw_attentions
-from epoch0.initialization._draw import KINDS, draw_biases, draw_weights
-from epoch0.initialization._inputs import gaussian_input
-from epoch0.initialization._pass import Pass
+from epoch0.initialization._draw import KINDS, draw_attentions, draw_biases, draw_weights
+from epoch0.initialization._pass import Pass, apply, measured_rounds
 from epoch0.initialization._plan import layer_targets, make_plan
-from epoch0.initialization._result import Initialization
-from epoch0.initialization._rounds import apply, measured_rounds
-from epoch0.initialization._rows import notes, rows
-from epoch0.initialization._sites import Site, apply_masks, fill_with_noise, find_sites, read_masks
 from epoch0.initialization._steps import Plan
+from epoch0.initialization.inputs import gaussian_input
+from epoch0.initialization.result import Initialization, notes, rows
+from epoch0.initialization.sites import Site, apply_masks, fill_with_noise, find_sites, read_masks
 from epoch0.seeds import generator
 from epoch0.tracing.call import Forward
 from epoch0.tracing.guard import bare
@@ -126,7 +123,7 @@ def initialize(
             {name: why for name, why in untouched.items() if name not in drawn}, factors, target, how, plan.blocks,
             residual, rounds, seed, (*remarks, *record.notes, *notes(plan, record, off, rounds)),
         )  # fmt: skip
-    _write(bare(model), values)
+    write_parameters(bare(model), values)
     return result
 
 
@@ -196,7 +193,7 @@ def _prepare(
     return biases
 
 
-def _write(model: nn.Module, values: Mapping[str, Tensor]) -> None:
+def write_parameters(model: nn.Module, values: Mapping[str, Tensor]) -> None:
     """All values into the parameters, or none.
 
     Raises:

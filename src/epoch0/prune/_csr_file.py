@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from epoch0.errors import InputError, suggest
-from epoch0.initialization._tensor_files import load_tensors, save_tensors
+from epoch0.initialization.files import load_tensors, save_tensors
 from epoch0.prune._copies import plain_copy, replaced
 from epoch0.prune._csr import CsrConv, CsrLinear, CsrMatrix, quiet
 from epoch0.prune._masks import listed

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from epoch0.initialization._tensor_files import load_tensors, save_tensors
+from epoch0.initialization.files import load_tensors, save_tensors
 
 MASKS = "epoch0 masks 1"
 """Layout of the masks; a file that states another version is not read."""

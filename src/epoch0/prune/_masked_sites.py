@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from epoch0.initialization._follow import Follow, Follower
-from epoch0.initialization._sites import MATRIX, Site, fill_with_noise, find_sites, read_masks
+from epoch0.initialization.follow import Follow, Follower
+from epoch0.initialization.sites import MATRIX, Site, fill_with_noise, find_sites, read_masks
 from epoch0.prune._prunable import plain_name
 from epoch0.tracing.tape import Tape, tape
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from epoch0.errors import InputError
-from epoch0.initialization._follow import Follow
-from epoch0.initialization._sites import Site
+from epoch0.initialization.follow import Follow
+from epoch0.initialization.sites import Site
 from epoch0.prune._masked_sites import Masked
 from epoch0.theory.mean_field.moments import moments_of
 from epoch0.tracing.tape import Change, Tape

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from epoch0.columns import aligned
-from epoch0.initialization._result import left_alone
+from epoch0.initialization.result import left_alone
 
 if TYPE_CHECKING:
     import pandas

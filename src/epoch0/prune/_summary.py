@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from epoch0.columns import aligned
 from epoch0.errors import InputError
-from epoch0.initialization._result import first_names
+from epoch0.initialization.result import first_names
 from epoch0.prune._masks import Masks
 from epoch0.prune._paths import on_paths
 

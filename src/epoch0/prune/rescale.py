@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.errors import InputError, suggest
-from epoch0.initialization._inputs import gaussian_input
-from epoch0.initialization.initialize import _write
+from epoch0.initialization.initialize import write_parameters
+from epoch0.initialization.inputs import gaussian_input
 from epoch0.prune._masked_sites import Masked, masked_sites
 from epoch0.prune._measured_factors import measured_factors, no_scale
 from epoch0.prune._rescaling import RescaledLayer, Rescaling
@@ -109,7 +109,7 @@ def rescale(
                 "they train without rescaling too"
             )
         bare_model = record.model
-    _write(bare_model, values)
+    write_parameters(bare_model, values)
     return Rescaling(tuple(rows), untouched, how, tuple(remarks))
 
 

@@ -1,4 +1,4 @@
-"""Safetensors files that are there whole or not at all, with a layout and a checksum in the header (no paper's)."""
+"""Safetensors files that are there whole or not at all: a model's weights, or tensors with a checksum in the header."""
 
 import hashlib
 import json
@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from epoch0.errors import InputError
+from epoch0.tracing.guard import bare
 
 
 def check_path(path: str | Path, what: str = "weights") -> Path:
@@ -161,3 +162,27 @@ def _digest(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
         total.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         total.update(tensor.flatten().view(torch.uint8).numpy().data)
     return total.hexdigest()
+
+
+def save(model: nn.Module, path: str | Path) -> Path:
+    """Write the model's state as safetensors.
+
+    >>> save(net, "weights.safetensors")                        # every parameter and buffer, in its own shape
+    PosixPath('weights.safetensors')
+
+    The file appears whole or not at all: it is written beside its place under another name and then renamed. A tensor
+    under several names is stored once.
+
+    Args:
+        model: any module.
+        path: where to; the ending must be ``.safetensors`` and the folder must exist. A file that is there is replaced.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: if the ending or the folder is wrong, or the file cannot be written.
+    """
+    from safetensors.torch import save_model
+
+    return written(path, "weights", lambda fresh: save_model(bare(model), str(fresh)))
