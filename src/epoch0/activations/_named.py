@@ -348,7 +348,7 @@ def known_call(function: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         args: its positional arguments behind the input.
         kwargs: its other arguments.
     """
-    entry = _BY_FUNCTION.get(function)
+    entry = next((entry for entry in KNOWN.values() if function and function in (entry.function, *entry.aliases)), None)
     if entry is None:
         return None
     given = {name: value for (name, _), value in zip(entry.parameters, args, strict=False)}
@@ -360,19 +360,15 @@ def known_module(module: object) -> Activation | None:
     kind = type(module)
     if kind.__module__ == "epoch0.networks.nonlinearities" and kind.__name__ == "Function":
         return known_call(module.name, (), {})  # type: ignore[attr-defined]
-    entry = _BY_MODULE.get(kind.__name__) if kind.__module__.startswith("torch.nn.modules.") else None
-    return entry.reads(**{name: getattr(module, name) for name, _ in entry.parameters}) if entry else None
+    for entry in KNOWN.values() if kind.__module__.startswith("torch.nn.modules.") else ():
+        if entry.module == kind.__name__:
+            return entry.reads(**{name: getattr(module, name) for name, _ in entry.parameters})
+    return None
 
 
 def known_function(function: Any) -> Activation | None:
     """The known activation that a function of torch, numpy or scipy computes with its default arguments, or None."""
     name = getattr(function, "__name__", "").removeprefix("special_")
-    for library in _LIBRARIES if name in _BY_FUNCTION else ():
-        if library in sys.modules and getattr(sys.modules[library], name, None) is function:
-            return known_call(name, (), {})
-    return None
-
-
-_LIBRARIES = ("torch", "torch.nn.functional", "torch.special", "numpy", "scipy.special")
-_BY_FUNCTION = {name: entry for entry in KNOWN.values() if entry.function for name in (entry.function, *entry.aliases)}
-_BY_MODULE = {entry.module: entry for entry in reversed(KNOWN.values()) if entry.module}
+    libraries = ("torch", "torch.nn.functional", "torch.special", "numpy", "scipy.special")
+    theirs = any(getattr(sys.modules.get(library), name, None) is function for library in libraries)
+    return known_call(name, (), {}) if theirs and name else None

@@ -142,9 +142,13 @@ MEANINGS: dict[str, Meaning] = {}
 
 
 def _enter(kind: str, names: str, arguments: str = "input", **facts: Any) -> None:
-    """Enter functions; an argument is its role, and behind a "=" torch's name where that is another one."""
+    """Enter functions; an argument is its role, and behind a "=" torch's name where that is another one.
+
+    What is there stays: an entry of an activation counts more than what is said of the function below.
+    """
     roles = tuple((word.split("=")[0], word.split("=")[-1]) for word in arguments.split())
-    MEANINGS.update({name: Meaning(kind, roles, **facts) for name in names.split()})
+    for name in names.split():
+        MEANINGS.setdefault(name, Meaning(kind, roles, **facts))
 
 
 def _enter_known(entry: activations.Known) -> None:
@@ -156,12 +160,12 @@ def _enter_known(entry: activations.Known) -> None:
     _enter("activation", names, " ".join(["input", *arguments]), zero=zero, finds=finds)
 
 
-for _entry in activations.KNOWN.values():
-    if _entry.function:
-        _enter_known(_entry)
 _enter(
     "activation", "hardtanh", "input min=min_val max=max_val", zero=True, finds=lambda given: _between(given, -1.0, 1.0)
 )  # fmt: skip
+for _entry in activations.KNOWN.values():
+    if _entry.function:
+        _enter_known(_entry)
 _enter("activation", "clamp clip", "input min max", zero=True, finds=_between)
 _enter("activation", "clamp_min", "input min", zero=True, finds=_between)
 _enter("activation", "clamp_max", "input max", zero=True, finds=_between)
@@ -225,14 +229,16 @@ _enter(
     "dropout", "dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout feature_alpha_dropout",
     "input p training", zero=True,
 )  # fmt: skip
-_enter("softmax", "softmax softmin log_softmax gumbel_softmax", zero=False)
+_enter("softmax", "softmax softmin log_softmax", zero=False)
+_enter("softmax", "gumbel_softmax", "input=logits", zero=False)
 _enter(
     "average", "avg_pool1d avg_pool2d avg_pool3d",
     "input kernel_size stride padding ceil_mode count_include_pad divisor_override",
 )  # fmt: skip
 _enter("average", "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d", "input output_size")
 _enter("average", "mean", "input dim keepdim")
-_enter("total", "sum nanmean cumsum fold index_add scatter_add", "input dim keepdim")
+_enter("total", "sum nanmean", "input dim keepdim")
+_enter("total", "cumsum fold index_add scatter_add")
 _enter("spread", "std var norm logsumexp", "input dim keepdim")
 _enter("spread", "lp_pool1d lp_pool2d", "input norm_type kernel_size stride ceil_mode")
 _enter(
@@ -263,9 +269,7 @@ _enter("pad", "pad", "input pad mode value")
 _enter("pad", "constant_pad_nd", "input pad value")
 _enter("place", "masked_fill tril triu index_copy scatter unfold as_strided")
 _enter("write", "setitem copy zero index_put")
-_enter(
-    "resample", "interpolate upsample", "input size scale_factor mode align_corners recompute_scale_factor antialias"
-)  # fmt: skip
+_enter("resample", "interpolate upsample", "input size scale_factor mode align_corners")
 _enter("fill", "zeros_like ones_like full_like empty_like rand_like randn_like new_zeros new_ones new_full new_empty")
 _enter("lookup", "embedding embedding_bag")
 _enter("unknown", "nan_to_num normalize", zero=True)
