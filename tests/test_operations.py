@@ -74,6 +74,8 @@ def test_clipping_is_an_activation_wherever_it_is() -> None:
         assert torch.equal(torch.from_numpy(found.function(h.numpy())), h.clamp(low, high))
     assert meaning("clamp").activation((h, 0), {}) == activations.get("relu")
     assert meaning("hardtanh").activation((h,), {}) == activations.get("hardtanh")
+    assert meaning("maximum").activation((h, 0 * h), {}) == activations.get("relu")
+    assert meaning("minimum").activation((h, 0 * h), {}) is None
     assert meaning("clamp").activation((h, h, 1), {}) is None and meaning("clamp").activation((h, 2, 1), {}) is None
 
 

@@ -107,13 +107,12 @@ def _between(given: Kwargs, low: float | None = None, high: float | None = None)
     low, high = given.get("min", low), given.get("max", high)
     if not all(bound is None or isinstance(bound, int | float) for bound in (low, high)) or low is high is None:
         return None
-    if high is None and low == 0:
-        return activations.get("relu")
-    if low is None or high is None:
-        if low is not None:
-            return activations.piecewise("clamp", (float(low),), (0.0, 1.0), max(0.0, low), min=float(low))
+    if low is None:
         assert high is not None
         return activations.piecewise("clamp", (float(high),), (1.0, 0.0), min(0.0, high), max=float(high))
+    if high is None:
+        clamped = activations.piecewise("clamp", (float(low),), (0.0, 1.0), max(0.0, low), min=float(low))
+        return activations.get("relu") if low == 0 else clamped
     if (known := activations.known_call("hardtanh", (low, high), {})) is not None or not low < high:
         return known
     low, high = float(low), float(high)
@@ -183,7 +182,8 @@ _enter("activation", "tanhshrink atan arctan", zero=True)
 _enter("activation", "hardshrink sign", zero=True, jumps=True)
 _enter("activation", "logsigmoid log_sigmoid cos logit", zero=False)
 _enter("activation", "heaviside", zero=False, jumps=True)
-_enter("extremum", "maximum minimum fmax fmin", "input other", finds=_maximum)
+_enter("extremum", "maximum fmax", "input other", finds=_maximum)
+_enter("extremum", "minimum fmin", "input other")
 _enter("function", "sqrt square expm1 log1p asinh sinh tan", zero=True)
 _enter("function", "pow float_power", "input other=exponent", zero=True)
 _enter("function", "hypot atan2", "input other", zero=True)
