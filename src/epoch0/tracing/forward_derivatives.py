@@ -10,8 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch.autograd import forward_ad
 
-from epoch0.tracing.operations import Calls
-
 _LINEAR = (F.linear, F.conv1d, F.conv2d, F.conv3d)
 _MODULE = "torch._decomp.decompositions_for_jvp"
 
@@ -42,23 +40,20 @@ def jvp(function: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[
     return torch.func.jvp(function, primals, tangents)
 
 
-class Together(Calls):
-    """A linear map or convolution with constant weights acts on points and tangents as on one batch.
+def together(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A linear map or convolution with constant weights, of points and tangents as of one batch; None if it is none.
 
     Torch's own forward derivative makes two products of a linear map and much ado about its bias; for small networks
     that costs more than everything else.
     """
-
-    def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        """What the function gives for a dual tensor."""
-        if func not in _LINEAR or kwargs or args[0].dim() < args[1].dim():
-            return func(*args, **kwargs)
-        (point, tangent), weight, bias = forward_ad.unpack_dual(args[0]), args[1], args[2] if len(args) > 2 else None
-        constant = all(w is None or forward_ad.unpack_dual(w).tangent is None for w in (weight, bias))
-        if tangent is None or not constant:
-            return func(*args)
-        both = func(torch.cat([point, tangent]), weight, None, *args[3:])
-        point, tangent = both.split(len(point))
-        if bias is not None:
-            point = point + (bias if func is F.linear else bias.reshape(-1, *[1] * (weight.dim() - 2)))
-        return forward_ad.make_dual(point, tangent)
+    if func not in _LINEAR or kwargs or args[0].dim() < args[1].dim():
+        return None
+    (point, tangent), weight, bias = forward_ad.unpack_dual(args[0]), args[1], args[2] if len(args) > 2 else None
+    constant = all(w is None or forward_ad.unpack_dual(w).tangent is None for w in (weight, bias))
+    if tangent is None or not constant:
+        return None
+    both = func(torch.cat([point, tangent]), weight, None, *args[3:])
+    point, tangent = both.split(len(point))
+    if bias is not None:
+        point = point + (bias if func is F.linear else bias.reshape(-1, *[1] * (weight.dim() - 2)))
+    return forward_ad.make_dual(point, tangent)
