@@ -395,3 +395,26 @@ def test_synflow_rounds_equal_a_plain_loop_on_the_recipe() -> None:
     expected = plain_synflow_rounds(recipe(), (3, 32, 32), kept)
     assert all(torch.equal(masks[name], expected[name]) for name in expected)
     assert [name for name, mask in masks.items() if not bool(mask.any())] == ["layer3.0.downsample.0.weight"]
+
+
+class Transposed(nn.Module):
+    """A linear layer written as bias + x W, as GPT-2 has it."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.weight, self.bias = (nn.Parameter(t.detach().clone()) for t in (layer.weight.T, layer.bias))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.addmm(self.bias, x, self.weight)
+
+
+def test_synflow_scales_a_bias_wherever_it_stands() -> None:
+    """Numbers leave the range of floats on the way; the bias in the middle is as large as they are."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(20, 20) for _ in range(70)]
+    with torch.no_grad():
+        layers[40].bias.fill_(1e20)
+    plain, other = (nn.Sequential(*[part for layer in layers for part in (kind(layer), nn.ReLU())])
+                    for kind in (lambda layer: layer, Transposed))  # fmt: skip
+    for one, two in zip(synflow(plain, (20,)).values(), synflow(other, (20,)).values(), strict=True):
+        torch.testing.assert_close(one.T, two)
