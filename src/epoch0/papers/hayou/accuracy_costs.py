@@ -13,7 +13,7 @@ from epoch0.papers.hayou.accuracy import Panel, Setting, runs_of
 from epoch0.papers.hayou.accuracy_winners import WinnersSetting
 from epoch0.papers.hayou.protocol import build, shape_for
 from epoch0.papers.hayou.recipe import Network, Recipe, with_method
-from epoch0.prune._apply import apply
+from epoch0.prune import apply
 from epoch0.prune._keep import select
 from epoch0.prune._prunable import prunable
 from epoch0.prune.baselines import random

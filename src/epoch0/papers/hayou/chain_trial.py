@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from epoch0.networks import residual_chain
 from epoch0.networks.residual_blocks import Rung
 from epoch0.papers.hayou.batches import gaussian, images
-from epoch0.prune._apply import apply
-from epoch0.prune._keep import keep
+from epoch0.prune import apply, keep
 from epoch0.prune.baselines import random
 from epoch0.prune.connection_sensitivity import snip
 

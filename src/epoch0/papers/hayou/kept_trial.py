@@ -10,8 +10,7 @@ from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.networks import mlp
 from epoch0.papers.hayou.batches import images
-from epoch0.prune._critical import critical_sparsity
-from epoch0.prune._keep import keep
+from epoch0.prune import critical_sparsity, keep
 from epoch0.prune.connection_sensitivity import snip
 
 

@@ -8,7 +8,7 @@ import torch
 from epoch0.distributions import Gaussian
 from epoch0.networks import mlp
 from epoch0.papers.hayou.batches import gaussian
-from epoch0.prune._critical import critical_sparsity
+from epoch0.prune import critical_sparsity
 from epoch0.prune.connection_sensitivity import snip
 
 

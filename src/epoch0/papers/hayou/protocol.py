@@ -17,11 +17,8 @@ from epoch0.networks import resnet, vanilla_cnn, vgg
 from epoch0.papers.hayou.enlarged import Enlarged
 from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
 from epoch0.papers.hayou.reference import train_and_prune
-from epoch0.prune._apply import apply, bake, masks_of
-from epoch0.prune._iterate import iterate
+from epoch0.prune import Masks, apply, bake, iterate, masks_of, on_paths
 from epoch0.prune._keep import select
-from epoch0.prune._masks import Masks
-from epoch0.prune._paths import on_paths
 from epoch0.prune.baselines import magnitude, random
 from epoch0.prune.connection_sensitivity import snip
 from epoch0.prune.gradient_flow import grasp

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from epoch0.papers.hayou.recipe import Recipe
-from epoch0.prune._apply import apply
+from epoch0.prune import apply, keep
 from epoch0.prune._iterate import scheduled
-from epoch0.prune._keep import keep
 from epoch0.prune.brain_damage import obd
 
 

@@ -8,8 +8,7 @@ import torch
 
 from epoch0.networks import resnet
 from epoch0.papers.hayou.batches import images
-from epoch0.prune._critical import critical_sparsity
-from epoch0.prune._keep import keep
+from epoch0.prune import critical_sparsity, keep
 from epoch0.prune.connection_sensitivity import snip
 
 

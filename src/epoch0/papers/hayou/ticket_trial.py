@@ -11,8 +11,7 @@ from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.measure.gain import gain
 from epoch0.networks import mlp, vanilla_cnn
-from epoch0.prune._apply import apply
-from epoch0.prune._keep import keep
+from epoch0.prune import apply, keep
 from epoch0.prune.baselines import random
 from epoch0.seeds import generator
 from epoch0.train.loop import train

@@ -16,9 +16,7 @@ from epoch0.experiments.engine import one_thread
 from epoch0.networks import mlp
 from epoch0.papers.checkpoints import checkpoint_of
 from epoch0.papers.hayou.batches import images
-from epoch0.prune._apply import apply
-from epoch0.prune._keep import keep
-from epoch0.prune._masks import Masks
+from epoch0.prune import Masks, apply, keep
 from epoch0.prune.connection_sensitivity import snip
 from epoch0.prune.rescale import rescale
 from epoch0.seeds import generator

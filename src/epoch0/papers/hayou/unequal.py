@@ -13,7 +13,7 @@ from epoch0.experiments.claims import Claim, at_most, between, equal_within_erro
 from epoch0.experiments.experiment import Trial
 from epoch0.papers.catalogue import Artifact, Results
 from epoch0.papers.means import mean_and_error
-from epoch0.prune._critical import critical_sparsity
+from epoch0.prune import critical_sparsity
 from epoch0.seeds import generator
 from epoch0.theory.pruning import magnitude_bound, magnitude_density, magnitude_limit
 
