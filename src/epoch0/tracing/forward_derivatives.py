@@ -40,7 +40,7 @@ def jvp(function: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[
     return torch.func.jvp(function, primals, tangents)
 
 
-def together(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def side_by_side(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A linear map or convolution with constant weights, of points and tangents as of one batch; None if it is none.
 
     Torch's own forward derivative makes two products of a linear map and much ado about its bias; for small networks

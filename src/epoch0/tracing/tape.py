@@ -19,7 +19,7 @@ from epoch0.errors import InputError, suggest
 from epoch0.tracing import operations
 from epoch0.tracing.call import Call, Forward, as_written, mapped, starts
 from epoch0.tracing.failures import explain_replay
-from epoch0.tracing.forward_derivatives import prepare_forward_derivatives, together
+from epoch0.tracing.forward_derivatives import prepare_forward_derivatives, side_by_side
 from epoch0.tracing.graph import Node, Op, Tap
 from epoch0.tracing.guard import same_noise, unchanged
 from epoch0.tracing.recorder import Recorder
@@ -49,7 +49,7 @@ class Tape:
         overwritten: nodes whose memory is changed in place later in the run.
         hold_statistics: whether further runs take the statistics of the batch as constants, so that derivatives are
             those of each example alone (``dataclasses.replace(tape, hold_statistics=True)``).
-        together: whether linear maps of dual tensors take points and tangents as one batch.
+        side_by_side: whether linear maps of dual tensors take points and tangents as one batch.
     """
 
     call: Call
@@ -66,7 +66,7 @@ class Tape:
     has_dropout: bool
     overwritten: frozenset[int] = field(repr=False)
     hold_statistics: bool = False
-    together: bool = False
+    side_by_side: bool = False
 
     @property
     def model(self) -> nn.Module:
@@ -188,7 +188,7 @@ class Tape:
         """
         with torch.inference_mode(False), torch.no_grad(), forward_ad.dual_level():
             with torch.autocast(x.device.type, enabled=False):
-                values = replace(self, together=True).values(forward_ad.make_dual(x, dx), nodes)
+                values = replace(self, side_by_side=True).values(forward_ad.make_dual(x, dx), nodes)
             moved = [forward_ad.unpack_dual(value) for value in values]
         return [torch.zeros_like(point) if tangent is None else tangent for point, tangent in moved]
 
@@ -326,7 +326,7 @@ class _Replay(operations.Calls):
         if self.index == self.record.start and name == ops[self.index].name:
             self.index += 1
             return self.start
-        if not self.record.together or (result := together(func, args, kwargs)) is None:
+        if not self.record.side_by_side or (result := side_by_side(func, args, kwargs)) is None:
             result = operations.measured(func, name, args, kwargs, self.record.batch_norm, self.record.hold_statistics)
         if operations.meaning(name).kind == "dropout":
             return result
