@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import epoch0 as e0
-from epoch0.measure._law import Law, Walk
 from epoch0.measure.gain import agreement, gain
+from epoch0.measure.law import Law, Walk
 from epoch0.theory.mean_field import chi
 from epoch0.tracing.layers import layers
 from epoch0.tracing.tape import tape

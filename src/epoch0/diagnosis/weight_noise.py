@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from epoch0.diagnosis.reading import average_pools
-from epoch0.measure import _law_rules
-from epoch0.measure._gain_result import LayerGain
-from epoch0.measure._law import Walk
-from epoch0.measure._law_flow import Chain, Flow, NoLaw
+from epoch0.measure import law_rules
+from epoch0.measure.gain_result import LayerGain
+from epoch0.measure.law import Walk
+from epoch0.measure.law_flow import Chain, Flow, NoLaw
 from epoch0.seeds import generator
 from epoch0.tracing import operations
 from epoch0.tracing.graph import Op
@@ -109,7 +109,7 @@ class _NoiseWalk(Walk):
         z = self.values[event.inputs[0]].detach()
         signal = Flow(z.square(), "known", frozenset({"input"}))
         try:
-            flow = _law_rules.weighted(event, signal, lambda weight: scale(weight) ** 2 * (weight != 0).to(weight))
+            flow = law_rules.weighted(event, signal, lambda weight: scale(weight) ** 2 * (weight != 0).to(weight))
         except NoLaw as reason:
             return str(reason)
         self.common[event.index] = common = _shared(event, z, flow)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from epoch0.measure import _law_rules
-from epoch0.measure._law_flow import SCALES, Chain, Flow, NoLaw, Shape, chained, worked_out
-from epoch0.measure._law_rules import averaged, normed
+from epoch0.measure import law_rules
+from epoch0.measure.law_flow import SCALES, Chain, Flow, NoLaw, Shape, chained, worked_out
+from epoch0.measure.law_rules import averaged, normed
 from epoch0.tracing.graph import Op
 from epoch0.tracing.layers import Layer, stretches
 from epoch0.tracing.operations import MOVES
@@ -78,7 +78,7 @@ class Walk:
         tape: the record.
         layers: its layers.
 
-    Source: Hayou et al. 2021, B.1.2 (activations); the rest is linear algebra, see :mod:`epoch0.measure._law_rules`.
+    Source: Hayou et al. 2021, B.1.2 (activations); the rest is linear algebra, see :mod:`epoch0.measure.law_rules`.
     """
 
     def __init__(self, tape: Tape, layers: Sequence[Layer]) -> None:
@@ -163,15 +163,15 @@ class Walk:
             if one is not None:
                 if name == "prelu":
                     raise NoLaw("a slope for each channel")
-                return [_law_rules.scaled(event, self._resolved(one))]
+                return [law_rules.scaled(event, self._resolved(one))]
             if kind == "sum" and len(inputs) == 2:
                 flows = [self._resolved(node) for node in inputs]
-                return [_law_rules.added(event, flows, [self.values[node] for node in inputs])]
+                return [law_rules.added(event, flows, [self.values[node] for node in inputs])]
             raise NoLaw("a product of two signals" if kind in SCALES else _word(name))
         if kind == "join":
-            return [_law_rules.joined(event, {node: self._resolved(node) for node in inputs})]
+            return [law_rules.joined(event, {node: self._resolved(node) for node in inputs})]
         if name == "setitem":
-            return [_law_rules.overwritten(event, {node: self._resolved(node) for node in inputs})]
+            return [law_rules.overwritten(event, {node: self._resolved(node) for node in inputs})]
         if one is None:
             raise NoLaw("a product of two signals" if event.meaning.weighted and not event.kind else _word(name))
         return self._linear(event, one)
@@ -180,15 +180,15 @@ class Walk:
         """Operations on one tensor that are linear, or linear at measured statistics."""
         kind, outputs = event.meaning.kind, max(event.results, 1)
         if event.kind:
-            return [_law_rules.weighted(event, self._resolved(one))]
+            return [law_rules.weighted(event, self._resolved(one))]
         if kind == "norm":
             return [normed(event, self._resolved(one), self.values[one], self.tape.batch_norm)]
         if kind in MOVES:
-            return _law_rules.moved(event, self._resolved(one), outputs)
+            return law_rules.moved(event, self._resolved(one), outputs)
         if kind in ("repeat", "resample"):
-            return [_law_rules.repeated(event, self._resolved(one))]
+            return [law_rules.repeated(event, self._resolved(one))]
         if kind == "pad":
-            return [_law_rules.padded(event, self._resolved(one))]
+            return [law_rules.padded(event, self._resolved(one))]
         if kind == "average" or event.name == "sum":
             return [averaged(event, self._resolved(one))]
         raise NoLaw(_word(event.name))

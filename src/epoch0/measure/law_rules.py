@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from epoch0.measure._law_flow import Array, Flow, NoLaw, Signal
+from epoch0.measure.law_flow import Array, Flow, NoLaw, Signal
 from epoch0.tracing import operations
 from epoch0.tracing.graph import FunctionCall, Op, Slot
 
