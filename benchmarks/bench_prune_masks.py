@@ -1,19 +1,15 @@
-"""Masks: the threshold over 25 million scores, the paths of a deep network, and sparse layers against dense ones."""
+"""Masks: the threshold over 25 million scores, and the paths of a deep network."""
 
 
 import numpy as np
 import torch
 from clock import cpu_seconds, peak_bytes
-from torch import nn
 
 from epoch0.networks import mlp
-from epoch0.prune._csr import CsrConv, CsrLinear
 from epoch0.prune._keep import keep
 from epoch0.prune._paths import on_paths
 from epoch0.prune.baselines import random
 from epoch0.seeds import generator
-
-DENSITIES = (0.02, 0.05, 0.10)
 
 
 def threshold(millions: int = 25) -> dict[str, float]:
@@ -43,35 +39,6 @@ def paths(depth: int = 100, width: int = 300) -> dict[str, float]:
     return {"seconds": ours, "pass_seconds": plain, "ratio": ours / plain}
 
 
-def linear(size: int, density: float, batch: int) -> float:
-    """How many times as fast a sparse ``Linear(size, size)`` is."""
-    layer, source = nn.Linear(size, size), generator(3)
-    with torch.no_grad():
-        layer.weight.mul_(torch.rand(size, size, generator=source) < density)
-        ours, x = CsrLinear(layer), torch.randn(batch, size, generator=source)
-        return _times_as_fast(layer, ours, x)
-
-
-def convolution(channels: int, size: int, density: float, batch: int) -> float:
-    """How many times as fast a sparse 3 x 3 convolution is, the better one of its two ways."""
-    layer, source = nn.Conv2d(channels, channels, 3, padding=1), generator(4)
-    with torch.no_grad():
-        layer.weight.mul_(torch.rand(layer.weight.shape, generator=source) < density)
-        x = torch.randn(batch, channels, size, size, generator=source)
-        return max(_times_as_fast(layer, CsrConv(layer, together), x) for together in (False, True))
-
-
-def _times_as_fast(dense: nn.Module, sparse: nn.Module, x: torch.Tensor) -> float:
-    once = cpu_seconds(lambda: dense(x), 2)
-    calls = max(1, int(0.02 / max(once, 1e-6)))
-
-    def repeat(layer: nn.Module) -> None:
-        for _ in range(calls):
-            layer(x)
-
-    return cpu_seconds(lambda: repeat(dense), 5) / cpu_seconds(lambda: repeat(sparse), 5)
-
-
 def main() -> None:
     """Print all of them."""
     torch.set_num_threads(1)
@@ -86,14 +53,6 @@ def main() -> None:
         f"effective sparsity, tanh 100 x 300 wide: {deep['seconds']:.2f} CPU s, {deep['ratio']:.2f} of a forward and "
         "backward pass of 128 examples"
     )
-    for size in (256, 512, 1024, 2048):
-        for batch in (1, 32, 128):
-            speeds = ", ".join(f"{linear(size, d, batch):.1f} at {d:.0%}" for d in DENSITIES)
-            print(f"sparse Linear {size} x {size}, batch {batch}: times as fast as dense {speeds}")
-    for channels, size in ((64, 16), (128, 8), (512, 4)):
-        for batch in (1, 32):
-            speeds = ", ".join(f"{convolution(channels, size, d, batch):.2f} at {d:.0%}" for d in DENSITIES)
-            print(f"sparse 3x3 convolution, {channels} channels, {size} x {size}, batch {batch}: {speeds}")
 
 
 if __name__ == "__main__":

@@ -19,19 +19,8 @@ def build():
 def deep():
     return e0.networks.mlp([64, *[40] * 20, 10], "tanh", weights=e0.Gaussian(0.7), biases=e0.Gaussian(0.2), seed=0)
 
-def lists():
-    import torch
-    from torch import nn
-
-    class Lists(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.parts = nn.ParameterList([torch.randn(64, 20) / 8, torch.randn(20, 10) / 5])
-
-        def forward(self, x):
-            return torch.tanh(x @ self.parts[0]) @ self.parts[1]
-
-    return Lists()
+def unbounded():
+    return e0.networks.mlp([64, 40, 10], "silu", seed=0)
 
 def images():
     return e0.networks.vanilla_cnn(3, 8, inputs=(1, 8, 8), seed=0)
@@ -103,32 +92,10 @@ def test_a_layer_s_own_density(models: str) -> None:
     assert [row["density"] for row in json.loads(out)["summary"]["layers"]] == [0.5, 0.5, 0.5]
 
 
-def test_csr_is_measured_and_stored(models: str, tmp_path: Path) -> None:
-    path = tmp_path / "sparse.safetensors"
-    code, out, _ = epoch0("prune", f"{models}:build", "--sparsity", ".9", "--out-csr", path, "--json")
-    found = json.loads(out)["csr"]
-    assert code == 0 and len(found["layers"]) == 3
-    assert all(row["dense_seconds"] > 0 for row in found["layers"])
-    net = e0.networks.mlp([64, 40, 40, 10], "tanh", weights=e0.Gaussian(1.3), biases=e0.Gaussian(0.2), seed=0)
-    assert e0.prune.load_csr(net, path)(torch.zeros(2, 64)).shape == (2, 10)
-
-
-def test_a_sparse_file_in_which_nothing_is_sparse_says_so(
-    models: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from epoch0.prune import _to_csr
-
-    path = tmp_path / "sparse.safetensors"
-    for seconds, said in ((9.0, True), (0.1, False)):
-        monkeypatch.setattr(_to_csr, "_race", lambda one, other, device, seconds=seconds: (1.0, seconds))
-        code, out, _ = epoch0("prune", f"{models}:build", "--sparsity", ".5", "--batch", "16", "--out-csr", path)
-        assert code == 0 and ("all layers dense" in out) == said and str(path) in out
-
-
 def test_what_fails_at_the_end_has_written_nothing(models: str, tmp_path: Path) -> None:
     masks = tmp_path / "masks.safetensors"
-    code, _, err = epoch0("prune", f"{models}:lists", "--sparsity", ".5", "--batch", "16", "--csr", "--out", masks)
-    assert code == 2 and "no linear layer or convolution" in err and not masks.exists()
+    code, _, err = epoch0("prune", f"{models}:unbounded", "--sparsity", ".5", "--rescale", "layer", "--out", masks)
+    assert code == 2 and "no edge of chaos" in err and not masks.exists()
 
 
 def test_verdicts_say_what_they_were_judged_on(models: str) -> None:

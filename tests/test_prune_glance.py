@@ -105,28 +105,6 @@ def test_rounds_tell_where_they_are() -> None:
     assert told == expected
 
 
-def test_a_convolution_that_is_slow_on_few_examples_is_not_tried_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    from epoch0.prune import _to_csr
-
-    raced: list[int] = []
-
-    def race(one: object, other: object, device: object) -> tuple[float, float]:
-        raced.append(len(one.args[0]))  # type: ignore[attr-defined]
-        return 1.0, 1.6
-
-    net = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU())
-    with torch.no_grad():
-        net[0].weight[0] = 0.0
-    monkeypatch.setattr(_to_csr, "_race", race)
-    x = torch.randn(40, 2, 6, 6, generator=torch.Generator().manual_seed(0))
-    row = e0.prune.to_csr(net, x).layers[0]
-    assert raced == [8, 8] and row.input_shape == (8, 2, 6, 6) and not row.sparse
-    raced.clear()
-    monkeypatch.setattr(_to_csr, "SLOW", 2.0)
-    row = e0.prune.to_csr(net, x, only_faster=True).layers[0]
-    assert raced == [8, 8, 40, 40] and row.input_shape == (40, 2, 6, 6)
-
-
 def _until(log: io.StringIO, text: str) -> None:
     for _ in range(400):
         if text in log.getvalue():

@@ -16,7 +16,6 @@ from epoch0.prune._apply import apply, masks_of
 from epoch0.prune._iterate import iterate
 from epoch0.prune._keep import keep
 from epoch0.prune._prunable import prunable
-from epoch0.prune._to_csr import to_csr
 from epoch0.prune.baselines import magnitude, random
 from epoch0.prune.brain_damage import obd
 from epoch0.prune.connection_sensitivity import snip
@@ -236,20 +235,11 @@ def test_synflow_of_complex_numbers_is_refused_in_words() -> None:
         synflow(seeded(Complex), (6,))
 
 
-def test_a_batch_is_cast_to_the_model_s_dtype_before_it_is_made_sparse() -> None:
-    model = seeded(lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))).double()
-    export = to_csr(apply(model, keep(magnitude(model), 0.9)), VECTORS.float(), only_faster=False)
-    assert export.largest_difference is not None and export.largest_difference < 1e-12
-    assert export.model(VECTORS.double()).dtype == torch.float64
-
-
 def test_what_has_no_values_or_examples_is_refused() -> None:
     model = seeded(lambda: nn.Linear(6, 4))
     masks = keep(magnitude(model), 0.5)
     with pytest.raises(InputError, match="'weight' is on the meta device"):
         apply(copy.deepcopy(model).to("meta"), masks)
-    with pytest.raises(InputError, match="empty batch"):
-        to_csr(apply(model, masks), VECTORS[:0])
 
 
 def test_percent_is_no_sparsity() -> None:

@@ -88,12 +88,6 @@ def prune(
     out_weights: Annotated[
         Path | None, typer.Option(help="Write the pruned (and rescaled) weights to this safetensors file.")
     ] = None,
-    csr: Annotated[
-        bool, typer.Option("--csr", help="Also measure each layer as a really sparse one: bytes and speed.")
-    ] = False,
-    out_csr: Annotated[
-        Path | None, typer.Option(help="Write the model with the layers that are faster sparse; implies --csr.")
-    ] = None,
     data_name: Data = None,
     input_shape: InputShape = None,
     weights: Weights = None,
@@ -109,11 +103,11 @@ def prune(
     from epoch0.initialization import check_path, save
     from epoch0.prune._layers import check_sparsity
 
-    files = {"masks": out, "weights": out_weights, "sparse weights": out_csr}
+    files = {"masks": out, "weights": out_weights}
     written = [path.resolve() for path in files.values() if path is not None]
     if len(set(written)) < len(written):
         raise InputError(
-            f"{str(written[0])!r} cannot hold two things; --out, --out-weights and --out-csr need own files."
+            f"{str(written[0])!r} cannot hold two things; --out and --out-weights need own files."
         )
     for what, path in files.items():
         if path is not None:
@@ -130,8 +124,8 @@ def prune(
         )
     options: dict[str, Any] = {"scope": scope.value, "layers": layers.value, "floor": floor}
     check_steps(score, steps, options)
-    csr, rescaling, sparse = csr or out_csr is not None, None, None
-    with Stages("prune", 3 + 2 * (rescale is not None) + csr) as stage:
+    rescaling = None
+    with Stages("prune", 3 + 2 * (rescale is not None)) as stage:
         stage("judging the model as it is")
         judge = _Judge(given, batch_norm.value, seed)
         verdicts = {"before": judge.verdict(network)}
@@ -151,23 +145,17 @@ def prune(
             stage("judging the rescaled model")
             verdicts["rescaled"] = judge.verdict(network)
         pruning.bake(network)
-        if csr:
-            stage("measuring sparse layers")
-            sparse = pruning.to_csr(network, given.x, progress=stage.within)
     # all or nothing: whatever cannot be done has failed by now
     if out is not None:
         masks.save(out)
     if out_weights is not None:
         save(network, out_weights)
-    if sparse is not None and out_csr is not None:
-        sparse.save(out_csr)
     if as_json:
         print_json({
             "model": model, "inputs": given.description, "method": scores.method, "summary": summary.to_dict(),
             "critical_sparsity": float(critical), "first_layer_to_vanish": critical.layer, "notes": said,
             "verdicts": verdicts, "judged": judge.examined,
             "rescaling": None if rescaling is None else rescaling.to_dict(),
-            "csr": None if sparse is None else sparse.to_dict(),
         })  # fmt: skip
         return
     typer.echo(f"{scores.method}; {given.description}")
@@ -181,13 +169,9 @@ def prune(
     typer.echo(f"\nverdicts ({judge.examined}):" if judge.examined else "")
     for when, verdict in verdicts.items():
         typer.echo(f"{when + ':':<10}{verdict}")
-    if sparse is not None:
-        typer.echo(f"\n{sparse}")
-    all_dense = sparse is not None and not any(layer.sparse for layer in sparse.layers)
     for what, path in files.items():
         if path is not None:
-            note = " (all layers dense, as none is faster sparse)" if path is out_csr and all_dense else ""
-            typer.echo(f"{what}: {path}{note}")
+            typer.echo(f"{what}: {path}")
 
 
 def _masks(

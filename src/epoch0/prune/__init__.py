@@ -8,8 +8,6 @@
 from epoch0.prune._apply import apply, bake, masks_of
 from epoch0.prune._conditioning import Conditioning, conditioning
 from epoch0.prune._critical import CriticalSparsity, critical_sparsity
-from epoch0.prune._csr_file import load_csr
-from epoch0.prune._csr_result import CsrExport
 from epoch0.prune._iterate import iterate
 from epoch0.prune._keep import PruningWarning, keep
 from epoch0.prune._masks import Masks
@@ -18,7 +16,6 @@ from epoch0.prune._predict import predicted_density
 from epoch0.prune._rescaling import Rescaling
 from epoch0.prune._scores import Scores
 from epoch0.prune._summary import MaskSummary
-from epoch0.prune._to_csr import to_csr
 from epoch0.prune.baselines import magnitude, random
 from epoch0.prune.brain_damage import obd
 from epoch0.prune.connection_sensitivity import snip
@@ -28,7 +25,7 @@ from epoch0.prune.skeletonization import force
 from epoch0.prune.synaptic_flow import synflow
 
 __all__ = [
-    "Conditioning", "CriticalSparsity", "CsrExport", "MaskSummary", "Masks", "PruningWarning", "Rescaling", "Scores",
-    "apply", "bake", "conditioning", "critical_sparsity", "force", "grasp", "iterate", "keep", "load_csr", "magnitude",
-    "masks_of", "obd", "on_paths", "predicted_density", "random", "rescale", "snip", "synflow", "to_csr",
+    "Conditioning", "CriticalSparsity", "MaskSummary", "Masks", "PruningWarning", "Rescaling", "Scores",
+    "apply", "bake", "conditioning", "critical_sparsity", "force", "grasp", "iterate", "keep", "magnitude",
+    "masks_of", "obd", "on_paths", "predicted_density", "random", "rescale", "snip", "synflow",
 ]  # fmt: skip
