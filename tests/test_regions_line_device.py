@@ -22,8 +22,7 @@ FACTORIES = {
 }  # fmt: skip
 FETCHING = {torch.Tensor.cpu, torch.Tensor.numpy, torch.from_numpy}
 ON_THE_CPU_ONLY = {  # branches that look at the device first
-    "affine_rows", "room", "empty", "carried", "add_bends", "jumps", "_bends", "windowed", "shifted", "_array", "_look",
-    "__call__", "nonzero",
+    "empty",
 }  # fmt: skip
 
 

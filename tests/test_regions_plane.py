@@ -1,5 +1,7 @@
 """Regions on windows: reference counts, the clipping twin on every kind of network, degeneracies, laws of symmetry."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch import nn
 
 from epoch0 import regions
 from epoch0.errors import InputError
+from epoch0.regions._rebuild import cycles
 from region_twins import networks, plane_areas, recipe, recipe_plane
 
 NETWORKS = networks()
@@ -301,3 +304,16 @@ def test_pictures(tmp_path) -> None:
     top = net(middle).topk(2, dim=1).values
     assert len(segments) and torch.allclose(top[:, 0], top[:, 1], atol=1e-9)
     assert p.to_pandas().shape == (p.count, 5) and "activation regions" in str(p)
+
+
+def test_cycles_with_and_without_heads() -> None:
+    source = np.random.default_rng(0)
+    following = source.permutation(200)
+    elements, ends = cycles(following)
+    heads = elements[ends[:-1]]
+    assert sorted(elements) == list(range(200))
+    for start, stop in itertools.pairwise(ends):
+        assert (following[elements[start:stop]] == np.roll(elements[start:stop], -1)).all()
+    for known in (heads, heads[::-1], heads[:-1], np.append(heads, following[heads[0]])):  # the last two are wrong
+        again, others = cycles(following, known)
+        assert sorted(again) == list(range(200)) and len(others) == len(ends)

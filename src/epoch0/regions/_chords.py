@@ -19,7 +19,6 @@ class EdgePoints:
         first: number of the first point of each edge.
         edge, column, point: for each crossing of an edge by a column, the point; a point can have several columns.
         merged: whether some point has.
-        start, stop: for each crossing, the column's value at the ends of the edge.
     """
 
     u: np.ndarray
@@ -31,8 +30,6 @@ class EdgePoints:
     column: np.ndarray
     point: np.ndarray
     merged: bool
-    start: np.ndarray
-    stop: np.ndarray
 
 
 def edge_points(edges: np.ndarray, signs: Signs, values: np.ndarray, tolerance: np.ndarray) -> EdgePoints:
@@ -57,9 +54,8 @@ def edge_points(edges: np.ndarray, signs: Signs, values: np.ndarray, tolerance: 
     per_edge = np.bincount(edge[lead], minlength=len(edges))
     first = np.cumsum(per_edge) - per_edge
     return EdgePoints(
-        edges[edge[lead], 0], edges[edge[lead], 1], share[lead], per_edge, first, edge, column, point, bool(same.any()),
-        at_u, at_v,
-    )  # fmt: skip
+        edges[edge[lead], 0], edges[edge[lead], 1], share[lead], per_edge, first, edge, column, point, bool(same.any())
+    )
 
 
 def in_order(group: np.ndarray, share: np.ndarray) -> np.ndarray:
@@ -212,25 +208,17 @@ class Crossings:
 
     Attributes:
         first, second: chords.
-        share_first, share_second: where they cross, from the low end of each.
+        share: where they cross, from the low end of the first.
         at_first, at_second: where they are in the lists that follow.
-        chord: each crossing once for each of its chords, sorted by chord and share: the chord.
-        share: where it is on the chord.
-        start, stop: at the low and high end of the chord, the value of the column that is crossed.
-        column: that column.
+        chord: each crossing once for each of its chords, sorted by chord and place on it: the chord.
     """
 
     first: np.ndarray
     second: np.ndarray
-    share_first: np.ndarray
-    share_second: np.ndarray
+    share: np.ndarray
     at_first: np.ndarray
     at_second: np.ndarray
     chord: np.ndarray
-    share: np.ndarray
-    start: np.ndarray
-    stop: np.ndarray
-    column: np.ndarray
 
     def __len__(self) -> int:
         return len(self.first)
@@ -240,9 +228,8 @@ class Crossings:
         number, good, mine = np.cumsum(keep) - 1, keep[self.first], keep[self.chord]
         place = np.cumsum(mine) - 1
         return Crossings(
-            number[self.first[good]], number[self.second[good]], self.share_first[good], self.share_second[good],
-            place[self.at_first[good]], place[self.at_second[good]], number[self.chord[mine]], self.share[mine],
-            self.start[mine], self.stop[mine], self.column[mine],
+            number[self.first[good]], number[self.second[good]], self.share[good],
+            place[self.at_first[good]], place[self.at_second[good]], number[self.chord[mine]],
         )  # fmt: skip
 
 
@@ -285,10 +272,7 @@ def crossings(
     close &= chord[1:] == chord[:-1]
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
-    whole = Crossings(
-        first, second, share_first, share_second, place[: len(first)], place[len(first) :], chord, share, start, stop,
-        column,
-    )  # fmt: skip
+    whole = Crossings(first, second, share_first, place[: len(first)], place[len(first) :], chord)
     return whole, np.unique(found.cell[chord[1:][close]])
 
 

@@ -1,19 +1,20 @@
-"""What the walk needs of a line or plane partition."""
+"""What the walk asks of a partition of lines or a plane, and what a cut hands back: new points, mixed of old ones."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Optional, Protocol, runtime_checkable
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from epoch0.regions._cut import Cut
 from epoch0.regions._sizes import Decisions
 from epoch0.regions._steps import Largest
-from epoch0.regions._watch import Watch
 
 
 @runtime_checkable
 class Complex(Protocol):
-    """What the walk needs of a line or plane partition."""
+    """A partition of lines or of a plane: its rows are points, whose values the walk carries through the network."""
 
     decisions: Decisions
     away: Tensor
@@ -24,15 +25,10 @@ class Complex(Protocol):
         """Network of each row, where there are many."""
         ...
 
-    def watch(self, rows: int, tolerance: Tensor) -> Watch | None:
-        """Looks at values as they are made, if that is of use for a cut."""
-        ...
-
     def cut(
-        self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None,
-        seen: Watch | None = None,
-    ) -> Cut | None:  # fmt: skip
-        """Cut wherever a column of values changes its sign; ``seen`` has looked at the values already."""
+        self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None
+    ) -> Optional["Cut"]:
+        """Cut wherever a column of values changes its sign."""
         ...
 
     def settle(self, step: Largest, number: int, values: Tensor, limit: Tensor) -> Tensor | None:
@@ -50,3 +46,88 @@ class Complex(Protocol):
 
 Part = tuple[Any, Tensor]
 """A part of a complex, and the rows it has there."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """New rows: row i is a[i] row(u[i]) + b[i] row(v[i]).
+
+    Attributes:
+        u, v: rows there are.
+        a, b: coefficients.
+        row, column: where a new row is on a face: its value there is exactly the face's. Rows are numbered on from
+            those there were; a row can be on several faces.
+        second: further rows, which may also combine rows made here.
+    """
+
+    u: Tensor
+    v: Tensor
+    a: Tensor
+    b: Tensor
+    row: Tensor
+    column: Tensor
+    second: Optional["Cut"] = None
+
+    def __len__(self) -> int:
+        return len(self.u) + (len(self.second) if self.second is not None else 0)
+
+    def extended(self, values: Tensor, faces: Tensor | None = None, width: int = 1) -> Tensor:
+        """The old rows of a tensor and the new ones; arguments as for :meth:`take`."""
+        found = empty((len(values) + len(self), *values.shape[1:]), values)
+        found[: len(values)] = values
+        start = len(values)
+        for part in (self, self.second):
+            if part is not None:
+                part._mix(found[start : start + len(part.u)], found[:start], part.u, part.v, slice(None))
+                start += len(part.u)
+                part._put_on_faces(found, None, faces, width)
+        return found
+
+    def take(self, values: Tensor, rows: Tensor, faces: Tensor | None = None, width: int = 1) -> Tensor:
+        """Some rows only, old ones and new ones: the tensor of all is never made.
+
+        Args:
+            values: the old rows.
+            rows: increasing numbers; the new rows are numbered on from the old ones.
+            faces: for the tensor that was cut: values of its faces; column c is element c % width, face c // width.
+            width: elements of a row.
+        """
+        old = len(values)
+        found = empty((len(rows), *values.shape[1:]), values)
+        first, late = torch.searchsorted(rows, rows.new_tensor([old, old + len(self.u)])).tolist()
+        torch.index_select(values, 0, rows[:first], out=found[:first])
+        new = rows[first:late] - old
+        self._mix(found[first:late], values, self.u[new], self.v[new], new)
+        self._put_on_faces(found, rows, faces, width)
+        if self.second is not None and late < len(rows):
+            more, new = self.second, rows[late:] - old - len(self.u)
+            parents, place = torch.unique(torch.stack([more.u[new], more.v[new]]), return_inverse=True)
+            more._mix(found[late:], self.take(values, parents, faces, width), place[0], place[1], new)
+            more._put_on_faces(found, rows, faces, width)
+        return found
+
+    def _mix(self, out: Tensor, values: Tensor, u: Tensor, v: Tensor, which: Tensor | slice) -> None:
+        shape = (-1,) + (1,) * (values.dim() - 1)
+        torch.index_select(values, 0, u, out=out)
+        out.mul_(self.a[which].view(shape)).addcmul_(values.index_select(0, v), self.b[which].view(shape))
+
+    def _put_on_faces(self, found: Tensor, rows: Tensor | None, faces: Tensor | None, width: int) -> None:
+        """Where a row made here is on a face, its value is exactly the face's; ``rows`` are those there are, if few."""
+        if faces is None or not len(self.row):
+            return
+        place, column = self.row, self.column
+        if rows is not None:
+            place = torch.searchsorted(rows, place).clamp_max(len(rows) - 1)
+            here = rows[place] == self.row
+            place, column = place[here], column[here]
+        found.view(len(found), -1)[place, column % width] = faces[column // width]
+
+
+def empty(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """A tensor with nothing in it yet, of the type and on the device of another.
+
+    On the CPU from numpy, which asks for huge pages: filling them is several times cheaper.
+    """
+    if like.device.type != "cpu" or like.dtype != torch.float64:
+        return like.new_empty(shape)
+    return torch.from_numpy(np.empty(shape))

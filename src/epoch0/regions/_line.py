@@ -2,18 +2,16 @@
 
 import math
 from collections.abc import Sequence
-from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from epoch0.regions._bends import Bends, bends
-from epoch0.regions._cut import Cut
+from epoch0.regions._complex import Cut
 from epoch0.regions._ledger import Ledger
 from epoch0.regions._sizes import Decisions
 from epoch0.regions._steps import Largest
-from epoch0.regions._watch import BAND, Watch, nonzero
+
+_BLOCK = 1 << 16  # values looked at together: they stay in the cache
 
 
 class Lines:
@@ -48,9 +46,8 @@ class Lines:
         return None if self.networks is None else self.networks[self.group]
 
     def cut(
-        self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None,
-        seen: Watch | None = None,
-    ) -> Cut | None:  # fmt: skip
+        self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None
+    ) -> Cut | None:
         """Insert a point wherever a column changes its sign between neighbours.
 
         Args:
@@ -59,12 +56,11 @@ class Lines:
             step: number of the folding step.
             width: elements of the step; column c belongs to element c % width and face c // width.
             face: the face, where it is not c // width.
-            seen: has looked at the values already.
 
         Returns:
             The new rows, or None if nothing is cut; they are appended to all tensors by the caller.
         """
-        positive, zero_row, zero_column = self._signs(values, tolerance, seen or Watch(len(values), tolerance))
+        positive, zero_row, zero_column = self._signs(values, tolerance)
         zero = None
         if len(zero_row):
             zero = torch.zeros_like(positive)
@@ -77,48 +73,26 @@ class Lines:
             return None
         return self._insert(values, tolerance, places, columns, step, width, face)
 
-    def watch(self, rows: int, tolerance: Tensor) -> Watch | None:
-        """Looks at the values of so many rows as they are made."""
-        return Watch(rows, tolerance)
-
-    def _signs(self, values: Tensor, tolerance: Tensor, seen: Watch) -> tuple[Tensor, Tensor, Tensor]:
+    def _signs(self, values: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Which values are positive, and rows and columns of the zeros; the smallest that is none is noted."""
-        row, column = seen.finish(values)
-        close = len(row) > 0
-        near_values = values[row, column].abs()
-        limit = tolerance[self.group[row], column]
-        zero = near_values <= limit
-        decided = near_values[~zero] / limit[~zero].clamp_min(1e-300)
-        # what is far from every tolerance matters only if it is nearer than all that decided before
-        nearer = close or min(seen.least) * BAND * self.decisions.relative < seen.widest * self.decisions.smallest
-        if not len(decided) and nearer:
-            spread = 0.0 if close else seen.widest / max(seen.narrowest, 1e-300)
-            decided = torch.cat([decided, *self._far(values, tolerance, seen, spread)])
-        if len(decided):
-            smallest = float(decided.min()) * self.decisions.relative
-            self.decisions.smallest = min(self.decisions.smallest, smallest)
-        self.decisions.zeros += int(zero.sum())
-        return seen.positive, row[zero], column[zero]
-
-    def _far(self, values: Tensor, tolerance: Tensor, seen: Watch, spread: float) -> list[Tensor]:
-        """Smallest decisions, as multiples of the tolerance, where none is near: in the blocks with the least values.
-
-        Args:
-            values: all of them.
-            tolerance: of the groups.
-            seen: has looked at them.
-            spread: the largest tolerance over the smallest; 0 where values count as zero, then all blocks are looked at
-                unless that would take long.
-        """
-        found: list[Tensor] = []
-        if spread == 0.0 and values.numel() > 1 << 20:
-            return found
-        for start, stop, smallest in zip(seen.starts, [*seen.starts[1:], len(values)], seen.least, strict=True):
-            if spread == 0.0 or smallest <= min(seen.least) * spread:
-                rows = slice(start, stop)
-                ratio = values[rows].abs() / tolerance[self.group[rows]].clamp_min(1e-300)
-                found += [ratio[ratio > 1.0].amin()[None]] if bool((ratio > 1.0).any()) else []
-        return found
+        positive, zeros = values > 0.0, [torch.empty(0, 2, dtype=torch.int64, device=values.device)]
+        largest = 1.0 / tolerance.amax(dim=0).clamp_min(1e-300)
+        smallest = self.decisions.smallest / self.decisions.relative  # as a multiple of the tolerance
+        some = max(1, _BLOCK // values.shape[1]) if values.device.type == "cpu" else len(values)
+        for start in range(0, len(values), some):
+            size = values[start : start + some].abs()
+            if float((size * largest).amin()) > max(1.0, smallest):
+                continue  # nothing here decides more narrowly, by whatever group
+            ratio = size / tolerance[self.group[start : start + some]].clamp_min(1e-300)
+            zero = ratio <= 1.0
+            smallest = min(smallest, float(torch.where(zero, math.inf, ratio).amin()))
+            if len(found := zero.nonzero()):
+                found[:, 0] += start
+                zeros.append(found)
+        self.decisions.smallest = smallest * self.decisions.relative
+        row, column = torch.cat(zeros).unbind(1)
+        self.decisions.zeros += len(row)
+        return positive, row, column
 
     def _flips(self, positive: Tensor, zero: Tensor | None) -> tuple[Tensor, Tensor]:
         """Places in the order after which a column changes its sign, and the columns."""
@@ -128,7 +102,7 @@ class Lines:
         if zero is not None:
             still = zero.index_select(0, self.order)
             flip &= ~(still[1:] | still[:-1])
-        found = nonzero(flip)
+        found = flip.nonzero()
         return found[:, 0], found[:, 1]
 
     def _adopt(
@@ -181,9 +155,7 @@ class Lines:
         lead = fresh.nonzero()[:, 0]
         rows, total = len(self.t), len(lead)
         self.ledger.add(total, step)
-        plain = self.networks is None and not self.unbounded and places.device.type == "cpu"
-        ahead = partial(_bends, places, lead, b, columns, at_u[order], at_v[order]) if plain else None
-        cut = Cut(u[lead], v[lead], a[lead], b[lead], number + rows, columns, bends=ahead)
+        cut = Cut(u[lead], v[lead], a[lead], b[lead], number + rows, columns)
         self._append(cut, places[lead], columns[lead], step, width, face)
         assert len(self.t) == rows + total
         return cut
@@ -301,30 +273,3 @@ class Lines:
         """Regions of each line: one more than its break points."""
         breaks = self.line[self.step[self.order] >= 0]
         return 1 + torch.bincount(breaks, minlength=lines)
-
-
-def _bends(
-    places: Tensor, lead: Tensor, share: Tensor, column: Tensor, at_start: Tensor, at_stop: Tensor, most: float
-) -> tuple[Bends, Bends] | None:
-    """The bends of new points; None if there are more than ``most``.
-
-    Args:
-        places: the segment of every crossing, sorted.
-        lead: crossings that are new points.
-        share: of every crossing, where it is on its segment.
-        column: what bends there.
-        at_start: its value at the start of the segment.
-        at_stop: and at the end.
-        most: bends that are worth it.
-    """
-    segment = places[lead]
-    begin, end = torch.searchsorted(places, segment), torch.searchsorted(places, segment, right=True)
-    found = bends(
-        lead.numpy(), begin.numpy(), (end - begin).numpy(), share.numpy(), column.numpy(), at_start.numpy(),
-        at_stop.numpy(), most,
-    )  # fmt: skip
-    return None if found is None else (found, _NONE)
-
-
-_NONE = Bends(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
-"""The bends of no points."""

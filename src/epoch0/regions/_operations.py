@@ -102,7 +102,7 @@ def module_call(module: nn.Module, where: str) -> tuple[str, Callable[..., Any],
 def _normalize(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """Batch norm by its running statistics: one factor and one shift a channel."""
     shape = (1, -1) + (1,) * (x.dim() - 2)
-    return x * scale.view(shape) + shift.view(shape)
+    return torch.addcmul(shift.view(shape), x, scale.view(shape))
 
 
 FoldCall = tuple[Any, tuple[float, ...], Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
@@ -154,13 +154,6 @@ def _functions(rule: Activation) -> tuple[Callable[[Tensor], Tensor], Callable[[
 
 def _relu(x: Tensor) -> Tensor:
     return x.clamp_min(0.0)
-
-
-def into(run: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor] | None:
-    """The same function with its result written to a given tensor, for those used most."""
-    if run is _relu:
-        return lambda x, out: torch.clamp_min(x, 0.0, out=out)
-    return (lambda x, out: torch.abs(x, out=out)) if run is torch.abs else None
 
 
 def largest_call(

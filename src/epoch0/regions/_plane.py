@@ -2,23 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from epoch0.regions import _concurrent, _seams
-from epoch0.regions._bends import Bends, bends
 from epoch0.regions._chords import Chords, Crossings, EdgePoints, chords, crossings, edge_points
-from epoch0.regions._cut import Cut
+from epoch0.regions._complex import Cut
 from epoch0.regions._ledger import Ledger
 from epoch0.regions._rebuild import Pieces, chord_pieces, cycles, successors
 from epoch0.regions._seams import Mesh
 from epoch0.regions._signs import read
 from epoch0.regions._sizes import Decisions
 from epoch0.regions._steps import Largest
-from epoch0.regions._watch import Watch
 
 
 class Plane:
@@ -53,17 +50,11 @@ class Plane:
         mesh = Mesh(corners, edges, np.full((len(corners), 3), -1), 2 * number, np.array([0, len(corners)]), none, none)
         return Plane(mesh, ledger, last)
 
-    def watch(self, rows: int, tolerance: Tensor) -> Watch | None:
-        """The signs of a plane are read all at once."""
-        return None
-
     def cut(
-        self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None,
-        seen: Watch | None = None,
-    ) -> Cut | None:  # fmt: skip
+        self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None
+    ) -> Cut | None:
         """Cut every cell along every column that takes both signs in it; as for lines."""
         mesh = self.mesh
-        undecided = self.decisions.undecided
         signs = read(values, tolerance[0], self.decisions)
         limit, numbers = tolerance[0].numpy(), values.numpy()
         points = edge_points(mesh.edges, signs, numbers, limit)
@@ -85,10 +76,7 @@ class Plane:
         slow = None if keep is None else _take(found, ~keep)
         if keep is not None:
             found, crossing = _take(found, keep), crossing.on(keep)
-        cut = self._rebuild(numbers, limit, points, found, crossing, slow, cell_of, length, place, step, width, face)
-        if slow is None and not points.merged and signs.zero is None and self.decisions.undecided == undecided:
-            cut = replace(cut, bends=partial(_bends, points, found, crossing))
-        return cut
+        return self._rebuild(numbers, limit, points, found, crossing, slow, cell_of, length, place, step, width, face)
 
     def _rebuild(
         self, values: np.ndarray, limit: np.ndarray, points: EdgePoints, found: Chords, crossing: Crossings,
@@ -132,9 +120,8 @@ class Plane:
         kept = ~touched[cell_of]
         mesh.half = np.concatenate([mesh.half[kept], halves])
         degrees = np.concatenate([np.diff(mesh.ends)[~touched], np.diff(ends)])
-        chord, share_on, _ = _shorter(found, crossing)
         second = [
-            found.start[chord], found.stop[chord], share_on,
+            found.start[crossing.first], found.stop[crossing.first], crossing.share,
             np.concatenate([np.arange(len(crossing))] * 2),
             np.concatenate([found.column[crossing.first], found.column[crossing.second]]),
         ]  # fmt: skip
@@ -146,7 +133,7 @@ class Plane:
         first = rows + len(points.u)
         more = _cut(u, v, share, row + first, column)
         cut = replace(_cut(points.u, points.v, points.share, points.point + rows, points.column), second=more)
-        mesh.points = torch.cat([mesh.points, cut.rows(mesh.points)])
+        mesh.points = cut.extended(mesh.points)
         mesh.from_row = np.concatenate([mesh.from_row, np.full(len(cut), -1)])
         return cut
 
@@ -303,33 +290,6 @@ def _cut(u: np.ndarray, v: np.ndarray, share: np.ndarray, row: np.ndarray, colum
     """Points between u and v, at a share of the way."""
     first, last, near, at, on = (torch.from_numpy(np.ascontiguousarray(a)) for a in (u, v, share, row, column))
     return Cut(first, last, 1 - near, near, at, on)
-
-
-def _shorter(found: Chords, crossing: Crossings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each crossing the one of its chords that has fewer of them: the chord, where on it, place in the lists."""
-    count = np.bincount(crossing.chord, minlength=len(found))
-    other = count[crossing.second] < count[crossing.first]
-    return (
-        np.where(other, crossing.second, crossing.first), np.where(other, crossing.share_second, crossing.share_first),
-        np.where(other, crossing.at_second, crossing.at_first),
-    )  # fmt: skip
-
-
-def _bends(points: EdgePoints, found: Chords, crossing: Crossings, most: float) -> tuple[Bends, Bends] | None:
-    """The bends of the new points on edges and of those where chords cross; None if there are more than ``most``."""
-    begin, count = points.first[points.edge], points.per_edge[points.edge]
-    first = bends(
-        np.arange(len(points.u)), begin, count, points.share, points.column, points.start, points.stop, most
-    )  # fmt: skip
-    if first is None:
-        return None
-    along = np.bincount(crossing.chord, minlength=len(found))
-    chord, _, position = _shorter(found, crossing)
-    second = bends(
-        position, (np.cumsum(along) - along)[chord], along[chord], crossing.share, crossing.column, crossing.start,
-        crossing.stop, most - len(first.column),
-    )  # fmt: skip
-    return None if second is None else (first, second)
 
 
 def _take(found: Chords, mask: np.ndarray) -> Chords:

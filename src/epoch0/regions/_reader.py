@@ -8,10 +8,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from epoch0.errors import InputError
-from epoch0.regions._fuse import Kernel, fused
 from epoch0.regions._operations import (
     fold_call,
-    into,
     is_affine,
     largest_call,
     module_call,
@@ -53,9 +51,6 @@ class Reader:
         self.names: set[str] = set()
         self.widths: list[int] = []
         self.elements = [probe[0].numel()]
-        self.kernels: dict[int, Kernel] = {}
-        self.norms: dict[int, tuple[Tensor, Tensor]] = {}
-        self.sums: set[int] = set()
 
     def read(self, graph: fx.Graph, notes: tuple[str, ...]) -> Program:
         values: dict[fx.Node, Any] = {}
@@ -75,9 +70,8 @@ class Reader:
                     values[first] = values[node]  # whoever reads that tensor from now on reads what it became
         if not isinstance(found, _Slot):
             raise InputError("the model's output does not depend on its input, or is no single tensor.")
-        steps = fused(self.steps, self.kernels, self.norms, self.sums, output=found.index)
         return Program(
-            steps, found.index, self.shape, tuple(found.probe.shape[1:]), tuple(self.widths),
+            tuple(self.steps), found.index, self.shape, tuple(found.probe.shape[1:]), tuple(self.widths),
             tuple(self.elements), notes,
         )  # fmt: skip
 
@@ -120,21 +114,11 @@ class Reader:
         if not any(isinstance(a, _Slot) for a in _flat((args, kwargs))):
             return self._constant(call(*args, *weights, **kwargs))
         try:
-            made = self._step(operation, call, args, weights, kwargs, self._name(title), where)
+            return self._step(operation, call, args, weights, kwargs, self._name(title), where)
         except (TypeError, RuntimeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"the operation {operation} ({where}) cannot be followed: {error}") from error
-        if node.op == "call_module" and isinstance(made, _Slot):
-            self._note(operation, call, weights, made)
-        return made
-
-    def _note(self, operation: str, call: Callable[..., Any], weights: tuple[Any, ...], made: _Slot) -> None:
-        """Keep what layers and batch norms are made of, for putting them together."""
-        if operation == "batch_norm":
-            self.norms[made.index] = weights[0], weights[1]
-        elif operation in ("conv1d", "conv2d", "conv3d") or (operation == "linear" and made.probe.dim() == 2):
-            self.kernels[made.index] = Kernel(call, weights[0], weights[1], adds=operation == "conv2d")
 
     def _shape(self, operation: str, args: tuple[Any, ...], where: str) -> Any:
         value = args[0]
@@ -169,7 +153,7 @@ class Reader:
                 raise InputError(f"the operation {operation} ({where}) takes its threshold or slope from the input.")
             if not faces:
                 return values
-            return self._fold(Fold(name, (values.index,), self.slots, faces, run, recession, into(run)), values)
+            return self._fold(Fold(name, (values.index,), self.slots, faces, run, recession), values)
         if kind in ("largest", "extremum"):
             return self._largest(operation, args, kwargs, name, where)
         if is_affine(operation):
@@ -253,9 +237,6 @@ class Reader:
             )  # fmt: skip
             self.steps.append(step)
             found.append(self._new(probe))
-        shapes = [slot.probe.shape for slot in sources]
-        if operation in ("add", "iadd") and not kwargs and shapes == [found[0].probe.shape] * 2:
-            self.sums.add(found[0].index)
         return found[0] if picks == [None] else tuple(found)
 
 

@@ -11,7 +11,6 @@ import torch
 
 from epoch0.errors import InputError
 from epoch0.regions._report import Report
-from epoch0.regions._room import Reuse
 
 _DEPTH = 64  # pieces within pieces: so many threads for each worker may wait for others
 
@@ -44,10 +43,9 @@ class Crew:
     Args:
         workers: threads that work at a time; with 1 everything is done by the caller.
         report: who is told how far the work is.
-        idle: bytes of memory for tensors that may be kept for others.
     """
 
-    def __init__(self, workers: int = 1, report: Report | None = None, idle: int = 0) -> None:
+    def __init__(self, workers: int = 1, report: Report | None = None) -> None:
         self.workers = workers
         self.report = report or Report()
         self._idle = threading.Semaphore(workers - 1)
@@ -55,10 +53,8 @@ class Crew:
         self._failure: BaseException | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._threads = 0
-        self._memory = Reuse(idle)
 
     def __enter__(self) -> "Crew":
-        self._memory.__enter__()
         if self.workers > 1:
             self._threads = torch.get_num_threads()
             torch.set_num_threads(max(1, self._threads // self.workers))
@@ -74,7 +70,6 @@ class Crew:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
             torch.set_num_threads(self._threads)
-        self._memory.__exit__(kind, error, trace)
 
     def map(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
         """The function of every item, in order.

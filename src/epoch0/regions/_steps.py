@@ -1,11 +1,10 @@
 """The steps a traced network is made of: affine ones applied to points as they are, and those that fold along faces."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,7 +24,6 @@ class Affine:
         terms: how many it sums in each output, about.
         stack: for many networks at once their weights (networks, out, in) and biases (networks, out); then rows of
             different networks go through :meth:`many`.
-        streamed: the same as ``run``, of inputs that are folded on the way, where it goes from block to block.
     """
 
     name: str
@@ -37,7 +35,6 @@ class Affine:
     weighted: bool = False
     terms: int = 1
     stack: tuple[Tensor, Tensor] | None = None
-    streamed: Callable[[Sequence[Tensor], "Way"], Tensor] | None = None
 
     def many(self, inputs: list[Tensor], network: Tensor | None, power: int = 1) -> Tensor:
         """The step on rows that may belong to different networks.
@@ -76,7 +73,6 @@ class Fold:
         faces: values of the element at which the slope changes, increasing.
         run: the function.
         recession: the same for a direction that goes to infinity: the limit of run(s x) / s.
-        into: the function with its result written to a given tensor, where there is one without a copy.
     """
 
     name: str
@@ -85,46 +81,6 @@ class Fold:
     faces: tuple[float, ...]
     run: Callable[[Tensor], Tensor]
     recession: Callable[[Tensor], Tensor]
-    into: Callable[[Tensor, Tensor], Tensor] | None = None
-
-
-@dataclass(frozen=True)
-class Way:
-    """What is done with the points of an affine step block by block, while they lie in the cache.
-
-    Attributes:
-        fold: what folds its first input before; None if it is folded already.
-        fold_more: the same for its second input.
-        seen: is shown every block of the result: the number of its first row, and the rows, (rows, elements).
-        grows: whether memory is left free behind the result, for rows to come.
-    """
-
-    fold: Fold | None = None
-    fold_more: Fold | None = None
-    seen: Callable[[int, np.ndarray], None] | None = None
-    grows: bool = False
-
-    def folded(self, rows: Tensor) -> Tensor:
-        """Some rows of the first input, folded."""
-        return rows if self.fold is None else self.fold.run(rows)
-
-    def folded_more(self, rows: Tensor) -> Tensor:
-        """Some rows of the second input, folded."""
-        return rows if self.fold_more is None else self.fold_more.run(rows)
-
-
-NOTHING = Way()
-"""Nothing is done on the way."""
-
-
-def put(fold: Fold | None, rows: Tensor, out: Tensor) -> None:
-    """Write some rows, folded, to their place."""
-    if fold is None:
-        out.copy_(rows)
-    elif fold.into is None:
-        out.copy_(fold.run(rows))
-    else:
-        fold.into(rows, out)
 
 
 @dataclass(frozen=True)
@@ -149,7 +105,6 @@ class Largest:
         """The largest element of each window, for every point."""
         flat = values.reshape(len(values), -1)
         return flat[:, self.windows.to(values.device)].amax(dim=2).reshape(len(values), *self.shape)
-
 
     def parted(self, left: Tensor, right: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
         """Where no entry of some window is the largest on both sides: the window, and the entry; -1 if there is none.
