@@ -14,12 +14,10 @@ from clock import cpu_seconds
 from torch import Tensor, nn
 
 from epoch0.networks.residual import resnet
-from epoch0.prune._iterate import iterate
-from epoch0.prune.brain_damage import obd
-from epoch0.prune.connection_sensitivity import snip
-from epoch0.prune.gradient_flow import grasp
-from epoch0.prune.skeletonization import force
-from epoch0.prune.synaptic_flow import synflow
+from epoch0.prune.masks.iterate import iterate
+from epoch0.prune.scores.connection_sensitivity import force, snip
+from epoch0.prune.scores.curvature import grasp, obd
+from epoch0.prune.scores.synaptic_flow import synflow
 from epoch0.seeds import generator
 
 SPARSITY, EXAMPLES = 0.98, 128

@@ -6,9 +6,9 @@ import torch
 from clock import cpu_seconds, peak_bytes
 
 from epoch0.networks import mlp
-from epoch0.prune._keep import keep
-from epoch0.prune._paths import on_paths
-from epoch0.prune.baselines import random
+from epoch0.prune.effects.paths import on_paths
+from epoch0.prune.masks.keep import keep
+from epoch0.prune.scores.baselines import random
 from epoch0.seeds import generator
 
 

@@ -17,7 +17,7 @@ from epoch0.papers.hayou.batches import images
 from epoch0.papers.hayou.trainable import FIGURE_3, FIGURE_5, Setting, gather, presets, trials
 from epoch0.papers.hayou.trainable_trial import INITS, DepthSpec, network, trained
 from epoch0.prune import apply, keep, snip
-from epoch0.prune.rescale import rescale
+from epoch0.prune.effects.rescale import rescale
 from epoch0.train.loop import train
 from epoch0.train.record import Accuracy
 from pictures import whole_picture

@@ -12,11 +12,11 @@ from torch.nn.utils import parametrizations, parametrize
 from torch.nn.utils import prune as torch_prune
 
 from epoch0.errors import InputError
-from epoch0.prune._apply import apply, bake, masks_of
-from epoch0.prune._keep import keep
-from epoch0.prune._masks import Masks
-from epoch0.prune._prunable import prunable
-from epoch0.prune.baselines import magnitude, random
+from epoch0.prune.masks.apply import apply, bake, masks_of
+from epoch0.prune.masks.keep import keep
+from epoch0.prune.masks.masks import Masks
+from epoch0.prune.masks.places import prunable
+from epoch0.prune.scores.baselines import magnitude, random
 
 
 class Net(nn.Module):

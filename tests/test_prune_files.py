@@ -11,9 +11,9 @@ from torch import Tensor
 
 from epoch0.errors import InputError
 from epoch0.initialization.files import load_tensors, save_tensors, written
-from epoch0.prune._files import SCORES
-from epoch0.prune._keep import keep
-from epoch0.prune._scores import Scores
+from epoch0.prune.files import SCORES
+from epoch0.prune.masks.keep import keep
+from epoch0.prune.scores.scores import Scores
 
 KINDS: dict[str, Tensor] = {
     "half": torch.randn(2, 3).bfloat16(),

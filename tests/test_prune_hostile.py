@@ -12,17 +12,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 from epoch0.errors import InputError
-from epoch0.prune._apply import apply, masks_of
-from epoch0.prune._iterate import iterate
-from epoch0.prune._keep import keep
-from epoch0.prune._prunable import prunable
-from epoch0.prune.baselines import magnitude, random
-from epoch0.prune.brain_damage import obd
-from epoch0.prune.connection_sensitivity import snip
-from epoch0.prune.gradient_flow import grasp
-from epoch0.prune.rescale import rescale
-from epoch0.prune.skeletonization import force
-from epoch0.prune.synaptic_flow import synflow
+from epoch0.prune.effects.rescale import rescale
+from epoch0.prune.masks.apply import apply, masks_of
+from epoch0.prune.masks.iterate import iterate
+from epoch0.prune.masks.keep import keep
+from epoch0.prune.masks.places import prunable
+from epoch0.prune.scores.baselines import magnitude, random
+from epoch0.prune.scores.connection_sensitivity import force, snip
+from epoch0.prune.scores.curvature import grasp, obd
+from epoch0.prune.scores.synaptic_flow import synflow
 
 
 class Language(nn.Module):

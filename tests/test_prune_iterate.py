@@ -10,13 +10,13 @@ from torch.nn.utils import prune as torch_prune
 
 from epoch0.errors import InputError
 from epoch0.networks import mlp
-from epoch0.prune._apply import apply, masks_of
-from epoch0.prune._iterate import iterate, scheduled
-from epoch0.prune._keep import PruningWarning, keep
-from epoch0.prune._masks import Masks
-from epoch0.prune._prunable import prunable
-from epoch0.prune.baselines import magnitude, random
-from epoch0.prune.synaptic_flow import synflow
+from epoch0.prune.masks.apply import apply, masks_of
+from epoch0.prune.masks.iterate import iterate, scheduled
+from epoch0.prune.masks.keep import PruningWarning, keep
+from epoch0.prune.masks.masks import Masks
+from epoch0.prune.masks.places import prunable
+from epoch0.prune.scores.baselines import magnitude, random
+from epoch0.prune.scores.synaptic_flow import synflow
 
 
 def flow(model: nn.Module) -> dict[str, Tensor]:

@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from epoch0.errors import InputError
-from epoch0.prune._files import MASKS
-from epoch0.prune._masks import Masks
+from epoch0.prune.files import MASKS
+from epoch0.prune.masks.masks import Masks
 
 
 def some(seed: int = 0, density: float = 0.3) -> Masks:

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from epoch0.errors import InputError
 from epoch0.networks import mlp
-from epoch0.prune._apply import apply
-from epoch0.prune._keep import keep
-from epoch0.prune._masks import Masks
-from epoch0.prune._paths import on_paths
-from epoch0.prune.baselines import magnitude, random
+from epoch0.prune.effects.paths import on_paths
+from epoch0.prune.masks.apply import apply
+from epoch0.prune.masks.keep import keep
+from epoch0.prune.masks.masks import Masks
+from epoch0.prune.scores.baselines import magnitude, random
 from path_twins import edges_on_paths, matters
 
 

@@ -13,8 +13,8 @@ from torch.nn.utils import prune as torch_prune
 import epoch0 as e0
 from epoch0.errors import InputError
 from epoch0.initialization import initialize
-from epoch0.prune._masked import Masked
-from epoch0.prune.rescale import WAYS, rescale
+from epoch0.prune.effects.rescale import WAYS, rescale
+from epoch0.prune.masks.places import Masked
 
 SIGMA = {"relu": 2.0, "tanh": 1.700796}
 """sigma_w^2 on the edge of chaos, for tanh with sigma_b = 0.2; q* is 0.512078 there."""

@@ -13,18 +13,15 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune
 
 from epoch0.errors import InputError
-from epoch0.prune._apply import apply
-from epoch0.prune._keep import keep
-from epoch0.prune._masks import Masks
-from epoch0.prune._prunable import prunable, standing
-from epoch0.prune._scores import Scores
-from epoch0.prune._select import best
-from epoch0.prune.baselines import magnitude, random
-from epoch0.prune.brain_damage import obd
-from epoch0.prune.connection_sensitivity import snip
-from epoch0.prune.gradient_flow import grasp
-from epoch0.prune.skeletonization import force
-from epoch0.prune.synaptic_flow import synflow, synflow_rounds
+from epoch0.prune.masks.apply import apply
+from epoch0.prune.masks.keep import best, keep
+from epoch0.prune.masks.masks import Masks
+from epoch0.prune.masks.places import prunable, standing
+from epoch0.prune.scores.baselines import magnitude, random
+from epoch0.prune.scores.connection_sensitivity import force, snip
+from epoch0.prune.scores.curvature import grasp, obd
+from epoch0.prune.scores.scores import Scores
+from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
 from measured_models import BasicBlock
 from test_guard import Photograph
 

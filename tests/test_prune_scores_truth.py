@@ -9,14 +9,10 @@ from torch import Tensor, nn
 from torch.autograd.functional import hessian
 from torch.func import functional_call
 
-from epoch0.prune._keep import keep
-from epoch0.prune._living import Living
-from epoch0.prune._twice import cheap
-from epoch0.prune.brain_damage import obd
-from epoch0.prune.connection_sensitivity import snip
-from epoch0.prune.gradient_flow import grasp
-from epoch0.prune.skeletonization import force
-from epoch0.prune.synaptic_flow import synflow, synflow_rounds
+from epoch0.prune.masks.keep import keep
+from epoch0.prune.scores.connection_sensitivity import force, snip
+from epoch0.prune.scores.curvature import grasp, obd
+from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
 from score_twins import (
     EMPTY,
     TABLE,
@@ -277,89 +273,6 @@ def test_hutchinson_is_the_exact_diagonal_with_the_stated_error() -> None:
     z = (score - exact) / (w.square() / 2 * error)
     assert float(z.abs().max()) < 5  # 42 nearly normal numbers: a false alarm in 40,000 seeds
     assert 0.7 < float(z.square().mean().sqrt()) < 1.3  # half as many would be off by 0.25 at four errors
-
-
-FOUR = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
-CHEAP = {
-    "batch norm": lambda x, w: cheap(F.batch_norm, (x, None, None, FOUR), {"eps": 1e-3}, "train"),
-    "plain batch norm": lambda x, w: cheap(F.batch_norm, (x, None, None), {}, "train"),
-    "relu": lambda x, w: cheap(torch.relu, (x,), {}, "train"),
-    "convolution": lambda x, w: cheap(F.conv2d, (x, w, FOUR), {"stride": 2, "padding": (1, 0)}, "eval"),
-    "weight alone": lambda x, w: cheap(F.conv2d, (x.detach(), w), {"padding": 1}, "eval"),
-    "input alone": lambda x, w: cheap(F.conv2d, (x, w.detach(), None, (1, 1), 1), {}, "eval"),
-}
-
-
-@pytest.mark.parametrize("name", CHEAP)
-def test_cheap_second_derivatives(name: str) -> None:
-    torch.manual_seed(0)
-    x = torch.randn(2, 4, 4, 3, dtype=torch.float64, requires_grad=True)
-    w = torch.randn(4, 4, 3, 3, dtype=torch.float64, requires_grad=True)
-    leaves = [t for t in (x, w) if (t is x) != (name == "weight alone") or name == "convolution"]
-
-    def run(*given: Tensor) -> Tensor:
-        values = {id(t): g for t, g in zip(leaves, given, strict=True)}
-        return CHEAP[name](values.get(id(x), x.detach()), values.get(id(w), w.detach()))
-
-    assert torch.autograd.gradcheck(run, leaves) and torch.autograd.gradgradcheck(run, leaves)
-
-
-def test_what_has_no_cheap_second_derivative_is_left_to_torch() -> None:
-    x, w = torch.randn(2, 4, 5, 5), torch.randn(4, 4, 3, 3)
-    norm = (torch.zeros(4), torch.ones(4))
-    assert cheap(F.batch_norm, (x, *norm), {}, "eval") is None
-    assert cheap(F.batch_norm, (x[:1], *norm), {}, "train") is None
-    assert cheap(F.relu, (x,), {"inplace": True}, "train") is None
-    assert cheap(F.conv2d, (x, w), {"padding": "same"}, "train") is None
-    assert cheap(F.conv2d, (x[0], w), {}, "train") is None
-    assert cheap(torch.tanh, (x,), {}, "train") is None
-
-
-CONVOLUTIONS = {
-    "1d": (F.conv1d, (2, 5, 9), (6, 5, 3), {"padding": 1}),
-    "2d, in steps": (F.conv2d, (1, 5, 8, 7), (6, 5, 3, 2), {"stride": 2, "padding": (1, 0), "bias": True}),
-    "3d, spread": (F.conv3d, (1, 5, 6, 5, 5), (6, 5, 2, 2, 2), {"dilation": (2, 1, 1)}),
-    "all dead": (F.conv2d, (1, 5, 6, 6), (6, 5, 3, 3), {"padding": [1, 1], "bias": True}),
-}
-
-
-@pytest.mark.parametrize("name", CONVOLUTIONS)
-@pytest.mark.parametrize("inputs", [True, False])
-def test_living_channels_give_the_whole_convolution(name: str, inputs: bool) -> None:
-    function, shape, sizes, given = CONVOLUTIONS[name]
-    torch.manual_seed(0)
-    x, w = torch.rand(shape, dtype=torch.float64), torch.rand(sizes, dtype=torch.float64)
-    w *= torch.rand_like(w) < 0.6
-    w[[0, 3]], w[:, 4] = 0.0, 0.0
-    if name == "all dead":
-        w.zero_()
-    x.requires_grad_(inputs), w.requires_grad_()
-    kwargs = {**given, "bias": torch.rand(6, dtype=torch.float64)} if given.get("bias") else given
-    y, whole = Living([w]).convolution(function, (x, w), kwargs), function(x, w, **kwargs)
-    assert y is not None
-    torch.testing.assert_close(y, whole, rtol=1e-13, atol=0)
-    push = torch.rand_like(whole)
-    leaves = [x, w] if inputs else [w]
-    found, expected = (torch.autograd.grad(out, leaves, push) for out in (y, whole))
-    alive = w.flatten(2).any(2)
-    kernels = alive.any(1)[:, None] & alive.any(0)
-    gone = torch.where(kernels[(..., *[None] * (w.dim() - 2))], expected[-1], 0.0)
-    torch.testing.assert_close(found[-1], gone, rtol=1e-13, atol=0)
-    if inputs:
-        torch.testing.assert_close(found[0], expected[0], rtol=1e-13, atol=0)
-
-
-def test_what_living_channels_leave_to_torch() -> None:
-    x, full, half = torch.rand(1, 4, 5, 5), torch.rand(4, 4, 3, 3), torch.rand(4, 4, 3, 3)
-    half[:2] = 0.0
-    living = Living([full, half, torch.zeros(3, 4)])
-    assert living.convolution(F.conv2d, (x, half), {}) is not None
-    assert living.convolution(F.conv2d, (x, full), {}) is None
-    assert living.convolution(F.conv2d, (x, half.clone()), {}) is None  # known by identity
-    assert living.convolution(F.conv2d, (x[0], half), {}) is None
-    assert living.convolution(F.conv2d, (x, half), {"padding": "same"}) is None
-    assert living.convolution(F.conv2d, (torch.rand(1, 8, 5, 5), half), {"groups": 2}) is None
-    assert living.convolution(F.conv_transpose2d, (x, half), {}) is None
 
 
 @pytest.mark.slow

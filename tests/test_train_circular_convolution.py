@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from epoch0.networks import vanilla_cnn
 from epoch0.prune import apply, keep
-from epoch0.prune.baselines import random
+from epoch0.prune.scores.baselines import random
 from epoch0.seeds import generator
 from epoch0.train import _circular_convolution as circles
 from epoch0.train._circular_convolution import _CircularPad, _OnTorus, pad, with_cheap_circles

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from epoch0.errors import InputError
 from epoch0.networks import mlp, resnet
 from epoch0.prune import apply, keep
-from epoch0.prune.baselines import random as random_scores
+from epoch0.prune.scores.baselines import random as random_scores
 from epoch0.seeds import generator
 from epoch0.train import checkpoint as checkpoints
 from epoch0.train._forward import first_loss

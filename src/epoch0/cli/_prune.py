@@ -101,7 +101,7 @@ def prune(
     from epoch0 import models
     from epoch0 import prune as pruning
     from epoch0.initialization import check_path, save
-    from epoch0.prune._layers import check_sparsity
+    from epoch0.prune.masks.layers import check_sparsity
 
     files = {"masks": out, "weights": out_weights}
     written = [path.resolve() for path in files.values() if path is not None]

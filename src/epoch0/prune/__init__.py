@@ -5,24 +5,19 @@
 >>> epoch0.prune.rescale(net, how="measured", x=images)
 """
 
-from epoch0.prune._apply import apply, bake, masks_of
-from epoch0.prune._conditioning import Conditioning, conditioning
-from epoch0.prune._critical import CriticalSparsity, critical_sparsity
-from epoch0.prune._iterate import iterate
-from epoch0.prune._keep import PruningWarning, keep
-from epoch0.prune._masks import Masks
-from epoch0.prune._paths import on_paths
-from epoch0.prune._predict import predicted_density
-from epoch0.prune._rescaling import Rescaling
-from epoch0.prune._scores import Scores
-from epoch0.prune._summary import MaskSummary
-from epoch0.prune.baselines import magnitude, random
-from epoch0.prune.brain_damage import obd
-from epoch0.prune.connection_sensitivity import snip
-from epoch0.prune.gradient_flow import grasp
-from epoch0.prune.rescale import rescale
-from epoch0.prune.skeletonization import force
-from epoch0.prune.synaptic_flow import synflow
+from epoch0.prune.effects.critical_sparsity import Conditioning, CriticalSparsity, conditioning, critical_sparsity
+from epoch0.prune.effects.paths import MaskSummary, on_paths
+from epoch0.prune.effects.predict import predicted_density
+from epoch0.prune.effects.rescale import Rescaling, rescale
+from epoch0.prune.masks.apply import apply, bake, masks_of
+from epoch0.prune.masks.iterate import iterate
+from epoch0.prune.masks.keep import PruningWarning, keep
+from epoch0.prune.masks.masks import Masks
+from epoch0.prune.scores.baselines import magnitude, random
+from epoch0.prune.scores.connection_sensitivity import force, snip
+from epoch0.prune.scores.curvature import grasp, obd
+from epoch0.prune.scores.scores import Scores
+from epoch0.prune.scores.synaptic_flow import synflow
 
 __all__ = [
     "Conditioning", "CriticalSparsity", "MaskSummary", "Masks", "PruningWarning", "Rescaling", "Scores",

@@ -11,7 +11,6 @@ from typing import Any
 from torch import Tensor
 
 from epoch0.errors import InputError
-from epoch0.prune._living import Living
 from epoch0.tracing import operations
 
 LARGEST = 64
@@ -37,12 +36,10 @@ class Absolute(operations.Calls):
 
     Args:
         scales: of the norms met so far, for further runs of the same model on the same tensors.
-        living: the channels that convolutions have left; None computes all.
     """
 
-    def __init__(self, scales: Scales | None = None, living: Living | None = None) -> None:
+    def __init__(self, scales: Scales | None = None) -> None:
         super().__init__()
-        self._living = Living() if living is None else living
         self._scales = {} if scales is None else scales
         self._known: dict[int, tuple[Tensor, int]] = {}  # with the tensor, so that its id stays its own
 
@@ -97,8 +94,7 @@ class Absolute(operations.Calls):
         power = sum(self.exponent(t) for t in operations.tensors_in((args, kwargs)) if t is not bias)
         if bias is not None and (less := self.exponent(bias) - power):
             args, kwargs = known.replaced(args, kwargs, bias=bias * 2.0**less)
-        y = self._living.convolution(func, args, kwargs)
-        y = func(*args, **kwargs) if y is None else y
+        y = func(*args, **kwargs)
         if y.is_complex():
             raise InputError(f"SynFlow follows positive numbers; '{name}' of this model has complex ones.")
         largest = float(y.detach().max())

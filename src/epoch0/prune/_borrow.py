@@ -12,11 +12,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from epoch0.errors import InputError
-from epoch0.prune._batches import Batch, examples
-from epoch0.prune._prunable import Weight, standing
-from epoch0.prune._scores import Scores, scores_of
-from epoch0.prune._settings import check_settings
-from epoch0.prune._twice import cheap
+from epoch0.prune.masks.places import Weight, standing
+from epoch0.prune.scores.batches import Batch, check_settings, examples
+from epoch0.prune.scores.scores import Scores, scores_of
 from epoch0.tracing import operations
 from epoch0.tracing.call import Call, Forward, described, mapped
 from epoch0.tracing.guard import bare, same_noise, unchanged
@@ -147,7 +145,7 @@ class Borrowed:
         try:
             # fused attention has no second derivative
             fused = sdpa_kernel(SDPBackend.MATH) if self.twice else nullcontext()
-            with fused, mode or _Statistics(self.batch_norm, self.twice):
+            with fused, mode or _Statistics(self.batch_norm):
                 named = self._named(self.leaves if leaves is None else leaves)
                 raw = call.raw() if self.settled else call.swapped(named)
                 output = call.output(raw)
@@ -251,13 +249,11 @@ def near_the_end(gradients: Sequence[Tensor | None]) -> bool:
 class _Statistics(operations.Calls):
     """Batch norm takes the statistics asked for, without touching running ones, and dropout is the identity."""
 
-    def __init__(self, batch_norm: str, twice: bool) -> None:
+    def __init__(self, batch_norm: str) -> None:
         super().__init__()
-        self.batch_norm, self.twice = batch_norm, twice
+        self.batch_norm = batch_norm
 
     def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        if self.twice and (result := cheap(func, args, kwargs, self.batch_norm)) is not None:
-            return result
         return operations.measured(func, name, args, kwargs, self.batch_norm)
 
 

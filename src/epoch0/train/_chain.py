@@ -22,7 +22,7 @@ from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from epoch0.errors import InputError
 from epoch0.networks.nonlinearities import activation_of
-from epoch0.prune._masked import Masked
+from epoch0.prune.masks.places import Masked
 from epoch0.train._chain_activations import IDENTITY, InPlace, in_place
 from epoch0.train._chain_constant import Run, begins, run_of
 from epoch0.train._chain_gradients import Gradients

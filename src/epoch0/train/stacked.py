@@ -24,9 +24,8 @@ from torch.nn.utils.parametrize import ParametrizationList
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
 from epoch0.networks.nonlinearities import activation_of
-from epoch0.prune._apply import apply
-from epoch0.prune._masked import Masked
-from epoch0.prune._places import places
+from epoch0.prune.masks.apply import apply
+from epoch0.prune.masks.places import Masked, places
 from epoch0.train._chain import chain_of, is_linear
 from epoch0.train._chain_descent import Descent
 from epoch0.train._loss_of_each import of_each

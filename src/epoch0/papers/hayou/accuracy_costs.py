@@ -14,9 +14,9 @@ from epoch0.papers.hayou.accuracy_winners import WinnersSetting
 from epoch0.papers.hayou.protocol import build, shape_for
 from epoch0.papers.hayou.recipe import Network, Recipe, with_method
 from epoch0.prune import apply
-from epoch0.prune._keep import select
-from epoch0.prune._prunable import prunable
-from epoch0.prune.baselines import random
+from epoch0.prune.masks.keep import select
+from epoch0.prune.masks.places import prunable
+from epoch0.prune.scores.baselines import random
 from epoch0.train.augmentation import PadCropFlip
 from epoch0.train.device import chosen_device, prefers_channels_last
 from epoch0.train.optimizers import SGD

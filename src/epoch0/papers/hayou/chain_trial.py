@@ -12,8 +12,8 @@ from epoch0.networks import residual_chain
 from epoch0.networks.residual_blocks import Rung
 from epoch0.papers.hayou.batches import gaussian, images
 from epoch0.prune import apply, keep
-from epoch0.prune.baselines import random
-from epoch0.prune.connection_sensitivity import snip
+from epoch0.prune.scores.baselines import random
+from epoch0.prune.scores.connection_sensitivity import snip
 
 METHODS = ("snip", "random")
 

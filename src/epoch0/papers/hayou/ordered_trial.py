@@ -9,7 +9,7 @@ from epoch0.distributions import Gaussian
 from epoch0.networks import mlp
 from epoch0.papers.hayou.batches import gaussian
 from epoch0.prune import critical_sparsity
-from epoch0.prune.connection_sensitivity import snip
+from epoch0.prune.scores.connection_sensitivity import snip
 
 
 @dataclass(frozen=True)

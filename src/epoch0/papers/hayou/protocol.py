@@ -18,13 +18,12 @@ from epoch0.papers.hayou.enlarged import Enlarged
 from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
 from epoch0.papers.hayou.reference import train_and_prune
 from epoch0.prune import Masks, apply, bake, iterate, masks_of, on_paths
-from epoch0.prune._keep import select
-from epoch0.prune.baselines import magnitude, random
-from epoch0.prune.connection_sensitivity import snip
-from epoch0.prune.gradient_flow import grasp
-from epoch0.prune.rescale import rescale
-from epoch0.prune.skeletonization import force
-from epoch0.prune.synaptic_flow import synflow
+from epoch0.prune.effects.rescale import rescale
+from epoch0.prune.masks.keep import select
+from epoch0.prune.scores.baselines import magnitude, random
+from epoch0.prune.scores.connection_sensitivity import force, snip
+from epoch0.prune.scores.curvature import grasp
+from epoch0.prune.scores.synaptic_flow import synflow
 from epoch0.seeds import numpy_generator
 from epoch0.train.augmentation import PadCropFlip
 from epoch0.train.device import chosen_device, precision_for, prefers_channels_last

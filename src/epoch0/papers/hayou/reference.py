@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from epoch0.papers.hayou.recipe import Recipe
 from epoch0.prune import apply, keep
-from epoch0.prune._iterate import scheduled
-from epoch0.prune.brain_damage import obd
+from epoch0.prune.masks.iterate import scheduled
+from epoch0.prune.scores.curvature import obd
 
 
 def train_and_prune(

@@ -9,7 +9,7 @@ import torch
 from epoch0.networks import resnet
 from epoch0.papers.hayou.batches import images
 from epoch0.prune import critical_sparsity, keep
-from epoch0.prune.connection_sensitivity import snip
+from epoch0.prune.scores.connection_sensitivity import snip
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from epoch0.networks import mlp
 from epoch0.papers.checkpoints import checkpoint_of
 from epoch0.papers.hayou.batches import images
 from epoch0.prune import Masks, apply, keep
-from epoch0.prune.connection_sensitivity import snip
-from epoch0.prune.rescale import rescale
+from epoch0.prune.effects.rescale import rescale
+from epoch0.prune.scores.connection_sensitivity import snip
 from epoch0.seeds import generator
 from epoch0.train.device import chosen_device
 from epoch0.train.many import train_many
@@ -41,7 +41,7 @@ class DepthSpec:
         ordered: sigma_w and sigma_b in the ordered phase.
         sparsities: fractions of all weights removed by SNIP.
         examples: images that SNIP scores on, and that measured rescaling looks at.
-        rescaling: how weights are rescaled, see :func:`epoch0.prune.rescale.rescale`.
+        rescaling: how weights are rescaled, see :func:`epoch0.prune.effects.rescale.rescale`.
         steps: of plain SGD.
         batch_size: of it.
         learning_rate: of it.
@@ -135,7 +135,7 @@ def speed(spec: DepthSpec, inputs: int, classes: int, seconds: float) -> Speed:
     >>> speed(spec, 784, 10, seconds=20.0).images_per_second > 0    # images of each network, times the networks
     True
     """
-    from epoch0.prune.baselines import random
+    from epoch0.prune.scores.baselines import random
 
     end = time.perf_counter() + seconds
     x = torch.randn(4 * spec.batch_size, inputs, generator=generator(0))

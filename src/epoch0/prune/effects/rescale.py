@@ -1,28 +1,128 @@
-"""Bring a pruned model back to the edge of chaos by rescaling what is left (Hayou et al. 2021, 2.3 and Algorithm 1).
-
-Pruning takes variance away: a layer that keeps sum_j W_ij^2 delta_ij < sigma_w^2 of each row is in the ordered phase.
-"""
+"""What rescaling did: one row for each masked weight, what was left alone and why (Hayou et al. 2021, 2.3)."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from epoch0.columns import aligned
 from epoch0.errors import InputError, suggest
 from epoch0.initialization.initialize import write_parameters
 from epoch0.initialization.inputs import gaussian_input
-from epoch0.prune._masked_sites import Masked, masked_sites
-from epoch0.prune._measured_factors import measured_factors, no_scale
-from epoch0.prune._rescaling import RescaledLayer, Rescaling
+from epoch0.initialization.result import left_alone
+from epoch0.prune.effects.masked_layers import MaskedLayer, masked_sites, measured_factors, no_scale
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi, edge_of_chaos
 from epoch0.tracing.call import Forward
 from epoch0.tracing.guard import check_model
 from epoch0.tracing.layers import layers
 from epoch0.tracing.tape import Tape, tape
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True)
+class RescaledLayer:
+    """What one masked weight was multiplied by.
+
+    Attributes:
+        name: its parameter, by the name it had before it was masked.
+        kind: ``"linear"`` or ``"convolution"``.
+        activation: what is applied to its output next; ``"none"`` if nothing is.
+        density: fraction of the weights that is kept.
+        rows: units, or output channels of a convolution.
+        empty_rows: those without a kept weight; they stay zero.
+        target: the weight_std of an unpruned layer that it now stands for.
+        weight_std_before: root of the mean over rows of the sum of squared kept weights, as it came.
+        weight_std: the same now.
+        factor: what the kept weights were multiplied by; with ``how="row"`` the median over rows that keep something.
+        smallest: the smallest factor of a row.
+        largest: the largest.
+        note: in words.
+    """
+
+    name: str
+    kind: str
+    activation: str
+    density: float
+    rows: int
+    empty_rows: int
+    target: float
+    weight_std_before: float
+    weight_std: float
+    factor: float
+    smallest: float
+    largest: float
+    note: str
+
+
+@dataclass(frozen=True)
+class Rescaling:
+    """What :func:`epoch0.prune.effects.rescale.rescale` changed, and what it left alone.
+
+    Attributes:
+        layers: one row for each masked weight that was rescaled, in order of execution.
+        untouched: other weights, each with the reason.
+        how: ``"layer"``, ``"row"`` or ``"measured"``.
+        notes: what a reader must know.
+    """
+
+    layers: tuple[RescaledLayer, ...]
+    untouched: Mapping[str, str]
+    how: str
+    notes: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """What was done, in one line."""
+        way = {"layer": "one factor a layer", "row": "one factor a row", "measured": "one factor a layer, measured"}
+        empty = sum(layer.empty_rows for layer in self.layers)
+        rows = sum(layer.rows for layer in self.layers)
+        weights = f"{len(self.layers)} masked weight{'s' if len(self.layers) != 1 else ''}"
+        return f"{weights} rescaled, {way[self.how]}; {empty} of {rows} rows keep nothing"
+
+    def __str__(self) -> str:
+        """The table, then what was left alone."""
+        lines = [self.summary]
+        lines += aligned([_HEAD, *(_cells(layer) for layer in self.layers)])
+        return "\n".join([*lines, *left_alone(self.untouched), *self.notes])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain numbers, strings, lists and dicts."""
+        found = asdict(self)
+        return {**found, "layers": list(found["layers"]), "notes": list(self.notes)}
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """One row a masked weight, with the attributes of :class:`RescaledLayer` as columns."""
+        import pandas
+
+        columns = list(RescaledLayer.__dataclass_fields__)
+        return pandas.DataFrame([asdict(layer) for layer in self.layers], columns=columns)
+
+
+_HEAD = ("weights", "activation", "density", "empty rows", "weight std", "now", "target", "factor", "note")
+
+
+def _cells(layer: RescaledLayer) -> tuple[str, ...]:
+    same = layer.smallest == layer.largest
+    spread = "" if same else f" ({layer.smallest:.3g} to {layer.largest:.3g})"
+    return (
+        layer.name,
+        layer.activation,
+        f"{layer.density:.3g}",
+        f"{layer.empty_rows} of {layer.rows}",
+        f"{layer.weight_std_before:.4g}",
+        f"{layer.weight_std:.4g}",
+        f"{layer.target:.4g}",
+        f"{layer.factor:.4g}{spread}",
+        layer.note,
+    )
+
 
 WAYS = ("layer", "row", "measured")
 
@@ -131,7 +231,7 @@ def _check(how: str, weight_std: float | None) -> None:
         raise InputError(f"weight_std={weight_std!r} is no scale; it must be finite and > 0.")
 
 
-def _target(each: Masked, record: Tape, weight_std: float | None) -> float:
+def _target(each: MaskedLayer, record: Tape, weight_std: float | None) -> float:
     """The weight_std at which a dense layer in its place is on the edge of chaos."""
     if weight_std is not None:
         return weight_std
@@ -151,7 +251,7 @@ def _target(each: Masked, record: Tape, weight_std: float | None) -> float:
         ) from problem
 
 
-def _factors(each: Masked, sums: Tensor, target: float, how: str) -> Tensor:
+def _factors(each: MaskedLayer, sums: Tensor, target: float, how: str) -> Tensor:
     """One factor a row."""
     if how == "layer":
         mean = float(sums.mean())
@@ -161,7 +261,7 @@ def _factors(each: Masked, sums: Tensor, target: float, how: str) -> Tensor:
     return torch.where(sums > 0, target / sums.sqrt(), torch.ones_like(sums))
 
 
-def _row(each: Masked, target: float, before: Tensor, factors: Tensor) -> RescaledLayer:
+def _row(each: MaskedLayer, target: float, before: Tensor, factors: Tensor) -> RescaledLayer:
     site, alive = each.site, each.kept_of_rows() > 0
     used, words = factors[alive], []
     after = float((before * factors.square()).mean().sqrt())

@@ -9,13 +9,13 @@ import numpy as np
 from torch import Tensor, nn
 
 from epoch0.errors import InputError, suggest
-from epoch0.prune._apply import apply
-from epoch0.prune._keep import select, warn_if_few
-from epoch0.prune._layers import check_sparsity
-from epoch0.prune._masks import Masks
-from epoch0.prune._scores import Scores
-from epoch0.prune._settings import Progress, check_told, tell
-from epoch0.prune.synaptic_flow import synflow, synflow_rounds
+from epoch0.prune.masks.apply import apply
+from epoch0.prune.masks.keep import select, warn_if_few
+from epoch0.prune.masks.layers import check_sparsity
+from epoch0.prune.masks.masks import Masks
+from epoch0.prune.scores.batches import Progress, check_told, tell
+from epoch0.prune.scores.scores import Scores
+from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
 from epoch0.tracing.guard import bare
 
 SCHEDULES = ("exponential", "linear")
@@ -48,7 +48,7 @@ def iterate(
         model: any module, pruned or not; it stays as it is.
         score: from a model to scores by name, larger is more worth keeping; the same names each time.
         sparsity: fraction of all weights removed in the end, in [0, 1).
-        steps: rounds, at least 1; one round is :func:`~epoch0.prune._keep.keep`.
+        steps: rounds, at least 1; one round is :func:`~epoch0.prune.masks.keep.keep`.
         schedule: ``"exponential"`` or ``"linear"``.
         scope: as in ``keep``.
         floor: as in ``keep``.

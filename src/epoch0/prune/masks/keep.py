@@ -3,14 +3,16 @@
 import warnings
 from collections.abc import Mapping
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from epoch0.errors import InputError
-from epoch0.prune._layers import check_sparsity, kept_of_layers
-from epoch0.prune._masks import Masks
-from epoch0.prune._threshold import largest
+from epoch0.prune.masks.layers import check_sparsity, kept_of_layers
+from epoch0.prune.masks.masks import Masks
 
 SCOPES = ("global", "layer")
+_NARROW = (torch.float16, torch.bfloat16, torch.float32)
 
 
 class PruningWarning(UserWarning):
@@ -38,7 +40,7 @@ def keep(
 
     Args:
         scores: floating tensors by name, any shapes; larger is more worth keeping, infinity included. Weights that
-            :class:`~epoch0.prune._scores.Scores` knows as removed stay removed and count as such.
+            :class:`~epoch0.prune.scores.scores.Scores` knows as removed stay removed and count as such.
         sparsity: fraction of all weights removed, in [0, 1).
         scope: ``"global"``: one threshold for all layers. ``"layer"``: one for each layer.
         floor: weights that each layer keeps at least (a layer smaller than that keeps all of its own).
@@ -151,3 +153,62 @@ def _check_left(sparsity: float, total: int, least: Mapping[str, int], left: int
             f"sparsity={sparsity} leaves {count:,} of {total:,} weights; floor={floor} in {len(least)} layers "
             f"needs {needed:,}: lower one of the two."
         )
+
+
+def largest(
+    scores: Mapping[str, Tensor], count: int, removed: Mapping[str, Tensor] | None = None
+) -> dict[str, Tensor]:
+    """Masks of the ``count`` largest of all scores; among equals those that come first, by name and then row by row.
+
+    >>> largest({"a": torch.tensor([[1.0, 3.0]]), "b": torch.tensor([3.0])}, 1)        # shapes (1, 2) and (1,)
+    {'a': tensor([[False,  True]]), 'b': tensor([False])}
+
+    Zeros are equal whatever their sign, and infinities are scores like any other. Scores of mixed precision are
+    compared exactly.
+
+    Args:
+        scores: floating tensors of any shape and device.
+        count: how many to keep, 0 to all that are not removed.
+        removed: bool tensors by name, True where a score does not count; names may be missing. All scores are finite
+            then.
+
+    Returns:
+        Bool tensors of the same shapes, each on the device of its scores.
+
+    Raises:
+        InputError: naming the tensor that holds NaN.
+    """
+    dtype = torch.float32 if all(tensor.dtype in _NARROW for tensor in scores.values()) else torch.float64
+    flat = torch.empty(sum(tensor.numel() for tensor in scores.values()), dtype=dtype)
+    sizes = [tensor.numel() for tensor in scores.values()]
+    for (name, tensor), part in zip(scores.items(), flat.split(sizes), strict=True):
+        part.copy_(tensor.detach().flatten())
+        if bad := int(part.isnan().sum()):
+            raise InputError(
+                f"the scores of '{name}' hold {bad} NaN value{'s' if bad > 1 else ''} out of {tensor.numel()}; "
+                "they have no order. Score in float64, or with a smaller loss."
+            )
+        if removed and name in removed:
+            part.masked_fill_(removed[name].flatten().cpu(), -torch.inf)
+    masks = zip(scores.items(), best(flat, count).split(sizes), strict=True)
+    return {name: mask.view(tensor.shape).to(tensor.device) for (name, tensor), mask in masks}
+
+
+def best(scores: Tensor, count: int) -> Tensor:
+    """Which scores are among the ``count`` largest; of equal ones those that come first.
+
+    >>> best(torch.tensor([0.5, 0.1, 0.5, 0.5]), 2)
+    tensor([ True, False,  True, False])
+
+    Args:
+        scores: shape (weights,), without NaN.
+        count: how many, from 0 to the number of weights.
+    """
+    dropped = len(scores) - count
+    if dropped == 0 or count == 0:
+        return torch.full_like(scores, dropped == 0, dtype=torch.bool)
+    threshold = float(np.partition(scores.cpu().numpy(), dropped)[dropped])  # quicker than torch's kthvalue
+    stay = scores > threshold
+    missing = count - int(stay.sum())
+    stay[(scores == threshold).nonzero().squeeze(1)[:missing]] = True
+    return stay

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from epoch0.columns import aligned
 from epoch0.errors import InputError, check_finite
-from epoch0.prune._prunable import Weight
+from epoch0.prune.masks.places import Weight
 
 if TYPE_CHECKING:
     import pandas
@@ -169,7 +169,7 @@ class Scores(dict[str, Tensor]):
         Raises:
             InputError: if it cannot be written.
         """
-        from epoch0.prune._files import save_scores
+        from epoch0.prune.files import save_scores
 
         return save_scores(self, self.method, self.removed, path)
 
@@ -189,7 +189,7 @@ class Scores(dict[str, Tensor]):
         Raises:
             InputError: if the file is missing, cut short, damaged, or something else.
         """
-        from epoch0.prune._files import load_scores
+        from epoch0.prune.files import load_scores
 
         return cls(*load_scores(path))
 
@@ -198,7 +198,7 @@ def scores_of(weights: Sequence[Weight], values: Sequence[Tensor], method: str) 
     """Scores of the weights of a model, with 0 for those that are already removed.
 
     Args:
-        weights: what :func:`epoch0.prune._prunable.standing` found.
+        weights: what :func:`epoch0.prune.masks.places.standing` found.
         values: one tensor a weight, of its shape.
         method: how they came about, in a few words.
     """

@@ -11,13 +11,9 @@ from torch import Tensor, nn
 from epoch0.errors import InputError
 from epoch0.prune._absolute import Absolute, Scales
 from epoch0.prune._borrow import Borrowed, borrowed
-from epoch0.prune._living import Living
-from epoch0.prune._scores import Scores, scores_of
-from epoch0.prune._select import best
-from epoch0.prune._settings import Progress, check_told, tell
-
-AGAIN = 0.92
-"""Share of the weights left at which channels are looked through again for those that have none."""
+from epoch0.prune.masks.keep import best
+from epoch0.prune.scores.batches import Progress, check_told, tell
+from epoch0.prune.scores.scores import Scores, scores_of
 
 
 def synflow(model: nn.Module, x: Tensor | tuple[int, ...], *, dtype: torch.dtype = torch.float64) -> Scores:
@@ -80,9 +76,8 @@ def synflow_rounds(
     >>> sum(int(mask.sum()) for mask in masks.values())
     20000
 
-    The same masks as scoring and keeping in turn, at a fraction of the cost: weights are zeroed where they stand, a
-    threshold is looked for among those that are left, and convolutions leave out channels that have none: on a
-    ResNet-32 at 98 %, five in six of the products of the last round.
+    The same masks as scoring and keeping in turn, at a fraction of the cost: weights are zeroed where they stand, and
+    the threshold is looked for among those that are left.
 
     Args:
         model: any module; weights that stand behind a mask stay removed.
@@ -114,15 +109,12 @@ def synflow_rounds(
         for leaf in leaves:
             leaf.requires_grad_()
         lent, scores, scales = lent.settle(leaves), torch.empty_like(flat), Scales()
-        living, looked = Living(leaves), len(places)
         for number, k in enumerate(steps):
             tell(progress, number, len(steps))
             if k >= len(places):
                 continue
-            if len(places) < AGAIN * looked:
-                living, looked = Living(leaves), len(places)
             with torch.enable_grad():
-                gradients, _ = _flow(lent, ones, leaves, scales, living)
+                gradients, _ = _flow(lent, ones, leaves, scales)
             every = [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, leaves, strict=True)]
             torch.cat([g.flatten() for g in every], out=scores).mul_(flat)
             stay = best(scores if len(places) == len(flat) else scores.index_select(0, places), k)
@@ -163,13 +155,9 @@ def _alive(lent: Borrowed, place: int) -> Tensor:
 
 
 def _flow(
-    lent: Borrowed,
-    ones: Tensor,
-    leaves: Sequence[Tensor],
-    scales: Scales | None = None,
-    living: Living | None = None,
+    lent: Borrowed, ones: Tensor, leaves: Sequence[Tensor], scales: Scales | None = None
 ) -> tuple[tuple[Tensor | None, ...], int]:
     """The gradients of R at the leaves, divided by two to the power that comes with them."""
-    mode = Absolute(scales, living)
+    mode = Absolute(scales)
     output = lent.output(ones, leaves, mode)
     return torch.autograd.grad(output.sum(), leaves, allow_unused=True), mode.exponent(output)

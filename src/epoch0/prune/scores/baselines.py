@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 
-from epoch0.prune._prunable import Weight, standing
-from epoch0.prune._scores import Scores, scores_of
-from epoch0.prune._settings import check_settings
+from epoch0.prune.masks.places import Weight, standing
+from epoch0.prune.scores.batches import check_settings
+from epoch0.prune.scores.scores import Scores, scores_of
 from epoch0.seeds import generator
 
 _CHANCE = 5
@@ -22,7 +22,7 @@ def magnitude(model: nn.Module) -> Scores:
     layers first (Proposition 4).
 
     Args:
-        model: any module; see :func:`epoch0.prune._prunable.prunable` for what is scored.
+        model: any module; see :func:`epoch0.prune.masks.places.prunable` for what is scored.
 
     Returns:
         Scores in the dtype of the weights.

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from epoch0.errors import InputError
 
 if TYPE_CHECKING:
-    from epoch0.prune._summary import MaskSummary
+    from epoch0.prune.effects.paths import MaskSummary
+
 
 SHOWN = 3
 """How many differences an error lists before it only counts the rest."""
@@ -151,7 +152,7 @@ class Masks(Mapping[str, Tensor]):
 
         Source: Vysogorets & Kempe 2023 for the effective sparsity.
         """
-        from epoch0.prune._summary import summarise
+        from epoch0.prune.effects.paths import summarise
 
         return summarise(self, model, x)
 
@@ -167,7 +168,7 @@ class Masks(Mapping[str, Tensor]):
         Raises:
             InputError: if the path is wrong, or the file cannot be written.
         """
-        from epoch0.prune._files import save_masks
+        from epoch0.prune.files import save_masks
 
         return save_masks(self, path)
 
@@ -181,7 +182,7 @@ class Masks(Mapping[str, Tensor]):
         Raises:
             InputError: if the file is missing, cut short, damaged, or something else.
         """
-        from epoch0.prune._files import load_masks
+        from epoch0.prune.files import load_masks
 
         return cls._own(load_masks(path))
 

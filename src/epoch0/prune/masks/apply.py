@@ -10,9 +10,8 @@ from torch.nn.utils import parametrize
 from torch.nn.utils import prune as torch_prune
 
 from epoch0.errors import InputError, suggest
-from epoch0.prune._masked import Masked
-from epoch0.prune._masks import Masks, listed
-from epoch0.prune._places import Place, parameter_order, parametrization, places
+from epoch0.prune.masks.masks import Masks, listed
+from epoch0.prune.masks.places import Masked, Place, parameter_order, parametrization, places
 from epoch0.tracing.guard import bare
 
 Model = TypeVar("Model", bound=nn.Module)
