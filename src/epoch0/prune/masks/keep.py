@@ -183,7 +183,7 @@ def largest(
     sizes = [tensor.numel() for tensor in scores.values()]
     for (name, tensor), part in zip(scores.items(), flat.split(sizes), strict=True):
         part.copy_(tensor.detach().flatten())
-        if bad := int(part.isnan().sum()):
+        if bad := int(part.isnan().count_nonzero()):
             raise InputError(
                 f"the scores of '{name}' hold {bad} NaN value{'s' if bad > 1 else ''} out of {tensor.numel()}; "
                 "they have no order. Score in float64, or with a smaller loss."
@@ -209,6 +209,6 @@ def best(scores: Tensor, count: int) -> Tensor:
         return torch.full_like(scores, dropped == 0, dtype=torch.bool)
     threshold = float(np.partition(scores.cpu().numpy(), dropped)[dropped])  # quicker than torch's kthvalue
     stay = scores > threshold
-    missing = count - int(stay.sum())
+    missing = count - int(stay.count_nonzero())
     stay[(scores == threshold).nonzero().squeeze(1)[:missing]] = True
     return stay
