@@ -14,8 +14,7 @@ from epoch0.data import DataSet
 from epoch0.data.decoding import read_images
 from epoch0.networks import resnet
 from epoch0.train.augmentation import PadCropFlip
-from epoch0.train.sources import Images
-from epoch0.train.streaming import Folder
+from epoch0.train.data import Folder, Images
 
 BATCH, IMAGES = 128, 50_000
 
@@ -35,7 +34,6 @@ def path_against_step() -> dict[str, float]:
     sources = {
         "augmented": Images.of(dataset, augment=PadCropFlip(4)),
         "plain": Images.of(dataset),
-        "augmented, channels last": Images.of(dataset, augment=PadCropFlip(4), channels_last=True),
     }
     found = {
         name: cpu_seconds(lambda source=source: source.batch(next(batches), 7), 100) for name, source in sources.items()

@@ -1,6 +1,7 @@
 """Training: our loop against a plain torch loop."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch.nn import functional as F
 
 from epoch0.networks import mlp, resnet, vanilla_cnn
 from epoch0.seeds import generator
-from epoch0.train.loop import ORDER, SGD, train
+from epoch0.train.loop import ORDER, train
 
 
 def loop_against_plain_torch(
@@ -25,7 +26,8 @@ def loop_against_plain_torch(
 
     With `ours_last` our loop trains channels-last; torch's lines do what they do by themselves.
     """
-    settings: dict[str, Any] = {"optimizer": SGD(momentum=0.9), "learning_rate": 0.01, "channels_last": ours_last}
+    momentum = partial(torch.optim.SGD, momentum=0.9)
+    settings: dict[str, Any] = {"optimizer": momentum, "learning_rate": 0.01, "channels_last": ours_last}
     examples = min(6000, steps * batch)
     x, y = torch.randn(examples, *shape, generator=generator(0)), torch.arange(examples) % 10
 

@@ -2,11 +2,13 @@
 
 import contextlib
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import MultiStepLR
 
 from epoch0.data import load
 from epoch0.distributions import Gaussian
@@ -192,8 +194,10 @@ def test_the_reference_prunes_trained_networks_by_obd_in_rounds(monkeypatch) -> 
     dense = build(recipe.network, (1, 8, 8), 10, False, 2)
     sets = sets_of(recipe)
     original(
-        dense, sets.train, epochs=1, batch_size=50, optimizer=protocol.SGD(0.9, 5e-4), learning_rate=0.1,
-        schedule=protocol.Steps((0.5, 0.75), 0.1), seed=seen[0][2],
+        dense, sets.train, epochs=1, batch_size=50, learning_rate=0.1,
+        optimizer=partial(torch.optim.SGD, momentum=0.9, weight_decay=5e-4),
+        schedule=lambda optimizer, steps: MultiStepLR(optimizer, [round(steps / 2), round(3 * steps / 4)], 0.1),
+        seed=seen[0][2],
     )  # fmt: skip
     scores = obd(dense, None, scored_batches(sets, 2, 2, 20), batch_norm="eval", seed=2)
     assert keep(scores, 0.5) == half

@@ -1,7 +1,6 @@
 """Hayou Figures 3 and 5: the trials, what is made of them, and the claims on made-up results."""
 
 import copy
-import math
 import re
 from dataclasses import replace
 
@@ -18,8 +17,8 @@ from epoch0.papers.hayou.trainable import FIGURE_3, FIGURE_5, Setting, gather, p
 from epoch0.papers.hayou.trainable_trial import INITS, DepthSpec, network, trained
 from epoch0.prune import apply, keep, snip
 from epoch0.prune.effects.rescale import rescale
+from epoch0.train.evaluation import Accuracy
 from epoch0.train.loop import train
-from epoch0.train.record import Accuracy
 from pictures import whole_picture
 
 TINY = DepthSpec(
@@ -187,16 +186,11 @@ def test_costs_count_every_network() -> None:
     """And one of them is really timed."""
     setting = FIGURE_3[0].setting("paper")
     costs = FIGURE_3[0].costs(setting)
-    assert [cost.runs for cost in costs] == [3] * 6 and all(len(cost.trials) == 3 for cost in costs)
-    deep = costs[-1]
-    net = network(setting.spec(100), "edge", 0, 784, 10)
-    assert deep.parameters == sum(p.numel() for p in net.parameters())
-    assert deep.prunable == sum(p.numel() for p in net.parameters() if p.dim() == 2)
-    assert deep.images == 27 * 10_000 * 100
-    assert sum(cost.runs for cost in costs) == len(FIGURE_3[0].trials(setting))
+    assert [len(cost.trials) for cost in costs] == [3] * 6 and costs[-1].images == 10_000 * 100
+    assert sum(len(cost.trials) for cost in costs) == len(FIGURE_3[0].trials(setting))
     tiny = FIGURE_3[0].costs(SETTING)[0]
-    found = tiny.probe(0.3)
-    assert math.isfinite(found.images_per_second) and found.images_per_second > 100
+    assert len(tiny.model()) == 3 * len(SETTING.base.sparsities)
+    assert 0 < tiny.seconds_a_step(0.3) < 1
 
 
 @pytest.mark.parametrize("depth", [20])

@@ -12,8 +12,7 @@ from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 from epoch0.errors import InputError
 from epoch0.networks import mlp
 from epoch0.seeds import generator
-from epoch0.train.loop import Adam
-from epoch0.train.record import Accuracy
+from epoch0.train.evaluation import Accuracy
 from epoch0.train.single_layer import train_one_layer
 
 STEPS = {"batch_size": 16, "learning_rate": 0.05}
@@ -33,8 +32,8 @@ def changed(before: dict[str, torch.Tensor], model: nn.Module) -> set[str]:
 
 
 @pytest.mark.parametrize("layer", [0, "2", -1])
-@pytest.mark.parametrize("optimizer", ["sgd", Adam()])
-def test_same_bits_as_a_plain_loop(layer: int | str, optimizer: str | Adam) -> None:
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_same_bits_as_a_plain_loop(layer: int | str, optimizer: str) -> None:
     """The loop's own order of examples comes from its seed; a run over everything in one batch needs none of it."""
     x, y = examples()
     net = mlp([6, 8, 8, 3], "hardtanh", seed=1).double()

@@ -11,12 +11,10 @@ from torch import nn
 from epoch0.data import DataSet, load
 from epoch0.networks import mlp
 from epoch0.seeds import generator
-from epoch0.train import sources
 from epoch0.train.augmentation import PadCropFlip
+from epoch0.train.data import Folder, Images, Pair, image_sources
 from epoch0.train.evaluation import Evaluation
 from epoch0.train.loop import ORDER, train
-from epoch0.train.sources import Images, Tensors
-from epoch0.train.streaming import Folder, image_sources
 from made_trees import picture, save
 
 
@@ -40,7 +38,7 @@ def test_images_train_as_the_inputs_of_their_data_set() -> None:
     digits = load("digits")
     tensors = (torch.from_numpy(digits.inputs("standard")), torch.from_numpy(digits.labels))
     models = []
-    for source in (tensors, Tensors(*tensors), Images.of(digits, flatten=True), Images.of(digits)):
+    for source in (tensors, Pair(*tensors), Images.of(digits, flatten=True), Images.of(digits)):
         models.append(network(64, 10))
         train(models[-1], source, steps=30, batch_size=50, learning_rate=0.1)
     assert all(same(models[0], model) for model in models[1:])
@@ -53,7 +51,7 @@ def test_a_resumed_run_with_augmentation_equals_one_in_one_go(tmp_path: Path, fo
         whole, later = (Folder.of(f"folder:{folder}", augment=True, size=8, workers=workers) for workers in (1, 3))
         inputs, classes, batch_size = 192, 3, 7
     else:
-        whole, later = (Images.of(digits, augment=PadCropFlip(2), channels_last=last) for last in (False, True))
+        whole, later = (Images.of(digits, augment=PadCropFlip(2)) for _ in range(2))
         inputs, classes, batch_size = 64, 10, 200
     settings = {"batch_size": batch_size, "learning_rate": 0.05}
     at_once = network(inputs, classes)
@@ -112,17 +110,11 @@ def test_any_set_by_name() -> None:
     assert plain.augmented(PadCropFlip(4)).images is plain.images and plain.augment is None
 
 
-def test_batches_are_made_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the meta device, where a tensor of the host among the others is an error; held there, and copied there."""
+def test_batches_are_made_on_the_device() -> None:
+    """On the meta device, where a tensor of the host among the others is an error."""
     random = np.random.default_rng(0)
     made = DataSet("made", "train", random.integers(0, 256, (9, 3, 8, 8), dtype=np.uint8), np.arange(9) % 2, ("a", "b"))
-    for fits in (True, False):
-        monkeypatch.setattr(sources, "room", lambda device, *tensors, fits=fits: (fits, "there" if fits else "here"))
-        for last in (False, True):
-            source = Images.of(made, augment=PadCropFlip(2), channels_last=last).to("meta")
-            x, y = source.batch(torch.tensor([4, 2]), 0)
-            assert source.images.device.type == ("meta" if fits else "cpu") and x.shape == (2, 3, 8, 8)
-            assert x.device.type == y.device.type == "meta" and source.held == ("there" if fits else "here")
-        tensors = Tensors(torch.eye(9), torch.arange(9)).to("meta")
-        x, y = tensors.batch(torch.tensor([4, 2]), 0)
-        assert x.device.type == y.device.type == "meta" and x.shape == (2, 9)
+    x, y = Images.of(made, augment=PadCropFlip(2)).to("meta").batch(torch.tensor([4, 2]), 0)
+    assert x.device.type == y.device.type == "meta" and x.shape == (2, 3, 8, 8)
+    x, y = Pair(torch.eye(9), torch.arange(9)).to(torch.device("meta")).batch(torch.tensor([4, 2]), 0)
+    assert x.device.type == y.device.type == "meta" and x.shape == (2, 9)

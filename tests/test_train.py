@@ -2,7 +2,7 @@
 
 import errno
 import os
-import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,9 @@ from epoch0.data import load
 from epoch0.errors import InputError
 from epoch0.networks import mlp
 from epoch0.seeds import generator
-from epoch0.train.loop import ORDER, SGD, Adam, train
-from epoch0.train.record import Accuracy, Every
+from epoch0.train.evaluation import Accuracy
+from epoch0.train.loop import ORDER, train
+from epoch0.train.record import Every
 
 
 def small_net(dropout: float = 0.0, norm: bool = False, seed: int = 0) -> nn.Sequential:
@@ -52,7 +53,8 @@ def same(one: nn.Module, other: nn.Module) -> bool:
 def test_equals_a_plain_loop_to_the_bit(name: str, norm: bool) -> None:
     x, y = toy_data()
     ours, plain = small_net(norm=norm), small_net(norm=norm)
-    how = SGD(momentum=0.9, weight_decay=1e-3, nesterov=True) if name == "sgd" else Adam(weight_decay=1e-3)
+    nesterov = partial(torch.optim.SGD, momentum=0.9, weight_decay=1e-3, nesterov=True)
+    how = nesterov if name == "sgd" else partial(torch.optim.Adam, weight_decay=1e-3)
     train(ours, (x, y), epochs=4, batch_size=10, optimizer=how, learning_rate=0.05, seed=3, evaluate=Accuracy(x, y))
 
     if name == "sgd":
@@ -72,10 +74,10 @@ def test_equals_a_plain_loop_to_the_bit(name: str, norm: bool) -> None:
     interrupted_at=st.integers(1, 11),
     every=st.integers(1, 5),
     dropout=st.sampled_from([0.0, 0.4]),
-    how=st.sampled_from([SGD(), SGD(momentum=0.9), Adam()]),
+    how=st.sampled_from([torch.optim.SGD, partial(torch.optim.SGD, momentum=0.9), torch.optim.Adam]),
 )
 def test_an_interruption_changes_no_bit(
-    tmp_path_factory: pytest.TempPathFactory, interrupted_at: int, every: int, dropout: float, how: SGD | Adam
+    tmp_path_factory: pytest.TempPathFactory, interrupted_at: int, every: int, dropout: float, how: object
 ) -> None:
     data = toy_data()
     options = {"steps": 12, "batch_size": 10, "optimizer": how, "seed": 1, "checkpoint_every": every}
@@ -128,34 +130,6 @@ def interrupting_loss(calls: int):
 
     return loss
 
-
-def test_ctrl_c_ends_the_step_and_writes_a_checkpoint(tmp_path: Path) -> None:
-    data, path = toy_data(), tmp_path / "c"
-    options = {"steps": 20, "batch_size": 10, "optimizer": "adam"}
-    whole = train(small_net(), data, **options)
-    count = 0
-
-    def pressing(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        nonlocal count
-        count += 1
-        if count == 7:
-            os.kill(os.getpid(), signal.SIGINT)
-        return F.cross_entropy(outputs, targets)
-
-    with pytest.raises(KeyboardInterrupt):
-        train(small_net(), data, **options, loss=pressing, checkpoint=path, checkpoint_every=1000)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert count == 7 and path.exists()
-    again = train(small_net(seed=2), data, **options, checkpoint=path)
-    assert same(again.model, whole.model)
-    with pytest.raises(KeyboardInterrupt):  # a second one does not wait for the step
-
-        def twice(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-            os.kill(os.getpid(), signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGINT)
-            raise AssertionError("the second Ctrl-C came too late")
-
-        train(small_net(), data, **options, loss=twice, checkpoint=tmp_path / "d")
 
 
 def test_a_diverging_run_stops_and_says_so(tmp_path: Path) -> None:
@@ -280,9 +254,9 @@ def test_foreign_checkpoints_are_refused(tmp_path: Path) -> None:
         train(wider, data, steps=5, checkpoint=path)
     with pytest.raises(InputError, match=r"of another model: .*is missing"):
         train(small_net(norm=True), data, steps=5, checkpoint=path)
-    with pytest.raises(InputError, match=r"a run with learning_rate 0.1 \(now 0.2\), seed 0 \(now 1\);"):
+    with pytest.raises(InputError, match=r"a run with .*learning_rate 0.1 \(now 0.2\).*seed 0 \(now 1\)"):
         train(small_net(), data, steps=5, checkpoint=path, seed=1, learning_rate=0.2)
-    with pytest.raises(InputError, match="a run with data"):
+    with pytest.raises(InputError, match="a run with data "):
         train(small_net(), (data[0] + 1, data[1]), steps=5, checkpoint=path)
     with pytest.raises(InputError, match="already has 5 steps and 4 were asked for"):
         train(small_net(), data, steps=4, checkpoint=path)

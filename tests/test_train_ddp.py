@@ -20,7 +20,7 @@ from torch.func import functional_call
 
 import train_program
 from epoch0.errors import InputError
-from epoch0.train.distributed import Group, ProcessLost, joined, lost_process
+from epoch0.train.distributed import Group, joined
 from train_program import forked
 
 SIZE = 2
@@ -113,24 +113,13 @@ def test_batch_norm_normalizes_the_part_that_its_process_has(
         assert float((one - two).abs().max()) > 1e-3, "by the joint batch it would have been another network"
 
 
-def test_synchronized_batch_norm_is_refused_on_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    network = train_program.network
-    convert = nn.SyncBatchNorm.convert_sync_batchnorm
-    monkeypatch.setattr(train_program, "network", lambda *given: convert(network(*given)))
-    said, codes, _ = together(tmp_path / "two", "--norm", "--steps", "3")
-    assert codes == [0, 0] and [one["problem"] for one in said] == ["InputError"] * 2
-    assert all("layer '1' is a SyncBatchNorm, which torch computes on CUDA devices only" in one["text"] for one in said)
-    one = alone(tmp_path / "one", "--norm", "--steps", "3")
-    assert one["steps"] == 3, "one process has nothing to synchronize"
-
 
 def test_their_checkpoint_has_the_names_of_a_plain_one_and_resumes_to_the_bit(tmp_path: Path) -> None:
     options = ["--norm", "--augment", "--dropout", "0.3"]
     whole, _, _ = together(tmp_path / "whole", *options, "--steps", "24")
     options += ["--checkpoint", "--steps", "24"]
-    said, codes, _ = together(tmp_path / "parts", *options, "--press", "1")
-    assert codes == [0, 0] and [one["problem"] for one in said] == ["KeyboardInterrupt"] * 2
-    assert {one["calls"] for one in said} <= {5, 6} and said[0]["calls"] == said[1]["calls"]
+    _, codes, _ = together(tmp_path / "parts", *options, "--die", "1")
+    assert codes[1] == -signal.SIGKILL
     with safe_open(tmp_path / "parts" / "run.safetensors", "pt") as file:
         names = {name for name in file.keys() if name.startswith("model.")}  # noqa: SIM118 - not a mapping
     assert names == {f"model.{name}" for name in whole[0]["state"]}
@@ -144,8 +133,7 @@ def test_a_rank_that_is_killed_ends_the_other_soon(tmp_path: Path) -> None:
     for victim in (0, 1):
         said, codes, seconds = together(tmp_path / str(victim), "--die", str(victim))
         assert codes[victim] == -signal.SIGKILL and said[victim] == {}
-        assert said[1 - victim]["problem"] == "ProcessLost"
-        assert "another process of this run ended" in said[1 - victim]["text"]
+        assert "onnection" in said[1 - victim]["text"], "torch says that it is closed, or reset"
         assert seconds < 60  # the time limit of the group; a closed connection is noticed at once
 
 
@@ -156,25 +144,7 @@ def test_an_infinite_loss_of_one_rank_stops_all_at_the_same_step(tmp_path: Path)
     assert said[0]["digest"] == said[1]["digest"]
 
 
-def test_ranks_that_were_started_differently_are_told_so(tmp_path: Path) -> None:
-    said, codes, _ = together(tmp_path, "--differ")
-    assert codes == [0, 0] and [one["problem"] for one in said] == ["InputError"] * 2
-    assert "process 1 of 2 was started with other arguments" in said[0]["text"]
-    assert '"learning_rate": 0.05' in said[1]["text"] and '"learning_rate": 1.05' in said[1]["text"]
 
-
-def test_a_checkpoint_that_cannot_be_used_is_an_error_of_all(tmp_path: Path) -> None:
-    (tmp_path / "run.safetensors").write_bytes(b"cut")
-    said, codes, _ = together(tmp_path, "--checkpoint")
-    assert codes == [0, 0] and [one["problem"] for one in said] == ["InputError"] * 2
-    assert all("run.safetensors" in one["text"] for one in said)
-
-
-def test_an_evaluation_that_fails_ends_all(tmp_path: Path) -> None:
-    said, codes, _ = together(tmp_path, "--fail")
-    assert codes == [0, 0]
-    assert [one["problem"] for one in said] == ["ZeroDivisionError", "ProcessLost"]
-    assert "ZeroDivisionError: no such number" in said[1]["text"]
 
 
 @pytest.mark.slow
@@ -201,14 +171,7 @@ def test_a_group_of_one_needs_no_torchrun(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.delenv(name, raising=False)
     with joined(device="cpu") as group:
         assert (group.rank, group.size, group.first) == (0, 1, True)
-        assert group.shared({"a": 1}) == {"a": 1} and group.told("x") == ["x"]
+        assert group.told({"a": 1}) == {"a": 1}
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match=r"but RANK, .* not; start the program with torchrun"), joined():
         pass
-
-
-def test_other_errors_are_not_taken_for_a_lost_process() -> None:
-    with pytest.raises(ProcessLost, match="Connection closed by peer"), lost_process():
-        raise RuntimeError("[../gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:5")
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"), lost_process():
-        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")

@@ -6,6 +6,7 @@ runs, the same again after :func:`epoch0.initialize` where one failed, and Price
 
 import base64
 import copy
+import functools
 import io
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,9 +29,8 @@ from epoch0.experiments.engine import Engine, one_thread
 from epoch0.initialization import initialize
 from epoch0.networks import mlp
 from epoch0.seeds import generator
-from epoch0.train import optimizers
+from epoch0.train.evaluation import Accuracy
 from epoch0.train.loop import train
-from epoch0.train.record import Accuracy
 
 SHALLOW, DEEP, WIDTH, LOUD = 8, 20, 64, 4.0
 EPOCHS, BATCH = 10, 64
@@ -239,7 +239,7 @@ def _judged(title: str, net: nn.Module, digits: Digits) -> Judged:
     found = checkup(net, x[:128], labels[:128], seed=SEED, name=title, inputs="128 of the embedded digits")
     measure, accuracy = Accuracy(test_x, test_labels), dict[Optimizer, dict[float, float]]()
     for name, usual in USUAL.items():
-        settings = optimizers.Adam() if name == "adam" else optimizers.SGD(momentum=0.9)
+        settings = "adam" if name == "adam" else functools.partial(torch.optim.SGD, momentum=0.9)
         for rate in dict.fromkeys((found.recipes[name].learning_rate, usual)):
             student = copy.deepcopy(net)
             train(

@@ -53,7 +53,7 @@ def load(
     if name == "imagenet":
         raise InputError(
             "imagenet is too large to be read into memory; train and evaluate on it as it streams from the disk: "
-            f"epoch0.train.streaming.Folder.of('imagenet', {split!r})."
+            f"epoch0.train.Folder.of('imagenet', {split!r})."
         )
     if name.startswith(FOLDER):
         return _read_tree(image_files(name, split), progress)

@@ -1,155 +1,80 @@
-"""What a training costs before it is started: runs, weights, images, and images a second measured on this device."""
+"""What trainings cost before they are started: the steps to do, and the seconds a step takes on this device."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
-from epoch0.errors import InputError
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from epoch0.experiments.engine import one_thread
 from epoch0.experiments.experiment import Trial
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
-FORWARD_ONLY = 1 / 3
-"""Cost of an image that is only passed forward, in training steps: a backward pass takes twice the forward one."""
-
-
-@dataclass(frozen=True)
-class Speed:
-    """How fast one configuration trains on this device.
-
-    >>> fast = Speed(1200.0, error=15.0, batch_size=128, flops=1.7e9, peak=60e12)
-    >>> round(100 * fast.share, 1)                              # percent of what a large matrix product reaches
-    3.4
-
-    Attributes:
-        images_per_second: examples of full training steps a second; NaN if it could not be measured.
-        error: its standard error over blocks of steps; NaN after a single block.
-        batch_size: of the steps that were timed.
-        flops: multiplications and additions of one example's training step, forward and backward; NaN if not counted.
-        peak: of the device, the same unit a second, measured in the same precision; NaN if not measured.
-        note: what is to be said about it, such as that a smaller batch was timed.
-    """
-
-    images_per_second: float
-    error: float = math.nan
-    batch_size: int = 0
-    flops: float = math.nan
-    peak: float = math.nan
-    note: str = ""
-
-    @property
-    def share(self) -> float:
-        """Fraction of the device's peak."""
-        return self.images_per_second * self.flops / self.peak
-
-
-@dataclass(frozen=True)
-class Workload:
-    """The training steps of one configuration, to be timed on random data.
-
-    >>> work = Workload(lambda: nn.Linear(64, 10), inputs=(64,), classes=10, batch_size=32)
-    >>> work.speed(seconds=1.0, device="cpu").images_per_second > 0
-    True
-
-    Attributes:
-        model: makes the network, its masks applied.
-        inputs: shape of one input.
-        classes: number of classes.
-        batch_size: examples a step.
-        training: further arguments of :func:`epoch0.train.loop.train`: optimizer, precision and the like.
-        data: number of examples -> what ``train`` takes as data, of random content but in the form of the real one,
-            so that its way to the device is timed too; None: float32 tensors.
-    """
-
-    model: "Callable[[], nn.Module]"
-    inputs: tuple[int, ...]
-    classes: int
-    batch_size: int
-    training: Mapping[str, Any] = field(default_factory=dict)
-    data: Callable[[int], Any] | None = None
-
-    def speed(self, seconds: float, device: "str | torch.device | None" = None) -> Speed:
-        """Time full steps of the training loop (data, forward, backward, optimizer) for about so many seconds in all.
-
-        At least one whole step is timed behind one that warms up, however long it takes; where the batch does not fit
-        into the seconds or into memory a smaller one is timed, and the note says so. Nothing is raised for a lack of
-        memory.
-
-        Args:
-            seconds: for everything: building, counting, warming up and timing.
-            device: where; None: the one that trials choose.
-
-        Raises:
-            InputError: if seconds is not a finite number > 0.
-        """
-        from epoch0.experiments.step_speed import step_speed
-
-        check_seconds(seconds)
-        return step_speed(self, seconds, device)
+from epoch0.seeds import generator
+from epoch0.train.device import autocast, chosen_device
+from epoch0.train.stacked import Stacked
 
 
 @dataclass(frozen=True)
 class Cost:
-    """One line of a dry run: the runs of one configuration.
+    """One line of a dry run: the trials of one configuration, and what one of their training steps is.
 
-    >>> work = Workload(lambda: nn.Linear(64, 10), inputs=(64,), classes=10, batch_size=32)
-    >>> cost = Cost("linear map, digits", 3, parameters=650, prunable=640, images=1437 * 10, probe=work.speed)
-    >>> cost.steps_worth                                        # examples' training steps of one run
-    14370.0
+    >>> net = Cost("linear map, digits", [], lambda: nn.Linear(64, 10), (64,), 10, batch_size=32, images=32 * 100)
+    >>> net.steps, net.seconds_a_step(0.1) > 0
+    (100.0, True)
 
     Attributes:
-        name: of the configuration, such as ``"ResNet-32 x2, CIFAR-10, SNIP"``.
-        runs: how many, all sparsities and repetitions together.
-        parameters: of the network.
-        prunable: how many of them are weights that masks are put on.
-        images: examples one run trains on, all epochs together.
-        flops: multiplications and additions of one example's training step; None: counted when it is timed.
-        probe: seconds -> images a second of this very configuration on this device, timed for about so long, as
-            :meth:`Workload.speed` or a plain number; None: not timed.
-        evaluated: examples one run only passes forward (tests, validation).
-        trials: the trials these runs are, so that those in a results file already are not counted again.
-        timed_as: costs with the same text are timed once; empty: the name.
+        name: of the configuration, such as ``"ResNet-32 x2, CIFAR-10"``; costs of one name are timed once.
+        trials: its runs.
+        model: makes the network, or a stack of networks, for inputs of that shape and so many classes.
+        batch_size: examples a step.
+        images: examples one run trains on, all epochs together; ``evaluated`` ones it only passes forward.
     """
 
     name: str
-    runs: int
-    parameters: int
-    prunable: int
+    trials: Sequence[Trial] = field(repr=False)
+    model: Callable[[], nn.Module] = field(repr=False)
+    inputs: tuple[int, ...]
+    classes: int
+    batch_size: int
     images: int
-    flops: float | None = None
-    probe: Callable[[float], Speed | float] | None = field(default=None, compare=False)
     evaluated: int = 0
-    trials: Sequence[Trial] = field(default=(), compare=False, repr=False)
-    timed_as: str = ""
-
-    def __post_init__(self) -> None:
-        counts = {"runs": self.runs, "parameters": self.parameters, "prunable": self.prunable, "images": self.images,
-                  "evaluated": self.evaluated}  # fmt: skip
-        wrong = [name for name, count in counts.items() if isinstance(count, bool) or not isinstance(count, int)]
-        wrong += [name for name, count in counts.items() if name not in wrong and count < 0]
-        if wrong:
-            raise InputError(f"the cost of {self.name!r} has {wrong[0]}={counts[wrong[0]]!r}; it is an integer >= 0.")
-        if self.prunable > self.parameters:
-            raise InputError(
-                f"the cost of {self.name!r} has {self.prunable} prunable weights of {self.parameters} parameters; "
-                "there are at least as many parameters."
-            )
 
     @property
-    def steps_worth(self) -> float:
-        """Training steps of single examples that take as long as one run."""
-        return self.images + FORWARD_ONLY * self.evaluated
+    def steps(self) -> float:
+        """Training steps that take as long as one run; a backward pass takes twice as long as a forward one."""
+        return (self.images + self.evaluated / 3) / self.batch_size
 
+    def seconds_a_step(self, seconds: float) -> float:
+        """Time of a training step with one thread, on random data, measured for about so long.
 
-def check_seconds(seconds: float) -> None:
-    """Refuse a time that nothing can be measured in.
+        One step is timed in any case; if none of the whole batch would fit, the time of a smaller batch is scaled up.
+        """
+        device, end = chosen_device(), time.perf_counter() + seconds
+        model = self.model().to(device).train()
+        loss = model.loss(F.cross_entropy) if isinstance(model, Stacked) else F.cross_entropy
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-9, momentum=0.9)
+        x = torch.randn(self.batch_size, *self.inputs, generator=generator(0)).to(device)
+        y = torch.randint(self.classes, (self.batch_size,), generator=generator(1)).to(device)
 
-    Raises:
-        InputError: if it is not a finite number > 0.
-    """
-    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not (number and math.isfinite(seconds) and seconds > 0):
-        raise InputError(f"seconds={seconds!r}; give a finite number > 0, such as 20.")
+        def timed(size: int) -> float:
+            begun = time.perf_counter()
+            with autocast(device, "auto"):
+                outputs = model(x[:size])
+            optimizer.zero_grad()
+            loss(outputs.float(), y[:size]).backward()
+            optimizer.step()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            return time.perf_counter() - begun
+
+        with one_thread():
+            size = min(2, self.batch_size)  # the smallest batch that batch norm can train on
+            timed(size)
+            times = [timed(size)]
+            while size < self.batch_size and 8 * times[-1] < end - time.perf_counter():
+                size = min(4 * size, self.batch_size)
+                times = [timed(size)]
+            while time.perf_counter() + times[-1] < end:
+                times.append(timed(size))
+        return sum(times) / len(times) * self.batch_size / size

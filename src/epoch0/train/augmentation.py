@@ -1,7 +1,7 @@
 """Augmentation of images: random crops and flips, a function of the images, their numbers in their set and one seed.
 
-The random numbers of an image come from the seed and the image's own number in its set, through a counter-based
-generator on the CPU: a few bytes an image, the same on every device, and the same however a batch is split.
+The random numbers of an image come from the seed and the image's own number in its set: the same on every device, and
+however a batch is split.
 """
 
 import math
@@ -25,7 +25,6 @@ _STRIDE = np.uint64(0x9E3779B97F4A7C15)
 _BILINEAR = 2  # pillow's number; pillow itself is imported where images are opened
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
-
 Augmentation = Callable[[Tensor, Tensor, int], Tensor]
 """``augment(images, chosen, seed)``: the changed images of a batch; its ``repr`` says all that it does.
 
@@ -40,16 +39,7 @@ def uniforms(chosen: NDArray[np.int64], seed: int, count: int) -> NDArray[np.flo
     >>> uniforms(np.array([7, 3]), seed=0, count=2)[1] == uniforms(np.array([3]), seed=0, count=2)[0]
     array([ True,  True])
 
-    Args:
-        chosen: number of every image, shape (batch,).
-        seed: any integer >= 0.
-        count: numbers an image.
-
-    Returns:
-        Shape (batch, count).
-
-    Source: G. L. Steele, D. Lea, C. H. Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, Fig. 16
-    (SplitMix64 as a function of its counter).
+    Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, Fig. 16 (SplitMix64).
     """
     keys = numpy_generator(seed).integers(2**64, size=2, dtype=np.uint64)
     with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is what is meant
@@ -72,13 +62,6 @@ class PadCropFlip:
     >>> PadCropFlip(pad=1)(images, chosen=torch.tensor([5, 8]), seed=0).shape
     torch.Size([2, 1, 3, 3])
 
-    Attributes:
-        pad: rows and columns of zeros on every side, in pixels; the crop shifts by at most that much.
-        flip: mirror left and right with probability one half.
-
-    Raises:
-        InputError: if `pad` is negative.
-
     Source: K. He et al., "Deep residual learning", CVPR 2016, section 4.2 (pad 4, on CIFAR-10).
     """
 
@@ -97,29 +80,15 @@ class PadCropFlip:
         return down, right, (u[:, 2] < 0.5) & self.flip
 
     def __call__(self, images: Tensor, chosen: Tensor, seed: int) -> Tensor:
-        """The crops; see ``Augmentation``. The memory format of the images is kept."""
-        if len(images) == 0:  # a rank of a distributed run may have no part in the last batch
-            return images
-        down, right, mirrored = self.drawn(chosen, seed)
-        pad, (count, channels, height, width) = self.pad, images.shape
-        last = images.is_contiguous(memory_format=torch.channels_last) and not images.is_contiguous()
-        # (batch, planes, rows, pixels, numbers a pixel), whose rows are runs of memory in either format
-        cells = images.permute(0, 2, 3, 1)[:, None] if last else images[..., None]
-        padded = F.pad(cells, (0, 0, pad, pad, pad, pad))
-        planes, rows, pixels, each = padded.shape[1:]
-        if self.flip:
-            padded = torch.stack((padded, padded.flip(3)), 1)
-        # in the mirrored copy a crop begins where it ended
-        column = np.where(mirrored, 2 * pad - right, right)
-        begin = (np.arange(count) * (1 + self.flip) + mirrored) * (planes * rows) + down
-        first = torch.from_numpy(begin * (pixels * each) + column * each).to(images.device, non_blocking=True)
-        inside = torch.arange(planes, device=images.device)[:, None] * rows + torch.arange(height, device=images.device)
-        starts = first[:, None, None] + inside * (pixels * each)
-        # a window over all memory, one gather of whole rows: twice as fast as indexing pixel by pixel
-        rows_taken = padded.reshape(-1).unfold(0, width * each, 1).index_select(0, starts.reshape(-1))
-        if last:
-            return rows_taken.reshape(count, height, width, channels).permute(0, 3, 1, 2)
-        return rows_taken.reshape(images.shape)
+        """The crops; see ``Augmentation``."""
+        down, right, mirrored = (torch.from_numpy(drawn) for drawn in self.drawn(chosen, seed))
+        count, channels, height, width = images.shape
+        rows, columns = down[:, None] + torch.arange(height), right[:, None] + torch.arange(width)
+        columns = torch.where(mirrored[:, None], columns.flip(1), columns)
+        image, channel = torch.arange(count)[:, None, None, None], torch.arange(channels)[:, None, None]
+        places = (image, channel, rows[:, None, :, None], columns[:, None, None, :])
+        padded = F.pad(images, (self.pad,) * 4)
+        return padded[tuple(place.to(images.device, non_blocking=True) for place in places)]
 
 
 @dataclass(frozen=True)
@@ -130,14 +99,9 @@ class CropResizeFlip:
     >>> view(image, np.full(view.numbers, 0.5)).shape               # of a pillow image; doctest: +SKIP
     (224, 224, 3)
 
-    A part has a share of the area drawn from `area` and a ratio of width to height whose logarithm is drawn from that
-    of `ratio`; of ten draws the first that fits into the image is taken, else the largest central part of a ratio
-    allowed.
-
-    Attributes:
-        size: side of the square, in pixels.
-        area: least and largest share of the image's area.
-        ratio: least and largest ratio of width to height.
+    A part has a share of the image's area drawn from `area` and a ratio of width to height whose logarithm is drawn
+    from that of `ratio`; of ten draws the first that fits into the image is taken, else the largest central part of a
+    ratio allowed. ``numbers`` is how many random numbers an image takes.
 
     Source: C. Szegedy et al., "Going deeper with convolutions", CVPR 2015, section 6 (8 to 100 %, 3/4 to 4/3).
     """
@@ -148,7 +112,6 @@ class CropResizeFlip:
 
     tries: ClassVar[int] = 10
     numbers: ClassVar[int] = 2 * tries + 3
-    """How many random numbers an image takes."""
 
     def box(self, width: int, height: int, u: NDArray[np.float64]) -> tuple[int, int, int, int]:
         """Left, upper, right and lower edge of the part, in pixels, from `numbers` random numbers in [0, 1)."""
@@ -180,15 +143,9 @@ class CentreCrop:
     >>> CentreCrop(224, shorter=256).numbers
     0
 
-    Attributes:
-        size: side of the square, in pixels.
-        shorter: length of the image's shorter side before the square is cut out, in pixels, at least `size`.
+    `size` is the side of the square, `shorter` that of the image before the square is cut out, at least as long.
 
-    Raises:
-        InputError: if the square is larger than that.
-
-    Source: A. Krizhevsky et al., "ImageNet classification with deep convolutional neural networks", 2012, section 2
-    (256); K. He et al., "Deep residual learning", CVPR 2016, section 3.4 (one central crop of 224).
+    Source: A. Krizhevsky et al. 2012, section 2 (256); K. He et al., CVPR 2016, section 3.4 (one central crop of 224).
     """
 
     size: int = 224

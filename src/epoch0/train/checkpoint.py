@@ -6,7 +6,6 @@ header, and a file that was cut, altered or made by another run is refused by na
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,11 @@ from safetensors.torch import save as to_bytes
 from torch import nn
 
 from epoch0.errors import InputError
+from epoch0.files import write_atomic
+from epoch0.tracing.guard import bare
 
 FORMAT = "epoch0 training 1"
 """Version of the layout; a file that states another one is not read."""
-
-SHOWN = 3
-"""How many differences an error lists before it only counts the rest."""
 
 
 def digest(header: str, tensors: Mapping[str, torch.Tensor]) -> str:
@@ -39,49 +37,28 @@ def digest(header: str, tensors: Mapping[str, torch.Tensor]) -> str:
     return total.hexdigest()
 
 
-def plain_names(model: nn.Module) -> dict[str, str]:
-    """Each name of a model's state -> its name in the plain model, without what compiling and wrapping put in front.
-
-    >>> plain_names(torch.compile(nn.Linear(2, 1)))
-    {'_orig_mod.weight': 'weight', '_orig_mod.bias': 'bias'}
-    """
-    wrapped = isinstance(model, nn.parallel.DistributedDataParallel)
-    names = {name: name.replace("_orig_mod.", "") for name in model.state_dict()}
-    return {name: plain.removeprefix("module.") if wrapped else plain for name, plain in names.items()}
-
-
 def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, numbers: Mapping[str, Any]) -> None:
     """Write one checkpoint; afterwards the path holds either the whole new one or the old one, untouched.
 
     >>> save(Path("run.safetensors"), model, optimizer, {"step": 100})          # doctest: +SKIP
 
-    Args:
-        path: where; its folder must exist.
-        model: its whole ``state_dict`` goes in, on the CPU, under the names of the plain model.
-        optimizer: its state tensors go in; its settings belong into ``numbers``.
-        numbers: whatever JSON can hold.
+    The model's whole ``state_dict`` goes in, under the names it has before it is compiled, the state tensors of the
+    optimizer, and ``numbers``, whatever JSON can hold.
 
     Raises:
         InputError: if the disk is full or the path cannot be written.
     """
-    # clones, because safetensors refuses tensors which share memory (tied weights)
-    names = plain_names(model)
-    tensors = {f"model.{names[name]}": _copied(value) for name, value in model.state_dict().items()}
+    tensors = {f"model.{name}": _copied(value) for name, value in bare(model).state_dict().items()}
     for index, entries in optimizer.state_dict()["state"].items():
         for key, value in entries.items():
             if isinstance(value, torch.Tensor):
                 tensors[f"optimizer.{index}.{key}"] = _copied(value)
     header = json.dumps({"format": FORMAT, **numbers}, sort_keys=True)
     content = to_bytes(tensors, {"epoch0": header, "sha256": digest(header, tensors)})
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with open(partial, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, content)
     except OSError as problem:
-        partial.unlink(missing_ok=True)
         kept = "the checkpoint written before it is intact" if path.exists() else "no checkpoint exists yet"
         raise InputError(
             f"the checkpoint {str(path)!r} ({len(content):,} bytes) cannot be written: {problem.strerror or problem}; "
@@ -89,29 +66,19 @@ def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, numbers
         ) from problem
 
 
-def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, run: Mapping[str, Any]) -> dict[str, Any]:
-    """Put a checkpoint back into a model and its optimizer, after checking that it is whole and belongs to this run.
-
-    >>> numbers = load(Path("run.safetensors"), model, optimizer, {"seed": 0})  # doctest: +SKIP
-
-    Args:
-        path: an existing file.
-        model: gets the stored parameters and buffers; untouched if anything is wrong.
-        optimizer: gets the stored state tensors, moved to where its parameters are.
-        run: the settings of the present run, compared with ``numbers["run"]`` of the file.
-
-    Returns:
-        The numbers given to :func:`save`.
+def restore(
+    path: Path, numbers: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], model: nn.Module,
+    optimizer: torch.optim.Optimizer, run: Mapping[str, Any],
+) -> None:  # fmt: skip
+    """Put what :func:`read` gave back into a model and its optimizer, after checking that it belongs to this run.
 
     Raises:
-        InputError: naming the file and what is wrong with it: cut, altered, foreign, of another model or another run.
+        InputError: if the file is of another model, or ``numbers["run"]`` are other settings than those of the present
+            ``run``, naming what differs; model and optimizer are untouched then.
     """
-    numbers, tensors = _read(path)
     given = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
-    names = plain_names(model)
-    _check_model(path, {names[name]: value for name, value in model.state_dict().items()}, given)
+    _check_model(path, bare(model).state_dict(), given)
     stored: dict[str, Any] = numbers["run"]
-    # a setting that is not there is one that was left alone, in the file or in this run
     settings = [(key, stored.get(key), run.get(key)) for key in {**stored, **run}]
     changed = [f"{key} {old!r} (now {new!r})" for key, old, new in settings if old != new]
     if changed:
@@ -119,22 +86,28 @@ def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, run: Ma
             f"the checkpoint {str(path)!r} was made by a run with {', '.join(changed)}; "
             "repeat that run's arguments to resume it, or name another path to start anew."
         )
-    model.load_state_dict({name: given[plain] for name, plain in names.items()})
+    bare(model).load_state_dict(given)
     state: dict[int, dict[str, torch.Tensor]] = {}
     for name, value in tensors.items():
         if name.startswith("optimizer."):
             _, index, key = name.split(".", 2)
             state.setdefault(int(index), {})[key] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-    return numbers
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    # in one piece, whatever the memory layout: safetensors takes nothing else
+    # a clone, as safetensors refuses tensors which share memory (tied weights); in one piece whatever the layout
     return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+def read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """The numbers and the tensors of a checkpoint, checked to be whole.
+
+    Raises:
+        InputError: naming the file and what is wrong with it: a folder, cut, altered, foreign.
+    """
+    if path.is_dir():
+        raise InputError(f"the checkpoint {str(path)!r} is a folder; name a file in it.")
     try:
         with safe_open(str(path), framework="pt") as file:
             metadata = file.metadata() or {}
@@ -165,16 +138,15 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
 
 
 def _check_model(path: Path, own: Mapping[str, torch.Tensor], given: Mapping[str, torch.Tensor]) -> None:
-    def kind(tensor: torch.Tensor) -> str:
-        return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
-
-    wrong = [f"{name} is missing" for name in own if name not in given]
-    wrong += [f"{name} is not in the model" for name in given if name not in own]
-    wrong += [
-        f"{name} is {kind(given[name])}, the model's {kind(own[name])}"
-        for name in own
-        if name in given and kind(given[name]) != kind(own[name])
+    ours, theirs = (
+        {name: f"{str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for name, t in tensors.items()}
+        for tensors in (own, given)
+    )
+    wrong = [
+        f"{name} is {theirs.get(name, 'missing')}, the model's {ours.get(name, 'missing')}"
+        for name in {**ours, **theirs}
+        if ours.get(name) != theirs.get(name)
     ]
     if wrong:
-        more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
-        raise InputError(f"the checkpoint {str(path)!r} is of another model: {'; '.join(wrong[:SHOWN])}{more}.")
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise InputError(f"the checkpoint {str(path)!r} is of another model: {'; '.join(wrong[:3])}{more}.")

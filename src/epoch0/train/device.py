@@ -1,5 +1,6 @@
 """Where a run takes place: the device that was chosen, and the precision that suits it."""
 
+import contextlib
 import os
 from typing import Literal
 
@@ -11,7 +12,6 @@ VARIABLE = "EPOCH0_DEVICE"
 """Environment variable that names the device of every trial, such as ``cpu`` or ``cuda:1``."""
 
 Precision = Literal["auto", "float32", "bfloat16"]
-"""In what the products of a forward and backward pass are computed; the parameters stay as they are."""
 
 
 def chosen_device() -> torch.device:
@@ -19,9 +19,6 @@ def chosen_device() -> torch.device:
 
     >>> chosen_device()                                         # on a laptop
     device(type='cpu')
-
-    Raises:
-        InputError: if the variable names a device that does not exist here.
     """
     name = os.environ.get(VARIABLE, "").strip()
     if not name:
@@ -35,12 +32,8 @@ def check_device(device: str | torch.device, said: str | None = None) -> torch.d
     >>> check_device("cpu")
     device(type='cpu')
 
-    Args:
-        device: its name, or itself.
-        said: how the user put it, for the error.
-
     Raises:
-        InputError: if there is no such device here.
+        InputError: if there is no such device here, as the user ``said`` it.
     """
     said = said or f"device={str(device)!r}"
     try:
@@ -60,23 +53,14 @@ def precision_for(precision: str, device: torch.device) -> Literal["float32", "b
 
     >>> precision_for("auto", torch.device("cpu"))
     'float32'
-
-    Raises:
-        InputError: if there is no such precision.
     """
-    if precision == "auto":
-        return "bfloat16" if device.type == "cuda" else "float32"
-    if precision == "float32":
-        return "float32"
-    if precision == "bfloat16":
-        return "bfloat16"
-    raise InputError(f"precision is {precision!r}; use 'float32', 'bfloat16' or 'auto'.")
+    if precision not in ("auto", "float32", "bfloat16"):
+        raise InputError(f"precision is {precision!r}; use 'float32', 'bfloat16' or 'auto'.")
+    low = precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
+    return "bfloat16" if low else "float32"
 
 
-def prefers_channels_last(precision: str, device: torch.device) -> bool:
-    """Are convolutions faster there when images lie channels-last? On a CPU, and on tensor cores in bfloat16.
-
-    >>> prefers_channels_last("float32", torch.device("cpu"))
-    True
-    """
-    return device.type == "cpu" or precision_for(precision, device) == "bfloat16"
+def autocast(device: torch.device, precision: str) -> contextlib.AbstractContextManager[object]:
+    """Products in that precision for a while."""
+    low = precision_for(precision, device) == "bfloat16"
+    return torch.autocast(device.type, torch.bfloat16) if low else contextlib.nullcontext()

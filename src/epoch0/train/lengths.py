@@ -49,13 +49,9 @@ class TrajectoryLengths:
     layers) is found at the first call; later calls only run it on the points, and cost less than two training steps.
 
     Batch norm is what it is in evaluation unless ``batch_norm="batch"`` asks for the mean and variance of the
-    trajectory's own points, held fixed. The two differ most at step 0. In evaluation an untrained batch norm does
-    nothing: its running mean is 0 and its running variance 1, so it shortens the curve by 1/sqrt(1 + eps), 5e-6. By the
-    points' own statistics it divides each channel by how much that channel varies along this one curve, which is less
-    than it varies over the data: each channel gets standard deviation 1, short curves are blown up, and a channel that
-    hardly moves is divided by a variance close to 0, held only by eps. That is most likely the "division by a close to
-    0 variance" of Raghu's Figure 10; it is strongest behind fully connected layers, which have one number a channel
-    and point. A channel that does not move at all stays at length 0 either way.
+    trajectory's own points, held fixed. The two differ most at step 0: in evaluation an untrained batch norm does
+    nothing; by the points' own statistics short curves are blown up, and a channel that hardly moves is divided by a
+    variance close to 0, most likely the "division by a close to 0 variance" of Raghu's Figure 10.
 
     The model comes back unchanged to the bit: parameters, buffers, gradients, mode, random states. A model that has
     diverged is measured as NaN or infinity, not refused, so that the run goes on.
@@ -64,19 +60,14 @@ class TrajectoryLengths:
         curve: its points have the shape of one input.
         points: tangents, at least 1; 2 with ``batch_norm="batch"``.
         seed: names the offset of the grid of t.
-        batch_norm: ``"eval"`` (running statistics) or ``"batch"`` (statistics of the trajectory's points).
+        batch_norm: ``"eval"`` (running statistics) or ``"batch"`` (those of the trajectory's points).
         activations: ``"joined"`` as told above, or ``"apart"``: each a layer of its own.
-        name: the column in the rows of our loop, a list of layers + 1 numbers.
+        name: the column in the rows of our loop.
 
     Attributes:
         steps: at which it was called, in order.
         layers: their names in order of execution; empty before the first call.
-        kinds: ``"linear"``, ``"convolution"``, ``"pooling"``, ``"batch norm"``, ``"layer norm"``,
-            ``"trajectory regularization"``, ``"activation"``, ``"sum"``, ``"attention"``, ...
-
-    Raises:
-        InputError: for a curve that is none, a stack of networks, a model whose layers change on the way, or anything
-            that :func:`epoch0.trajectory_length` refuses at the first call.
+        kinds: of each, such as ``"linear"``, ``"convolution"``, ``"batch norm"``, ``"sum"``.
 
     Source: Raghu et al. 2017, section 3.2.
     """
@@ -111,16 +102,7 @@ class TrajectoryLengths:
         self._changes_weights = True
 
     def __call__(self, step: int, model: nn.Module, metrics: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Measure the model as it is now.
-
-        Args:
-            step: optimizer steps done.
-            model: in whatever mode, also compiled or wrapped for several processes.
-            metrics: not used; our loop hands it over.
-
-        Returns:
-            ``{name: lengths}``, of the input and each layer; None for a number that is not finite.
-        """
+        """Measure the model as it is now: ``{name: lengths}``, None for a number that is not finite."""
         if isinstance(model, Stacked):
             raise InputError("a stack of networks is many models; watch one: lambda s, stack, m: watch(s, stack[0]).")
         norms = self._measure(bare(model))
@@ -139,13 +121,13 @@ class TrajectoryLengths:
         return np.array([grid_errors(norms) for norms in self._norms]).reshape(len(self.steps), -1)
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """One row a step and layer, the input first: step, layer, kind, length, error, growth, status."""
+        """One row a step and layer, the input first."""
         import pandas
 
         return pandas.DataFrame(self.to_dict())
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """The same as plain numbers; None where a number does not exist."""
+        """The same as plain numbers; None where there is none."""
         rows: list[dict[str, Any]] = []
         names, kinds = ("input", *self.layers), ("input", *self.kinds)
         for step, lengths, errors in zip(self.steps, self.lengths.tolist(), self.errors.tolist(), strict=True):

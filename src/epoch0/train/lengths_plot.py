@@ -32,26 +32,15 @@ def figure_of(watch: "TrajectoryLengths") -> "Figure":
 
 
 def draw_lengths(
-    axes: "Axes",
-    steps: Sequence[int],
-    layers: Sequence[str],
-    kinds: Sequence[str],
-    lengths: Any,
-    errors: Any = None,
+    axes: "Axes", steps: Sequence[int], layers: Sequence[str], kinds: Sequence[str], lengths: Any, errors: Any = None,
     bar: bool = True,
-) -> None:
-    """Draw into axes that are there: one line a step in the colour of the step, dotted lines at pools and norms.
+) -> None:  # fmt: skip
+    """Draw into axes of a constrained layout: one line a step in the colour of the step, dots at pools and norms.
 
     >>> draw_lengths(axes, watch.steps, watch.layers, watch.kinds, watch.lengths, watch.errors)
 
-    Args:
-        axes: of a figure with a constrained layout.
-        steps: of the measurements, in order.
-        layers: names of the L layers, the input left out.
-        kinds: what each is.
-        lengths: shape (measurements, L + 1), the input first; a number that is not finite or not above 0 is left out.
-        errors: standard errors of the same shape, or None.
-        bar: whether to add a colour bar, or a legend if the steps are too few for one.
+    Lengths and their standard errors have the shape (measurements, layers + 1), the input first; a number that is not
+    finite or not above 0 is left out.
     """
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable

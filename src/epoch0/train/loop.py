@@ -1,60 +1,60 @@
 """The one training loop: every network of the papers' experiments that gets trained is trained here.
 
 Two runs with the same arguments give the same bits on a CPU, interrupted or not: the order of epoch ``e`` is a function
-of ``(seed, e)``, the random numbers drawn inside step ``s`` (dropout, augmentation) a function of ``(seed, s)``, the
-learning rate a function of ``s``, and everything else that a step needs is in the checkpoint. The global random
-generators come back as they were.
+of ``(seed, e)``, the random numbers drawn inside step ``s`` (dropout, augmentation) a function of ``(seed, s)``, and
+everything else that a step needs is in the checkpoint. The global random generators come back as they were.
 """
 
-import contextlib
+import functools
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
-from epoch0.errors import InputError
-from epoch0.meter import check_progress
+from epoch0.errors import InputError, suggest
+from epoch0.seeds import generator
 from epoch0.train import checkpoint as checkpoints
-from epoch0.train._chain_descent import Descent, is_plain
-from epoch0.train._forward import Loss, caller, enough_memory, laid_out
-from epoch0.train._lent import deferred_interrupt, own_randomness
-from epoch0.train._run import NOISE, ORDER, Look, Plan, Progress, Run
-from epoch0.train.console import Console, Watch
-from epoch0.train.device import check_device, precision_for
-from epoch0.train.distributed import Group, current, lost_process
-from epoch0.train.optimizers import OPTIMIZERS, SGD, Adam, AdamW, Optimizer, build
-from epoch0.train.optimizers import settings_of as optimizer_settings
-from epoch0.train.record import Callback, Every, Row, Training
-from epoch0.train.schedules import Schedule, depends_on_total
-from epoch0.train.schedules import settings_of as schedule_settings
-from epoch0.train.sources import Source, Tensors
+from epoch0.train.data import Pair, batches, check_classes
+from epoch0.train.device import autocast, check_device, precision_for
+from epoch0.train.distributed import Group, current
+from epoch0.train.record import Callback, Every, Row, Training, plain
 from epoch0.train.stacked import Stacked
 
-__all__ = ["NOISE", "OPTIMIZERS", "ORDER", "SGD", "Adam", "AdamW", "Loss", "train"]
+ORDER, NOISE = 0, 1
+"""Names of the two random streams of a run: the order of its examples, and the noise inside its steps."""
+
+OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+BUNCH = 32  # steps between two looks at the losses on an accelerator, which reading makes wait
+RATE = "the learning rate of the next step"  # name of a setting in checkpoints
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def train(
     model: nn.Module,
-    data: tuple[torch.Tensor, torch.Tensor] | Source,
+    data: Any,
     *,
     steps: int | None = None,
     epochs: int | None = None,
     batch_size: int = 64,
-    optimizer: str | Optimizer = "sgd",
+    optimizer: str | Callable[..., Optimizer] = "sgd",
     learning_rate: float = 0.1,
-    schedule: Schedule | None = None,
+    schedule: Callable[[Optimizer, int], LRScheduler] | None = None,
     clip: float | None = None,
     loss: Loss = F.cross_entropy,
     seed: int = 0,
     device: str | torch.device = "cpu",
     precision: str = "float32",
     channels_last: bool = False,
-    compile: bool | str = False,
     evaluate: Callable[[nn.Module], Mapping[str, Any]] | None = None,
     evaluate_every: int | None = None,
     callbacks: Sequence[Callback | Every] = (),
@@ -62,7 +62,6 @@ def train(
     checkpoint_every: int | None = None,
     checkpoint_minutes: float | None = None,
     until: Callable[[Row], bool] | None = None,
-    progress: bool | Watch | None = None,
 ) -> Training:
     """Train a model in place, reproducibly, with measurements on the way and a checkpoint to come back to.
 
@@ -74,167 +73,423 @@ def train(
 
     Args:
         model: any module; trained in place, on ``device``, in train mode (eval mode while it is evaluated).
-        data: inputs and targets, first dimension the examples, or a :class:`epoch0.train.sources.Source`. An epoch is
-            one random order of all of them, its last batch as short as it comes.
+        data: inputs and targets, first dimension the examples, or what :func:`epoch0.train.image_sources` gives: an
+            epoch is one random order of all of them, its last batch as short as it comes. Or a
+            ``torch.utils.data.DataLoader``, or any iterable of ``(inputs, targets)`` that has a length and can be gone
+            through again. A shuffling loader draws its order from ``seed``, but for a generator of its own; a sampler
+            with ``set_epoch`` is told the epoch. A resumed run goes through the batches of its epoch again.
         steps: optimizer steps in all; give either this or ``epochs``.
         epochs: passes through the data; give either this or ``steps``.
-        batch_size: examples a step; of all processes together in a distributed run.
-        optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, or settings from :mod:`epoch0.train.optimizers`.
+        batch_size: examples a step, of all processes together in a distributed run; not used if data come in batches.
+        optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, or ``optimizer(parameters, lr=learning_rate)``: a class of
+            ``torch.optim``, or ``functools.partial(torch.optim.SGD, momentum=0.9)``.
         learning_rate: step size.
-        schedule: of the learning rate, from :mod:`epoch0.train.schedules`; constant by default.
+        schedule: ``schedule(optimizer, steps)`` -> a scheduler of ``torch.optim.lr_scheduler``, stepped after every
+            optimizer step of all ``steps``: ``CosineAnnealingLR`` itself, or
+            ``lambda optimizer, steps: MultiStepLR(optimizer, [steps // 2, steps * 3 // 4])``.
         clip: largest Euclidean norm of the gradient of all parameters; of each network's in a stack.
         loss: ``loss(outputs, targets) -> scalar``, a mean over the batch; for a stack of networks
             ``stacked.loss(...)``; for label smoothing ``functools.partial(F.cross_entropy, label_smoothing=0.1)``.
-        seed: of the order of the examples, augmentation and dropout; the initial parameters are the model's own.
-        device: where to train; the data are moved there once if they fit.
+        seed: of the order of the examples, augmentation and dropout.
+        device: where to train; a pair of tensors or images are moved there once.
         precision: ``"bfloat16"`` computes products in bfloat16 (autocast; parameters, their updates and the loss stay
             in float32, pruned weights exactly zero); ``"auto"`` is that on CUDA and ``"float32"`` elsewhere.
-        channels_last: keep images and convolutions channels-last while training; faster on tensor cores, and on most
-            CPUs.
-        compile: compile the training step's forward and backward pass with ``torch.compile``; a text names its
-            backend. Evaluation and callbacks see the plain model, and so does the checkpoint.
-        evaluate: ``evaluate(model) -> metrics``, such as :class:`epoch0.train.record.Accuracy`; called before training,
-            every ``evaluate_every`` steps, and at the end.
-        evaluate_every: steps between evaluations; an epoch by default.
+        channels_last: keep images and convolutions channels-last while training; faster on tensor cores and most CPUs.
+        evaluate: ``evaluate(model) -> metrics``, such as :class:`epoch0.train.Evaluation`; called before training,
+            every ``evaluate_every`` steps (an epoch by default), and at the end.
+        evaluate_every: steps between evaluations.
         callbacks: called after the evaluation, in order; see ``Callback`` and ``Every`` in :mod:`epoch0.train.record`.
-        checkpoint: a safetensors file. If it exists the run goes on from it, else it begins and writes it. Ctrl-C then
-            ends the step, writes it and raises ``KeyboardInterrupt``; a second Ctrl-C does not wait.
+        checkpoint: a safetensors file. If it exists the run goes on from it, else it begins and writes it.
         checkpoint_every: steps between checkpoints; at every evaluation by default.
         checkpoint_minutes: minutes between checkpoints; if given, there are none by steps unless asked for.
         until: ``until(row)`` at every evaluation, after the callbacks; true ends the training.
-        progress: True shows a bar on a terminal, lines in a log; a function is called a few times a second with a
-            :class:`epoch0.train.console.Glance`.
 
     Returns:
         The history, the steps done and why it stopped. A loss that is NaN or infinite stops the run as ``"diverged"``:
         at once on a CPU; on CUDA the losses are read every few steps, so the parameters may have gone on a little.
-
-    Raises:
-        InputError: for arguments that cannot work, data that do not fit the model, too little memory, a checkpoint that
-            cannot be read or written or is of another run.
-        ProcessLost: if another process of a distributed run is gone; see :mod:`epoch0.train.distributed`.
     """
-    group = current() or Group(device=check_device(device))
-    path = None if checkpoint is None else Path(checkpoint)
-    with group.together():
-        place = _place(device, group)
-        if not isinstance(progress, bool):
-            check_progress(progress, "how far the run is; True shows a bar, or lines in a log")
-        used, settings = precision_for(precision, place), optimizer_settings(optimizer)
-        source = _source(data)
-        counts = {"batch_size": batch_size, "evaluate_every": evaluate_every, "checkpoint_every": checkpoint_every}
-        _check_pace(counts, {"learning_rate": learning_rate, "clip": clip, "checkpoint_minutes": checkpoint_minutes})
-        per_epoch = -(-len(source) // batch_size)
-        total = _total_steps(steps, epochs, per_epoch)
-        if checkpoint_minutes is None:
-            checkpoint_every = checkpoint_every or evaluate_every or per_epoch
-        plan = Plan(
-            total, per_epoch, batch_size, evaluate_every or per_epoch, checkpoint_every,
-            None if checkpoint_minutes is None else 60 * checkpoint_minutes, learning_rate, schedule, clip, seed,
-        )  # fmt: skip
-        model.to(place)
-        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        if not parameters:
-            raise InputError(f"a {type(model).__name__} has no parameter that requires a gradient; nothing to train.")
-        built = build(settings, parameters, learning_rate)
-        if isinstance(model, Stacked) and is_plain(settings, clip) and used == "float32" and group.size == 1:
-            built = model.descent(parameters, learning_rate) or built
-        run = _record(plan, settings, used, source, group) if path is not None or group.size > 1 else {}
-        state = Progress() if path is None else _resume(path, model, built, run, total)
-    group.check_same({**run, "step": state.step, "total": total})
-    modes = {module: module.training for module in model.modules()}
-    watch = Console() if progress is True else progress or None
-    model.train()
-    try:
-        with contextlib.ExitStack() as held:
-            held.enter_context(lost_process() if group.size > 1 else contextlib.nullcontext())
-            held.enter_context(enough_memory(batch_size, place))
-            held.enter_context(laid_out(model, built, channels_last))
-            reseed = held.enter_context(own_randomness(place))
-            pressed = held.enter_context(deferred_interrupt(path is not None or group.size > 1))
-            held.enter_context(built.armed() if isinstance(built, Descent) else contextlib.nullcontext())
-            call = caller(model, place, used, channels_last, compile, group)
-            look = Look(evaluate, callbacks, until, watch)
-            doing = Run(model, call, loss, source.to(place), built, plan, state, look, group, path, run)
-            doing.go(reseed, pressed)
-    finally:
-        built.zero_grad()
-        for module, mode in modes.items():
-            module.training = mode
-        if isinstance(watch, Console):
-            watch.close()
-    seconds, images = doing.seconds, doing.images
-    return Training(
-        model, tuple(state.history), state.step, state.stopped or "steps", seconds,
-        images / seconds if images else 0.0, str(place), used,
-    )  # fmt: skip
-
-
-def _place(device: str | torch.device, group: Group) -> torch.device:
     place = check_device(device)
-    if group.size > 1 and place not in (group.device, torch.device(group.device.type)):
+    group = current() or Group(device=place)
+    if group.size > 1 and place.type != group.device.type:
         raise InputError(f"device is {str(device)!r}, but this process trains on {group.device}; pass group.device.")
-    return group.device if group.size > 1 else place
-
-
-def _source(data: Any) -> Source:
-    if isinstance(data, tuple) and len(data) == 2:
-        return Tensors(*data)
-    if isinstance(data, Source):
-        return data
-    raise InputError(f"data is a {type(data).__name__}; give a tuple (inputs, targets) of tensors, or a source.")
-
-
-def _record(plan: Plan, settings: Optimizer, precision: str, source: Source, group: Group) -> Row:
-    """What a checkpoint belongs to; what is as it always was is left out, so that older checkpoints stay good."""
-    run: Row = {"seed": plan.seed, "batch_size": plan.batch_size, "learning_rate": plan.learning_rate}
-    run["optimizer"] = {"name": type(settings).__name__, **asdict(settings)}
-    run["data"] = source.fingerprint
-    scheduled = schedule_settings(plan.schedule)
-    if scheduled is not None:
-        run["schedule"] = scheduled
-    if depends_on_total(plan.schedule):
-        run["steps"] = plan.total
-    if plan.clip is not None:
-        run["clip"] = plan.clip
-    if precision != "float32":
-        run["precision"] = precision
-    if group.size > 1:
-        run["processes"] = group.size
-    return run
-
-
-def _resume(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, run: Row, total: int) -> Progress:
-    if path.is_dir():
-        raise InputError(f"the checkpoint {str(path)!r} is a folder; name a file in it.")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise InputError(f"the folder of the checkpoint {str(path)!r} cannot be made: {problem.strerror}.") from problem
-    if not path.exists():
-        return Progress()
-    progress = Progress(**checkpoints.load(path, model, optimizer, run)["progress"])
-    if progress.step > total:
-        raise InputError(
-            f"the checkpoint {str(path)!r} already has {progress.step} steps and {total} were asked for; "
-            "ask for at least as many, or name another path to start anew."
-        )
-    return progress
-
-
-def _check_pace(counts: Mapping[str, int | None], sizes: Mapping[str, float | None]) -> None:
+    used, pair = precision_for(precision, group.device), isinstance(data, tuple) and len(data) == 2
+    source = Pair(*data) if pair and all(isinstance(part, Tensor) for part in data) else data
+    counts = {"batch_size": batch_size, "evaluate_every": evaluate_every, "checkpoint_every": checkpoint_every}
     for name, count in counts.items():
         if count is not None and count < 1:
             raise InputError(f"{name} is {count}; it must be at least 1.")
-    for name, size in sizes.items():
+    for name, size in (("learning_rate", learning_rate), ("clip", clip), ("checkpoint_minutes", checkpoint_minutes)):
         if size is not None and not (math.isfinite(size) and size > 0):
             raise InputError(f"{name} is {size}; it must be a finite number above 0.")
-
-
-def _total_steps(steps: int | None, epochs: int | None, per_epoch: int) -> int:
+    per_epoch = _per_epoch(source, batch_size)
     if (steps is None) == (epochs is None):
         raise InputError(f"steps is {steps} and epochs is {epochs}; give exactly one of them.")
     total = steps if steps is not None else (epochs or 0) * per_epoch
     if total < 0:
         raise InputError(f"{total} steps cannot be done; ask for 0 or more.")
-    return total
+    model.to(group.device)
+    modes = {module: module.training for module in model.modules()}
+    torchs = _build(optimizer, [p for p in model.parameters() if p.requires_grad], learning_rate)
+    run: Row = {"seed": seed, "batch_size": batch_size, "learning_rate": learning_rate, "precision": used, "clip": clip}
+    run |= {"optimizer": type(torchs).__name__, "processes": group.size}
+    run |= {name: value for name, value in torchs.defaults.items() if value and name != "lr"}
+    run = json.loads(json.dumps(run))  # as it comes back from a file: tuples are lists
+    path = None if checkpoint is None else Path(checkpoint)
+    if path is not None:
+        run["data"] = getattr(source, "fingerprint", f"{per_epoch} batches")
+    numbers, tensors = checkpoints.read(path) if path is not None and path.exists() else ({}, {})
+    state = Progress(**numbers.get("progress", {}))
+    if state.step > total:
+        raise InputError(
+            f"the checkpoint {str(path)!r} already has {state.step} steps and {total} were asked for; "
+            "ask for at least as many, or name another path to start anew."
+        )
+    if group.told(state.step) != state.step:
+        raise InputError(f"process {group.rank} finds another checkpoint than process 0; all must see the same file.")
+    scheduler = None if schedule is None else _scheduler(schedule, torchs, total, state.step)
+    if path is not None and numbers:
+        # the rate of the next step tells other schedules, which are functions
+        checkpoints.restore(path, numbers, tensors, model, torchs, {**run, RATE: torchs.param_groups[0]["lr"]})
+    if checkpoint_every is None and checkpoint_minutes is None:
+        checkpoint_every = evaluate_every or per_epoch
+    doing = _Run(
+        model, source if not hasattr(source, "batch") else source.to(group.device), loss, torchs, scheduler, state,
+        group, total, per_epoch, batch_size, seed, used, clip, channels_last, evaluate, evaluate_every or per_epoch,
+        callbacks, until, path, checkpoint_every, checkpoint_minutes, run,
+    )  # fmt: skip
+    images = [tensor for tensor in [*model.parameters(), *model.buffers()] if tensor.dim() == 4 and channels_last]
+    try:
+        for tensor in images:
+            tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
+        model.train()
+        doing.go()
+    except (RuntimeError, MemoryError) as problem:
+        if not _lacks_memory(problem):
+            raise
+        raise InputError(
+            f"a training step with batch_size={batch_size} does not fit into the memory of {group.device} "
+            f"({_short(problem)}) Take a smaller batch, precision='bfloat16', or a device with more memory."
+        ) from problem
+    finally:
+        torchs.zero_grad()
+        for tensor in images:
+            tensor.data = tensor.data.contiguous()
+        for module, mode in modes.items():
+            module.training = mode
+    return Training(
+        model, tuple(state.history), state.step, state.stopped or "steps", doing.seconds,
+        doing.examples / doing.seconds if doing.examples else 0.0, str(group.device), used,
+    )  # fmt: skip
+
+
+@dataclass
+class Progress:
+    """What a checkpoint holds beside tensors."""
+
+    step: int = 0
+    losses: float = 0.0
+    counted: int = 0
+    history: list[Row] = field(default_factory=list)
+    stopped: Literal["steps", "until", "diverged"] | None = None
+
+
+@dataclass
+class _Run:
+    """One run in the making; see :func:`train` for what is what."""
+
+    model: nn.Module
+    source: Any
+    loss: Loss
+    optimizer: Optimizer
+    scheduler: LRScheduler | None
+    progress: Progress
+    group: Group
+    total: int
+    per_epoch: int
+    batch_size: int
+    seed: int
+    precision: str
+    clip: float | None
+    channels_last: bool
+    evaluate: Callable[[nn.Module], Mapping[str, Any]] | None
+    evaluate_every: int
+    callbacks: Sequence[Callback | Every]
+    until: Callable[[Row], bool] | None
+    path: Path | None
+    write_every: int | None
+    write_minutes: float | None
+    record: Row
+    seconds: float = 0.0
+    examples: int = 0
+
+    def __post_init__(self) -> None:
+        self._unread: list[Tensor] = []
+        self._read = self.progress.step
+        self._paces = {one.steps for one in self.callbacks if isinstance(one, Every)} | {self.evaluate_every}
+        self._written = time.monotonic()
+
+    def go(self) -> None:
+        """Do the steps that are left."""
+        progress, device = self.progress, self.group.device
+        if not progress.history:
+            self._measure(final=self.total == 0)
+        if progress.stopped is None and progress.step < self.total:
+            with torch.random.fork_rng([device.index or 0] if device.type == "cuda" else []):
+                self._steps()
+        if progress.stopped != "diverged" and not _finite(self.model):
+            progress.stopped = "diverged"
+        self.group.share_buffers(self.model)
+        self._write()
+
+    def _steps(self) -> None:
+        progress, optimizer, group = self.progress, self.optimizer, self.group
+        call, compute = group.wrap(self.model), self._first_loss
+        bunch, begun = 1 if group.device.type == "cpu" else BUNCH, time.monotonic()
+        for inputs, targets, share in self._batches():
+            value = compute(call, inputs, targets)
+            compute = self._loss
+            self._unread.append(value.detach() if group.size == 1 else value.detach() * share)
+            if len(self._unread) >= bunch and self._diverged():
+                break
+            optimizer.zero_grad()
+            # torch averages over the ranks, whatever each of them had of the batch
+            (value if group.size == 1 else value * (share * group.size)).backward()
+            if self.clip is not None:
+                _clip(self.model, self.clip)
+            optimizer.step()
+            if self.scheduler is not None:
+                self.scheduler.step()
+            progress.step = step = progress.step + 1
+            final = step == self.total
+            measured = final or any(step % pace == 0 for pace in self._paces)
+            write = self.write_every is not None and step % self.write_every == 0
+            if self.write_minutes is not None and time.monotonic() > self._written + 60 * self.write_minutes:
+                write = True
+            if measured or write:
+                if self._diverged():
+                    break
+                self.seconds += time.monotonic() - begun
+                if measured:
+                    self._measure(final)
+                if write and not final and progress.stopped is None:
+                    self._write()
+                begun = time.monotonic()
+            if progress.stopped is not None:
+                break
+        self.seconds += time.monotonic() - begun
+
+    def _batches(self) -> Iterator[tuple[Tensor, Tensor, float]]:
+        """The batches that are left, and which part of each joint batch this rank has."""
+        group, step = self.group, self.progress.step
+        while step < self.total:
+            epoch, done = divmod(step, self.per_epoch)
+            noise = torch.randint(2**62, (self.per_epoch,), generator=generator(self.seed, NOISE, epoch)).tolist()
+            seeds = noise[done : done + self.total - step]
+            step += len(seeds)
+            if not hasattr(self.source, "batch"):
+                yield from self._loaded(epoch, done, noise[: done + len(seeds)])
+                continue
+            order = torch.randperm(len(self.source), generator=generator(self.seed, ORDER, epoch))
+            parts = order.split(self.batch_size)[done : done + len(seeds)]
+            own = [group.part(part) for part in parts]
+            # a rank without an example of a short last batch goes through one of it, for nothing
+            chosen = [mine if len(mine) else part[:1] for mine, part in zip(own, parts, strict=True)]
+            stream = batches(self.source, zip(chosen, seeds, strict=True))
+            for (inputs, targets), seed, mine, part in zip(stream, seeds, own, parts, strict=True):
+                self._reseed(seed + group.rank)
+                self.examples += len(part)
+                yield inputs, targets, len(mine) / len(part)
+
+    def _loaded(self, epoch: int, done: int, noise: list[int]) -> Iterator[tuple[Tensor, Tensor, float]]:
+        """The same of an iterable, behind the batches that were trained on before."""
+        for name in ("sampler", "batch_sampler"):
+            set_epoch = getattr(getattr(self.source, name, None), "set_epoch", None)
+            if set_epoch is not None:
+                set_epoch(epoch)
+        self._reseed(int(torch.randint(2**62, (), generator=generator(self.seed, ORDER, epoch))))
+        stream = iter(self.source)
+        for place, seed in enumerate(noise):
+            self._reseed(seed + self.group.rank)
+            try:
+                inputs, targets = next(stream)
+            except (TypeError, ValueError, StopIteration) as problem:
+                which = f"batch {place} of {self.per_epoch} of epoch {epoch}"
+                raise InputError(f"{which} is missing or no pair (inputs, targets): {_short(problem)}") from problem
+            if place >= done:
+                self.examples += len(targets) * self.group.size
+                device = self.group.device
+                yield inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True), 1 / self.group.size
+
+    def _reseed(self, seed: int) -> None:
+        """What dropout draws from; not torch.manual_seed, which seeds a CUDA that is not in use for later."""
+        torch.default_generator.manual_seed(seed)
+        if self.group.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+
+    def _outputs(self, call: nn.Module, inputs: Tensor) -> Any:
+        if self.channels_last and inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        if self.precision == "float32":
+            return call(inputs)
+        with autocast(self.group.device, self.precision):
+            return call(inputs).float()
+
+    def _loss(self, call: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+        return self.loss(self._outputs(call, inputs), targets)
+
+    def _first_loss(self, call: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of the first batch; what does not fit is said in words, and nothing is left changed."""
+        before = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
+        first = next(self.model.parameters())
+        said = f"inputs are {_kind(inputs)}, targets {_kind(targets)}, the first parameter {_kind(first)}"
+        try:
+            outputs = self._outputs(call, inputs)
+            if _by_class(self.loss) and isinstance(outputs, Tensor) and targets.dim() == 1:
+                labels = getattr(self.source, "targets", targets)
+                if outputs.shape[:-1] == targets.shape or outputs.dim() == 3:
+                    check_classes(labels[labels != -100], outputs.shape[-1])  # -100 is left out by torch's losses
+            said = f"outputs are {_kind(outputs)}, targets {_kind(targets)}"
+            value = self.loss(outputs, targets)
+            if not isinstance(value, Tensor) or value.numel() != 1:
+                raise InputError(f"the loss is {_kind(value)}; it must be one number (a mean).")
+            return value
+        except BaseException as problem:
+            with torch.no_grad():
+                for buffer, kept in before:
+                    buffer.copy_(kept)
+            known = isinstance(problem, RuntimeError | ValueError | TypeError | IndexError)
+            if not known or isinstance(problem, InputError) or _lacks_memory(problem):
+                raise
+            raise InputError(f"model and loss cannot take the first batch: {said}; {_short(problem)}") from problem
+
+    def _diverged(self) -> bool:
+        """Read the losses that wait; true, and recorded, if one is not finite."""
+        progress, waiting, self._unread = self.progress, self._unread, []
+        if not waiting:
+            return False
+        alone = len(waiting) == 1 and self.group.size == 1
+        for value in [waiting[0].item()] if alone else self.group.added(torch.stack(waiting).double()).tolist():
+            if not math.isfinite(value):
+                progress.step = self._read
+                progress.history.append({"step": self._read, "epoch": self._read / self.per_epoch, "loss": value})
+                progress.stopped = "diverged"
+                return True
+            progress.losses += value
+            progress.counted += 1
+            self._read += 1
+        return False
+
+    def _measure(self, final: bool) -> None:
+        """Make the row of this step on rank 0 and tell it to all."""
+        progress = self.progress
+        row, stop = self.group.told(self._row(final) if self.group.first else None)
+        progress.losses, progress.counted = 0.0, 0
+        progress.history.append(row)
+        if stop:
+            progress.stopped = "until"
+
+    def _row(self, final: bool) -> tuple[Row, bool]:
+        progress, model, step = self.progress, self.model, self.progress.step
+        evaluating = final or step % self.evaluate_every == 0
+        row: Row = {"step": step, "epoch": step / self.per_epoch}
+        row["loss"] = progress.losses / progress.counted if progress.counted else None
+        model.eval()
+        if evaluating and self.evaluate is not None:
+            row.update({name: plain(name, value) for name, value in self.evaluate(model).items()})
+        for callback in self.callbacks:
+            if final or step % callback.steps == 0 if isinstance(callback, Every) else evaluating:
+                function = callback.callback if isinstance(callback, Every) else callback
+                found = function(step, model, dict(row)) or {}
+                row.update({name: plain(name, value) for name, value in found.items()})
+        model.train()
+        return row, evaluating and self.until is not None and bool(self.until(row))
+
+    def _write(self) -> None:
+        """Write the checkpoint, if one was asked for and this is the rank that writes."""
+        if self.path is not None and self.group.first:
+            run = {**self.record, RATE: self.optimizer.param_groups[0]["lr"]}
+            checkpoints.save(self.path, self.model, self.optimizer, {"run": run, "progress": asdict(self.progress)})
+        self._written = time.monotonic()
+
+
+def _per_epoch(data: Any, batch_size: int) -> int:
+    """Steps in a pass through the data."""
+    try:
+        count = len(data)
+        if hasattr(data, "batch"):
+            return -(-count // batch_size)
+        iter(data)
+    except TypeError as problem:
+        raise InputError(
+            f"data is a {type(data).__name__}; give a tuple (inputs, targets) of tensors, a DataLoader, or a list of "
+            "batches; it needs a length."
+        ) from problem
+    if count == 0:
+        raise InputError("the data have no batch; give at least one.")
+    return count
+
+
+def _build(optimizer: str | Callable[..., Optimizer], parameters: list[nn.Parameter], rate: float) -> Optimizer:
+    if not parameters:
+        raise InputError("the model has no parameter that requires a gradient; nothing to train.")
+    if isinstance(optimizer, str):
+        if optimizer not in OPTIMIZERS:
+            known = "'sgd', 'adam' or 'adamw'"
+            raise InputError(f"no optimizer is called {optimizer!r}; use {known}.{suggest(optimizer, OPTIMIZERS)}")
+        optimizer = OPTIMIZERS[optimizer]
+    try:
+        return optimizer(parameters, lr=rate)
+    except (TypeError, ValueError) as problem:
+        raise InputError(f"the optimizer {optimizer} cannot be made: {problem}.") from problem
+
+
+def _scheduler(schedule: Callable[[Optimizer, int], LRScheduler], optimizer: Optimizer, total: int, done: int) -> Any:
+    """The scheduler, brought to where a resumed run is: its rates follow from the number of steps, to the bit."""
+    scheduler = schedule(optimizer, total)
+    if not isinstance(scheduler, LRScheduler):
+        raise InputError(f"schedule gave a {type(scheduler).__name__}; give schedule(optimizer, steps) -> LRScheduler.")
+    with warnings.catch_warnings():  # that the optimizer's steps come first: here they were done in another process
+        warnings.simplefilter("ignore", UserWarning)
+        for _ in range(done):
+            scheduler.step()
+    return scheduler
+
+
+def _clip(model: nn.Module, largest: float) -> None:
+    """Shrink the gradient to that norm; in a stack, that of each network by itself."""
+    if not isinstance(model, Stacked):
+        torch.nn.utils.clip_grad_norm_(model.parameters(), largest)
+        return
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    norms = torch.stack([gradient.flatten(1).norm(dim=1) for gradient in gradients]).norm(dim=0)
+    factors = (largest / (norms + 1e-6)).clamp(max=1.0)  # as torch does it
+    for gradient in gradients:
+        gradient.mul_(factors.reshape(-1, *[1] * (gradient.dim() - 1)))
+
+
+def _finite(model: nn.Module) -> bool:
+    if isinstance(model, Stacked):  # of a stack one network may be lost without the others
+        return not bool(model.diverged.all())
+    return all(bool(parameter.isfinite().all()) for parameter in model.parameters())
+
+
+def _by_class(loss: Any) -> bool:
+    """A loss whose integer targets are numbers of outputs?"""
+    loss = getattr(loss, "function", loss)
+    loss = loss.func if isinstance(loss, functools.partial) else loss
+    return loss in (F.cross_entropy, F.nll_loss) or isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss)
+
+
+def _lacks_memory(problem: BaseException) -> bool:
+    return isinstance(problem, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(problem)
+
+
+def _kind(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+
+
+def _short(problem: BaseException) -> str:
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()] or [type(problem).__name__]
+    return lines[0][:300].rstrip(".") + "."

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -44,50 +44,15 @@ class Every:
 
 
 @dataclass(frozen=True)
-class Accuracy:
-    """Share of examples whose largest output is the right one; per network for a stack of networks.
-
-    >>> Accuracy(torch.eye(2), torch.tensor([0, 0]))(nn.Identity())
-    {'accuracy': 0.5}
-
-    Attributes:
-        inputs: the examples, shape (examples, ...).
-        targets: their classes, integers of shape (examples,).
-        name: what to call it in the row.
-        batch_size: examples a forward pass.
-    """
-
-    inputs: torch.Tensor
-    targets: torch.Tensor
-    name: str = "accuracy"
-    batch_size: int = 1000
-
-    @torch.no_grad()
-    def __call__(self, model: nn.Module) -> dict[str, Any]:
-        """Evaluate; the model's outputs have shape (..., batch, classes)."""
-        device = next((parameter.device for parameter in model.parameters()), self.inputs.device)
-        right: torch.Tensor | int = 0
-        for x, y in zip(self.inputs.split(self.batch_size), self.targets.split(self.batch_size), strict=True):
-            right = right + (model(x.to(device)).argmax(-1) == y.to(device)).sum(-1)
-        return {self.name: plain(self.name, torch.as_tensor(right).double() / len(self.targets))}
-
-
-@dataclass(frozen=True)
 class Training:
     """A finished training run.
-
-    >>> done = train(nn.Linear(2, 2), (torch.eye(2), torch.tensor([0, 1])), epochs=3)      # doctest: +SKIP
-    >>> done.steps, done.stopped_because, len(done.history)     # doctest: +SKIP
-    (3, 'steps', 4)
 
     Attributes:
         model: the very module that was passed in, now trained, in the mode in which it came.
         history: one row per step at which something was measured, in order; the first one is before any training.
         steps: optimizer steps done in all, the resumed ones included.
-        stopped_because: ``"steps"`` (all that were asked for), ``"until"`` (the predicate said so), ``"diverged"``
-            (NaN or infinity).
-        seconds: wall time this process spent in training steps; measurements, checkpoints and earlier parts of a
-            resumed run left out.
+        stopped_because: ``"steps"`` (all that were asked for), ``"until"`` (it said so), ``"diverged"`` (NaN).
+        seconds: wall time of the training steps of this process, without earlier parts of a resumed run.
         images_per_second: examples trained on in that time, per second; those of all processes of a distributed run.
         device: where it was trained.
         precision: of its products, ``"float32"`` or ``"bfloat16"``.
@@ -108,14 +73,7 @@ class Training:
         return self.stopped_because == "diverged"
 
     def best(self, metric: str, *, largest: bool = True) -> Row:
-        """The row with the largest (or smallest) value of a metric, the earliest among equals.
-
-        >>> training.best("accuracy")["step"]                                   # doctest: +SKIP
-        400
-
-        Raises:
-            InputError: if no row holds a finite number under that name.
-        """
+        """The row with the largest (or smallest) value of a metric, the earliest among equals."""
         rows = [r for r in self.history if isinstance(r.get(metric), int | float) and math.isfinite(r[metric])]
         if not rows:
             known = sorted({name for row in self.history for name in row})
@@ -126,21 +84,9 @@ class Training:
         return max(rows, key=lambda row: row[metric] if largest else -row[metric])
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the model as plain numbers, texts, lists and dicts, for a trial to return and a store to keep.
-
-        >>> sorted(done.to_dict())                                              # doctest: +SKIP
-        ['device', 'diverged', 'history', 'images_per_second', 'precision', 'seconds', 'steps', 'stopped_because']
-        """
-        return {
-            "history": [dict(row) for row in self.history],
-            "steps": self.steps,
-            "stopped_because": self.stopped_because,
-            "diverged": self.diverged,
-            "seconds": self.seconds,
-            "images_per_second": self.images_per_second,
-            "device": self.device,
-            "precision": self.precision,
-        }
+        """Everything but the model as plain numbers, for a trial to return and a store to keep."""
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "model"}
+        return {**own, "history": [dict(row) for row in self.history], "diverged": self.diverged}
 
     def to_pandas(self) -> "pandas.DataFrame":
         """The history as a table, one row per evaluated step, with a plain-word status column."""
@@ -157,7 +103,7 @@ class Training:
 
 
 def plain(name: str, value: Any) -> Any:
-    """A metric as JSON can hold it, so that a resumed history equals an uninterrupted one."""
+    """A metric as JSON can hold it, so that a resumed history is that of an uninterrupted run."""
     if isinstance(value, torch.Tensor | np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, list | tuple):

@@ -12,18 +12,17 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from epoch0.activity._weight_circle import named_layer
 from epoch0.errors import InputError
 from epoch0.tracing.guard import bare, check_model
 from epoch0.train.loop import train
 from epoch0.train.record import Training
-from epoch0.train.sources import Source
 
 
 def train_one_layer(
-    model: nn.Module, layer: str | int, data: tuple[Tensor, Tensor] | Source, **options: Any
+    model: nn.Module, layer: str | int, data: Any, **options: Any
 ) -> Training:
     """Train one layer's weights and bias in place; all other parameters and all buffers stay as they are, to the bit.
 
@@ -36,22 +35,11 @@ def train_one_layer(
     (batch norm and its like, spectral norm) compute as in evaluation, with the statistics they have; so a batch norm
     that has never seen a batch is the identity. Dropout acts as in any training.
 
-    What the frozen layers below compute is computed again in every epoch: in a dense network of width 100 and depth 9
-    keeping it saved between nothing and 40 % of the time, depending on the layer, and fits no augmented data.
-
     Args:
         model: any module; changed in this layer only.
-        layer: name of a dense or convolutional layer, or its number among those, from 0, as for
-            :func:`epoch0.activity.robustness`.
+        layer: name of a dense or convolutional layer, or its number among those, from 0.
         data: as for :func:`epoch0.train.train`.
         options: its other arguments.
-
-    Returns:
-        The training, as ``train`` does.
-
-    Raises:
-        InputError: if there is no such layer or it has no weights, another layer shares its parameters, or for what
-            ``train`` refuses.
 
     Source: Raghu et al. 2017, section 3.1, Figures 7 and 17.
     """

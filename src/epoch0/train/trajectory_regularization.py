@@ -23,27 +23,15 @@ class TrajectoryRegularization(nn.Module):
     so that a short last batch counts like the others; for batches of one size the ratio is the paper's. The original
     length is that of the first minibatch that is trained on.
 
-    **How the penalty gets into the loss.** The layer's backward pass gives the penalty the gradient that it would have
-    as a summand of the loss, 1, whatever gradient comes from above. So each ``backward()`` that passes the layer trains
-    on it, in any loop, with any loss, also under ``torch.compile``, ``functional_call``, ``vmap``, checkpointed
-    (recomputed) activations and in several processes. The *value* of the loss does not show it: read :func:`penalty`.
-    What follows:
+    The layer's backward pass gives the penalty the gradient that it would have as a summand of the loss, 1, whatever
+    gradient comes from above. So each ``backward()`` that passes the layer trains on it, in any loop, with any loss,
+    also under ``torch.compile``, ``functional_call``, ``vmap``, recomputed activations and in several processes. The
+    *value* of the loss does not show it: read :func:`penalty`. Several backward passes before an update, or a
+    ``GradScaler``, need :func:`scale_penalty`; gradients of gradients and forward derivatives need eval mode.
 
-    * several backward passes before an update add up: with gradients accumulated over k batches and ``loss / k``, or a
-      ``GradScaler``, tell the layers by :func:`scale_penalty` (``1 / k``, ``scaler.get_scale()``); bfloat16 needs none;
-    * ``DistributedDataParallel`` averages over processes what each gets from its own part of the batch, as with the
-      loss. Each has its own original length, unless torch sends the buffers of the first to all (it does by default);
-    * each pass backward counts it, the second of a gradient of a gradient (``create_graph=True``) too: take those in
-      eval mode;
-    * inside ``torch.func.grad`` the buffers are passed along with the parameters, as those of a batch norm are; forward
-      derivatives (``torch.func.jvp``) need eval mode.
-
-    **Training and evaluation** compute the same outputs to the bit. The penalty exists where the layer is in train mode
-    and gradients are on; without gradients nothing is measured, set or refused, so a dry run for shapes is safe.
-
-    **lambda** begins at 1, where the layer is the identity. The penalty alone pulls it down by
-    scale * (current / original) a unit of learning rate, to 0 and on, as the paper's formula does; the classification
-    loss has to hold it.
+    Training and evaluation compute the same outputs to the bit. The penalty exists where the layer is in train mode and
+    gradients are on. lambda begins at 1, where the layer is the identity; the penalty alone pulls it down by
+    scale * (current / original) a unit of learning rate, as the paper's formula does.
 
     Args:
         scale: of the penalty, at least 0; the paper's is 0.01.
@@ -53,9 +41,9 @@ class TrajectoryRegularization(nn.Module):
     Attributes:
         multiplier: lambda, a parameter of shape ().
         original_segment: buffer, mean length of a segment in the first minibatch; 0 before. It is in the state dict.
-        segment: buffer, the same of the last minibatch; not in the state dict.
-        penalty: buffer, what was added to the loss at the last forward pass; not in the state dict.
-        share: buffer, what :func:`scale_penalty` has set; not in the state dict.
+        segment: buffer, the same of the last minibatch.
+        penalty: buffer, what was added to the loss at the last forward pass.
+        share: buffer, what :func:`scale_penalty` has set.
 
     Raises:
         InputError: in train mode, for a minibatch of fewer than two examples (``drop_last=True`` avoids it), or if the
@@ -125,13 +113,10 @@ class TrajectoryRegularization(nn.Module):
 
 
 def mean_segment(x: Tensor) -> Tensor:
-    """Mean distance between neighbouring examples: the length of the curve through them over its segments, shape ().
+    """Mean distance between neighbouring examples of x, shape (examples, ...): a number, shape ().
 
     >>> mean_segment(torch.tensor([[0.0, 0.0], [3.0, 4.0], [3.0, 5.0]]))        # (5 + 1) / 2
     tensor(3.)
-
-    Args:
-        x: shape (examples, ...), at least two; half precision is summed in float32.
     """
     return _lengths(x[1:] - x[:-1]).mean()
 
@@ -190,13 +175,7 @@ class _Regularized(torch.autograd.Function):
 def penalty(model: nn.Module) -> Tensor:
     """What the layers of a model have added to the loss at their last forward pass in train mode, shape ().
 
-    >>> shown = float(loss) + float(penalty(net))               # doctest: +SKIP
-
-    Without a gradient: the layers see to it themselves. It comes before :func:`scale_penalty`. In our loop it is a
-    callback: ``lambda step, model, metrics: {"penalty": float(penalty(model))}``.
-
-    Raises:
-        InputError: if the model has no such layer.
+    Without a gradient: the layers see to it themselves. It comes before :func:`scale_penalty`.
     """
     return torch.stack([layer.penalty for layer in _layers(model)]).sum(dim=0)
 
@@ -206,9 +185,6 @@ def scale_penalty(model: nn.Module, share: float) -> None:
 
     >>> scale_penalty(net, 1 / 4)                               # (loss / 4).backward() on each of four batches
     >>> scale_penalty(net, scaler.get_scale())                  # before scaler.scale(loss).backward(), each step
-
-    Raises:
-        InputError: if it is no finite number >= 0, or the model has no such layer.
     """
     if not 0 <= share < float("inf"):
         raise InputError(f"share={share!r}; the gradient of the penalty is scaled by a finite number, at least 0.")
@@ -218,12 +194,7 @@ def scale_penalty(model: nn.Module, share: float) -> None:
 
 @dataclass(frozen=True)
 class Replaced:
-    """A model whose batch norms were replaced.
-
-    Attributes:
-        model: the same module, changed; another one only if the model itself was a batch norm.
-        names: of the layers that are trajectory regularizations now, in the model's order.
-    """
+    """A model whose batch norms were replaced; another module only if it was a batch norm itself."""
 
     model: nn.Module
     names: tuple[str, ...]
@@ -250,14 +221,6 @@ def replace_batch_norm(model: nn.Module, scale: float = 0.01) -> Replaced:
     BatchNorm1d, 2d, 3d, SyncBatchNorm and their subclasses; those shared by several places stay shared. Names, modes,
     devices and dtypes stay. It is meant for a model that is not trained yet: running statistics, weights and biases of
     the batch norms go, and nothing shifts in their place.
-
-    Args:
-        model: any module, compiled or not; changed in place.
-        scale: of the penalty of each layer.
-
-    Raises:
-        InputError: if it has no batch norm module, or is wrapped for several processes (replace first, then wrap).
-            Nothing was changed then.
 
     Source: Raghu et al. 2017, section 3.3.
     """

@@ -26,8 +26,9 @@ from epoch0.errors import InputError
 from epoch0.networks import ensemble, mlp
 from epoch0.regions.distance import distance
 from epoch0.seeds import numpy_generator
+from epoch0.train.evaluation import Accuracy
 from epoch0.train.loop import train
-from epoch0.train.record import Accuracy, Every
+from epoch0.train.record import Every
 from epoch0.train.stacked import Stacked
 
 Array = NDArray[np.float64]

@@ -23,8 +23,9 @@ from epoch0.papers.hanin_rolnick.runs import BIAS_STD, tensors
 from epoch0.regions import PlanePartition
 from epoch0.regions.colours import pattern_colours
 from epoch0.seeds import numpy_generator
+from epoch0.train.evaluation import Accuracy
 from epoch0.train.loop import train
-from epoch0.train.record import Accuracy, Every
+from epoch0.train.record import Every
 
 CLASSES = (0, 1, 2)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from epoch0.errors import InputError
 from epoch0.experiments.experiment import canonical_json
 from epoch0.networks import resnet, vanilla_cnn, vgg
-from epoch0.papers.hayou.enlarged import Enlarged
+from epoch0.papers.hayou.enlarged import enlarged
 from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
 from epoch0.papers.hayou.reference import train_and_prune
 from epoch0.prune import Masks, apply, bake, iterate, masks_of, on_paths
@@ -25,14 +25,11 @@ from epoch0.prune.scores.connection_sensitivity import force, snip
 from epoch0.prune.scores.curvature import grasp
 from epoch0.prune.scores.synaptic_flow import synflow
 from epoch0.seeds import numpy_generator
-from epoch0.train.augmentation import PadCropFlip
-from epoch0.train.device import chosen_device, precision_for, prefers_channels_last
+from epoch0.train.data import image_sources
+from epoch0.train.device import chosen_device, precision_for
 from epoch0.train.evaluation import Evaluation
-from epoch0.train.loop import SGD, train
+from epoch0.train.loop import train
 from epoch0.train.record import Training
-from epoch0.train.schedules import Steps
-from epoch0.train.sources import Images, Source
-from epoch0.train.streaming import image_sources
 
 CHECKPOINTS = "EPOCH0_CHECKPOINTS"
 """Environment variable: a folder in which a long trial keeps what it needs to go on after a kill."""
@@ -58,9 +55,9 @@ class Sets:
         classes: how many.
     """
 
-    plain: Source
-    train: Source
-    test: Source
+    plain: Any
+    train: Any
+    test: Any
     shape: tuple[int, ...]
     classes: int
 
@@ -77,18 +74,15 @@ def sets_of(recipe: Recipe) -> Sets:
     (1, 8, 8)
     """
     plain, test = image_sources(recipe.data)
-    train = plain
-    if recipe.augment:
-        train = plain.augmented(PadCropFlip(4)) if isinstance(plain, Images) else plain.augmented()
     shape, classes = shape_for(recipe.network, plain.shape), plain.classes
     factor = shape[-1] // plain.shape[-1]
-
-    def cut(source: Source, count: int | None) -> Source:
-        part = source if count is None or count >= len(source) else First(source, count)
-        return part if factor == 1 else Enlarged(part, factor)
-
-    examples = recipe.examples
-    return Sets(cut(plain, examples), cut(train, examples), cut(test, recipe.tested), shape, classes)
+    if recipe.examples is not None:
+        plain = plain.first(recipe.examples)
+    if recipe.tested is not None:
+        test = test.first(recipe.tested)
+    if factor > 1:
+        plain, test = (replace(part, images=enlarged(part.images, factor)) for part in (plain, test))
+    return Sets(plain, plain.augmented() if recipe.augment else plain, test, shape, classes)
 
 
 def shape_for(network: Network, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -101,44 +95,6 @@ def shape_for(network: Network, shape: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(shape)
     factor = -(-VGG_SIDE // min(shape[1:]))
     return (shape[0], *(factor * side for side in shape[1:]))
-
-
-@dataclass(frozen=True)
-class First:
-    """The first examples of a source.
-
-    >>> len(First(image_sources("digits")[0], 100))
-    100
-    """
-
-    source: Source
-    count: int
-
-    def __len__(self) -> int:
-        return self.count
-
-    @property
-    def fingerprint(self) -> str:
-        """That of the source, and how many."""
-        return f"{self.source.fingerprint} the first {self.count}"
-
-    @property
-    def targets(self) -> Tensor:
-        """Of these examples."""
-        return self.source.targets[: self.count]
-
-    @property
-    def held(self) -> str:
-        """Where the source lies."""
-        return self.source.held
-
-    def to(self, device: str | torch.device) -> "First":
-        """The same on a device."""
-        return First(self.source.to(device), self.count)
-
-    def batch(self, chosen: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-        """As the source has it."""
-        return self.source.batch(chosen, seed)
 
 
 def build(network: Network, shape: tuple[int, ...], classes: int, stable: bool, seed: int) -> nn.Module:
@@ -298,14 +254,20 @@ def _fit(
     seed: int,
 ) -> Training:  # fmt: skip
     precision = precision_for(recipe.precision, device)
-    steps_an_epoch = -(-len(sets.train) // recipe.batch_size)
+    per_epoch = -(-len(sets.train) // recipe.batch_size)
+
+    def falling(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LRScheduler:
+        at = [round(place * (per_epoch if place >= 1 else steps)) for place in recipe.drops]
+        return torch.optim.lr_scheduler.MultiStepLR(optimizer, at, recipe.drop_factor)
+
     return train(
         net, sets.train, epochs=epochs, batch_size=recipe.batch_size,
-        optimizer=SGD(recipe.momentum, recipe.weight_decay), learning_rate=recipe.learning_rate,
-        schedule=Steps(recipe.drops, recipe.drop_factor), seed=seed, device=device, precision=precision,
-        channels_last=prefers_channels_last(precision, device), evaluate=Evaluation(sets.test, precision=precision),
-        evaluate_every=recipe.tested_every * steps_an_epoch, checkpoint=files.path(stage),
-        checkpoint_every=steps_an_epoch,
+        optimizer=partial(torch.optim.SGD, momentum=recipe.momentum, weight_decay=recipe.weight_decay),
+        learning_rate=recipe.learning_rate, schedule=falling, seed=seed, device=device, precision=precision,
+        # where convolutions are faster so; on a CPU circular ones are not
+        channels_last=precision == "bfloat16" or (device.type == "cpu" and recipe.network.kind == "resnet"),
+        evaluate=Evaluation(sets.test, precision=precision), evaluate_every=recipe.tested_every * per_epoch,
+        checkpoint=files.path(stage), checkpoint_every=per_epoch,
     )  # fmt: skip
 
 

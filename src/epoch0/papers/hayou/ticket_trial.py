@@ -14,8 +14,8 @@ from epoch0.networks import mlp, vanilla_cnn
 from epoch0.prune import apply, keep
 from epoch0.prune.scores.baselines import random
 from epoch0.seeds import generator
+from epoch0.train.evaluation import Accuracy
 from epoch0.train.loop import train
-from epoch0.train.record import Accuracy
 
 _INPUTS = 3
 

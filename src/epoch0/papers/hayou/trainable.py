@@ -1,6 +1,5 @@
 """Hayou Figures 3 and 5: which pruned networks train, over depth and sparsity, for three initializations (4.1, G)."""
 
-import itertools
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,7 +12,7 @@ from epoch0.experiments.cost import Cost
 from epoch0.experiments.experiment import Trial
 from epoch0.papers.catalogue import Artifact, Results
 from epoch0.papers.hayou.trainable_picture import draw
-from epoch0.papers.hayou.trainable_trial import INITS, DepthSpec, speed
+from epoch0.papers.hayou.trainable_trial import INITS, DepthSpec, untrained
 from epoch0.papers.means import mean_and_error
 from epoch0.theory.mean_field import chi, edge_of_chaos, q_star
 
@@ -218,20 +217,16 @@ def _more(setting: Setting, found: Measured, larger: str, smaller: str) -> Claim
 
 
 def costs(setting: Setting) -> list[Cost]:
-    """One cost a depth, with the speed of a network in its stack."""
+    """One cost a depth."""
     found = []
     for depth in setting.depths:
         spec = setting.spec(depth)
-        sizes = [setting.inputs, *[spec.width] * (depth - 1), 10]
-        weights = sum(a * b for a, b in itertools.pairwise(sizes))
-        mine = [trial for trial in trials(setting) if trial.spec == spec]
-        networks = len(INITS) * len(spec.sparsities)
         found.append(
             Cost(
-                f"{spec.activation} depth {depth}, {spec.data}, {networks} networks as one", len(mine),
-                weights + sum(sizes[1:]), weights, networks * spec.steps * spec.batch_size,
-                flops=6.0 * weights, probe=partial(speed, spec, setting.inputs, 10),
-                evaluated=networks * spec.tested, trials=mine,
+                f"{spec.activation} depth {depth}, {spec.data}, {len(INITS) * len(spec.sparsities)} networks as one",
+                [trial for trial in trials(setting) if trial.spec == spec],
+                partial(untrained, spec, setting.inputs, 10), (setting.inputs,), 10,
+                spec.batch_size, spec.steps * spec.batch_size, spec.tested,
             )
         )  # fmt: skip
     return found

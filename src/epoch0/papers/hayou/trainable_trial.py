@@ -1,28 +1,26 @@
 """One trial of Hayou Figures 3 and 5: all pruned networks of one depth, trained as one stack (section 4.1)."""
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
-from epoch0.experiments.cost import Speed
-from epoch0.experiments.engine import one_thread
 from epoch0.networks import mlp
 from epoch0.papers.checkpoints import checkpoint_of
 from epoch0.papers.hayou.batches import images
-from epoch0.prune import Masks, apply, keep
+from epoch0.prune import Masks, apply, keep, random
 from epoch0.prune.effects.rescale import rescale
 from epoch0.prune.scores.connection_sensitivity import snip
-from epoch0.seeds import generator
 from epoch0.train.device import chosen_device
-from epoch0.train.many import train_many
-from epoch0.train.record import Accuracy
+from epoch0.train.evaluation import Accuracy
+from epoch0.train.loop import train
+from epoch0.train.stacked import Stacked
 
 INITS = ("rescaled", "edge", "ordered")
 """Edge of chaos with rescaling, edge of chaos, ordered phase: the panels of the figures, in their order."""
@@ -77,11 +75,11 @@ def trained(spec: DepthSpec, seed: int) -> dict[str, Any]:
         whether a network could not be rescaled, since a layer keeps nothing: all (initializations, sparsities).
         ``chance``: share of the most frequent class; ``device``.
     """
-    train, test = load(spec.data, "train"), load(spec.data, "test")
-    x, y = torch.as_tensor(train.inputs("standard")), torch.as_tensor(train.labels)
-    held = torch.as_tensor(test.inputs("standard", like=train))[: spec.tested]
+    first, test = load(spec.data, "train"), load(spec.data, "test")
+    x, y = torch.as_tensor(first.inputs("standard")), torch.as_tensor(first.labels)
+    held = torch.as_tensor(test.inputs("standard", like=first))[: spec.tested]
     labels = torch.as_tensor(test.labels)[: spec.tested]
-    classes = len(train.classes)
+    classes = len(first.classes)
     nets, dead, unscaled = [], [], []
     batch = images(spec.data, spec.examples, seed, flatten=True, dtype=torch.float64)
     for init in INITS:
@@ -98,15 +96,16 @@ def trained(spec: DepthSpec, seed: int) -> dict[str, Any]:
             unscaled.append(failed)
     device = chosen_device()
     with checkpoint_of(spec, seed) as path:
-        done = train_many(
-            nets, (x, y), steps=spec.steps, batch_size=spec.batch_size, learning_rate=spec.learning_rate, seed=seed,
-            device=device, evaluate=Accuracy(held, labels), evaluate_every=spec.steps, checkpoint=path,
-            checkpoint_minutes=None if path is None else 2.0,
+        stack = Stacked.of(nets)
+        done = train(
+            stack, (x, y), steps=spec.steps, batch_size=spec.batch_size, learning_rate=spec.learning_rate, seed=seed,
+            loss=stack.loss(F.cross_entropy), device=device, evaluate=Accuracy(held, labels), evaluate_every=spec.steps,
+            checkpoint=path, checkpoint_minutes=None if path is None else 2.0,
         )  # fmt: skip
     shape = (len(INITS), len(spec.sparsities))
     return {
-        "accuracy": done.metric("accuracy").reshape(shape),
-        "diverged": done.diverged.reshape(shape),
+        "accuracy": np.array(done.history[-1]["accuracy"]).reshape(shape),
+        "diverged": stack.diverged.cpu().numpy().reshape(shape),
         "dead": np.array(dead).reshape(shape),
         "unscaled": np.array(unscaled).reshape(shape),
         "chance": float(np.bincount(labels.numpy()).max() / len(labels)),
@@ -129,32 +128,7 @@ def _masks(spec: DepthSpec, init: str, seed: int, batch: tuple[Tensor, Tensor], 
     return [keep(scores, sparsity) for sparsity in spec.sparsities]
 
 
-def speed(spec: DepthSpec, inputs: int, classes: int, seconds: float) -> Speed:
-    """Images a second of one network while all of a trial are trained, on random images and random masks.
-
-    >>> speed(spec, 784, 10, seconds=20.0).images_per_second > 0    # images of each network, times the networks
-    True
-    """
-    from epoch0.prune.scores.baselines import random
-
-    end = time.perf_counter() + seconds
-    x = torch.randn(4 * spec.batch_size, inputs, generator=generator(0))
-    y = torch.randint(classes, (len(x),), generator=generator(1))
-    nets = []
-    for init in INITS:
-        net = network(spec, init, 0, inputs, classes)
-        scores = random(net)
-        nets += [apply(network(spec, init, 0, inputs, classes), keep(scores, s)) for s in spec.sparsities]
-    marks: list[tuple[int, float]] = []
-
-    def enough(row: dict[str, Any]) -> bool:
-        marks.append((row["step"], time.perf_counter()))
-        return len(marks) > 2 and marks[-1][1] > end
-
-    with one_thread():
-        train_many(
-            nets, (x, y), steps=100_000, batch_size=spec.batch_size, learning_rate=1e-9, device=chosen_device(),
-            evaluate_every=1, until=enough,
-        )  # fmt: skip
-    (first, begun), (last, now) = marks[1], marks[-1]  # the first step makes room
-    return Speed((last - first) * spec.batch_size * len(nets) / (now - begun), batch_size=spec.batch_size)
+def untrained(spec: DepthSpec, inputs: int, classes: int) -> Stacked:
+    """All networks of a trial with random masks, for a dry run that times their steps."""
+    nets = [network(spec, init, 0, inputs, classes) for init in INITS for _ in spec.sparsities]
+    return Stacked.of(nets, [keep(random(net), s) for net, s in zip(nets, spec.sparsities * len(INITS), strict=True)])

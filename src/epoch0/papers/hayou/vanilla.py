@@ -270,7 +270,7 @@ def costs(setting: Setting) -> list[Cost]:
     for depth in setting.depths:
         mine = [trial for start in STARTS for trial in setting.trials_of(depth, start)]
         (cost,) = costs_of([Panel(recipe(setting, depth, EDGE), ("snip",), (SPARSITY,), setting.runs)])
-        found.append(replace(cost, runs=len(mine), trials=mine))
+        found.append(replace(cost, trials=mine))
     return found
 
 

@@ -27,8 +27,8 @@ from epoch0.errors import InputError
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.seeds import numpy_generator
+from epoch0.train.evaluation import Accuracy
 from epoch0.train.loop import train
-from epoch0.train.record import Accuracy
 from epoch0.train.stacked import FreezeAt, Stacked
 
 Array = NDArray[np.float64]

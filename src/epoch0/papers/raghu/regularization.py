@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from epoch0 import plots
 from epoch0.experiments.claims import Claim, at_least, at_most, between
-from epoch0.experiments.cost import Cost, Workload
+from epoch0.experiments.cost import Cost
 from epoch0.experiments.experiment import Trial
 from epoch0.papers.catalogue import Artifact, Results
 from epoch0.papers.means import mean_and_error
 from epoch0.papers.raghu.convnet import ConvNet
-from epoch0.papers.raghu.regularization_trial import RegularizedSpec, optimizer
+from epoch0.papers.raghu.regularization_trial import RegularizedSpec
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -197,15 +197,11 @@ def costs(setting: Setting) -> list[Cost]:
     found, mine = [], trials(setting)
     for place, (norm, name) in enumerate(KINDS.items()):
         spec = setting.of(norm)
-        build = partial(spec.network.build, 0)
-        net, inputs, training = build(), spec.network.inputs, {"optimizer": optimizer(spec)}
-        work = Workload(build, inputs, spec.network.classes, spec.batch_size, training)
         found.append(
             Cost(
-                f"conv net, {name}, {spec.data}", setting.runs, sum(p.numel() for p in net.parameters()),
-                sum(p.numel() for p in net.parameters() if p.dim() > 1), spec.at[-1] * spec.batch_size,
-                probe=work.speed, evaluated=spec.tested * len(spec.at),
-                trials=mine[place * setting.runs : (place + 1) * setting.runs],
+                f"conv net, {name}, {spec.data}", mine[place * setting.runs : (place + 1) * setting.runs],
+                partial(spec.network.build, 0), spec.network.inputs, spec.network.classes, spec.batch_size,
+                spec.at[-1] * spec.batch_size, spec.tested * len(spec.at),
             )
         )  # fmt: skip
     return found

@@ -11,8 +11,9 @@ Definitions the paper leaves open, and what is taken here:
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,9 @@ from epoch0.papers.checkpoints import checkpoint_of
 from epoch0.papers.raghu.convnet import ConvNet
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
+from epoch0.train.evaluation import Accuracy
 from epoch0.train.loop import train
-from epoch0.train.optimizers import SGD, Adam
-from epoch0.train.record import Accuracy, Every
+from epoch0.train.record import Every
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
 _WEIGHTS, _BATCHES = range(2)
@@ -111,8 +112,8 @@ def regularized(spec: RegularizedSpec, seed: int) -> dict[str, Any]:
     return found
 
 
-def optimizer(spec: RegularizedSpec) -> Adam | SGD:
-    """Settings of the optimizer.
+def optimizer(spec: RegularizedSpec) -> Callable[..., torch.optim.Optimizer]:
+    """What makes the optimizer.
 
     Raises:
         InputError: for one that is not known.
@@ -120,7 +121,7 @@ def optimizer(spec: RegularizedSpec) -> Adam | SGD:
     if spec.optimizer not in ("adam", "sgd"):
         near = suggest(spec.optimizer, ("adam", "sgd"))
         raise InputError(f"optimizer={spec.optimizer!r}; it is 'adam' or 'sgd'.{near}")
-    return Adam() if spec.optimizer == "adam" else SGD(momentum=0.9)
+    return torch.optim.Adam if spec.optimizer == "adam" else partial(torch.optim.SGD, momentum=0.9)
 
 
 def _layers(model: nn.Module) -> dict[str, list[float]]:

@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from epoch0.experiments.claims import Claim, at_least, at_most
-from epoch0.experiments.cost import Cost, Workload
+from epoch0.experiments.cost import Cost
 from epoch0.experiments.experiment import Trial
 from epoch0.papers.catalogue import Artifact, Results
 from epoch0.papers.hayou.accuracy_costs import EXTENTS
 from epoch0.papers.means import mean_and_error
 from epoch0.papers.raghu.single_layer_picture import draw
 from epoch0.papers.raghu.single_layer_trial import LayerSpec, network
-from epoch0.train.optimizers import SGD
 
 Array = NDArray[np.float64]
 
@@ -114,23 +113,18 @@ def _slope(text: str, setting: Setting, accuracy: Array) -> Claim:
 
 def costs(setting: Setting) -> list[Cost]:
     """One cost a layer: what is below the trained one needs no gradient."""
-    base, extent = setting.base, EXTENTS[setting.base.data]
-    inputs = base.side**2 if base.side else int(np.prod(extent.shape))
-    sizes = [inputs, *[base.width] * base.hidden, extent.classes]
-    weights = sum(a * b for a, b in pairwise(sizes))
-    found = []
-    for layer in setting.layers:
-        mine = [trial for trial in trials(setting) if trial.spec.layer == layer]
-        work = Workload(
-            partial(_frozen, replace(base, layer=layer), inputs, extent.classes), (inputs,), extent.classes,
-            base.batch_size, {"optimizer": SGD(base.momentum)},
-        )  # fmt: skip
-        found.append(Cost(
-            f"{base.data}, width {base.width}, layer {layer + 1} alone", len(mine), weights + sum(sizes[1:]), weights,
-            base.epochs * extent.train, probe=work.speed,
-            evaluated=(base.epochs + 1) * (min(base.judged, extent.train) + extent.test), trials=mine,
-        ))  # fmt: skip
-    return found
+    base = setting.base
+    shape, classes, train, test = EXTENTS[base.data]
+    inputs = base.side**2 if base.side else int(np.prod(shape))
+    return [
+        Cost(
+            f"{base.data}, width {base.width}, layer {layer + 1} alone",
+            [trial for trial in trials(setting) if trial.spec.layer == layer],
+            partial(_frozen, replace(base, layer=layer), inputs, classes), (inputs,), classes, base.batch_size,
+            base.epochs * train, (base.epochs + 1) * (min(base.judged, train) + test),
+        )
+        for layer in setting.layers
+    ]  # fmt: skip
 
 
 def _frozen(spec: LayerSpec, inputs: int, classes: int) -> nn.Sequential:

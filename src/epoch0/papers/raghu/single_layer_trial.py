@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,7 @@ from epoch0.distributions import Gaussian
 from epoch0.networks import mlp
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
-from epoch0.train.optimizers import SGD
-from epoch0.train.record import Accuracy
+from epoch0.train.evaluation import Accuracy
 from epoch0.train.single_layer import train_one_layer
 
 SPLITS = {"train": 0, "test": 1}
@@ -77,8 +77,9 @@ def trained(spec: LayerSpec, seed: int) -> dict[str, Any]:
         return {key: value for one in judges for key, value in one(model).items()}
 
     done = train_one_layer(
-        net, spec.layer, (x, y), epochs=spec.epochs, batch_size=spec.batch_size, optimizer=SGD(momentum=spec.momentum),
-        learning_rate=spec.learning_rate, seed=seed, device=chosen_device(), evaluate=judge,
+        net, spec.layer, (x, y), epochs=spec.epochs, batch_size=spec.batch_size,
+        optimizer=partial(torch.optim.SGD, momentum=spec.momentum), learning_rate=spec.learning_rate,
+        seed=seed, device=chosen_device(), evaluate=judge,
     )  # fmt: skip
     found = {}
     for split in SPLITS:

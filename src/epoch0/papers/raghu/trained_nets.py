@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from epoch0.errors import InputError
 from epoch0.experiments.claims import Claim, at_least
-from epoch0.experiments.cost import Cost, Workload
+from epoch0.experiments.cost import Cost
 from epoch0.experiments.experiment import Trial
 from epoch0.papers.catalogue import Results
 from epoch0.papers.means import mean_and_error
 from epoch0.papers.raghu.convnet import ConvNet
 from epoch0.papers.raghu.trained_trial import MOMENTUM, DenseNet, TrainedSpec, weighted
-from epoch0.train.optimizers import SGD
 
 Array = NDArray[np.float64]
 
@@ -199,18 +198,13 @@ def costs(setting: Setting) -> list[Cost]:
     found = []
     mine = trials(setting)
     for place, (name, spec) in enumerate(setting.networks):
-        net = spec.network.build(0)
-        weights = sum(weight.numel() for weight in weighted(net).values())
-        sizes = len(spec.absolute) + len(spec.relative)
-        work = Workload(
-            partial(spec.network.build, 0), spec.network.inputs, CLASSES, spec.batch_size, {"optimizer": SGD(MOMENTUM)}
-        )
+        build = partial(spec.network.build, 0)
+        noisy = len(weighted(build())) * (len(spec.absolute) + len(spec.relative)) * spec.draws
         found.append(
             Cost(
-                f"{type(spec.network).__name__} {name}, {spec.data}", setting.runs,
-                sum(parameter.numel() for parameter in net.parameters()), weights, spec.at[-1] * spec.batch_size,
-                probe=work.speed, evaluated=spec.tested * (len(spec.at) + len(weighted(net)) * sizes * spec.draws),
-                trials=mine[place * setting.runs : (place + 1) * setting.runs],
+                f"{type(spec.network).__name__} {name}, {spec.data}",
+                mine[place * setting.runs : (place + 1) * setting.runs], build, spec.network.inputs, CLASSES,
+                spec.batch_size, spec.at[-1] * spec.batch_size, spec.tested * (len(spec.at) + noisy),
             )
         )  # fmt: skip
     return found

@@ -13,6 +13,7 @@ Definitions the paper leaves open, and what is taken here:
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -30,10 +31,10 @@ from epoch0.papers.checkpoints import checkpoint_of
 from epoch0.papers.raghu.convnet import ConvNet
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
+from epoch0.train.evaluation import Accuracy
 from epoch0.train.lengths import TrajectoryLengths
 from epoch0.train.loop import train
-from epoch0.train.optimizers import SGD
-from epoch0.train.record import Accuracy, Every, Training
+from epoch0.train.record import Every, Training
 
 MOMENTUM = 0.9
 
@@ -129,9 +130,10 @@ def trained(spec: TrainedSpec, seed: int) -> dict[str, Any]:
     looking = _Looking(spec, _arcs(spec, held, seed), Accuracy(held, labels))
     with checkpoint_of(spec, seed) as path:
         done = train(
-            net, (x, y), steps=spec.at[-1], batch_size=spec.batch_size, optimizer=SGD(MOMENTUM),
-            learning_rate=spec.learning_rate, seed=batches, device=device, evaluate_every=pace,
-            callbacks=[Every(pace, looking)], checkpoint=path, checkpoint_every=None if path is None else spec.at[-1],
+            net, (x, y), steps=spec.at[-1], batch_size=spec.batch_size,
+            optimizer=partial(torch.optim.SGD, momentum=MOMENTUM), learning_rate=spec.learning_rate, seed=batches,
+            device=device, evaluate_every=pace, callbacks=[Every(pace, looking)], checkpoint=path,
+            checkpoint_every=None if path is None else spec.at[-1],
             checkpoint_minutes=None if path is None else 5.0,
         )  # fmt: skip
         found = _history(spec, done)

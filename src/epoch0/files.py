@@ -1,0 +1,24 @@
+"""Files that are written whole or not at all."""
+
+import os
+from pathlib import Path
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Put content at a path: afterwards it holds either all of it or what it held before.
+
+    >>> write_atomic(Path("claims.json"), b"[]")
+
+    Raises:
+        OSError: if the disk is full or the path cannot be written; nothing else is left behind then.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

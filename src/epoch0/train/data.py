@@ -1,0 +1,316 @@
+"""Data that a run draws batches from: a pair of tensors, images held as bytes, image files; any ``DataLoader`` too.
+
+What has ``batch(chosen, seed)`` gives examples by number: a batch is a function of the examples chosen and of one seed,
+the same for any number of threads, after a resumed checkpoint, and split over processes.
+"""
+
+import hashlib
+import os
+import warnings
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from epoch0.data import DataSet, ImageFiles, image_files, load
+from epoch0.data.decoding import decoded, default_workers
+from epoch0.errors import InputError, check_finite
+from epoch0.train.augmentation import Augmentation, CentreCrop, CropResizeFlip, PadCropFlip, uniforms
+from epoch0.train.checkpoint import digest
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # red, green, blue; a fully lit pixel is 1
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Inputs and targets in two tensors, as many of both, the first dimension the examples; finite.
+
+    >>> Pair(torch.eye(4), torch.arange(4)).batch(torch.tensor([2, 0]))[1]
+    tensor([2, 0])
+    """
+
+    inputs: Tensor
+    targets: Tensor
+
+    def __post_init__(self) -> None:
+        if len(self.inputs) != len(self.targets) or len(self.inputs) == 0:
+            raise InputError(
+                f"the data have {len(self.inputs)} inputs and {len(self.targets)} targets; "
+                "there must be as many of both, and at least one."
+            )
+        check_finite("the training inputs", self.inputs)
+        check_finite("the training targets", self.targets)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def fingerprint(self) -> str:
+        """Checksum of the content."""
+        return digest("", {"inputs": self.inputs.cpu(), "targets": self.targets.cpu()})[:16]
+
+    def to(self, device: torch.device) -> "Pair":
+        """The same on a device."""
+        moved = object.__new__(Pair)  # checked already
+        moved.__dict__.update(inputs=self.inputs.to(device), targets=self.targets.to(device))
+        return moved
+
+    def batch(self, chosen: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
+        """These examples."""
+        return take(self.inputs, chosen), take(self.targets, chosen)
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Images held as bytes, a quarter of the memory, and made network inputs batch by batch.
+
+    >>> source = Images.of(load("digits"), augment=PadCropFlip(1))
+    >>> source.batch(torch.tensor([3, 1, 4]), seed=0)[0].shape      # (batch, channels, height, width), float32
+    torch.Size([3, 1, 8, 8])
+
+    Without augmentation the inputs are those of ``dataset.inputs(normalize, like=...)``, to the last bit.
+
+    Attributes:
+        images: shape (examples, channels, height, width), uint8.
+        targets: class of every image, int64 of shape (examples,).
+        scaling: subtracted from every channel, then divided by; float32 of shape (2, channels).
+        augment: changes each batch of bytes, before they are scaled, so that padding is black.
+        flatten: one row an image, for dense networks.
+        classes: how many there are.
+    """
+
+    images: Tensor
+    targets: Tensor
+    scaling: Tensor
+    augment: Augmentation | None = None
+    flatten: bool = False
+    classes: int = 0
+
+    @staticmethod
+    def of(
+        dataset: DataSet, *, normalize: str = "standard", like: DataSet | None = None,
+        augment: Augmentation | None = None, flatten: bool = False,
+    ) -> "Images":  # fmt: skip
+        """The images of a data set, shared, not copied.
+
+        ``normalize`` is ``"standard"`` (every channel to mean 0 and variance 1, by the statistics of ``like``: the
+        train split, for the test split) or ``"unit"`` (pixels in [0, 1]).
+        """
+        scaling = torch.from_numpy(np.stack(dataset.scaling(normalize, like)).astype(np.float32))
+        with warnings.catch_warnings():  # arrays of mapped files cannot be written to, and nobody does
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            images = torch.from_numpy(np.ascontiguousarray(dataset.images))
+        targets = torch.from_numpy(dataset.labels.astype(np.int64))
+        return Images(images, targets, scaling, augment, flatten, len(dataset.classes))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one input."""
+        shape = self.images.shape[1:]
+        return (shape.numel(),) if self.flatten else tuple(shape)
+
+    @property
+    def fingerprint(self) -> str:
+        """Checksum of images, labels and scaling, and what else is done to them."""
+        held = {"images": self.images, "targets": self.targets, "scaling": self.scaling}
+        return f"{digest('', {name: t.cpu() for name, t in held.items()})[:16]} {self.augment} {self.flatten}"
+
+    def augmented(self, augment: Augmentation | None = None) -> "Images":
+        """The same images, each batch of them changed; None pads by 4, crops and flips."""
+        return replace(self, augment=PadCropFlip(4) if augment is None else augment)
+
+    def first(self, count: int) -> "Images":
+        """The first so many of them."""
+        return replace(self, images=self.images[:count], targets=self.targets[:count])
+
+    def to(self, device: torch.device | str) -> "Images":
+        """The same on a device."""
+        moved = {name: getattr(self, name).to(device) for name in ("images", "targets", "scaling")}
+        return replace(self, **moved)
+
+    def batch(self, chosen: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of these examples, numbers on the CPU; ``seed`` is that of the batch's augmentation."""
+        pixels = take(self.images, chosen)
+        if self.augment is not None:
+            pixels = self.augment(pixels, chosen, seed)
+        shift, divisor = self.scaling[:, :, None, None]
+        inputs = torch.sub(pixels, shift).div_(divisor)
+        return (inputs.flatten(1) if self.flatten else inputs), take(self.targets, chosen)
+
+
+@dataclass(frozen=True, eq=False)
+class Folder:
+    """Image files opened when they are asked for, by threads, one batch ahead: for sets that fit into no memory.
+
+    >>> source = Folder.of("imagenet", "train", augment=True)                   # doctest: +SKIP
+    >>> source.batch(torch.arange(256), seed=0)[0].shape                        # doctest: +SKIP
+    torch.Size([256, 3, 224, 224])
+
+    ``view`` makes a square of each image; ``scaling`` is subtracted from the colours, then divided by, in bytes,
+    float32 of shape (2, 3); ``workers`` threads decode.
+    """
+
+    files: ImageFiles
+    view: CropResizeFlip | CentreCrop
+    scaling: Tensor = field(repr=False)
+    workers: int = 1
+
+    @staticmethod
+    def of(
+        name: str, split: str = "train", *, augment: bool = False, size: int = 224, workers: int | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+    ) -> "Folder":  # fmt: skip
+        """A set that comes as a tree of image files, with ImageNet's scaling.
+
+        Args:
+            name: ``"imagenet"``, ``"tiny-imagenet"`` or ``"folder:PATH"``; see :func:`epoch0.data.image_files`.
+            split: ``"train"`` or ``"test"`` (ImageNet's validation images).
+            augment: random parts and flips, for training; else the central square of the image, whose shorter side is
+                made 8/7 of `size` (256 for 224).
+            size: side of the squares, in pixels.
+            workers: threads that decode; by default one for each core, shared with the other ranks of this machine.
+            data_dir: folder searched first.
+        """
+        if size < 1 or (workers is not None and workers < 1):
+            raise InputError(f"size={size} and workers={workers} cannot be; both are at least 1.")
+        view = CropResizeFlip(size) if augment else CentreCrop(size, size * 8 // 7)
+        scaling = torch.tensor([IMAGENET_MEAN, IMAGENET_STD], dtype=torch.float64) * 255
+        return Folder(image_files(name, split, data_dir), view, scaling.float(), workers or default_workers())
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @property
+    def classes(self) -> int:
+        """How many there are."""
+        return len(self.files.classes)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one input."""
+        return (3, self.view.size, self.view.size)
+
+    @cached_property
+    def targets(self) -> Tensor:
+        """Class of every image, int64 of shape (images,), on the CPU."""
+        return torch.from_numpy(self.files.labels.copy())
+
+    @property
+    def fingerprint(self) -> str:
+        """Checksum of the names of the files and their classes, and the view."""
+        total = hashlib.sha256("\0".join((*self.files.names, *self.files.classes)).encode("utf-8", "surrogateescape"))
+        total.update(self.files.labels.tobytes())
+        return f"{total.hexdigest()[:16]} {self.view}"
+
+    def augmented(self) -> "Folder":
+        """The same files, seen as random parts of the same size, every second one mirrored."""
+        return replace(self, view=CropResizeFlip(self.view.size))
+
+    def first(self, count: int) -> "Folder":
+        """The first so many of them."""
+        files = replace(self.files, names=self.files.names[:count], labels=self.files.labels[:count])
+        return replace(self, files=files)
+
+    def to(self, device: torch.device | str) -> "Folder":
+        """The same with batches on that device."""
+        return replace(self, scaling=self.scaling.to(device))
+
+    def batch(self, chosen: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of these examples; see :meth:`Images.batch`. A file that cannot be read is named."""
+        rows = zip(chosen.tolist(), uniforms(chosen.numpy(), seed, self.view.numbers), strict=True)
+        pixels = torch.from_numpy(np.stack(list(self._pool.map(lambda row: self._opened(*row), rows))))
+        shift, divisor = self.scaling
+        device = shift.device
+        inputs = torch.sub(pixels.to(device), shift).div_(divisor).permute(0, 3, 1, 2).contiguous()
+        return inputs, self.targets[chosen].to(device)
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.workers, thread_name_prefix="decoding")
+
+    def _opened(self, number: int, u: Any) -> Any:
+        image = decoded(self.files.path(number))
+        return self.view(image if image.mode == "RGB" else image.convert("RGB"), u)
+
+
+def batches(source: Any, plan: Iterable[tuple[Tensor, int]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches of a plan of chosen examples and seeds; those of a :class:`Folder` are begun one ahead."""
+    if not isinstance(source, Folder):
+        yield from (source.batch(*each) for each in plan)
+        return
+    with ThreadPoolExecutor(1) as thread:
+        begun: deque[Any] = deque()
+        for each in plan:
+            begun.append(thread.submit(source.batch, *each))
+            if len(begun) > 1:
+                yield begun.popleft().result()
+        for last in begun:
+            yield last.result()
+
+
+def image_sources(
+    name: str, *, augment: bool = False, flatten: bool = False, data_dir: str | os.PathLike[str] | None = None
+) -> tuple[Any, Any]:
+    """Train and test split of any data set, treated as is customary: :class:`Images`, of ImageNet :class:`Folder`.
+
+    >>> train, test = image_sources("digits", flatten=True)
+    >>> len(train), len(test), train.shape, train.classes
+    (1437, 360, (64,), 10)
+
+    ImageNet streams from the disk; every other set is read into memory and standardized with the channel statistics of
+    its train split.
+
+    Args:
+        name: of the set; see :func:`epoch0.data.load`.
+        augment: the train split: pad by 4, crop and flip; ImageNet: random parts and flips.
+        flatten: rows for dense networks; not with ImageNet.
+        data_dir: folder searched first.
+    """
+    if name == "imagenet":
+        if flatten:
+            raise InputError("imagenet cannot come with flatten=True; its images have 150,528 numbers each.")
+        files, others = (Folder.of(name, split, data_dir=data_dir) for split in ("train", "test"))
+        return (files.augmented() if augment else files), others
+    train, test = (load(name, split, data_dir) for split in ("train", "test"))
+    counts = np.bincount(train.labels, minlength=len(train.classes))
+    if not counts.all():  # a folder may have classes in one split only; what is never shown cannot be learnt
+        untaught = [one for one, count in zip(train.classes, counts, strict=True) if not count]
+        raise InputError(
+            f"{name} has {len(train.classes)} classes and its train split images of {np.count_nonzero(counts)}: it "
+            f"lacks {', '.join(untaught[:3])}{f' and {len(untaught) - 3} more' if len(untaught) > 3 else ''}."
+        )
+    images, held_out = (Images.of(split, like=train, flatten=flatten) for split in (train, test))
+    return (images.augmented() if augment else images), held_out
+
+
+def check_classes(targets: Tensor, classes: int) -> None:
+    """Refuse class labels that a network with so many outputs has no output for, before a GPU dies of them.
+
+    >>> check_classes(torch.tensor([0, 9]), classes=10)
+
+    Targets that are no integers of shape (examples,) are let through.
+    """
+    if targets.is_floating_point() or targets.dim() != 1 or len(targets) == 0:
+        return
+    low, high = (int(end) for end in torch.aminmax(targets))
+    if low < 0 or high >= classes:
+        first = int(((targets < 0) | (targets >= classes)).nonzero()[0])
+        raise InputError(
+            f"example {first} has label {int(targets[first])} and the network has {classes} outputs; labels run from 0 "
+            f"to {classes - 1}, and these from {low} to {high}."
+        )
+
+
+def take(values: Tensor, chosen: Tensor) -> Tensor:
+    """Rows of a tensor, by numbers that lie on the CPU."""
+    # index_select copies whole rows; indexing would go number by number, 15 times slower on a CPU
+    return values.index_select(0, chosen.to(values.device, non_blocking=True))
