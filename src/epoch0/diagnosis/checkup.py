@@ -103,6 +103,12 @@ def checkup(
         check_directions(directions)
     if noise is not None:
         check_noise(noise)
+    if trial not in (None, True, False):
+        raise InputError(f"trial={trial!r}; it is True, False, or None: where it takes little time.")
+    if tell is not None and not callable(tell):
+        raise InputError(f"tell={tell!r}; give a function of (part, share), such as print.")
+    if batches is not None and not isinstance(batches, Iterable):
+        raise InputError(f"batches={batches!r}; give an iterable of (inputs, targets), such as a DataLoader.")
     generator(seed)  # refuses what is no seed
     if batch_norm not in ("train", "eval"):
         raise InputError(
