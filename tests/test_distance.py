@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from epoch0.errors import InputError
-from epoch0.regions._gradients import faces
-from epoch0.regions._trace import trace
-from epoch0.regions.distance import distance
+from epoch0.regions.distance import distance, faces
+from epoch0.regions.network.trace import trace
 from region_twins import FOLDING, Recorder, dense, networks, patterns, recipe, windows
 from region_twins import faces as faces_of
 

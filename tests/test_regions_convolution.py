@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from epoch0 import regions
-from epoch0.regions._convolution import convolution, shifted
-from epoch0.regions._trace import trace
+from epoch0.regions.network.operations import convolution, shifted
+from epoch0.regions.network.trace import trace
 from region_twins import line_breaks
 
 
@@ -110,6 +110,6 @@ def test_sums_of_every_kind(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     line = regions.on_line(net, x0, x1)
     assert line.count > 20 and line.certificate.holds
     assert np.allclose(line.breakpoints, line_breaks(net, x0, x1, 4001), atol=1e-10)
-    monkeypatch.setattr("epoch0.regions._walk.BLOCK", 60_000)
+    monkeypatch.setattr("epoch0.regions.walk.BLOCK", 60_000)
     pieces = regions.on_line(net, x0, x1)
     assert line.owner == pieces.owner and (abs(line.breakpoints - pieces.breakpoints) < 1e-12).all()

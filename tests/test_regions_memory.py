@@ -20,7 +20,7 @@ def test_split_lines_are_the_same(name: str, kind: str, monkeypatch: pytest.Monk
     model, shape = NETWORKS[name]
     x0, x1 = torch.randn(2, 3, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 3
     whole = regions.on_line(model, x0, x1, kind=kind)
-    monkeypatch.setattr("epoch0.regions._walk.BLOCK", 125)  # bytes: a break point or two at a time
+    monkeypatch.setattr("epoch0.regions.walk.BLOCK", 125)  # bytes: a break point or two at a time
     split = regions.on_line(model, x0, x1, kind=kind)
     assert whole.counts.tolist() == split.counts.tolist()
     for one, other in zip(whole, split, strict=True):
@@ -35,7 +35,7 @@ def test_split_planes_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -
     centre, u, v = torch.randn(3, *shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     window = regions.square(0.3 * centre, u, v, 4.0)
     whole = regions.on_plane(model, window)
-    monkeypatch.setattr("epoch0.regions._walk.BLOCK", 20_000)  # bytes: a few vertices at a time
+    monkeypatch.setattr("epoch0.regions.walk.BLOCK", 20_000)  # bytes: a few vertices at a time
     split = regions.on_plane(model, window)
     same_plane(whole, split)
     assert regions.count(model, window) == whole.count
@@ -59,14 +59,14 @@ def same_plane(whole: regions.PlanePartition, split: regions.PlanePartition) -> 
 
 def test_zero_biases_split_at_the_apex(monkeypatch: pytest.MonkeyPatch) -> None:
     net, window = recipe([2, 64, 64, 64, 1], 0.0), SQUARE + torch.tensor([0.3, 0.2], dtype=torch.float64)
-    monkeypatch.setattr("epoch0.regions._walk.BLOCK", 20_000)
+    monkeypatch.setattr("epoch0.regions.walk.BLOCK", 20_000)
     p = regions.on_plane(net, window)
     assert p.count == 346 and p.verify().holds
 
 
 def test_a_reference_count_in_many_strips(monkeypatch: pytest.MonkeyPatch) -> None:
     net = recipe([2, 64, 64, 64, 1], 0.1)
-    monkeypatch.setattr("epoch0.regions._walk.BLOCK", 300_000)
+    monkeypatch.setattr("epoch0.regions.walk.BLOCK", 300_000)
     p = regions.on_plane(net, SQUARE)
     assert p.count == 14353 == regions.count(net, SQUARE) and p.certificate.holds
     assert len(p.vertices) == 14533 and len(p.edges) == 28885
@@ -110,7 +110,7 @@ def test_ensembles_are_their_networks(activation: str, kind: str, monkeypatch: p
             assert np.allclose(one.breakpoints, other.breakpoints, rtol=1e-11) and one.owner == other.owner
             assert one.patterns.tolist() == other.patterns.tolist() and one.linear_count == other.linear_count
     with monkeypatch.context() as patched:
-        patched.setattr("epoch0.regions._walk.BLOCK", 2500)  # bytes: a network at a time, and less
+        patched.setattr("epoch0.regions.walk.BLOCK", 2500)  # bytes: a network at a time, and less
         few = regions.on_line(nets, x0, x1, kind=kind)
     assert few.counts.tolist() == together.counts.tolist() == regions.on_line(nets, x0, x1, kind=kind).counts.tolist()
     assert regions.on_line(nets, x0[0], x1[0], kind=kind).counts.tolist() == together.counts[:, :1].tolist()

@@ -11,7 +11,7 @@ from torch import nn
 
 from epoch0 import regions
 from epoch0.errors import InputError
-from epoch0.regions._rebuild import cycles
+from epoch0.regions.planes.cells import cycles
 from region_twins import networks, plane_areas, recipe, recipe_plane
 
 NETWORKS = networks()
@@ -292,7 +292,7 @@ def test_pictures(tmp_path) -> None:
     p.plot(decision=True).savefig(tmp_path / "regions.png")
     p.plot(fill=False).savefig(tmp_path / "regions.svg")
     assert (tmp_path / "regions.png").stat().st_size > 10_000 and (tmp_path / "regions.svg").stat().st_size > 1000
-    from epoch0.regions._plot import decision_boundary
+    from epoch0.regions.planes.plot import decision_boundary
 
     colours = regions.pattern_colours(p.patterns)
     assert (regions.pattern_colours(p.patterns[::-1])[::-1] == colours).all()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from epoch0 import regions
-from epoch0.regions._straight import straightened
+from epoch0.regions.planes.mesh import straightened
 from region_twins import area, plane_cells
 
 
@@ -66,7 +66,7 @@ def test_every_vertex_is_needed_and_polygons_are_those_of_clipping(channels, hid
 
 def test_straight_vertices_are_taken_out() -> None:
     """A window whose inner edge was left in three pieces, and a border in two, comes back with one each."""
-    from epoch0.regions._seams import Mesh
+    from epoch0.regions.planes.mesh import Mesh
 
     points = [[0, 0], [2, 0], [2, 2], [0, 2], [1, 0], [1, 2], [1, 0.5], [1, 1.5], [0, 1]]
     edges = np.array([[0, 4], [4, 1], [1, 2], [2, 5], [5, 3], [3, 8], [8, 0], [4, 6], [6, 7], [5, 7]])

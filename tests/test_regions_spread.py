@@ -22,7 +22,7 @@ def same_bits(one: regions.PlanePartition, other: regions.PlanePartition) -> boo
     return same and one.per_layer == other.per_layer and one.certificate == other.certificate
 
 
-@settings(max_examples=12)
+@settings(max_examples=4)
 @given(name=st.sampled_from(sorted(NETWORKS)), seed=st.integers(0, 99), block=st.sampled_from([8_000, 40_000]))
 def test_threads_change_nothing(name: str, seed: int, block: int) -> None:
     model, shape = NETWORKS[name]
@@ -30,7 +30,7 @@ def test_threads_change_nothing(name: str, seed: int, block: int) -> None:
     window = regions.square(0.3 * centre, u, v, 3.0)
     whole = regions.on_plane(model, window)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("epoch0.regions._walk.BLOCK", block)
+        patch.setattr("epoch0.regions.walk.BLOCK", block)
         alone, together = (regions.on_plane(model, window, workers=workers) for workers in (1, 3))
         assert same_bits(alone, together) and together.certificate.holds
         assert regions.count(model, window, workers=2) == whole.count
@@ -40,26 +40,18 @@ def test_threads_change_nothing(name: str, seed: int, block: int) -> None:
 
 def test_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     net = recipe([2, 32, 32, 32, 1], 0.1)
-    monkeypatch.setattr("epoch0.regions._walk.BLOCK", 50_000)
+    monkeypatch.setattr("epoch0.regions.walk.BLOCK", 50_000)
     for run in (regions.on_plane, regions.count):
         told: list[tuple[float, str]] = []
         run(net, SQUARE, workers=2, progress=lambda done, what: told.append((done, what)))  # noqa: B023
         done = [part for part, _ in told]
-        assert done == sorted(done) and done[0] == 0.0 and done[-1] == 1.0 and len(told) > 10
-        assert "cells expected" in told[0][1] and "layer" in told[5][1] and "cells" in told[-1][1]
-
-
-@pytest.mark.parametrize("widths", [[2, 16, 16, 1], [2, 64, 64, 64, 1]], ids=["P0", "P1"])
-def test_what_is_expected_is_about_right(widths: list[int]) -> None:
-    told: list[str] = []
-    p = regions.on_plane(recipe(widths, 0.1), SQUARE, progress=lambda _, what: told.append(what))
-    expected = float(told[0].split()[1].replace(",", ""))
-    assert p.count / 3 < expected < 3 * p.count
+        assert done == sorted(done) and done[-1] == 1.0 and len(told) > 10
+        assert "layer" in told[5][1] and "cells" in told[-1][1]
 
 
 def test_a_failing_strip_stops_all(monkeypatch: pytest.MonkeyPatch) -> None:
     net = recipe([2, 48, 48, 48, 1], 0.1)
-    monkeypatch.setattr("epoch0.regions._walk.BLOCK", 50_000)
+    monkeypatch.setattr("epoch0.regions.walk.BLOCK", 50_000)
     with pytest.raises(InputError, match=r"cells were reached at layer"):
         regions.on_plane(net, SQUARE, memory=1e6, workers=2)
     for workers in (0, -1, True):

@@ -11,7 +11,7 @@ from epoch0 import regions
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
 from epoch0.networks import mlp
-from epoch0.regions._trace import trace
+from epoch0.regions.network.trace import trace
 
 
 class Functional(nn.Module):

@@ -12,8 +12,7 @@ from epoch0 import regions
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
 from epoch0.networks import ensemble
-from epoch0.regions._report import Report, Shown
-from epoch0.regions._spread import Crew, Stopped
+from epoch0.regions.workers import Report, Shown, Stopped, ThreadPool
 from region_twins import networks
 
 NETWORKS = networks()
@@ -32,10 +31,10 @@ def test_pieces_within_pieces_come_back_in_order(workers: int) -> None:
         if depth == 0:
             time.sleep(0.002)
             return [first]
-        parts = crew.map(lambda i: leaves(depth - 1, 3 * first + i), range(3))
+        parts = pool.map(lambda i: leaves(depth - 1, 3 * first + i), range(3))
         return [leaf for part in parts for leaf in part]
 
-    with Crew(workers) as crew:
+    with ThreadPool(workers) as pool:
         assert leaves(4, 0) == list(range(81))
     assert torch.get_num_threads() == threads
     assert len(seen) == 1 if workers == 1 else len(seen) > 1
@@ -46,15 +45,15 @@ def test_the_first_failure_stops_all_and_is_raised_as_it_is() -> None:
     done = []
 
     def piece(number: int) -> int:
-        crew.check()
+        pool.check()
         if number == 3:
             raise InputError("the third piece is too large.")
         time.sleep(0.01)
         done.append(number)
         return number
 
-    with pytest.raises(InputError, match="third piece"), Crew(3) as crew:
-        crew.map(piece, range(200))
+    with pytest.raises(InputError, match="third piece"), ThreadPool(3) as pool:
+        pool.map(piece, range(200))
     assert len(done) < 20
     assert not [t for t in threading.enumerate() if t.name.startswith("regions")]
 
@@ -69,14 +68,14 @@ def test_threads_see_the_stop_and_keep_the_mode_of_the_caller() -> None:
             raise KeyboardInterrupt
         try:
             for _ in range(2000):
-                crew.check()
+                pool.check()
                 time.sleep(0.001)
         except Stopped:
             stopped.set()
             raise
 
-    with pytest.raises(KeyboardInterrupt), torch.no_grad(), Crew(2) as crew:
-        crew.map(piece, range(2))
+    with pytest.raises(KeyboardInterrupt), torch.no_grad(), ThreadPool(2) as pool:
+        pool.map(piece, range(2))
     assert stopped.is_set() and modes == [False, False]
 
 
@@ -84,7 +83,7 @@ def test_threads_see_the_stop_and_keep_the_mode_of_the_caller() -> None:
 @pytest.mark.parametrize("kind", ["segment", "line"])
 def test_workers_change_no_bit(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, shape = NETWORKS[name]
-    monkeypatch.setattr("epoch0.regions._walk.BLOCK", 3000)
+    monkeypatch.setattr("epoch0.regions.walk.BLOCK", 3000)
     alone = regions.on_line(model, *ends(shape), kind=kind)
     for workers in (2, 3):
         together = regions.on_line(model, *ends(shape), kind=kind, workers=workers)
@@ -133,7 +132,7 @@ def test_bad_numbers_of_workers() -> None:
 def test_progress_grows_to_one(
     workers: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("epoch0.regions._walk.BLOCK", 20_000)
+    monkeypatch.setattr("epoch0.regions.walk.BLOCK", 20_000)
     for name in ("skip", "convolutional", "overlapping pool"):
         model, shape = NETWORKS[name]
         seen: list[tuple[float, str]] = []

@@ -14,7 +14,7 @@ from epoch0.activity._turning import TooMany, start, turn
 from epoch0.activity._weight_circle import layer_names, named_layer, sweep
 from epoch0.errors import InputError, check_finite
 from epoch0.networks.ensemble import Ensemble
-from epoch0.regions._steps import Affine, Fold
+from epoch0.regions.network.steps import Affine, Fold
 from epoch0.seeds import generator
 from epoch0.tracing.guard import bare, check_model
 

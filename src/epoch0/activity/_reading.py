@@ -9,8 +9,8 @@ from torch.func import functional_call
 
 from epoch0.errors import InputError
 from epoch0.networks.nonlinearities import activation_of
-from epoch0.regions._steps import Affine, Fold, Largest, Program
-from epoch0.regions._trace import trace
+from epoch0.regions.network.steps import Affine, Fold, Largest, Program
+from epoch0.regions.network.trace import trace
 from epoch0.tracing.guard import bare, check_model, unchanged
 
 OUTPUT = "output"

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from epoch0.errors import InputError
-from epoch0.regions._pieces import slopes_between
-from epoch0.regions._steps import Affine, Fold, Program
+from epoch0.regions.network.pieces import slopes_between
+from epoch0.regions.network.steps import Affine, Fold, Program
 
 BLOCK = 1 << 22
 """Numbers of one tensor carried at a time; more pieces go through the rest of the network part by part."""

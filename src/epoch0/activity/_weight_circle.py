@@ -10,8 +10,8 @@ from torch.func import functional_call
 from torch.nn.utils.parametrize import is_parametrized
 
 from epoch0.errors import InputError, suggest
-from epoch0.regions._steps import Affine, Program
-from epoch0.regions._trace import trace
+from epoch0.regions.network.steps import Affine, Program
+from epoch0.regions.network.trace import trace
 from epoch0.tracing.guard import bare, unchanged
 
 NUMBERS = 1 << 17

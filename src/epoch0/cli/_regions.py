@@ -62,7 +62,7 @@ def regions(
     """Exact linear regions of a piecewise linear network on a line or a plane, with the certificate of the count."""
     from epoch0 import models
     from epoch0 import regions as exact
-    from epoch0.regions._report import Shown
+    from epoch0.regions.workers import Shown
 
     if (line is None) == (plane is None):
         raise InputError("say where: --line A B or --plane A B C, one of them.")

@@ -61,7 +61,7 @@ class PlaneView:
         from matplotlib.collections import LineCollection, PolyCollection
 
         from epoch0 import plots
-        from epoch0.regions.colours import pattern_colours
+        from epoch0.regions import pattern_colours
 
         picture, axes = plots.figure(4.4, 4.4)
         colours = pattern_colours(self.patterns)

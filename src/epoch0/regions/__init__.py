@@ -1,14 +1,14 @@
 """Exact linear regions of piecewise linear networks on lines and planes (Hanin and Rolnick 2019; Raghu et al. 2017)."""
 
-from epoch0.regions._certificate import Certificate
-from epoch0.regions._line_count import on_curve, on_line
-from epoch0.regions._line_partition import LinePartition, LinePartitions
-from epoch0.regions._plane_count import count, on_plane
-from epoch0.regions._plane_partition import PlanePartition
-from epoch0.regions._windows import Window, square, through
 from epoch0.regions.boundary_density import BoundaryDensity, boundary_density
-from epoch0.regions.colours import pattern_colours
+from epoch0.regions.certificate import Certificate
 from epoch0.regions.distance import Distances, distance
+from epoch0.regions.line_partition import LinePartition, LinePartitions
+from epoch0.regions.line_regions import on_curve, on_line
+from epoch0.regions.planes.partition import PlanePartition
+from epoch0.regions.planes.plane_regions import count, on_plane
+from epoch0.regions.planes.plot import pattern_colours
+from epoch0.regions.planes.windows import Window, square, through
 
 __all__ = [
     "BoundaryDensity", "Certificate", "Distances", "LinePartition", "LinePartitions", "PlanePartition", "Window",

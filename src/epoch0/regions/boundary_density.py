@@ -15,11 +15,11 @@ from epoch0.errors import InputError, check_finite
 from epoch0.networks import Ensemble
 from epoch0.networks.dense import DenseSpec
 from epoch0.networks.nonlinearities import module_of
-from epoch0.regions._faces_met import Dense, FacesMet
-from epoch0.regions._steps import Fold
-from epoch0.regions._trace import trace
-from epoch0.regions._windows import Window
-from epoch0.regions._windows import window as checked
+from epoch0.regions.faces_met import Dense, FacesMet
+from epoch0.regions.network.steps import Fold
+from epoch0.regions.network.trace import trace
+from epoch0.regions.planes.windows import Window
+from epoch0.regions.planes.windows import window as checked
 from epoch0.seeds import generator
 
 if TYPE_CHECKING:

@@ -1,15 +1,25 @@
-"""How far inputs are from the nearest boundary between regions (Hanin and Rolnick 2019, section 3.2)."""
+"""How far inputs are from the nearest boundary between regions (Hanin and Rolnick 2019, section 3.2).
 
+Values and Jacobians of all neurons are carried forward, many inputs at once. The gradient of a pre-activation with
+respect to the input is a column of the Jacobian of its layer; the Jacobians of all inputs go through a layer in one
+matrix product. Up to the first fold they are the same for every input, and only their lengths and angles matter: where
+the layers before it have fewer elements than the input has coordinates, the input's coordinates are rotated so that
+that many of them carry everything, which is what makes wide inputs cheap.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from epoch0.errors import InputError
-from epoch0.regions._gradients import faces
-from epoch0.regions._line_count import _program, _tensor
+from epoch0.regions.certificate import RELATIVE
+from epoch0.regions.line_regions import _program, _tensor
+from epoch0.regions.network.pieces import slopes_between
+from epoch0.regions.network.steps import Affine, Fold, Largest, Program
 
 if TYPE_CHECKING:
     import pandas
@@ -134,3 +144,213 @@ def distance(model: nn.Module, x: Any, *, every: bool = False) -> Distances:
     names = tuple(step.name for step in folds)
     everything = {n: np.concatenate(parts) for n, parts in zip(names, every_layer, strict=True)} if every else None
     return Distances(nearest, names, owner[0], owner[1], owner[2], program.neurons, program.notes, everything)
+
+
+_CACHE = 1 << 20  # float64 numbers of one layer's Jacobians carried at a time: about what a processor's cache holds
+_SCALE = 2.0**60  # Jacobians are carried this much larger: a bias that is added and taken away again leaves no trace
+
+
+@dataclass
+class Faces:
+    """The faces of one folding step as seen from some inputs.
+
+    Attributes:
+        gap: how far the pre-activation is from the face, >= 0; (inputs, faces, elements). For a maximum: how far an
+            entry of the window is below the largest, (inputs, entries, windows).
+        slope: length of the gradient of that gap, the same shape or one that spreads to it; 0 where it is only
+            rounding: such a face is nowhere.
+    """
+
+    gap: Tensor
+    slope: Tensor
+
+    @property
+    def distance(self) -> Tensor:
+        """Distance of each input from each face, infinite for those that are nowhere."""
+        slope = self.slope.expand_as(self.gap)
+        return torch.where(slope > 0, self.gap / slope, torch.inf)
+
+
+def faces(program: Program, points: Tensor, memory: int = _CACHE) -> Iterator[tuple[int, list[Faces]]]:
+    """For one block of inputs after another: the number of its first input, and its faces, folding step by step.
+
+    Args:
+        program: the network.
+        points: shape ``(inputs, *shape)``, float64.
+        memory: numbers of one layer's Jacobians that are held at a time.
+    """
+    prefix = _Prefix(program, points.device, memory)
+    widest = max((*program.sizes, prefix.width, 1))
+    block = max(1, memory // (widest * min(prefix.directions, max(1, memory // widest))))
+    part = max(1, min(prefix.directions, memory // (widest * block)))
+    for start in range(0, len(points), block):
+        run = _Block(program, points[start : start + block])
+        for first in range(0, prefix.directions, part):
+            run.carry(prefix.tangents(first, min(first + part, prefix.directions)), prefix.end)
+        yield start, run.faces()
+
+
+class _Prefix:
+    """The affine steps before the first fold, whose Jacobian is the same at every input."""
+
+    def __init__(self, program: Program, device: torch.device, memory: int) -> None:
+        self.program, self.device = program, device
+        steps = program.steps
+        self.end = next((i for i, step in enumerate(steps) if not isinstance(step, Affine)), len(steps))
+        written = {0, *(step.output for step in steps[: self.end])}
+        self.slots = sorted({s for step in steps[self.end :] for s in step.inputs} & written)
+        self.directions = torch.Size(program.shape).numel()
+        shapes = self._run(0, 1)
+        self.shapes = {slot: shapes[slot].shape[1:] for slot in self.slots}
+        self.width = sum(shape.numel() for shape in self.shapes.values())
+        self._kept: tuple[int, int, dict[int, Tensor]] | None = None
+        self._rotated: Tensor | None = None
+        if 0 < self.width < self.directions:
+            self._rotate(max(self.width, memory // max(self.width, max(program.shape, default=1))))
+
+    def _run(self, start: int, stop: int) -> dict[int, Tensor]:
+        basis = torch.zeros(stop - start, self.directions, dtype=torch.float64, device=self.device)
+        basis[torch.arange(stop - start), torch.arange(start, stop)] = _SCALE
+        found = {0: basis.reshape(stop - start, *self.program.shape)}
+        for step, done in zip(self.program.steps[: self.end], self.program.last_uses(), strict=False):
+            if isinstance(step, Affine):  # all of these are
+                found[step.output] = linear_part(step, [found[s] for s in step.inputs])
+            for slot in done - set(self.slots):
+                found.pop(slot, None)
+        return {slot: found[slot] for slot in self.slots}
+
+    def _rotate(self, rows: int) -> None:
+        """The triangular factor of the Jacobian: the same lengths and angles in fewer coordinates."""
+        factor = torch.zeros(0, self.width, dtype=torch.float64, device=self.device)
+        for start in range(0, self.directions, rows):
+            part = self._run(start, min(start + rows, self.directions))
+            flat = torch.cat([part[slot].reshape(len(part[slot]), -1) for slot in self.slots], 1)
+            factor = torch.linalg.qr(torch.cat([factor, flat]), mode="r").R
+        self._rotated, self.directions = factor, len(factor)
+
+    def tangents(self, start: int, stop: int) -> dict[int, Tensor]:
+        """Rows start..stop of the Jacobians, slot by slot: (1, directions, *shape)."""
+        if self._kept is None or self._kept[:2] != (start, stop):
+            if self._rotated is None:
+                rows = self._run(start, stop)
+            else:
+                parts = self._rotated[start:stop].split([s.numel() for s in self.shapes.values()], 1)
+                rows = dict(zip(self.slots, parts, strict=True))
+            self._kept = (start, stop, rows)
+        return {slot: row.reshape(1, stop - start, *self.shapes[slot]) for slot, row in self._kept[2].items()}
+
+
+class _Block:
+    """Some inputs: their values at every fold, and squared lengths of gradients, summed as directions come in."""
+
+    def __init__(self, program: Program, points: Tensor) -> None:
+        self.program, self.points = program, points
+        self.gaps: list[Tensor] = []
+        self.slopes: list[Tensor] = []  # of a fold, shape (inputs, 1, *shape); of a maximum, the index of the largest
+        self.squares: list[Tensor] = []
+        self.own: list[Tensor] = []  # squared gradients of what a fold hands on, before its slope
+        values = {0: points}
+        for step, done in zip(program.steps, program.last_uses(), strict=True):
+            inputs = [values[s] for s in step.inputs]
+            values[step.output] = step.run(*inputs)
+            if isinstance(step, Fold):
+                self._fold(step, inputs[0])
+            elif isinstance(step, Largest):
+                self._largest(step, inputs[0])
+            for slot in done:
+                values.pop(slot, None)
+
+    def _fold(self, step: Fold, values: Tensor) -> None:
+        above = torch.stack([values > face for face in step.faces])
+        slopes = slopes_between(step, values[:1])
+        self.slopes.append(slopes.gather(0, above.sum(dim=0))[:, None])
+        flat = values.reshape(len(values), 1, -1)
+        self.gaps.append(torch.cat([(flat - face).abs() for face in step.faces], 1))
+        self.squares.append(torch.zeros_like(flat))
+        self.own.append(self.squares[-1])
+
+    def _largest(self, step: Largest, values: Tensor) -> None:
+        windows = step.windows.to(values.device)
+        entries = values.reshape(len(values), -1)[:, windows]
+        largest, top = entries.max(dim=2)
+        self.slopes.append(windows.gather(1, top.T).T)
+        self.gaps.append((largest[:, :, None] - entries).transpose(1, 2))
+        self.squares.append(torch.zeros_like(self.gaps[-1]))
+        self.own.append(torch.zeros_like(largest[:, None]))
+
+    def carry(self, tangents: dict[int, Tensor], begin: int) -> None:
+        """Take some directions from the first fold to the last, adding to the squares of the gradients."""
+        number, count, last = 0, len(self.points), len(self.slopes) - 1
+        uses = self.program.last_uses()
+        for step, done in zip(self.program.steps[begin:], uses[begin:], strict=True):
+            if isinstance(step, Affine):
+                inputs = [tangents[s] for s in step.inputs]
+                several = max(len(t) for t in inputs)
+                rows = [t.expand(several, *t.shape[1:]).reshape(-1, *t.shape[2:]) for t in inputs]
+                found = linear_part(step, rows)
+                tangents[step.output] = found.reshape(several, -1, *found.shape[1:])
+            else:
+                before = tangents[step.inputs[0]]
+                flat = before.reshape(*before.shape[:2], -1)
+                if isinstance(step, Fold):
+                    self.squares[number] += flat.square().sum(dim=1, keepdim=True)
+                    if number == last:
+                        return
+                    tangents[step.output] = before * self.slopes[number]
+                else:
+                    top = flat.expand(count, *flat.shape[1:]).gather(
+                        2, self.slopes[number][:, None].expand(count, flat.shape[1], -1)
+                    )
+                    self.own[number] += top.square().sum(dim=1, keepdim=True)
+                    for entry in range(step.windows.shape[1]):
+                        difference = top - flat[:, :, step.windows[:, entry]]
+                        self.squares[number][:, entry] += difference.square().sum(dim=1)
+                    if number == last:
+                        return
+                    tangents[step.output] = top.reshape(*top.shape[:2], *step.shape)
+                number += 1
+            for slot in done:
+                tangents.pop(slot, None)
+
+    def faces(self) -> list[Faces]:
+        """Gaps and lengths of gradients; lengths that are nothing beside the terms they are summed from become 0."""
+        found = []
+        for gap, square, limit in zip(self.gaps, self.squares, self._limits(), strict=True):
+            slope = torch.where(square > limit * (RELATIVE * RELATIVE), square, 0.0).sqrt_() / _SCALE
+            found.append(Faces(gap, slope))
+        return found
+
+    def _limits(self) -> list[Tensor]:
+        """Squared sizes of the terms that each gradient is a sum of."""
+        squares = {0: torch.full((1, *self.program.shape), _SCALE * _SCALE, dtype=torch.float64).to(self.points)}
+        limits: list[Tensor] = []
+        for step, done in zip(self.program.steps, self.program.last_uses(), strict=True):
+            inputs = [squares[s] for s in step.inputs]
+            if isinstance(step, Affine):
+                several = max(len(q) for q in inputs)
+                inputs = [q.expand(several, *q.shape[1:]) for q in inputs]
+                squares[step.output] = step.size(*inputs) - step.size(*(torch.zeros_like(q[:1]) for q in inputs))
+            else:
+                number = len(limits)
+                flat = inputs[0].reshape(len(inputs[0]), 1, -1)
+                if isinstance(step, Fold):
+                    limits.append(flat)
+                    gradient = self.own[number].reshape(-1, *inputs[0].shape[1:])
+                    squares[step.output] = gradient * self.slopes[number][:, 0].square()
+                else:
+                    spread = flat[:, 0].expand(len(self.points), -1)
+                    windows = step.windows.to(flat.device)
+                    top = spread.gather(1, self.slopes[number])
+                    limits.append(spread[:, windows].transpose(1, 2) + top[:, None])
+                    squares[step.output] = self.own[number].reshape(-1, *step.shape)
+            for slot in done:
+                squares.pop(slot, None)
+        return limits
+
+
+def linear_part(step: Affine, rows: list[Tensor]) -> Tensor:
+    """An affine step without its constant part."""
+    found = step.run(*rows)
+    if step.biased:
+        found = found - step.run(*(torch.zeros_like(t[:1]) for t in rows))
+    return found

@@ -14,8 +14,7 @@ from torch import nn
 from epoch0 import regions
 from epoch0.distributions import Gaussian
 from epoch0.networks import ensemble
-from epoch0.regions import PlanePartition
-from epoch0.regions.colours import pattern_colours
+from epoch0.regions import PlanePartition, pattern_colours
 
 Array = NDArray[np.float64]
 

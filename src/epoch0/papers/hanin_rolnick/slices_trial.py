@@ -20,8 +20,7 @@ from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.networks import ensemble
 from epoch0.papers.hanin_rolnick.runs import BIAS_STD, tensors
-from epoch0.regions import PlanePartition
-from epoch0.regions.colours import pattern_colours
+from epoch0.regions import PlanePartition, pattern_colours
 from epoch0.seeds import numpy_generator
 from epoch0.train.evaluation import Accuracy
 from epoch0.train.loop import train

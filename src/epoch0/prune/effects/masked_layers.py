@@ -1,4 +1,10 @@
-"""The masked layers of a recorded model, what follows each, and measured factors (Hayou et al. 2021, 2.3)."""
+"""The masked layers of a recorded model, what follows each, and measured factors (Hayou et al. 2021, 2.3).
+
+A measured factor gives a layer's pre-activations the variance of a dense one (after Mishkin & Matas 2016). The variance
+asked for is that of mean-field theory: sigma_w^2 E phi(sqrt(q) Z)^2 with q the variance measured one layer before. A
+mean of phi^2 over the units that are left would not do: units without kept weights have none, and a ReLU whose weights
+were kept because it is active passes more than the half (Hayou et al. 2021, B.1 and 2.3).
+"""
 
 import math
 from dataclasses import dataclass, field

@@ -12,7 +12,7 @@ from torch.func import functional_call
 from epoch0.columns import aligned
 from epoch0.errors import InputError
 from epoch0.initialization.result import first_names
-from epoch0.prune._reach import Reach
+from epoch0.prune.effects.reach import Reach
 from epoch0.prune.masks.apply import check_masks
 from epoch0.prune.masks.masks import Masks
 from epoch0.prune.masks.places import places

@@ -1,4 +1,7 @@
-"""What rescaling did: one row for each masked weight, what was left alone and why (Hayou et al. 2021, 2.3)."""
+"""Bring a pruned model back to the edge of chaos by rescaling what is left (Hayou et al. 2021, 2.3 and Algorithm 1).
+
+Pruning takes variance away: a layer that keeps sum_j W_ij^2 delta_ij < sigma_w^2 of each row is in the ordered phase.
+"""
 
 import math
 from collections.abc import Iterator, Mapping

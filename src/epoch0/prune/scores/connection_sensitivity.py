@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.errors import InputError, suggest
-from epoch0.prune._borrow import Borrowed, Values, added, near_the_end, scored
 from epoch0.prune.masks.keep import largest
 from epoch0.prune.masks.layers import check_sparsity
 from epoch0.prune.scores.batches import Progress, check_temperature, described, examples, taken, tell
+from epoch0.prune.scores.functional import Borrowed, Values, added, near_the_end, scored
 from epoch0.prune.scores.scores import Scores
 from epoch0.tracing.call import Forward
 from epoch0.tracing.loss import Loss

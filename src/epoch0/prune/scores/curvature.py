@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.errors import InputError, suggest
-from epoch0.prune._borrow import Borrowed, Values, added, near_the_end, scored
 from epoch0.prune.scores.batches import Batch, check_temperature, described, examples, taken
+from epoch0.prune.scores.functional import Borrowed, Values, added, near_the_end, scored
 from epoch0.prune.scores.scores import Scores
 from epoch0.seeds import generator
 from epoch0.tracing.call import Forward

@@ -7,8 +7,8 @@ from torch import Tensor, fx, nn
 
 from epoch0.errors import InputError
 from epoch0.networks import nonlinearities
-from epoch0.regions._reader import PROBE, Reader
-from epoch0.regions._steps import Program
+from epoch0.regions.network.reader import PROBE, Reader
+from epoch0.regions.network.steps import Program
 from epoch0.seeds import generator
 from epoch0.tracing.guard import bare, check_model, unchanged
 

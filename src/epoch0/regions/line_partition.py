@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from epoch0.regions._certificate import Certificate
-from epoch0.regions._pieces import Pieces, follow
-from epoch0.regions._sizes import RELATIVE, Sizes
-from epoch0.regions._steps import Program
+from epoch0.regions.certificate import RELATIVE, Certificate, Sizes
+from epoch0.regions.network.pieces import Pieces, follow
+from epoch0.regions.network.steps import Program
 
 if TYPE_CHECKING:
     import pandas
+
 
 _CHUNK = 1 << 26  # numbers of one tensor held at a time
 

@@ -7,15 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from epoch0.regions import _concurrent, _seams
-from epoch0.regions._chords import Chords, Crossings, EdgePoints, chords, crossings, edge_points
-from epoch0.regions._complex import Cut
-from epoch0.regions._ledger import Ledger
-from epoch0.regions._rebuild import Pieces, chord_pieces, cycles, successors
-from epoch0.regions._seams import Mesh
-from epoch0.regions._signs import read
-from epoch0.regions._sizes import Decisions
-from epoch0.regions._steps import Largest
+from epoch0.regions.certificate import Decisions
+from epoch0.regions.complex import Cut
+from epoch0.regions.network.steps import Largest
+from epoch0.regions.planes.cells import Pieces, chord_pieces, cycles, split_cell, successors
+from epoch0.regions.planes.chords import Chords, Crossings, EdgePoints, chords, crossings, edge_points, read
+from epoch0.regions.planes.mesh import Mesh, joined, parts_of
+from epoch0.regions.workers import Budget
 
 
 class Plane:
@@ -28,27 +26,27 @@ class Plane:
         count: number of cells, also where the last cut was only counted.
         last: number of the step that is only counted, -1 for none.
         history: cells after each step that cut.
-        ledger: number of cells of the whole that this may be a part of, and the most there may be.
+        budget: number of cells of the whole that this may be a part of, and the most there may be.
     """
 
     unbounded = False
     network: Tensor | None = None
 
-    def __init__(self, mesh: Mesh, ledger: Ledger, last: int = -1) -> None:
-        self.mesh, self.ledger, self.last = mesh, ledger, last
+    def __init__(self, mesh: Mesh, budget: Budget, last: int = -1) -> None:
+        self.mesh, self.budget, self.last = mesh, budget, last
         self.count = self.before = len(mesh.ends) - 1
         self.history: dict[int, int] = {}
         self.decisions = Decisions()
         self.away = torch.zeros(0, dtype=torch.int64)
 
     @staticmethod
-    def start(corners: Tensor, ledger: Ledger, last: int = -1) -> "Plane":
+    def start(corners: Tensor, budget: Budget, last: int = -1) -> "Plane":
         """One cell: the window itself."""
         number = np.arange(len(corners))
         edges = np.stack([number, (number + 1) % len(corners)], axis=1)
         none = np.full(len(corners), -1)
         mesh = Mesh(corners, edges, np.full((len(corners), 3), -1), 2 * number, np.array([0, len(corners)]), none, none)
-        return Plane(mesh, ledger, last)
+        return Plane(mesh, budget, last)
 
     def cut(
         self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None
@@ -139,7 +137,7 @@ class Plane:
 
     def _note(self, step: int, count: int) -> None:
         """Write down how many cells there are now."""
-        self.ledger.add(count - self.count, step)
+        self.budget.add(count - self.count, step)
         self.count = self.history[step] = count
 
     def _split_edges(self, points: EdgePoints, rows: int) -> None:
@@ -179,7 +177,7 @@ class Plane:
                     for a, b in zip(mine.low, mine.high, strict=True)]  # fmt: skip
             new = rows + len(points.u) + len(second[0])
             around = _values(border, mine.column, values, points)
-            parts = _concurrent.split(border, ends, around, limit[mine.column], new)
+            parts = split_cell(border, ends, around, limit[mine.column], new)
             self.decisions.undecided += parts.failed
             on = [c[0] for c in parts.crossings]
             base = len(second[0])
@@ -265,8 +263,8 @@ class Plane:
         """Strips of cells with their rows; edges between strips are in both."""
         if self.count < 2:
             return []
-        meshes = _seams.parts(self.mesh, parts)
-        return [(Plane(mesh, self.ledger, self.last), torch.from_numpy(mesh.from_row)) for mesh in meshes]
+        meshes = parts_of(self.mesh, parts)
+        return [(Plane(mesh, self.budget, self.last), torch.from_numpy(mesh.from_row)) for mesh in meshes]
 
     def join(self, parts: Sequence["Plane"]) -> "Plane":
         """The whole of the strips after they were cut."""
@@ -276,7 +274,7 @@ class Plane:
             self.decisions.add(part.decisions)
         self.count = sum(part.count for part in parts)
         if self.last < 0:
-            self.mesh, wrong = _seams.joined(self.mesh, [part.mesh for part in parts])
+            self.mesh, wrong = joined(self.mesh, [part.mesh for part in parts])
             self.decisions.undecided += wrong
         return self
 

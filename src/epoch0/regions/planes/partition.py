@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from epoch0.errors import InputError
-from epoch0.regions._certificate import Certificate
-from epoch0.regions._cut_lines import cut_lines
-from epoch0.regions._line_partition import LinePartition
-from epoch0.regions._pieces import Pieces, follow
-from epoch0.regions._sizes import RELATIVE, Sizes
-from epoch0.regions._steps import Program
-from epoch0.regions._windows import Window
+from epoch0.regions.certificate import RELATIVE, Certificate, Sizes
+from epoch0.regions.line_partition import LinePartition
+from epoch0.regions.line_regions import cut_lines
+from epoch0.regions.network.pieces import Pieces, follow
+from epoch0.regions.network.steps import Program
+from epoch0.regions.planes.windows import Window
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
+
 
 _CHUNK = 1 << 22  # numbers of one layer followed at a time
 
@@ -176,8 +176,8 @@ class PlanePartition:
     def plot(
         self, axes: Any = None, *, fill: bool = True, boundaries: bool = True, decision: bool = False
     ) -> "Figure":
-        """A picture of the partition; see :func:`epoch0.regions._plot.draw`."""
-        from epoch0.regions._plot import draw
+        """A picture of the partition; see :func:`epoch0.regions.planes.plot.draw`."""
+        from epoch0.regions.planes.plot import draw
 
         return draw(self, axes, fill=fill, boundaries=boundaries, decision=decision)
 

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from epoch0.regions._sizes import Sizes
-from epoch0.regions._steps import Affine, Fold, Largest, Program
+from epoch0.regions.certificate import Sizes
+from epoch0.regions.network.steps import Affine, Fold, Largest, Program
 
 _NOTHING = 1e-14  # a pre-activation below this part of its terms' size at a piece's middle is zero on the whole piece
 

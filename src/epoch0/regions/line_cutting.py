@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from epoch0.regions._complex import Cut
-from epoch0.regions._ledger import Ledger
-from epoch0.regions._sizes import Decisions
-from epoch0.regions._steps import Largest
+from epoch0.regions.certificate import Decisions
+from epoch0.regions.complex import Cut
+from epoch0.regions.network.steps import Largest
+from epoch0.regions.workers import Budget
 
 _BLOCK = 1 << 16  # values looked at together: they stay in the cache
 
@@ -25,17 +25,17 @@ class Lines:
         group: by whose sizes each row is judged: its line, or for directions a group of their own.
         step, element, face: what made each row: -1 for ends and corners.
         networks: network of each group, where there are many.
-        ledger: regions of all lines together, and the most there may be.
+        budget: regions of all lines together, and the most there may be.
     """
 
     def __init__(
         self, line: Tensor, t: Tensor, away: Tensor, group: Tensor, networks: Tensor | None = None,
-        ledger: Ledger | None = None,
+        budget: Budget | None = None,
     ) -> None:  # fmt: skip
         self.order = torch.arange(len(t), device=t.device)
         self.line, self.t, self.away, self.group = line, t, away, group
         self.networks = networks
-        self.ledger = ledger or Ledger((), math.inf)
+        self.budget = budget or Budget((), math.inf)
         self.unbounded = bool((away != 0).any())
         self.step, self.element, self.face = (torch.full_like(line, -1) for _ in range(3))
         self.decisions = Decisions()
@@ -154,7 +154,7 @@ class Lines:
         number = torch.cumsum(fresh, 0) - 1
         lead = fresh.nonzero()[:, 0]
         rows, total = len(self.t), len(lead)
-        self.ledger.add(total, step)
+        self.budget.add(total, step)
         cut = Cut(u[lead], v[lead], a[lead], b[lead], number + rows, columns)
         self._append(cut, places[lead], columns[lead], step, width, face)
         assert len(self.t) == rows + total
@@ -206,7 +206,7 @@ class Lines:
         real = owner >= 0
         if bool(real.all()):
             return None
-        self.ledger.add(-int((~real).sum()), number)
+        self.budget.add(-int((~real).sum()), number)
         keep = torch.ones(len(self.t), dtype=torch.bool, device=owner.device)
         keep[mine[~real]] = False
         kept = keep.nonzero()[:, 0]
@@ -237,7 +237,7 @@ class Lines:
             along = self.order[low : high + shared]
             rows, order = torch.sort(along)
             line, t, away, group = self.line[low : high + shared], self.t[rows], self.away[rows], self.group[rows]
-            part = Lines(line, t, away, group, self.networks, self.ledger)
+            part = Lines(line, t, away, group, self.networks, self.budget)
             part.order = torch.argsort(order)
             part.decisions.smallest = self.decisions.smallest
             part.step, part.element, part.face = self.step[rows], self.element[rows], self.face[rows]
@@ -256,7 +256,7 @@ class Lines:
             for name in ("t", "away", "group")
         )
         line = torch.cat([p.line[len(p.line) - len(rows) :] for p, rows in zip(parts, kept, strict=True)])
-        whole = Lines(line, t, away, group, self.networks, self.ledger)
+        whole = Lines(line, t, away, group, self.networks, self.budget)
         for name in ("step", "element", "face"):
             setattr(whole, name, torch.cat([getattr(p, name)[rows] for p, rows in zip(parts, kept, strict=True)]))
         whole.decisions = self.decisions

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from epoch0.errors import InputError
-from epoch0.regions._operations import (
+from epoch0.regions.network.operations import (
     fold_call,
     is_affine,
     largest_call,
@@ -16,7 +16,7 @@ from epoch0.regions._operations import (
     multiplies,
     refusal,
 )
-from epoch0.regions._steps import Affine, Fold, Largest, Program, Step
+from epoch0.regions.network.steps import Affine, Fold, Largest, Program, Step
 from epoch0.tracing.operations import meaning
 
 PROBE = 13  # points in the trial run; a shape that is fixed to this number by the model's code is unlikely
@@ -53,6 +53,7 @@ class Reader:
         self.elements = [probe[0].numel()]
 
     def read(self, graph: fx.Graph, notes: tuple[str, ...]) -> Program:
+        """The steps of a graph, with notes for whoever reads the result."""
         values: dict[fx.Node, Any] = {}
         found: Any = None
         for node in graph.nodes:

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from epoch0.errors import InputError
-from epoch0.regions._complex import Complex, Cut, Part, empty
-from epoch0.regions._report import Progress, Report
-from epoch0.regions._sizes import Sizes
-from epoch0.regions._spread import Crew, check_workers
-from epoch0.regions._steps import Affine, Fold, Largest, Program
+from epoch0.regions.certificate import Sizes
+from epoch0.regions.complex import Complex, Cut, Part, empty
+from epoch0.regions.network.steps import Affine, Fold, Largest, Program
+from epoch0.regions.workers import Progress, Report, ThreadPool, check_workers
 
 BLOCK = 96 << 20
 """Bytes of the tensors carried at a time: a few times what a processor's cache holds."""
@@ -35,10 +34,10 @@ def block(memory: float) -> int:
     return int(max(1.0, min(BLOCK, memory / _LEVELS)))
 
 
-def crew_for(workers: int, memory: float, progress: Progress | None = None) -> Crew:
+def pool_for(workers: int, memory: float, progress: Progress | None = None) -> ThreadPool:
     """The threads of a walk: as many as are asked for, if the memory is enough for the blocks of all of them."""
     fitting = max(1, int(memory / (_LEVELS * block(memory))))
-    return Crew(min(check_workers(workers), fitting), Report(progress))
+    return ThreadPool(min(check_workers(workers), fitting), Report(progress))
 
 
 def check_room(program: Program, memory: float) -> None:
@@ -59,7 +58,7 @@ def check_room(program: Program, memory: float) -> None:
 
 def walk(
     program: Program, complex_: Complex, values: dict[int, Tensor], sizes: Sizes, most: int = BLOCK,
-    crew: Crew | None = None, start: int = 0, number: int = 0, share: float = 1.0,
+    pool: ThreadPool | None = None, start: int = 0, number: int = 0, share: float = 1.0,
 ) -> Complex:  # fmt: skip
     """Cut the complex along every fold of the network.
 
@@ -74,7 +73,7 @@ def walk(
             rows at infinity.
         sizes: of the terms in every folding step.
         most: bytes of the tensors carried at a time.
-        crew: who does the parts; the caller alone by default.
+        pool: who does the parts; the caller alone by default.
         start: step to begin with.
         number: number of the first folding step from there on.
         share: the part of the whole work that this is.
@@ -82,20 +81,20 @@ def walk(
     Returns:
         The partition.
     """
-    crew = crew or Crew()
+    pool = pool or ThreadPool()
     folds, last_uses, left = len(program.folds), program.last_uses(), program.work_left
 
     def divided(parts: Sequence[Part], gather: Callable[[Part], dict[int, Tensor]], index: int, number: int) -> Complex:
         rest = share * left[index] / left[start] / sum(len(rows) for _, rows in parts)
 
         def carried(part: Part) -> Complex:
-            return walk(program, part[0], gather(part), sizes, most, crew, index, number, rest * len(part[1]))
+            return walk(program, part[0], gather(part), sizes, most, pool, index, number, rest * len(part[1]))
 
-        whole: Complex = complex_.join(crew.map(carried, parts))
+        whole: Complex = complex_.join(pool.map(carried, parts))
         return whole
 
     for index, step in enumerate(program.steps[start:], start):
-        crew.check()
+        pool.check()
         done, rows = last_uses[index], len(next(iter(values.values())))
         final = number + 1 == folds and not isinstance(step, Affine)  # makes no values any more
         slots = tuple(values) if final else (*values, step.output)
@@ -116,13 +115,13 @@ def walk(
                     return divided(parts, gather, index + 1, number + 1)
                 _fold(step, complex_, values, cut, done)
         if final:
-            crew.report.advance(share * left[index] / left[start], f"layer {folds} of {folds}")
+            pool.report.advance(share * left[index] / left[start], f"layer {folds} of {folds}")
             break
         number += not isinstance(step, Affine)
         for slot in done:
             values.pop(slot, None)
         done_here = share * (left[index] - left[index + 1]) / left[start]
-        crew.report.advance(done_here, f"layer {min(number + 1, folds)} of {folds}")
+        pool.report.advance(done_here, f"layer {min(number + 1, folds)} of {folds}")
     return complex_
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from epoch0.regions._pieces import slopes_between
-from epoch0.regions._steps import Fold
+from epoch0.regions.network.pieces import slopes_between
+from epoch0.regions.network.steps import Fold
 
 _NUMBERS = 1 << 21  # of one layer, carried at a time
 

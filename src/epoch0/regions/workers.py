@@ -1,16 +1,130 @@
-"""Pieces of one walk spread over threads: who does a piece changes nothing of what it finds (DESIGN: one walk)."""
+"""How a walk is run: threads that share its pieces, how far it is, and the memory it may fill (DESIGN: one walk)."""
 
 import contextvars
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Lock
 from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
 
 from epoch0.errors import InputError
-from epoch0.regions._report import Report
+from epoch0.meter import Meter
+
+Progress = Callable[[float, str], None]
+"""What is told of the progress: the part that is done, from 0 to 1, and what is being done."""
+
+
+class Report:
+    """Adds up the parts of the work that are done, whichever thread did them.
+
+    >>> seen = []
+    >>> report = Report(lambda done, what: seen.append((done, what)))
+    >>> report.advance(0.25, "layer 1 of 4")
+    >>> seen
+    [(0.25, 'layer 1 of 4')]
+
+    Args:
+        progress: is called with the part that is done and a text; one call at a time, never with less than before.
+    """
+
+    def __init__(self, progress: Progress | None = None) -> None:
+        self._progress = progress
+        self._done = 0.0
+        self._lock = threading.Lock()
+
+    def advance(self, share: float, what: str) -> None:
+        """So much more is done, as a part of the whole."""
+        if self._progress is None:
+            return
+        with self._lock:
+            self._done += share
+            self._progress(min(self._done, 1.0), what)
+
+    def finish(self, what: str) -> None:
+        """All is done."""
+        self.advance(1.0 - self._done, what)
+
+
+class Shown:
+    """A progress to look at: a bar on a terminal, in a file or a pipe at most one line every few seconds.
+
+    >>> with Shown("regions") as shown:
+    ...     on_line(net, x0, x1, progress=shown)
+
+    Args:
+        title: what is being done.
+        stream: text file to show it in; standard error by default, so that a command's own output stays clean.
+        every: least number of seconds between two lines in a log.
+    """
+
+    def __init__(self, title: str, stream: Any = None, every: float = 5.0) -> None:
+        self._meter = Meter(title, stream, every, counted=False, transient=True)
+        self._begun = time.monotonic()
+
+    def __enter__(self) -> "Shown":
+        self._begun = time.monotonic()
+        self._meter.begin(1.0)
+        return self
+
+    def __call__(self, done: float, what: str) -> None:
+        """So much is done."""
+
+        def line() -> str:
+            left = (time.monotonic() - self._begun) * (1.0 - done) / max(done, 1e-9)
+            return f"{100 * done:.0f} % done, {what}, about {left:.0f} s left"
+
+        self._meter.show(done, what, line)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._meter.end()
+
+
+_BYTES = 400  # of one cell: its share of vertices, edges, owners and lists, twice while parts are put together
+
+
+@dataclass
+class Budget:
+    """Cells so far, all parts together.
+
+    Attributes:
+        layers: names of the folding steps.
+        memory: bytes the geometry may take.
+        cells: how many there are.
+        each: bytes that one of them takes.
+        what: their name.
+        advice: what else can be done than to give more memory.
+        lock: parts may be cut by several threads.
+    """
+
+    layers: tuple[str, ...]
+    memory: float
+    cells: int = 1
+    each: int = _BYTES
+    what: str = "cells"
+    advice: str = "choose a smaller window, give more memory, or use regions.count"
+    lock: Lock = field(default_factory=Lock, repr=False)
+
+    def add(self, cells: int, step: int) -> None:
+        """Count more cells.
+
+        Raises:
+            InputError: if their geometry would not fit.
+        """
+        with self.lock:
+            self.cells += cells
+        if self.cells * self.each > self.memory:
+            raise InputError(
+                f"{self.cells} {self.what} were reached at layer '{self.layers[step]}', whose geometry takes more than "
+                f"memory={self.memory:.3g} bytes; {self.advice}."
+            )
+
 
 _DEPTH = 64  # pieces within pieces: so many threads for each worker may wait for others
 
@@ -29,11 +143,11 @@ class Stopped(Exception):
     """Another piece failed, or the user interrupted: the work on this piece is of no use any more."""
 
 
-class Crew:
+class ThreadPool:
     """Threads that take pieces of work off one another's hands, for the time of one ``with``.
 
-    >>> with Crew(2) as crew:
-    ...     crew.map(sum, [[1, 2], [3, 4], [5]])
+    >>> with ThreadPool(2) as pool:
+    ...     pool.map(sum, [[1, 2], [3, 4], [5]])
     [3, 7, 5]
 
     A thread that has several pieces hands one over whenever another thread is idle and does the others itself, one
@@ -54,7 +168,7 @@ class Crew:
         self._pool: ThreadPoolExecutor | None = None
         self._threads = 0
 
-    def __enter__(self) -> "Crew":
+    def __enter__(self) -> "ThreadPool":
         if self.workers > 1:
             self._threads = torch.get_num_threads()
             torch.set_num_threads(max(1, self._threads // self.workers))

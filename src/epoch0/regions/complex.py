@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from epoch0.regions._sizes import Decisions
-from epoch0.regions._steps import Largest
+from epoch0.regions.certificate import Decisions
+from epoch0.regions.network.steps import Largest
 
 
 @runtime_checkable

@@ -9,21 +9,17 @@ from torch import Tensor, nn
 from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
-from epoch0.regions._certificate import Certificate
-from epoch0.regions._expected import expected_cells
-from epoch0.regions._ledger import Ledger
-from epoch0.regions._line_count import on_curve, on_line
-from epoch0.regions._plane import Plane
-from epoch0.regions._plane_partition import PlanePartition, cell_areas
-from epoch0.regions._report import Progress, Report
-from epoch0.regions._sizes import Sizes
-from epoch0.regions._spread import Crew, check_workers
-from epoch0.regions._steps import Largest, Program
-from epoch0.regions._straight import straightened
-from epoch0.regions._trace import trace
-from epoch0.regions._walk import MEMORY, block, check_memory, walk
-from epoch0.regions._windows import Window
-from epoch0.regions._windows import window as checked
+from epoch0.regions.certificate import Certificate, Sizes
+from epoch0.regions.line_regions import on_curve, on_line
+from epoch0.regions.network.steps import Largest, Program
+from epoch0.regions.network.trace import trace
+from epoch0.regions.planes.cutting import Plane
+from epoch0.regions.planes.mesh import straightened
+from epoch0.regions.planes.partition import PlanePartition, cell_areas
+from epoch0.regions.planes.windows import Window
+from epoch0.regions.planes.windows import window as checked
+from epoch0.regions.walk import MEMORY, block, check_memory, walk
+from epoch0.regions.workers import Budget, Progress, Report, ThreadPool, check_workers
 
 
 def on_plane(
@@ -41,8 +37,7 @@ def on_plane(
             ``regions.through`` make them.
         memory: bytes that values and geometry may take, about; larger work is split into strips.
         workers: threads that work on the strips; the result is the same to the last bit.
-        progress: is called with the part that is done, from 0 to 1, and a text, while the walk runs; first with about
-            how many cells to expect.
+        progress: is called with the part that is done, from 0 to 1, and a text, while the walk runs.
 
     Returns:
         A PlanePartition.
@@ -106,28 +101,24 @@ def _walked(
     """The window cut along every fold; step ``last`` is only counted."""
     if last >= 0 and isinstance(program.folds[last], Largest):
         last = -1  # the pieces of a maximum are joined by their geometry
-    ledger = Ledger(tuple(step.name for step in program.folds), memory if last < 0 else 2 * memory)
-    plane = Plane.start(window.polygon.clone(), ledger, last)
+    budget = Budget(tuple(step.name for step in program.folds), memory if last < 0 else 2 * memory)
+    plane = Plane.start(window.polygon.clone(), budget, last)
     samples = window.sample()
     group = torch.zeros(len(samples), dtype=torch.int64)
-    crew = Crew(check_workers(workers), Report(_with_cells(program, window, memory, ledger, progress)))
-    with torch.no_grad(), crew:
+    pool = ThreadPool(check_workers(workers), Report(_with_cells(budget, progress)))
+    with torch.no_grad(), pool:
         sizes = Sizes.measure(program, samples, group, torch.zeros(1, dtype=torch.bool))
-        found = walk(program, plane, {0: window.points(window.polygon)}, sizes, block(memory), crew)
+        found = walk(program, plane, {0: window.points(window.polygon)}, sizes, block(memory), pool)
         assert isinstance(found, Plane)
-    crew.report.finish("done")
+    pool.report.finish("done")
     return found
 
 
-def _with_cells(
-    program: Program, window: Window, memory: float, ledger: Ledger, progress: Progress | None
-) -> Progress | None:
-    """A progress that also says how many cells there are and about how many there will be."""
+def _with_cells(budget: Budget, progress: Progress | None) -> Progress | None:
+    """A progress that also says how many cells there are."""
     if progress is None:
         return None
-    expected = f"{expected_cells(program, window, memory):.1g}"
-    progress(0.0, f"about {float(expected):,.0f} cells expected")
-    return lambda done, what: progress(done, f"{what}, {ledger.cells:,} cells")
+    return lambda done, what: progress(done, f"{what}, {budget.cells:,} cells")
 
 
 def _per_layer(plane: Plane, folds: int) -> tuple[int, ...]:

@@ -1,0 +1,318 @@
+"""Lines and curves in, partitions out: the public functions, their checks, and lines of many networks at once."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from epoch0.curves import Curve
+from epoch0.errors import InputError, check_finite
+from epoch0.networks.ensemble import Ensemble
+from epoch0.regions.certificate import Certificate, Sizes
+from epoch0.regions.line_cutting import Lines
+from epoch0.regions.line_partition import LinePartition, LinePartitions, sample
+from epoch0.regions.network.steps import Affine, Program
+from epoch0.regions.network.trace import trace
+from epoch0.regions.walk import MEMORY, block, check_memory, check_room, pool_for, walk
+from epoch0.regions.workers import Budget, Progress, ThreadPool
+
+
+def on_line(
+    model: nn.Module | Ensemble, x0: Any, x1: Any, *, kind: str = "segment", memory: float = MEMORY, workers: int = 1,
+    progress: Progress | None = None,
+) -> LinePartition | LinePartitions:  # fmt: skip
+    """The regions of a network along a line through x0 and x1, or along many lines at once.
+
+    >>> p = on_line(net, torch.zeros(784), x)                # x of shape (784,)
+    >>> p.count, p.linear_count, p.breakpoints.shape
+    (511, 509, (510,))
+    >>> on_line(net, zeros, images).counts                   # both of shape (100, 784): 100 lines
+
+    Args:
+        model: any torch module made of affine and piecewise linear operations: dense, convolutional, residual, with
+            batch norm, average and max pooling, relu, leaky_relu, prelu, hardtanh, relu6, abs, clamp. It is read in
+            float64 and evaluation mode and stays as it is. Or many networks at once: an ensemble.
+        x0: where t = 0: one point of the model's input shape, or a batch of them.
+        x1: where t = 1, of the same shape.
+        kind: "segment" from x0 to x1, "ray" from x0 through x1 without end, "line" without end on both sides.
+        memory: bytes that values and break points may take, about; larger work is split along the lines.
+        workers: threads that work on the pieces; the result is the same to the last bit. Fewer work if the memory is
+            not enough for the values that so many hold.
+        progress: is called with the part that is done, from 0 to 1, and a text, while the walk runs.
+
+    Returns:
+        A LinePartition, or for batches and ensembles LinePartitions; for an ensemble the lines of its first network
+        come first, and ``counts`` has shape (networks, lines).
+
+    Raises:
+        InputError: if x0 = x1, shapes differ or do not suit the model, values are NaN, or the model has an operation
+            that is not piecewise linear (the message names it), or there are more break points than fit into the
+            memory.
+
+    Source: Hanin and Rolnick 2019, section 3.1 and Theorem 1.
+    """
+    if kind not in ("segment", "ray", "line"):
+        raise InputError(f"kind={kind!r}; a line is a 'segment', a 'ray' from x0 on, or a whole 'line'.")
+    x0, x1 = _tensor("x0", x0), _tensor("x1", x1)
+    if x0.shape != x1.shape:
+        raise InputError(f"x0 has shape {tuple(x0.shape)} and x1 {tuple(x1.shape)}; they must agree.")
+    one = model[0] if isinstance(model, Ensemble) else model
+    program, single = _program(one, x0)
+    corners = torch.stack([x0, x1], dim=0 if single else 1).to(_device(one))
+    corners = corners[None] if single else corners
+    _check_lines(corners, single)
+    if isinstance(model, Ensemble):
+        return cut_ensemble(model, program, corners, kind, check_memory(memory), workers, progress)
+    found = cut_lines(program, corners, kind, (), check_memory(memory), workers, progress)
+    return found[0] if single else LinePartitions(tuple(found))
+
+
+def on_curve(
+    model: nn.Module, curve: Any, *, pieces: int = 1000, memory: float = MEMORY, workers: int = 1,
+    progress: Progress | None = None,
+) -> LinePartition:  # fmt: skip
+    """The regions of a network along a curve, taken as a polyline of many straight pieces.
+
+    >>> p = on_curve(net, epoch0.curves.Arc(x0, x1), pieces=500)
+    >>> p.count, p.notes
+    (733, ('the polyline is at most 3.1e-06 away from the curve, ...',))
+
+    Args:
+        model: as for :func:`on_line`.
+        curve: any of ``epoch0.curves``; t is the curve's own parameter.
+        pieces: straight pieces, equal in t. The distance to the curve falls with the square of their number.
+        memory, workers, progress: as for :func:`on_line`.
+
+    Returns:
+        A LinePartition; its first note states the largest distance from the curve.
+
+    Source: Raghu et al. 2017, section 2.3.
+    """
+    if not isinstance(curve, Curve):
+        raise InputError(f"a curve of epoch0.curves is needed, not a {type(curve).__name__}.")
+    if isinstance(pieces, bool) or pieces < 1:
+        raise InputError(f"pieces={pieces!r}; a polyline has at least one piece.")
+    curve = curve.to(torch.float64)
+    corners = curve.point(torch.linspace(0, 1, pieces + 1, dtype=torch.float64))
+    middle = curve.point((torch.arange(pieces, dtype=torch.float64) + 0.5) / pieces)
+    away = (middle - 0.5 * (corners[1:] + corners[:-1])).reshape(pieces, -1).norm(dim=1)
+    length = (corners[1:] - corners[:-1]).reshape(pieces, -1).norm(dim=1)
+    program, _ = _program(model, corners[0], single=True)
+    note = (
+        f"the polyline is at most {float(away.max()):.1e} away from the curve, {float((away / length).max()):.1e} of a "
+        f"piece's length; {pieces} pieces."
+    )
+    corners = corners[None].to(_device(model))
+    return cut_lines(program, corners, "curve", (note,), check_memory(memory), workers, progress)[0]
+
+
+def _check_lines(corners: Tensor, single: bool) -> None:
+    same = (corners[:, 0] == corners[:, 1]).reshape(len(corners), -1).all(dim=1)
+    if bool(same.any()):
+        where = "" if single else f" for line {int(same.nonzero()[0])}"
+        raise InputError(f"x0 and x1 are the same point{where}; a line needs two different ones.")
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise InputError(f"{name} must be a torch tensor, not a {type(value).__name__}.")
+    if value.dtype in (torch.float16, torch.bfloat16):
+        raise InputError(f"{name} is {value.dtype}, too coarse to say where a line runs; give float32 or float64.")
+    check_finite(name, value)
+    return value.detach().double()
+
+
+def _program(model: nn.Module, x: Tensor, single: bool | None = None) -> tuple[Program, bool]:
+    """The traced model, and whether x is one point: a batch is tried first, unless x has one dimension only."""
+    if single or x.dim() < 2:
+        return trace(model, tuple(x.shape)), True
+    try:
+        return trace(model, tuple(x.shape[1:])), False
+    except InputError as error:
+        try:
+            return trace(model, tuple(x.shape)), True
+        except InputError as second:
+            raise (second if "does not take points" in str(error) else error) from None
+
+
+_SIZES = 48 << 20  # bytes of the sizes of lines that are cut together
+_BYTES = 250  # of one break point: its place, owner and group, twice while parts are put together, and the result
+
+
+def cut_lines(
+    program: Program, corners: Tensor, kind: str, notes: tuple[str, ...] = (), memory: float = MEMORY,
+    workers: int = 1, progress: Progress | None = None,
+) -> list[LinePartition]:  # fmt: skip
+    """Partitions of lines given by their corners, shape (lines, corners, *shape)."""
+    check_room(program, memory)
+    found: list[LinePartition] = []
+    # the sizes of all lines taken at once are held until the last is cut
+    at_once = max(1, int(min(_SIZES, memory / 8)) // (16 * (corners[0].numel() + sum(program.sizes))))
+    budget = budget_for(program, len(corners), memory)
+    with pool_for(workers, memory, progress) as pool:
+        for part in corners.split(at_once):
+            share = len(part) / len(corners)
+            found.extend(partitions(program, part, kind, notes, memory, pool, budget, share))
+        pool.report.finish(f"{budget.cells} regions")
+    return found
+
+
+def budget_for(program: Program, lines: int, memory: float) -> Budget:
+    """Counts the regions of lines, and refuses those beyond the memory."""
+    advice = "give more memory, or cut fewer or shorter lines at a time"
+    return Budget(tuple(step.name for step in program.folds), memory, lines, _BYTES, "regions", advice)
+
+
+def walked(
+    program: Program, corners: Tensor, kind: str, memory: float, pool: ThreadPool, budget: Budget, share: float,
+    network: Tensor | None = None,
+) -> Lines:  # fmt: skip
+    """The lines cut along every fold; ``network`` says whose each line is, where there are many."""
+    lines, per_line = corners.shape[:2]
+    device = corners.device
+    t = torch.linspace(0, 1, per_line, dtype=torch.float64, device=device).repeat(lines)
+    points, away = corners.reshape(lines * per_line, *corners.shape[2:]), torch.zeros_like(t, dtype=torch.int64)
+    samples = torch.stack([sample(one) for one in corners])
+    group = torch.arange(lines, device=device).repeat_interleave(samples.shape[1])
+    samples = samples.reshape(-1, *corners.shape[2:])
+    infinite = torch.zeros(lines, dtype=torch.bool, device=device)
+    line = torch.arange(lines, device=device).repeat_interleave(per_line)
+    own = line.clone()
+    if kind in ("ray", "line"):
+        out = corners[:, 1] - corners[:, 0]
+        backwards = kind == "line"
+        ends = [-out, corners[:, 0], out] if backwards else [corners[:, 0], out]
+        points = torch.stack(ends, 1).reshape(-1, *out.shape[1:])
+        far = math.inf
+        t = torch.tensor([-far, 0.0, far] if backwards else [0.0, far], dtype=torch.float64, device=device)
+        away = torch.tensor([-1, 0, 1] if backwards else [0, 1], device=device).repeat(lines)
+        line = torch.arange(lines, device=device).repeat_interleave(len(t))
+        t = t.repeat(lines)
+        own = torch.where(away == 0, line, line + lines)  # directions have sizes of their own, without biases
+        samples = torch.cat([samples, out])
+        group = torch.cat([group, lines + torch.arange(lines, device=device)])
+        infinite = torch.cat([infinite, ~infinite])
+    if network is not None and kind in ("ray", "line"):
+        network = network.repeat(2)
+    complex_ = Lines(line, t, away, own, network, budget)
+    with torch.no_grad():
+        sizes = Sizes.measure(program, samples, group, infinite, network)
+        found = walk(program, complex_, {0: points}, sizes, block(memory), pool, share=share)
+    assert isinstance(found, Lines)
+    return found
+
+
+def partitions(
+    program: Program, corners: Tensor, kind: str, notes: tuple[str, ...], memory: float, pool: ThreadPool,
+    budget: Budget, share: float = 1.0,
+    network: Tensor | None = None, programs: Sequence[Program] = (),
+) -> list[LinePartition]:  # fmt: skip
+    """Partitions of lines that are cut together; with many networks, each line's network and their programs.
+
+    Args:
+        program: the network.
+        corners: of the lines.
+        kind: as for a LinePartition.
+        notes: for every partition.
+        memory: bytes.
+        pool: who does the pieces.
+        budget: of all lines, also of those cut before.
+        share: the part of the whole work that these lines are.
+        network: of each line.
+        programs: of each network.
+    """
+    complex_ = walked(program, corners, kind, memory, pool, budget, share, network)
+    breaks = complex_.step[complex_.order] >= 0
+    order, line = complex_.order[breaks], complex_.line[breaks].cpu().numpy()
+    arrays = [getattr(complex_, name)[order].cpu().numpy() for name in ("t", "step", "element", "face")]
+    ends = np.searchsorted(line, np.arange(len(corners) + 1))
+    layers = tuple(step.name for step in program.folds)
+    found = []
+    for i in range(len(corners)):
+        t, step, element, face = (one[ends[i] : ends[i + 1]] for one in arrays)
+        certificate = Certificate.of(complex_.decisions, ordered=bool((np.diff(t) >= 0).all()))
+        per_layer = tuple((1 + np.cumsum(np.bincount(step, minlength=len(layers)))).tolist())
+        found.append(LinePartition(
+            corners[i], kind, t, layers, step, element, face, per_layer, certificate, (*notes, *program.notes),
+            program.neurons, program if network is None else programs[int(network[i])],
+        ))  # fmt: skip
+    return found
+
+
+def cut_ensemble(
+    nets: Ensemble, program: Program, corners: Tensor, kind: str, memory: float, workers: int = 1,
+    progress: Progress | None = None,
+) -> LinePartitions:  # fmt: skip
+    """The same lines through every network of an ensemble, many networks in one walk.
+
+    Args:
+        nets: the ensemble.
+        program: its first network.
+        corners: of the lines, ``(lines, corners, *shape)``.
+        kind: as for a LinePartition.
+        memory: bytes.
+        workers: threads.
+        progress: is told how far the work is.
+    """
+    check_room(program, memory)
+    lines = len(corners)
+    budget = budget_for(program, len(nets) * lines, memory)
+    with pool_for(workers, memory, progress) as pool:
+        found = _in_blocks(nets, program, corners, kind, memory, pool, budget)
+        pool.report.finish(f"{budget.cells} regions")
+    return LinePartitions(tuple(found), len(nets))
+
+
+def _in_blocks(
+    nets: Ensemble, program: Program, corners: Tensor, kind: str, memory: float, pool: ThreadPool, budget: Budget
+) -> list[LinePartition]:
+    """So many networks at a time as the memory is enough for."""
+    lines = len(corners)
+    at_once = max(1, int(block(memory) / (16 * nets.spec.parameters + 16 * lines * sum(program.sizes))))
+    found: list[LinePartition] = []
+    for start in range(0, len(nets), at_once):
+        stop = min(start + at_once, len(nets))
+        stacked = {name: tensor.double() for name, tensor in nets.stacked(start, stop).items()}
+        pairs = nets.spec.names()
+        stacks = {weight.removesuffix(".weight"): (stacked[weight], stacked[bias]) for weight, bias in pairs}
+        together = _with_stacks(program, stacks)
+        programs = [_with_weights(program, stacks, i) for i in range(stop - start)]
+        network = torch.arange(stop - start, device=corners.device).repeat_interleave(lines)
+        every = corners.repeat(stop - start, *[1] * (corners.dim() - 1))
+        share = (stop - start) / len(nets)
+        found.extend(partitions(together, every, kind, (), memory, pool, budget, share, network, programs))
+    return found
+
+
+def _with_stacks(program: Program, stacks: dict[str, tuple[Tensor, Tensor]]) -> Program:
+    """The steps of one network with the weights of many."""
+
+    def other(step: Affine) -> Affine:
+        return replace(step, stack=stacks[step.name], biased=True)
+
+    return replace(program, steps=tuple(
+        other(step) if isinstance(step, Affine) and step.name in stacks else step for step in program.steps
+    ))  # fmt: skip
+
+
+def _with_weights(program: Program, stacks: dict[str, tuple[Tensor, Tensor]], which: int) -> Program:
+    """The steps of one network with the weights of another."""
+
+    def other(step: Affine) -> Affine:
+        weight, bias = (tensor[which] for tensor in stacks[step.name])
+        return replace(
+            step, run=lambda x: torch.nn.functional.linear(x, weight, bias),
+            size=lambda q: torch.nn.functional.linear(q, weight.square(), bias.square()), biased=True,
+        )  # fmt: skip
+
+    return replace(program, steps=tuple(
+        other(step) if isinstance(step, Affine) and step.name in stacks else step for step in program.steps
+    ))  # fmt: skip
