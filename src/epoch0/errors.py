@@ -59,3 +59,8 @@ def check_finite(name: str, values: Any) -> None:
         f"out of {finite.size} (the first at index {where if len(where) > 1 else where[0]}); "
         "every value must be finite."
     )
+
+
+def is_count(value: object, least: int = 1) -> bool:
+    """Whether this is an integer that is large enough."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

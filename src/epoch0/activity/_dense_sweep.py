@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from epoch0.activity._weight_circle import NUMBERS, turned
+from epoch0.activity.weight_circle import NUMBERS, turned
 from epoch0.networks.ensemble import Ensemble
 
 _PADDED = 1.3  # times the rows that one batched product may have; beyond, networks go one by one

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from epoch0.activity._dense_sweep import dense_sweeps
 from epoch0.activity._sign_changes import Evaluate, Search, in_order, search, together
 from epoch0.activity._turning import TooMany, start, turn
-from epoch0.activity._weight_circle import layer_names, named_layer, sweep
+from epoch0.activity.weight_circle import layer_names, named_layer, sweep
 from epoch0.errors import InputError, check_finite
 from epoch0.networks.ensemble import Ensemble
 from epoch0.regions.network.steps import Affine, Fold

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
-from epoch0.activity._weight_circle import layer_names, named_layer
+from epoch0.activity.weight_circle import layer_names, named_layer
 from epoch0.columns import aligned
 from epoch0.errors import InputError, check_finite
 from epoch0.seeds import generator

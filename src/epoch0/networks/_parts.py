@@ -11,7 +11,7 @@ from torch import nn
 from epoch0 import activations
 from epoch0.activations import Activation
 from epoch0.distributions import Gaussian, Law
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError, is_count, suggest
 from epoch0.networks.nonlinearities import module_of
 from epoch0.seeds import generator
 
@@ -109,11 +109,6 @@ def checked_laws(weights: Law | None, biases: Law | None, dtype: torch.dtype) ->
     if dtype not in (torch.float32, torch.float64):
         raise InputError(f"dtype {dtype} is not supported; use torch.float32 or torch.float64.")
     return weights, biases
-
-
-def is_count(value: object, least: int = 1) -> bool:
-    """Whether this is an integer that is large enough."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def check_count(name: str, value: object, what: str, least: int = 1) -> None:

@@ -8,8 +8,8 @@ from torch import nn
 
 from epoch0.activations import Activation
 from epoch0.distributions import Law
-from epoch0.errors import InputError
-from epoch0.networks._parts import Parts, check_count, check_inputs, is_count, parts
+from epoch0.errors import InputError, is_count
+from epoch0.networks._parts import Parts, check_count, check_inputs, parts
 
 HEADS = ("flatten", "mean")
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from epoch0.activations import Activation
 from epoch0.distributions import Law
-from epoch0.errors import InputError, suggest
-from epoch0.networks._parts import Parts, check_count, check_inputs, is_count, parts, scaled_channels
+from epoch0.errors import InputError, is_count, suggest
+from epoch0.networks._parts import Parts, check_count, check_inputs, parts, scaled_channels
 from epoch0.networks.residual_blocks import BasicBlock, Bottleneck
 
 Block = type[BasicBlock] | type[Bottleneck]

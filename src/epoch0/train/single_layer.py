@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from epoch0.activity._weight_circle import named_layer
+from epoch0.activity.weight_circle import named_layer
 from epoch0.errors import InputError
 from epoch0.tracing.guard import bare, check_model
 from epoch0.train.loop import train

@@ -21,8 +21,7 @@ import torch
 from torch import nn
 
 from epoch0.distributions import Gaussian
-from epoch0.errors import InputError, suggest
-from epoch0.networks._parts import is_count
+from epoch0.errors import InputError, is_count, suggest
 from epoch0.seeds import generator
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
