@@ -26,8 +26,6 @@ FLOORS: list[set[str]] = [
     {"demo"},
     {"cli", "__main__"},
 ]
-STILL_OPEN = {"regions"}
-"""Rooms whose private modules others still import."""
 FLOOR = {name: height for height, names in enumerate(FLOORS) for name in names}
 
 
@@ -105,7 +103,7 @@ def test_what_other_rooms_need_is_public() -> None:
                 room, own = node.module.split(".")[1], name.split(".")[1]
                 private = [part for part in node.module.split(".") if part.startswith("_")]
                 private += [alias.name for alias in node.names if alias.name.startswith("_")]
-                assert room == own or not private or room in STILL_OPEN, f"{name} imports {node.module}: {private}"
+                assert room == own or not private, f"{name} imports {node.module}: {private}"
 
 
 def test_theory_and_ground_do_not_load_torch_on_import() -> None:
