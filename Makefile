@@ -4,6 +4,10 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # One thread a process: the tests and the demo run several processes, and small products lose time to many threads.
 RUN := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+# TYPES=1 checks the types of every call while the tests run, which takes twice as long; .ci/run does.
+comma := ,
+PYTEST := $(RUN) $(BIN)/python -m pytest -n auto --maxprocesses 8 \
+	$(if $(TYPES),--jaxtyping-packages=epoch0$(comma)typecheck.checker)
 
 .PHONY: help demo test test-slow lint docs bench zoo zoo-truth clean
 
@@ -38,10 +42,10 @@ demo: .venv/.core
 	$(RUN) $(BIN)/epoch0 demo --out demo-out
 
 test: .venv/.test
-	$(RUN) $(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-slow: .venv/.test
-	$(RUN) $(BIN)/python -m pytest -n auto --maxprocesses 8
+	$(PYTEST)
 
 lint: .venv/.lint
 	$(BIN)/ruff check src tests benchmarks docs zoo

@@ -76,7 +76,7 @@ def test_the_terminal_loses_columns_not_digits(
     assert "…" not in out and max(len(line) for line in out.splitlines()) <= width
     assert "before" in out and "after" in out and "What was changed" in out and pair[0].outcome in out
     for name, recipe in pair[1].recipes.items():
-        line = next(line for line in out.splitlines() if line.startswith(NAMES[name]))
+        line = next(line for line in out.splitlines() if line.startswith(f"{NAMES[name]} "))
         assert f"{chance(pair[0].recipes[name].probability)} → {chance(recipe.probability)}" in line
     for one, other in zip(pair[0].layers, pair[1].layers, strict=True):
         gradients = (number(layer.gradient, 2) for layer in (one, other))

@@ -135,7 +135,7 @@ def test_imagenet_is_listed_and_not_read_whole(imagenet: Path) -> None:
     assert len(files) == len(files.classes) == 1000 and files.labels.tolist() == list(range(1000))
     assert files.names[7] == "val/n00000007/val_7_0.JPEG" and files.classes[7] == "n00000007"
     assert data.path("imagenet", imagenet.parent) == imagenet
-    with pytest.raises(InputError, match=r"too large .*epoch0\.train\.streaming\.Folder\.of\('imagenet', 'test'\)"):
+    with pytest.raises(InputError, match=r"too large .*epoch0\.train\.Folder\.of\('imagenet', 'test'\)"):
         data.load("imagenet", "test", data_dir=imagenet.parent)
 
 
