@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from epoch0.errors import InputError, check_finite
+from epoch0.files import write_atomic
 
 # Source: Y. LeCun, "The MNIST database", section "The IDX file format"; all numbers are big-endian.
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -141,12 +142,7 @@ def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
         InputError: if IDX cannot hold the array (see `encode_idx`).
     """
     raw, path = encode_idx(array), Path(path)
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_bytes(gzip.compress(raw, 9, mtime=0) if path.suffix == ".gz" else raw)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_atomic(path, gzip.compress(raw, 9, mtime=0) if path.suffix == ".gz" else raw)
 
 
 def parse_cifar(raw: bytes, source: str, label_bytes: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
