@@ -1,43 +1,53 @@
 """``make zoo``: the checkup of every model of the zoo, beside what plain training gave.
 
-``python zoo/run.py [ONLY] [--write] [--no-trial] [--seconds 300]``; ONLY is a part of a name, several with commas. Each
-model has a process of its own. What it prints: the verdict, whether it agrees with ``outcomes.json`` for each recipe,
-the rows, what the checkup without its trial costs in passes forward and backward over the same batch (CPU seconds, one
-thread), its peak of memory over that of a pass, and whether the model came back as it was, to the bit.
+``python zoo/run.py [ONLY] [--write] [--json FILE] [--no-trial]``; ONLY is a part of a name, several with commas. Each
+model has a process of its own. What it prints: the verdict and the probabilities of Adam and SGD (from step 0 alone in
+brackets), whether it agrees with ``outcomes.json`` for each recipe, the rows, what the checkup without trial and
+remedies costs in passes forward and backward over the same batch (CPU seconds, one thread), its peak of memory over
+that of a pass, weights included in both, and whether the model came back as it was, to the bit.
 """
 
 import argparse
 import ctypes
-import inspect
+import importlib
 import json
+import multiprocessing
 import os
-import subprocess
 import sys
 import time
 import warnings
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import cases
 import models
+import torch
+
+import epoch0
 
 HERE = Path(__file__).parent
 OUTCOMES = HERE / "outcomes.json"
 PAGE = HERE.parent / "docs" / "zoo.md"
 MARK = "<!-- the table: make zoo WRITE=1 -->"
-RECIPE = ("trains", "probability", "learning_rate", "evidence")
-COLUMNS = ("model", "training", "verdict", "agrees", "rows", "passes", "CPU s", "memory", "trial s", "unchanged")
+LARGE = 50 * 2**20
+"""Bytes of a pass from which its memory is compared: below, what the process itself takes is larger."""
+LIBRARIES = {
+    "torchvision": "torchvision", "timm": "timm", "hf": "transformers", "diffusers": "diffusers",
+    "pyg": "torch_geometric",
+}  # fmt: skip
+"""What the models come from, by the beginning of their names."""
+READ = ("probability", "learning_rate", "evidence", "cause", "numbers")
+COLUMNS = (
+    "model", "training", "verdict", "Adam", "SGD", "agrees", "rows", "passes", "CPU s", "memory", "trial s", "unchanged"
+)  # fmt: skip
 
 
 def examine(name: str, trial: bool) -> dict[str, Any]:
     """One model, in this process."""
-    import cases
-    import torch
-
-    import epoch0
-
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     case = models.build(name)
@@ -48,29 +58,30 @@ def examine(name: str, trial: bool) -> dict[str, Any]:
         case.model.zero_grad(set_to_none=True)
         cases.loss_of(case, 0).backward()
 
+    weights = sum(p.numel() * p.element_size() for p in case.model.parameters())
     passed()  # what is made once is made now
-    base = _memory()
+    case.model.zero_grad(set_to_none=True)
+    base = _memory() - weights
     found["pass"] = min(_seconds(passed) for _ in range(2))
     found["pass bytes"] = _peak() - base
     case = models.build(name)
     before = _state(case.model)
-    takes = inspect.signature(epoch0.checkup).parameters
     given = {"loss": case.loss, "forward": case.forward}
     arguments = {key: value for key, value in given.items() if value is not None}
 
-    def checked(**how: Any) -> Any:
-        return epoch0.checkup(case.model, batch, targets, **arguments, **how)
+    def checked(key: str, **how: Any) -> Any:
+        base, began = _memory() - weights, time.process_time()
+        report = epoch0.checkup(case.model, batch, targets, **arguments, **how)
+        found[key] = {"seconds": time.process_time() - began, "bytes": _peak() - base, **_said(report)}
+        return report
 
     try:
-        base, began = _memory(), time.process_time()
-        report = checked(**({"trial": False} if "trial" in takes else {}))
-        found["step 0"] = time.process_time() - began
-        found["bytes"] = _peak() - base
-        if trial and "trial" in takes:
-            began = time.process_time()
-            report = checked()
-            found["with trial"] = time.process_time() - began
-        found.update(_said(report))
+        report = checked("whole", **({} if trial else {"trial": False}))
+        if report.trial is None and not report.remedies:
+            found["step 0"] = found["whole"]
+        else:
+            checked("step 0", trial=False, remedies=False)
+            found["trial"] = 0.0 if report.trial is None else report.trial.seconds
     except Exception as problem:
         found["error"] = f"{type(problem).__name__}: {' '.join(str(problem).split())}"
         found["refused"] = type(problem).__name__ == "InputError"
@@ -79,12 +90,12 @@ def examine(name: str, trial: bool) -> dict[str, Any]:
 
 
 def _said(report: Any) -> dict[str, Any]:
-    recipes = getattr(report, "recipes", None) or {}
-    rows = getattr(report, "rows", None) or getattr(report, "layers", ())
+    recipes = report.recipes
     return {
-        "verdict": report.verdict, "trains": bool(report.trains), "outcome": str(report.outcome), "rows": len(rows),
+        "verdict": report.verdict, "trains": report.trains, "outcome": report.outcome, "rows": len(report.layers),
         "recipes": {
-            kind: {key: getattr(recipes[kind], key, None) for key in RECIPE} for kind in recipes
+            kind: {"trains": recipe.trains, **{key: getattr(recipe, key) for key in READ}}
+            for kind, recipe in recipes.items()
         },
     }  # fmt: skip
 
@@ -113,8 +124,6 @@ def _status(key: str) -> int:
 
 def _state(model: Any) -> dict[str, Any]:
     """All tensors, gradients and modes of a model, as bytes."""
-    import torch
-
     def bits(tensor: Any) -> bytes | None:
         if tensor is None:
             return None
@@ -141,13 +150,18 @@ def table_row(found: dict[str, Any], truth: dict[str, Any] | None) -> dict[str, 
         row["verdict"] = f"{'refused' if found.get('refused') else '**fails**'}: {found['error'][:200]}"
         row["agrees"] = "" if found.get("refused") and found["model"] in models.REFUSED else "no"
         return row
-    row["verdict"] = found["verdict"]
-    row["agrees"] = agreement(found, truth)
-    row["rows"] = str(found["rows"])
-    row["passes"] = f"{found['step 0'] / found['pass']:.1f}"
-    row["CPU s"] = f"{found['step 0']:.2f}"
-    row["memory"] = f"{found['bytes'] / max(found['pass bytes'], 1):.1f}"
-    row["trial s"] = f"{found['with trial'] - found['step 0']:.1f}" if "with trial" in found else ""
+    whole, alone = found["whole"], found["step 0"]
+    row["verdict"] = whole["verdict"]
+    row["agrees"] = agreement(whole, truth)
+    for kind, column in (("adam", "Adam"), ("sgd", "SGD")):
+        row[column] = f"{whole['recipes'][kind]['probability']:.2f}"
+        if "trial" in found:
+            row[column] += f" ({alone['recipes'][kind]['probability']:.2f})"
+    row["rows"] = str(whole["rows"])
+    row["passes"] = f"{alone['seconds'] / found['pass']:.1f}"
+    row["CPU s"] = f"{alone['seconds']:.2f}"
+    row["memory"] = f"{alone['bytes'] / max(found['pass bytes'], 1):.1f}"
+    row["trial s"] = f"{found['trial']:.1f}" if found.get("trial") else ""
     return row
 
 
@@ -158,20 +172,31 @@ def _training(truth: dict[str, Any] | None) -> str:
     return f"Adam {words[truth['adam']['outcome']]}, SGD {words[truth['sgd']['outcome']]}"
 
 
-def agreement(found: dict[str, Any], truth: dict[str, Any] | None) -> str:
+def _known(truth: dict[str, Any] | None) -> dict[str, str]:
+    """What training showed: 'trains', 'fails' or 'open' for each recipe, and for either of them."""
+    named = {"trains": "trains", "fails": "fails"}
+    known = {kind: named.get((truth or {}).get(kind, {}).get("outcome"), "open") for kind in ("adam", "sgd")}
+    both = set(known.values())
+    return {**known, "either": "trains" if "trains" in both else "fails" if both == {"fails"} else "open"}
+
+
+def _wrong(said: dict[str, Any], truth: dict[str, Any] | None) -> list[str]:
+    """The recipes, and "either", for which the verdict is not what training showed; what is open is never wrong."""
+    answers = {kind: recipe["trains"] for kind, recipe in said["recipes"].items()} | {"either": said["trains"]}
+    known = _known(truth)
+    return [kind for kind in known if known[kind] != "open" and answers[kind] != (known[kind] == "trains")]
+
+
+def agreement(said: dict[str, Any], truth: dict[str, Any] | None) -> str:
     """Which answers are wrong; "yes" if none, slow training and what is unknown being right either way."""
-    if truth is None:
+    known, words = _known(truth), {"adam": "Adam", "sgd": "SGD", "trains": "trains", "fails": "does not"}
+    if set(known.values()) == {"open"}:
         return "?"
-    known = {kind: truth[kind]["outcome"] for kind in ("adam", "sgd")}
-    wrong = []
-    for kind, outcome in known.items():
-        said = found["recipes"].get(kind, {}).get("trains")
-        if said is not None and outcome in ("trains", "fails") and said != (outcome == "trains"):
-            wrong.append(f"{'Adam' if kind == 'adam' else 'SGD'}: {'trains' if outcome == 'trains' else 'does not'}")
-    either = "trains" if "trains" in known.values() else "fails" if set(known.values()) == {"fails"} else "open"
-    if either != "open" and found["trains"] != (either == "trains"):
-        wrong.insert(0, "**false alarm**" if either == "trains" else "**missed**")
-    return "no: " + "; ".join(wrong) if wrong else "yes"
+    wrong = _wrong(said, truth)
+    alarm = {"trains": "**false alarm**", "fails": "**missed**"}
+    parts = [alarm[known["either"]]] if "either" in wrong else []
+    parts += [f"{words[kind]}: {words[known[kind]]}" for kind in wrong if kind != "either"]
+    return "no: " + "; ".join(parts) if wrong else "yes"
 
 
 def markdown(rows: list[dict[str, str]]) -> str:
@@ -181,38 +206,79 @@ def markdown(rows: list[dict[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def summary(rows: list[dict[str, str]]) -> str:
-    """One line for each of the things that count."""
-    stock = [row for row in rows if row["model"] in models.ZOO]
-    broken = [row for row in rows if row["model"] in models.BROKEN]
+def summary(kept: list[dict[str, Any]], truths: dict[str, Any]) -> str:
+    """What counts, in figures, with the names of what is wrong: from step 0 alone, and as the checkup is by default."""
     lines = []
-    for what, some in (("stock models", stock), ("broken twins", broken)):
-        if some:
-            right = sum(row["agrees"] == "yes" for row in some)
-            alarms = sum("false alarm" in row["agrees"] for row in some)
-            missed = sum("missed" in row["agrees"] for row in some)
-            failed = sum("fails**" in row["verdict"] or row["verdict"].startswith("refused") for row in some)
-            changed = sum(row["unchanged"] == "**no**" for row in some)
+    judged = [found for found in kept if "error" not in found]
+    if failed := [found["model"] for found in kept if "error" in found]:
+        lines.append(f"- No verdict for {len(failed)}: {_names(failed)}.")
+    if changed := [found["model"] for found in kept if not found.get("unchanged")]:
+        lines.append(f"- Not given back to the bit: {_names(changed)}.")
+    for what, table in (("stock models", models.ZOO), ("broken twins", models.BROKEN)):
+        some = [found for found in judged if found["model"] in table]
+        known = {found["model"]: _known(truths.get(found["model"])) for found in some}
+        of = {word: sum(k["either"] == word for k in known.values()) for word in ("trains", "fails", "open")}
+        recipes = sum(k[kind] != "open" for k in known.values() for kind in ("adam", "sgd"))
+        lines.append(
+            f"- **{len(some)} {what}**, of which {of['trains']} train with one of the recipes or both, {of['fails']} "
+            f"with neither, and {of['open']} are slow or not known."
+        )
+        for level, words in (("whole", "The verdict"), ("step 0", "From step 0 alone it")):
+            wrong = {found["model"]: _wrong(found[level], truths.get(found["model"])) for found in some}
+            either = [name for name, kinds in wrong.items() if "either" in kinds]
+            alarms = [name for name in either if known[name]["either"] == "trains"]
+            missed = [name for name in either if known[name]["either"] == "fails"]
+            flagged = [found["model"] for found in some if not found[level]["trains"]]
+            right = recipes - sum(kind != "either" for kinds in wrong.values() for kind in kinds)
             lines.append(
-                f"{len(some)} {what}: {right} as training says for both recipes, {alarms} false alarms, "
-                f"{missed} missed, {failed} refused or failed, {changed} not given back as they were"
+                f"  - {words} says of {len(flagged)} that they do not train; wrongly of {_names(alarms)}; "
+                f"it misses {_names(missed)}. Recipe by recipe it is right in {right} of {recipes} known answers."
             )
-    costs = sorted(float(row["passes"]) for row in rows if row["passes"])
-    if costs:
-        lines.append(f"cost in passes: median {costs[len(costs) // 2]:.1f}, largest {costs[-1]:.1f}")
-    return "\n".join(f"{line}." for line in lines)
+    for what, key in (("CPU time", "seconds"), ("Peak memory", "bytes")):
+        costs = sorted(
+            (found["step 0"][key] / max(found["pass" if key == "seconds" else "pass bytes"], 1e-9), found["model"])
+            for found in judged if key == "seconds" or found["pass bytes"] > LARGE
+        )  # fmt: skip
+        if costs:
+            beyond = "" if key == "seconds" else f", where a pass takes over {LARGE / 2**20:.0f} MB"
+            lines.append(
+                f"- {what} without the trial over that of a pass{beyond}: median {costs[len(costs) // 2][0]:.1f}, "
+                f"most {costs[-1][0]:.1f} ({costs[-1][1]})."
+            )
+    return "\n".join(lines)
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(names) if names else "none"
 
 
 def _one(name: str, trial: bool, seconds: float) -> dict[str, Any]:
-    command = [sys.executable, "-W", "ignore", str(HERE / "run.py"), "--one", name, *([] if trial else ["--no-trial"])]
+    """What :func:`examine` finds, in a process of its own that begins with what is imported here."""
+    fork = multiprocessing.get_context("fork")
+    receiver, sender = fork.Pipe(duplex=False)
+    process = fork.Process(target=_child, args=(sender, name, trial))
+    process.start()
+    sender.close()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
-    except subprocess.TimeoutExpired:
+        if receiver.poll(seconds):
+            return dict(receiver.recv())
         return {"model": name, "error": f"not done after {seconds:.0f} s"}
-    for line in reversed(done.stdout.splitlines()):
-        if line.startswith("{"):
-            return dict(json.loads(line))
-    return {"model": name, "error": (done.stderr.strip().splitlines() or ["no output"])[-1]}
+    except EOFError:
+        process.join()
+        return {"model": name, "error": f"the process ended with code {process.exitcode}"}
+    finally:
+        process.kill()
+        process.join()
+
+
+def _child(sender: Connection, name: str, trial: bool) -> None:
+    silent = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):  # libraries talk
+        os.dup2(silent, stream)
+    try:
+        sender.send(examine(name, trial))
+    except Exception as problem:
+        sender.send({"model": name, "error": f"{type(problem).__name__}: {problem}"})
 
 
 def main() -> None:
@@ -222,37 +288,31 @@ def main() -> None:
     arguments.add_argument("--write", action="store_true", help=f"also put the table into docs/{PAGE.name}")
     arguments.add_argument("--no-trial", action="store_true", help="what step 0 alone says")
     arguments.add_argument("--seconds", type=float, default=600.0, help="a model may take")
-    arguments.add_argument("--json", type=Path, help="also keep all that was found in this file")
-    arguments.add_argument("--one", help=argparse.SUPPRESS)
+    arguments.add_argument("--json", type=Path, help="keep what was found there, and do not run that again")
     given = arguments.parse_args()
-    if given.one:
-        print("\n" + json.dumps(examine(given.one, not given.no_trial)), flush=True)
-        return
-    truth = json.loads(OUTCOMES.read_text())["models"] if OUTCOMES.exists() else {}
+    truths = json.loads(OUTCOMES.read_text())["models"] if OUTCOMES.exists() else {}
     parts = [part.strip().lower() for part in given.only.split(",")]
     names = [name for name in {**models.ZOO, **models.BROKEN} if any(part in name.lower() for part in parts)]
     if not names:
         sys.exit(f"no model of the zoo has {given.only!r} in its name")
-    rows, kept = [], []
+    for library in {name.split(":")[0] for name in names} & LIBRARIES.keys():
+        importlib.import_module(LIBRARIES[library])
+    known = json.loads(given.json.read_text()) if given.json and given.json.exists() else {}
     for name in names:
-        found = _one(name, not given.no_trial, given.seconds)
-        kept.append(found)
-        rows.append(table_row(found, truth.get(name)))
-        row = rows[-1]
+        if name not in known:
+            known[name] = _one(name, not given.no_trial, given.seconds)
+        if given.json:
+            given.json.write_text(json.dumps(known, indent=1) + "\n")
+        row = table_row(known[name], truths.get(name))
         print(f"{name}: training: {row['training']}; {row['verdict']}")
         print("    " + ", ".join(f"{key} {row[key]}" for key in COLUMNS[3:] if row[key]), flush=True)
-    print("\n" + summary(rows))
-    if given.json:
-        given.json.write_text(json.dumps(kept, indent=1) + "\n")
+    kept = [known[name] for name in names]
+    print("\n" + summary(kept, truths))
     if given.write:
-        write(rows)
-
-
-def write(rows: list[dict[str, str]]) -> None:
-    """Put the table behind its mark in the page, which is made if it is not there."""
-    head = PAGE.read_text().split(MARK)[0] if PAGE.exists() else "# The zoo\n\n"
-    PAGE.write_text(f"{head}{MARK}\n\n{summary(rows)}\n\n{markdown(rows)}\n")
-    print(f"written: {PAGE}")
+        rows = [table_row(found, truths.get(found["model"])) for found in kept]
+        head = PAGE.read_text().split(MARK)[0]
+        PAGE.write_text(f"{head}{MARK}\n\n{summary(kept, truths)}\n\n{markdown(rows)}\n")
+        print(f"written: {PAGE}")
 
 
 if __name__ == "__main__":

@@ -32,14 +32,17 @@ TRAINS, SLOW = 0.5, 0.9
 unless its loss is still falling at the end: that is slow."""
 REACH = 2.5
 """The same share above which a loss that still falls is no sign of training."""
+STUCK = 1.05
+"""The same share up to which a run that does not train has found the constant answer and no more."""
 LARGE = 5_000_000
 """Parameters from which 3e-4 and 1e-4 are tried first."""
 ADAM, ADAM_LARGE = (1e-3, 3e-4, 1e-4, 3e-5), (3e-4, 1e-4, 1e-3, 3e-5)
 SGD = (0.1, 0.01)
 SETTINGS = {
     "steps": STEPS, "steps where one takes less than 0.05 s": 3 * STEPS, "mean of the last": LAST,
-    "trains below": TRAINS, "slow below, or while it still falls": SLOW, "data": "a fresh batch every step",
-    "clipping": None, "adam": ADAM, "sgd, momentum 0.9": SGD,
+    "trains below": TRAINS, "slow below, or while it still falls": SLOW, "stuck below": STUCK,
+    "data": "a fresh batch every step", "images": "16 of 64 x 64 if models.py says nothing else", "clipping": None,
+    "adam": ADAM, "sgd, momentum 0.9": SGD,
 }  # fmt: skip
 
 
@@ -98,12 +101,18 @@ def outcome_of(name: str, seconds: float, steps: int = STEPS) -> dict[str, Any]:
             runs.append(run(name, kind, rate, until, steps))
             if runs[-1]["outcome"] == "trains":
                 break
-        outcomes = [r["outcome"] for r in runs]
-        complete = len(runs) == len(rates) and "unfinished" not in outcomes
-        best = next((o for o in ("trains", "slow") if o in outcomes), "fails" if complete else "unknown")
-        found[kind] = {"outcome": best, "runs": runs}
+        found[kind] = {"outcome": best_of(runs, len(rates)), "runs": runs}
     found["seconds"] = round(time.process_time() - began, 1)
     return found
+
+
+def best_of(runs: list[dict[str, Any]], rates: int) -> str:
+    """The best outcome of a kind; a loss still on its way to the constant answer counts for nothing where another run
+    got stuck there."""
+    stuck = any(r["outcome"] == "fails" and r["share"] is not None and r["share"] < STUCK for r in runs)
+    outcomes = ["fails" if r["outcome"] == "slow" and stuck and r["share"] > 1 else r["outcome"] for r in runs]
+    complete = len(runs) == rates and "unfinished" not in outcomes
+    return next((o for o in ("trains", "slow") if o in outcomes), "fails" if complete else "unknown")
 
 
 def save(kept: dict[str, Any]) -> None:
