@@ -27,7 +27,7 @@ import cases
 import models
 import torch
 
-import epoch0
+from epoch0 import checkup
 
 HERE = Path(__file__).parent
 OUTCOMES = HERE / "outcomes.json"
@@ -71,7 +71,7 @@ def examine(name: str, trial: bool) -> dict[str, Any]:
 
     def checked(key: str, **how: Any) -> Any:
         base, began = _memory() - weights, time.process_time()
-        report = epoch0.checkup(case.model, batch, targets, **arguments, **how)
+        report = checkup(case.model, batch, targets, **arguments, **how)
         found[key] = {"seconds": time.process_time() - began, "bytes": _peak() - base, **_said(report)}
         return report
 

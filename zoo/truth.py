@@ -108,7 +108,8 @@ def outcome_of(name: str, seconds: float, steps: int = STEPS) -> dict[str, Any]:
 
 def best_of(runs: list[dict[str, Any]], rates: int) -> str:
     """The best outcome of a kind; a loss still on its way to the constant answer counts for nothing where another run
-    got stuck there."""
+    got stuck there.
+    """
     stuck = any(r["outcome"] == "fails" and r["share"] is not None and r["share"] < STUCK for r in runs)
     outcomes = ["fails" if r["outcome"] == "slow" and stuck and r["share"] > 1 else r["outcome"] for r in runs]
     complete = len(runs) == rates and "unfinished" not in outcomes
