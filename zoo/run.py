@@ -26,6 +26,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import cases
 import models
 import torch
+import torch._dynamo  # torch loads it at the first derivative
 
 from epoch0 import checkup
 
