@@ -875,7 +875,7 @@ SCALED = (
 
 DEAD = (
     ("MLP", "4", "zero"), ("MLP", "4", "closed"), ("convnet", "3", "zero"), ("convnet", "6", "closed"),
-    ("torchvision:vgg11", "features.11", "zero"), ("torchvision:vgg11", "features.11", "closed"),
+    ("torchvision:vgg11", "features.11", "closed"),
     ("torchvision:resnet18", "layer2.0.bn2", "zero"),
     ("torchvision:mobilenet_v3_large", "features.8.block.0.0", "zero"),
     ("LSTM classifier", "cell", "zero"), ("hf:gpt2 small", "transformer.ln_f", "zero"),

@@ -291,6 +291,7 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=600.0, help="a model may take")
     arguments.add_argument("--json", type=Path, help="keep what was found there, and do not run that again")
     given = arguments.parse_args()
+    warnings.simplefilter("ignore")
     truths = json.loads(OUTCOMES.read_text())["models"] if OUTCOMES.exists() else {}
     parts = [part.strip().lower() for part in given.only.split(",")]
     names = [name for name in {**models.ZOO, **models.BROKEN} if any(part in name.lower() for part in parts)]
