@@ -33,7 +33,6 @@ from epoch0 import checkup
 HERE = Path(__file__).parent
 OUTCOMES = HERE / "outcomes.json"
 PAGE = HERE.parent / "docs" / "zoo.md"
-MARK = "<!-- the table: make zoo WRITE=1 -->"
 LARGE = 50 * 2**20
 """Bytes of a pass from which its memory is compared: below, what the process itself takes is larger."""
 LIBRARIES = {
@@ -312,9 +311,15 @@ def main() -> None:
     print("\n" + summary(kept, truths))
     if given.write:
         rows = [table_row(found, truths.get(found["model"])) for found in kept]
-        head = PAGE.read_text().split(MARK)[0]
-        PAGE.write_text(f"{head}{MARK}\n\n{summary(kept, truths)}\n\n{markdown(rows)}\n")
+        page = _put(PAGE.read_text(), "figures", summary(kept, truths))
+        PAGE.write_text(_put(page, "table", markdown(rows)))
         print(f"written: {PAGE}")
+
+
+def _put(page: str, mark: str, text: str) -> str:
+    """A page with a text between two marks."""
+    begin, end = f"<!-- {mark}: make zoo WRITE=1 -->", f"<!-- end of {mark} -->"
+    return f"{page.split(begin)[0]}{begin}\n\n{text}\n\n{end}{page.split(end)[1]}"
 
 
 if __name__ == "__main__":
