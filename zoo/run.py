@@ -219,9 +219,10 @@ def summary(kept: list[dict[str, Any]], truths: dict[str, Any]) -> str:
         known = {found["model"]: _known(truths.get(found["model"])) for found in some}
         of = {word: sum(k["either"] == word for k in known.values()) for word in ("trains", "fails", "open")}
         recipes = sum(k[kind] != "open" for k in known.values() for kind in ("adam", "sgd"))
+        untried = sum(found["model"] not in truths for found in some)
         lines.append(
             f"- **{len(some)} {what}**, of which {of['trains']} train with one of the recipes or both, {of['fails']} "
-            f"with neither, and {of['open']} are slow or not known."
+            f"with neither, {of['open'] - untried} slowly or not surely; {untried} were not trained."
         )
         for level, words in (("whole", "The verdict"), ("step 0", "From step 0 alone it")):
             wrong = {found["model"]: _wrong(found[level], truths.get(found["model"])) for found in some}
@@ -231,8 +232,9 @@ def summary(kept: list[dict[str, Any]], truths: dict[str, Any]) -> str:
             flagged = [found["model"] for found in some if not found[level]["trains"]]
             right = recipes - sum(kind != "either" for kinds in wrong.values() for kind in kinds)
             lines.append(
-                f"  - {words} says of {len(flagged)} that they do not train; wrongly of {_names(alarms)}; "
-                f"it misses {_names(missed)}. Recipe by recipe it is right in {right} of {recipes} known answers."
+                f"  - {words} says of {len(flagged)} that they do not train ({_names(flagged)}); wrongly of "
+                f"{_names(alarms)}; it misses {_names(missed)}. Recipe by recipe it is right in {right} of {recipes} "
+                "known answers."
             )
     for what, key in (("CPU time", "seconds"), ("Peak memory", "bytes")):
         costs = sorted(
@@ -249,7 +251,7 @@ def summary(kept: list[dict[str, Any]], truths: dict[str, Any]) -> str:
 
 
 def _names(names: list[str]) -> str:
-    return ", ".join(names) if names else "none"
+    return "; ".join(names) if names else "none"
 
 
 def _one(name: str, trial: bool, seconds: float) -> dict[str, Any]:
