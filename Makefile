@@ -45,7 +45,7 @@ test: .venv/.test
 	$(PYTEST) -m "not slow"
 
 test-slow: .venv/.test
-	$(PYTEST)
+	EPOCH0_EXAMPLES=thorough $(PYTEST)
 
 lint: .venv/.lint
 	$(BIN)/ruff check src tests benchmarks docs zoo
