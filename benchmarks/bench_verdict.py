@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -28,19 +29,24 @@ RATES = {"adam3e-4": 3e-4, "adam1e-3": 1e-3, "adam3e-3": 3e-3, "sgd0.01": 0.01, 
 FOLDS, REPEATS = 10, 20
 
 STEP = {
-    "adam": ("alignment", "second pace", "reached", "growth", "gradient growth", "small input", "rate"),
+    "adam": ("alignment", "second pace", "reached", "growth", "gradient growth", "small input"),
     "sgd": ("second", "second held", "crawl", "change", "small input", "unlikeness"),
 }
 """What the verdict reads of the first step; chosen on the same networks, which flatters: see docs/checkup.md."""
 
 BESIDE = {
-    "adam": ("alignment", "reached", "growth", "small input"),
+    "adam": ("held", "reached", "growth", "small input"),
     "sgd": STEP["sgd"],
 }
 """What it still reads of the first step where there was a trial."""
 
-HELD = ("held", "second held")
-TRIAL = ("known", "known seen", "drop", "learned")
+ALONE = {"held": "alignment", "second held": "second"}
+"""What is read in its place where nothing was held out."""
+
+TRIAL = ("known", "known seen", "fell", "learned")
+AGAINST = ("change", "growth", "gradient growth")
+"""A number can only count for training, these only against it: no weight of the fit has another sign."""
+
 PENALTY = 2.0
 """Of the squared weights of the standardized numbers, against the sum of log losses."""
 
@@ -113,10 +119,8 @@ def names_of(optimizer: str, level: str) -> tuple[str, ...]:
     """The numbers that a level reads."""
     alone = level.endswith("alone")
     table = STEP if level.startswith("step") else BESIDE
-    step = tuple(name for name in table[optimizer] if not (alone and name in HELD))
-    if level.startswith("step"):
-        return step
-    return (*step, *(name for name in TRIAL if not (alone and name != "drop")))
+    step = dict.fromkeys(ALONE.get(name, name) if alone else name for name in table[optimizer])
+    return (*step, *(() if level.startswith("step") else (name for name in TRIAL if not (alone and name != "fell"))))
 
 
 LEVELS = ("step 0", "step 0 alone", *(f"trial {n}{rest}" for n in LENGTHS for rest in ("", " alone")))
@@ -143,8 +147,8 @@ def read(one: dict, optimizer: str, length: str) -> dict[str, float]:
     )
 
 
-def fit(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
-    """Weights and intercept of a logistic regression with a penalty on standardized weights."""
+def fit(x: np.ndarray, y: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, float]:
+    """Weights and intercept of a logistic regression with a penalty on standardized weights, each of its own sign."""
     mean, scale = x.mean(0), np.maximum(x.std(0), 1e-9)
     z, sign = (x - mean) / scale, np.where(y, 1.0, -1.0)
 
@@ -154,7 +158,8 @@ def fit(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
         value = np.logaddexp(0, -margin).sum() + PENALTY * (w[:-1] ** 2).sum() / 2
         return value, np.append(z.T @ pull + PENALTY * w[:-1], pull.sum())
 
-    w = minimize(cost, np.zeros(x.shape[1] + 1), jac=True, method="L-BFGS-B").x
+    bounds = [(None, 0) if name in AGAINST else (0, None) for name in names] + [(None, None)]
+    w = minimize(cost, np.zeros(x.shape[1] + 1), jac=True, method="L-BFGS-B", bounds=bounds).x
     weights = w[:-1] / scale
     return weights, float(w[-1] - weights @ mean)
 
@@ -164,7 +169,7 @@ def chances(x: np.ndarray, weights: np.ndarray, intercept: float) -> np.ndarray:
     return 1 / (1 + np.exp(-np.clip(x @ weights + intercept, -40, 40)))
 
 
-def validated(x: np.ndarray, y: np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
+def validated(x: np.ndarray, y: np.ndarray, names: Sequence[str], groups: np.ndarray | None = None) -> np.ndarray:
     """Chances from fits that have not seen the network: ten-fold over many partitions, or leaving out each group."""
     found = []
     for repeat in range(1 if groups is not None else REPEATS):
@@ -173,7 +178,7 @@ def validated(x: np.ndarray, y: np.ndarray, groups: np.ndarray | None = None) ->
         folds = [np.flatnonzero(groups == g) for g in np.unique(groups)] if groups is not None else []
         for fold in folds or np.array_split(order, FOLDS):
             rest = np.setdiff1d(np.arange(len(y)), fold)
-            p[fold] = chances(x[fold], *fit(x[rest], y[rest]))
+            p[fold] = chances(x[fold], *fit(x[rest], y[rest], names))
         found.append(p)
     return np.array(found)
 
@@ -196,7 +201,7 @@ def write(networks: list[dict], path: Path) -> None:
     for optimizer in RECIPES:
         y = np.array([outcome(one, optimizer) for one in networks])
         for level in LEVELS:
-            weights, intercept = fit(table(networks, optimizer, level), y)
+            weights, intercept = fit(table(networks, optimizer, level), y, names_of(optimizer, level))
             named = zip(names_of(optimizer, level), weights, strict=True)
             fitted.setdefault(optimizer, {})[level] = {
                 "intercept": round(intercept, 4), **{name: round(float(w), 4) for name, w in named}
@@ -246,7 +251,8 @@ def main() -> None:
             if level.endswith("alone"):
                 continue
             x = table(networks, optimizer, level)
-            p, apart = validated(x, y), validated(x, y, families)
+            names = names_of(optimizer, level)
+            p, apart = validated(x, y, names), validated(x, y, names, families)
             for name, chosen in samples.items():
                 guess = max(y[chosen].mean(), 1 - y[chosen].mean())
                 line = f"{optimizer:5}{level:10} {chosen.sum():4} {name} (guess {guess:.3f})"

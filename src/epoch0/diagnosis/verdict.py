@@ -260,7 +260,7 @@ def trial_numbers(runs: Sequence[Run]) -> dict[str, float]:
     return {
         "known": _odds(max(known, default=None)),
         "known seen": _odds(max(seen, default=None)),
-        "drop": _clipped(max((run.drop for run in runs), default=0.0), -1, 1),
+        "fell": _odds(_clipped(max((run.drop for run in runs), default=0.0), 0, 1)),
         "learned": max((min(_odds(run.known), _odds(run.known_seen) - 1) for run in runs), default=-1.0),
     }
 
