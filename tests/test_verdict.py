@@ -218,6 +218,18 @@ def test_cannot_only_without_any_gradient() -> None:
     assert second.reason != "no weight gets a gradient"
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_a_trial_that_learns_for_others_settles_it(optimizer: Any) -> None:
+    first = lost(optimizer, largest=1e-6, reached=0.1)
+
+    def chance(held: float | None, constant: float | None) -> float:
+        made = run(optimizer, known=0.55, known_seen=0.55, drop=0.05, held=held)
+        return judge(first, signs(), replace(trial_of(made), constant=constant)).probability
+
+    assert chance(0.7, 1.5) == pytest.approx(0.98)  # below half of what a constant answer gives
+    assert all(chance(*given) < 0.5 for given in ((0.8, 1.5), (None, 1.5), (0.7, None), (-3.0, -1.0), (math.nan, 1.5)))
+
+
 # ---- rates -----------------------------------------------------------------------------------------------------
 
 

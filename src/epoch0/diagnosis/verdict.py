@@ -35,6 +35,11 @@ SATURATED = 0.5
 CRAWL = 3.5
 """Of a step that takes less than 10^-3.5 of the loss away, 300 with momentum 0.9 do not suffice."""
 
+LEARNED, SURE = 0.5, 0.98
+"""A trial that brings the loss of held-out examples below this share of the best constant answer's settles the matter.
+
+Of the 260 times that a network of the fit did so, with some optimizer and length of trial, it trained in 258."""
+
 NORMAL = 1.96
 """Standard errors to each side of the 95 % interval around the mean log gain, which decides the phase."""
 
@@ -302,11 +307,17 @@ def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
     stuck = step.reached == 0 and step.second == 0
     if stuck or (signs.overflowing and not step.finite):
         chance = min(chance, 0.01)
+    if trial is not None and (trial.constant or 0) > 0 and any(_generalizes(run, trial.constant) for run in runs):
+        chance = max(chance, SURE)
     trains = chance >= 0.5
     rate = suggested_rate(step, runs)
     cause, reason = ("learns", _success(step, signs, runs)) if trains else _failure(step, signs, runs, trial)
     evidence: Evidence = "step 0" if trial is None else "trial"
     return Recipe(optimizer, trains, chance, rate, step.largest, reason, evidence, cause, numbers)
+
+
+def _generalizes(run: Run, constant: float | None) -> bool:
+    return run.held is not None and constant is not None and run.held < LEARNED * constant
 
 
 def suggested_rate(step: Step, runs: Sequence[Run]) -> float:
