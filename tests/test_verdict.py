@@ -229,6 +229,9 @@ def test_a_trial_that_learns_for_others_settles_it(optimizer: Any) -> None:
     assert chance(0.7, 1.5) == pytest.approx(0.98)  # below half of what a constant answer gives
     assert all(chance(*given) < 0.5 for given in ((0.8, 1.5), (None, 1.5), (0.7, None), (-3.0, -1.0), (math.nan, 1.5)))
 
+    pairs = [judge(first, signs(), trial_of(run(optimizer, known=known, drop=0.8))) for known in (0.85, 0.84)]
+    assert pairs[0].probability >= 0.98 > pairs[1].probability
+
 
 # ---- rates -----------------------------------------------------------------------------------------------------
 
