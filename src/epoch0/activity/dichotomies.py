@@ -66,7 +66,7 @@ class Dichotomies:
 
     @property
     def bounds(self) -> np.ndarray:
-        """What each network's count cannot exceed, (networks,): 2^s, and the stretches between flips once round."""
+        """What a network's count cannot exceed, shape (networks,); 2^s, and the stretches between flips once round."""
         stretches = np.maximum(1, self.flips)
         return np.asarray(np.minimum(stretches, self.at_most) if self.inputs < 63 else stretches)
 

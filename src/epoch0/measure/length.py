@@ -29,8 +29,8 @@ class TrajectoryLength:
     """Length of a curve at the input and after each layer, and how it grew from one to the next.
 
     Length and growth are those of plain Euclidean norms, as in the papers. Growth is the mean over small pieces of the
-    curve of |dz_l| / |dz_(l-1)|; a piece that an earlier layer already mapped to a point has no ratio and is left out.
-    So is one that has become too short for the dtype (1e-34 in float32, 2e-304 in float64).
+    curve of ``|dz_l| / |dz_(l-1)|``; a piece that an earlier layer already mapped to a point has no ratio and is left
+    out. So is one that has become too short for the dtype (1e-34 in float32, 2e-304 in float64).
 
     Attributes:
         layers: names of the L layers.
@@ -69,12 +69,12 @@ class TrajectoryLength:
 
     @property
     def length_errors(self) -> Array:
-        """Standard errors of the lengths, shape (L + 1,): over networks, or over t (chords: the bias) for one."""
+        """Standard errors of the lengths, shape (L + 1,), over networks, or over t (the bias, with chords) for one."""
         return self.piece_length_errors if self.networks == 1 else _standard_error(self.network_lengths)
 
     @property
     def growth_errors(self) -> Array:
-        """Standard errors of the growth, shape (L,): over networks, or over t (chords: the bias) for one."""
+        """Standard errors of the growth, shape (L,), over networks, or over t (the bias, with chords) for one."""
         return self.piece_growth_errors if self.networks == 1 else _standard_error(self.network_growth)
 
     @property
