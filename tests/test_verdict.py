@@ -188,7 +188,7 @@ REASONS = {
     "rough": (lost(largest=1e-5), signs(), "already a rate of 3"),
     "rough at once": (lost(largest=0.0), signs(), "already a rate of 1×10⁻⁶ makes"),
     "saturated": (lost(), signs(saturated=("1",)), "most values are saturated after 1"),
-    "blind": (lost(), signs(), "a step of Adam moves the outputs of all examples alike (cosine 0.01"),
+    "blind": (lost(), signs(), "a step moves the outputs of all examples alike (cosine 0.01"),
     "slow": (lost(alignment=0.5), signs(), "it learns too slowly"),
 }
 

@@ -374,7 +374,6 @@ def _told(run: Run) -> str:
 
 def _failure(step: Step, signs: Signs, runs: Sequence[Run], trial: Trial | None) -> tuple[str, str]:
     """The most likely cause in a word and in a clause; the first that applies."""
-    name = NAMES[step.optimizer]
     seen = ""
     if runs:
         best = best_run(runs)
@@ -416,7 +415,7 @@ def _failure(step: Step, signs: Signs, runs: Sequence[Run], trial: Trial | None)
         return "saturated", f"most values are saturated after {_some(signs.saturated)}{seen}"
     if max(step.alignment, step.second) < 0.3:
         return "blind", (
-            f"a step of {name} moves the outputs of all examples alike (cosine {max(step.alignment, step.second):.2f} "
+            f"a step moves the outputs of all examples alike (cosine {max(step.alignment, step.second):.2f} "
             f"with what the loss wants){seen}"
         )
     return "slow", f"it learns too slowly or not what holds for other examples{seen}"
