@@ -15,9 +15,10 @@ from epoch0.experiments.claims import Claim, at_least, at_most, equal_within_err
 from epoch0.experiments.experiment import Trial
 from epoch0.measure.length import trajectory_length
 from epoch0.papers.catalogue import Artifact, Results
+from epoch0.papers.curve import CurveSpec
 from epoch0.papers.means import mean_and_error
 from epoch0.papers.price_tanner.growth import blocks
-from epoch0.papers.price_tanner.growth_trial import BlockSpec, CurveSpec
+from epoch0.papers.price_tanner.growth_trial import BlockSpec
 from epoch0.theory import growth as theory
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from epoch0.distributions import Discrete, Gaussian, Law, Sparse, Uniform, integers
 from epoch0.experiments.experiment import Trial
-from epoch0.papers.means import mean_and_error
-from epoch0.papers.price_tanner.growth_trial import BlockSpec, CurveSpec
+from epoch0.papers.curve import CurveSpec
+from epoch0.papers.means import mean_and_error, mean_growth
+from epoch0.papers.price_tanner.growth_trial import BlockSpec
 from epoch0.theory import growth as theory
 
 Array = NDArray[np.float64]
@@ -137,26 +138,6 @@ def gather(setting: Setting, results: Results) -> list[tuple[Point, Array, Array
         lengths, growth = (np.concatenate([np.asarray(b[name]) for b in blocks]) for name in ("lengths", "growth"))
         gathered.append((point, lengths, growth))
     return gathered
-
-
-def mean_growth(growth: Array) -> tuple[float, float, int]:
-    """Mean over all layers of all networks, its standard error over networks, and the networks that count.
-
-    A layer that nothing reaches has no growth factor. The others count alike: a mean of each network's own mean would
-    give the layers before a death more weight, among them the one that killed, and understate.
-
-    Args:
-        growth: shape (networks, layers), NaN where nothing reached the layer.
-    """
-    alive = ~np.isnan(growth)
-    kept = alive.any(axis=1)
-    total, count = np.where(alive, growth, 0.0)[kept].sum(axis=1), alive[kept].sum(axis=1)
-    networks = len(total)
-    mean = total.sum() / count.sum()
-    if networks < 2:
-        return float(mean), math.nan, networks
-    spread = math.sqrt(float(((total - mean * count) ** 2).sum()) / (networks - 1))  # of a ratio of two sums
-    return float(mean), spread / float(count.mean()) / math.sqrt(networks), networks
 
 
 def table(setting: Setting, results: Results) -> list[dict[str, Any]]:

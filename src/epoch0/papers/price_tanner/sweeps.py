@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.curve import CurveSpec
 from epoch0.papers.price_tanner import growth, growth_claims, growth_pictures
 from epoch0.papers.price_tanner.growth import DENSITIES, LAWS, STDS, Setting
-from epoch0.papers.price_tanner.growth_trial import CurveSpec
 
 _DIGITS = CurveSpec("digits", size=64, first=100, second=300)
 _MNIST = CurveSpec("mnist", size=784, first=100, second=1000)

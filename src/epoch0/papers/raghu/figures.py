@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.price_tanner.growth_trial import CurveSpec
+from epoch0.papers.curve import CurveSpec
 from epoch0.papers.raghu import (
     boundaries,
     circle,

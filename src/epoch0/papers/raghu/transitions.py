@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from epoch0.distributions import Gaussian
 from epoch0.experiments.experiment import Trial
 from epoch0.papers.catalogue import Results
-from epoch0.papers.means import mean_and_error
-from epoch0.papers.price_tanner.growth import mean_growth
-from epoch0.papers.price_tanner.growth_trial import CurveSpec
+from epoch0.papers.curve import CurveSpec
+from epoch0.papers.means import mean_and_error, mean_growth
 from epoch0.papers.raghu.transitions_trial import BlockSpec
 from epoch0.theory import growth as growth_theory
 from epoch0.theory.mean_field import chi, variance_map

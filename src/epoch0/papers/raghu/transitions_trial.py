@@ -11,7 +11,7 @@ from epoch0.curves import Arc
 from epoch0.distributions import Gaussian
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
-from epoch0.papers.price_tanner.growth_trial import CurveSpec
+from epoch0.papers.curve import CurveSpec
 
 
 @dataclass(frozen=True)
