@@ -12,8 +12,8 @@ from torch import nn
 from epoch0.distributions import Gaussian
 from epoch0.experiments.experiment import resolve
 from epoch0.papers import catalogue
-from epoch0.papers.arpit_bengio import depth, distortion, laws, norms_trial, uneven
-from epoch0.papers.arpit_bengio.norms_trial import NormsSpec
+from epoch0.papers.arpit_bengio import depth, distortion, laws, norms, uneven
+from epoch0.papers.arpit_bengio.norms import NormsSpec
 from epoch0.seeds import generator
 from epoch0.theory.norms import NormRatio
 from pictures import whole_picture
@@ -36,7 +36,7 @@ def tiny(figure):
         return replace(setting, widths=(12, 30), depth=3, inputs=7, networks=(5, 3))
     if figure in ("fig2a", "fig2b"):
         # below these widths no eps in (0, 1) is kept by the paper's bound
-        return replace(setting, widths=(100, 140), inputs=40, networks=5, block=2)
+        return setting.but(width={width: {"widths": (width,)} for width in (100, 140)}, inputs=40, runs=5, block=2)
     return replace(setting, width=20, variations=(1, 4, 9), depth=3, inputs=5, networks=4)
 
 
@@ -55,9 +55,9 @@ def test_the_figures_are_there_in_the_papers_order() -> None:
 def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     artifact, setting = artifact_of(figure), tiny(figure)
     results = results_of(figure, setting)
-    rows = artifact.table(setting, results)
+    rows, claims, _ = artifact.decided(setting, results)
     assert rows and all(row.keys() == rows[0].keys() for row in rows)
-    for claim in artifact.claims(setting, results):
+    for claim in claims:
         assert claim.verdict in ("holds", "fails", "undecided") and any(letter.isdigit() for letter in claim.evidence)
     picture = whole_picture(artifact, setting, results)
     measured = [axes for axes in picture.axes if axes.get_xlabel()]
@@ -69,7 +69,7 @@ def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
 def test_the_paper_preset_is_the_papers_setting() -> None:
     one, two, three = (setting_of(figure, "paper") for figure in ("fig1a", "fig2a", "fig3"))
     assert (one.widths, one.depth, one.inputs) == ((100, 500, 2000, 4000), 10, 2000)
-    assert (two.widths[0], two.widths[-1], two.inputs, two.delta) == (500, 4000, 2000, 0.05)
+    assert (two["width"][0], two["width"][-1], two["inputs"], distortion.DELTA) == (500, 4000, 2000, 0.05)
     assert (three.width, three.variations, three.depth, three.inputs) == (1000, (1, 200, 500), 20, 1000)
     for figure in FIGURES:
         for preset in ("quick", "paper"):
@@ -99,7 +99,7 @@ def test_no_two_networks_share_their_random_numbers(figure: str) -> None:
 
 def as_module(spec, seed, network):
     """The same network as a plain module in float64, with its inputs and labels; every hidden ReLU follows a Linear."""
-    sizes, stds = (spec.size, *spec.widths, spec.classes), norms_trial.weight_stds(spec)
+    sizes, stds = (spec.size, *spec.widths, spec.classes), norms.weight_stds(spec)
     layers = []
     for layer, std in enumerate(stds):
         linear = nn.Linear(sizes[layer], sizes[layer + 1], bias=False).double()
@@ -111,10 +111,10 @@ def as_module(spec, seed, network):
     return nn.Sequential(*layers[:-1]), inputs, labels
 
 
-@pytest.mark.parametrize("init", norms_trial.INITS)
-def test_ratios_are_those_of_backpropagated_weight_gradients(init: norms_trial.Init) -> None:
+@pytest.mark.parametrize("init", norms.INITS)
+def test_ratios_are_those_of_backpropagated_weight_gradients(init: norms.Init) -> None:
     spec = NormsSpec((15, 22, 18), init, inputs=6, size=10, classes=4, first=2, networks=1)
-    found = norms_trial.deep(spec, seed=3)
+    found = norms.deep(spec, seed=3)
     net, inputs, labels = as_module(spec, 3, 2)
     activation, gradient, alignment = np.empty((3, 6)), np.empty((3, 6)), np.empty(6)
     for place, (x, label) in enumerate(zip(inputs, labels, strict=True)):
@@ -142,7 +142,7 @@ def test_ratios_are_those_of_backpropagated_weight_gradients(init: norms_trial.I
 
 def test_one_layer_has_the_ratio_at_the_output_error() -> None:
     spec = NormsSpec((25,), "he", inputs=5, size=10, classes=4)
-    found = norms_trial.shallow(spec, seed=1)
+    found = norms.shallow(spec, seed=1)
     net, inputs, labels = as_module(spec, 1, 0)
     for place, (x, label) in enumerate(zip(inputs, labels, strict=True)):
         net.zero_grad()
@@ -156,13 +156,13 @@ def test_one_layer_has_the_ratio_at_the_output_error() -> None:
 
 def test_a_network_is_the_same_in_whatever_block_and_however_many_inputs_go_at_once(monkeypatch) -> None:
     spec = NormsSpec((9, 9), "he", inputs=8, size=6, classes=3, networks=5)
-    whole = norms_trial.deep(spec, seed=2)
+    whole = norms.deep(spec, seed=2)
     for first, count in ((0, 2), (2, 2), (4, 1)):
-        part = norms_trial.deep(replace(spec, first=first, networks=count), seed=2)
+        part = norms.deep(replace(spec, first=first, networks=count), seed=2)
         for name in whole:
             np.testing.assert_array_equal(part[name], whole[name][first : first + count])
-    monkeypatch.setattr(norms_trial, "_AT_ONCE", 3)
-    split = norms_trial.deep(spec, seed=2)
+    monkeypatch.setattr(norms, "_AT_ONCE", 3)
+    split = norms.deep(spec, seed=2)
     for name in whole:
         np.testing.assert_allclose(split[name], whole[name], rtol=1e-5)
 
@@ -170,7 +170,7 @@ def test_a_network_is_the_same_in_whatever_block_and_however_many_inputs_go_at_o
 def test_a_trial_leaves_torch_as_it_was() -> None:
     state = torch.random.get_rng_state()
     with torch.no_grad():
-        norms_trial.deep(NormsSpec((5, 5), "he", inputs=2, size=4, classes=3), seed=0)
+        norms.deep(NormsSpec((5, 5), "he", inputs=2, size=4, classes=3), seed=0)
         assert not torch.is_grad_enabled()
     assert torch.equal(torch.random.get_rng_state(), state)
 
@@ -182,11 +182,11 @@ def test_weights_have_the_variances_of_torchs_initializations() -> None:
         ("he", lambda w: nn.init.kaiming_normal_(w, mode="fan_out", generator=source)),
         ("glorot", lambda w: nn.init.xavier_normal_(w, generator=source)),
     ):
-        stds = norms_trial.weight_stds(replace(spec, init=init))
+        stds = norms.weight_stds(replace(spec, init=init))
         for std, shape in zip(stds[:2], ((300, 500), (500, 300)), strict=True):
             # a standard deviation of 150,000 numbers: 0.2 %; five of them
             assert own(torch.empty(shape)).std().item() == pytest.approx(std, rel=0.01)
-    assert norms_trial.weight_stds(spec)[2] == pytest.approx(math.sqrt(2 / 500))
+    assert norms.weight_stds(spec)[2] == pytest.approx(math.sqrt(2 / 500))
 
 
 # ---- the exact laws
@@ -194,12 +194,12 @@ def test_weights_have_the_variances_of_torchs_initializations() -> None:
 
 def alone(spec, count, seed):
     """Many networks with one input each, so that the ratios are independent: the squares, shape (networks, layers)."""
-    found = norms_trial.deep(replace(spec, inputs=1, networks=count), seed)
+    found = norms.deep(replace(spec, inputs=1, networks=count), seed)
     return found["activation_square"], found["gradient_square"]
 
 
-@pytest.mark.parametrize("init", norms_trial.INITS)
-def test_the_ratios_follow_their_laws(init: norms_trial.Init) -> None:
+@pytest.mark.parametrize("init", norms.INITS)
+def test_the_ratios_follow_their_laws(init: norms.Init) -> None:
     # small inputs leave the softmax flat, so that the error does not depend on the activations (Theorem 3 assumes it)
     spec = NormsSpec((40, 90, 60), init, inputs=1, size=2, classes=20)
     activation, gradient = alone(spec, 1000, seed=11)
@@ -243,7 +243,7 @@ def test_the_mean_distortion_is_that_of_drawn_ratios() -> None:
 
 def test_gradients_are_larger_where_the_error_knows_the_activations() -> None:
     spec = NormsSpec((60,) * 6, "he", inputs=40, networks=200)
-    measured, predicted, error = depth.first_layer(depth.Kind(spec, norms_trial.deep(spec, seed=6)))
+    measured, predicted, error = depth.first_layer(depth.Kind(spec, norms.deep(spec, seed=6)))
     # the prediction is of first order: what it leaves out is of the order of (5 layers x 2 / 60)^2 = 0.03
     assert abs(measured - predicted) < 4 * error + 0.03  # four standard errors: one in 16,000
     assert predicted - 1 > 0.15 and measured - 1 > 6 * error, "independence, Theorem 3's assumption, would give 1"
@@ -265,7 +265,7 @@ def made_up_depth(setting, change=lambda init, width, layers: 1.0, backward=None
     """Results as the law has them, one input a network; ``change`` multiplies the forward ratios, (layers,)."""
     source, results = np.random.default_rng(0), []
     for init, width, spec in depth.blocks(setting):
-        scales = np.array(spec.widths) * np.square(norms_trial.weight_stds(spec)[:-1]) / 2
+        scales = np.array(spec.widths) * np.square(norms.weight_stds(spec)[:-1]) / 2
         shape = (spec.networks, setting.depth)
         chi = 2 * source.standard_gamma(source.binomial(width, 0.5, shape) / 2)
         step = np.maximum(scales * (1 + spread * (chi * 2 / width - 1)), 1e-12)
@@ -341,9 +341,9 @@ def test_few_networks_leave_the_law_undecided_and_say_how_many_would_decide() ->
 
 def made_up_layers(setting, factor=lambda width: 1.0, spread=lambda width: 1.0):
     source, results = np.random.default_rng(1), []
-    for trial in distortion.trials(setting):
+    for trial in setting.trials():
         (width,) = trial.spec.widths
-        shape = (trial.spec.networks, setting.inputs)
+        shape = (trial.spec.networks, setting["inputs"])
         square = 4 / width * source.standard_gamma(source.binomial(width, 0.5, shape) / 2)
         ratio = factor(width) * (1 + spread(width) * (np.sqrt(square) - 1))
         results.append({"forward": ratio, "backward": ratio})
@@ -364,7 +364,7 @@ LAYER_CASES = [
 @pytest.mark.parametrize(("changes", "expected"), LAYER_CASES)
 def test_claims_of_figure_2_come_out_each_way(figure, changes, expected) -> None:
     setting = setting_of(figure)
-    told = verdicts(artifact_of(figure).claims(setting, made_up_layers(setting, **changes)))
+    told = verdicts(artifact_of(figure).decided(setting, made_up_layers(setting, **changes))[1])
     assert len(told) == 7 and (changes or set(told.values()) == {"holds"}), told
     for part, wanted in expected.items():
         found = {value for text, value in told.items() if part in text}
@@ -373,7 +373,7 @@ def test_claims_of_figure_2_come_out_each_way(figure, changes, expected) -> None
 
 def test_the_table_of_figure_2_has_the_known_tolerances_and_widths() -> None:
     setting = setting_of("fig2a")
-    for row in distortion.table("forward", setting, made_up_layers(setting)):
+    for row in artifact_of("fig2a").read(setting, made_up_layers(setting)).table:
         # the published bound by itself: 2 exp(-m (eps/4 + log(2 / (1 + sqrt(1 + eps))))) = delta
         eps = row["paper_eps"]
         assert 2 * math.exp(-row["width"] * (eps / 4 + math.log(2 / (1 + math.sqrt(1 + eps))))) == pytest.approx(0.05)

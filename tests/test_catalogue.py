@@ -243,5 +243,5 @@ def test_the_catalogue_is_listed_without_workers_or_pictures() -> None:
 def test_every_heading_says_what_was_measured(name: str) -> None:
     artifact = catalogue.find(name)
     for preset in ("quick", "paper"):
-        about = artifact.about(artifact.setting(preset))
+        about = artifact.caption(artifact.setting(preset))
         assert "bars" in about and any(letter.isdigit() for letter in about)

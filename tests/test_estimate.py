@@ -16,7 +16,7 @@ from epoch0.experiments.cost import Cost
 from epoch0.experiments.experiment import Trial
 from epoch0.experiments.store import Store
 from epoch0.papers import catalogue, estimate
-from epoch0.papers.catalogue import Artifact
+from epoch0.papers.catalogue import OldArtifact
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def cost(name, seeds, images=1000, each=0.1, **more):
 def artifact(name, costs, others=()):
     trials = [trial for each in costs for trial in each.trials] + list(others)
     presets = {"paper": Toy(tuple(costs), tuple(trials))}
-    return Artifact(
+    return OldArtifact(
         f"toy/{name}", name, "nowhere", presets, lambda setting: list(setting.trials), lambda *_: [], lambda *_: [],
         lambda *_: None, costs=lambda setting: setting.costs,
     )  # fmt: skip

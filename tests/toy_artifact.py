@@ -8,7 +8,7 @@ import numpy as np
 from epoch0 import plots
 from epoch0.experiments.claims import between
 from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import Artifact
+from epoch0.papers.catalogue import OldArtifact
 
 
 @dataclass(frozen=True)
@@ -51,4 +51,4 @@ def draw(setting, results):
 def artifact(log, data=None, **setting):
     presets = {name: Setting(str(log), **setting) for name in ("quick", "paper")}
     parts = trials, table, claims, draw, lambda setting: data, lambda setting: "6 coins"
-    return Artifact("toy/coin", "A coin", "nowhere", presets, *parts)
+    return OldArtifact("toy/coin", "A coin", "nowhere", presets, *parts)

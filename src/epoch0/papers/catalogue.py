@@ -1,6 +1,9 @@
 """The catalogue: every figure and table of the papers as something that runs, and how to find one by its id."""
 
+import functools
 import importlib
+import pkgutil
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from epoch0.errors import InputError, suggest
 from epoch0.experiments.claims import Claim
 from epoch0.experiments.experiment import Trial
+from epoch0.papers.sweep import Found, Sweep, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,35 +20,90 @@ if TYPE_CHECKING:
 
 Results = Sequence[Mapping[str, Any]]
 
-_PAPERS = {
-    "price-tanner": "epoch0.papers.price_tanner",
-    "raghu": "epoch0.papers.raghu",
-    "arpit-bengio": "epoch0.papers.arpit_bengio",
-    "hanin-rolnick": "epoch0.papers.hanin_rolnick",
-    "hayou": "epoch0.papers.hayou",
-}
-"""Paper -> the module whose ``ARTIFACTS`` lists its figures and tables."""
+_PAPERS = {name: f"epoch0.papers.{name.replace('-', '_')}" for name in (
+    "price-tanner", "raghu", "arpit-bengio", "hanin-rolnick", "hayou",
+)}  # fmt: skip
+"""Paper -> the package whose modules declare its figures and tables, each in ``ARTIFACTS``."""
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """One figure or table of a paper.
-
-    Its functions are pure: the trials follow from the setting; table, claims and picture from setting and results.
+    """One figure or table of a paper, declared: docs/reproduce.md shows a whole one.
 
     Attributes:
         id: paper and figure, such as ``"price-tanner/fig3b"``.
         title: what it shows, in a few words.
         source: where it stands in the paper.
-        presets: ``"quick"`` and ``"paper"`` -> a setting, a frozen dataclass of the artifact's own.
-        trials: setting -> the trials to run.
-        table: setting, results in the order of the trials -> tidy rows.
-        claims: setting, results -> the paper's statements, decided.
-        draw: setting, results -> a matplotlib figure laid out like the paper's; its heading is put above it later.
-        data: setting -> name of the data set that the trials load where they run, or None.
-        about: setting -> what was measured, in one line for the heading, such as ``"100 networks of width 784"``.
-        costs: setting -> what its runs cost, one a configuration, for a dry run; none for what trains nothing.
+        presets: ``"quick"`` and ``"paper"`` -> what is run.
+        table: measurements -> tidy rows.
+        claims: measurements -> the paper's statements, decided; the rows are in ``found.table``.
+        draw: the same -> a matplotlib figure laid out like the paper's; its heading is put above it later.
+        about: what was measured, in one line for the heading: a text with the names of axes and fields in braces, such
+            as ``"{runs} networks of width {width}"``, or a function of the sweep.
+        cost: spec -> what one trial costs, without trials; None for what trains nothing.
     """
+
+    id: str
+    title: str
+    source: str
+    presets: Mapping[str, Sweep]
+    table: Callable[[Found], Table]
+    claims: Callable[[Found], list[Claim]]
+    draw: Callable[[Found], "Figure"]
+    about: str | Callable[[Sweep], str] = ""
+    cost: "Callable[[Any], Cost] | None" = None
+
+    def setting(self, preset: str) -> Sweep:
+        """What that preset runs.
+
+        Raises:
+            InputError: if there is no such preset.
+        """
+        found: Sweep = chosen(self.id, self.presets, preset)
+        return found
+
+    def trials(self, setting: Sweep) -> list[Trial]:
+        """The trials to run."""
+        return setting.trials()
+
+    def read(self, setting: Sweep, results: Results) -> Found:
+        """The results of the trials in their order, with the table."""
+        found = setting.gather(results)
+        found.table = self.table(found)
+        return found
+
+    def decided(self, setting: Sweep, results: Results) -> "tuple[Table, list[Claim], Callable[[], Figure]]":
+        """Table, claims, and what draws the picture."""
+        found = self.read(setting, results)
+        return found.table, self.claims(found), lambda: self.draw(found)
+
+    def caption(self, setting: Sweep) -> str:
+        """What was measured."""
+        return setting.told(self.about) if isinstance(self.about, str) else self.about(setting)
+
+    def data(self, setting: Sweep) -> str | None:
+        """Name of the data set that the trials load where they run."""
+        return setting.data
+
+    def costs(self, setting: Sweep) -> "list[Cost]":
+        """What its runs cost, one a configuration, for a dry run."""
+        return setting.costs(self.cost) if self.cost else []
+
+
+def chosen(id: str, presets: Mapping[str, Any], preset: str) -> Any:
+    """The preset of that name.
+
+    Raises:
+        InputError: if there is none.
+    """
+    if preset not in presets:
+        raise InputError(f"{id} has no preset {preset!r}; there are {', '.join(presets)}.{suggest(preset, presets)}")
+    return presets[preset]
+
+
+@dataclass(frozen=True)
+class OldArtifact:
+    """An artifact as functions of a setting and results; to be declared as an :class:`Artifact`."""
 
     id: str
     title: str
@@ -59,28 +118,47 @@ class Artifact:
     costs: "Callable[[Any], Sequence[Cost]]" = lambda setting: ()
 
     def setting(self, preset: str) -> Any:
-        """The setting of that preset.
+        """The setting of that preset."""
+        return chosen(self.id, self.presets, preset)
 
-        Raises:
-            InputError: if there is no such preset.
-        """
-        if preset not in self.presets:
-            known = ", ".join(self.presets)
-            raise InputError(f"{self.id} has no preset {preset!r}; there are {known}.{suggest(preset, self.presets)}")
-        return self.presets[preset]
+    def caption(self, setting: Any) -> str:
+        """What was measured."""
+        return self.about(setting)
+
+    def decided(
+        self, setting: Any, results: Results
+    ) -> "tuple[list[dict[str, Any]], list[Claim], Callable[[], Figure]]":
+        """Table, claims, and what draws the picture."""
+        return self.table(setting, results), self.claims(setting, results), lambda: self.draw(setting, results)
 
 
-def catalogue() -> dict[str, Artifact]:
-    """Every artifact by its id, in the order of the papers.
+def catalogue() -> dict[str, Artifact | OldArtifact]:
+    """Every artifact by its id, in the order of the papers; within one, figures by their numbers, then the rest.
 
     >>> sorted(catalogue())[0]
-    'price-tanner/fig1'
+    'arpit-bengio/fig1a'
     """
-    artifacts = [artifact for module in _PAPERS.values() for artifact in importlib.import_module(module).ARTIFACTS]
-    return {artifact.id: artifact for artifact in artifacts}
+    found: dict[str, Artifact | OldArtifact] = {}
+    for package in _PAPERS.values():
+        found |= _declared(package)
+    return found
 
 
-def find(name: str) -> Artifact:
+@functools.cache
+def _declared(package: str) -> dict[str, Artifact | OldArtifact]:
+    """The artifacts of all modules of a paper."""
+    places = importlib.import_module(package).__path__
+    modules = [importlib.import_module(f"{package}.{one.name}") for one in pkgutil.iter_modules(places)]
+    declared = [artifact for module in modules for artifact in getattr(module, "ARTIFACTS", ())]
+    return {artifact.id: artifact for artifact in sorted(declared, key=lambda one: _place(one.id))}
+
+
+def _place(id: str) -> list[Any]:
+    """Sorts fig2 before fig10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", id)]
+
+
+def find(name: str) -> Artifact | OldArtifact:
     """The artifact with that id.
 
     Raises:

@@ -12,7 +12,7 @@ from epoch0 import data
 from epoch0.experiments.engine import Engine
 from epoch0.experiments.experiment import Trial
 from epoch0.experiments.store import Store
-from epoch0.papers.catalogue import Artifact, find
+from epoch0.papers.catalogue import Artifact, OldArtifact, find
 
 StrPath = str | os.PathLike[str]
 
@@ -21,7 +21,7 @@ StrPath = str | os.PathLike[str]
 class Plan:
     """What is to be run for one artifact."""
 
-    artifact: Artifact
+    artifact: Artifact | OldArtifact
     setting: Any
     trials: list[Trial]
 

@@ -19,7 +19,7 @@ from epoch0.experiments.experiment import canonical_json
 from epoch0.experiments.progress import Progress
 from epoch0.experiments.run import run
 from epoch0.experiments.store import Store
-from epoch0.papers.catalogue import Artifact, Results
+from epoch0.papers.catalogue import Artifact, OldArtifact, Results
 from epoch0.papers.plans import Engines, Plan, Plans, StrPath, prepared
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Reproduction:
                 "title": self.title,
                 "source": self.source,
                 "about": self.about,
-                "setting": json.loads(canonical_json(self.setting)),
+                "setting": json.loads(canonical_json(getattr(self.setting, "to_dict", lambda: self.setting)())),
                 "claims": [
                     {
                         "text": claim.text,
@@ -244,13 +244,17 @@ def reproduce_all(
     return each()
 
 
-def picture_of(artifact: Artifact, preset: str, setting: Any, results: Results) -> "Figure":
+def picture_of(artifact: Artifact | OldArtifact, preset: str, setting: Any, results: Results) -> "Figure":
     """The picture of an artifact with its heading: what it shows, and under which setting."""
+    *_, draw = artifact.decided(setting, results)
+    return _headed(artifact, preset, artifact.caption(setting), draw)
+
+
+def _headed(artifact: Artifact | OldArtifact, preset: str, about: str, draw: "Callable[[], Figure]") -> "Figure":
     from epoch0 import plots
 
-    about = artifact.about(setting)
     with plots.style():
-        picture = artifact.draw(setting, results)
+        picture = draw()
         plots.heading(picture, artifact.title, f"{artifact.id}, {preset}{': ' if about else ''}{about}")
     return picture
 
@@ -260,17 +264,12 @@ def _reproduced(
 ) -> Reproduction:
     artifact, setting = plan.artifact, plan.setting
     results = _results(plan, store, engines, progress, None)
+    rows, claims, draw = artifact.decided(setting, results)
+    about = artifact.caption(setting)
     done = Reproduction(
-        artifact.id,
-        preset,
-        artifact.title,
-        artifact.source,
-        artifact.about(setting),
-        setting,
-        tuple(artifact.table(setting, results)),
-        tuple(artifact.claims(setting, results)),
-        picture_of(artifact, preset, setting, results),
-    )
+        artifact.id, preset, artifact.title, artifact.source, about, setting, tuple(rows), tuple(claims),
+        _headed(artifact, preset, about, draw),
+    )  # fmt: skip
     if out is not None:
         done.save(out)
     return done

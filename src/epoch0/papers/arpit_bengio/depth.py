@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from epoch0.experiments.experiment import Trial
 from epoch0.papers.arpit_bengio.laws import Quantity, band
-from epoch0.papers.arpit_bengio.norms_trial import INITS, Init, NormsSpec, weight_stds
+from epoch0.papers.arpit_bengio.norms import INITS, Init, NormsSpec, weight_stds
 from epoch0.papers.catalogue import Results
 from epoch0.papers.means import mean_and_error
 
 Array = NDArray[np.float64]
-TRIAL = "epoch0.papers.arpit_bengio.norms_trial:deep"
+TRIAL = "epoch0.papers.arpit_bengio.norms:deep"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Kind:
 
     Attributes:
         spec: what they are.
-        found: what :func:`epoch0.papers.arpit_bengio.norms_trial.deep` returned, all networks together.
+        found: what :func:`epoch0.papers.arpit_bengio.norms.deep` returned, all networks together.
     """
 
     spec: NormsSpec

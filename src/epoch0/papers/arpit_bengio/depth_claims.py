@@ -8,7 +8,7 @@ import numpy as np
 from epoch0.experiments.claims import Claim, at_most, between, equal_within_error, increasing
 from epoch0.papers.arpit_bengio.depth import Kind, Setting, first_layer, gather, off_one, rows_of, step_spread, table
 from epoch0.papers.arpit_bengio.laws import LEVEL, Quantity
-from epoch0.papers.arpit_bengio.norms_trial import Init
+from epoch0.papers.arpit_bengio.norms import Init
 from epoch0.papers.catalogue import Results
 from epoch0.papers.means import mean_and_error
 

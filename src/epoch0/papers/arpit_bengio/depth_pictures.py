@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from epoch0 import plots
 from epoch0.papers.arpit_bengio.depth import Setting, gather, rows_of, table
 from epoch0.papers.arpit_bengio.laws import Quantity
-from epoch0.papers.arpit_bengio.norms_trial import INITS
+from epoch0.papers.arpit_bengio.norms import INITS
 from epoch0.papers.catalogue import Results
 
 if TYPE_CHECKING:

@@ -5,93 +5,59 @@ allows the *squared* norm with failure probability delta. Both are measured here
 """
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from epoch0.experiments.claims import Claim, at_most, equal_within_error, exact, increasing
-from epoch0.experiments.experiment import Trial
-from epoch0.papers.arpit_bengio.norms_trial import NormsSpec
-from epoch0.papers.catalogue import Results
-from epoch0.papers.means import mean_and_error
+from epoch0 import plots
+from epoch0.experiments.claims import Claim, at_most, exact, increasing
+from epoch0.papers import pictures
+from epoch0.papers.arpit_bengio.norms import NormsSpec, shallow
+from epoch0.papers.catalogue import Artifact
+from epoch0.papers.sweep import Cell, Found, Mean, Sweep, Table, agrees, mean_and_error
 from epoch0.theory import norms
 
-Array = NDArray[np.float64]
-Direction = Literal["forward", "backward"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-TRIAL = "epoch0.papers.arpit_bengio.norms_trial:shallow"
-METHODS = ("paper", "chernoff", "exact")
-NAMES = {"paper": "the paper's bound", "chernoff": "the best Chernoff bound"}
-LEMMA: dict[Direction, str] = {"forward": "Lemma 2", "backward": "Lemma 5"}
+DELTA = 0.05
+"""Failure probability at which the bounds are turned into a distortion."""
 
-RESOLUTION = 0.05
-"""The mean distortion is the exact one if a relative difference of 5 % would have been seen and was not."""
+METHODS = {"paper": "the paper's bound", "chernoff": "the best Chernoff bound", "exact": "exact"}
+LEMMA = {"forward": "Lemma 2", "backward": "Lemma 5"}
+RATIO = {"forward": r"\|h\|/\|x\|", "backward": r"\|\partial W\|_F/(\|\delta\|\,\|x\|)"}
 
-COARSE = 0.1
-"""The same for the share of inputs beyond the exact tolerance, a small probability."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One preset.
-
-    Attributes:
-        widths: of the one hidden layer, increasing.
-        inputs: of each network.
-        networks: how many at each width; each has its own inputs.
-        block: networks a trial.
-        delta: failure probability at which the bounds are turned into a distortion.
-    """
-
-    widths: tuple[int, ...]
-    inputs: int
-    networks: int
-    block: int
-    delta: float = 0.05
+RESOLUTION, COARSE = 0.05, 0.1
+"""Relative differences that would have been seen: of a mean, and of the small share of inputs beyond a tolerance."""
 
 
-def trials(setting: Setting) -> list[Trial]:
-    """Blocks of networks, the last of a width perhaps smaller; both figures are made of the same trials."""
-    return [
-        Trial(TRIAL, NormsSpec((width,), "he", setting.inputs, first=first, networks=min(setting.block, left)), width)
-        for width in setting.widths
-        for first in range(0, setting.networks, setting.block)
-        for left in [setting.networks - first]
-    ]
-
-
-def gather(direction: Direction, setting: Setting, results: Results) -> dict[int, Array]:
-    """Width -> the norm ratio of each input, shape (networks, inputs)."""
-    blocks = -(-setting.networks // setting.block)
-    found = {}
-    for place, width in enumerate(setting.widths):
-        mine = results[place * blocks : (place + 1) * blocks]
-        found[width] = np.concatenate([np.asarray(one[direction], dtype=np.float64) for one in mine])
-    return found
-
-
-def table(direction: Direction, setting: Setting, results: Results) -> list[dict[str, Any]]:
+def table(direction: str, found: Found) -> Table:
     """One row a width: both distortions measured, the tolerances predicted, and the shares of inputs beyond them."""
-    rows = []
-    for width, ratios in gather(direction, setting, results).items():
-        off, squares = np.abs(1 - ratios), np.abs(1 - ratios**2)
-        row: dict[str, Any] = {"width": width, "networks": len(ratios)}
-        row["mean"], row["mean_error"] = mean_and_error(off.mean(1))
-        row["exact_mean"] = expected_distortion(width)
-        # of all inputs together, since a quantile of few is biased; its error is that of networks apart
-        row["quantile"] = float(np.quantile(squares, 1 - setting.delta))
-        row["quantile_error"] = mean_and_error(np.quantile(squares, 1 - setting.delta, axis=1))[1]
-        for method in METHODS:
-            eps = norms.tolerance(width, setting.delta, method=method)
-            row[f"{method}_eps"] = eps
-            row[f"{method}_beyond"], row[f"{method}_beyond_error"] = mean_and_error((squares > eps).mean(1))
-        # how wide the lemma would have the layer be, for what the exact law gives at this width
-        row["paper_width"] = norms.required_width(row["exact_eps"], setting.delta, method="paper")
-        rows.append(row)
-    return rows
+    return found.rows(partial(measured, direction), predicted)
+
+
+def measured(direction: str, cell: Cell) -> dict[str, Any]:
+    """Of the ratios (networks, inputs) of one width."""
+    off, squares = np.abs(1 - cell[direction]), np.abs(1 - cell[direction] ** 2)
+    # of all inputs together, since a quantile of few is biased; its error is that of networks apart
+    spread = mean_and_error(np.quantile(squares, 1 - DELTA, axis=1)).error
+    (width,) = cell.spec.widths
+    beyond = {f"{name}_beyond": (squares > tolerance(width, name)).mean(1) for name in METHODS}
+    return {"mean": off.mean(1), "quantile": Mean(float(np.quantile(squares, 1 - DELTA)), spread), **beyond}
+
+
+def predicted(cell: Cell) -> dict[str, Any]:
+    """The exact mean, the tolerances, and how wide the lemma would have the layer be for the exact tolerance."""
+    (width,) = cell.spec.widths
+    needed = norms.required_width(tolerance(width, "exact"), DELTA, method="paper")
+    eps = {f"{name}_eps": tolerance(width, name) for name in METHODS}
+    return {"exact_mean": expected_distortion(width), **eps, "paper_width": needed}
+
+
+def tolerance(width: int, method: str) -> float:
+    """The distortion of the squared norm that is exceeded with probability delta, or a bound on it."""
+    return norms.tolerance(width, DELTA, method=method)
 
 
 @functools.lru_cache(maxsize=256)
@@ -100,24 +66,23 @@ def expected_distortion(width: int) -> float:
     return norms.NormRatio((width,)).mean_distortion
 
 
-def claims(direction: Direction, setting: Setting, results: Results) -> list[Claim]:
+def claims(direction: str, found: Found) -> list[Claim]:
     """Section 4.2: the lemma holds, asks for too much, and less so for small eps; and what is exact."""
-    rows = table(direction, setting, results)
-    count, lemma, delta = setting.networks, LEMMA[direction], setting.delta
-    names = [f"width {width}" for width in setting.widths]
-    share_text = f"the squared norm is off by more than the exact law's eps for {delta:g} of the inputs"
-    mean, error, eps = (np.array(_column(rows, name)) for name in ("mean", "mean_error", "paper_eps"))
-    decided = [at_most(f"the mean distortion is at most the eps of {lemma}", mean, error, eps, count, names)]
-    for method in ("paper", "chernoff"):
-        text = f"the squared norm is off by more than the eps of {NAMES[method]} for at most {delta:g} of the inputs"
-        share, spread = _column(rows, f"{method}_beyond"), _column(rows, f"{method}_beyond_error")
-        decided.append(at_most(text, share, spread, delta, count, names))
-    share, spread = _column(rows, "exact_beyond"), _column(rows, "exact_beyond_error")
-    expected = _column(rows, "exact_mean")
+    rows, lemma = found.table, LEMMA[direction]
+    names = rows.told("width {width}")
+    mean, error, exact_mean, eps, count = rows.of("mean", "mean_error", "exact_mean", "paper_eps", "runs")
+    share = {name: rows.of(f"{name}_beyond", f"{name}_beyond_error") for name in METHODS}
+    off = "the squared norm is off by more than the"
     return [
-        *decided,
-        _same(share_text, share, spread, delta, count, COARSE, names),
-        _same("the mean distortion is the exact law's", mean, error, expected, count, RESOLUTION, names),
+        at_most(f"the mean distortion is at most the eps of {lemma}", mean, error, eps, count, names),
+        *(
+            at_most(f"{off} eps of {METHODS[name]} for at most {DELTA:g} of the inputs", share[name][0],
+                    share[name][1], DELTA, count, names)
+            for name in ("paper", "chernoff")
+        ),
+        agrees(f"{off} exact law's eps for {DELTA:g} of the inputs", share["exact"][0], share["exact"][1], DELTA, count,
+               names, COARSE),
+        agrees("the mean distortion is the exact law's", mean, error, exact_mean, count, names, RESOLUTION),
         increasing(
             f"{lemma} is tighter at smaller eps: measured over predicted grows with the width",
             mean / eps, error / eps, count, names,
@@ -126,21 +91,11 @@ def claims(direction: Direction, setting: Setting, results: Results) -> list[Cla
     ]  # fmt: skip
 
 
-def _same(
-    text: str, measured: Any, error: Any, value: Any, count: int, resolution: float, names: Sequence[str]
-) -> Claim:
-    """Measured values against exact ones."""
-    means = np.transpose(np.broadcast_arrays(measured, value))
-    errors = np.transpose(np.broadcast_arrays(error, np.zeros(len(measured))))
-    groups = ("measured", "exact")
-    return equal_within_error(text, means, errors, count, resolution=resolution, settings=names, groups=groups)
-
-
-def _overestimates(lemma: str, rows: Sequence[dict[str, Any]]) -> Claim:
+def _overestimates(lemma: str, rows: Table) -> Claim:
     """The width that the lemma asks for against the one that is enough: two computed numbers."""
     factors = [row["paper_width"] / row["width"] for row in rows]
     ordered = all(row["exact_eps"] < row["chernoff_eps"] < row["paper_eps"] for row in rows)
-    told = ", ".join(f"{row['width']}: {row['paper_width']:,}" for row in rows)
+    told = ", ".join(rows.told("{width}: {paper_width:,}"))
     return exact(
         f"{lemma} over-estimates the width, less so at small eps, and the best Chernoff bound lies between",
         ordered and min(factors) > 1 and factors == sorted(factors, reverse=True),
@@ -149,13 +104,46 @@ def _overestimates(lemma: str, rows: Sequence[dict[str, Any]]) -> Claim:
     )
 
 
-def _column(rows: Sequence[dict[str, Any]], name: str) -> list[Any]:
-    return [row[name] for row in rows]
+def draw(direction: str, found: Found) -> "Figure":
+    """Distortion against width: the lemma's eps, the best Chernoff bound's, the exact one, and what was measured."""
+    rows = found.table
+    picture, axes = plots.figure(6.8, 4.8)
+    low, high = rows[0]["width"], rows[-1]["width"]
+    fine = [round(low * (high / low) ** (step / 40)) for step in range(41)]
+    inside = f"{100 * (1 - DELTA):g} %"
+    for method, label, colour, dashes in (
+        ("paper", rf"{LEMMA[direction]} for $|1-r^2|$, as the paper draws it", plots.BOUND, "--"),
+        ("chernoff", "best Chernoff bound for $|1-r^2|$", plots.BOUND, "-."),
+        ("exact", rf"exact: {inside} of $|1-r^2|$ are below", plots.COLOURS[0], "-"),
+    ):
+        eps = [tolerance(width, method) for width in fine]
+        plots.curve(axes, fine, eps, 0, label, color=colour, linestyle=dashes, linewidth=1.2)
+    pictures.points(axes, rows, "width", "quantile", 0, rf"measured: {inside} of $|1-r^2|$ are below")
+    pictures.points(axes, rows, "width", "mean", 1, "measured: mean of $|1-r|$, as the paper draws it")
+    plots.curve(axes, fine, [expected_distortion(width) for width in fine], 1, "exact: mean of $|1-r|$", linewidth=1.2)
+    axes.set(xlabel="width of the hidden layer", ylabel=rf"distortion $\epsilon$, with $r={RATIO[direction]}$")
+    axes.set_ylim(0, 1.05 * max(row["paper_eps"] for row in rows))
+    axes.legend(loc="upper right")
+    return picture
 
 
-def about(setting: Setting) -> str:
-    """The setting in one line."""
-    return (
-        f"{setting.networks} networks a width, {setting.inputs} inputs in R^500 each, delta = {setting.delta:g}; "
-        "bars: two standard errors over networks"
+def _widths(*widths: int) -> dict[int, Any]:
+    return {width: {"widths": (width,)} for width in widths}
+
+
+_PAPER = Sweep(
+    shallow, NormsSpec((500,), "he", inputs=2000), {"width": _widths(*range(500, 4001, 500))}, runs=100,
+    seed=lambda spec, network: spec.widths[0], block=10,
+)  # fmt: skip
+_QUICK = _PAPER.but(width=_widths(500, 1000, 2000, 4000), inputs=200, runs=200)
+
+ARTIFACTS = tuple(
+    Artifact(
+        f"arpit-bengio/fig2{letter}", f"Distortion of the norm by one layer against its width, {direction}",
+        f"Arpit & Bengio, Figure 2{letter}, section 4.2", {"quick": _QUICK, "paper": _PAPER},
+        partial(table, direction), partial(claims, direction), partial(draw, direction),
+        "{runs} networks a width, {inputs} inputs in R^500 each, delta = 0.05; bars: two standard errors over networks",
     )
+    for letter, direction in (("a", "forward"), ("b", "backward"))
+)  # fmt: skip
+"""Both figures are made of the same trials."""

@@ -8,21 +8,15 @@ from epoch0.papers.arpit_bengio import (
     depth,
     depth_claims,
     depth_pictures,
-    distortion,
-    distortion_picture,
     uneven,
     uneven_picture,
 )
 from epoch0.papers.arpit_bengio.laws import Quantity
-from epoch0.papers.catalogue import Artifact
+from epoch0.papers.catalogue import OldArtifact
 
 _DEPTH = {
     "quick": depth.Setting(widths=(100, 300, 1000), depth=10, inputs=200, networks=(240, 120, 40)),
     "paper": depth.Setting(widths=(100, 500, 2000, 4000), depth=10, inputs=2000, networks=(240, 120, 30, 10)),
-}
-_DISTORTION = {
-    "quick": distortion.Setting(widths=(500, 1000, 2000, 4000), inputs=200, networks=200, block=10),
-    "paper": distortion.Setting(widths=tuple(range(500, 4001, 500)), inputs=2000, networks=100, block=10),
 }
 _UNEVEN = {
     "quick": uneven.Setting(width=400, variations=(1, 80, 200), depth=20, inputs=100, networks=100),
@@ -30,29 +24,18 @@ _UNEVEN = {
 }
 
 
-def _depth(letter: str, title: str, quantity: Quantity, claims: Callable[..., Any]) -> Artifact:
-    return Artifact(
+def _depth(letter: str, title: str, quantity: Quantity, claims: Callable[..., Any]) -> OldArtifact:
+    return OldArtifact(
         f"arpit-bengio/fig1{letter}", title, f"Arpit & Bengio, Figure 1{letter}, section 4.1", _DEPTH,
         trials=depth.trials, table=partial(depth.table, quantity), claims=claims,
         draw=partial(depth_pictures.draw, quantity), about=depth.about,
     )  # fmt: skip
 
 
-def _distortion(letter: str, title: str, direction: distortion.Direction) -> Artifact:
-    return Artifact(
-        f"arpit-bengio/fig2{letter}", title, f"Arpit & Bengio, Figure 2{letter}, section 4.2", _DISTORTION,
-        trials=distortion.trials, table=partial(distortion.table, direction),
-        claims=partial(distortion.claims, direction), draw=partial(distortion_picture.draw, direction),
-        about=distortion.about,
-    )  # fmt: skip
-
-
-ARTIFACTS: tuple[Artifact, ...] = (
+ARTIFACTS: tuple[OldArtifact, ...] = (
     _depth("a", "Norm of the activations at each layer, He and Glorot", "activation", depth_claims.activation_claims),
     _depth("b", "Norm of the gradients at each layer, He and Glorot", "gradient", depth_claims.gradient_claims),
-    _distortion("a", "Distortion of the norm by one layer against its width, forward", "forward"),
-    _distortion("b", "Distortion of the norm by one layer against its width, backward", "backward"),
-    Artifact(
+    OldArtifact(
         "arpit-bengio/fig3", "Norm of the gradients at each layer when the widths vary",
         "Arpit & Bengio, Figure 3, section 4.3", _UNEVEN,
         trials=uneven.trials, table=uneven.table, claims=uneven.claims, draw=uneven_picture.draw, about=uneven.about,

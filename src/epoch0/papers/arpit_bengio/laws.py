@@ -4,7 +4,7 @@ import functools
 from dataclasses import dataclass
 from typing import Literal
 
-from epoch0.papers.arpit_bengio.norms_trial import Init, NormsSpec
+from epoch0.papers.arpit_bengio.norms import Init, NormsSpec
 from epoch0.theory.norms import NormRatio
 
 Quantity = Literal["activation", "gradient"]

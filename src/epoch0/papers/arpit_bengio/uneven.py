@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from epoch0.experiments.claims import Claim, between, equal_within_error, increasing
 from epoch0.experiments.experiment import Trial
 from epoch0.papers.arpit_bengio.laws import Band, band, mean
-from epoch0.papers.arpit_bengio.norms_trial import NormsSpec
+from epoch0.papers.arpit_bengio.norms import NormsSpec
 from epoch0.papers.catalogue import Results
 from epoch0.papers.means import mean_and_error
 from epoch0.seeds import numpy_generator
 
 Array = NDArray[np.float64]
 
-TRIAL = "epoch0.papers.arpit_bengio.norms_trial:deep"
+TRIAL = "epoch0.papers.arpit_bengio.norms:deep"
 
 RESOLUTION = 0.1
 """The squared ratio follows the widths if a relative difference of 10 % would have been seen and was not."""

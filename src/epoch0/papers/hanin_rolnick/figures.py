@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from epoch0.papers.catalogue import Artifact
+from epoch0.papers.catalogue import OldArtifact
 from epoch0.papers.hanin_rolnick import (
     architectures,
     density,
@@ -21,8 +21,8 @@ from epoch0.papers.hanin_rolnick.slices_trial import TrainedSpec
 SOURCE = "Hanin & Rolnick"
 
 
-def _trained(name: str, title: str, where: str, claims: Callable[..., Any], draw: Callable[..., Any]) -> Artifact:
-    return Artifact(
+def _trained(name: str, title: str, where: str, claims: Callable[..., Any], draw: Callable[..., Any]) -> OldArtifact:
+    return OldArtifact(
         f"hanin-rolnick/{name}", title, f"{SOURCE}, {where}", architectures.LINES, architectures.trials,
         architectures.table, claims, draw, architectures.data, architectures.about,
     )  # fmt: skip
@@ -59,20 +59,20 @@ _TRAINED_SLICES = {
     ),
 }
 
-ARTIFACTS: tuple[Artifact, ...] = (
-    Artifact(
+ARTIFACTS: tuple[OldArtifact, ...] = (
+    OldArtifact(
         "hanin-rolnick/fig1", "Regions in a plane through three examples", f"{SOURCE}, Figure 1", _SLICES,
         slices.trials, slices.table, slices.claims, slices.draw, lambda setting: setting.data, slices.about,
     ),
-    Artifact(
+    OldArtifact(
         "hanin-rolnick/fig2", "Regions of a network with two inputs, layer by layer", f"{SOURCE}, Figure 2",
         _LAYERS, layers.trials, layers.table, layers.claims, layers.draw, about=layers.about,
     ),
-    Artifact(
+    OldArtifact(
         "hanin-rolnick/fig3", "A sawtooth of exponentially many pieces, and noise", f"{SOURCE}, Figure 3", _SAWTOOTH,
         sawtooth.trials, sawtooth.table, sawtooth.claims, sawtooth.draw, about=sawtooth.about,
     ),
-    Artifact(
+    OldArtifact(
         "hanin-rolnick/fig4", "The graph of a network from R to R at initialization",
         f"{SOURCE}, Figure 4, section 2.1", _GRAPH, graph.trials, graph.table, graph.claims, graph.draw,
         about=graph.about,
@@ -85,17 +85,17 @@ ARTIFACTS: tuple[Artifact, ...] = (
              distances.claims_b, distances.draw_b),
     _trained("fig6c", "Distance to the nearest boundary, and accuracy", "Figure 6c, section 3.2",
              distances.claims_c, distances.draw_c),
-    Artifact(
+    OldArtifact(
         "hanin-rolnick/fig7", "Distances to the nearest boundary, all of them", f"{SOURCE}, Figure 7, section 3.2",
         architectures.HISTOGRAM, architectures.trials, histogram.table, histogram.claims, histogram.draw,
         architectures.data, architectures.about,
     ),
-    Artifact(
+    OldArtifact(
         "hanin-rolnick/fig8", "Regions in a plane through three examples, through training",
         f"{SOURCE}, Figure 8, section 3.3", _TRAINED_SLICES, slices_training.trials, slices_training.table,
         slices_training.claims, slices_training.draw, lambda setting: setting.spec.data, slices_training.about,
     ),
-    Artifact(
+    OldArtifact(
         "hanin-rolnick/th3", "Theorem 3 against exact counts", f"{SOURCE}, Theorem 3, section 5", _DENSITY,
         density.trials, density.table, density.claims, density.draw, about=density.about,
     ),

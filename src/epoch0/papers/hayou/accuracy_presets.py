@@ -10,7 +10,7 @@ outcomes occur; the methods were not tuned.
 from collections.abc import Callable
 from typing import Any
 
-from epoch0.papers.catalogue import Artifact
+from epoch0.papers.catalogue import OldArtifact
 from epoch0.papers.hayou import (
     accuracy,
     accuracy_claims,
@@ -129,8 +129,8 @@ def _sixth() -> dict[str, WinnersSetting]:
 
 def _table(
     name: str, title: str, source: str, presets: dict[str, Setting], decide: Callable[..., Any] = accuracy_claims.claims
-) -> Artifact:
-    return Artifact(
+) -> OldArtifact:
+    return OldArtifact(
         f"hayou/{name}", title, f"Hayou et al., {source}", presets, accuracy.trials, accuracy.table, decide,
         accuracy_picture.draw, accuracy.data, accuracy.about, accuracy_costs.costs,
     )  # fmt: skip
@@ -141,7 +141,7 @@ TABLE_1 = _table(
 )
 TABLE_2 = _table("tab2", "Accuracy after pruning by nine methods", "Table 2, section 4.2", _second())
 TABLE_3 = _table("tab3", "Accuracy of pruned ResNets on Tiny ImageNet", "Table 3, section 4.2", _third())
-TABLE_6 = Artifact(
+TABLE_6 = OldArtifact(
     "hayou/tab6", "Which algorithm performs better", "Hayou et al., Table 6, section 4.3", _sixth(),
     accuracy_winners.trials, accuracy_winners.table, accuracy_winners.claims, accuracy_winners_picture.draw,
     lambda setting: setting.panels[0].base.data, accuracy_winners.about, accuracy_costs.costs,

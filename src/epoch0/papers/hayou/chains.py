@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from epoch0 import plots
 from epoch0.experiments.claims import Claim, between, linear
 from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import Artifact, Results
+from epoch0.papers.catalogue import OldArtifact, Results
 from epoch0.papers.hayou.chain_trial import METHODS, ChainSpec
 from epoch0.papers.means import mean_and_error
 
@@ -222,7 +222,7 @@ def about(setting: Setting) -> str:
     )
 
 
-ARTIFACT = Artifact(
+ARTIFACT = OldArtifact(
     "hayou/prop3", "Correlation of two inputs in residual networks, pruned and not", "Hayou et al., Proposition 3",
     {
         "quick": Setting(ChainSpec(80, 200, "digits", 50, 20, (0.0, 0.5, 0.9)), 8, 15),

@@ -2,7 +2,7 @@
 
 import math
 
-from epoch0.papers.catalogue import Artifact
+from epoch0.papers.catalogue import OldArtifact
 from epoch0.papers.hayou import (
     accuracy_presets,
     chains,
@@ -26,14 +26,14 @@ _TH1 = {
     ),
 }  # fmt: skip
 
-ARTIFACTS: tuple[Artifact, ...] = (
+ARTIFACTS: tuple[OldArtifact, ...] = (
     accuracy_presets.TABLE_1,
     *kept.ARTIFACTS,
-    Artifact(
+    OldArtifact(
         "hayou/th1", "Critical sparsity of SNIP in the ordered phase", "Hayou et al., Theorem 1, section 2.2", _TH1,
         ordered.trials, ordered.table, ordered.claims, ordered_picture.draw, about=ordered.about,
     ),
-    Artifact(
+    OldArtifact(
         "hayou/fig2", "Weights that SNIP keeps of each layer, ResNet and Stable ResNet", "Hayou et al., Figure 2",
         residual.BOTH_MODES, residual.trials, residual.table, residual.claims, residual_pictures.draw_modes,
         lambda setting: setting.spec.data, residual.about,
@@ -48,7 +48,7 @@ ARTIFACTS: tuple[Artifact, ...] = (
     unequal.ARTIFACT,
     accuracy_presets.TABLE_8,
     accuracy_presets.TABLE_9,
-    Artifact(
+    OldArtifact(
         "hayou/fig4", "Weights that SNIP keeps of each layer, ReLU and tanh", "Hayou et al., Figure 4, appendix G",
         residual.BOTH_ACTIVATIONS, residual.trials, residual.table, residual.claims,
         residual_pictures.draw_activations, lambda setting: setting.spec.data, residual.about,

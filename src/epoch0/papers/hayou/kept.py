@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from epoch0 import plots
 from epoch0.experiments.claims import Claim, at_least, at_most, between, exact
 from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import Artifact, Results
+from epoch0.papers.catalogue import OldArtifact, Results
 from epoch0.papers.hayou.kept_trial import KeptSpec
 from epoch0.papers.means import mean_and_error
 from epoch0.theory.mean_field import chi, q_star
@@ -213,12 +213,12 @@ def _presets(weight_std: float) -> dict[str, Setting]:
 
 
 ARTIFACTS = (
-    Artifact(
+    OldArtifact(
         "hayou/fig1a", "Weights that SNIP keeps of each neuron, on the edge of chaos", "Hayou et al., Figure 1a",
         _presets(EDGE), trials, table, edge_claims, draw, lambda setting: setting.spec.data,
         partial(about, "on the edge of chaos"),
     ),
-    Artifact(
+    OldArtifact(
         "hayou/fig1b", "Weights that SNIP keeps of each neuron, in the chaotic phase", "Hayou et al., Figure 1b",
         _presets(CHAOS), trials, table, chaotic_claims, draw, lambda setting: setting.spec.data,
         partial(about, "chaotic phase"),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from epoch0 import plots
 from epoch0.experiments.claims import Claim, at_least, between
 from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import Artifact, Results
+from epoch0.papers.catalogue import OldArtifact, Results
 from epoch0.papers.hayou.ticket_trial import TicketSpec, TrainedSpec
 from epoch0.papers.means import mean_and_error
 from epoch0.theory.mean_field import chi, edge_of_chaos, q_star
@@ -240,7 +240,7 @@ def presets() -> dict[str, Setting]:
     }  # fmt: skip
 
 
-ARTIFACT = Artifact(
+ARTIFACT = OldArtifact(
     "hayou/wlth", "Random masks bring networks to the edge of chaos", "Hayou et al., Theorem 3, appendix H", presets(),
     trials, table, claims, draw, lambda setting: setting.trained.data, about,
 )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from epoch0.experiments.claims import Claim, at_least, at_most, exact
 from epoch0.experiments.cost import Cost
 from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import Artifact, Results
+from epoch0.papers.catalogue import OldArtifact, Results
 from epoch0.papers.hayou.trainable_picture import draw
 from epoch0.papers.hayou.trainable_trial import INITS, DepthSpec, untrained
 from epoch0.papers.means import mean_and_error
@@ -270,8 +270,8 @@ _TITLES = {
 }
 
 
-def _artifact(figure: str, activation: str, init: str) -> Artifact:
-    return Artifact(
+def _artifact(figure: str, activation: str, init: str) -> OldArtifact:
+    return OldArtifact(
         f"hayou/{figure}", _TITLES[init], f"Hayou et al., Figure {figure[3:]}, section 4.1", presets(activation),
         trials, partial(table, init), partial(claims, init), partial(_drawn, init),
         lambda setting: setting.base.data, partial(about, init), costs,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from epoch0 import plots
 from epoch0.experiments.claims import Claim, at_most, between, equal_within_error, exact
 from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import Artifact, Results
+from epoch0.papers.catalogue import OldArtifact, Results
 from epoch0.papers.means import mean_and_error
 from epoch0.prune import critical_sparsity
 from epoch0.seeds import generator
@@ -228,7 +228,7 @@ def about(setting: Setting) -> str:
     )
 
 
-ARTIFACT = Artifact(
+ARTIFACT = OldArtifact(
     "hayou/tab7", "Critical sparsity of magnitude pruning when one layer is weaker",
     "Hayou et al., Table 7, appendix E",
     {

@@ -13,7 +13,7 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import Claim, at_least, at_most, equal_within_error
 from epoch0.experiments.cost import Cost
 from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import Artifact, Results
+from epoch0.papers.catalogue import OldArtifact, Results
 from epoch0.papers.hayou.accuracy import TRIAL, Panel
 from epoch0.papers.hayou.accuracy_claims import NEAR_CHANCE
 from epoch0.papers.hayou.accuracy_costs import costs_of
@@ -298,7 +298,7 @@ def presets() -> dict[str, Setting]:
     }
 
 
-ARTIFACT = Artifact(
+ARTIFACT = OldArtifact(
     "hayou/tab4", "Accuracy of pruned V-CNNs of three depths", "Hayou et al., Table 4, section 4.3", presets(), trials,
     table, claims, draw, lambda setting: setting.base.data, about, costs,
 )

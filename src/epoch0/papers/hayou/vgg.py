@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from epoch0.experiments.claims import Claim, at_least, at_most, equal_within_error
-from epoch0.papers.catalogue import Artifact, Results
+from epoch0.papers.catalogue import OldArtifact, Results
 from epoch0.papers.hayou import accuracy, accuracy_costs, accuracy_picture
 from epoch0.papers.hayou.accuracy import Cells, Panel, Setting, gather
 from epoch0.papers.hayou.accuracy_claims import gaps, percent
@@ -136,7 +136,7 @@ PANELS: dict[str, tuple[Panel, ...]] = {
 }
 """The two networks of both presets; those of the paper for Table 6 too."""
 
-ARTIFACT = Artifact(
+ARTIFACT = OldArtifact(
     "hayou/tab5", "Accuracy of pruned VGG16 and 3xVGG16", "Hayou et al., Table 5, section 4.3",
     {preset: Setting(panels, "tab5", 0.85) for preset, panels in PANELS.items()}, accuracy.trials, table, claims,
     accuracy_picture.draw, accuracy.data, about, accuracy_costs.costs,

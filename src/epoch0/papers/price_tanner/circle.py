@@ -14,7 +14,7 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import Claim, at_least, at_most, equal_within_error
 from epoch0.experiments.experiment import Trial
 from epoch0.measure.length import trajectory_length
-from epoch0.papers.catalogue import Artifact, Results
+from epoch0.papers.catalogue import OldArtifact, Results
 from epoch0.papers.curve import CurveSpec
 from epoch0.papers.means import mean_and_error
 from epoch0.papers.price_tanner.growth import blocks
@@ -256,8 +256,8 @@ def about(setting: Setting) -> str:
 
 _SHOWN = (1, 2, 4, 7, 10)
 
-ARTIFACTS: tuple[Artifact, ...] = (
-    Artifact(
+ARTIFACTS: tuple[OldArtifact, ...] = (
+    OldArtifact(
         "price-tanner/fig1",
         "A circle carried through a ReLU network",
         "Price & Tanner, Figure 1",

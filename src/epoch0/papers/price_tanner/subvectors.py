@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from epoch0 import plots
 from epoch0.experiments.claims import Claim, at_least, at_most, better_fit, equal_within_error, increasing
 from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import Artifact, Results
+from epoch0.papers.catalogue import OldArtifact, Results
 from epoch0.papers.means import mean_and_error
 from epoch0.seeds import numpy_generator
 from epoch0.theory import growth as theory
@@ -224,8 +224,8 @@ def _presets(direction: Direction) -> dict[str, Setting]:
     }
 
 
-_artifact = partial(Artifact, trials=trials, table=table, claims=claims, draw=draw, about=about)
-ARTIFACTS: tuple[Artifact, ...] = (
+_artifact = partial(OldArtifact, trials=trials, table=table, claims=claims, draw=draw, about=about)
+ARTIFACTS: tuple[OldArtifact, ...] = (
     _artifact(
         "price-tanner/fig4a",
         "Norm of a random sub-vector of a vector on the sphere",

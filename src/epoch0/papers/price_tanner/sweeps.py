@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from epoch0.papers.catalogue import Artifact
+from epoch0.papers.catalogue import OldArtifact
 from epoch0.papers.curve import CurveSpec
 from epoch0.papers.price_tanner import growth, growth_claims, growth_pictures
 from epoch0.papers.price_tanner.growth import DENSITIES, LAWS, STDS, Setting
@@ -52,16 +52,16 @@ def _curved(setting: Setting) -> Setting:
     return replace(setting, shown="curved")
 
 
-def _artifact(name: str, title: str, source: str, presets: dict[str, Setting], **parts: Any) -> Artifact:
+def _artifact(name: str, title: str, source: str, presets: dict[str, Setting], **parts: Any) -> OldArtifact:
     what: dict[str, Any] = {"trials": growth.trials, "table": growth.table, "about": growth.about, **parts}
-    return Artifact(f"price-tanner/{name}", title, f"Price & Tanner, {source}", presets, **what)
+    return OldArtifact(f"price-tanner/{name}", title, f"Price & Tanner, {source}", presets, **what)
 
 
 _BY_STD: dict[str, Any] = {"claims": growth_claims.std_claims, "draw": growth_pictures.over_std}
 _BY_DENSITY: dict[str, Any] = {"claims": growth_claims.density_claims, "draw": growth_pictures.over_density}
 
 
-def _random_artifact(letter: str, shape: str, by_std: bool) -> Artifact:
+def _random_artifact(letter: str, shape: str, by_std: bool) -> OldArtifact:
     against = "std of the weights" if by_std else "density"
     chosen = _straight if shape == "straight" else _curved
     presets = {name: chosen(_over_std(setting) if by_std else setting) for name, setting in _RANDOM.items()}
@@ -69,7 +69,7 @@ def _random_artifact(letter: str, shape: str, by_std: bool) -> Artifact:
     return _artifact(f"fig5{letter}", title, f"Figure 5{letter}", presets, **(_BY_STD if by_std else _BY_DENSITY))
 
 
-ARTIFACTS: tuple[Artifact, ...] = (
+ARTIFACTS: tuple[OldArtifact, ...] = (
     _artifact(
         "fig2",
         "Mean length of a trajectory at each layer, by density",

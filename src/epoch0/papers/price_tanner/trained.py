@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from epoch0 import plots
-from epoch0.papers.catalogue import Artifact
+from epoch0.papers.catalogue import OldArtifact
 from epoch0.papers.price_tanner.trained_claims import claims_a, claims_b
 from epoch0.papers.price_tanner.trained_table import (
     KINDS,
@@ -119,11 +119,11 @@ def _data(setting: TrainedSetting) -> str:
 SOURCE = "Price & Tanner, appendix C.2"
 
 ARTIFACTS = (
-    Artifact(
+    OldArtifact(
         "price-tanner/fig6a", "Growth in trained networks, within and between classes", f"{SOURCE}, Figure 6a",
         PRESETS, trials, table_a, claims_a, draw_a, _data, about,
     ),
-    Artifact(
+    OldArtifact(
         "price-tanner/fig6b", "Growth in trained networks, each line", f"{SOURCE}, Figure 6b",
         PRESETS, trials, table_b, claims_b, draw_b, _data, about,
     ),

@@ -9,7 +9,7 @@ import numpy as np
 
 from epoch0 import plots
 from epoch0.experiments.claims import Claim, exact, increasing
-from epoch0.papers.catalogue import Artifact, Results
+from epoch0.papers.catalogue import OldArtifact, Results
 from epoch0.papers.hanin_rolnick import layers
 from epoch0.papers.hanin_rolnick.layers import Setting
 from epoch0.papers.means import mean_and_error
@@ -79,8 +79,8 @@ def draw(setting: Setting, results: Results) -> "Figure":
     return picture
 
 
-ARTIFACTS: tuple[Artifact, ...] = (
-    Artifact(
+ARTIFACTS: tuple[OldArtifact, ...] = (
+    OldArtifact(
         "raghu/fig1", "Boundaries in the plane of two inputs, layer by layer", "Raghu et al., Figure 1, section 2.2",
         {"quick": Setting(4, 3, 50), "paper": Setting(4, 3, 1000)},
         layers.trials, layers.table, claims, draw, about=layers.about,

@@ -20,7 +20,7 @@ from epoch0.experiments.claims import Claim, at_least, between, increasing
 from epoch0.experiments.experiment import Trial
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
-from epoch0.papers.catalogue import Artifact, Results
+from epoch0.papers.catalogue import OldArtifact, Results
 from epoch0.papers.means import mean_and_error
 from epoch0.papers.raghu.transitions import wide_limit
 from epoch0.seeds import generator
@@ -198,8 +198,8 @@ def about(setting: Setting) -> str:
     )
 
 
-ARTIFACTS: tuple[Artifact, ...] = (
-    Artifact(
+ARTIFACTS: tuple[OldArtifact, ...] = (
+    OldArtifact(
         "raghu/fig3", "A circle through the layers of a tanh network", "Raghu et al., Figure 3, section 2.2",
         {"quick": Setting(16.0, 100, 6, 50, 25), "paper": Setting(16.0, 100, 6, 1000, 50)},
         trials, table, claims, draw, about=about,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from epoch0 import plots
 from epoch0.experiments.claims import Claim, at_least, at_most
 from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import Artifact, Results
+from epoch0.papers.catalogue import OldArtifact, Results
 from epoch0.papers.means import mean_and_error
 from epoch0.papers.raghu.conv_lengths_trial import BlockSpec
 from epoch0.papers.raghu.convnet import ConvNet, Layer, layers
@@ -194,7 +194,7 @@ def about(setting: Setting) -> str:
 
 
 ARTIFACTS = (
-    Artifact(
+    OldArtifact(
         "raghu/fig4", "Trajectory length through a conv net before training", "Raghu et al., Figure 4, section 2.2",
         PRESETS, trials, table, claims, draw, lambda setting: setting.data, about,
     ),

@@ -12,7 +12,7 @@ from epoch0 import plots
 from epoch0.activity import random_walk
 from epoch0.experiments.claims import Claim, equal_within_error, exact, increasing, linear
 from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import Artifact, Results
+from epoch0.papers.catalogue import OldArtifact, Results
 from epoch0.papers.means import mean_and_error
 from epoch0.papers.raghu.dichotomies_trial import SweepSpec
 
@@ -249,14 +249,14 @@ def _about_walk(setting: Setting) -> str:
     return about(setting, "every point a network, no bars").replace("networks a point", "networks a depth")
 
 
-def _artifact(name: str, title: str, quick: Setting, paper: Setting, claims: Any, picture: Any = draw) -> Artifact:
+def _artifact(name: str, title: str, quick: Setting, paper: Setting, claims: Any, picture: Any = draw) -> OldArtifact:
     source = f"Raghu et al., Figure {name.removeprefix('fig')}, appendix B.3"
     presets = {"quick": quick, "paper": paper}
-    return Artifact(f"raghu/{name}", title, source, presets, trials, table, claims, picture,
+    return OldArtifact(f"raghu/{name}", title, source, presets, trials, table, claims, picture,
                     about=_about_walk if picture is draw_walk else about)  # fmt: skip
 
 
-ARTIFACTS: tuple[Artifact, ...] = (
+ARTIFACTS: tuple[OldArtifact, ...] = (
     _artifact(
         "fig14a", "Dichotomies against depth", _by_depth((16, 64), (1, 2, 3, 4, 5, 6), 20, 20, "depth"),
         _by_depth((32, 64, 128, 256), (1, 2, 3, 4, 5, 6, 7, 8), 20, 10, "depth"), claims_by_depth,

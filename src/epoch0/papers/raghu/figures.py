@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from epoch0.papers.catalogue import Artifact
+from epoch0.papers.catalogue import OldArtifact
 from epoch0.papers.curve import CurveSpec
 from epoch0.papers.raghu import (
     boundaries,
@@ -42,13 +42,13 @@ _BY_WIDTH = {name: replace(setting, variances=(4.0,)) for name, setting in _GRID
 _BY_VARIANCE = {name: replace(setting, widths=(setting.widths[-1],)) for name, setting in _GRID.items()}
 
 
-def _artifact(name: str, title: str, where: str, presets: dict[str, Setting], claims: Any, draw: Any) -> Artifact:
+def _artifact(name: str, title: str, where: str, presets: dict[str, Setting], claims: Any, draw: Any) -> OldArtifact:
     table = transitions.growth_table if name in ("fig13c", "fig13d") else transitions.table
-    return Artifact(f"raghu/{name}", title, f"Raghu et al., {where}", presets, transitions.trials, table, claims, draw,
-                    about=transitions.about_length if name == "fig5" else transitions.about)  # fmt: skip
+    return OldArtifact(f"raghu/{name}", title, f"Raghu et al., {where}", presets, transitions.trials, table, claims,
+                    draw, about=transitions.about_length if name == "fig5" else transitions.about)  # fmt: skip
 
 
-ARTIFACTS: tuple[Artifact, ...] = (
+ARTIFACTS: tuple[OldArtifact, ...] = (
     *boundaries.ARTIFACTS,
     _artifact(
         "fig2", "Transitions against depth and against width", "Figure 2, section 2.1.1", _COUNTED,

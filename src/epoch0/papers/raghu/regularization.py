@@ -18,7 +18,7 @@ from epoch0 import plots
 from epoch0.experiments.claims import Claim, at_least, at_most, between
 from epoch0.experiments.cost import Cost
 from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import Artifact, Results
+from epoch0.papers.catalogue import OldArtifact, Results
 from epoch0.papers.means import mean_and_error
 from epoch0.papers.raghu.convnet import ConvNet
 from epoch0.papers.raghu.regularization_trial import RegularizedSpec
@@ -207,8 +207,8 @@ def costs(setting: Setting) -> list[Cost]:
     return found
 
 
-ARTIFACTS: Sequence[Artifact] = (
-    Artifact(
+ARTIFACTS: Sequence[OldArtifact] = (
+    OldArtifact(
         "raghu/fig11", "Test accuracy with batch norm, trajectory regularization and neither",
         "Raghu et al., Figure 11, section 3.3", PRESETS, trials, table, claims, draw, data, about, costs,
     ),

@@ -20,7 +20,7 @@ from torch import nn
 from epoch0.experiments.claims import Claim, at_least, at_most
 from epoch0.experiments.cost import Cost
 from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import Artifact, Results
+from epoch0.papers.catalogue import OldArtifact, Results
 from epoch0.papers.hayou.accuracy_costs import EXTENTS
 from epoch0.papers.means import mean_and_error
 from epoch0.papers.raghu.single_layer_picture import draw
@@ -148,8 +148,8 @@ _DIGITS = LayerSpec("digits", 0, 100, 8, 1.0, 1, 30, 64, 0.3, 0.9, 10_000)
 _MNIST = replace(_DIGITS, data="mnist", epochs=20)
 _FROM_SECOND = tuple(range(1, 8))
 
-ARTIFACTS: tuple[Artifact, ...] = tuple(
-    Artifact(
+ARTIFACTS: tuple[OldArtifact, ...] = tuple(
+    OldArtifact(
         f"raghu/{name}", title, f"Raghu et al., {where}", presets, trials, table, partial(claims, name == "fig17"),
         draw, lambda setting: setting.base.data, about, costs,
     )

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from epoch0 import plots
 from epoch0.experiments.claims import Claim, at_least, at_most
-from epoch0.papers.catalogue import Artifact, Results
+from epoch0.papers.catalogue import OldArtifact, Results
 from epoch0.papers.means import mean_and_error
 from epoch0.papers.raghu import trained_nets
 from epoch0.papers.raghu.conv_lengths import KEEPING
@@ -159,17 +159,17 @@ def _dense(setting: Setting) -> str:
     return about(f" of each sigma_w^2, {setting.spec.arcs} arcs between test images in each", setting)
 
 
-FIGURE_8 = Artifact(
+FIGURE_8 = OldArtifact(
     "raghu/fig8", "Trajectory length of each layer through training", "Raghu et al., Figure 8, section 3.2",
     conv_nets(PLAIN), trained_nets.trials, length_table, conv_claims, draw_lengths, trained_nets.data, _arcs,
     trained_nets.costs,
 )  # fmt: skip
-FIGURE_9 = Artifact(
+FIGURE_9 = OldArtifact(
     "raghu/fig9", "Weight scale of each layer through training", "Raghu et al., Figure 9, section 3.2",
     conv_nets(PLAIN), trained_nets.trials, scale_table, scale_claims, draw_scale, trained_nets.data,
     partial(about, "; scale: fan-in times the mean square of the weights"), trained_nets.costs,
 )  # fmt: skip
-FIGURE_18 = Artifact(
+FIGURE_18 = OldArtifact(
     "raghu/fig18", "Trajectory length through training, fully connected", "Raghu et al., Figure 18, section 3.2",
     dense_nets(1.0, 2.0), trained_nets.trials, length_table, dense_claims, draw_lengths, trained_nets.data, _dense,
     trained_nets.costs,

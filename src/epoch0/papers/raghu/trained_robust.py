@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from epoch0 import plots
 from epoch0.experiments.claims import Claim, at_least, at_most, between
-from epoch0.papers.catalogue import Artifact, Results
+from epoch0.papers.catalogue import OldArtifact, Results
 from epoch0.papers.means import mean_and_error
 from epoch0.papers.raghu import trained_nets
 from epoch0.papers.raghu.trained_nets import NORMED, PLAIN, Measured, Setting, accurate, conv_nets, gather
@@ -145,7 +145,7 @@ def about(setting: Setting) -> str:
 
 
 ARTIFACTS = (
-    Artifact(
+    OldArtifact(
         "raghu/fig6", "Accuracy against noise in one layer's weights", "Raghu et al., Figure 6, section 3.1",
         conv_nets(PLAIN, NORMED), trained_nets.trials, table, claims, draw, trained_nets.data, about,
         trained_nets.costs,

@@ -1,0 +1,313 @@
+"""A figure as data: what one trial needs, which of its fields vary over which values, and how many runs there are.
+
+>>> from epoch0.papers.arpit_bengio.norms import NormsSpec, shallow     # the spec of a trial, and the trial
+>>> sweep = Sweep(shallow, NormsSpec((50,), "he", inputs=100), {"init": ("he", "glorot")}, runs=20, block=10)
+>>> len(sweep.trials()), sweep.told("{runs} networks, {inputs} inputs, {init}")
+(4, '20 networks, 100 inputs, he, glorot')
+>>> found = sweep.gather([shallow(trial.spec, trial.seed) for trial in sweep.trials()])
+>>> found["forward"].shape                                      # initializations, runs, inputs
+(2, 20, 100)
+>>> table = found.rows(lambda cell: {"ratio": cell["forward"].mean(1)}, lambda cell: {"exact": cell.spec.size})
+>>> list(table[0])
+['init', 'runs', 'ratio', 'ratio_error', 'exact']
+>>> table.where(init="he").told("{init}, {runs} networks")
+['he, 20 networks']
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epoch0.experiments.claims import Claim, equal_within_error
+from epoch0.experiments.cost import Cost
+from epoch0.experiments.experiment import Trial
+
+Array = NDArray[Any]
+Results = Sequence[Mapping[str, Any]]
+Axis = Sequence[Any] | Mapping[Any, Any]
+
+
+class Mean(NamedTuple):
+    """A mean and its standard error, numbers or arrays of one shape."""
+
+    mean: Any
+    error: Any
+
+
+def mean_and_error(values: Array) -> Mean:
+    """Mean over the first axis and its standard error, which is NaN for a single value.
+
+    >>> mean_and_error(np.array([1.0, 2.0, 3.0]))               # shape (runs, ...) gives (...)
+    Mean(mean=2.0, error=0.5773502691896258)
+    """
+    mean = values.mean(axis=0)
+    error = values.std(axis=0, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else np.full_like(mean, math.nan)
+    return Mean(float(mean), float(error)) if np.ndim(mean) == 0 else Mean(mean, error)
+
+
+class Table(list[dict[str, Any]]):
+    """Rows, and what claims and pictures ask of them."""
+
+    def where(self, **values: Any) -> "Table":
+        """The rows with these values in these columns; a tuple or list stands for any of its values."""
+        sets = {name: value if isinstance(value, tuple | list) else (value,) for name, value in values.items()}
+        return Table(row for row in self if all(row[name] in allowed for name, allowed in sets.items()))
+
+    def by(self, column: str) -> Iterator[tuple[Any, "Table"]]:
+        """Each value of a column, in the order in which they come, with its rows."""
+        for value in dict.fromkeys(row[column] for row in self):
+            yield value, self.where(**{column: value})
+
+    def column(self, name: str) -> Array:
+        """One column; what is None is NaN."""
+        values = np.array([row[name] for row in self])
+        return values.astype(float) if values.dtype == object else values
+
+    def of(self, *names: str) -> Any:
+        """Several columns, each an array."""
+        return tuple(self.column(name) for name in names)
+
+    def told(self, template: str) -> list[str]:
+        """One text a row, such as ``"width {width}, layer {layer}"``: the settings in the evidence of a claim."""
+        return [template.format_map(row) for row in self]
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One combination of the axes' values, measured.
+
+    Attributes:
+        at: names of the axes -> their values here.
+        spec: of its trials.
+        runs: how many.
+        results: of its trials, as they returned them.
+        joined: whether a trial does several runs, which are then the first axis of what it returns.
+    """
+
+    at: Mapping[str, Any]
+    spec: Any
+    runs: int
+    results: Results
+    joined: bool
+
+    def __getitem__(self, name: str) -> Array:
+        """What all runs returned under a name, shape (runs, ...); floats are float64."""
+        parts = [np.asarray(one[name]) for one in self.results]
+        found = np.concatenate(parts) if self.joined else np.stack(parts)
+        return found.astype(np.float64) if found.dtype.kind == "f" else found
+
+
+class Found:
+    """The cells of a sweep in the order of its axes, the last axis fastest."""
+
+    def __init__(self, sweep: "Sweep", cells: Sequence[Cell], also: Mapping[str, "Found"]) -> None:
+        self.sweep = sweep
+        self.cells = list(cells)
+        self.also = dict(also)
+        self.table = Table()  # what the artifact makes of it, for its claims and its picture
+
+    def __iter__(self) -> Iterator[Cell]:
+        return iter(self.cells)
+
+    def where(self, **values: Any) -> list[Cell]:
+        """The cells at these values."""
+        return [cell for cell in self.cells if all(cell.at[name] == value for name, value in values.items())]
+
+    def one(self, **values: Any) -> Cell:
+        """The only cell at these values; none needed if there is one cell."""
+        (cell,) = self.where(**values)
+        return cell
+
+    def __getitem__(self, name: str) -> Array:
+        """What all cells returned under a name, shape (axis, ..., runs, ...)."""
+        return self.grid(lambda cell: cell[name])
+
+    def grid(self, of: Callable[[Cell], Any]) -> Array:
+        """A number or array of each cell, all cells together; the axes come first."""
+        values = np.stack([np.asarray(of(cell)) for cell in self.cells])
+        return values.reshape(*(len(axis) for axis in self.sweep.axes.values()), *values.shape[1:])
+
+    def rows(
+        self,
+        measured: Callable[[Cell], Mapping[str, Any]],
+        exact: Callable[..., Mapping[str, Any]] | None = None,
+        **inner: Sequence[Any],
+    ) -> Table:
+        """One row a combination of the axes and of ``inner``: its values, the runs, means and errors, what is exact.
+
+        Args:
+            measured: cell -> name -> an array (runs, *inner) or a :class:`Mean` over runs, shape inner.
+            exact: cell, and the inner values by name -> further columns; may replace ``runs``.
+            inner: names and values of the dimensions that follow the runs.
+        """
+        table = Table()
+        for cell in self.cells:
+            means = {
+                name: value if isinstance(value, Mean) else mean_and_error(np.asarray(value, dtype=np.float64))
+                for name, value in measured(cell).items()
+            }
+            for place in itertools.product(*(range(len(values)) for values in inner.values())):
+                named = {name: values[i] for (name, values), i in zip(inner.items(), place, strict=True)}
+                row: dict[str, Any] = {**cell.at, **named, "runs": cell.runs}
+                for name, (mean, error) in means.items():
+                    row[name], row[f"{name}_error"] = float(np.asarray(mean)[place]), float(np.asarray(error)[place])
+                table.append({**row, **(exact(cell, **named) if exact else {})})
+        return table
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A function, the spec of one trial, and which fields of it take which values.
+
+    Attributes:
+        function: a trial, a module-level function of (spec, seed).
+        spec: a frozen dataclass; a field ``data`` names the data set that the trials load.
+        axes: field -> its values; or its labels, each with its value or with the values of several fields by name;
+            ``"depth width"`` are two fields that take pairs of values.
+        runs: of each combination; or axis -> one number for each of its values.
+        seed: of run 0, the others follow; or a function of the cell's spec and the run.
+        block: runs a trial, or spec -> runs a trial, for a function whose spec has ``first`` and ``networks`` and whose
+            arrays begin with the networks; 0 is one run a trial. Blocks have the seed of run 0, or of their ``first``.
+        also: further sweeps of the same figure by name.
+    """
+
+    function: Callable[[Any, int], dict[str, Any]]
+    spec: Any
+    axes: Mapping[str, Axis] = field(default_factory=dict)
+    runs: int | Mapping[str, Sequence[int]] = 1
+    seed: int | Callable[[Any, int], int] = 0
+    block: int | Callable[[Any], int] = 0
+    also: Mapping[str, "Sweep"] = field(default_factory=dict)
+
+    def but(self, **changes: Any) -> "Sweep":
+        """The sweep with other values of named axes, other fields of the spec, or other attributes."""
+        own = {name: changes.pop(name) for name in list(changes) if name in Sweep.__dataclass_fields__}
+        axes = {name: changes.pop(name, values) for name, values in self.axes.items()}
+        return replace(self, **{"axes": axes, "spec": replace(self.spec, **changes), **own})
+
+    def __getitem__(self, name: str) -> Any:
+        """The values of an axis, or a field of the spec, or the runs."""
+        if name == "runs":
+            return self.runs if isinstance(self.runs, int) else next(iter(self.runs.values()))
+        for key, values in self.axes.items():
+            if name in (parts := key.split()):
+                chosen = [value if len(parts) == 1 else value[parts.index(name)] for value in values]
+                return tuple(dict.fromkeys(chosen))
+        return getattr(self.spec, name)
+
+    def told(self, template: str) -> str:
+        """A text with its names replaced by the values of axes and fields, as in ``"{runs} networks of {width}"``."""
+        return template.format_map(_Told(self))
+
+    def cells(self) -> list[tuple[dict[str, Any], Any, int]]:
+        """The combinations of the axes: names and values, spec, runs."""
+        made = []
+        for place in itertools.product(*(range(len(values)) for values in self.axes.values())):
+            at: dict[str, Any] = {}
+            fields: dict[str, Any] = {}
+            for (key, values), index in zip(self.axes.items(), place, strict=True):
+                label = list(values)[index]
+                value = values[label] if isinstance(values, Mapping) else label
+                names = key.split()
+                at |= zip(names, label if len(names) > 1 else (label,), strict=True)
+                if isinstance(value, Mapping):
+                    fields |= value
+                else:
+                    fields |= zip(names, value if len(names) > 1 else (value,), strict=True)
+            runs = self.runs
+            if not isinstance(runs, int):
+                ((key, counts),) = runs.items()
+                runs = counts[place[list(self.axes).index(key)]]
+            made.append((at, replace(self.spec, **fields), runs))
+        return made
+
+    def trials_of(self, spec: Any, runs: int) -> list[Trial]:
+        """The trials of one cell."""
+        name = f"{self.function.__module__}:{self.function.__qualname__}"
+        seed = self.seed if callable(self.seed) else None
+        block = self.block(spec) if callable(self.block) else self.block
+        if not block:
+            return [Trial(name, spec, seed(spec, run) if seed else self.first_seed + run) for run in range(runs)]
+        return [
+            Trial(
+                name, replace(spec, first=first, networks=min(block, runs - first)),
+                seed(spec, first) if seed else self.first_seed,
+            )
+            for first in range(0, runs, block)
+        ]  # fmt: skip
+
+    @property
+    def first_seed(self) -> int:
+        """Of run 0, if it is the same in all cells."""
+        return 0 if callable(self.seed) else self.seed
+
+    def trials(self) -> list[Trial]:
+        """All trials, cell by cell, and those of the further sweeps."""
+        own = [trial for _, spec, runs in self.cells() for trial in self.trials_of(spec, runs)]
+        return own + [trial for sweep in self.also.values() for trial in sweep.trials()]
+
+    def gather(self, results: Results) -> Found:
+        """The results of :meth:`trials`, in their order, cell by cell."""
+        left = iter(results)
+        cells = [
+            Cell(at, spec, runs, list(itertools.islice(left, len(self.trials_of(spec, runs)))), bool(self.block))
+            for at, spec, runs in self.cells()
+        ]
+        also = {
+            name: sweep.gather(list(itertools.islice(left, len(sweep.trials())))) for name, sweep in self.also.items()
+        }
+        return Found(self, cells, also)
+
+    def costs(self, cost: Callable[[Any], Cost]) -> list[Cost]:
+        """What the trials cost, those of one name together; ``cost`` tells it of one spec, without trials."""
+        found: dict[str, Cost] = {}
+        for trial in self.trials():
+            one = cost(trial.spec)
+            one = found.get(one.name, one)
+            found[one.name] = replace(one, trials=[*one.trials, trial])
+        return list(found.values())
+
+    @property
+    def data(self) -> str | None:
+        """Name of the data set that the trials load, if any."""
+        own = (getattr(spec, "data", None) for _, spec, _ in self.cells())
+        return next((name for name in (*own, *(sweep.data for sweep in self.also.values())) if name), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What it is, for JSON."""
+        axes = {name: values if isinstance(values, Mapping) else list(values) for name, values in self.axes.items()}
+        told = {"function": f"{self.function.__module__}:{self.function.__qualname__}", "spec": self.spec}
+        return {**told, "axes": axes, "runs": self.runs, **{name: one.to_dict() for name, one in self.also.items()}}
+
+
+class _Told(dict[str, Any]):
+    """Values by name for a text, those of an axis joined by commas."""
+
+    def __init__(self, sweep: Sweep) -> None:
+        self._sweep = sweep
+
+    def __getitem__(self, name: str) -> Any:
+        value = self._sweep[name]
+        if not isinstance(value, tuple | list):
+            return value
+        return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in value)
+
+
+def agrees(
+    text: str, measured: Any, errors: Any, exact: Any, samples: Any, settings: Sequence[str], resolution: float,
+    groups: tuple[str, str] = ("measured", "exact"),
+) -> Claim:  # fmt: skip
+    """Measured means are the exact values: a relative difference of ``resolution`` would have been seen, and was not.
+
+    >>> agrees("the mean is 1", [1.001, 0.999], [0.002, 0.002], 1.0, 50, ["a", "b"], resolution=0.05).verdict
+    'holds'
+    """
+    means = np.stack(np.broadcast_arrays(np.asarray(measured), exact), 1)
+    spread = np.stack([np.broadcast_to(errors, means.shape[:1]), np.zeros(len(means))], 1)
+    count = np.stack([np.broadcast_to(samples, means.shape[:1])] * 2, 1)
+    return equal_within_error(text, means, spread, count, resolution=resolution, settings=settings, groups=groups)
