@@ -56,6 +56,11 @@ def test_each_run_of_each_combination_is_found_where_it_belongs(depth, width, ru
         assert found.one(depth=d, width=w)["asked"].tolist() == [[d, w, seed + run] for run in range(runs)]
 
 
+def test_cells_may_have_seeds_of_their_own() -> None:
+    found = found_of(Sweep(alone, Spec(), {"depth": (3, 5), "width": (2, 4)}, runs=2, seed=7, stride=100))
+    assert found["asked"][..., 2].tolist() == [[[7, 8], [107, 108]], [[207, 208], [307, 308]]]
+
+
 @given(depths, st.integers(1, 7), st.integers(1, 8))
 def test_blocks_join_to_the_networks(depth, runs, block) -> None:
     made = Sweep(told, Spec(), {"depth": depth}, runs=runs, seed=lambda spec, first: 10 * spec.depth, block=block)

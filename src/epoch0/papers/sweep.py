@@ -171,6 +171,7 @@ class Sweep:
             ``"depth width"`` are two fields that take pairs of values.
         runs: of each combination; or axis -> one number for each of its values.
         seed: of run 0, the others follow; or a function of the cell's spec and the run.
+        stride: how much further the seeds of the next cell begin, for cells that are to share no random numbers.
         block: runs a trial, or spec -> runs a trial, for a function whose spec has ``first`` and ``networks`` and whose
             arrays begin with the networks; 0 is one run a trial. Blocks have the seed of run 0, or of their ``first``.
         also: further sweeps of the same figure by name.
@@ -181,6 +182,7 @@ class Sweep:
     axes: Mapping[str, Axis] = field(default_factory=dict)
     runs: int | Mapping[str, Sequence[int]] = 1
     seed: int | Callable[[Any, int], int] = 0
+    stride: int = 0
     block: int | Callable[[Any], int] = 0
     also: Mapping[str, "Sweep"] = field(default_factory=dict)
 
@@ -226,19 +228,19 @@ class Sweep:
             made.append((at, replace(self.spec, **fields), runs))
         return made
 
-    def trials_of(self, spec: Any, runs: int) -> list[Trial]:
-        """The trials of one cell."""
+    def trials_of(self, spec: Any, runs: int, place: int = 0) -> list[Trial]:
+        """The trials of one cell, the first, second, ... of all."""
+        first = self.first_seed + place * self.stride
         name = f"{self.function.__module__}:{self.function.__qualname__}"
         seed = self.seed if callable(self.seed) else None
         block = self.block(spec) if callable(self.block) else self.block
         if not block:
-            return [Trial(name, spec, seed(spec, run) if seed else self.first_seed + run) for run in range(runs)]
+            return [Trial(name, spec, seed(spec, run) if seed else first + run) for run in range(runs)]
         return [
             Trial(
-                name, replace(spec, first=first, networks=min(block, runs - first)),
-                seed(spec, first) if seed else self.first_seed,
+                name, replace(spec, first=run, networks=min(block, runs - run)), seed(spec, run) if seed else first
             )
-            for first in range(0, runs, block)
+            for run in range(0, runs, block)
         ]  # fmt: skip
 
     @property
@@ -248,7 +250,8 @@ class Sweep:
 
     def trials(self) -> list[Trial]:
         """All trials, cell by cell, and those of the further sweeps."""
-        own = [trial for _, spec, runs in self.cells() for trial in self.trials_of(spec, runs)]
+        cells = enumerate(self.cells())
+        own = [trial for place, (_, spec, runs) in cells for trial in self.trials_of(spec, runs, place)]
         return own + [trial for sweep in self.also.values() for trial in sweep.trials()]
 
     def gather(self, results: Results) -> Found:
