@@ -12,8 +12,9 @@ from torch import nn
 from epoch0.distributions import Gaussian
 from epoch0.experiments.experiment import resolve
 from epoch0.papers import catalogue
-from epoch0.papers.arpit_bengio import depth, distortion, laws, norms, uneven
+from epoch0.papers.arpit_bengio import depth, distortion, norms
 from epoch0.papers.arpit_bengio.norms import NormsSpec
+from epoch0.papers.sweep import Cell
 from epoch0.seeds import generator
 from epoch0.theory.norms import NormRatio
 from pictures import whole_picture
@@ -33,11 +34,11 @@ def tiny(figure):
     """The figure's own quick setting with few and small networks."""
     setting = setting_of(figure)
     if figure in ("fig1a", "fig1b"):
-        return replace(setting, widths=(12, 30), depth=3, inputs=7, networks=(5, 3))
+        return setting.but(width=depth.of_widths(12, 30, depth=3), widths=(1,) * 3, inputs=7, runs={"width": (5, 3)})
     if figure in ("fig2a", "fig2b"):
         # below these widths no eps in (0, 1) is kept by the paper's bound
         return setting.but(width={width: {"widths": (width,)} for width in (100, 140)}, inputs=40, runs=5, block=2)
-    return replace(setting, width=20, variations=(1, 4, 9), depth=3, inputs=5, networks=4)
+    return setting.but(width=20, variation=(1, 4, 9), depth=3, inputs=5, runs=4)
 
 
 def results_of(figure, setting):
@@ -68,13 +69,14 @@ def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
 
 def test_the_paper_preset_is_the_papers_setting() -> None:
     one, two, three = (setting_of(figure, "paper") for figure in ("fig1a", "fig2a", "fig3"))
-    assert (one.widths, one.depth, one.inputs) == ((100, 500, 2000, 4000), 10, 2000)
+    assert (one["width"], len(one["widths"]), one["inputs"]) == ((100, 500, 2000, 4000), 10, 2000)
     assert (two["width"][0], two["width"][-1], two["inputs"], distortion.DELTA) == (500, 4000, 2000, 0.05)
-    assert (three.width, three.variations, three.depth, three.inputs) == (1000, (1, 200, 500), 20, 1000)
+    assert [three[name] for name in ("width", "variation", "depth", "inputs")] == [1000, (1, 200, 500), 20, 1000]
     for figure in FIGURES:
         for preset in ("quick", "paper"):
             trials = artifact_of(figure).trials(setting_of(figure, preset))
-            assert {(trial.spec.size, trial.spec.classes) for trial in trials} == {(500, 20)}
+            nets = [trial.spec.network(0) if figure == "fig3" else trial.spec for trial in trials]
+            assert {(net.size, net.classes) for net in nets} == {(500, 20)}
 
 
 def test_two_figures_share_their_trials() -> None:
@@ -112,7 +114,7 @@ def as_module(spec, seed, network):
 
 
 @pytest.mark.parametrize("init", norms.INITS)
-def test_ratios_are_those_of_backpropagated_weight_gradients(init: norms.Init) -> None:
+def test_ratios_are_those_of_backpropagated_weight_gradients(init: str) -> None:
     spec = NormsSpec((15, 22, 18), init, inputs=6, size=10, classes=4, first=2, networks=1)
     found = norms.deep(spec, seed=3)
     net, inputs, labels = as_module(spec, 3, 2)
@@ -199,7 +201,7 @@ def alone(spec, count, seed):
 
 
 @pytest.mark.parametrize("init", norms.INITS)
-def test_the_ratios_follow_their_laws(init: norms.Init) -> None:
+def test_the_ratios_follow_their_laws(init: str) -> None:
     # small inputs leave the softmax flat, so that the error does not depend on the activations (Theorem 3 assumes it)
     spec = NormsSpec((40, 90, 60), init, inputs=1, size=2, classes=20)
     activation, gradient = alone(spec, 1000, seed=11)
@@ -218,19 +220,19 @@ def test_a_band_is_the_laws_mean_and_quantiles_of_the_norm() -> None:
         ("activation", NormRatio.forward((20, 30, 50), "glorot")),
         ("gradient", NormRatio.gradient((20, 30, 50), 2, "glorot")),
     ):
-        band = laws.band(spec, quantity, 2)
-        assert band.mean == pytest.approx(law.norm.mean) == pytest.approx(laws.mean(spec, quantity, 2))
-        assert law.cdf(band.high**2) - law.cdf(band.low**2) == pytest.approx(0.95, abs=1e-9)
-        assert law.cdf(band.low**2) == pytest.approx(0.025, abs=1e-9)
+        mean, low, high = norms.band(spec, quantity, 2)
+        assert mean == pytest.approx(law.norm.mean) == pytest.approx(norms.mean(spec, quantity, 2))
+        assert law.cdf(high**2) - law.cdf(low**2) == pytest.approx(0.95, abs=1e-9)
+        assert law.cdf(low**2) == pytest.approx(0.025, abs=1e-9)
 
 
 def test_glorots_activations_decay_by_the_root_of_two_and_its_gradients_do_not_depend_on_the_layer() -> None:
     spec = NormsSpec((400,) * 10, "glorot", inputs=1)
-    forward = [laws.mean(spec, "activation", layer) for layer in range(1, 11)]
+    forward = [norms.mean(spec, "activation", layer) for layer in range(1, 11)]
     # a layer's mean norm is that of its chi: below the root of the mean square by 5/8 of 1/width
     np.testing.assert_allclose(np.divide(forward[1:], forward[:-1]), math.sqrt(0.5), rtol=2e-3)
     assert forward[0] == pytest.approx(math.sqrt(400 / 900), rel=2e-3)
-    backward = [laws.mean(spec, "gradient", layer) for layer in range(1, 11)]
+    backward = [norms.mean(spec, "gradient", layer) for layer in range(1, 11)]
     np.testing.assert_allclose(backward[1:], backward[1], rtol=1e-12)
 
 
@@ -243,7 +245,7 @@ def test_the_mean_distortion_is_that_of_drawn_ratios() -> None:
 
 def test_gradients_are_larger_where_the_error_knows_the_activations() -> None:
     spec = NormsSpec((60,) * 6, "he", inputs=40, networks=200)
-    measured, predicted, error = depth.first_layer(depth.Kind(spec, norms.deep(spec, seed=6)))
+    measured, predicted, error = depth.first_layer(Cell({}, spec, 200, [norms.deep(spec, seed=6)], joined=True))
     # the prediction is of first order: what it leaves out is of the order of (5 layers x 2 / 60)^2 = 0.03
     assert abs(measured - predicted) < 4 * error + 0.03  # four standard errors: one in 16,000
     assert predicted - 1 > 0.15 and measured - 1 > 6 * error, "independence, Theorem 3's assumption, would give 1"
@@ -264,15 +266,16 @@ def verdict(claims, part):
 def made_up_depth(setting, change=lambda init, width, layers: 1.0, backward=None, spread=1.0, alignment=1.0):
     """Results as the law has them, one input a network; ``change`` multiplies the forward ratios, (layers,)."""
     source, results = np.random.default_rng(0), []
-    for init, width, spec in depth.blocks(setting):
+    for spec in [trial.spec for trial in setting.trials()]:
+        init, width, layer_count = spec.init, spec.widths[0], len(spec.widths)
         scales = np.array(spec.widths) * np.square(norms.weight_stds(spec)[:-1]) / 2
-        shape = (spec.networks, setting.depth)
+        shape = (spec.networks, layer_count)
         chi = 2 * source.standard_gamma(source.binomial(width, 0.5, shape) / 2)
         step = np.maximum(scales * (1 + spread * (chi * 2 / width - 1)), 1e-12)
-        layers = np.arange(1, setting.depth + 1)
+        layers = np.arange(1, layer_count + 1)
         activation = np.sqrt(np.cumprod(step, axis=1)) * change(init, width, layers)
         inner = np.sqrt(np.prod((step / scales)[:, :-1], axis=1, keepdims=True))
-        level = np.array([np.prod(np.delete(scales, layer)) for layer in range(setting.depth)]) ** 0.5
+        level = np.array([np.prod(np.delete(scales, layer)) for layer in range(layer_count)]) ** 0.5
         gradient = inner * level * (change if backward is None else backward)(init, width, layers)
         result = {"alignment": alignment * (1 + 0.02 * source.standard_normal(spec.networks))}
         for name, value in (("activation", activation), ("gradient", gradient), ("step", step)):
@@ -283,13 +286,13 @@ def made_up_depth(setting, change=lambda init, width, layers: 1.0, backward=None
 
 def many(figure):
     setting = setting_of(figure)
-    return replace(setting, networks=tuple(12 * count for count in setting.networks))
+    return setting.but(runs={"width": [12 * count for count in setting["runs"]]})
 
 
 def test_all_claims_of_figure_1_hold_where_the_theory_does() -> None:
     for figure, count in (("fig1a", 6), ("fig1b", 7)):
         setting = many(figure)
-        told = verdicts(artifact_of(figure).claims(setting, made_up_depth(setting)))
+        told = verdicts(artifact_of(figure).decided(setting, made_up_depth(setting))[1])
         assert len(told) == count and set(told.values()) == {"holds"}, told
 
 
@@ -323,15 +326,15 @@ DEPTH_CASES = [
 @pytest.mark.parametrize(("figure", "changes", "expected"), DEPTH_CASES)
 def test_claims_of_figure_1_come_out_each_way(figure, changes, expected) -> None:
     setting = many(figure)
-    told = verdicts(artifact_of(figure).claims(setting, made_up_depth(setting, **changes)))
+    told = verdicts(artifact_of(figure).decided(setting, made_up_depth(setting, **changes))[1])
     for part, wanted in expected.items():
         found = {value for text, value in told.items() if part in text}
         assert found == {wanted}, (part, told)
 
 
 def test_few_networks_leave_the_law_undecided_and_say_how_many_would_decide() -> None:
-    setting = replace(setting_of("fig1a"), networks=(6, 6, 6))
-    claims = artifact_of("fig1a").claims(setting, made_up_depth(setting))
+    setting = setting_of("fig1a").but(runs={"width": (6, 6, 6)})
+    _, claims, _ = artifact_of("fig1a").decided(setting, made_up_depth(setting))
     law = next(claim for claim in claims if "He: the mean activation norm ratio is the exact" in claim.text)
     assert law.verdict == "undecided" and law.needed is not None and law.needed > 6
 
@@ -387,12 +390,12 @@ def test_the_table_of_figure_2_has_the_known_tolerances_and_widths() -> None:
 
 def made_up_uneven(setting, level=np.sqrt, noise=0.05):
     source, results = np.random.default_rng(100), []
-    for trial in uneven.trials(setting):
-        widths = np.array(trial.spec.widths, dtype=float)
+    for trial in setting.trials():
+        widths = np.array(trial.spec.network(trial.spec.first).widths, dtype=float)
         drawn = 1 + noise * source.standard_normal(len(widths))
         root = (level(widths / widths[-1]) * drawn / math.sqrt(1 + noise**2))[None]
         # inputs differ by a tenth, more in networks of uneven widths
-        over_inputs = 0.01 + 0.1 * np.std(widths) / setting.width
+        over_inputs = 0.01 + 0.1 * np.std(widths) / setting["width"]
         results.append({"gradient": root / math.sqrt(1 + over_inputs), "gradient_square": root**2})
     return results
 
@@ -408,7 +411,7 @@ UNEVEN_CASES = [
 @pytest.mark.parametrize(("changes", "expected"), UNEVEN_CASES)
 def test_claims_of_figure_3_come_out_each_way(changes, expected) -> None:
     setting = setting_of("fig3")
-    told = verdicts(artifact_of("fig3").claims(setting, made_up_uneven(setting, **changes)))
+    told = verdicts(artifact_of("fig3").decided(setting, made_up_uneven(setting, **changes))[1])
     assert len(told) == 5
     for part, wanted in expected.items():
         assert wanted in {value for text, value in told.items() if part in text}, (part, told)
@@ -417,16 +420,15 @@ def test_claims_of_figure_3_come_out_each_way(changes, expected) -> None:
 def test_widths_that_vary_less_where_v_is_larger_contradict_the_growth() -> None:
     setting = setting_of("fig3")
     results = made_up_uneven(setting)
-    count = setting.networks
+    count = setting.runs
     backwards = [*results[2 * count :], *results[count : 2 * count], *results[:count]]
-    told = verdicts(artifact_of("fig3").claims(setting, backwards))
+    told = verdicts(artifact_of("fig3").decided(setting, backwards)[1])
     assert [value for text, value in told.items() if "more" in text] == ["fails"] * 3
 
 
 def test_drawn_widths_are_uniform_whole_numbers_about_the_mean() -> None:
-    setting = replace(setting_of("fig3", "paper"), networks=200)
-    for variation in setting.variations:
-        drawn = np.array([uneven.spec_of(setting, variation, network).widths for network in range(200)])
+    for _, spec, _ in setting_of("fig3", "paper").cells():
+        variation, drawn = spec.variation, np.array([spec.network(index).widths for index in range(200)])
         assert drawn.min() >= 1000 - variation and drawn.max() <= 1000 + variation
         if variation == 1:
             counts = np.unique_counts(drawn).counts

@@ -141,19 +141,22 @@ class Found:
         """One row a combination of the axes and of ``inner``: its values, the runs, means and errors, what is exact.
 
         Args:
-            measured: cell -> name -> an array (runs, *inner) or a :class:`Mean` over runs, shape inner.
+            measured: cell -> name -> an array (samples, *inner), mostly of runs, or a :class:`Mean` of shape inner; the
+                column ``runs`` counts the samples.
             exact: cell, and the inner values by name -> further columns; may replace ``runs``.
             inner: names and values of the dimensions that follow the runs.
         """
         table = Table()
         for cell in self.cells:
+            values = measured(cell)
             means = {
                 name: value if isinstance(value, Mean) else mean_and_error(np.asarray(value, dtype=np.float64))
-                for name, value in measured(cell).items()
+                for name, value in values.items()
             }
-            for place in itertools.product(*(range(len(values)) for values in inner.values())):
-                named = {name: values[i] for (name, values), i in zip(inner.items(), place, strict=True)}
-                row: dict[str, Any] = {**cell.at, **named, "runs": cell.runs}
+            count = next((len(value) for value in values.values() if not isinstance(value, Mean)), cell.runs)
+            for place in itertools.product(*(range(len(one)) for one in inner.values())):
+                named = {name: inner[name][i] for name, i in zip(inner, place, strict=True)}
+                row: dict[str, Any] = {**cell.at, **named, "runs": count}
                 for name, (mean, error) in means.items():
                     row[name], row[f"{name}_error"] = float(np.asarray(mean)[place]), float(np.asarray(error)[place])
                 table.append({**row, **(exact(cell, **named) if exact else {})})

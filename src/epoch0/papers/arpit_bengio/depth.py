@@ -1,173 +1,227 @@
-"""Arpit-Bengio Figures 1a, 1b (section 4.1): what is measured at which width and layer, and the tables."""
+"""Arpit-Bengio Figures 1a, 1b (section 4.1, Theorems 1 and 3): norms at each layer of deep networks, He and Glorot."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from epoch0.experiments.experiment import Trial
-from epoch0.papers.arpit_bengio.laws import Quantity, band
-from epoch0.papers.arpit_bengio.norms import INITS, Init, NormsSpec, weight_stds
-from epoch0.papers.catalogue import Results
-from epoch0.papers.means import mean_and_error
+from epoch0 import plots
+from epoch0.experiments.claims import Claim, at_most, between, increasing
+from epoch0.papers import pictures
+from epoch0.papers.arpit_bengio.norms import INITS, LEVEL, NormsSpec, band, deep, weight_stds
+from epoch0.papers.catalogue import Artifact
+from epoch0.papers.sweep import Cell, Found, Mean, Sweep, Table, agrees, mean_and_error
 
-Array = NDArray[np.float64]
-TRIAL = "epoch0.papers.arpit_bengio.norms:deep"
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
+DEPTH = 10
 
-@dataclass(frozen=True)
-class Setting:
-    """One preset.
+RESOLUTION = 0.05
+"""A mean ratio is the exact one if a relative difference of 5 % would have been seen and was not."""
 
-    Attributes:
-        widths: of all hidden layers, one network kind each, increasing.
-        depth: number of hidden layers.
-        inputs: of each network.
-        networks: how many at each width, of either initialization; each has its own inputs. Narrow networks differ
-            more from each other, and cost less.
-    """
+COARSE = 0.25
+"""The same for a variance, whose relative error is larger: a factor of 4 or 6 in the place of 5 would be near that."""
 
-    widths: tuple[int, ...]
-    depth: int
-    inputs: int
-    networks: tuple[int, ...]
+NAMES = {"activation": "activation norm ratio", "gradient": "gradient norm ratio"}
+LABELS = {"activation": r"$\|h^l\|\,/\,\|x\|$", "gradient": r"$\|\partial W^l\|_F\,/\,(\|\delta\|\,\|x\|)$"}
+LAWS = {"activation": "exact law", "gradient": "law under independence"}
+"""The backward pass is taken as independent of the forward pass, as the paper does."""
 
+_SHOWN = 40
+"""Networks that are drawn one by one."""
 
 _UNITS = 2000
 """A trial has so many networks that their widths add up to about this."""
 
 
-@dataclass(frozen=True)
-class Kind:
-    """The networks of one width and initialization, measured.
-
-    Attributes:
-        spec: what they are.
-        found: what :func:`epoch0.papers.arpit_bengio.norms.deep` returned, all networks together.
-    """
-
-    spec: NormsSpec
-    found: dict[str, Array]
-
-    @property
-    def width(self) -> int:
-        """Of the hidden layers."""
-        return self.spec.widths[0]
-
-    @property
-    def networks(self) -> int:
-        """How many there are."""
-        return len(self.found["activation"])
-
-    @property
-    def name(self) -> str:
-        """For the evidence of claims."""
-        return f"width {self.width}"
-
-
-def blocks(setting: Setting) -> list[tuple[Init, int, NormsSpec]]:
-    """The networks of each trial, with their initialization and width."""
-    return [
-        (init, width, NormsSpec((width,) * setting.depth, init, setting.inputs, first=first, networks=count))
-        for init in INITS
-        for width, networks in zip(setting.widths, setting.networks, strict=True)
-        for block in [max(1, _UNITS // width)]
-        for first in range(0, networks, block)
-        for count in [min(block, networks - first)]
-    ]
-
-
-def trials(setting: Setting) -> list[Trial]:
-    """A few networks a trial; kinds share no random numbers. Both figures are made of the same trials."""
-    return [Trial(TRIAL, spec, seed=2 * width + INITS.index(init)) for init, width, spec in blocks(setting)]
-
-
-def gather(setting: Setting, results: Results) -> dict[tuple[Init, int], Kind]:
-    """Each kind of network with its measurements, by initialization and width."""
-    kinds: dict[tuple[Init, int], list[Any]] = {}
-    for (init, width, _), result in zip(blocks(setting), results, strict=True):
-        kinds.setdefault((init, width), []).append(result)
-    return {
-        (init, width): Kind(
-            NormsSpec((width,) * setting.depth, init, setting.inputs),
-            {name: np.concatenate([np.asarray(one[name]) for one in mine]) for name in mine[0]},
-        )
-        for (init, width), mine in kinds.items()
-    }
-
-
-def table(quantity: Quantity, setting: Setting, results: Results) -> list[dict[str, Any]]:
+def table(quantity: str, found: Found) -> Table:
     """One row an initialization, width and layer: the mean ratio, its spreads, and the exact law."""
-    rows = []
-    for (init, width), kind in gather(setting, results).items():
-        mean, error = mean_and_error(kind.found[quantity])
-        over_inputs = np.sqrt(np.maximum(kind.found[f"{quantity}_square"] - kind.found[quantity] ** 2, 0))
-        for layer in range(1, setting.depth + 1):
-            exact = band(kind.spec, quantity, layer)
-            rows.append(
-                {
-                    "init": init,
-                    "width": width,
-                    "layer": layer,
-                    "ratio": float(mean[layer - 1]),
-                    "ratio_error": float(error[layer - 1]),
-                    "std_over_inputs": float(over_inputs[:, layer - 1].mean()),
-                    "mean_square": float(kind.found[f"{quantity}_square"][:, layer - 1].mean()),
-                    "networks": kind.networks,
-                    "exact_mean": exact.mean,
-                    "exact_low": exact.low,
-                    "exact_high": exact.high,
-                }
-            )
-    return rows
+
+    def measured(cell: Cell) -> dict[str, Any]:
+        ratio, square = cell[quantity], cell[f"{quantity}_square"]
+        return {"ratio": ratio, "std_over_inputs": np.sqrt(np.maximum(square - ratio**2, 0)), "mean_square": square}
+
+    layers = range(1, len(found.sweep["widths"]) + 1)
+    return found.rows(measured, lambda cell, layer: band(cell.spec, quantity, layer)._asdict(), layer=layers)
 
 
-def rows_of(rows: list[dict[str, Any]], init: Init, width: int | None = None) -> list[dict[str, Any]]:
-    """The rows of an initialization, perhaps of one width only, in the order of the layers."""
-    return [row for row in rows if row["init"] == init and width in (None, row["width"])]
+def off_one(quantity: str, cell: Cell) -> Mean:
+    """Mean of ``(ratio - 1)^2`` over layers, inputs and networks."""
+    return mean_and_error((cell[f"{quantity}_square"] - 2 * cell[quantity] + 1).mean(1))
 
 
-def off_one(kind: Kind, quantity: Quantity) -> tuple[float, float]:
-    """Mean of ``(ratio - 1)^2`` over layers, inputs and networks, and its standard error over networks."""
-    squares = kind.found[f"{quantity}_square"] - 2 * kind.found[quantity] + 1
-    mean, error = mean_and_error(squares.mean(1))
-    return float(mean), float(error)
-
-
-def step_spread(kind: Kind) -> tuple[float, float]:
-    """Variance of one layer's squared norm ratio over its exact value 5/width, and its standard error.
+def step_spread(cell: Cell) -> Mean:
+    """Variance of one layer's squared norm ratio over its exact value 5/width.
 
     Layers are independent of each other, so that all of them count: expected is 1, whatever the correlation of inputs.
     """
-    widths = np.array(kind.spec.widths)
-    expected = widths * np.square(weight_stds(kind.spec)[:-1]) / 2
-    relative = kind.found["step_square"] / expected**2 - 2 * kind.found["step"] / expected + 1
-    mean, error = mean_and_error((relative * widths / 5).mean(1))
-    return float(mean), float(error)
+    widths = np.array(cell.spec.widths)
+    expected = widths * np.square(weight_stds(cell.spec)[:-1]) / 2
+    relative = cell["step_square"] / expected**2 - 2 * cell["step"] / expected + 1
+    return mean_and_error((relative * widths / 5).mean(1))
 
 
-def first_layer(kind: Kind) -> tuple[float, float, float]:
-    """Mean squared gradient ratio at layer 1 in networks of one width, what is predicted for it, and their error.
+def first_layer(cell: Cell) -> tuple[float, float, float]:
+    """Mean squared gradient ratio at layer 1, what is predicted for it, and the error of their difference.
 
     ``delta^l . h^l`` is the same number at every layer, since the loss depends on a layer's scale in the same way
     wherever it is taken. So the part of the gradient that points along the activations does not get new random signs on
     its way back, as Lemma 5 takes for granted. With the alignment a at the last layer (1 if there is no dependence) the
     mean squared ratio is ``1 + 2 (L - 1) (a - 1) / width`` at layer 1, up to 1/width^2.
     """
-    depth, width = len(kind.spec.widths), kind.width
-    measured = kind.found["gradient_square"][:, 0]
-    expected = 1 + 2 * (depth - 1) * (kind.found["alignment"] - 1) / width
+    measured, depth = cell["gradient_square"][:, 0], len(cell.spec.widths)
+    expected = 1 + 2 * (depth - 1) * (cell["alignment"] - 1) / cell.spec.widths[0]
     difference, error = mean_and_error(measured - expected)
     mean = float(measured.mean())
-    return mean, mean - float(difference), float(error)
+    return mean, mean - difference, error
 
 
-def about(setting: Setting) -> str:
-    """The setting in one line."""
-    widths, networks = (", ".join(str(one) for one in many) for many in (setting.widths, setting.networks))
-    return (
-        f"{setting.depth} layers of width {widths}; {networks} networks, {setting.inputs} inputs in R^500 each; "
-        "bars: two standard errors over networks"
+def activation_claims(found: Found) -> list[Claim]:
+    """Figure 1a: He keeps the norm of the activations, better with width; Glorot does not."""
+    decays = "Glorot: the activation norm ratio decays as the exact law says"
+    variance = "He: one layer's squared norm ratio has the exact law's variance, 5/width"  # beyond the paper
+    return [
+        *_he("activation", found),
+        _law_holds(decays, found.table.where(init="glorot")),
+        _lost("activation", found.table, len(found.sweep["widths"])),
+        _is_one(variance, step_spread, found, COARSE, "measured over exact"),
+    ]
+
+
+def gradient_claims(found: Found) -> list[Claim]:
+    """Figure 1b: the same for the gradients, and the assumption that Theorem 3 makes about them."""
+    independent = "He: the output error is independent of the activations, as Theorem 3 assumes (width/2 x cos^2 is 1)"
+    he = found.where(init="he")
+    measured, expected, errors = np.transpose([first_layer(cell) for cell in he])
+    return [
+        *_he("gradient", found),
+        _law_holds("Glorot: the gradient norm ratio is the exact law's", found.table.where(init="glorot")),
+        _lost("gradient", found.table, 1),
+        _is_one(independent, lambda cell: mean_and_error(cell["alignment"]), found, RESOLUTION, "measured"),
+        agrees(  # beyond the paper: how much larger gradients are for that dependence
+            "He: at layer 1 the mean squared ratio exceeds 1 by what that dependence gives to first order in 1/width",
+            measured, errors, expected, [cell.runs for cell in he], _widths(he), RESOLUTION, ("measured", "predicted"),
+        ),
+    ]  # fmt: skip
+
+
+def _he(quantity: str, found: Found) -> list[Claim]:
+    """The statements about He's initialization that both figures share."""
+    name, rows = NAMES[quantity], found.table.where(init="he")
+    ratio, error, low, high, count = rows.of("ratio", "ratio_error", "exact_low", "exact_high", "runs")
+    narrower = found.where(init="he")[::-1]
+    squares, errors = np.transpose([off_one(quantity, cell) for cell in narrower])
+    rms = np.sqrt(squares)
+    return [
+        between(
+            f"He: the mean {name} is inside the exact law's {100 * LEVEL:g} % band, at every layer",
+            ratio, error, low, high, count, rows.told("width {width}, layer {layer}"),
+        ),
+        _law_holds(f"He: the mean {name} is the exact law's", rows),
+        increasing(
+            f"He: the {name} is nearer to 1 the wider the network (root of the mean of (ratio - 1)^2)",
+            rms, errors / (2 * rms), [cell.runs for cell in narrower], _widths(narrower),
+        ),
+    ]  # fmt: skip
+
+
+def _law_holds(text: str, rows: Table) -> Claim:
+    ratio, error, exact, count = rows.of("ratio", "ratio_error", "exact_mean", "runs")
+    return agrees(text, ratio, error, exact, count, rows.told("width {width}, layer {layer}"), RESOLUTION)
+
+
+def _lost(quantity: str, table: Table, layer: int) -> Claim:
+    """Glorot at the layer that is furthest from where the norm is 1 by definition: below what He's law would give."""
+    glorot = table.where(init="glorot", layer=layer)
+    ratio, error, count = glorot.of("ratio", "ratio_error", "runs")
+    bounds = table.where(init="he", layer=layer).column("exact_low")
+    text = f"Glorot: at layer {layer} the {NAMES[quantity]} is below the band that He's has"
+    return at_most(text, ratio, error, bounds, count, glorot.told("width {width}"))
+
+
+def _is_one(text: str, of: Callable[[Cell], Mean], found: Found, resolution: float, name: str) -> Claim:
+    """Whether a number is 1 in He's networks of all widths."""
+    cells = found.where(init="he")
+    values, errors = np.transpose([of(cell) for cell in cells])
+    return agrees(text, values, errors, 1.0, [cell.runs for cell in cells], _widths(cells), resolution, (name, "1"))
+
+
+def _widths(cells: Sequence[Cell]) -> list[str]:
+    return [f"width {cell.at['width']}" for cell in cells]
+
+
+def draw(quantity: str, found: Found) -> "Figure":
+    """Above, as in the paper, every width under both initializations; below, He's at each width apart."""
+    he, depth = found.table.where(init="he"), len(found.sweep["widths"])
+    small = _widths(found.where(init="he"))
+    mosaic = [["all"] * len(small), small]
+    picture, panels = plots.figure(7.6, 6.2, mosaic=mosaic, height_ratios=[1.5, 1.0])
+    _overview(panels["all"], quantity, found)
+    edge = 1.05 * max(abs(he.column(name) - 1).max() for name in ("exact_low", "exact_high"))
+    for index, (name, (width, rows)) in enumerate(zip(small, he.by("width"), strict=True)):
+        axes, layers = panels[name], rows.column("layer")
+        pictures.band(axes, rows, "layer", "exact_low", "exact_high", f"{LAWS[quantity]}: 95 % of inputs and networks")
+        for network in found.one(init="he", width=width)[quantity][:_SHOWN]:
+            axes.plot(layers, network, color=plots.COLOURS[index], alpha=0.25, linewidth=0.5, zorder=1.2)
+        axes.plot([], [], color="#777777", linewidth=0.7, label="a network, mean over its inputs")
+        mean = f"mean of the {LAWS[quantity]}"
+        axes.plot(layers, rows.column("exact_mean"), "k--", linewidth=1.0, zorder=1.6, label=mean)
+        pictures.points(axes, rows, "layer", "ratio", index, "", markersize=4.0)
+        axes.set(title=f"He, {name}", ylim=(1 - edge, 1 + edge), xlabel="layer $l$")
+        axes.set(xticks=range(1, depth + 1, 3 if depth > 6 else 1), ylabel=LABELS[quantity] if index == 0 else "")
+        if index:
+            axes.tick_params(labelleft=False)
+    handles, labels = panels[small[0]].get_legend_handles_labels()
+    plots.legend_below(picture, handles, labels, columns=3 if quantity == "activation" else 2)
+    return picture
+
+
+def _overview(axes: "Axes", quantity: str, found: Found) -> None:
+    """Both initializations on a log scale."""
+    for init, dashes, fill in (("he", "-", None), ("glorot", "--", "none")):
+        for index, (width, rows) in enumerate(found.table.where(init=init).by("width")):
+            pictures.curve(axes, rows, "layer", "exact_mean", index, linestyle=dashes, linewidth=0.9)
+            label = f"{init.title()}, width {width}"
+            pictures.points(axes, rows, "layer", "ratio", index, label, markerfacecolor=fill, markersize=4.0)
+    axes.plot([], [], color="#333333", linewidth=0.9, label=f"{LAWS[quantity]}, He (mean)")
+    axes.plot([], [], "--", color="#333333", linewidth=0.9, label=f"{LAWS[quantity]}, Glorot (mean)")
+    axes.set_yscale("log")
+    axes.set(xlabel="layer $l$", ylabel=LABELS[quantity], xticks=range(1, len(found.sweep["widths"]) + 1))
+    handles, labels = axes.get_legend_handles_labels()
+    points_first = sorted(zip(handles, labels, strict=True), key=lambda one: "mean" in one[1])  # and then the lines
+    if quantity == "activation":
+        axes.set_ylim(bottom=0.5 * axes.get_ylim()[0])  # room for the legend
+    place = "lower left" if quantity == "activation" else "center"
+    axes.legend(*zip(*points_first, strict=True), loc=place, ncols=2)
+
+
+def of_widths(*widths: int, depth: int = DEPTH) -> dict[int, Any]:
+    """An axis of the width of all layers."""
+    return {width: {"widths": (width,) * depth} for width in widths}
+
+
+_PAPER = Sweep(
+    deep, NormsSpec((1,) * DEPTH, "he", inputs=2000), {"init": INITS, "width": of_widths(100, 500, 2000, 4000)},
+    runs={"width": (240, 120, 30, 10)}, seed=lambda spec, network: 2 * spec.widths[0] + INITS.index(spec.init),
+    block=lambda spec: max(1, _UNITS // spec.widths[0]),
+)  # fmt: skip
+_PRESETS = {
+    "quick": _PAPER.but(width=of_widths(100, 300, 1000), inputs=200, runs={"width": (240, 120, 40)}),
+    "paper": _PAPER,
+}
+"""Narrow networks differ more from each other, and cost less, so there are more of them."""
+
+ARTIFACTS = tuple(
+    Artifact(
+        f"arpit-bengio/fig1{letter}", f"Norm of the {quantity}s at each layer, He and Glorot",
+        f"Arpit & Bengio, Figure 1{letter}, section 4.1", _PRESETS, partial(table, quantity), claims,
+        partial(draw, quantity),
+        "10 layers of width {width}; {runs} networks, {inputs} inputs in R^500 each; bars: two standard errors over "
+        "networks",
     )
-
+    for letter, quantity, claims in (("a", "activation", activation_claims), ("b", "gradient", gradient_claims))
+)  # fmt: skip
+"""Both figures are made of the same trials."""

@@ -1,9 +1,10 @@
-"""Trials of Arpit-Bengio Figures 1, 2, 3: norms of activations and of gradients in random ReLU networks (section 4)."""
+"""Random ReLU networks of Arpit-Bengio Figures 1, 2, 3: norms of activations and gradients, and their exact laws."""
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,15 +13,18 @@ from torch import Tensor
 
 from epoch0.distributions import Gaussian
 from epoch0.seeds import generator
+from epoch0.theory.norms import NormRatio
 
-Init = Literal["he", "glorot"]
-INITS: tuple[Init, ...] = ("he", "glorot")
+INITS = ("he", "glorot")
 
 _INPUTS, _LABELS, _WEIGHTS = 0, 1, 2
 """Streams of a network: its inputs, its labels, and from there on one for each weight matrix."""
 
 _AT_ONCE = 500
 """Inputs carried through at once, so that the widest network needs little memory beside its weights."""
+
+LEVEL = 0.95
+"""Of the bands: the ratio of one input of one network is inside with this probability."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class NormsSpec:
     Attributes:
         widths: of the hidden layers.
         init: ``"he"``, variance 2/fan-out as in the paper; or ``"glorot"``, 2/(fan-in + fan-out).
-        inputs: number of inputs of each network, their coordinates N(0, 1), each with a random class.
+        inputs: of each network, their coordinates N(0, 1), each with a random class.
         size: coordinates of an input.
         classes: number of outputs.
         first: index of the first network.
@@ -38,7 +42,7 @@ class NormsSpec:
     """
 
     widths: tuple[int, ...]
-    init: Init
+    init: str
     inputs: int
     size: int = 500
     classes: int = 20
@@ -163,3 +167,42 @@ def _norm(rows: Tensor) -> Tensor:
     """Euclidean norm of each row, float64."""
     norms: Tensor = torch.linalg.vector_norm(rows.detach(), dim=1, dtype=torch.float64)
     return norms
+
+
+class Band(NamedTuple):
+    """The law of a norm ratio: its mean, and where LEVEL of it is."""
+
+    exact_mean: float
+    exact_low: float
+    exact_high: float
+
+
+def band(spec: NormsSpec, quantity: str, layer: int) -> Band:
+    """The law of the ratio ``"activation"`` or ``"gradient"`` at a layer, 1 to the depth.
+
+    >>> found = band(NormsSpec((100,) * 10, "he", inputs=1), "activation", 10)
+    >>> round(found.exact_mean, 3), round(found.exact_low, 2), round(found.exact_high, 2)
+    (0.939, 0.43, 1.76)
+
+    For gradients it takes Theorem 3's assumption of independence.
+    """
+    law = _law(spec, quantity, layer)
+    return _band(law.widths, law.scales)
+
+
+def mean(spec: NormsSpec, quantity: str, layer: int) -> float:
+    """The mean alone, which costs far less than the band."""
+    return _law(spec, quantity, layer).norm.mean
+
+
+def _law(spec: NormsSpec, quantity: str, layer: int) -> NormRatio:
+    sizes = (spec.size, *spec.widths)
+    if quantity == "activation":
+        return NormRatio.forward(sizes[: layer + 1], spec.init)
+    return NormRatio.gradient(sizes, layer, spec.init)
+
+
+@functools.lru_cache(maxsize=1024)
+def _band(widths: tuple[int, ...], scales: tuple[float, ...]) -> Band:
+    law = NormRatio(widths, scales).norm
+    return Band(law.mean, law.quantile((1 - LEVEL) / 2), law.quantile((1 + LEVEL) / 2))

@@ -4,180 +4,189 @@ He's variance 2/fan-out keeps the norm on the way forward; on the way back the s
 its expected square by n_l / n_(l+1). So the squared gradient ratio at layer l is n_l / n_L in the mean, exactly.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from epoch0.experiments.claims import Claim, between, equal_within_error, increasing
-from epoch0.experiments.experiment import Trial
-from epoch0.papers.arpit_bengio.laws import Band, band, mean
-from epoch0.papers.arpit_bengio.norms import NormsSpec
-from epoch0.papers.catalogue import Results
-from epoch0.papers.means import mean_and_error
+from epoch0 import plots
+from epoch0.experiments.claims import Claim, between, increasing
+from epoch0.papers import pictures
+from epoch0.papers.arpit_bengio.norms import NormsSpec, band, deep, mean
+from epoch0.papers.catalogue import Artifact
+from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, agrees, mean_and_error
 from epoch0.seeds import numpy_generator
 
-Array = NDArray[np.float64]
-
-TRIAL = "epoch0.papers.arpit_bengio.norms:deep"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RESOLUTION = 0.1
 """The squared ratio follows the widths if a relative difference of 10 % would have been seen and was not."""
 
+_SHOWN = 30
+"""Networks that are drawn for each variation."""
+
 
 @dataclass(frozen=True)
-class Setting:
-    """One preset.
-
-    Attributes:
-        width: mean width of a layer.
-        variations: v, increasing; each layer's width is drawn uniformly from the integers width - v to width + v.
-        depth: number of hidden layers.
-        inputs: of each network.
-        networks: how many for each v, each with its own widths, weights and inputs.
-    """
+class UnevenSpec:
+    """Networks whose widths are drawn: each layer's from the integers width - variation to width + variation."""
 
     width: int
-    variations: tuple[int, ...]
+    variation: int
     depth: int
     inputs: int
-    networks: int
+    first: int = 0
+    networks: int = 1
+
+    def network(self, index: int) -> NormsSpec:
+        """One of them."""
+        low, high = self.width - self.variation, self.width + self.variation
+        widths = numpy_generator(self.variation, index).integers(low, high, size=self.depth, endpoint=True)
+        return NormsSpec(tuple(widths.tolist()), "he", self.inputs, first=index)
 
 
-@dataclass(frozen=True)
-class Varied:
-    """The networks of one variation, measured.
-
-    Attributes:
-        variation: v.
-        widths: shape (networks, layers).
-        ratio: mean gradient ratio over the inputs of each network, shape (networks, layers).
-        square: mean squared ratio, the same shape.
-    """
-
-    variation: int
-    widths: Array
-    ratio: Array
-    square: Array
-
-    @property
-    def name(self) -> str:
-        """For the evidence of claims."""
-        return f"v = {self.variation}"
-
-    @property
-    def std_over_inputs(self) -> Array:
-        """Of the ratio within each network, shape (networks, layers): the bars of the paper's figure."""
-        return np.asarray(np.sqrt(np.maximum(self.square - self.ratio**2, 0)))
-
-    @property
-    def off_one(self) -> Array:
-        """Mean of ``(ratio - 1)^2`` over layers and inputs, shape (networks,)."""
-        return np.asarray((self.square - 2 * self.ratio + 1).mean(1))
+def uneven(spec: UnevenSpec, seed: int) -> dict[str, Any]:
+    """What :func:`deep` measures, shape (networks, layers)."""
+    found = [deep(spec.network(index), seed) for index in range(spec.first, spec.first + spec.networks)]
+    return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
 
 
-def spec_of(setting: Setting, variation: int, network: int) -> NormsSpec:
-    """One network, its widths drawn."""
-    source = numpy_generator(variation, network)
-    low, high = setting.width - variation, setting.width + variation
-    widths = source.integers(low, high, size=setting.depth, endpoint=True)
-    return NormsSpec(tuple(widths.tolist()), "he", setting.inputs, first=network)
+def widths_of(cell: Cell) -> Array:
+    """The widths that were drawn, (networks, layers)."""
+    return np.array([cell.spec.network(index).widths for index in range(cell.runs)])
 
 
-def trials(setting: Setting) -> list[Trial]:
-    """One trial a network."""
-    return [
-        Trial(TRIAL, spec_of(setting, variation, network), seed=variation)
-        for variation in setting.variations
-        for network in range(setting.networks)
-    ]
+def over_inputs(cell: Cell) -> Array:
+    """Standard deviation of the ratio within each network, (networks, layers): the bars of the paper's figure."""
+    return np.asarray(np.sqrt(np.maximum(cell["gradient_square"] - cell["gradient"] ** 2, 0)))
 
 
-def gather(setting: Setting, results: Results) -> list[Varied]:
-    """The measurements of each variation."""
-    found = []
-    for place, variation in enumerate(setting.variations):
-        mine = results[place * setting.networks : (place + 1) * setting.networks]
-        names = ("gradient", "gradient_square")
-        ratio, square = (np.concatenate([np.asarray(one[name]) for one in mine]) for name in names)
-        widths = [spec_of(setting, variation, network).widths for network in range(setting.networks)]
-        found.append(Varied(variation, np.array(widths, dtype=np.float64), ratio, square))
-    return found
+def off_one(cell: Cell) -> Array:
+    """Mean of ``(ratio - 1)^2`` over layers and inputs, (networks,)."""
+    return np.asarray((cell["gradient_square"] - 2 * cell["gradient"] + 1).mean(1))
 
 
-def exact_band(setting: Setting, variation: int, network: int, layer: int) -> Band:
-    """The exact law of the ratio at one layer of one network."""
-    return band(spec_of(setting, variation, network), "gradient", layer)
+def over_relative(cell: Cell) -> Array:
+    """Mean squared ratio over n_l / n_L, (networks,)."""
+    widths = widths_of(cell)
+    return np.asarray((cell["gradient_square"] * widths[:, -1:] / widths).mean(1))
 
 
-def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
+SPREADS: dict[str, Callable[[Cell], Array]] = {
+    "between layers (std)": lambda cell: cell["gradient"].std(axis=1),
+    "between inputs (std)": lambda cell: over_inputs(cell).mean(1),
+}
+
+
+def table(found: Found) -> Table:
     """One row a variation, network and layer."""
-    rows = []
-    for varied in gather(setting, results):
-        over_inputs = varied.std_over_inputs
-        for network in range(setting.networks):
-            spec = spec_of(setting, varied.variation, network)
-            for layer in range(1, setting.depth + 1):
-                rows.append(
-                    {
-                        "variation": varied.variation,
-                        "network": network,
-                        "layer": layer,
-                        "width": int(varied.widths[network, layer - 1]),
-                        "ratio": float(varied.ratio[network, layer - 1]),
-                        "std_over_inputs": float(over_inputs[network, layer - 1]),
-                        "mean_square": float(varied.square[network, layer - 1]),
-                        "exact_mean": mean(spec, "gradient", layer),
-                        "exact_mean_square": varied.widths[network, layer - 1] / varied.widths[network, -1],
-                    }
-                )
+    rows = Table()
+    for cell in found:
+        widths, ratio, square, spread = widths_of(cell), cell["gradient"], cell["gradient_square"], over_inputs(cell)
+        for (network, place), width in np.ndenumerate(widths):
+            rows.append(
+                {
+                    **cell.at, "network": network, "layer": place + 1, "width": int(width),
+                    "ratio": float(ratio[network, place]), "std_over_inputs": float(spread[network, place]),
+                    "mean_square": float(square[network, place]),
+                    "exact_mean": mean(cell.spec.network(network), "gradient", place + 1),
+                    "exact_mean_square": float(width / widths[network, -1]),
+                }
+            )  # fmt: skip
     return rows
 
 
-def claims(setting: Setting, results: Results) -> list[Claim]:
+def first_band(cell: Cell) -> Table:
+    """The exact law of the first network, a row a layer."""
+    net = cell.spec.network(0)
+    return Table({"layer": at, **band(net, "gradient", at)._asdict()} for at in range(1, cell.spec.depth + 1))
+
+
+def claims(found: Found) -> list[Claim]:
     """Section 4.3: closer to 1 and of smaller variance for small v; and what the widths predict."""
-    found = gather(setting, results)
-    count, names = setting.networks, [varied.name for varied in found]
-    off, off_error = _both([varied.off_one for varied in found])
-    inputs, inputs_error = _both([varied.std_over_inputs.mean(1) for varied in found])
-    layers, layers_error = _both([varied.ratio.std(axis=1) for varied in found])
-    relative = [varied.square * varied.widths[:, -1:] / varied.widths for varied in found]
-    follows, follows_error = _both([one.mean(1) for one in relative])
-    steady = found[0]
-    ratio, error = mean_and_error(steady.ratio)
-    expected = [exact_band(setting, steady.variation, 0, layer) for layer in range(1, setting.depth + 1)]
+    count, names = found.cells[0].runs, [f"v = {cell.at['variation']}" for cell in found]
+    off, off_error = _over_cells(found, off_one)
+    between_layers, between_inputs = (_over_cells(found, of) for of in SPREADS.values())
+    steady, exact = found.cells[0], first_band(found.cells[0])
+    ratio, error = mean_and_error(steady["gradient"])
+    low, high = exact.of("exact_low", "exact_high")
+    follows, follows_error = _over_cells(found, over_relative)
     rms = np.sqrt(off)
     return [
         increasing(
             "the ratio is further from 1 the more the widths vary (root of the mean of (ratio - 1)^2)",
             rms, off_error / (2 * rms), count, names,
         ),
-        increasing("the ratio differs more between the layers of a network", layers, layers_error, count, names),
-        increasing("the ratio varies more between the inputs of a network", inputs, inputs_error, count, names),
+        increasing("the ratio differs more between the layers of a network", *between_layers, count, names),
+        increasing("the ratio varies more between the inputs of a network", *between_inputs, count, names),
         between(
-            f"at {steady.name} the mean ratio is inside the exact law's 95 % band, at every layer",
-            ratio, error, [one.low for one in expected], [one.high for one in expected], count,
-            [f"layer {layer}" for layer in range(1, setting.depth + 1)],
+            f"at {names[0]} the mean ratio is inside the exact law's 95 % band, at every layer",
+            ratio, error, low, high, count, exact.told("layer {layer}"),
         ),
-        equal_within_error(
+        agrees(
             "the mean squared ratio at layer l is n_l / n_L, as the exact law says",
-            np.stack([follows, np.ones_like(follows)], 1), np.stack([follows_error, np.zeros_like(follows)], 1), count,
-            resolution=RESOLUTION, settings=names, groups=("measured over n_l / n_L", "1"),
+            follows, follows_error, 1.0, count, names, RESOLUTION, ("measured over n_l / n_L", "1"),
         ),
     ]  # fmt: skip
 
 
-def _both(values: Sequence[Array]) -> tuple[Array, Array]:
-    """Means over networks and their errors."""
-    mean, error = np.transpose([mean_and_error(one) for one in values])
-    return mean, error
+def _over_cells(found: Found, of: Callable[[Cell], Array]) -> tuple[Array, Array]:
+    """Means over networks and their errors, one a variation."""
+    means, errors = np.transpose([mean_and_error(of(cell)) for cell in found])
+    return means, errors
 
 
-def about(setting: Setting) -> str:
-    """The setting in one line."""
-    return (
-        f"{setting.networks} networks of {setting.depth} layers for each v, widths U({setting.width} - v, "
-        f"{setting.width} + v), {setting.inputs} inputs each; bars: std over inputs, right: two standard errors"
-    )
+def draw(found: Found) -> "Figure":
+    """One panel a variation: the first network's ratio at each layer in its exact band; right: the spread."""
+    names = [f"v = {cell.at['variation']}" for cell in found]
+    picture, panels = plots.figure(10.0, 4.2, mosaic=[[*names, "spread"]], width_ratios=[*[1.25] * len(names), 1.0])
+    depth, top = found.sweep["depth"], 0.0
+    layers = list(range(1, depth + 1))
+    for index, (cell, name) in enumerate(zip(found, names, strict=True)):
+        axes, exact, ratio = panels[name], first_band(cell), cell["gradient"]
+        told = "law under independence for its widths: 95 % band"
+        pictures.band(axes, exact, "layer", "exact_low", "exact_high", told)
+        for one in ratio[1:_SHOWN]:
+            axes.plot(layers, one, color=plots.COLOURS[index], alpha=0.25, linewidth=0.5, zorder=1.2)
+        axes.plot(layers, exact.column("exact_mean"), "k--", linewidth=1.0, zorder=1.6, label="mean of that law")
+        axes.errorbar(
+            layers, ratio[0], yerr=over_inputs(cell)[0], color=plots.COLOURS[index], marker=plots.MARKERS[index],
+            linestyle="-", linewidth=0.8, capsize=2.0, elinewidth=0.8, markersize=3.5,
+            label="one network: mean and std over inputs",
+        )  # fmt: skip
+        axes.plot([], [], color="#777777", linewidth=0.7, label="other networks")
+        axes.set(title=f"${name}$", xlabel="layer $l$", xticks=range(1, depth + 1, 3))
+        axes.set_ylabel(r"$\|\partial W^l\|_F\,/\,(\|\delta\|\,\|x\|)$" if index == 0 else "")
+        top = max(top, float(ratio.max()), exact.column("exact_high").max())
+    for index, name in enumerate(names):
+        panels[name].set_ylim(0, 1.05 * top)
+        panels[name].tick_params(labelleft=index == 0)
+    axes, variations = panels["spread"], found.sweep["variation"]
+    spreads = {"from 1 (rms)": lambda cell: np.sqrt(off_one(cell)), **SPREADS}
+    for index, (label, of) in enumerate(spreads.items()):
+        means, errors = _over_cells(found, of)
+        plots.points(axes, variations, means.tolist(), errors.tolist(), index + 3, label, linestyle=":", linewidth=0.8)
+    axes.set(title="spread of the ratio", xlabel="width variation $v$", xticks=variations)
+    axes.set_ylim(0, 1.5 * axes.get_ylim()[1])
+    axes.legend(loc="upper left")
+    handles, labels = panels[names[0]].get_legend_handles_labels()
+    plots.legend_below(picture, handles, labels, columns=4)
+    return picture
+
+
+_PAPER = Sweep(
+    uneven, UnevenSpec(1000, 1, depth=20, inputs=1000), {"variation": (1, 200, 500)}, runs=40,
+    seed=lambda spec, network: spec.variation, block=1,
+)  # fmt: skip
+
+ARTIFACTS = (
+    Artifact(
+        "arpit-bengio/fig3", "Norm of the gradients at each layer when the widths vary",
+        "Arpit & Bengio, Figure 3, section 4.3",
+        {"quick": _PAPER.but(width=400, variation=(1, 80, 200), inputs=100, runs=100), "paper": _PAPER},
+        table, claims, draw,
+        "{runs} networks of {depth} layers for each v, widths U({width} - v, {width} + v), {inputs} inputs each; bars: "
+        "std over inputs, right: two standard errors",
+    ),
+)  # fmt: skip
