@@ -1,6 +1,5 @@
 """Raghu's figures without training: small settings from trial to picture, against what is known in advance."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +11,6 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.experiment import resolve
 from epoch0.networks import ensemble
 from epoch0.papers.catalogue import find
-from epoch0.papers.raghu.dichotomies import Setting as Sweeps
 from epoch0.papers.raghu.transitions import wide_limit
 from epoch0.theory.mean_field import chi, q_star
 from pictures import whole_picture
@@ -28,11 +26,11 @@ def small(name: str):
     """An artifact and a setting that runs in a second."""
     artifact = find(f"raghu/{name}")
     setting = artifact.setting("quick")
-    if isinstance(setting, Sweeps):
-        cases = [(8, 2, 1), (8, 3, 1), (8, 3, 2)] if name == "fig15" else [(w, d, 0) for w in (4, 8) for d in (1, 2, 4)]
-        return artifact, replace(setting, cases=tuple(cases), networks=2, block=1, inputs=5, size=10)
+    if name in SWEEPS:
+        cases = {"depth layer": ((2, 1), (3, 1), (3, 2))} if name == "fig15" else {"width": (4, 8), "depth": (1, 2, 4)}
+        return artifact, setting.but(**cases, runs=2, block=1, inputs=5, size=10)
     widths = (16,) if name == "fig13b" else (8, 16)
-    return artifact, replace(setting, widths=widths, depth=5, networks=3, block=2, settled=2)
+    return artifact, setting.but(width=widths, depth=5, runs=3, block=2)
 
 
 def run(artifact, setting) -> list[dict]:
@@ -43,9 +41,8 @@ def run(artifact, setting) -> list[dict]:
 def test_from_trial_to_picture(name: str) -> None:
     artifact, setting = small(name)
     results = run(artifact, setting)
-    rows = artifact.table(setting, results)
+    rows, claims, _ = artifact.decided(setting, results)
     assert rows and all(np.isfinite(v) for row in rows for v in row.values() if isinstance(v, float))
-    claims = artifact.claims(setting, results)
     assert claims and {claim.verdict for claim in claims} <= {"holds", "fails", "undecided"}
     whole_picture(artifact, setting, results)
 

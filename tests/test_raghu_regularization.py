@@ -14,11 +14,10 @@ from epoch0 import plots
 from epoch0.data import load
 from epoch0.errors import InputError
 from epoch0.papers.catalogue import find
-from epoch0.papers.raghu import regularization
 from epoch0.papers.raghu.convnet import ConvNet
-from epoch0.papers.raghu.regularization import KINDS, Setting, claims, draw, gather, table, trials
-from epoch0.papers.raghu.regularization_trial import RegularizedSpec, regularized
+from epoch0.papers.raghu.regularization import KINDS, RegularizedSpec, kinds, regularized
 from epoch0.papers.reproduce import reproduce
+from epoch0.papers.sweep import Sweep
 from epoch0.seeds import numpy_generator
 
 SMALL = RegularizedSpec(
@@ -108,15 +107,18 @@ def test_images_that_do_not_fit() -> None:
         regularized(replace(SMALL, network=ConvNet()), seed=0)
 
 
-SETTING = Setting(replace(SMALL, at=(0, 100, 200)), (0.1, 0.01, 0.01), 10)
+FIGURE = find("raghu/fig11")
+SETTING = Sweep(
+    regularized, replace(SMALL, at=(0, 100, 200)), {"network": kinds(SMALL.network, 0.1, 0.01, 0.01)}, runs=10
+)
 
 
 def made_up(final: dict[str, float], spread: float = 0.003, seed: int = 0) -> list[dict[str, Any]]:
     """Results whose accuracies after training have these means; the runs' spread is shared and their own."""
     source, results = np.random.default_rng(seed), []
-    shared = source.normal(0, 0.02, SETTING.runs)
+    shared = source.normal(0, 0.02, 10)
     for norm in KINDS:
-        for run in range(SETTING.runs):
+        for run in range(10):
             end = final[norm] + shared[run] + source.normal(0, spread)
             layers = 7 if norm == "trajectory" else 0
             results.append({
@@ -127,7 +129,7 @@ def made_up(final: dict[str, float], spread: float = 0.003, seed: int = 0) -> li
 
 
 def verdicts(results: list[dict[str, Any]]) -> list[str]:
-    return [claim.verdict for claim in claims(SETTING, results)]
+    return [claim.verdict for claim in FIGURE.decided(SETTING, results)[1]]
 
 
 def test_claims_tell_what_is_so_from_what_is_not() -> None:
@@ -141,7 +143,7 @@ def test_claims_tell_what_is_so_from_what_is_not() -> None:
 
 
 def test_differences_are_paired_run_by_run() -> None:
-    claim = claims(SETTING, made_up({"batch": 0.76, "trajectory": 0.76, "none": 0.75}))[0]
+    _, (claim, *_), _ = FIGURE.decided(SETTING, made_up({"batch": 0.76, "trajectory": 0.76, "none": 0.75}))
     # the spread that runs share, 0.02, is seven times that of their differences
     assert claim.verdict == "holds" and "(batch norm) minus" in claim.evidence
 
@@ -149,13 +151,14 @@ def test_differences_are_paired_run_by_run() -> None:
 def test_table_and_picture() -> None:
     results = made_up({"batch": 0.80, "trajectory": 0.795, "none": 0.75})
     results[-1]["diverged"] = True
-    rows = table(SETTING, results)
+    found = FIGURE.read(SETTING, results)
+    rows = found.table
     assert len(rows) == 9 and [row["lambda"] for row in rows if row["network"] != KINDS["trajectory"]] == [None] * 6
     assert rows[3]["lambda"] == 0.5 and rows[3]["length_ratio"] == 2.0 and rows[0]["learning_rate"] == 0.1
-    own = gather(SETTING, results)["none"].accuracy[:, 2]
+    own = found.one(network=KINDS["none"])["accuracy"][:, 2]
     assert rows[8]["accuracy"] == pytest.approx(own.mean())
     assert rows[8]["accuracy_error"] == pytest.approx(own.std(ddof=1) / 10**0.5) and rows[8]["diverged"] == 1
-    axes, late = draw(SETTING, results).axes
+    axes, late = FIGURE.draw(found).axes
     assert all(len(line.get_xdata()) == 2 for line in late.lines if line.get_marker() in plots.MARKERS)
     labels = axes.get_legend_handles_labels()[1]
     assert labels == ["chance", "batch norm", "trajectory regularization", "neither (1 of 10 diverged)"]
@@ -163,25 +166,24 @@ def test_table_and_picture() -> None:
 
 
 def test_trials_of_the_presets_and_their_cost() -> None:
-    artifact = find("raghu/fig11")
-    for preset, runs in (("quick", 12), ("paper", 4)):
-        setting = artifact.setting(preset)
-        made = trials(setting)
+    for preset, runs, rates in (("quick", 12, [0.01, 0.01, 0.003]), ("paper", 4, [0.001] * 3)):
+        made = FIGURE.trials(FIGURE.setting(preset))
         assert [t.spec.network.norm for t in made[::runs]] == list(KINDS) and len(made) == 3 * runs
         assert all(t.seed < 100 for t in made)  # learning rates were chosen on others
-        assert [t.spec.learning_rate for t in made[::runs]] == list(setting.rates)
-    costs = artifact.costs(artifact.setting("paper"))
+        assert [t.spec.learning_rate for t in made[::runs]] == rates
+    costs = FIGURE.costs(FIGURE.setting("paper"))
     assert [len(cost.trials) for cost in costs] == [4, 4, 4] and isinstance(costs[0].model(), nn.Module)
     assert costs[0].images == 20_000 * 128
-    assert "; Adam" in artifact.about(artifact.setting("quick"))
-    assert artifact.data(artifact.setting("paper")) == "cifar10"
+    assert "; Adam" in FIGURE.caption(FIGURE.setting("quick"))
+    assert FIGURE.data(FIGURE.setting("paper")) == "cifar10"
 
 
 @pytest.mark.slow
 def test_a_small_preset_through_the_catalogue_and_its_results_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(regularization.PRESETS, "quick", Setting(SMALL, (0.01, 0.01, 0.003), 2))
+    small = Sweep(regularized, SMALL, {"network": kinds(SMALL.network, 0.01, 0.01, 0.003)}, runs=2)
+    monkeypatch.setitem(FIGURE.presets, "quick", small)
     first = reproduce("raghu/fig11", preset="quick", out=tmp_path, workers=1)
     again = reproduce("raghu/fig11", preset="quick", out=tmp_path, workers=1)  # from the results file
     assert [row["accuracy"] for row in first.data] == [row["accuracy"] for row in again.data]
@@ -196,7 +198,3 @@ def test_quick_preset_to_its_end(tmp_path: Path) -> None:
     assert all(claim.verdict in ("holds", "fails", "undecided") for claim in done.claims) and len(done.claims) == 7
     final = {row["network"]: row["accuracy"] for row in done.data if row["step"] == 600}
     assert min(final.values()) > 0.95
-
-
-def test_what_is_compared_is_named_as_in_the_conv_net() -> None:
-    assert set(KINDS) == {"none", "batch", "trajectory"} and regularization.ARTIFACTS[0].id == "raghu/fig11"

@@ -10,21 +10,21 @@ import torch
 from epoch0.data import load
 from epoch0.experiments.experiment import resolve
 from epoch0.papers.catalogue import find
-from epoch0.papers.raghu.single_layer import Setting
-from epoch0.papers.raghu.single_layer_trial import LayerSpec, network, scattered, trained
+from epoch0.papers.raghu.single_layer import LayerSpec, network, scattered, trained
+from epoch0.papers.sweep import Sweep
 from epoch0.train.loop import train
 from pictures import whole_picture
 
 SPEC = LayerSpec("digits", 0, 12, 3, 1.0, 1, 2, 128, 0.1, 0.9, 10_000)
 
 
-def small(side: int = 0) -> Setting:
-    return Setting(replace(SPEC, side=side), (1, 2), 2)
+def small(side: int = 0) -> Sweep:
+    return Sweep(trained, replace(SPEC, side=side), {"layer": (1, 2)}, runs=2)
 
 
-def made(rows: list[list[float]], runs: int = 6) -> tuple[Setting, list[dict]]:
+def made(rows: list[list[float]], runs: int = 6) -> tuple[Sweep, list[dict]]:
     """Results whose final accuracies are given, (train, test) a layer, with a spread of 0.002 over runs."""
-    setting = Setting(replace(SPEC, hidden=len(rows) + 1), tuple(range(1, len(rows) + 1)), runs)
+    setting = Sweep(trained, replace(SPEC, hidden=len(rows) + 1), {"layer": tuple(range(1, len(rows) + 1))}, runs=runs)
     noise = np.random.default_rng(0).normal(0, 0.002, (len(rows), runs))
     return setting, [
         {
@@ -84,13 +84,14 @@ def test_images_are_put_whole_at_places_of_their_split() -> None:
 def test_claims_follow_the_accuracies(rows: list[list[float]], verdicts: list[str]) -> None:
     """Spreads of 0.002 over 6 runs against differences of 0.03 and more: beyond any chance."""
     setting, results = made(rows)
-    assert [claim.verdict for claim in find("raghu/fig17").claims(setting, results)] == verdicts
-    assert [claim.verdict for claim in find("raghu/fig7").claims(setting, results)] == verdicts[:3]
+    for name, expected in (("fig17", verdicts), ("fig7", verdicts[:3])):
+        _, claims, _ = find(f"raghu/{name}").decided(setting, results)
+        assert [claim.verdict for claim in claims] == expected
 
 
 def test_table_is_by_layer_and_epoch() -> None:
     setting, results = made([[0.9, 0.5], [0.8, 0.4]])
-    rows = find("raghu/fig7").table(setting, results)
+    rows = find("raghu/fig7").read(setting, results).table
     assert [(row["hidden_layer"], row["epoch"]) for row in rows] == [(i, e) for i in (2, 3) for e in (0, 1, 2)]
     ends = [float(np.mean([r["train"][-1] for r in results[6 * i : 6 * i + 6]])) for i in (0, 1)]
     assert [rows[2]["train_accuracy"], rows[5]["train_accuracy"]] == pytest.approx(ends)
@@ -104,7 +105,7 @@ def test_costs_count_every_run_and_train_one_layer(name: str, preset: str) -> No
     costs = artifact.costs(setting)
     assert sum(len(cost.trials) for cost in costs) == len(artifact.trials(setting))
     assert {trial.key for cost in costs for trial in cost.trials} == {t.key for t in artifact.trials(setting)}
-    base = setting.base
+    base = setting.spec
     inputs = {"digits": 64, "mnist": 784, "cifar10": 3072}[base.data] if not base.side else base.side**2
     net = costs[-1].model()
     free = [key for key, parameter in net.named_parameters() if parameter.requires_grad]
@@ -115,8 +116,9 @@ def test_costs_count_every_run_and_train_one_layer(name: str, preset: str) -> No
 def test_from_trial_to_picture(name: str) -> None:
     artifact, setting = find(f"raghu/{name}"), small(10 if name == "fig17" else 0)
     results = [resolve(trial.function)(trial.spec, trial.seed) for trial in artifact.trials(setting)]
-    assert all(np.isfinite(value) for row in artifact.table(setting, results) for value in row.values())
-    assert {claim.verdict for claim in artifact.claims(setting, results)} <= {"holds", "fails", "undecided"}
+    rows, claims, _ = artifact.decided(setting, results)
+    assert all(np.isfinite(value) for row in rows for value in row.values())
+    assert {claim.verdict for claim in claims} <= {"holds", "fails", "undecided"}
     picture = whole_picture(artifact, setting, results)
     assert len(picture.axes) == 2 and len(picture.axes[0].lines) == 2
     assert len(picture.axes[0].collections) == 2  # bands

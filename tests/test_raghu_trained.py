@@ -13,11 +13,10 @@ from epoch0.errors import InputError
 from epoch0.experiments.experiment import resolve
 from epoch0.measure.length import trajectory_length
 from epoch0.papers.catalogue import find
-from epoch0.papers.raghu import trained_trial
-from epoch0.papers.raghu.conv_lengths import Setting as Initial
-from epoch0.papers.raghu.convnet import ConvNet, layers
-from epoch0.papers.raghu.trained_nets import NORMED, PLAIN, Setting, accurate, gather
-from epoch0.papers.raghu.trained_trial import DenseNet, TrainedSpec, scale, trained
+from epoch0.papers.raghu import trained as trained_module
+from epoch0.papers.raghu.convnet import ConvNet, by_variance, layers
+from epoch0.papers.raghu.trained import DenseNet, TrainedSpec, accurate, named, scale, trained
+from epoch0.papers.sweep import Sweep
 from epoch0.seeds import numpy_generator
 from pictures import whole_picture
 
@@ -29,19 +28,14 @@ NET = ConvNet((4,) * 5, (16, 8), colours=1, size=8)
 SPEC = TrainedSpec("digits", NET, (0, 1, 2), 16, 0.01, 2, 4, (0.25, 1.0), (0.25, 1.0), 2, tested=50, examples=64)
 
 
-def small(name: str) -> tuple[Any, Setting]:
+def small(name: str) -> tuple[Any, Sweep]:
     """The artifact, and its quick preset with tiny networks, few steps and two runs."""
     artifact = find(f"raghu/{name}")
-    setting = artifact.setting("quick")
-    networks = []
-    for called, spec in setting.networks:
-        if isinstance(spec.network, ConvNet):
-            tiny = replace(SPEC, network=replace(NET, norm=spec.network.norm))
-        else:
-            net = DenseNet((64, 8, 8, 8, 10), spec.network.variance)
-            tiny = replace(SPEC, network=net, absolute=(), relative=(), draws=0)
-        networks.append((called, tiny))
-    return artifact, replace(setting, networks=tuple(networks), runs=2)
+    networks = [spec.network for _, spec, _ in artifact.setting("quick").cells()]
+    if isinstance(networks[0], ConvNet):
+        return artifact, named(SPEC, [replace(NET, norm=net.norm) for net in networks], 2)
+    tiny = [DenseNet((64, 8, 8, 8, 10), net.variance) for net in networks]
+    return artifact, named(replace(SPEC, network=tiny[0], absolute=(), relative=(), draws=0), tiny, 2)
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +56,8 @@ def results_of(artifact: Any, setting: Any, ran: dict[str, dict[str, Any]]) -> l
 def test_from_trial_to_picture(name: str, ran: dict[str, dict[str, Any]]) -> None:
     artifact, setting = small(name)
     results = results_of(artifact, setting, ran)
-    rows = artifact.table(setting, results)
+    rows, claims, _ = artifact.decided(setting, results)
     assert rows and all(np.isfinite(v) for row in rows for v in row.values() if isinstance(v, float))
-    claims = artifact.claims(setting, results)
     assert len(claims) >= 2 and {claim.verdict for claim in claims} <= {"holds", "fails", "undecided"}
     whole_picture(artifact, setting, results)
 
@@ -121,16 +114,16 @@ def test_an_interrupted_trial_goes_on(tmp_path: Any, monkeypatch: pytest.MonkeyP
     """Killed between training and noise: the second start does not train again and gives the same numbers."""
     whole = trained(SPEC, seed=1)
     monkeypatch.setenv("EPOCH0_CHECKPOINTS", str(tmp_path))
-    noisy = trained_trial.robustness
+    noisy = trained_module.robustness
 
     def killed(*given: Any, **more: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(trained_trial, "robustness", killed)
+    monkeypatch.setattr(trained_module, "robustness", killed)
     with pytest.raises(KeyboardInterrupt):
         trained(SPEC, seed=1)
     assert list(tmp_path.iterdir())
-    monkeypatch.setattr(trained_trial, "robustness", noisy)
+    monkeypatch.setattr(trained_module, "robustness", noisy)
     again = trained(SPEC, seed=1)
     for name, value in whole.items():
         np.testing.assert_array_equal(np.asarray(again[name]), np.asarray(value), err_msg=name)
@@ -141,13 +134,13 @@ def test_networks_that_diverge_are_left_out_and_counted() -> None:
     wild = replace(SPEC, learning_rate=1e8, absolute=(), relative=())
     bad, good = trained(wild, seed=0), trained(replace(SPEC, absolute=(), relative=()), seed=0)
     assert bad["diverged"] and bad["lengths"].shape == good["lengths"].shape
-    setting = Setting(((PLAIN, wild),), 2, 0.9)
-    (found,) = gather(setting, [bad, good])
-    assert found.runs == 1 and found.diverged == 1
-    (claim,) = accurate(setting, [found])
+    setting = named(wild, [NET], 2)
+    found = setting.gather([bad, good])
+    assert found.one().runs == 1 and found["lengths"].shape[:2] == (1, 1)
+    (claim,) = accurate(found)
     assert claim.verdict == "undecided" and "1 diverged" in claim.evidence
     with pytest.raises(InputError, match="all 2 networks without batch norm diverged"):
-        gather(setting, [bad, bad])
+        setting.gather([bad, bad])
 
 
 def test_steps_that_cannot_be_used() -> None:
@@ -205,8 +198,8 @@ def made(runs: int, spec: TrainedSpec, gained: float, first_worse: float, normed
 def verdicts(name: str, gained: float, first_worse: float, normed: float = 1.0) -> dict[str, str]:
     artifact = find(f"raghu/{name}")
     setting = artifact.setting("quick")
-    results = [r for _, spec in setting.networks for r in made(setting.runs, spec, gained, first_worse, normed)]
-    return {claim.text: claim.verdict for claim in artifact.claims(setting, results)}
+    results = [r for _, spec, runs in setting.cells() for r in made(runs, spec, gained, first_worse, normed)]
+    return {claim.text: claim.verdict for claim in artifact.decided(setting, results)[1]}
 
 
 def test_robustness_of_layers_is_decided_both_ways() -> None:
@@ -242,14 +235,14 @@ def test_what_the_caption_prints_of_cifar() -> None:
     artifact = find("raghu/fig6")
     setting = artifact.setting("paper")
     sizes = {"absolute": setting.spec.absolute.index(0.25), "relative": setting.spec.relative.index(0.25)}
-    results = [r for _, spec in setting.networks for r in made(setting.runs, spec, 1.1, 0.0)]
+    results = [r for _, spec, runs in setting.cells() for r in made(runs, spec, 1.1, 0.0)]
     source = np.random.default_rng(1)
     for result in results:
         for unit, size in sizes.items():
             result[unit] = result[unit].copy()
             result[unit][:, size] = 0.5 + 0.001 * np.arange(8) + 0.0001 * source.standard_normal(8)
         result["absolute"][[0, 3], sizes["absolute"]] += (-0.21, 0.46)
-    claims = [claim for claim in artifact.claims(setting, results) if "0.25" in claim.text]
+    claims = [claim for claim in artifact.decided(setting, results)[1] if "0.25" in claim.text]
     assert [claim.verdict for claim in claims] == ["holds", "holds", "fails", "fails"] * 2
     assert not [text for text in verdicts("fig6", 1.0, 0.0) if "0.25" in text]
 
@@ -259,26 +252,24 @@ def test_what_the_caption_prints_of_cifar() -> None:
 
 def test_length_through_untrained_conv_nets(ran: dict[str, dict[str, Any]]) -> None:
     artifact = find("raghu/fig4")
-    setting = replace(artifact.setting("quick"), network=NET, variances=(2.0, 8.0), networks=6, block=4)
-    assert isinstance(setting, Initial)
+    setting = artifact.setting("quick").but(variance=by_variance(NET, 2.0, 8.0), runs=6, block=4)
     results = results_of(artifact, setting, ran)
-    rows = artifact.table(setting, results)
+    rows, claims, _ = artifact.decided(setting, results)
     assert [row["layer"] for row in rows if row["kind"] == "pooling"] == [3, 7] * 2
     assert all(row["growth"] < 1 for row in rows if row["kind"] == "pooling")
     output = [row["length"] for row in rows if row["name"] == "output"]
     assert output[1] > 10 * output[0]  # sigma_w^8 in the mean, 256
-    assert len(artifact.claims(setting, results)) == 7
+    assert len(claims) == 7
     whole_picture(artifact, setting, results)
     held = [{"lengths": np.asarray(result["lengths"])[:, ::-1]} for result in results]
-    backwards = {claim.text: claim.verdict for claim in artifact.claims(setting, held)}
+    backwards = {claim.text: claim.verdict for claim in artifact.decided(setting, held)[1]}
     assert backwards["pooling layers reduce length: their growth"] != "holds"
 
 
 def test_a_block_is_part_of_the_whole() -> None:
     artifact = find("raghu/fig4")
-    setting = replace(artifact.setting("quick"), network=NET, variances=(2.0,), networks=4, block=4)
+    setting = artifact.setting("quick").but(variance=by_variance(NET, 2.0), runs=4, block=4)
     (whole,) = [resolve(t.function)(t.spec, t.seed) for t in artifact.trials(setting)]
-    parts = [resolve(t.function)(t.spec, t.seed) for t in artifact.trials(replace(setting, block=2))]
+    parts = [resolve(t.function)(t.spec, t.seed) for t in artifact.trials(setting.but(block=2))]
     both = np.concatenate([part["lengths"] for part in parts])
     np.testing.assert_allclose(both, whole["lengths"], rtol=0.2)
-    assert NORMED != PLAIN

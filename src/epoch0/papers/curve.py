@@ -56,6 +56,11 @@ class CurveSpec:
                 raise InputError(f"{self.ends} (test) has no image {index}; it has {len(images):,}, counted from 0.")
         return replace(self, pixels=tuple(images[index].tobytes().hex() for index in (self.first, self.second)))
 
+    @property
+    def data(self) -> str | None:
+        """Name of the data set that the points come from, if any."""
+        return None if self.ends == "random" else self.ends
+
     def points(self) -> tuple[Tensor, Tensor]:
         """The two points, float32, shape (size,) each; for a circle the second is made orthogonal to the first.
 
@@ -65,7 +70,8 @@ class CurveSpec:
         if self.ends == "random":
             ends = torch.randn(2, self.size, generator=generator(self.seed, _POINTS), dtype=torch.float64)
         else:
-            values = [np.frombuffer(bytes.fromhex(image), dtype=np.uint8) for image in self.pixels]
+            pixels = self.pixels or self.with_pixels().pixels
+            values = [np.frombuffer(bytes.fromhex(image), dtype=np.uint8) for image in pixels]
             if [len(one) for one in values] != [self.size, self.size]:
                 raise InputError(
                     f"the curve needs two images of {self.size} pixels from {self.ends}; it has {len(values)} of "

@@ -50,6 +50,12 @@ def mean_and_error(values: Array) -> Mean:
     return Mean(float(mean), float(error)) if np.ndim(mean) == 0 else Mean(mean, error)
 
 
+def slopes(values: Array) -> Array:
+    """Least-squares slope of values along the last axis, a step apart, shape (...) of (..., places)."""
+    places = np.arange(values.shape[-1]) - (values.shape[-1] - 1) / 2
+    return np.asarray(values @ places / (places @ places))
+
+
 class Table(list[dict[str, Any]]):
     """Rows, and what claims and pictures ask of them."""
 

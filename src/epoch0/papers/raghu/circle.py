@@ -6,76 +6,59 @@ image of the circle varies most (its principal components), with the share of th
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from epoch0 import plots
 from epoch0.curves import GreatCircle
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import Claim, at_least, between, increasing
-from epoch0.experiments.experiment import Trial
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
-from epoch0.papers.catalogue import OldArtifact, Results
-from epoch0.papers.means import mean_and_error
+from epoch0.papers import pictures
+from epoch0.papers.catalogue import Artifact
 from epoch0.papers.raghu.transitions import wide_limit
+from epoch0.papers.sweep import Array, Found, Sweep, Table
 from epoch0.seeds import generator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
-
 CLOSE = 0.05
 """Growth follows sqrt(chi) of wide networks if it is that near to it, relatively; width 100 leaves about 1 %."""
 
-_PLANE, _NETWORKS = range(2)
-"""Streams of the seed."""
+_PLANE = 0
+"""Stream of the plane of a network's circle."""
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One preset, and what one of its blocks measures.
-
-    Attributes:
-        variance: sigma_w^2.
-        width: of the input and of every layer.
-        depth: number of layers.
-        networks: how many are measured.
-        block: networks a trial.
-        tangents: points of the circle at which lengths are measured.
-        shown: points of the circle that are drawn, of the first network.
-        first: index of the first network of a block.
-    """
+class CircleSpec:
+    """Networks of a kind, ``variance`` is sigma_w^2; so many points of a circle are measured and ``shown``."""
 
     variance: float
     width: int
     depth: int
-    networks: int
-    block: int
     tangents: int = 256
     shown: int = 6000
     first: int = 0
+    networks: int = 1
 
 
-def block(spec: Setting, seed: int) -> dict[str, Any]:
+def block(spec: CircleSpec, seed: int) -> dict[str, Any]:
     """Measure some networks, each with a circle of its own; draw the first of all.
 
-    >>> block(Setting(4.0, 100, 6, networks=10, block=5), seed=0)["lengths"].shape         # (networks, depth + 1)
+    >>> block(CircleSpec(4.0, 100, 6, networks=5), seed=0)["lengths"].shape                # (networks, depth + 1)
     (5, 7)
 
-    Returns:
-        ``lengths`` of the circle's images; from the block of network 0 also ``images``, shape (depth + 1, shown, 2),
-        and ``shares`` of the variance in them, (depth + 1,).
+    From the block of network 0 come also ``images``, (depth + 1, shown, 2), and ``shares`` of the variance in them.
     """
     lengths = []
     found: dict[str, Any] = {}
     sizes = [spec.width] * (spec.depth + 1)
-    stop = min(spec.networks, spec.first + spec.block)
+    stop = spec.first + spec.networks
     every = ensemble(stop, sizes, "tanh", Gaussian(math.sqrt(spec.variance)), linear_output=False, seed=seed,
                      dtype=torch.float64)  # fmt: skip
     for index in range(spec.first, stop):
@@ -103,65 +86,45 @@ def _projected(net: Any, points: torch.Tensor) -> dict[str, Any]:
     return {"images": np.stack(images), "shares": np.array(shares)}
 
 
-def trials(setting: Setting) -> list[Trial]:
-    """Blocks of networks of one ensemble."""
-    return [
-        Trial("epoch0.papers.raghu.circle:block", replace(setting, first=first), 3)
-        for first in range(0, setting.networks, setting.block)
-    ]
-
-
-def gather(results: Results) -> Array:
+def _relative(found: Found) -> Array:
     """Lengths relative to the circle's own, shape (networks, depth + 1)."""
-    lengths = np.concatenate([np.asarray(result["lengths"], dtype=np.float64) for result in results])
+    lengths = found.one()["lengths"]
     return np.asarray(lengths / lengths[:, :1])
 
 
-def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
+def table(found: Found) -> Table:
     """One row a layer: length relative to the circle, growth in this layer, and what wide networks have."""
-    lengths, wide = gather(results), wide_limit("tanh", setting.variance, setting.depth)
-    rows = []
-    for layer in range(1, setting.depth + 1):
-        length, length_error = mean_and_error(lengths[:, layer])
-        growth, growth_error = mean_and_error(lengths[:, layer] / lengths[:, layer - 1])
-        rows.append({
-            "layer": layer, "length": length, "length_error": length_error, "growth": growth,
-            "growth_error": growth_error, "wide": wide[layer - 1], "share": float(results[0]["shares"][layer]),
-            "networks": len(lengths),
-        })  # fmt: skip
-    return rows
+    lengths, spec = _relative(found), found.sweep.spec
+    wide, shares = wide_limit("tanh", spec.variance, spec.depth), found.one().results[0]["shares"]
+    return found.rows(
+        lambda cell: {"length": lengths[:, 1:], "growth": lengths[:, 1:] / lengths[:, :-1]},
+        lambda cell, layer: {"wide": wide[layer - 1], "share": float(shares[layer])},
+        layer=range(1, spec.depth + 1),
+    )
 
 
-def claims(setting: Setting, results: Results) -> list[Claim]:
+def claims(found: Found) -> list[Claim]:
     """The caption of Figure 3, and section 2.2 on how fast."""
-    rows = table(setting, results)
-    names = [f"layer {row['layer']}" for row in rows]
-    growth, error = ([row[key] for row in rows] for key in ("growth", "growth_error"))
-    wide = np.array([row["wide"] for row in rows])
-    lengths = [1.0, *(row["length"] for row in rows)]
+    rows, runs = found.table, found.sweep["runs"]
+    names = rows.told("layer {layer}")
+    length, length_error, growth, error, wide = rows.of("length", "length_error", "growth", "growth_error", "wide")
     return [
-        increasing(
-            "the image of the circle grows longer with depth", lengths,
-            [0.0, *(row["length_error"] for row in rows)], setting.networks, ["the circle", *names],
-        ),
-        at_least("... in every layer", growth, error, 1.0, setting.networks, names),
-        between(
-            f"growth in every layer is within {100 * CLOSE:g} % of sqrt(chi), the wide limit", growth, error,
-            (1 - CLOSE) * wide, (1 + CLOSE) * wide, setting.networks, names,
-        ),
+        increasing("the image of the circle grows longer with depth", [1.0, *length], [0.0, *length_error], runs,
+                   ["the circle", *names]),
+        at_least("... in every layer", growth, error, 1.0, runs, names),
+        between(f"growth in every layer is within {100 * CLOSE:g} % of sqrt(chi), the wide limit", growth, error,
+                (1 - CLOSE) * wide, (1 + CLOSE) * wide, runs, names),
     ]  # fmt: skip
 
 
-def draw(setting: Setting, results: Results) -> "Figure":
+def draw(found: Found) -> "Figure":
     """Panes from left to right: the circle, then its image after each layer; below them the lengths."""
-    count = setting.depth + 1
-    panes = [f"pane {i}" for i in range(count)]
+    rows, ratio = found.table, _relative(found)[0]
+    panes = [f"pane {i}" for i in range(len(ratio))]
     picture, axes = plots.figure(
-        1.75 * count, 5.2, mosaic=[panes, ["lengths"] * count], height_ratios=[1.0, 1.25],
+        1.75 * len(panes), 5.2, mosaic=[panes, ["lengths"] * len(panes)], height_ratios=[1.0, 1.25],
     )  # fmt: skip
-    images, shares = (np.asarray(results[0][name]) for name in ("images", "shares"))
-    rows = table(setting, results)
-    ratio = gather(results)[0]
+    images, shares = (np.asarray(found.one().results[0][name]) for name in ("images", "shares"))
     for layer, name in enumerate(panes):
         pane = axes[name]
         pane.plot(*images[layer].T, color=plots.COLOURS[0], linewidth=0.9)
@@ -170,39 +133,30 @@ def draw(setting: Setting, results: Results) -> "Figure":
         pane.grid(False)
         for side in ("top", "right"):
             pane.spines[side].set_visible(True)
-        title = "the circle" if layer == 0 else f"layer {layer}: × {ratio[layer]:.3g}"
-        pane.set_title(title, fontsize=9)
+        pane.set_title("the circle" if layer == 0 else f"layer {layer}: × {ratio[layer]:.3g}", fontsize=9)
         pane.set_xlabel(f"{100 * shares[layer]:.0f} % of variance", fontsize=8)
-    below = axes["lengths"]
-    x = [0, *(row["layer"] for row in rows)]
-    length = [1.0, *(row["length"] for row in rows)]
-    plots.points(below, x, length, [0.0, *(row["length_error"] for row in rows)], 0,
-                 f"mean of {rows[0]['networks']} networks")  # fmt: skip
-    wide = np.cumprod([1.0, *(row["wide"] for row in rows)]).tolist()
+    below, x = axes["lengths"], list(range(len(ratio)))
+    whole = Table([{"layer": 0, "length": 1.0, "length_error": 0.0, "wide": 1.0}, *rows])
+    pictures.points(below, whole, "layer", "length", 0, f"mean of {found.sweep['runs']} networks")
+    wide = np.cumprod(whole.column("wide")).tolist()
     plots.curve(below, x, wide, 6, r"wide limit, product of $\sqrt{\chi}$", linestyle=":")
     below.plot(x, ratio, "x", color=plots.COLOURS[1], label="the network drawn above")
     below.set(yscale="log", xlabel="layer $d$ (0: the circle)", ylabel="length / length of the circle", xticks=x)
-    ticks = [tick for tick in (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1000) if tick <= 1.3 * max(*length, *ratio)]
-    below.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    below.minorticks_off()
+    top = 1.3 * max(*whole.column("length"), *ratio)
+    pictures.ticks(below, [tick for tick in (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1000) if tick <= top], "y")
     below.legend(loc="upper left")
     return picture
 
 
-def about(setting: Setting) -> str:
-    """The setting in one line."""
-    return (
-        f"tanh, width {setting.width}, $\\sigma_w^2$ = {setting.variance:g}, no biases; panes: one network, the first "
-        "two principal components of each image, and how many times longer than the circle it is; "
-        "bars: two standard errors over networks"
-    )
+_QUICK = Sweep(block, CircleSpec(16.0, 100, 6), runs=50, seed=3, block=25)
 
-
-ARTIFACTS: tuple[OldArtifact, ...] = (
-    OldArtifact(
+ARTIFACTS = (
+    Artifact(
         "raghu/fig3", "A circle through the layers of a tanh network", "Raghu et al., Figure 3, section 2.2",
-        {"quick": Setting(16.0, 100, 6, 50, 25), "paper": Setting(16.0, 100, 6, 1000, 50)},
-        trials, table, claims, draw, about=about,
+        {"quick": _QUICK, "paper": _QUICK.but(runs=1000, block=50)}, table, claims, draw,
+        "tanh, width {width}, $\\sigma_w^2$ = {variance:g}, no biases; panes: one network, the first two principal "
+        "components of each image, and how many times longer than the circle it is; bars: two standard errors over "
+        "networks",
     ),
 )  # fmt: skip
 """Width 100 is the paper's, in both presets."""

@@ -1,4 +1,4 @@
-"""Raghu's convolutional network (sections 2.2 and 3): the one of Figures 4, 6 and 8 to 11, and the names of its layers.
+"""Raghu's convolutional network (sections 2.2, 3), and Figure 4: an arc's length in it before training, per sigma_w^2.
 
 The paper gives away little: ReLU, pooling as layers 3 and 7 (Figure 4), two hidden fully connected layers of which the
 last "halves the number of neurons" (Figure 8), weights N(0, sigma_w^2 / fan_in). So ten layers:
@@ -10,20 +10,37 @@ places; 32 channels in each convolution, and as many neurons in the first fully 
 hidden layer has fewer neurons than the one before it but the pools and the last one, the exceptions that the caption of
 Figure 8 names; biases that begin at zero; batch norm (Figure 10) or trajectory regularization (Figure 11) behind every
 convolution and every hidden fully connected layer, before the ReLU, and a layer in front of batch norm without a bias,
-which it would take away.
+which it would take away. Pixels have mean 0 and variance 1 in every channel over the training images.
 """
 
+import hashlib
 import math
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from epoch0 import plots
+from epoch0.curves import Arc
+from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError, is_count, suggest
-from epoch0.seeds import generator
+from epoch0.experiments.claims import Claim, at_least, at_most
+from epoch0.measure.length import trajectory_length
+from epoch0.papers import pictures
+from epoch0.papers.catalogue import Artifact
+from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
+from epoch0.seeds import generator, numpy_generator
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 NORMS = ("none", "batch", "trajectory")
 
@@ -41,17 +58,9 @@ class ConvNet:
     >>> net = ConvNet(channels=(16,) * 5, hidden=(64, 32), colours=1, size=8).build(seed=0)
     >>> net(torch.zeros(5, 1, 8, 8)).shape                      # (batch, colours, size, size) -> (batch, classes)
     torch.Size([5, 10])
-    >>> net.conv1.weight.shape
-    torch.Size([16, 1, 3, 3])
 
-    Attributes:
-        channels: of the five convolutions.
-        hidden: neurons of the two fully connected layers before the output.
-        colours: channels of an image.
-        size: height and width of an image, a multiple of 4 for the two pools.
-        classes: number of outputs.
-        variance: sigma_w^2; a weight is Gaussian with variance sigma_w^2 / fan_in.
-        norm: what stands between a hidden layer and its ReLU: ``"none"``, ``"batch"`` or ``"trajectory"``.
+    ``hidden`` are the fully connected layers before the output; ``size``, height and width, is a multiple of 4 for the
+    two pools; ``variance`` is sigma_w^2; ``norm`` is what stands between a hidden layer and its ReLU, one of NORMS.
 
     Raises:
         InputError: naming the field that cannot be used.
@@ -88,8 +97,7 @@ class ConvNet:
     def build(self, seed: int) -> nn.Sequential:
         """One network: its parts are named conv1, norm1, relu1, ..., pool1, ..., flatten, fc1, fc2 and output.
 
-        Args:
-            seed: names the draw of the weights; the kind of norm does not change them.
+        The seed names the draw of the weights; the kind of norm does not change them.
         """
         layers = OrderedDict[str, nn.Module]()
         bias = self.norm != "batch"
@@ -132,14 +140,9 @@ class ConvNet:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer as the figures number it.
+    """A layer as the figures number it, from 1 and pools counted; ``kind`` is a convolution, pooling or linear.
 
-    Attributes:
-        number: from 1, pools counted.
-        label: short, for an axis.
-        kind: ``"convolution"``, ``"pooling"`` or ``"linear"``.
-        weights: name of the module with its weights; None for a pool.
-        output: name of the module whose output is the layer's: its ReLU, the pool, or the network's output.
+    ``weights`` is the module with its weights, None for a pool; ``output`` the one whose output is the layer's.
     """
 
     number: int
@@ -165,3 +168,176 @@ def layers() -> list[Layer]:
     for number in (1, 2):
         found.append(Layer(len(found) + 1, f"fc{number}", "linear", f"fc{number}", f"relu{CONVOLUTIONS + number}"))
     return [*found, Layer(len(found) + 1, "output", "linear", "output", "output")]
+
+
+def examples(data: str, split: str, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Inputs of that shape, standardized by the training images, and their labels.
+
+    Raises:
+        InputError: if the data set is not there, or its images have another shape.
+    """
+    own = load(data, split)
+    inputs = own.inputs("standard", flatten=len(shape) == 1, like=load(data, "train"))
+    if inputs.shape[1:] != shape:
+        raise InputError(f"{data} has inputs {inputs.shape[1:]}; the network takes {shape}.")
+    return torch.from_numpy(inputs), torch.from_numpy(own.labels)
+
+
+def pace(at: Sequence[int]) -> int:
+    """The largest pace that meets every step at which a training is looked at."""
+    if len(at) < 2 or at[0] != 0 or any(b <= a for a, b in pairwise(at)):
+        raise InputError(f"at={tuple(at)}: steps at which to measure begin with 0 and increase.")
+    return math.gcd(*at)
+
+
+# ---- Figure 4
+
+SIMILAR = 0.25
+"""Growth in two kinds of layers is similar if it differs by no more than this part."""
+
+KEEPING = ("conv2", "conv3", "conv4", "conv5", "fc1")
+"""Layers with weights that have as many neurons as there are before them: their growth is that of one of Theorem 3."""
+
+POOLS = ("pool1", "pool2")
+
+
+@dataclass(frozen=True)
+class ConvArcSpec:
+    """Conv nets, and the arc between two test images, given by their places, that goes through all of them."""
+
+    data: str
+    network: ConvNet
+    ends: tuple[int, int]
+    points: int = 64
+    first: int = 0
+    networks: int = 1
+
+
+def block(spec: ConvArcSpec, seed: int) -> dict[str, Any]:
+    """``lengths``, shape (networks, layers + 1), those of the arc itself first.
+
+    A network is the same whatever the block it is measured in. Source: Raghu et al. 2017, section 2.2, Figure 4.
+    """
+    torch.set_num_threads(1)
+    weights = numpy_generator(seed).integers(2**31, size=spec.first + spec.networks)[spec.first :]
+    nets = [spec.network.build(int(one)) for one in weights]
+    held, _ = examples(spec.data, "test", spec.network.inputs)
+    arc = Arc(*(held[one] for one in spec.ends))
+    outputs = [layer.output for layer in layers()]
+    found = trajectory_length(nets, arc, layers=outputs, points=spec.points, seed=seed)
+    return {"lengths": np.asarray(found.network_lengths)}
+
+
+def own_seed(spec: ConvArcSpec, first: int) -> int:
+    """Each variance has networks of its own."""
+    return int.from_bytes(hashlib.sha256(f"conv {spec.network.variance!r}".encode()).digest()[:7], "big")
+
+
+def table(found: Found) -> Table:
+    """One row for each variance and layer: length, and growth from the layer before."""
+    named = {layer.number: {"name": layer.label, "kind": layer.kind} for layer in layers()}
+    return found.rows(lambda cell: {"length": cell["lengths"][:, 1:], "growth": _growth(cell)},
+                      lambda cell, layer: named[layer], layer=list(named))  # fmt: skip
+
+
+def _growth(cell: Cell) -> Array:
+    lengths = cell["lengths"]
+    return np.asarray(lengths[:, 1:] / lengths[:, :-1])
+
+
+def claims(found: Found) -> list[Claim]:
+    """What the text and the caption say of Figure 4, and Figure 8 of its step 0."""
+    first, *larger = found.sweep["variance"]
+    places = [layer.label for layer in layers()].index
+    kept, pools = (
+        {cell.at["variance"]: _growth(cell)[:, [places(name) for name in names]] for cell in found}
+        for names in (KEEPING, POOLS)
+    )
+    over = {v: each - pools[v].mean(1, keepdims=True) for v, each in kept.items()}
+    shares = {v: each[:, :-1] / each[:, -1].mean() for v, each in kept.items()}
+    means = {v: each.mean(1, keepdims=True) for v, each in kept.items()}
+    usual = mean_and_error(kept[first].mean(1))
+
+    def at(
+        decide: Callable[..., Claim], text: str, values: dict[float, Array], names: Sequence[str], bound: float
+    ) -> Claim:
+        """A claim about some layers at every variance."""
+        mean, error = mean_and_error(np.stack(list(values.values()), axis=1))
+        settings = [f"{name}, sigma_w^2 = {v:g}" for v in values for name in names]
+        return decide(text, mean.ravel(), error.ravel(), bound, found.sweep["runs"], settings)
+
+    return [
+        at(at_least, "length grows with depth at sigma_w^2 above 2: growth of a layer that keeps the number of neurons",
+           {v: means[v] for v in larger}, ["mean"], 1.0),
+        at_most("at sigma_w^2 = 2 it does not (step 0 of Figure 8)", [usual.mean], [usual.error], 1.0,
+                found.sweep["runs"], [f"sigma_w^2 = {first:g}, mean"]),
+        _steps(found),
+        at(at_most, "pooling layers reduce length: their growth", pools, POOLS, 1.0),
+        at(at_least, "... more than layers that keep the number of neurons: growth of those, less that of a pool", over,
+           KEEPING, 0.0),
+        at(at_least, f"convolutions grow like fully connected layers: at least {1 - SIMILAR:g} times as much as fc1",
+           shares, KEEPING[:-1], 1 - SIMILAR),
+        at(at_most, f"... and at most {1 + SIMILAR:g} times", shares, KEEPING[:-1], 1 + SIMILAR),
+    ]  # fmt: skip
+
+
+def _steps(found: Found) -> Claim:
+    """Change of the mean log length from each variance to the next, at every layer."""
+    parts = [mean_and_error(np.log(cell["lengths"][:, 1:])) for cell in found]
+    mean, error = (np.stack([part[i] for part in parts]) for i in (0, 1))
+    names = [
+        f"{layer.label}, sigma_w^2 {a:g} to {b:g}" for a, b in pairwise(found.sweep["variance"]) for layer in layers()
+    ]
+    return at_least("length grows with sigma_w^2 at every layer", np.diff(mean, axis=0).ravel(),
+                    np.hypot(error[1:], error[:-1]).ravel(), 0.0, found.sweep["runs"], names)  # fmt: skip
+
+
+def draw(found: Found) -> "Figure":
+    """Length against layer, one line a variance, pooling layers marked."""
+    picture, axes = plots.figure(6.4, 4.6)
+    axes.set_xticks(range(1, 11), [layer.label for layer in layers()], rotation=35, ha="right")
+    mark_pools(axes, [layer.kind for layer in layers()])
+    pictures.lines(axes, found.table, "layer", "length", "variance", r"$\sigma_w^2$ = {:g}", linewidth=1.2)
+    axes.set(yscale="log", xlabel="layer", ylabel="mean length of the arc after the layer")
+    axes.legend(loc="upper left")
+    return picture
+
+
+def mark_pools(axes: "Axes", kinds: Sequence[str]) -> None:
+    """Grey bands behind the pools."""
+    for number, kind in enumerate(kinds, start=1):
+        if kind == "pooling":
+            axes.axvspan(number - 0.4, number + 0.4, color="#e8e8e8", zorder=0)
+
+
+def about(sweep: Sweep) -> str:
+    """The setting in one line."""
+    first, second = sweep["ends"]
+    return sweep.told(
+        f"{{data}}, an arc between test images {first} and {second}; ReLU, {{network.channels[0]}} channels, fully "
+        "connected {network.hidden[0]} and {network.hidden[1]}, biases zero; {runs} networks at each sigma_w^2; grey: "
+        "pooling layers; bars: two standard errors"
+    )
+
+
+SMALL = ConvNet((16,) * 5, (64, 32), colours=1, size=8)
+"""For digits."""
+
+
+def by_variance(network: ConvNet, *variances: float) -> dict[float, dict[str, Any]]:
+    """An axis: sigma_w^2 -> the network with it."""
+    return {variance: {"network": replace(network, variance=variance)} for variance in variances}
+
+
+_QUICK = Sweep(block, ConvArcSpec("digits", SMALL, (100, 300)), {"variance": by_variance(SMALL, 2.0, 4.0, 8.0, 16.0)},
+               runs=100, seed=own_seed, block=25)  # fmt: skip
+_PAPER = _QUICK.but(
+    data="cifar10", network=ConvNet(), ends=(100, 1000), variance=by_variance(ConvNet(), 2.0, 4.0, 8.0, 16.0), block=10
+)
+
+ARTIFACTS = (
+    Artifact(
+        "raghu/fig4", "Trajectory length through a conv net before training", "Raghu et al., Figure 4, section 2.2",
+        {"quick": _QUICK, "paper": _PAPER}, table, claims, draw, about,
+    ),
+)  # fmt: skip

@@ -4,31 +4,46 @@ All three kinds of network begin with the same weights and see the same batches,
 In the quick preset the learning rate of each kind is the best of 0.001, 0.003 and 0.01 for it (for batch norm 0.03 was
 tried too), by the accuracy of three networks on training images held out from training; their seeds, 100 to 102, are in
 no preset. In the paper preset it is 0.001 for all, a common one of Adam, and not tuned.
+
+Definitions the paper leaves open, and what is taken here:
+
+* no augmentation; Adam at a constant learning rate, no weight decay. Under SGD with momentum 0.9 lambda, one number
+  that the gradient of a whole layer acts on, is unsteady: at 0.02 it ran through 0 in all of three networks, which then
+  computed a constant, and at 0.01 one of three took long to start;
+* lambda is one number a layer, begins at 1 and is trained like every other parameter; the penalty is scaled by 0.01;
+* the original length is that of the first minibatch.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import nn
 
 from epoch0 import plots
+from epoch0.errors import InputError, suggest
 from epoch0.experiments.claims import Claim, at_least, at_most, between
 from epoch0.experiments.cost import Cost
-from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import OldArtifact, Results
-from epoch0.papers.means import mean_and_error
-from epoch0.papers.raghu.convnet import ConvNet
-from epoch0.papers.raghu.regularization_trial import RegularizedSpec
+from epoch0.papers.catalogue import Artifact
+from epoch0.papers.checkpoints import checkpoint_of
+from epoch0.papers.raghu.convnet import SMALL, ConvNet, examples, pace
+from epoch0.papers.sweep import Cell, Found, Sweep, Table, mean_and_error
+from epoch0.seeds import numpy_generator
+from epoch0.train.device import chosen_device
+from epoch0.train.evaluation import Accuracy
+from epoch0.train.loop import train
+from epoch0.train.record import Every
+from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
-
-TRIAL = "epoch0.papers.raghu.regularization_trial:regularized"
+_WEIGHTS, _BATCHES = range(2)
+"""Streams of a trial's seed."""
 
 KINDS = {"batch": "batch norm", "trajectory": "trajectory regularization", "none": "neither"}
 """What stands in a network's norm -> its name in the figure."""
@@ -38,179 +53,199 @@ COMPARABLE = 0.02
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One preset.
+class RegularizedSpec:
+    """What one trial trains, and the steps ``at`` which it is tested, on so many test images.
 
-    Attributes:
-        spec: what all kinds of network share; norm and learning rate are replaced.
-        rates: learning rate of each kind in KINDS, in their order.
-        runs: networks of each kind.
+    The last ``held_out`` training images are tested in place of test images, and not trained on: for choosing the
+    learning rate. The optimizer is ``"adam"`` or ``"sgd"`` (with momentum 0.9); ``examples`` None are all images.
     """
 
-    spec: RegularizedSpec
-    rates: tuple[float, float, float]
-    runs: int
-
-    def of(self, norm: str) -> RegularizedSpec:
-        """What is trained with that norm."""
-        rate = self.rates[list(KINDS).index(norm)]
-        return replace(self.spec, network=replace(self.spec.network, norm=norm), learning_rate=rate)
-
-
-_DIGITS = RegularizedSpec(
-    "digits", ConvNet((16,) * 5, (64, 32), colours=1, size=8), (0, 25, 50, 100, 150, 200, 300, 400, 500, 600),
-    batch_size=32, learning_rate=0.0, tested=360,
-)  # fmt: skip
-# 20,000 steps are 51 epochs
-_CIFAR = RegularizedSpec(
-    "cifar10", ConvNet(), (0, 500, 1000, 2000, 4000, 6000, 8000, 12_000, 16_000, 20_000), batch_size=128,
-    learning_rate=0.0, tested=10_000,
-)  # fmt: skip
-
-PRESETS = {
-    "quick": Setting(_DIGITS, (0.01, 0.01, 0.003), 12),
-    "paper": Setting(_CIFAR, (0.001, 0.001, 0.001), 4),
-}
+    data: str
+    network: ConvNet
+    at: tuple[int, ...]
+    batch_size: int
+    learning_rate: float
+    tested: int
+    optimizer: str = "adam"
+    examples: int | None = None
+    held_out: int = 0
 
 
-def trials(setting: Setting) -> list[Trial]:
-    """Every run of every kind; run i has the same weights and batches in all."""
-    return [Trial(TRIAL, setting.of(norm), seed) for norm in KINDS for seed in range(setting.runs)]
+def regularized(spec: RegularizedSpec, seed: int) -> dict[str, Any]:
+    """Train one network and test it at some steps. A seed has the same weights and batches in every kind of network.
 
+    If ``EPOCH0_CHECKPOINTS`` names a folder, a trial that was killed goes on from there.
 
-@dataclass(frozen=True, eq=False)
-class Tested:
-    """What the networks of one kind gave, those that diverged among them with the accuracy of a guess.
+    Returns:
+        ``steps``, (steps,); ``accuracy`` on test images, (steps,), that of a guess from where a run diverged on;
+        ``loss`` since the last test, (steps,), without the penalty, NaN at first; ``multipliers`` and ``ratios``,
+        lambda and current over original length of each regularization layer, (steps, layers), no layers without;
+        ``diverged``; ``device``.
 
-    Attributes:
-        name: of the kind.
-        steps: at which they were tested, (S,).
-        accuracy: on test images, (runs, S).
-        multipliers: lambda, (runs, S, layers); no layers but with trajectory regularization.
-        ratios: current over original length, likewise.
-        diverged: how many runs did.
+    Raises:
+        InputError: if the data set is not there or does not fit the network, or ``at`` cannot be used.
     """
+    torch.set_num_threads(1)
+    every = pace(spec.at)
+    (x, y), (held, labels) = (examples(spec.data, split, spec.network.inputs) for split in ("train", "test"))
+    if spec.held_out:
+        held, labels = x[-spec.held_out :], y[-spec.held_out :]
+        x, y = x[: -spec.held_out], y[: -spec.held_out]
+    weights, batches = (int(numpy_generator(seed, s).integers(2**31)) for s in (_WEIGHTS, _BATCHES))
+    device = chosen_device()
+    net, tested = spec.network.build(weights).to(device), Accuracy(held[: spec.tested], labels[: spec.tested])
 
-    name: str
-    steps: Array
-    accuracy: Array
-    multipliers: Array
-    ratios: Array
-    diverged: int
+    def look(step: int, model: nn.Module, metrics: Mapping[str, Any]) -> dict[str, Any] | None:
+        return {**tested(model), **_layers(model)} if step in spec.at else None
 
-
-def gather(setting: Setting, results: Results) -> dict[str, Tested]:
-    """The results by norm."""
-    found = {}
-    for place, (norm, name) in enumerate(KINDS.items()):
-        mine = results[place * setting.runs : (place + 1) * setting.runs]
-        accuracy, multipliers, ratios = (
-            np.array([one[key] for one in mine], dtype=np.float64) for key in ("accuracy", "multipliers", "ratios")
-        )
-        diverged = sum(bool(one["diverged"]) for one in mine)
-        steps = np.asarray(mine[0]["steps"], dtype=np.float64)
-        found[norm] = Tested(name, steps, accuracy, multipliers, ratios, diverged)
+    with checkpoint_of(spec, seed) as path:
+        done = train(
+            net, (x[: spec.examples], y[: spec.examples]), steps=spec.at[-1], batch_size=spec.batch_size,
+            optimizer=optimizer(spec), learning_rate=spec.learning_rate, seed=batches, device=device,
+            evaluate_every=every, callbacks=[Every(every, look)], checkpoint=path,
+            checkpoint_minutes=None if path is None else 5.0,
+        )  # fmt: skip
+    rows = {row["step"]: row for row in done.history if "accuracy" in row}
+    layers = [math.nan] * sum(isinstance(part, TrajectoryRegularization) for part in net.modules())
+    guess = {"accuracy": 1 / spec.network.classes, "loss": None, "multipliers": layers, "ratios": layers}
+    kept = [rows.get(step, guess) for step in spec.at]
+    found: dict[str, Any] = {"steps": np.array(spec.at), "diverged": done.diverged, "device": device.type}
+    for name in ("accuracy", "loss"):
+        found[name] = np.array([math.nan if row[name] is None else row[name] for row in kept], dtype=np.float64)
+    for name in ("multipliers", "ratios"):
+        found[name] = np.array([row[name] for row in kept], dtype=np.float64).reshape(len(kept), len(layers))
     return found
 
 
-def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
-    """One row for each kind and step."""
-    rows = []
-    for norm, found in gather(setting, results).items():
-        mean, error = mean_and_error(found.accuracy)
-        for place, step in enumerate(found.steps):
-            row = {
-                "network": found.name, "learning_rate": setting.of(norm).learning_rate, "runs": setting.runs,
-                "diverged": found.diverged, "step": int(step), "accuracy": mean[place], "accuracy_error": error[place],
-            }  # fmt: skip
-            with_layers = found.multipliers.shape[2] > 0
-            row["lambda"] = float(np.nanmean(found.multipliers[:, place])) if with_layers else None
-            row["length_ratio"] = float(np.nanmean(found.ratios[:, place])) if with_layers else None
-            rows.append(row)
-    return rows
+def optimizer(spec: RegularizedSpec) -> Callable[..., torch.optim.Optimizer]:
+    """What makes the optimizer.
+
+    Raises:
+        InputError: for one that is not known.
+    """
+    if spec.optimizer not in ("adam", "sgd"):
+        near = suggest(spec.optimizer, ("adam", "sgd"))
+        raise InputError(f"optimizer={spec.optimizer!r}; it is 'adam' or 'sgd'.{near}")
+    return torch.optim.Adam if spec.optimizer == "adam" else partial(torch.optim.SGD, momentum=0.9)
 
 
-def claims(setting: Setting, results: Results) -> list[Claim]:
+def _layers(model: nn.Module) -> dict[str, list[float]]:
+    """The lambda and length ratio of each regularization layer; a ratio before any training is 1."""
+    layers = [part for part in model.modules() if isinstance(part, TrajectoryRegularization)]
+    begun = [float(layer.original_segment) for layer in layers]
+    return {
+        "multipliers": [layer.multiplier.item() for layer in layers],
+        "ratios": [float(layer.segment) / o if o > 0 else 1.0 for layer, o in zip(layers, begun, strict=True)],
+    }
+
+
+def cost(spec: RegularizedSpec) -> Cost:
+    """Of one network."""
+    net = spec.network
+    return Cost(
+        f"conv net, {KINDS[net.norm]}, {spec.data}", (), partial(net.build, 0), net.inputs, net.classes,
+        spec.batch_size, spec.at[-1] * spec.batch_size, spec.tested * len(spec.at),
+    )  # fmt: skip
+
+
+def table(found: Found) -> Table:
+    """One row for each kind and step; runs that diverged are among them with the accuracy of a guess."""
+    at = list(found.sweep["at"])
+
+    def more(cell: Cell, step: int) -> dict[str, Any]:
+        row = {"learning_rate": cell.spec.learning_rate, "diverged": int(cell["diverged"].sum())}
+        for column, name in (("lambda", "multipliers"), ("length_ratio", "ratios")):
+            values = cell[name][:, at.index(step)]
+            row[column] = float(np.nanmean(values)) if values.size else None
+        return row
+
+    return found.rows(lambda cell: {"accuracy": cell["accuracy"]}, more, step=at)
+
+
+def claims(found: Found) -> list[Claim]:
     """Section 3.3: both "perform comparably, and considerably better than not using batch norm"; "slightly more train
     time" for trajectory regularization (Figure 11).
     """
-    found = gather(setting, results)
-    decided = []
+    decided: list[Claim] = []
     for when, part in (("after training", slice(-1, None)), ("through training, mean of the tests", slice(1, None))):
-        own = {norm: each.accuracy[:, part].mean(1) for norm, each in found.items()}
-        for norm in ("batch", "trajectory"):
-            text = f"{when}: {KINDS[norm]} is better than neither: difference in test accuracy"
-            mean, error = mean_and_error(own[norm] - own["none"])
-            decided.append(at_least(text, [mean], [error], 0.0, setting.runs, [_told(own, norm, "none")]))
-        mean, error = mean_and_error(own["trajectory"] - own["batch"])
-        text = f"{when}: trajectory regularization and batch norm differ by less than {COMPARABLE:g} in test accuracy"
-        told = [_told(own, "trajectory", "batch")]
-        decided.append(between(text, [mean], [error], -COMPARABLE, COMPARABLE, setting.runs, told))
-    text = "trajectory regularization takes more training than batch norm: its mean of the tests is lower, difference"
-    return [*decided, at_most(text, [mean], [error], 0.0, setting.runs, told)]
+        own = {cell.at["network"]: cell["accuracy"][:, part].mean(1) for cell in found}
+        batch, trajectory, none = KINDS.values()
+
+        def difference(
+            decide: Callable[..., Claim], text: str, a: str, b: str, *bounds: float, own: dict[str, Any] = own
+        ) -> Claim:
+            """Of accuracies, run by run."""
+            mean, error = mean_and_error(own[a] - own[b])
+            told = " minus ".join(f"{own[name].mean():.4f} ({name})" for name in (a, b))
+            return decide(text, [mean], [error], *bounds, found.sweep["runs"], [told])
+
+        decided += [
+            *(difference(at_least, f"{when}: {name} is better than neither: difference in test accuracy", name, none,
+                         0.0) for name in (batch, trajectory)),
+            difference(between, f"{when}: {trajectory} and {batch} differ by less than {COMPARABLE:g} in test accuracy",
+                       trajectory, batch, -COMPARABLE, COMPARABLE),
+        ]  # fmt: skip
+    text = f"{trajectory} takes more training than {batch}: its mean of the tests is lower, difference"
+    return [*decided, difference(at_most, text, trajectory, batch, 0.0)]
 
 
-def _told(own: dict[str, Array], *norms: str) -> str:
-    return " minus ".join(f"{own[norm].mean():.4f} ({KINDS[norm]})" for norm in norms)
-
-
-def draw(setting: Setting, results: Results) -> "Figure":
+def draw(found: Found) -> "Figure":
     """Test accuracy against training step, one line a kind; beside it the second half, enlarged."""
-    found = gather(setting, results)
     picture, (whole, late) = plots.figure(8.6, 4.2, 1, 2, width_ratios=(3, 2))
-    with plots.style():
-        for axes in (whole, late):
-            for place, each in enumerate(found.values()):
-                kept = each.steps >= (each.steps[-1] / 2 if axes is late else 0)
-                mean, error = (values[kept].tolist() for values in mean_and_error(each.accuracy))
-                label = each.name + (f" ({each.diverged} of {setting.runs} diverged)" if each.diverged else "")
-                steps = each.steps[kept] + (place - 1) * 0.004 * each.steps[-1]  # so that bars do not hide each other
-                plots.points(axes, steps.tolist(), mean, error, place, label, linestyle="-")
-            axes.set(xlabel="training step")
-        chance = 1 / setting.spec.network.classes
-        whole.axhline(chance, color=plots.BOUND, linestyle=":", linewidth=1.2, label="chance")
-        whole.set(ylabel="test accuracy")
-        whole.legend(loc="lower right")
-        late.set_title("the second half, enlarged", loc="left")
+    last = found.sweep["at"][-1]
+    for axes in (whole, late):
+        for place, (name, rows) in enumerate(found.table.by("network")):
+            kept = Table(row for row in rows if row["step"] >= (last / 2 if axes is late else 0))
+            step, mean, error = kept.of("step", "accuracy", "accuracy_error")
+            diverged = rows[0]["diverged"]
+            label = name + (f" ({diverged} of {rows[0]['runs']} diverged)" if diverged else "")
+            beside = step + (place - 1) * 0.004 * last  # so that bars do not hide each other
+            plots.points(axes, beside.tolist(), mean.tolist(), error.tolist(), place, label, linestyle="-")
+        axes.set(xlabel="training step")
+    chance = 1 / found.sweep.spec.network.classes
+    whole.axhline(chance, color=plots.BOUND, linestyle=":", linewidth=1.2, label="chance")
+    whole.set(ylabel="test accuracy")
+    whole.legend(loc="lower right")
+    late.set_title("the second half, enlarged", loc="left")
     return picture
 
 
-def about(setting: Setting) -> str:
+def about(sweep: Sweep) -> str:
     """The setting in one line."""
-    spec = setting.spec
-    channels = " to ".join(str(count) for count in sorted({spec.network.channels[0], spec.network.channels[-1]}))
-    rates = ", ".join(f"{rate:g} ({name})" for rate, name in zip(setting.rates, KINDS.values(), strict=True))
-    return (
-        f"{spec.data}, conv net, {channels} channels, sigma_w^2 = "
-        f"{spec.network.variance:g}; {spec.optimizer.capitalize()}, batch {spec.batch_size}, learning rates {rates}; "
-        f"{setting.runs} networks of each kind; bars: two standard errors"
+    network = sweep.spec.network
+    channels = " to ".join(str(count) for count in sorted({network.channels[0], network.channels[-1]}))
+    rates = ", ".join(f"{spec.learning_rate:g} ({at['network']})" for at, spec, _ in sweep.cells())
+    return sweep.told(
+        f"{{data}}, conv net, {channels} channels, sigma_w^2 = {network.variance:g}; "
+        f"{sweep['optimizer'].capitalize()}, batch {{batch_size}}, learning rates {rates}; {{runs}} networks of each "
+        "kind; bars: two standard errors"
     )
 
 
-def data(setting: Setting) -> str:
-    """The data set that the trials load."""
-    return setting.spec.data
+def kinds(network: ConvNet, *rates: float) -> dict[str, dict[str, Any]]:
+    """The axis of the figure: each kind with its norm and learning rate."""
+    return {
+        name: {"network": replace(network, norm=norm), "learning_rate": rate}
+        for (norm, name), rate in zip(KINDS.items(), rates, strict=True)
+    }
 
 
-def costs(setting: Setting) -> list[Cost]:
-    """One cost a kind of network."""
-    found, mine = [], trials(setting)
-    for place, (norm, name) in enumerate(KINDS.items()):
-        spec = setting.of(norm)
-        found.append(
-            Cost(
-                f"conv net, {name}, {spec.data}", mine[place * setting.runs : (place + 1) * setting.runs],
-                partial(spec.network.build, 0), spec.network.inputs, spec.network.classes, spec.batch_size,
-                spec.at[-1] * spec.batch_size, spec.tested * len(spec.at),
-            )
-        )  # fmt: skip
-    return found
+_QUICK = Sweep(
+    regularized, RegularizedSpec("digits", SMALL, (0, 25, 50, 100, 150, 200, 300, 400, 500, 600), 32, 0.0, tested=360),
+    {"network": kinds(SMALL, 0.01, 0.01, 0.003)}, runs=12,
+)  # fmt: skip
+# 20,000 steps are 51 epochs
+_PAPER = Sweep(
+    regularized, RegularizedSpec(
+        "cifar10", ConvNet(), (0, 500, 1000, 2000, 4000, 6000, 8000, 12_000, 16_000, 20_000), 128, 0.0, tested=10_000
+    ),
+    {"network": kinds(ConvNet(), 0.001, 0.001, 0.001)}, runs=4,
+)  # fmt: skip
 
-
-ARTIFACTS: Sequence[OldArtifact] = (
-    OldArtifact(
+ARTIFACTS = (
+    Artifact(
         "raghu/fig11", "Test accuracy with batch norm, trajectory regularization and neither",
-        "Raghu et al., Figure 11, section 3.3", PRESETS, trials, table, claims, draw, data, about, costs,
+        "Raghu et al., Figure 11, section 3.3", {"quick": _QUICK, "paper": _PAPER}, table, claims, draw, about, cost,
     ),
 )  # fmt: skip
 """Figure 11."""

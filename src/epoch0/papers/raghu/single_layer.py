@@ -8,25 +8,35 @@ quick preset. For CIFAR-10 they stand at random places of a field three times as
 and hardly generalise on.
 """
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from epoch0 import plots
+from epoch0.data import DataSet, load
+from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import Claim, at_least, at_most
 from epoch0.experiments.cost import Cost
-from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import OldArtifact, Results
+from epoch0.networks import mlp
+from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou.accuracy_costs import EXTENTS
-from epoch0.papers.means import mean_and_error
-from epoch0.papers.raghu.single_layer_picture import draw
-from epoch0.papers.raghu.single_layer_trial import LayerSpec, network
+from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
+from epoch0.seeds import numpy_generator
+from epoch0.train.device import chosen_device
+from epoch0.train.evaluation import Accuracy
+from epoch0.train.single_layer import train_one_layer
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SPLITS = {"train": 0, "test": 1}
+"""Streams of where the images of a split are moved to."""
 
 LOW = 0.6
 """Test accuracy is low below this; dense networks that are trained whole reach about 0.6 on CIFAR-10."""
@@ -36,135 +46,172 @@ GAP = 0.1
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One preset.
+class LayerSpec:
+    """A hard-tanh network without biases at first, ``variance`` is sigma_w^2, and the layer of it that is trained.
 
-    Attributes:
-        base: every network; its layer is replaced.
-        layers: the weights that are trained, one at a time, from below.
-        runs: networks, each trained once for every layer.
+    ``layer`` 1 makes the second hidden layer. Images are put at a random place of a black square of that ``side``; 0
+    leaves them as they are. At most ``judged`` training images are used for the training accuracy.
     """
 
-    base: LayerSpec
-    layers: tuple[int, ...]
-    runs: int
+    data: str
+    side: int
+    width: int
+    hidden: int
+    variance: float
+    layer: int
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    momentum: float
+    judged: int
 
 
-def trials(setting: Setting) -> list[Trial]:
-    """One a layer and network; a network has the same weights, and the same batches, whichever layer is trained."""
-    return [
-        Trial("epoch0.papers.raghu.single_layer_trial:trained", replace(setting.base, layer=layer), run)
-        for layer in setting.layers
-        for run in range(setting.runs)
-    ]
+def network(spec: LayerSpec, inputs: int, classes: int, seed: int) -> nn.Sequential:
+    """The network before training, the same whichever layer is trained."""
+    sizes = [inputs, *[spec.width] * spec.hidden, classes]
+    return mlp(sizes, "hardtanh", weights=Gaussian(math.sqrt(spec.variance)), seed=seed)
 
 
-def gather(setting: Setting, results: Results, split: str) -> Array:
-    """Accuracy, shape (runs, layers, epochs + 1)."""
-    each = np.array([np.asarray(result[split], dtype=np.float64) for result in results])
-    return np.asarray(each.reshape(len(setting.layers), setting.runs, -1).transpose(1, 0, 2))
+def trained(spec: LayerSpec, seed: int) -> dict[str, Any]:
+    """Train the layer: ``train`` and ``test`` accuracy, before training and after every epoch; ``diverged``."""
+    train, test = load(spec.data, "train"), load(spec.data, "test")
+    x, held = _inputs(spec, train, test)
+    y, labels = torch.as_tensor(train.labels), torch.as_tensor(test.labels)
+    net = network(spec, x.shape[1], len(train.classes), seed)
+    judges = Accuracy(x[: spec.judged], y[: spec.judged], "train"), Accuracy(held, labels, "test")
+
+    def judge(model: nn.Module) -> dict[str, Any]:
+        return {key: value for one in judges for key, value in one(model).items()}
+
+    done = train_one_layer(
+        net, spec.layer, (x, y), epochs=spec.epochs, batch_size=spec.batch_size,
+        optimizer=partial(torch.optim.SGD, momentum=spec.momentum), learning_rate=spec.learning_rate,
+        seed=seed, device=chosen_device(), evaluate=judge,
+    )  # fmt: skip
+    found = {}
+    for split in SPLITS:
+        values = [row[split] for row in done.history if split in row]
+        found[split] = np.array(values + values[-1:] * (spec.epochs + 1 - len(values)))
+    return {**found, "diverged": done.diverged}
 
 
-def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
-    """One row a layer and epoch: mean accuracies over runs with their standard errors."""
-    parts = {split: mean_and_error(gather(setting, results, split)) for split in ("train", "test")}
-    diverged = np.array([bool(result["diverged"]) for result in results]).reshape(len(setting.layers), setting.runs)
-    return [
-        {
-            "layer": layer, "hidden_layer": layer + 1, "epoch": epoch,
-            **{f"{split}_accuracy": float(mean[i, epoch]) for split, (mean, _) in parts.items()},
-            **{f"{split}_error": float(error[i, epoch]) for split, (_, error) in parts.items()},
-            "diverged": int(diverged[i].sum()), "runs": setting.runs,
-        }
-        for i, layer in enumerate(setting.layers) for epoch in range(setting.base.epochs + 1)
-    ]  # fmt: skip
+def _inputs(spec: LayerSpec, train: DataSet, test: DataSet) -> tuple[Tensor, Tensor]:
+    """Training and test images, flat, with the mean and variance of the training ones taken out."""
+    if not spec.side:
+        return torch.as_tensor(train.inputs("standard")), torch.as_tensor(test.inputs("standard", like=train))
+    moved = [scattered(each.images, spec.side, SPLITS[each.split]) for each in (train, test)]
+    mean, scale = moved[0].mean(), moved[0].std()
+    first, second = (torch.as_tensor((each - mean) / scale) for each in moved)
+    return first, second
 
 
-def claims(low: bool, setting: Setting, results: Results) -> list[Claim]:
+def scattered(images: np.ndarray, side: int, stream: int) -> np.ndarray:
+    """Each image (channels, height, width) at a random place of a black square, flat, float32."""
+    count, channels, height, width = images.shape
+    found = np.zeros((count, channels, side, side), dtype=np.float32)
+    source = numpy_generator(0, stream)
+    rows, columns = source.integers(side - height + 1, size=count), source.integers(side - width + 1, size=count)
+    for place, (image, row, column) in enumerate(zip(images, rows, columns, strict=True)):
+        found[place, :, row : row + height, column : column + width] = image
+    return found.reshape(count, -1)
+
+
+def cost(spec: LayerSpec) -> Cost:
+    """What is below the trained layer needs no gradient."""
+    shape, classes, train, test = EXTENTS[spec.data]
+    inputs = spec.side**2 if spec.side else int(np.prod(shape))
+
+    def frozen() -> nn.Sequential:
+        net = network(spec, inputs, classes, 0).requires_grad_(False)
+        [part for part in net if isinstance(part, nn.Linear)][spec.layer].requires_grad_(True)
+        return net
+
+    name = f"{spec.data}, width {spec.width}, layer {spec.layer + 1} alone"
+    return Cost(name, (), frozen, (inputs,), classes, spec.batch_size, spec.epochs * train,
+                (spec.epochs + 1) * (min(spec.judged, train) + test))  # fmt: skip
+
+
+def table(found: Found) -> Table:
+    """One row a layer and epoch: mean accuracies over runs."""
+
+    def more(cell: Cell, epoch: int) -> dict[str, Any]:
+        return {"hidden_layer": cell.spec.layer + 1, "diverged": int(cell["diverged"].sum())}
+
+    def accuracy(cell: Cell) -> dict[str, Array]:
+        return {f"{split}_accuracy": cell[split] for split in SPLITS}
+
+    return found.rows(accuracy, more, epoch=range(found.sweep["epochs"] + 1))
+
+
+def claims(low: bool, found: Found) -> list[Claim]:
     """Section 3.1: accuracy rises monotonically as lower layers are trained; Figure 17: generalisation stays low."""
-    train, test = (gather(setting, results, split)[:, :, -1] for split in ("train", "test"))
-    names = [f"layer {a + 1} over {b + 1}" for a, b in pairwise(setting.layers)]
-    gains, error = mean_and_error(train[:, :-1] - train[:, 1:])
-    found = [
-        at_least("training a lower layer gives more training accuracy than the next one up", gains, error, 0.0,
-                 setting.runs, names),
-        _slope("training accuracy falls with the number of the trained layer", setting, train),
-        _slope("and so does test accuracy", setting, test),
+    train, test = (found[split][:, :, -1].T for split in SPLITS)  # (runs, layers)
+    layers, runs = found.sweep["layer"], found.sweep["runs"]
+    decided = [
+        at_least("training a lower layer gives more training accuracy than the next one up",
+                 *mean_and_error(train[:, :-1] - train[:, 1:]), 0.0, runs,
+                 [f"layer {a + 1} over {b + 1}" for a, b in pairwise(layers)]),
     ]  # fmt: skip
+    for text, accuracy in (
+        ("training accuracy falls with the number of the trained layer", train), ("and so does test accuracy", test)
+    ):  # fmt: skip
+        mean, error = mean_and_error(np.polyfit(np.array(layers, dtype=float), accuracy.T, 1)[0])
+        decided.append(at_most(f"{text} (slope a layer)", [mean], [error], 0.0, runs, ["slope"]))
     if low:
-        layers = [f"layer {layer + 1}" for layer in setting.layers]
-        mean, error = mean_and_error(test)
-        behind, behind_error = mean_and_error(train - test)
-        found += [
-            at_most(f"test accuracy stays below {LOW:g} whichever layer is trained", mean, error, LOW, setting.runs,
-                    layers),
-            at_least(f"... and at least {GAP:g} below training accuracy", behind, behind_error, GAP, setting.runs,
-                     layers),
+        names = [f"layer {layer + 1}" for layer in layers]
+        decided += [
+            at_most(f"test accuracy stays below {LOW:g} whichever layer is trained", *mean_and_error(test), LOW, runs,
+                    names),
+            at_least(f"... and at least {GAP:g} below training accuracy", *mean_and_error(train - test), GAP, runs,
+                     names),
         ]  # fmt: skip
-    return found
+    return decided
 
 
-def _slope(text: str, setting: Setting, accuracy: Array) -> Claim:
-    """The slope of a straight line through the accuracies of each run: below zero."""
-    slopes = np.polyfit(np.array(setting.layers, dtype=float), accuracy.T, 1)[0]
-    mean, error = mean_and_error(slopes)
-    return at_most(f"{text} (slope a layer)", [mean], [error], 0.0, setting.runs, ["slope"])
+def draw(found: Found) -> "Figure":
+    """Accuracy against epochs in two panels; colours from dark to bright as the trained layer moves up."""
+    from matplotlib import colormaps
+
+    picture, panels = plots.figure(10.0, 4.6, columns=2, sharey=True)
+    colours = colormaps["viridis"](np.linspace(0.0, 0.9, len(found.cells)))
+    for axes, split, title in zip(panels, SPLITS, ("training accuracy", "test accuracy"), strict=True):
+        for place, (layer, rows) in enumerate(found.table.by("layer")):
+            epochs, mean, error = rows.of("epoch", f"{split}_accuracy", f"{split}_accuracy_error")
+            axes.plot(epochs, mean, color=colours[place], marker=plots.MARKERS[place % len(plots.MARKERS)],
+                      markevery=(place, max(1, len(mean) // 6)), label=f"hidden layer {layer + 1}")  # fmt: skip
+            if found.sweep["runs"] > 1:
+                low, high = mean - 2 * error, mean + 2 * error
+                axes.fill_between(epochs, low, high, color=colours[place], alpha=0.2, linewidth=0)
+        axes.set(xlabel="epoch", title=title)
+    ends = np.concatenate([found[split][:, :, 1:].ravel() for split in SPLITS])
+    panels[0].set(ylabel="accuracy", ylim=(max(0.0, float(np.quantile(ends, 0.02)) - 0.05), 1.01))
+    picture.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", title="trained alone")
+    return picture
 
 
-def costs(setting: Setting) -> list[Cost]:
-    """One cost a layer: what is below the trained one needs no gradient."""
-    base = setting.base
-    shape, classes, train, test = EXTENTS[base.data]
-    inputs = base.side**2 if base.side else int(np.prod(shape))
-    return [
-        Cost(
-            f"{base.data}, width {base.width}, layer {layer + 1} alone",
-            [trial for trial in trials(setting) if trial.spec.layer == layer],
-            partial(_frozen, replace(base, layer=layer), inputs, classes), (inputs,), classes, base.batch_size,
-            base.epochs * train, (base.epochs + 1) * (min(base.judged, train) + test),
-        )
-        for layer in setting.layers
-    ]  # fmt: skip
-
-
-def _frozen(spec: LayerSpec, inputs: int, classes: int) -> nn.Sequential:
-    net = network(spec, inputs, classes, 0).requires_grad_(False)
-    [part for part in net if isinstance(part, nn.Linear)][spec.layer].requires_grad_(True)
-    return net
-
-
-def about(setting: Setting) -> str:
+def about(sweep: Sweep) -> str:
     """The setting in one line."""
-    spec = setting.base
-    data = f"{spec.data} at random places of {spec.side} x {spec.side}" if spec.side else spec.data
-    return (
-        f"hard-tanh, {spec.hidden} hidden layers of width {spec.width}, $\\sigma_w^2$ = {spec.variance:g}; {data}; "
-        f"SGD, rate {spec.learning_rate:g}, momentum {spec.momentum:g}, batch {spec.batch_size}; "
-        f"{setting.runs} networks; error bars as bands: two standard errors"
+    placed = " at random places of {side} x {side}" if sweep["side"] else ""
+    return sweep.told(
+        f"hard-tanh, {{hidden}} hidden layers of width {{width}}, $\\sigma_w^2$ = {{variance:g}}; {{data}}{placed}; "
+        "SGD, rate {learning_rate:g}, momentum {momentum:g}, batch {batch_size}; {runs} networks; error bars as bands: "
+        "two standard errors"
     )
 
 
-_DIGITS = LayerSpec("digits", 0, 100, 8, 1.0, 1, 30, 64, 0.3, 0.9, 10_000)
-_MNIST = replace(_DIGITS, data="mnist", epochs=20)
-_FROM_SECOND = tuple(range(1, 8))
+# a network has the same weights, and the same batches, whichever layer is trained
+_DIGITS = Sweep(
+    trained, LayerSpec("digits", 0, 100, 8, 1.0, 1, 30, 64, 0.3, 0.9, 10_000), {"layer": tuple(range(1, 8))}, runs=10
+)
+_MNIST = _DIGITS.but(data="mnist", epochs=20, runs=5)
 
-ARTIFACTS: tuple[OldArtifact, ...] = tuple(
-    OldArtifact(
-        f"raghu/{name}", title, f"Raghu et al., {where}", presets, trials, table, partial(claims, name == "fig17"),
-        draw, lambda setting: setting.base.data, about, costs,
-    )
-    for name, title, where, presets in (
-        (
-            "fig7", "Accuracy with exactly one hidden layer trained", "Figure 7, section 3.1",
-            {"quick": Setting(_DIGITS, _FROM_SECOND, 10), "paper": Setting(_MNIST, _FROM_SECOND, 5)},
-        ),
-        (
-            "fig17", "Accuracy with exactly one hidden layer trained, harder images", "Figure 17, section 3.1",
-            {
-                "quick": Setting(replace(_DIGITS, side=14, width=200), _FROM_SECOND, 5),
-                "paper": Setting(replace(_MNIST, data="cifar10", width=200, epochs=40), _FROM_SECOND, 5),
-            },
-        ),
+ARTIFACTS = tuple(
+    Artifact(f"raghu/{name}", f"Accuracy with exactly one hidden layer trained{title}",
+             f"Raghu et al., Figure {name.removeprefix('fig')}, section 3.1", {"quick": quick, "paper": paper}, table,
+             partial(claims, name == "fig17"), draw, about, cost)
+    for name, title, quick, paper in (
+        ("fig7", "", _DIGITS, _MNIST),
+        ("fig17", ", harder images", _DIGITS.but(side=14, width=200, runs=5),
+         _MNIST.but(data="cifar10", width=200, epochs=40)),
     )
 )  # fmt: skip
-FIGURE_7, FIGURE_17 = ARTIFACTS

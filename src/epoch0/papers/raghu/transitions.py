@@ -1,133 +1,125 @@
-"""Raghu Figures 2, 5, 12, 13a-d (section 2, appendix D): what is swept, and the measurements in one table."""
+"""Raghu Figures 2, 5, 12, 13a-d (section 2, appendix D): an arc through random networks, its length and transitions."""
 
 import functools
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from epoch0 import plots
+from epoch0.activity import transitions
+from epoch0.curves import Arc
 from epoch0.distributions import Gaussian
-from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import Results
+from epoch0.experiments.claims import Claim, at_least, at_most, between, increasing, linear
+from epoch0.measure.length import trajectory_length
+from epoch0.networks import ensemble
+from epoch0.papers import pictures
+from epoch0.papers.catalogue import Artifact
 from epoch0.papers.curve import CurveSpec
-from epoch0.papers.means import mean_and_error, mean_growth
-from epoch0.papers.raghu.transitions_trial import BlockSpec
+from epoch0.papers.means import mean_growth
+from epoch0.papers.sweep import Array, Cell, Found, Mean, Sweep, Table, agrees, mean_and_error, slopes
 from epoch0.theory import growth as growth_theory
 from epoch0.theory.mean_field import chi, variance_map
 from epoch0.theory.raghu import raghu_lower_bound, raghu_upper_bound
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-TRIAL = "epoch0.papers.raghu.transitions_trial:block"
+CLOSE = 0.03
+"""Curves "fit" if they are closer than one sees in a figure; the correction of width, sigma_w^2/(4 k chi), is less."""
+
+SETTLED = 3
+"""The first layer, counted from 1, from which growth is averaged: there variances have settled."""
+
+SIGMA = r"$\sigma_w^2$ = {:g}"
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One preset of a figure.
-
-    Attributes:
-        activation: "hardtanh" or "relu".
-        variances: sigma_w^2.
-        widths: of every layer; every width is combined with every variance.
-        depth: number of layers.
-        networks: how many at each combination.
-        block: networks a trial.
-        ends: the two points of the arc.
-        counted: whether transitions are counted.
-        settled: the first layer, counted from 1, from which growth is averaged: there variances have settled.
-    """
+class ArcSpec:
+    """Networks of one kind, ``variance`` is sigma_w^2, and an arc between two points scaled to norm sqrt(size)."""
 
     activation: str
-    variances: tuple[float, ...]
-    widths: tuple[int, ...]
-    depth: int
-    networks: int
-    block: int
     ends: CurveSpec
-    counted: bool
-    settled: int = 3
+    depth: int
+    counted: bool = False
+    width: int = 0
+    variance: float = 0.0
+    tangents: int = 64
+    first: int = 0
+    networks: int = 1
+
+    @property
+    def data(self) -> str | None:
+        """Name of the data set of the ends, if any."""
+        return self.ends.data
 
 
-def combinations(setting: Setting) -> list[tuple[int, float]]:
-    """Width and variance of every combination, in the order of the trials."""
-    return [(width, variance) for width in setting.widths for variance in setting.variances]
+def block(spec: ArcSpec, seed: int) -> dict[str, Any]:
+    """``lengths`` (networks, depth + 1), ``growth`` (networks, depth); if counted, ``transitions`` (networks, depth).
 
-
-def trials(setting: Setting) -> list[Trial]:
-    """Blocks of networks; each combination has an ensemble of its own.
-
-    Raises:
-        InputError: if the images at the ends of the arc are not there.
+    A network is the same whatever the block it is measured in. Source: Raghu et al. 2017, sections 2.1 and 2.2.
     """
-    ends = setting.ends.with_pixels()
-    made = []
-    for width, variance in combinations(setting):
-        told = f"{setting.activation} {width} {variance!r}"
-        seed = int.from_bytes(hashlib.sha256(told.encode()).digest()[:7], "big")
-        for first in range(0, setting.networks, setting.block):
-            spec = BlockSpec(setting.activation, variance, width, setting.depth, ends, first,
-                             min(setting.block, setting.networks - first), setting.counted)  # fmt: skip
-            made.append(Trial(TRIAL, spec, seed))
-    return made
+    start, end = spec.ends.points()
+    arc = Arc(start * math.sqrt(spec.ends.size), end * math.sqrt(spec.ends.size))
+    sizes = [spec.ends.size] + [spec.width] * spec.depth
+    every = ensemble(
+        spec.first + spec.networks, sizes, spec.activation, Gaussian(math.sqrt(spec.variance)), linear_output=False,
+        seed=seed,
+    )  # fmt: skip
+    nets = every[spec.first :]
+    measured = trajectory_length(nets, arc, points=spec.tangents, seed=seed)
+    found = {"lengths": np.asarray(measured.network_lengths), "growth": np.asarray(measured.network_growth)}
+    return {**found, "transitions": transitions(nets, arc).per_layer} if spec.counted else found
 
 
-def gather(setting: Setting, results: Results) -> list[tuple[int, float, dict[str, Array]]]:
-    """Width, variance and measurements of every combination, networks along the first axis."""
-    per_point = math.ceil(setting.networks / setting.block)
-    names = ("lengths", "growth", "transitions") if setting.counted else ("lengths", "growth")
-    found = []
-    for place, (width, variance) in enumerate(combinations(setting)):
-        blocks = results[place * per_point : (place + 1) * per_point]
-        whole = {name: np.concatenate([np.asarray(b[name], dtype=np.float64) for b in blocks]) for name in names}
-        found.append((width, variance, whole))
-    return found
+def own_seed(spec: ArcSpec, first: int) -> int:
+    """Each combination has an ensemble of its own."""
+    told = f"{spec.activation} {spec.width} {spec.variance!r}"
+    return int.from_bytes(hashlib.sha256(told.encode()).digest()[:7], "big")
 
 
-def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
-    """One row for each combination and layer: length, growth and transitions with their standard errors."""
-    rows = []
-    for width, variance, whole in gather(setting, results):
-        for layer in range(1, setting.depth + 1):
-            length, length_error = mean_and_error(whole["lengths"][:, layer])
-            growth, growth_error, _ = mean_growth(whole["growth"][:, layer - 1 : layer])
-            row = {
-                "width": width, "variance": variance, "layer": layer, "networks": len(whole["lengths"]),
-                "length": length, "length_error": length_error, "growth": growth, "growth_error": growth_error,
-            }  # fmt: skip
-            if setting.counted:
-                counts = whole["transitions"][:, layer - 1]
-                row["transitions"], row["transitions_error"] = mean_and_error(counts)
-            known = predicted(setting.activation, width, variance)
-            rows.append({**row, **known, "wide": wide_limit(setting.activation, variance, layer)[-1]})
-    return rows
+# ---- tables
 
 
-def growth_table(setting: Setting, results: Results) -> list[dict[str, Any]]:
+def table(found: Found) -> Table:
+    """One row for each combination and layer: length, growth and transitions."""
+
+    def measured(cell: Cell) -> dict[str, Any]:
+        growth = np.array([mean_growth(cell["growth"][:, i : i + 1])[:2] for i in range(cell.spec.depth)])
+        counts = {"transitions": cell["transitions"]} if cell.spec.counted else {}
+        return {"length": cell["lengths"][:, 1:], "growth": Mean(*growth.T), **counts}
+
+    def exact(cell: Cell, layer: int) -> dict[str, Any]:
+        wide = wide_limit(cell.spec.activation, cell.spec.variance, layer)[-1]
+        return {**predicted(cell.spec.activation, cell.spec.width, cell.spec.variance), "wide": wide}
+
+    return found.rows(measured, exact, layer=range(1, found.sweep["depth"] + 1))
+
+
+def growth_table(found: Found) -> Table:
     """Figure 13c, d: one row a combination, the mean growth of a layer once variances have settled, with bounds.
 
     Layers that nothing reaches, as where all of a narrow network saturates, have no growth and do not count.
     """
-    rows = []
-    for width, variance, whole in gather(setting, results):
-        mean, error, alive = mean_growth(whole["growth"][:, setting.settled - 1 :])
-        rows.append({
-            "width": width, "variance": variance, "growth": mean, "growth_error": error,
-            "networks": alive, **predicted(setting.activation, width, variance),
-            "wide": float(np.mean(wide_limit(setting.activation, variance, setting.depth)[setting.settled - 1 :])),
-        })  # fmt: skip
-    return rows
 
+    def growth(cell: Cell) -> tuple[float, float, int]:
+        return mean_growth(cell["growth"][:, SETTLED - 1 :])
 
-def predicted(activation: str, width: int, variance: float) -> dict[str, float]:
-    """Bounds on the growth of one layer (Theorem 3), and for ReLU the exact growth."""
-    return dict(_predicted(activation, width, variance))
+    def exact(cell: Cell) -> dict[str, Any]:
+        spec = cell.spec
+        wide = float(np.mean(wide_limit(spec.activation, spec.variance, spec.depth)[SETTLED - 1 :]))
+        return {"runs": growth(cell)[2], **predicted(spec.activation, spec.width, spec.variance), "wide": wide}
+
+    return found.rows(lambda cell: {"growth": Mean(*growth(cell)[:2])}, exact)
 
 
 @functools.cache
-def _predicted(activation: str, width: int, variance: float) -> dict[str, float]:
+def predicted(activation: str, width: int, variance: float) -> dict[str, float]:
+    """Bounds on the growth of one layer (Theorem 3), and for ReLU the exact growth."""
     std = math.sqrt(variance)
     small = activation == "hardtanh" and variance < 1  # the proof needs sigma_w >= 1
     found = {
@@ -153,17 +145,290 @@ def wide_limit(activation: str, variance: float, depth: int) -> tuple[float, ...
     return tuple(found)
 
 
-def about(setting: Setting, bars: str = "bars: two standard errors") -> str:
-    """The setting in one line."""
-    ends = f"two random vectors in R^{setting.ends.size}" if setting.ends.ends == "random" else (
-        f"two images of {setting.ends.ends}"
+# ---- claims
+
+
+def _log(values: Array) -> Array:
+    return np.asarray(np.log(np.maximum(values, 0.5)))
+
+
+def _log_linear(what: str, name: str, rows: Table, layer: int, template: str) -> Claim:
+    """Whether the logarithm of a mean is linear in depth, from that layer on."""
+    rows = Table(rows[layer - 1 :])
+    means, errors = rows.of(name, f"{name}_error")
+    text = f"{what} exponential in depth ({rows.told(template)[0]})"
+    errors = errors / np.maximum(means, 1e-300)
+    return linear(text, rows.column("layer"), np.log(means), errors, rows[0]["runs"], least_r2=0.97)
+
+
+def depth_claims(found: Found) -> list[Claim]:
+    """Figure 2: exponential in depth, slower in width, and it depends on the scale of the weights."""
+    sweep, runs, depth = found.sweep, found.sweep["runs"], found.sweep["depth"]
+    widest, steepest, variances = max(sweep["width"]), max(sweep["variance"]), sweep["variance"]
+    counts = {(cell.at["width"], cell.at["variance"]): _log(cell["transitions"]) for cell in found}
+    rates = [mean_and_error(slopes(counts[widest, variance][:, 1:])) for variance in variances]
+    half, narrow, deeper = depth // 2, widest // 2, counts[widest, steepest]
+    by_depth = mean_and_error(deeper[:, -1] - deeper[:, half - 1])
+    few, many = (mean_and_error(counts[width, steepest][:, -1]) for width in (narrow, widest))
+    rate, rate_error = zip(*rates, strict=True)
+    return [
+        *(
+            _log_linear("transitions are", "transitions", found.table.where(width=widest, variance=variance), 2,
+                        "sigma_w^2 = {variance:g}")
+            for variance in variances if variance >= 2
+        ),
+        increasing("the rate grows with the scale of the weights", rate, rate_error, runs,
+                   [f"sigma_w^2 = {variance:g}" for variance in variances]),
+        increasing(
+            f"doubling the depth adds more transitions than doubling the width (sigma_w^2 = {steepest:g})",
+            [many.mean - few.mean, by_depth.mean], [math.hypot(few.error, many.error), by_depth.error], runs,
+            [f"log ratio, width {narrow} to {widest}", f"log ratio, layer {half} to {depth}"],
+        ),
+    ]  # fmt: skip
+
+
+def length_claims(found: Found) -> list[Claim]:
+    """Figure 5: transitions are proportional to length, slope 1 in logarithms, layer by layer."""
+    claims = []
+    for cell in found:
+        if cell.spec.variance < 2:
+            continue  # lengths hardly change from layer to layer: no slope can be told
+        lengths, counts = _log(cell["lengths"][:, 2:]), _log(cell["transitions"][:, 1:])
+        x = lengths - lengths.mean(axis=1, keepdims=True)
+        slope, error = mean_and_error((x * counts).sum(axis=1) / (x * x).sum(axis=1))
+        told = f"transitions are proportional to length (width {cell.spec.width}, sigma_w^2 = {cell.spec.variance:g})"
+        claims.append(agrees(told, [slope], [error], 1.0, cell.runs, ["slope of log transitions over log length"], 0.1,
+                             ("measured", "proportional")))  # fmt: skip
+    return claims
+
+
+def relu_claims(found: Found) -> list[Claim]:
+    """Figure 12: exponential in depth, faster with scale than with width, and growth by the exact law."""
+    rows, widest, runs = found.table, max(found.sweep["width"]), found.sweep["runs"]
+    later = rows.where(layer=tuple(range(2, found.sweep["depth"] + 1)))
+    growth, error, exact = later.of("growth", "growth_error", "exact")
+    return [
+        *(
+            _log_linear("length is", "length", rows.where(width=widest, variance=variance), 1,
+                        "width {width}, sigma_w^2 = {variance:g}")
+            for variance in found.sweep["variance"] if variance != 2  # there lengths stay as they are
+        ),
+        agrees("growth in each layer is the exact one of Gaussian weights", growth, error, exact, runs,
+               later.told("width {width}, sigma_w^2 = {variance:g}, layer {layer}"), 0.05),
+        _scale_over_width(found),
+    ]  # fmt: skip
+
+
+def _scale_over_width(found: Found) -> Claim:
+    """Growth over the whole range of widths against growth over that of scales."""
+    rows, widths, variances = growth_table(found), found.sweep["width"], found.sweep["variance"]
+
+    def change(swept: str, some: Table) -> Mean:
+        first, last = some[0], some[-1]
+        doublings = math.log2(last[swept] / first[swept])
+        errors = (row["growth_error"] / row["growth"] for row in (first, last))
+        return Mean((math.log(last["growth"]) - math.log(first["growth"])) / doublings, math.hypot(*errors) / doublings)
+
+    both = change("width", rows.where(variance=max(variances))), change("variance", rows.where(width=max(widths)))
+    mean, error = zip(*both, strict=True)
+    return increasing("growth increases faster with scale than with width", mean, error, found.sweep["runs"],
+                      ["log growth a doubling of the width", "log growth a doubling of sigma_w^2"])  # fmt: skip
+
+
+def hard_tanh_length_claims(found: Found) -> list[Claim]:
+    """Figure 13a, b: length is exponential in depth, at a rate that grows with width and variance."""
+    claims = [
+        _log_linear("length is", "length", found.table.where(**cell.at), 3, "width {width}, sigma_w^2 = {variance:g}")
+        for cell in found if cell.spec.variance >= 2 and cell.spec.width >= 16
+    ]  # fmt: skip
+    return [*claims, *_rates(found)]
+
+
+def _rates(found: Found) -> list[Claim]:
+    """Growth increases along the widths at the largest variance, and along the variances at the largest width."""
+    rows, claims = growth_table(found), []
+    for swept, name, some in (
+        ("width", "width {width}", rows.where(variance=found.sweep["variance"][-1])),
+        ("variance", "sigma_w^2 = {variance:g}", rows.where(width=found.sweep["width"][-1])),
+    ):
+        if len(some) > 1:
+            text, (growth, error) = f"the growth rate increases with the {swept}", some.of("growth", "growth_error")
+            claims.append(increasing(text, growth, error, found.sweep["runs"], some.told(name)))
+    return claims
+
+
+def bound_claims(found: Found) -> list[Claim]:
+    """Figure 13c, d: growth lies between the bounds of Theorem 3, and for wide networks on sqrt(chi)."""
+    rows, runs, widest = found.table, found.sweep["runs"], max(found.sweep["width"])
+    growth, errors, lower, upper = rows.of("growth", "growth_error", "lower", "upper")
+    names = rows.told("width {width}, sigma_w^2 = {variance:g}")
+    wide = rows.where(width=widest)
+    widely, wide_errors, limit = wide.of("growth", "growth_error", "wide")
+    return [
+        at_least("growth is at least the bound of Theorem 3", growth, errors, lower, runs, names),
+        at_most("growth is at most the chi bound (D.2)", growth, errors, upper, runs, names),
+        between(
+            f"at width {widest} growth is the wide limit sqrt(chi) to {CLOSE:.0%}", widely, wide_errors,
+            (1 - CLOSE) * limit, (1 + CLOSE) * limit, runs, wide.told("width {width}, sigma_w^2 = {variance:g}"),
+        ),
+        *_rates(found),
+    ]  # fmt: skip
+
+
+# ---- pictures: measurements with errors, bounds dashed, exact and wide-limit curves dotted
+
+
+def depth_and_width(found: Found) -> "Figure":
+    """Figure 2: transitions against depth, and against width."""
+    rows, widths, variance, depth = (
+        found.table, found.sweep["width"], found.sweep["variance"][-1], found.sweep["depth"]
     )  # fmt: skip
-    return (
-        f"{setting.activation}, no biases, an arc between {ends} scaled to norm sqrt(inputs); {setting.networks} "
-        f"networks a point, depth {setting.depth}; {bars}"
-    )
+    picture, (left, right) = plots.figure(10.0, 5.0, columns=2, sharey=True)
+    shown = [cell for width in (widths[len(widths) // 2], widths[-1]) for cell in found.where(width=width)]
+    for index, cell in enumerate(shown):
+        pictures.points(left, rows.where(**cell.at), "layer", "transitions", index, _told(cell), linestyle="-",
+                        linewidth=1.0)  # fmt: skip
+    left.set(xlabel="layer $d$", ylabel="transitions of the neurons of layer $d$", yscale="log")
+    some = rows.where(variance=variance, layer=(2, depth // 2, depth))
+    pictures.lines(right, some, "width", "transitions", "layer", f"layer {{}}, {SIGMA.format(variance)}")
+    proportional = some[0]["transitions"] * np.array(widths) / widths[0]
+    right.plot(widths, proportional, ":", color=plots.BOUND, label="proportional to width")
+    right.set(xlabel="width $k$")
+    pictures.ticks(right, widths, scale="log")
+    for axes in (left, right):
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
+    return picture
 
 
-def about_length(setting: Setting) -> str:
-    """Figure 5 shows means of both axes."""
-    return about(setting, "means over the networks, no bars")
+def against_length(found: Found) -> "Figure":
+    """Figure 5: transitions of each layer against the trajectory's length there."""
+    picture, axes = plots.figure(6.4, 5.6)
+    widths, variances = found.sweep["width"], found.sweep["variance"]
+    for cell in found:
+        axes.plot(
+            *found.table.where(**cell.at).of("length", "transitions"), linewidth=0.8, label=_told(cell),
+            color=plots.COLOURS[variances.index(cell.spec.variance)],
+            marker=plots.MARKERS[widths.index(cell.spec.width)],
+        )  # fmt: skip
+    lengths, counts = found.table.of("length", "transitions")
+    x = np.array([lengths.min(), lengths.max()])
+    axes.plot(x, np.exp(np.mean(np.log(np.maximum(counts, 0.5) / lengths))) * x, "--", color=plots.BOUND,
+              label="slope 1: proportional")  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel=r"length of the trajectory after layer $d$, $\ell(z^{(d)})$",
+             ylabel="transitions of the neurons of layer $d$")  # fmt: skip
+    plots.legend_below(picture, columns=3)
+    return picture
+
+
+def _told(cell: Cell, *varied: str) -> str:
+    """Which combination, or only what varies."""
+    parts = {"width": f"width {cell.spec.width}", "variance": SIGMA.format(cell.spec.variance)}
+    return ", ".join(part for name, part in parts.items() if not varied or name in varied)
+
+
+def lengths(found: Found) -> "Figure":
+    """Figures 12, 13a and 13b: length against layer on a log scale."""
+    picture, axes = plots.figure(6.4, 5.2)
+    widths, variances, depth = found.sweep["width"], found.sweep["variance"], found.sweep["depth"]
+    varied = [name for name in ("width", "variance") if len(found.sweep[name]) > 1]
+    relu = found.sweep["activation"] == "relu"
+    for cell in found:
+        some, index = found.table.where(**cell.at), widths.index(cell.spec.width)
+        colour = plots.COLOURS[variances.index(cell.spec.variance) if len(variances) > 1 else index]
+        pictures.points(axes, some, "layer", "length", index, _told(cell, *varied), color=colour, linestyle="-",
+                        linewidth=1.0)  # fmt: skip
+        if relu or cell.spec.width == max(widths):
+            ratios = np.cumprod([1.0, *some.column("exact" if relu else "wide")[1:]])
+            axes.plot(some.column("layer"), some[0]["length"] * ratios, ":", color=colour, linewidth=1.0)
+    told = "exact growth" if relu else r"wide limit $\sqrt{\chi}$, widest network"
+    axes.plot([], [], ":", color="#333333", linewidth=1.0, label=f"{told}, from layer 1 on")
+    axes.set(yscale="log", xlabel="layer $d$", ylabel=r"mean length of the trajectory, $E\,\ell(z^{(d)})$")
+    axes.set_xticks(range(1, depth + 1, max(1, depth // 10)))
+    plots.legend_below(picture, columns=3)
+    return picture
+
+
+def growth_over(swept: str, found: Found) -> "Figure":
+    """Figures 13c and 13d: growth ratio against width or variance, one colour a value of the other."""
+    other, label, axis = {
+        "width": ("variance", SIGMA, "width $k$"),
+        "variance": ("width", "width {:g}", r"variance of the weights, $\sigma_w^2$"),
+    }[swept]
+    picture, axes = plots.figure(6.4, 5.4)
+    pictures.lines(axes, found.table, swept, "growth", other, label)
+    for index, (value, some) in enumerate(found.table.by(other)):
+        x, colour = some.column(swept), plots.COLOURS[index]
+        for bound in some.of("lower", "upper"):
+            axes.plot(x, np.where(bound == 0, np.nan, bound), "--", color=colour, linewidth=0.9, alpha=0.8)
+        if swept == "width" or value == max(found.sweep["width"]):  # one wide limit for all widths
+            axes.plot(x, some.column("wide"), ":", color=colour if swept == "width" else "#000000", linewidth=1.3)
+    axes.plot([], [], "--", color="#333333", linewidth=0.9, label="bounds of Theorem 3 and D.2")
+    axes.plot([], [], ":", color="#000000", linewidth=1.3, label=r"wide limit $\sqrt{\chi}$")
+    axes.axhline(1.0, color="#333333", linewidth=0.7, zorder=1)
+    axes.set(xlabel=axis, ylabel=r"growth a layer, $\|dz^{(d+1)}\|/\|dz^{(d)}\|$")
+    pictures.ticks(axes, found.sweep[swept], scale="log")
+    top = 1.2 * found.table.column("upper").max()
+    pictures.ticks(axes, [v for v in (0.25, 0.5, 1, 2, 4, 8) if v <= top], "y", "log")
+    axes.set_ylim(0.2, top)
+    plots.legend_below(picture, columns=3)
+    return picture
+
+
+# ---- the figures
+
+
+def about(sweep: Sweep, bars: str = "bars: two standard errors") -> str:
+    """The setting in one line."""
+    ends = f"two images of {sweep['ends'].data}" if sweep["ends"].data else "two random vectors in R^100"
+    scaled = f"no biases, an arc between {ends} scaled to norm sqrt(inputs)"
+    return sweep.told(f"{{activation}}, {scaled}; {{runs}} networks a point, depth {{depth}}; {bars}")
+
+
+_DIGITS = CurveSpec("digits", size=64, first=100, second=300)
+_MNIST = CurveSpec("mnist", size=784, first=100, second=1000)
+_RANDOM = CurveSpec("random", size=100)
+
+
+def _sweep(spec: ArcSpec, width: tuple[int, ...], variance: tuple[float, ...], runs: int, block_size: int) -> Sweep:
+    return Sweep(block, spec, {"width": width, "variance": variance}, runs, own_seed, block_size)
+
+
+_COUNTED = {
+    "quick": _sweep(ArcSpec("hardtanh", _DIGITS, 8, True), (16, 32, 64), (2.0, 4.0, 8.0), 40, 10),
+    "paper": _sweep(ArcSpec("hardtanh", _MNIST, 10, True), (16, 32, 64, 128), (1.0, 2.0, 4.0, 8.0), 20, 2),
+}
+_RELU = {
+    "quick": _sweep(ArcSpec("relu", _DIGITS, 8), (16, 64), (1.0, 2.0, 4.0), 200, 100),
+    "paper": _sweep(ArcSpec("relu", _MNIST, 10), (16, 64, 256), (1.0, 2.0, 4.0, 8.0), 200, 25),
+}
+_WIDTHS, _VARIANCES = (4, 8, 16, 32, 64, 128, 256, 512), (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+_GRID = {
+    "quick": _sweep(ArcSpec("hardtanh", _RANDOM, 10), (4, 16, 64, 128), _VARIANCES[:-1], 20, 20),
+    "paper": _sweep(ArcSpec("hardtanh", _RANDOM, 10), _WIDTHS, _VARIANCES, 50, 50),
+}
+_BY_WIDTH = {name: sweep.but(variance=(4.0,)) for name, sweep in _GRID.items()}
+_BY_VARIANCE = {name: sweep.but(width=sweep["width"][-1:]) for name, sweep in _GRID.items()}
+
+
+def _artifact(
+    name: str, title: str, where: str, presets: dict[str, Sweep], claims: Callable[[Found], list[Claim]],
+    draw: "Callable[[Found], Figure]", rows: Callable[[Found], Table] = table, told: Any = about,
+) -> Artifact:  # fmt: skip
+    return Artifact(f"raghu/{name}", title, f"Raghu et al., {where}", presets, rows, claims, draw, told)
+
+
+ARTIFACTS = (
+    _artifact("fig2", "Transitions against depth and against width", "Figure 2, section 2.1.1", _COUNTED,
+              depth_claims, depth_and_width),
+    _artifact("fig5", "Transitions against trajectory length", "Figure 5, Theorem 4", _COUNTED,
+              length_claims, against_length, told=partial(about, bars="means over the networks, no bars")),
+    _artifact("fig12", "Length at each layer of ReLU networks", "Figure 12, section 2.2", _RELU, relu_claims, lengths),
+    _artifact("fig13a", "Length at each layer, hard tanh, by width", "Figure 13a", _BY_WIDTH,
+              hard_tanh_length_claims, lengths),
+    _artifact("fig13b", "Length at each layer, hard tanh, by variance", "Figure 13b", _BY_VARIANCE,
+              hard_tanh_length_claims, lengths),
+    _artifact("fig13c", "Growth of length in a layer against width, with bounds", "Figure 13c, Theorem 3", _GRID,
+              bound_claims, partial(growth_over, "width"), growth_table),
+    _artifact("fig13d", "Growth of length in a layer against variance, with bounds", "Figure 13d, Theorem 3", _GRID,
+              bound_claims, partial(growth_over, "variance"), growth_table),
+)  # fmt: skip

@@ -1,6 +1,7 @@
-"""One trial of Raghu Figures 6, 8, 9, 10 and 18: a network is trained, and measured on the way and in the end.
+"""The trained networks that Raghu Figures 6, 8, 9, 10 and 18 share: each is trained, and measured on the way.
 
-Definitions the paper leaves open, and what is taken here:
+A figure names its networks; those of two figures are the same trials, with one key, and are trained once. Definitions
+the paper leaves open, and what is taken here:
 
 * pixels have mean 0 and variance 1 in every channel over the training images; no augmentation;
 * SGD with momentum 0.9 and a constant learning rate, without weight decay, which would pull the weights down;
@@ -12,9 +13,8 @@ Definitions the paper leaves open, and what is taken here:
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,14 @@ from torch import Tensor, nn
 
 from epoch0.activity.robustness import robustness
 from epoch0.curves import Arc
-from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
+from epoch0.experiments.claims import Claim, at_least
+from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
 from epoch0.papers.checkpoints import checkpoint_of
-from epoch0.papers.raghu.convnet import ConvNet
+from epoch0.papers.raghu.convnet import SMALL, ConvNet, examples, layers, pace
+from epoch0.papers.sweep import Cell, Found, Results, Sweep, mean_and_error
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
 from epoch0.train.evaluation import Accuracy
@@ -38,20 +40,21 @@ from epoch0.train.record import Every, Training
 
 MOMENTUM = 0.9
 
+PLAIN, NORMED = "without batch norm", "with batch norm"
+
+HIGH = {"digits": 0.95, "mnist": 0.97, "cifar10": 0.7}
+"""Test accuracy that counts as high for these data."""
+
 _WEIGHTS, _BATCHES, _ARCS, _NOISE = range(4)
 """Streams of a trial's seed."""
 
 
 @dataclass(frozen=True)
 class DenseNet:
-    """The fully connected ReLU network of Figure 18.
+    """The fully connected ReLU network of Figure 18, sizes from inputs to classes; biases begin at zero.
 
     >>> DenseNet((64, 100, 100, 10), variance=2.0).build(seed=0)(torch.zeros(5, 64)).shape
     torch.Size([5, 10])
-
-    Attributes:
-        sizes: inputs, widths of the hidden layers, classes.
-        variance: sigma_w^2; a weight is Gaussian with variance sigma_w^2 / fan_in. Biases begin at zero.
     """
 
     sizes: tuple[int, ...]
@@ -69,21 +72,11 @@ class DenseNet:
 
 @dataclass(frozen=True)
 class TrainedSpec:
-    """What one trial trains and measures.
+    """What one trial trains, and the steps ``at`` which it is measured, from 0 to the last of the training.
 
-    Attributes:
-        data: name of the data set.
-        network: what is trained.
-        at: steps at which it is measured, increasing, from 0 to the last step of the training.
-        batch_size: of training.
-        learning_rate: of training.
-        arcs: how many lengths are the mean of.
-        points: of each arc.
-        absolute: sizes of the noise in the units of the weights; none for no noise at all.
-        relative: sizes of the noise as parts of the root mean square of the layer's weights.
-        draws: of the noise, for each layer and size.
-        tested: test images that accuracies are over.
-        examples: training images; None for all.
+    Lengths are means over so many ``arcs`` of so many ``points``; ``absolute`` and ``relative`` are sizes of noise,
+    with so many ``draws`` for each layer and size; accuracies are over ``tested`` images of the test
+    set; ``examples`` of training are all where it is None.
     """
 
     data: str
@@ -103,9 +96,6 @@ class TrainedSpec:
 def trained(spec: TrainedSpec, seed: int) -> dict[str, Any]:
     """Train one network and measure it at some steps: lengths, weight scale, accuracy; noise in its layers at the end.
 
-    >>> trained(spec, seed=0)["lengths"].shape                  # steps; the arc and the layers
-    (6, 11)
-
     If ``EPOCH0_CHECKPOINTS`` names a folder, a trial that was killed goes on from there.
 
     Returns:
@@ -118,12 +108,11 @@ def trained(spec: TrainedSpec, seed: int) -> dict[str, Any]:
 
     Raises:
         InputError: if the data set is not there or does not fit the network, or ``at`` cannot be used.
-
-    Source: Raghu et al. 2017, sections 3.1 and 3.2.
     """
     torch.set_num_threads(1)
-    pace = _pace(spec.at)
-    (x, y), (held, labels) = _images(spec)
+    every = pace(spec.at)
+    x, y = (values[: spec.examples] for values in examples(spec.data, "train", spec.network.inputs))
+    held, labels = (values[: spec.tested] for values in examples(spec.data, "test", spec.network.inputs))
     weights, batches, noise = (int(numpy_generator(seed, s).integers(2**31)) for s in (_WEIGHTS, _BATCHES, _NOISE))
     device = chosen_device()
     net = spec.network.build(weights).to(device)
@@ -132,7 +121,7 @@ def trained(spec: TrainedSpec, seed: int) -> dict[str, Any]:
         done = train(
             net, (x, y), steps=spec.at[-1], batch_size=spec.batch_size,
             optimizer=partial(torch.optim.SGD, momentum=MOMENTUM), learning_rate=spec.learning_rate, seed=batches,
-            device=device, evaluate_every=pace, callbacks=[Every(pace, looking)], checkpoint=path,
+            device=device, evaluate_every=every, callbacks=[Every(every, looking)], checkpoint=path,
             checkpoint_every=None if path is None else spec.at[-1],
             checkpoint_minutes=None if path is None else 5.0,
         )  # fmt: skip
@@ -172,11 +161,7 @@ def weighted(net: nn.Module) -> dict[str, Tensor]:
 
 
 def scale(weight: Tensor) -> float:
-    """sigma_w^2 of one layer: fan_in times the mean square of its weights.
-
-    >>> scale(torch.tensor([[1.0, 1.0], [1.0, 1.0]]))
-    2.0
-    """
+    """sigma_w^2 of one layer: fan_in times the mean square of its weights."""
     return float(weight.detach().double().square().mean()) * weight[0].numel()
 
 
@@ -185,12 +170,11 @@ class _Looking:
 
     def __init__(self, spec: TrainedSpec, arcs: Sequence[Arc], accuracy: Accuracy) -> None:
         self._at, self._accuracy = frozenset(spec.at), accuracy
-        points = spec.points
-        self._watching = {"lengths": [TrajectoryLengths(arc, points, seed=place) for place, arc in enumerate(arcs)]}
-        if isinstance(spec.network, ConvNet) and spec.network.norm == "batch":
-            self._watching["lengths_batch"] = [
-                TrajectoryLengths(arc, points, seed=place, batch_norm="batch") for place, arc in enumerate(arcs)
-            ]
+        normed = isinstance(spec.network, ConvNet) and spec.network.norm == "batch"
+        self._watching = {
+            name: [TrajectoryLengths(arc, spec.points, seed=i, batch_norm=mode) for i, arc in enumerate(arcs)]
+            for name, mode in (("lengths", "eval"), ("lengths_batch", "batch"))[: 2 if normed else 1]
+        }
 
     def __call__(self, step: int, model: nn.Module, metrics: Mapping[str, Any]) -> dict[str, Any] | None:
         if step not in self._at:
@@ -205,18 +189,6 @@ class _Looking:
         return {**row, "scale": [scale(weight) for weight in weighted(model).values()]}
 
 
-def _images(spec: TrainedSpec) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Training images and labels, test images and labels, as the network takes them."""
-    examples, tests = load(spec.data, "train"), load(spec.data, "test")
-    found = []
-    for split, count in ((examples, spec.examples), (tests, spec.tested)):
-        inputs = split.inputs("standard", flatten=isinstance(spec.network, DenseNet), like=examples)[:count]
-        if inputs.shape[1:] != spec.network.inputs:
-            raise InputError(f"{spec.data} has inputs {inputs.shape[1:]}; the network takes {spec.network.inputs}.")
-        found.append((torch.from_numpy(inputs), torch.from_numpy(split.labels[:count])))
-    return found[0], found[1]
-
-
 def _arcs(spec: TrainedSpec, held: Tensor, seed: int) -> list[Arc]:
     """Each between two test images."""
     source = numpy_generator(seed, _ARCS)
@@ -224,8 +196,106 @@ def _arcs(spec: TrainedSpec, held: Tensor, seed: int) -> list[Arc]:
     return [Arc(held[first], held[second]) for first, second in pairs]
 
 
-def _pace(at: Sequence[int]) -> int:
-    """The largest pace that meets every step."""
-    if len(at) < 2 or at[0] != 0 or any(b <= a for a, b in pairwise(at)):
-        raise InputError(f"at={tuple(at)}: steps at which to measure begin with 0 and increase.")
-    return math.gcd(*at)
+# ---- what the figures share
+
+
+class TrainedSweep(Sweep):
+    """Networks by their names; runs that diverged are left out of what is gathered."""
+
+    def gather(self, results: Results) -> Found:
+        """The results cell by cell.
+
+        Raises:
+            InputError: if every network of a kind diverged.
+        """
+        found = super().gather(results)
+        for place, cell in enumerate(found.cells):
+            kept = [one for one in cell.results if not one["diverged"]]
+            if not kept:
+                name = cell.at["networks"]
+                raise InputError(f"all {cell.runs} networks {name} diverged; a lower learning rate would help.")
+            found.cells[place] = replace(cell, results=kept, runs=len(kept))
+        return found
+
+
+_DIGITS = TrainedSpec(
+    "digits", SMALL, (0, 10, 30, 100, 300, 1000), batch_size=32, learning_rate=0.01, arcs=4, points=32,
+    absolute=(0.05, 0.1, 0.25, 0.5, 1.0), relative=(0.1, 0.25, 0.5, 1.0, 2.0), draws=5, tested=360,
+)  # fmt: skip
+_CIFAR = replace(
+    _DIGITS, data="cifar10", network=ConvNet(), at=(0, 100, 300, 1000, 3000, 10_000), batch_size=128, tested=2000,
+)  # fmt: skip
+_DENSE_DIGITS = replace(
+    _DIGITS, network=DenseNet((64, *[100] * 8, 10), 1.0), learning_rate=0.02, absolute=(), relative=(), draws=0,
+)  # fmt: skip
+_DENSE_MNIST = replace(
+    _DENSE_DIGITS, data="mnist", network=DenseNet((784, *[100] * 8, 10), 1.0), at=_CIFAR.at, batch_size=128,
+    tested=10_000,
+)  # fmt: skip
+
+
+def named(spec: TrainedSpec, networks: Sequence[ConvNet | DenseNet], runs: int) -> TrainedSweep:
+    """Networks of some kinds, each under its name; run i has the same seed in all, so the same batches and arcs."""
+    return TrainedSweep(trained, spec, {"networks": {name_of(net): {"network": net} for net in networks}}, runs)
+
+
+def name_of(network: ConvNet | DenseNet) -> str:
+    """What the figures call it."""
+    if isinstance(network, DenseNet):
+        return f"sigma_w^2 = {network.variance:g}"
+    return NORMED if network.norm == "batch" else PLAIN
+
+
+def conv_nets(*norms: str) -> dict[str, Sweep]:
+    """Both presets of a figure of conv nets with sigma_w^2 = 2."""
+    return {
+        preset: named(spec, [replace(net, norm=norm) for norm in norms], runs)
+        for preset, spec, net, runs in (("quick", _DIGITS, SMALL, 8), ("paper", _CIFAR, ConvNet(), 4))
+    }
+
+
+def dense_nets(*variances: float) -> dict[str, Sweep]:
+    """Both presets of a figure of fully connected networks, one kind for each sigma_w^2."""
+    return {
+        preset: named(spec, [DenseNet((size, *[100] * 8, 10), v) for v in variances], 8)
+        for preset, spec, size in (("quick", _DENSE_DIGITS, 64), ("paper", _DENSE_MNIST, 784))
+    }
+
+
+def accurate(found: Found, cells: Sequence[Cell] | None = None) -> list[Claim]:
+    """Every kind is trained to high test accuracy: without it the figure says nothing."""
+    claims = []
+    high = HIGH[found.sweep["data"]]
+    for cell in found.cells if cells is None else cells:
+        mean, error = mean_and_error(cell["accuracy"][:, -1])
+        text = f"{cell.at['networks']}: trained to high test accuracy, {100 * high:g} % and more"
+        claim = at_least(text, [mean], [error], high, cell.runs, ["accuracy"])
+        diverged = found.sweep["runs"] - cell.runs
+        told = f"; {diverged} diverged and were left out everywhere" if diverged else ""
+        claims.append(replace(claim, evidence=claim.evidence + told))
+    return claims
+
+
+def about(more: str, sweep: Sweep) -> str:
+    """The setting in one line, and more."""
+    network = sweep.spec.network
+    if isinstance(network, ConvNet):
+        what = f"conv net, {network.channels[0]} channels, fully connected {network.hidden[0]} and {network.hidden[1]}"
+        what += f", sigma_w^2 = {network.variance:g}"
+    else:
+        what = f"fully connected ReLU networks, {len(network.sizes) - 2} hidden layers of width {network.sizes[1]}"
+    return sweep.told(
+        f"{{data}}, {what}; {sweep['at'][-1]:,} steps of SGD at {{learning_rate:g}} (momentum {MOMENTUM:g}), batch "
+        f"{{batch_size}}; {{runs}} networks{more}; bars: two standard errors"
+    )
+
+
+def cost(spec: TrainedSpec) -> Cost:
+    """Of one network, with its noise."""
+    net = spec.network
+    count = len(net.sizes) - 1 if isinstance(net, DenseNet) else sum(layer.weights is not None for layer in layers())
+    noisy = count * (len(spec.absolute) + len(spec.relative)) * spec.draws
+    return Cost(
+        f"{type(net).__name__} {name_of(net)}, {spec.data}", (), partial(net.build, 0), net.inputs, 10,
+        spec.batch_size, spec.at[-1] * spec.batch_size, spec.tested * (len(spec.at) + noisy),
+    )  # fmt: skip
