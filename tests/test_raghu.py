@@ -61,7 +61,9 @@ def test_trials_count_what_the_library_counts() -> None:
 
 def test_figures_2_and_5_share_their_trials() -> None:
     two, five = find("raghu/fig2"), find("raghu/fig5")
-    assert [t.key for t in two.trials(two.setting("quick"))] == [t.key for t in five.trials(five.setting("quick"))]
+    trials = two.trials(two.setting("quick"))
+    assert [t.key for t in trials] == [t.key for t in five.trials(five.setting("quick"))]
+    assert [t.spec.first for t in trials] == [0, 10, 20, 30] * 9 and {t.spec.networks for t in trials} == {10}
 
 
 def test_sweeps_stay_below_all_labellings() -> None:

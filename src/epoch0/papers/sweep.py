@@ -191,7 +191,7 @@ class Sweep:
     axes: Mapping[str, Axis] = field(default_factory=dict)
     runs: int | Mapping[str, Sequence[int]] = 1
     seed: int | Callable[[Any, int], int] = 0
-    stride: int = 0
+    stride: int = field(default=0, kw_only=True)
     block: int | Callable[[Any], int] = 0
     also: Mapping[str, "Sweep"] = field(default_factory=dict)
 

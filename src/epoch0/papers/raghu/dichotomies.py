@@ -214,12 +214,12 @@ ABOUT = (
 
 
 def _sweep(width: tuple[int, ...], depth: tuple[int, ...], runs: int, block: int) -> Sweep:
-    return Sweep(swept, TurnSpec(8.0), {"width": width, "depth": depth, "layer": (0,)}, runs, own_seed, block)
+    return Sweep(swept, TurnSpec(8.0), {"width": width, "depth": depth, "layer": (0,)}, runs, own_seed, block=block)
 
 
 def _by_remaining(width: int, depths: tuple[int, ...], runs: int, block: int) -> Sweep:
     pairs = tuple((depth, layer) for depth in depths for layer in range(1, depth))
-    return Sweep(swept, TurnSpec(8.0), {"width": (width,), "depth layer": pairs}, runs, own_seed, block)
+    return Sweep(swept, TurnSpec(8.0), {"width": (width,), "depth layer": pairs}, runs, own_seed, block=block)
 
 
 def _artifact(

@@ -390,7 +390,7 @@ _RANDOM = CurveSpec("random", size=100)
 
 
 def _sweep(spec: ArcSpec, width: tuple[int, ...], variance: tuple[float, ...], runs: int, block_size: int) -> Sweep:
-    return Sweep(block, spec, {"width": width, "variance": variance}, runs, own_seed, block_size)
+    return Sweep(block, spec, {"width": width, "variance": variance}, runs, own_seed, block=block_size)
 
 
 _COUNTED = {
