@@ -62,7 +62,7 @@ def look(model, x, y) -> dict:
 
     call = Call.of(model, x, y)
     began = time.process_time()
-    first = steps(call)
+    first, quick = steps(call), steps(call, quick=True)
     with tape(call) as record:
         signs = Rows(record, 4, 0).signs
     step_seconds = time.process_time() - began
@@ -70,6 +70,7 @@ def look(model, x, y) -> dict:
     kept = ("optimizer", "rate", "known", "known_seen", "drop", "held")
     return {
         "step": {name: step_numbers(first[name], signs) for name in OPTIMIZERS},
+        "quick": {name: step_numbers(quick[name], signs) for name in OPTIMIZERS},
         "largest": {name: first[name].largest for name in OPTIMIZERS},
         "seconds": [step_seconds, time.process_time() - began - step_seconds],
         "runs": {str(n): [{key: getattr(run, key) for key in kept} for run in runs] for n, runs in found.items()},
@@ -123,14 +124,15 @@ def names_of(optimizer: str, level: str) -> tuple[str, ...]:
     return (*step, *(() if level.startswith("step") else (name for name in TRIAL if not (alone and name != "fell"))))
 
 
-LEVELS = ("step 0", "step 0 alone", *(f"trial {n}{rest}" for n in LENGTHS for rest in ("", " alone")))
+BASES = ("step 0", "step 0 quick", *(f"trial {length}" for length in LENGTHS))
+LEVELS = [f"{base}{rest}" for base in BASES for rest in ("", " alone")]
 
 
 def table(networks: list[dict], optimizer: str, level: str) -> np.ndarray:
     """One row a network."""
     rows = []
     for one in networks:
-        numbers = dict(one["step"][optimizer])
+        numbers = dict(one["quick" if "quick" in level else "step"][optimizer])
         if level.startswith("trial"):
             numbers |= read(one, optimizer, level.split()[1])
         rows.append([numbers[name] for name in names_of(optimizer, level)])
@@ -255,9 +257,9 @@ def main() -> None:
             p, apart = validated(x, y, names), validated(x, y, names, families)
             for name, chosen in samples.items():
                 guess = max(y[chosen].mean(), 1 - y[chosen].mean())
-                line = f"{optimizer:5}{level:10} {chosen.sum():4} {name} (guess {guess:.3f})"
+                line = f"{optimizer:5}{level:13} {chosen.sum():4} {name} (guess {guess:.3f})"
                 left = ((apart[:, chosen] > 0.5) == y[chosen]).mean()
-                print(f"{line:50} {figures(p[:, chosen], y[chosen])} ({left:.3f})")
+                print(f"{line:52} {figures(p[:, chosen], y[chosen])} ({left:.3f})")
     networks = [one for one, random in zip(networks, drawn, strict=True) if not random]
     for length in LENGTHS:
         share, count = rates(networks, length)

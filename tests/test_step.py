@@ -156,6 +156,40 @@ def test_a_finite_step_says_the_same(name: str, optimizer: Optimizer) -> None:
     assert found.finite and found.still == found.still_then == zero and found.examples == len(seen)
 
 
+def chain(depth: int, gain: float, *more: Callable[[], nn.Module]) -> nn.Module:
+    torch.manual_seed(5)
+    layers: list[nn.Module] = []
+    for _ in range(depth):
+        layers += [nn.Linear(32, 32, bias=False), nn.Tanh(), *(make() for make in more)]
+        nn.init.normal_(layers[-1 - len(more) - 1].weight, 0, gain / 32**0.5)  # type: ignore[arg-type]
+    return nn.Sequential(*layers, nn.Linear(32, 4))
+
+
+@pytest.mark.parametrize(
+    ("name", "net", "close"),
+    [
+        ("plain", lambda: chain(3, 1.2), 0.01),
+        ("dropout", lambda: chain(3, 1.2, lambda: nn.Dropout(0.3)), 0.02),
+        ("chaotic: gradients grow 100 times", lambda: chain(20, 2.2), 0.1),
+        ("nearly collapsed: examples differ by rounding alone", lambda: chain(16, 0.35), 0.1),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_differences_say_what_derivatives_say(
+    name: str, net: Callable[[], nn.Module], close: float, dtype: torch.dtype
+) -> None:
+    x = torch.randn(48, 32, generator=generator(2)).to(dtype)
+    y = torch.randint(4, (48,), generator=generator(3))
+    call = Call.of(net().to(dtype), x, y)
+    exact, quick = steps(call), steps(call, quick=True)
+    for optimizer in ("adam", "sgd"):
+        one, other = exact[optimizer], quick[optimizer]
+        assert other.quick and not one.quick
+        assert other.alignment == pytest.approx(one.alignment, abs=close)
+        if one.alignment > 0.3:
+            assert other.pace == pytest.approx(one.pace, rel=0.1)
+
+
 def test_what_starts_at_zero_learns_in_the_second_step() -> None:
     """A readout of zeros after a constant: the first step moves all answers alike, the second tells them apart."""
     torch.manual_seed(0)

@@ -127,7 +127,8 @@ def test_status_of_a_layer_speaks_of_the_depth() -> None:
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_there_are_weights_for_every_kind_of_evidence_and_of_known_numbers(optimizer: Any) -> None:
     known = {*step_numbers(step(optimizer), signs()), *trial_numbers([run(optimizer)]), "intercept"}
-    kinds = {"step 0", "step 0 alone", *(f"trial {n}{end}" for n in LENGTHS for end in ("", " alone"))}
+    bases = ("step 0", "step 0 quick", *(f"trial {n}" for n in LENGTHS))
+    kinds = {f"{base}{end}" for base in bases for end in ("", " alone")}
     assert set(FITTED[optimizer]) == kinds
     for name, weights in FITTED[optimizer].items():
         assert "intercept" in weights and set(weights) <= known
@@ -151,6 +152,7 @@ def test_numbers_are_finite_whatever_was_measured(wild: float, cosine: float, ot
 
 def test_kind_of_evidence() -> None:
     assert level(step(), [], None) == "step 0" and level(step(held=None), [], None) == "step 0 alone"
+    assert level(step(quick=True, held=None), [], None) == "step 0 quick alone"
     assert level(step(), [run()], 60) == "trial 60" and level(step(), [run(known=None)], 60) == "trial 60 alone"
     assert (
         level(step(), [run()], 3) == f"trial {min(LENGTHS)}" and level(step(), [run()], 999) == f"trial {max(LENGTHS)}"
@@ -186,7 +188,7 @@ REASONS = {
     "exploding": (lost(), signs(forward=orders(3)), "differences between inputs grow by 3.0 orders"),
     "exploding back": (lost(), signs(backward=orders(3)), "gradients grow by 3.0 orders"),
     "rough": (lost(largest=1e-5), signs(), "already a rate of 3"),
-    "rough at once": (lost(largest=0.0), signs(), "already a rate of 1×10⁻⁶ makes"),
+    "rough at once": (lost(largest=0.0), signs(), "already a rate of 1×10⁻⁸ makes"),
     "saturated": (lost(), signs(saturated=("1",)), "most values are saturated after 1"),
     "blind": (lost(), signs(), "a step moves the outputs of all examples alike (cosine 0.01"),
     "slow": (lost(alignment=0.5), signs(), "it learns too slowly"),
@@ -240,11 +242,12 @@ def test_the_rate_is_the_trial_s_best_or_the_usual_one_less_what_the_first_step_
     runs = [run(rate=3e-4, drop=0.7), run(rate=1e-3, drop=0.8), run(rate=3e-3, losses=(1.0, math.nan), drop=0.9)]
     assert best_run(runs).rate == suggested_rate(step(), runs) == 1e-3
     assert suggested_rate(step(largest=LADDER["adam"][-1]), []) == RATES["adam"][-1]
-    assert suggested_rate(step(largest=1e-4), []) == pytest.approx(3e-5)
+    assert suggested_rate(step(largest=3e-3), []) == pytest.approx(1e-3)
+    assert suggested_rate(step(largest=1e-5), []) == RATES["adam"][0]  # where it trains all the same
     assert 0 < suggested_rate(step(largest=0.0), []) < min(RATES["adam"])
     for largest in LADDER["sgd"]:
         rate = suggested_rate(step("sgd", largest=largest), [])
-        assert 0 < rate <= largest and f"{rate:.0e}"[0] in "13"
+        assert 0 < rate <= max(largest, RATES["sgd"][0]) and f"{rate:.0e}"[0] in "13"
 
 
 # ---- sentences -------------------------------------------------------------------------------------------------

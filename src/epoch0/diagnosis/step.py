@@ -48,6 +48,11 @@ A clock would give a model another verdict on a busy day."""
 UNSEEN = 0.4
 """The alignment that is taken where the loss does not come from one output: that of a usual network that trains."""
 
+SHORT = 3e-4
+"""Length of the step from which a derivative is taken, in norms of the weights: a tenth of it, at most twice, if
+outputs move by more than FAR times what they differ between examples, ten times it if by less than ROUNDED eps."""
+FAR, ROUNDED = 0.3, 100.0
+
 PART = 1 << 16
 """Values of a weight that are looked at together."""
 
@@ -55,10 +60,10 @@ LEAST = 16
 """Examples from which half of them are held out of the step: with fewer both halves say little."""
 
 LADDER: dict[Optimizer, list[float]] = {
-    "adam": [10 ** (-6 + k / 2) for k in range(11)],
-    "sgd": [10 ** (-6 + k / 2) for k in range(15)],
+    "adam": [10 ** (-8 + k / 2) for k in range(15)],
+    "sgd": [10 ** (-8 + k / 2) for k in range(19)],
 }
-"""Rates among which the largest that does not raise the loss is looked for, 1e-6 to 0.1 and to 10."""
+"""Rates among which the largest that does not raise the loss is looked for, 1e-8 to 0.1 and to 10."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,7 @@ class Step:
         still: weights that do not move in the first step, and of these
         still_then: those that do not move in the second either.
         finite: whether outputs and loss were finite before and after.
+        quick: whether derivatives were taken from differences and the second look only where the first could not do.
         classes: among how many outputs the loss chooses, as far as the pull on them shows; 1 for values to be met.
         examples: of the step.
         seconds: CPU seconds of a forward and backward pass, estimated.
@@ -106,6 +112,7 @@ class Step:
     still: tuple[str, ...]
     still_then: tuple[str, ...]
     finite: bool
+    quick: bool = False
     classes: float = 1.0
     examples: int = 0
     seconds: float = 0.0
@@ -158,8 +165,12 @@ class _Probe:
         self.squares = {name: sum_of_squares(w) for name, w in weights.items()}
         self.size = sum(self.squares.values())
         self.room = dict[str, Tensor]()
+        self.noisy: bool | None = None  # whether two runs differ; None until it was looked at
+        self.kept = dict[int, tuple[Weights, int, Tensor]]()  # call -> weights, draw of dropout and outputs
         self.module = _Functional(call)
         self.seen, self.others = _halves(call, seed)
+        every = [dict(kind(remove_duplicate=False)) for kind in (call.model.named_parameters, call.model.named_buffers)]
+        self.tied = any(len({id(tensor) for tensor in named.values()}) < len(named) for named in every)
 
     def raw(self, weights: Weights, call: Call) -> Any:
         self.draws += 1  # dropout draws anew each time, as in training
@@ -167,7 +178,7 @@ class _Probe:
         buffers = {f"inner.{name}": buffer.clone() for name, buffer in self.call.model.named_buffers()}
         state = {f"inner.{name}": weight for name, weight in weights.items()}
         try:
-            return functional_call(self.module, {**state, **buffers}, (call,))
+            return functional_call(self.module, {**state, **buffers}, (call,), tie_weights=self.tied)
         except (InputError, torch.OutOfMemoryError):
             raise
         except Exception as error:
@@ -200,13 +211,38 @@ class _Probe:
             return self._differences(weights, direction, call, pull)
 
     def _differences(self, weights: Weights, direction: Weights, call: Call, pull: "_Pull") -> Tensor:
-        """The same from one short step and what the outputs were before it, with the same dropout."""
-        step = 3e-4 * math.sqrt(self.size / max(sum(map(sum_of_squares, direction.values())), 1e-300))
-        self.draws, draws = pull.draw - 1, self.draws
-        with torch.no_grad():
-            output = call.output(self.raw(self.moved(weights, direction, step), call))
-        self.draws = draws
-        difference: Tensor = (output - pull.output) / step
+        """The same from one short step; with dropout both ends of it are of a draw that the pull has not seen.
+
+        The step is shorter where outputs move far, as through many chaotic layers, and longer where they move no
+        more than they are rounded.
+        """
+        unit = math.sqrt(self.size / max(sum(map(sum_of_squares, direction.values())), 1e-300))
+
+        def outputs(draw: int, length: float) -> Tensor:
+            self.draws = draw
+            with torch.no_grad():
+                return call.output(self.raw(self.moved(weights, direction, length * unit) if length else weights, call))
+
+        kept = self.kept.get(id(call))
+        if self.noisy is not False and (kept is None or kept[0] is not weights):
+            draw = self.draws
+            output = outputs(draw, 0.0)
+            self.noisy = not torch.equal(output, pull.output)
+            self.kept[id(call)] = kept = (weights, draw, output)
+        _, draw, before = kept if self.noisy and kept is not None else (weights, pull.draw - 1, pull.output)
+        length = SHORT
+        rounded = ROUNDED * torch.finfo(before.dtype).eps * float(before.double().norm())
+        far = max(FAR * float(_less_mean(before.double()).norm()), 10 * rounded)
+        for attempt in range(3):
+            moved = outputs(draw, length) - before
+            size = float(_less_mean(moved.double()).norm())
+            if attempt < 2 and size > far:
+                length /= 10
+            elif attempt < 2 and size < rounded:
+                length *= 10
+            else:
+                break
+        difference: Tensor = moved / (length * unit)
         return difference
 
     def moved(self, weights: Weights, direction: Weights, rate: float) -> Weights:
@@ -220,7 +256,7 @@ class _Probe:
             return float(call.loss(self.raw(weights, call)).detach())
 
 
-def steps(call: Call, seed: int = 0) -> dict[Optimizer, Step]:
+def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimizer, Step]:
     """What one step of Adam and one of SGD do to the outputs.
 
     >>> found = steps(Call.of(model, x, y))                     # x of shape (examples, ...), y of shape (examples,)
@@ -230,6 +266,8 @@ def steps(call: Call, seed: int = 0) -> dict[Optimizer, Step]:
     Args:
         call: a model, a batch and a loss; the model is given back unchanged to the bit.
         seed: which half of the examples is held back, and dropout.
+        quick: whether to take derivatives from differences and to look once where that may do; by default where a pass
+            takes more than 0.05 CPU seconds.
 
     Raises:
         InputError: if no weight of the model can be trained.
@@ -248,13 +286,14 @@ def steps(call: Call, seed: int = 0) -> dict[Optimizer, Step]:
             seconds, count = 3 * cost.seconds, probe.seen.examples  # a pass back is two forward
             forget()
             probe.room = {name: torch.empty_like(w) for name, w in start.items()}
-            probe.costly = seconds > COSTLY
+            probe.costly = seconds > COSTLY if quick is None else quick
             found: dict[Optimizer, Step] = {"sgd": _one_step(probe, start, first, "sgd")}
             _normalize(first.gradient)
             _normalize(first.wanted)
             found["adam"] = _one_step(probe, start, first, "adam")
     classes = _classes(first.pull)
-    return {name: replace(found[name], classes=classes, examples=count, seconds=seconds) for name in OPTIMIZERS}
+    told: dict[str, Any] = {"classes": classes, "examples": count, "seconds": seconds, "quick": probe.costly}
+    return {name: replace(found[name], **told) for name in OPTIMIZERS}
 
 
 @contextmanager
@@ -320,7 +359,7 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
     if not first.finite:
         return nothing
     alignment, held, pace = _response(probe, start, first)
-    ladder = LADDER[optimizer][2::3] if probe.costly else LADDER[optimizer]
+    ladder = LADDER[optimizer][::3] if probe.costly else LADDER[optimizer]
     largest = _largest(probe, start, direction, first.loss, ladder)
     step = replace(nothing, alignment=alignment, held=held, pace=pace, largest=largest)
     after = probe.moved(start, direction, USUAL[optimizer])

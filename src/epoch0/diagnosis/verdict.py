@@ -278,8 +278,8 @@ def probability(optimizer: Optimizer, numbers: Mapping[str, float], level: str) 
     Args:
         optimizer: with which.
         numbers: of :func:`step_numbers` and :func:`trial_numbers`.
-        level: which weights to use: ``"step 0"``, ``"step 0 alone"`` (nothing held out), ``"trial 60"``,
-            ``"trial 60 alone"`` and so on.
+        level: which weights to use: ``"step 0"``, ``"step 0 quick"`` (as of large models), ``"trial 60"``,
+            and each with ``" alone"`` after it (nothing held out).
     """
     weights = FITTED[optimizer][level]
     score = weights["intercept"] + sum(w * numbers[name] for name, w in weights.items() if name != "intercept")
@@ -289,7 +289,7 @@ def probability(optimizer: Optimizer, numbers: Mapping[str, float], level: str) 
 def level(step: Step, runs: Sequence[Run], steps: int | None) -> str:
     """Which of the fitted weights fit what was measured."""
     if steps is None:
-        return "step 0" if step.held is not None else "step 0 alone"
+        return f"step 0{' quick' if step.quick else ''}{'' if step.held is not None else ' alone'}"
     nearest = min(LENGTHS, key=lambda length: abs(length - steps))
     return f"trial {nearest}" if any(run.known is not None for run in runs) else f"trial {nearest} alone"
 
@@ -326,16 +326,19 @@ def _generalizes(run: Run, constant: float | None) -> bool:
 def suggested_rate(step: Step, runs: Sequence[Run]) -> float:
     """The rate to begin with: the best of the trial, or the usual one less what the first step does not stand.
 
+    Not below the least that is usual: the seven networks of the fit that train though their first step stands less
+    train there.
+
     Args:
         step: what the first step does.
         runs: of the trial with this optimizer, none without.
     """
     if runs:
         return best_run(runs).rate
-    usual = RATES[step.optimizer][-1 if step.optimizer == "adam" else 0]
+    least, most = RATES[step.optimizer][0], RATES[step.optimizer][-1 if step.optimizer == "adam" else 0]
     if step.largest <= 0:
-        return _round(RATES[step.optimizer][0] / 100)
-    return min(usual, _round(step.largest / 3))
+        return _round(least / 100)
+    return min(most, max(least, _round(step.largest / 3)))
 
 
 def _round(rate: float) -> float:
