@@ -1,6 +1,5 @@
 """Trajectory length: tangents against the papers' 10,000 chords, one whole figure, many small networks at once."""
 
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -13,7 +12,6 @@ from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.papers.catalogue import find
 from epoch0.papers.curve import CurveSpec
-from epoch0.papers.price_tanner import growth
 from epoch0.seeds import generator
 
 DENSITY, STD, BIAS, WIDTH, DEPTH, CHORDS = 0.5, 2.0, 0.01, 784, 10, 10_000
@@ -75,8 +73,7 @@ def figure_of_one_law() -> dict[str, float]:
     The images at the ends do not change the cost, so none are needed.
     """
     paper = find("price-tanner/fig3b").setting("paper")
-    setting = replace(paper, laws=("gaussian",), curves=(("line", CurveSpec("random", size=WIDTH)),))
-    trials = growth.trials(setting)
+    trials = paper.but(law=("gaussian",), curve={"line": CurveSpec("random", size=WIDTH)}).trials()
     seconds = cpu_seconds(lambda: [resolve(trial.function)(trial.spec, trial.seed) for trial in trials])
     networks = sum(trial.spec.networks for trial in trials)
     return {"seconds": seconds, "networks": float(networks)}

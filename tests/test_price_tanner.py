@@ -13,8 +13,10 @@ from epoch0.errors import InputError
 from epoch0.experiments.experiment import resolve
 from epoch0.papers import catalogue, means
 from epoch0.papers.curve import CurveSpec
-from epoch0.papers.price_tanner import circle, growth, growth_claims, growth_trial, subvectors
-from epoch0.papers.price_tanner.growth_trial import BlockSpec
+from epoch0.papers.plans import Plans
+from epoch0.papers.price_tanner import circle, growth, subvectors
+from epoch0.papers.price_tanner.growth import BlockSpec
+from epoch0.papers.price_tanner.subvectors import SubvectorSpec
 from epoch0.seeds import numpy_generator
 from epoch0.theory import growth as theory
 from pictures import whole_picture
@@ -30,10 +32,10 @@ def tiny(figure):
     """The figure's own quick setting with few and shallow networks."""
     setting = setting_of(figure)
     if figure == "fig1":
-        return replace(setting, width=12, depth=3, networks=5, block=2, shown=(1, 3), points=200, tangents=8)
+        return circle.circles(12, 5, 2, shown=(1, 3), depth=3, points=200, tangents=8)
     if figure in ("fig4a", "fig4b"):
-        return replace(setting, sizes=(3, 12, 40), vectors=6, draws=60)
-    return replace(setting, depth=3, networks=5, block=2)
+        return setting.but(size=(3, 12, 40), vectors=6, draws=60)
+    return setting.but(depth=3, runs=5, block=2)
 
 
 def results_of(artifact, setting):
@@ -47,38 +49,41 @@ def results_of(artifact, setting):
 def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     artifact, setting = catalogue.find(f"price-tanner/{figure}"), tiny(figure)
     results = results_of(artifact, setting)
-    rows = artifact.table(setting, results)
+    rows, claims, _ = artifact.decided(setting, results)
     assert rows and all(row.keys() == rows[0].keys() for row in rows)
-    for claim in artifact.claims(setting, results):
+    for claim in claims:
         assert claim.verdict in ("holds", "fails", "undecided") and any(letter.isdigit() for letter in claim.evidence)
     picture = whole_picture(artifact, setting, results)
     measured = [axes for axes in picture.axes if axes.get_xlabel()]
     assert measured and all(axes.get_ylabel() for axes in measured)
     assert any(axes.containers for axes in measured), "no error bars"
     assert picture.legends or any(axes.get_legend() for axes in picture.axes)
-    assert f"{setting.networks if hasattr(setting, 'networks') else setting.vectors} " in artifact.about(setting)
+    assert f"{setting['vectors' if figure.startswith('fig4') else 'runs']} " in artifact.caption(setting)
 
 
 def test_the_paper_preset_is_the_papers_setting() -> None:
     three_b, three_a, two = (setting_of(figure, "paper") for figure in ("fig3b", "fig3a", "fig2"))
     for setting in (three_b, three_a, two):
-        assert (setting.width, setting.depth, setting.networks) == (784, 10, 100)
-        ((_, curve),) = setting.curves
+        assert (setting["width"], setting["depth"], setting.runs) == (784, 10, 100)
+        (curve,) = setting.axes["curve"].values()
         assert (curve.ends, curve.first, curve.second, curve.shape) == ("mnist", 100, 1000, "line")
-    assert three_b.stds == (2.0,) and three_b.densities == tuple(i / 10 for i in range(1, 11))
-    assert three_a.densities == (0.5,) and len(three_a.laws) == len(three_b.laws) == 3
-    assert two.laws == ("gaussian",) and two.stds == (6.0,) and two.densities == tuple(i / 10 for i in range(1, 10))
-    curved = dict(setting_of("fig5c", "paper").curves)["curved"]
+    assert three_b["std"] == (2.0,) and three_b["density"] == tuple(i / 10 for i in range(1, 11))
+    assert three_a["density"] == (0.5,) and len(three_a["law"]) == len(three_b["law"]) == 3
+    assert two["law"] == ("gaussian",) and two["std"] == (6.0,)
+    assert two["density"] == tuple(i / 10 for i in range(1, 10))
+    curved = setting_of("fig5c", "paper").axes["curve"]["curved"]
     assert (curved.size, curved.shape, curved.planes) == (500, "arcs", 100)
-    assert setting_of("fig1", "paper").weight_std == 2.0
+    assert setting_of("fig1", "paper")["std"] == 2.0
 
 
 def test_the_paper_preset_without_mnist_is_a_clear_error(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("EPOCH0_DATA", str(tmp_path))
-    artifact = catalogue.find("price-tanner/fig3b")
+    with pytest.raises(InputError, match=r"mnist was not found.*epoch0 data fetch mnist"):
+        Plans(["price-tanner/fig3b"], "paper", None)
+    trial = setting_of("fig3b", "paper").trials()[0]
     with pytest.raises(InputError, match=r"mnist \(test\) was not found.*epoch0 data fetch mnist"):
-        artifact.trials(artifact.setting("paper"))
+        growth.block(trial.spec, trial.seed)
 
 
 def test_straight_and_curved_figures_share_their_trials() -> None:
@@ -101,14 +106,13 @@ def test_laws_have_equal_variance_and_the_papers_sets() -> None:
 
 
 def spec_of(**changes):
-    law, bias = growth.weight_law("gaussian", 2.0, 0.5), growth.bias_law("gaussian")
-    return replace(BlockSpec(law, bias, 20, 3, CurveSpec("random", size=20), 0, 4, 2000), **changes)
+    return replace(BlockSpec(CurveSpec("random", size=20), "gaussian", 2.0, 0.5, 20, 3, 0, 4, 2000), **changes)
 
 
 @pytest.mark.parametrize("shape", ["line", "arcs", "circle"])
 def test_a_block_measures_what_many_chords_do(shape: str) -> None:
     spec = spec_of(curve=CurveSpec("random", shape, size=20, planes=3))
-    found = growth_trial.block(spec, seed=5)
+    found = growth.block(spec, seed=5)
     curve = spec.curve.curve()
     for index, net in enumerate(spec.ensemble(5)):
         value = curve.point(torch.linspace(0, 1, 20_001, dtype=torch.float64)).double()
@@ -128,9 +132,9 @@ def test_a_block_measures_what_many_chords_do(shape: str) -> None:
 
 def test_a_network_is_the_same_in_whatever_block() -> None:
     spec = spec_of(networks=5, tangents=16)
-    whole = growth_trial.block(spec, seed=2)
+    whole = growth.block(spec, seed=2)
     for first, count in ((0, 2), (2, 2), (4, 1)):
-        part = growth_trial.block(replace(spec, first=first, networks=count), seed=2)
+        part = growth.block(replace(spec, first=first, networks=count), seed=2)
         for name in ("lengths", "growth"):
             np.testing.assert_array_equal(part[name], whole[name][first : first + count])
 
@@ -194,12 +198,11 @@ def test_mean_and_error() -> None:
 def made_up(setting, growth_of, noise=0.003, seed=0):
     """Results whose growth factors are growth_of(point) in the mean, over every layer and network."""
     source, results = np.random.default_rng(seed), []
-    for point in growth.points(setting):
-        for first in range(0, setting.networks, setting.block):
-            shape = (min(setting.block, setting.networks - first), setting.depth)
-            factors = growth_of(point) * (1 + noise * source.standard_normal(shape))
-            lengths = np.cumprod(np.concatenate([np.ones((shape[0], 1)), factors], 1), 1)
-            results.append({"growth": factors, "lengths": lengths})
+    for spec in [trial.spec for trial in setting.trials()]:
+        shape = (spec.networks, spec.depth)
+        factors = growth_of(spec) * (1 + noise * source.standard_normal(shape))
+        lengths = np.cumprod(np.concatenate([np.ones((shape[0], 1)), factors], 1), 1)
+        results.append({"growth": factors, "lengths": lengths})
     return results
 
 
@@ -207,6 +210,10 @@ def true_growth(point):
     """The middle of the exact range of Gaussian weights at the quick presets' width of 64; exact for dense ones."""
     entry = growth.weight_law("gaussian", point.std, point.density).scaled(1 / 8)
     return (theory.sparse_minimum(entry, 64) + theory.sparse_maximum(entry, 64)) / 2
+
+
+def claims_of(figure, setting, results):
+    return catalogue.find(f"price-tanner/{figure}").decided(setting, results)[1]
 
 
 def verdicts(claims):
@@ -220,8 +227,8 @@ def verdict(claims, part):
 
 def test_all_claims_of_the_sweeps_hold_where_the_theory_does() -> None:
     for figure in ("fig3a", "fig5b"):
-        artifact, setting = catalogue.find(f"price-tanner/{figure}"), replace(setting_of(figure), networks=40)
-        told = verdicts(artifact.claims(setting, made_up(setting, true_growth)))
+        setting = setting_of(figure).but(runs=40)
+        told = verdicts(claims_of(figure, setting, made_up(setting, true_growth)))
         assert set(told.values()) == {"holds"}, told
 
 
@@ -243,52 +250,52 @@ DENSITY_CASES = [
 
 @pytest.mark.parametrize(("part", "growth_of", "expected"), DENSITY_CASES)
 def test_claims_about_the_density_come_out_each_way(part, growth_of, expected) -> None:
-    setting = replace(setting_of("fig3b"), networks=40)
-    assert verdict(growth_claims.density_claims(setting, made_up(setting, growth_of)), part) == expected
+    setting = setting_of("fig3b").but(runs=40)
+    assert verdict(claims_of("fig3b", setting, made_up(setting, growth_of)), part) == expected
 
 
 def test_noise_leaves_claims_undecided_and_says_what_would_decide() -> None:
-    setting = replace(setting_of("fig3b"), networks=6)
-    claims = growth_claims.density_claims(setting, made_up(setting, true_growth, noise=1.5))
+    setting = setting_of("fig3b").but(runs=6)
+    claims = claims_of("fig3b", setting, made_up(setting, true_growth, noise=1.5))
     agree = next(claim for claim in claims if "three laws" in claim.text)
     assert agree.verdict == "undecided" and agree.needed is not None and agree.needed > 6
 
 
 def test_growth_that_depends_on_the_trajectory_is_found() -> None:
-    setting = replace(setting_of("fig5c"), networks=40)
-    bent = made_up(setting, lambda p: true_growth(p) * (1.05 if p.curve == "curved" else 1.0))
-    assert verdict(growth_claims.std_claims(setting, bent), "straight and curved") == "fails"
+    setting = setting_of("fig5c").but(runs=40)
+    bent = made_up(setting, lambda p: true_growth(p) * (1.05 if p.curve.shape == "arcs" else 1.0))
+    assert verdict(claims_of("fig5c", setting, bent), "straight and curved") == "fails"
 
 
 def test_growth_that_is_not_linear_in_the_std_is_found() -> None:
-    setting = replace(setting_of("fig3a"), networks=40)
-    claims = growth_claims.std_claims(setting, made_up(setting, lambda p: 0.1 * p.std**2 + 0.2 / p.std))
+    setting = setting_of("fig3a").but(runs=40)
+    claims = claims_of("fig3a", setting, made_up(setting, lambda p: 0.1 * p.std**2 + 0.2 / p.std))
     assert all(claim.verdict == "fails" for claim in claims if "linear" in claim.text)
 
 
 def test_claims_about_the_depth_come_out_each_way() -> None:
-    setting = replace(setting_of("fig2"), networks=40)
-    good = growth_claims.depth_claims(setting, made_up(setting, true_growth))
+    setting = setting_of("fig2").but(runs=40)
+    good = claims_of("fig2", setting, made_up(setting, true_growth))
     assert {claim.verdict for claim in good} == {"holds"} and len(good) == 12
-    level = growth_claims.depth_claims(setting, made_up(setting, lambda p: 1.6 - p.density))
+    level = claims_of("fig2", setting, made_up(setting, lambda p: 1.6 - p.density))
     assert verdict(level, "slope of log length") == "fails"
-    assert verdict(growth_claims.depth_claims(setting, made_up(setting, lambda p: 0.1)), "Corollary 1") == "fails"
-    assert verdict(growth_claims.depth_claims(setting, made_up(setting, lambda p: 7.0)), "second-moment") == "fails"
+    assert verdict(claims_of("fig2", setting, made_up(setting, lambda p: 0.1)), "Corollary 1") == "fails"
+    assert verdict(claims_of("fig2", setting, made_up(setting, lambda p: 7.0)), "second-moment") == "fails"
     early = np.r_[np.full(3, 4.0), np.full(7, 1.02)]  # grows in the first layers only: not exponential
     bent = made_up(setting, lambda p: early * (1 + 0.01 * p.density))
-    assert verdict(growth_claims.depth_claims(setting, bent), "linear in depth (density 0.5)") == "fails"
+    assert verdict(claims_of("fig2", setting, bent), "linear in depth (density 0.5)") == "fails"
 
 
 # ---- sub-vectors
 
 
 def test_norms_of_subvectors_match_the_mean_over_all_subsets() -> None:
-    spec = {"direction": "sphere", "size": 6, "densities": [0.3, 0.7, 1.0], "vectors": 3, "draws": 40_000}
+    spec = SubvectorSpec("sphere", 6, (0.3, 0.7, 1.0), vectors=3, draws=40_000)
     found = subvectors.norms(spec, seed=4)["norms"]
     for vector in range(3):
         u = numpy_generator(4, vector).standard_normal(6)
         u /= np.linalg.norm(u)
-        for place, density in enumerate(spec["densities"]):
+        for place, density in enumerate(spec.densities):
             mean = sum(
                 math.prod(density if kept else 1 - density for kept in subset) * np.linalg.norm(u * subset)
                 for subset in itertools.product((0, 1), repeat=6)
@@ -299,14 +306,14 @@ def test_norms_of_subvectors_match_the_mean_over_all_subsets() -> None:
 
 
 def test_one_entry_is_kept_as_often_as_the_density_says() -> None:
-    spec = {"direction": "one-hot", "size": 9, "densities": [0.2, 1.0], "vectors": 2, "draws": 20_000}
+    spec = SubvectorSpec("one-hot", 9, (0.2, 1.0), vectors=2, draws=20_000)
     found = subvectors.norms(spec, seed=0)["norms"]
     assert np.abs(found[:, 0] - 0.2).max() < 0.0142  # five standard errors
     np.testing.assert_array_equal(found[:, 1], 1)
 
 
 def test_large_vectors_are_drawn_in_pieces_with_the_same_numbers(monkeypatch) -> None:
-    spec = {"direction": "sphere", "size": 10, "densities": [0.5], "vectors": 2, "draws": 1000}
+    spec = SubvectorSpec("sphere", 10, (0.5,), vectors=2, draws=1000)
     whole = subvectors.norms(spec, seed=0)["norms"]
     monkeypatch.setattr(subvectors, "_AT_ONCE", 70)
     np.testing.assert_allclose(subvectors.norms(spec, seed=0)["norms"], whole, rtol=1e-12)
@@ -326,13 +333,13 @@ SHAPES = [
 
 @pytest.mark.parametrize(("figure", "norm_of", "expected"), SHAPES)
 def test_claims_about_subvectors_come_out_each_way(figure, norm_of, expected) -> None:
-    setting, source = replace(setting_of(figure), vectors=30), np.random.default_rng(0)
+    setting, source = setting_of(figure).but(vectors=30), np.random.default_rng(0)
     results = []
-    for size in setting.sizes:
-        mean = np.array([norm_of(size, density) for density in setting.densities])
-        noise = 1 + 0.004 * source.standard_normal((30, len(mean))) * (np.array(setting.densities) < 1)
+    for size in setting["size"]:
+        mean = np.array([norm_of(size, density) for density in setting["densities"]])
+        noise = 1 + 0.004 * source.standard_normal((30, len(mean))) * (np.array(setting["densities"]) < 1)
         results.append({"norms": mean * noise})
-    claims = subvectors.claims(setting, results)
+    claims = claims_of(figure, setting, results)
     assert {part: verdict(claims, part) for part in expected} == expected
 
 
@@ -341,7 +348,7 @@ def test_claims_about_subvectors_come_out_each_way(figure, norm_of, expected) ->
 
 def test_the_projection_is_onto_the_two_directions_of_largest_variance() -> None:
     points = np.random.default_rng(0).standard_normal((400, 7)) * np.arange(7, 0, -1)
-    path, share = circle._projected(points)
+    path, share = circle.projected(points)
     values = np.sort(np.linalg.eigvalsh(np.cov(points.T)))[::-1]
     np.testing.assert_allclose(path.var(axis=0, ddof=1), values[:2], rtol=1e-10)
     assert share == pytest.approx(values[:2].sum() / values.sum())
@@ -349,7 +356,7 @@ def test_the_projection_is_onto_the_two_directions_of_largest_variance() -> None
 
 def test_the_first_layer_is_drawn_whole_as_an_ellipse_of_the_length_that_is_told() -> None:
     setting = tiny("fig1")
-    drawn = results_of(catalogue.find("price-tanner/fig1"), setting)[0]
+    drawn = results_of(catalogue.find("price-tanner/fig1"), setting)[-1]
     assert drawn["shares"][0] == pytest.approx(1, abs=1e-9) and drawn["shares"][1] < 1
     chords = np.linalg.norm(np.diff(drawn["paths"][0], axis=0), axis=1)
     assert chords.sum() == pytest.approx(drawn["lengths"][0], rel=1e-3)  # 199 chords of a circle: 2e-4 too short
@@ -360,13 +367,13 @@ def test_the_first_layer_is_drawn_whole_as_an_ellipse_of_the_length_that_is_told
     [(1.0, ("holds", "holds", "holds")), (0.3, ("fails", "holds", "fails")), (1.05, ("holds", "fails", "fails"))],
 )
 def test_claims_about_the_circle_come_out_each_way(factor: float, expected: tuple[str, ...]) -> None:
-    setting = replace(setting_of("fig1"), networks=40, block=40)
-    exact = theory.exact(growth.weight_law("gaussian", 2.0).law.scaled(setting.width**-0.5), setting.width)
+    setting = setting_of("fig1").but(runs=40, block=40)
+    exact = theory.exact(growth.weight_law("gaussian", 2.0).law.scaled(setting["width"] ** -0.5), setting["width"])
     factors = factor * exact * (1 + 0.003 * np.random.default_rng(0).standard_normal((40, 10)))
     lengths = 2 * math.pi * np.cumprod(np.concatenate([np.ones((40, 1)), factors], 1), 1)
-    shown = len(setting.shown)
+    shown = len(setting.also["drawing"]["shown"])
     drawn = {"paths": np.zeros((shown, 5, 2)), "shares": np.ones(shown), "lengths": np.ones(shown)}
-    claims = circle.claims(setting, [drawn, {"lengths": lengths, "growth": factors}])
+    claims = claims_of("fig1", setting, [{"lengths": lengths, "growth": factors}, drawn])
     assert tuple(claim.verdict for claim in claims) == expected
 
 

@@ -11,13 +11,18 @@ from epoch0.curves import Line
 from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
-from epoch0.experiments.experiment import Trial
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
-from epoch0.papers.price_tanner.trained import ARTIFACTS
-from epoch0.papers.price_tanner.trained_claims import claims_a, claims_b
-from epoch0.papers.price_tanner.trained_table import PRESETS, TrainedSetting, exact_random, table_a, table_b, trials
-from epoch0.papers.price_tanner.trained_trial import StackSpec, line_pairs, train_and_measure, weight_std
+from epoch0.papers.price_tanner.trained import (
+    ARTIFACTS,
+    PRESETS,
+    StackSpec,
+    exact_random,
+    line_pairs,
+    train_and_measure,
+    weight_std,
+)
+from epoch0.papers.sweep import Sweep
 from epoch0.train.stacked import Stacked
 from pictures import whole_picture
 
@@ -81,14 +86,14 @@ def test_images_that_do_not_fit() -> None:
 
 
 def made_up(
-    setting: TrainedSetting, trained: str = "as random", lines_differ: bool = False, missed: int = 0
+    setting: Sweep, trained: str = "as random", lines_differ: bool = False, missed: int = 0
 ) -> list[dict]:
     """Results with a chosen truth: growth of trained networks as in random ones, or twice or a level one."""
     source, results = np.random.default_rng(7), []
     lines, networks, count = 2 * setting.spec.lines, setting.spec.networks, setting.spec.random_networks
     layers = len(setting.spec.sizes) - 2
-    for std in setting.weight_stds:
-        random = exact_random(setting, std) * (1 + 0.02 * source.standard_normal((count, lines)))
+    for std in setting["weight_std"]:
+        random = exact_random(setting["sizes"], std) * (1 + 0.02 * source.standard_normal((count, lines)))
         mean = {"as random": random.mean(), "level": 1.4, "linear": 0.5 + 0.6 * std}[trained]
         own = mean * (1 + 0.02 * source.standard_normal((networks, lines)))
         if lines_differ:
@@ -106,6 +111,14 @@ def made_up(
             }
         )  # fmt: skip
     return results
+
+
+def claims_a(setting: Sweep, results: list[dict]) -> list:
+    return ARTIFACTS[0].decided(setting, results)[1]
+
+
+def claims_b(setting: Sweep, results: list[dict]) -> list:
+    return ARTIFACTS[1].decided(setting, results)[1]
 
 
 def verdicts(claims: list) -> dict[str, str]:
@@ -132,45 +145,43 @@ def test_claims_can_come_out_each_way() -> None:
 def test_networks_that_missed_the_accuracy_are_named_and_left_out() -> None:
     setting = PRESETS["quick"]
     results = made_up(setting, missed=2)
-    row = table_a(setting, results)[0]
+    row = ARTIFACTS[0].read(setting, results).table[0]
     assert row["missed"] == "0, 1" and row["count"] == 18 and row["accuracy"] == pytest.approx(0.96)
     expected = results[0]["growth_trained"][2:, : setting.spec.lines].mean()
     assert row["growth"] == pytest.approx(expected)
-    assert len(table_b(setting, results)) == 5 * 2 * 40
+    assert len(ARTIFACTS[1].read(setting, results).table) == 5 * 2 * 40
     # with one network left there is no error, with none no value: said, not hidden
     for missed in (19, 20):
         few = made_up(setting, missed=missed)
         assert [claim.verdict for claim in claims_a(setting, few)] == ["undecided"]
         assert claims_b(setting, few)[0].verdict == "undecided"
-        assert np.isnan(table_a(setting, few)[0]["growth_error"])
+        assert np.isnan(ARTIFACTS[0].read(setting, few).table[0]["growth_error"])
         for artifact in ARTIFACTS:
-            title = artifact.draw(setting, few).axes[0].get_title(loc="left")
+            title = artifact.decided(setting, few)[2]().axes[0].get_title(loc="left")
             assert f"{5 * missed} networks that missed the accuracy left out" in title
 
 
 def test_artifacts_run_through_on_a_tiny_setting() -> None:
-    setting = TrainedSetting(TINY, (1.2, 1.6, 2.0), note="a test")
-    made = trials(setting)
-    assert len(made) == 3 and all(isinstance(trial, Trial) for trial in made)
-    assert len({trial.key for trial in made}) == 3
+    setting = PRESETS["quick"].but(spec=TINY, weight_std=(1.2, 1.6, 2.0))
+    made = setting.trials()
+    assert [(trial.spec.weight_std, trial.seed) for trial in made] == [(1.2, 0), (1.6, 1), (2.0, 2)]
     results = [train_and_measure(trial.spec, trial.seed) for trial in made]
     for artifact, rows, claims in zip(ARTIFACTS, (3 * 2 * 2, 3 * 2 * 6), (7, 2), strict=True):
         assert artifact.trials(setting) == made, "one run serves both figures"
         assert artifact.data(setting) == "digits"
-        table = artifact.table(setting, results)
+        table, found, _ = artifact.decided(setting, results)
         assert len(table) == rows and len({tuple(row) for row in table}) == 1
-        found = artifact.claims(setting, results)
         assert len(found) == claims and all(claim.verdict in ("holds", "fails", "undecided") for claim in found)
         picture = whole_picture(artifact, setting, results)
         assert picture.axes[0].get_legend() is not None and not picture.axes[0].get_title(loc="left")
-        assert "a test" in artifact.about(setting)
+        assert "3 networks trained to more than 80 % test" in artifact.caption(setting)
 
 
 @pytest.mark.slow
 def test_the_quick_preset_trains_every_network_above_its_accuracy() -> None:
     setting = PRESETS["quick"]
-    trial = trials(setting)[2]
+    trial = setting.trials()[2]
     result = train_and_measure(trial.spec, trial.seed)
     assert result["reached"].all() and result["accuracy"].min() > 0.95
     # 40 random networks: the standard error of their mean growth is about 0.3 %
-    assert result["growth_random"].mean() == pytest.approx(exact_random(setting, 1.8), rel=0.02)
+    assert result["growth_random"].mean() == pytest.approx(exact_random(setting["sizes"], 1.8), rel=0.02)

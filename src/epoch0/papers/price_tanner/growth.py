@@ -1,26 +1,42 @@
-"""Price-Tanner Figures 2, 3a, 3b, 5a-d (section 4, appendix C.1): what is swept, and the measurements in one table."""
+"""Price-Tanner Figures 2, 3a, 3b, 5a-d (section 4, appendices B, C.1): growth of length over law, std and density."""
 
 import functools
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from epoch0 import plots
 from epoch0.distributions import Discrete, Gaussian, Law, Sparse, Uniform, integers
-from epoch0.experiments.experiment import Trial
+from epoch0.experiments.claims import (
+    Claim,
+    at_least,
+    at_most,
+    better_fit,
+    between,
+    equal_within_error,
+    fitted_exponent,
+    increasing,
+    linear,
+)
+from epoch0.measure.length import trajectory_length
+from epoch0.networks import ensemble
+from epoch0.networks.ensemble import Ensemble
+from epoch0.papers import pictures
+from epoch0.papers.catalogue import Artifact
 from epoch0.papers.curve import CurveSpec
-from epoch0.papers.means import mean_and_error, mean_growth
-from epoch0.papers.price_tanner.growth_trial import BlockSpec
+from epoch0.papers.means import mean_growth
+from epoch0.papers.sweep import Array, Cell, Found, Mean, Sweep, Table, agrees, mean_and_error
 from epoch0.theory import growth as theory
 
-Array = NDArray[np.float64]
-Results = Sequence[Mapping[str, Any]]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-TRIAL = "epoch0.papers.price_tanner.growth_trial:block"
 LAWS = ("gaussian", "uniform", "discrete")
 LARGEST = (1, 2, 3, 4, 5)
 """C of the discrete laws {-C, ..., C}; the other two laws get the same standard deviations."""
@@ -30,54 +46,49 @@ DENSITIES = tuple(tenth / 10 for tenth in range(1, 11))
 BIAS = 0.01
 """Standard deviation of Gaussian biases, bound of uniform ones, size of discrete ones."""
 
+RESOLUTION = 0.02
+"""Growth factors "match perfectly" in a figure if a relative difference of 2 % would have been seen and was not."""
 
-@dataclass(frozen=True)
-class Setting:
-    """One preset of a figure.
+_NAME = "{law}, std {std:.3g}, density {density:.3g}"
 
-    Attributes:
-        laws: which of LAWS.
-        stds: standard deviations of a kept weight before the division by sqrt(width).
-        densities: fractions of the weights kept; every std is combined with every density.
-        width: of every layer.
-        depth: number of layers.
-        networks: how many at each setting.
-        block: networks a trial.
-        curves: name of the curve -> curve; more than one are compared.
-        shown: name of the curve that is drawn; empty for the only one.
-    """
 
-    laws: tuple[str, ...]
-    stds: tuple[float, ...]
-    densities: tuple[float, ...]
-    width: int
-    depth: int
-    networks: int
-    block: int
-    curves: tuple[tuple[str, CurveSpec], ...]
-    shown: str = ""
+# ---- the trial
 
 
 @dataclass(frozen=True)
-class Point:
-    """One combination of the sweep."""
+class BlockSpec:
+    """Networks of one kind, a curve, and at how many points of it lengths are measured."""
 
-    curve: str
-    spec: CurveSpec
+    curve: CurveSpec
     law: str
     std: float
     density: float
+    width: int
+    depth: int
+    first: int = 0
+    networks: int = 1
+    tangents: int = 16
+
+    @property
+    def data(self) -> str | None:
+        """The data set that the curve is from."""
+        return self.curve.data
+
+    def ensemble(self, seed: int) -> Ensemble:
+        """The networks: number ``first`` and those after it of the ensemble with that seed."""
+        sizes, weights = [self.width] * (self.depth + 1), weight_law(self.law, self.std, self.density)
+        count = self.first + self.networks
+        every = ensemble(count, sizes, "relu", weights, bias_law(self.law), linear_output=False, seed=seed)
+        return every[self.first :]
 
 
-def points(setting: Setting) -> list[Point]:
-    """The sweep in its order: curves, laws, stds, densities."""
-    return [
-        Point(name, curve, law, std, density)
-        for name, curve in setting.curves
-        for law in setting.laws
-        for std in setting.stds
-        for density in setting.densities
-    ]
+def block(spec: BlockSpec, seed: int) -> dict[str, Any]:
+    """Measure one block: ``lengths`` (networks, depth + 1) and ``growth`` (networks, depth), float64.
+
+    A network is the same whatever the block it is measured in.
+    """
+    measured = trajectory_length(spec.ensemble(seed), spec.curve.curve(), points=spec.tangents, seed=seed)
+    return {"lengths": np.asarray(measured.network_lengths), "growth": np.asarray(measured.network_growth)}
 
 
 def weight_law(law: str, std: float, density: float = 1.0) -> Law:
@@ -98,65 +109,43 @@ def bias_law(law: str) -> Law:
     return {"gaussian": Gaussian(BIAS), "uniform": Uniform(BIAS), "discrete": Discrete((-BIAS, BIAS))}[law]
 
 
-def trials(setting: Setting) -> list[Trial]:
-    """Blocks of networks; each combination has an ensemble of its own, so that no two share networks.
-
-    Raises:
-        InputError: if the images at the ends of a curve are not there.
-    """
-    curves = {name: curve.with_pixels() for name, curve in setting.curves}
-    made = []
-    for point in points(setting):
-        spec = BlockSpec(
-            weight_law(point.law, point.std, point.density), bias_law(point.law), setting.width, setting.depth,
-            curves[point.curve], 0, setting.block,
-        )  # fmt: skip
-        made += blocks(spec, setting.networks, setting.block, _stream(point))
-    return made
-
-
-def blocks(spec: BlockSpec, networks: int, block: int, seed: int) -> list[Trial]:
-    """So many networks of one kind as trials of ``block`` networks each, the last perhaps of fewer."""
-    return [
-        Trial(TRIAL, replace(spec, first=first, networks=min(block, networks - first)), seed)
-        for first in range(0, networks, block)
-    ]
-
-
-def _stream(point: Point) -> int:
+def stream(spec: BlockSpec, network: int = 0) -> int:
     """A seed that only this combination has, whatever else is swept; curves of another shape get other networks."""
-    told = f"{point.spec.shape} {point.law} {point.std!r} {point.density!r}"
+    told = f"{spec.curve.shape} {spec.law} {spec.std!r} {spec.density!r}"
     return int.from_bytes(hashlib.sha256(told.encode()).digest()[:7], "big")
 
 
-def gather(setting: Setting, results: Results) -> list[tuple[Point, Array, Array]]:
-    """Each combination with its lengths (networks, depth + 1) and growth factors (networks, depth)."""
-    per_point = math.ceil(setting.networks / setting.block)
-    gathered = []
-    for place, point in enumerate(points(setting)):
-        blocks = results[place * per_point : (place + 1) * per_point]
-        lengths, growth = (np.concatenate([np.asarray(b[name]) for b in blocks]) for name in ("lengths", "growth"))
-        gathered.append((point, lengths, growth))
-    return gathered
+# ---- tables
 
 
-def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
+def table(found: Found) -> Table:
     """One row a combination: growth factor, its standard error over networks, and what theory says of it."""
-    rows = []
-    for point, _, growth in gather(setting, results):
-        mean, error, count = mean_growth(growth)
-        rows.append(
-            {
-                "curve": point.curve, "law": point.law, "std": point.std, "density": point.density,
-                "growth": mean, "growth_error": error, "networks": count, **predicted(setting, point),
-            }
-        )  # fmt: skip
-    return rows
+
+    def growth(cell: Cell) -> dict[str, Any]:
+        mean, error, _ = mean_growth(cell["growth"])
+        return {"growth": Mean(mean, error)}
+
+    def beside(cell: Cell) -> dict[str, Any]:
+        alive = ~np.isnan(cell["growth"])
+        return {"runs": int(alive.any(1).sum()), **predicted(cell.spec)}
+
+    return found.rows(growth, beside)
 
 
-def predicted(setting: Setting, point: Point) -> dict[str, float | None]:
+def length_table(found: Found) -> Table:
+    """Figure 2: one row a density and layer, the mean length with its standard error and bounds."""
+
+    def bounds(cell: Cell, layer: int) -> dict[str, Any]:
+        start = float(cell["lengths"][0, 0])
+        return {name: None if one is None else start * one**layer for name, one in predicted(cell.spec).items()}
+
+    layers = range(found.sweep["depth"] + 1)
+    return found.rows(lambda cell: {"length": cell["lengths"]}, bounds, layer=layers)
+
+
+def predicted(spec: BlockSpec) -> dict[str, float | None]:
     """Bounds on the growth factor of one layer, and its exact extremes where they are known (Gaussian weights)."""
-    return dict(_predicted(setting.width, point.law, point.std, point.density))
+    return _predicted(spec.width, spec.law, spec.std, spec.density)
 
 
 @functools.cache
@@ -172,36 +161,266 @@ def _predicted(width: int, law: str, std: float, density: float) -> dict[str, fl
     }
 
 
-def length_table(setting: Setting, results: Results) -> list[dict[str, Any]]:
-    """Figure 2: one row a density and layer, the mean length with its standard error and bounds."""
-    rows = []
-    for point, lengths, _ in gather(setting, results):
-        bounds = predicted(setting, point)
-        for layer in range(setting.depth + 1):
-            start = float(lengths[0, 0])
-            mean, error = mean_and_error(lengths[:, layer])
-            rows.append(
-                {
-                    "law": point.law, "std": point.std, "density": point.density, "layer": layer,
-                    "length": mean, "length_error": error, "networks": len(lengths),
-                    **{name: None if one is None else start * one**layer for name, one in bounds.items()},
-                }
-            )  # fmt: skip
-    return rows
+# ---- claims
 
 
-def about(setting: Setting) -> str:
-    """The setting in one line."""
-    name, spec = next(pair for pair in setting.curves if pair[0] == (setting.shown or setting.curves[0][0]))
-    if spec.ends == "random":
-        bent = f", bent into semicircles in {spec.planes} random planes" if spec.shape == "arcs" else ""
-        name = f"line between two random points of norm 1 in R^{spec.size}{bent}"
-    fixed = [
-        f"{name} {values[0]:g}"
-        for name, values in (("std", setting.stds), ("density", setting.densities))
-        if len(values) == 1
+def std_claims(shown: str | None, found: Found) -> list[Claim]:
+    """Figures 3a, 5a and 5c: linear in the standard deviation."""
+    rows = _shown(shown, found)
+    straight = [
+        linear(f"growth is linear in the std of the weights ({law})", *mine.of("std", "growth", "growth_error", "runs"))
+        for law, mine in rows.by("law")
     ]
-    return (
-        f"{name}; {setting.networks} networks a point of width {setting.width} and depth {setting.depth}, "
-        f"{', '.join(fixed)}; bars: two standard errors"
+    return [*_bounds_hold(rows), *straight, *_agreements(rows, found)]
+
+
+def density_claims(shown: str | None, found: Found) -> list[Claim]:
+    """Figures 3b, 5b and 5d: the shape of the dependence on the density, and the values that the text prints."""
+    rows = _shown(shown, found)
+    shapes = [_root_shape(law, mine) for law, mine in rows.by("law")]
+    return [*_bounds_hold(rows), *shapes, *(_printed_values(rows) if shown is None else []), *_agreements(rows, found)]
+
+
+def depth_claims(found: Found) -> list[Claim]:
+    """Figure 2: lengths are exponential in depth, faster for larger density, and between the bounds."""
+    deep = found.table.where(layer=tuple(range(1, found.sweep["depth"] + 1)))
+    straight = []
+    for density, rows in deep.by("density"):
+        layer, length, error, count = rows.of("layer", "length", "length_error", "runs")
+        text = f"log length is linear in depth (density {density:g})"
+        straight.append(linear(text, layer, np.log(length), error / length, count))
+    slopes = [_slopes(cell["lengths"]) for cell in found]
+    slope, spread = np.transpose([mean_and_error(one) for one in slopes])
+    names = [f"density {density:g}" for density in found.sweep["density"]]
+    length, error, low, high, count = deep.of("length", "length_error", "paper_lower", "upper", "runs")
+    where = deep.told("density {density:g}, layer {layer}")
+    return [
+        *straight,
+        increasing("the slope of log length increases with the density", slope, spread, [len(one) for one in slopes],
+                   names),
+        at_least("mean length is at least the bound of Corollary 1", length, error, low, count, where),
+        at_most("mean length is at most the second-moment bound", length, error, high, count, where),
+    ]  # fmt: skip
+
+
+def _shown(shown: str | None, found: Found) -> Table:
+    """The rows of the curve that the figure is about."""
+    return found.table if shown is None else found.table.where(curve=shown)
+
+
+def _bounds_hold(rows: Table) -> list[Claim]:
+    """Measured growth against the paper's lower bound, ours, the exact extremes and the second-moment bound."""
+    growth, errors, count, paper, lower, upper = rows.of(
+        "growth", "growth_error", "runs", "paper_lower", "lower", "upper"
     )
+    names = rows.told(_NAME)
+    decided = [
+        at_least("growth is at least the paper's lower bound (Corollaries 1-3)", growth, errors, paper, count, names),
+        at_least("growth is at least the fourth-moment lower bound", growth, errors, lower, count, names),
+        at_most("growth is at most the second-moment upper bound", growth, errors, upper, count, names),
+    ]
+    known = rows.where(law="gaussian")
+    if not known:
+        return decided
+    growth, errors, count, low, high = known.of("growth", "growth_error", "runs", "minimum", "maximum")
+    text = "Gaussian weights: growth agrees with its exact range over directions"
+    # the range is narrower than the errors, so its nearest value counts
+    inside = np.clip(growth, low, high)
+    return [*decided, agrees(text, growth, errors, inside, count, known.told(_NAME), RESOLUTION)]
+
+
+def _root_shape(law: str, rows: Table) -> Claim:
+    """Whether growth goes with the square root of the density or with the density, by the exponent between."""
+    density, growth, errors, count = rows.of("density", "growth", "growth_error", "runs")
+    text = f"growth has the shape sqrt(density), not density ({law})"
+    claim = better_fit(
+        text, growth, errors, np.sqrt(density), density, count, names=("sqrt(density)", "density")
+    )  # fmt: skip
+    exponent, error = fitted_exponent(density, growth, errors)
+    told = f"growth goes like density^p, p = {exponent:.3f} ± {error:.2g}; {claim.evidence}"
+    return replace(claim, evidence=told, numbers={**claim.numbers, "exponent": exponent, "exponent_error": error})
+
+
+def _printed_values(rows: Table) -> list[Claim]:
+    """Section 4's two numbers, to the digit printed: growth 1 at density about 0.5, and about 1.5 for dense weights."""
+    claims = []
+    if half := rows.where(density=0.5):
+        growth, errors, count = half.of("growth", "growth_error", "runs")
+        # growth goes like sqrt(density) close by, so that it is 1 at 0.5 / growth^2
+        claim = between(
+            "growth is 1 at density 0.5, to the digit printed: the crossing is in [0.45, 0.55]",
+            0.5 / growth**2, errors / growth**3, 0.45, 0.55, count, half.told("{law}"),
+        )  # fmt: skip
+        first = Table(half[:1])
+        told = first.told("growth at density 0.5 is {growth:.4f} ± {growth_error:.2g} ({law}")[0]
+        if half[0]["minimum"] is not None:
+            told += first.told("; exact extremes {minimum:.4f} and {maximum:.4f}")[0]
+        claims.append(replace(claim, evidence=f"{told}); {claim.evidence}"))
+    if dense := rows.where(density=1.0):
+        growth, errors, count = dense.of("growth", "growth_error", "runs")
+        text = "dense growth is 'approximately 1.5', to the digit printed: in [1.45, 1.55]"
+        claims.append(between(text, growth, errors, 1.45, 1.55, count, dense.told("{law}")))
+    if gaussian := dense.where(law="gaussian"):
+        growth, errors, count, exact = gaussian.of("growth", "growth_error", "runs", "minimum")
+        text = f"dense Gaussian growth is its exact value {exact[0]:.4f}"
+        claims.append(agrees(text, growth, errors, exact, count, ["density 1"], RESOLUTION))
+    return claims
+
+
+def _agreements(shown: Table, found: Found) -> list[Claim]:
+    """Laws of equal variance, and trajectories of different shape, have the same growth factor."""
+    claims = [_same("the three laws of equal variance have the same growth factor", shown, "law", _NAME[7:])]
+    if len(found.sweep["curve"]) > 1:
+        text = "straight and curved trajectories have the same growth factor"
+        claims.append(_same(text, found.table, "curve", _NAME))
+    return claims
+
+
+def _same(text: str, rows: Table, group: str, name: str) -> Claim:
+    """Whether the groups agree in every setting that the other axes make."""
+    groups = dict(rows.by(group))
+    growth, errors, count = (
+        np.stack([rows.column(column) for rows in groups.values()], 1) for column in ("growth", "growth_error", "runs")
+    )
+    settings = next(iter(groups.values())).told(name)
+    return equal_within_error(
+        text, growth, errors, count, resolution=RESOLUTION, settings=settings, groups=list(groups)
+    )  # fmt: skip
+
+
+def _slopes(lengths: Array) -> Array:
+    """Least-squares slope of log length over the layers of each network in which the curve stayed alive."""
+    alive = lengths[(lengths > 0).all(axis=1)][:, 1:]
+    depth = np.arange(alive.shape[1]) - (alive.shape[1] - 1) / 2
+    return np.asarray(np.log(alive) @ depth / (depth @ depth))
+
+
+# ---- pictures
+
+_SIZES = (8.5, 5.5, 3.0)
+"""The laws agree, so their markers lie on top of each other: large and hollow first, small and full last."""
+_DASHES = ((0, (6, 2)), (0, (4, 1.5, 1, 1.5)), (0, (1.5, 1.5)))
+
+_LABELS = {
+    "std": r"std of the non-zero weights, before the $1/\sqrt{k}$",
+    "density": r"density $\alpha$ (fraction of weights kept)",
+}
+
+
+def draw(swept: str, shown: str | None, found: Found) -> "Figure":
+    """Growth factor against std or density: bounds dashed, exact extremes as a band."""
+    rows = _shown(shown, found)
+    picture, axes = plots.figure(6.4, 5.4)
+    _theory(axes, found.sweep, rows, swept)
+    for index, (law, mine) in enumerate(rows.by("law")):
+        size, dashes = _SIZES[index % 3], _DASHES[index % 3]
+        label = f"{law}: the paper's lower bound"
+        pictures.curve(axes, mine, swept, "paper_lower", index, label, linestyle=dashes, linewidth=1.2)
+        fill = "none" if index < 2 else None
+        pictures.points(axes, mine, swept, "growth", index, f"{law}: measured", markersize=size, markerfacecolor=fill,
+                        capsize=size / 2)  # fmt: skip
+    low, high = rows.column(swept).min(), rows.column(swept).max()
+    axes.axhline(1.0, color="#333333", linewidth=0.7, zorder=1)
+    axes.set(xlabel=_LABELS[swept], ylabel=r"growth factor $E\,\|dz^{(d+1)}\|\,/\,\|dz^{(d)}\|$")
+    axes.set_ylim(0, 1.06 * rows.column("upper").max())
+    axes.set_xlim(low - 0.05 * (high - low), high + 0.03 * (high - low))
+    axes.annotate(
+        "above: lengths grow with depth", (1.0, 1.0), xycoords=("axes fraction", "data"), xytext=(-4, 3),
+        textcoords="offset points", fontsize=7.5, color="#333333", ha="right",
+    )  # fmt: skip
+    plots.legend_below(picture, columns=2)
+    return picture
+
+
+def _theory(axes: "Axes", sweep: Sweep, rows: Table, swept: str) -> None:
+    """The second-moment bound, and the exact range over directions for Gaussian weights."""
+    fine, width = np.linspace(rows.column(swept).min(), rows.column(swept).max(), 40), sweep["width"]
+    fixed = {"std": sweep["std"][0], "density": sweep["density"][0]}
+    entries = [weight_law("gaussian", **{**fixed, swept: value}).scaled(width**-0.5) for value in fine.tolist()]
+
+    def each(bound: Callable[[Law, int], Any]) -> list[Any]:
+        return [bound(entry, width) for entry in entries]
+
+    axes.plot(fine, each(theory.upper_bound), color=plots.BOUND, linestyle=":", zorder=1.2,
+              label="upper bound (second moment)")  # fmt: skip
+    axes.fill_between(
+        fine, each(theory.sparse_minimum), each(theory.sparse_maximum), color="#bbbbbb", edgecolor="#999999",
+        linewidth=0.8, zorder=1.1, label="gaussian: exact range",
+    )  # fmt: skip
+
+
+def over_depth(found: Found) -> "Figure":
+    """Figure 2: mean length at each layer on a log scale, one line a density."""
+    from matplotlib import colormaps
+
+    picture, axes = plots.figure(6.4, 5.2)
+    densities = sorted(found.sweep["density"], reverse=True)
+    shades = colormaps["viridis"](np.linspace(0.0, 0.85, len(densities)))  # ordered, and without its palest end
+    for index, (density, shade) in enumerate(zip(densities, shades, strict=True)):
+        rows = found.table.where(density=density)
+        pictures.curve(axes, rows, "layer", "paper_lower", index, linestyle="--", linewidth=0.8, color=shade)
+        pictures.points(axes, rows, "layer", "length", index, f"{density:g}", color=shade, linestyle="-",
+                        linewidth=1.1, markersize=4.5)  # fmt: skip
+    axes.plot([], [], "--", color="#333333", linewidth=0.8, label="lower bound\n(Corollary 1)\nof that density")
+    axes.set_yscale("log")
+    axes.set(xlabel="layer $d$", ylabel=r"mean length of the trajectory, $E\,\ell(z^{(d)})$")
+    axes.set_xticks(range(found.sweep["depth"] + 1))
+    measured_first = sorted(zip(*axes.get_legend_handles_labels(), strict=True), key=lambda one: "bound" in one[1])
+    handles, labels = zip(*measured_first, strict=True)
+    axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.0, 1.0), title=r"density $\alpha$")
+    return picture
+
+
+# ---- presets
+
+_DIGITS = {"line between two digits": CurveSpec("digits", size=64, first=100, second=300)}
+_MNIST = {"line between two MNIST images": CurveSpec("mnist", size=784, first=100, second=1000)}
+"""The 101st and the 1001st image of MNIST's test set, as in the paper; two embedded digits in quick."""
+
+
+def _random(size: int) -> dict[str, CurveSpec]:
+    arcs = CurveSpec("random", "arcs", size=size, planes=100)
+    return {"straight": CurveSpec("random", size=size), "curved": arcs}
+
+
+def _presets(images: bool, **swept: Any) -> dict[str, Sweep]:
+    """The paper keeps a density of 0.5 in Figures 3a, 5a and 5c, and a std of 2 in the others but Figure 2."""
+    curves, width = (_MNIST, 784) if images else (_random(500), 500)
+    axes = {"curve": curves, "law": LAWS, "std": (2.0,), "density": (0.5,), **swept}
+    paper = Sweep(block, BlockSpec(CurveSpec("random"), "", 0.0, 1.0, width, 10), axes, 100, stream, 10)
+    quick = paper.but(curve=_DIGITS if images else _random(64), width=64, runs=400 if images else 200, block=100)
+    return {"quick": quick, "paper": paper}
+
+
+_LINE = "line between two random points of norm 1 in R^{width}"
+_POINT = "{runs} networks a point of width {width} and depth {depth}, "
+_ERRORS = "bars: two standard errors"
+
+
+def _by(swept: str, figure: str, title: str, shown: str | None = None) -> Artifact:
+    presets = _presets(shown is None, **({"std": STDS} if swept == "std" else {"density": DENSITIES}))
+    claims = std_claims if swept == "std" else density_claims
+    bent = ", bent into semicircles in 100 random planes" if shown == "curved" else ""
+    curve, fixed = "{curve}" if shown is None else _LINE + bent, "density 0.5" if swept == "std" else "std 2"
+    return Artifact(
+        f"price-tanner/{figure}", title, f"Price & Tanner, Figure {figure[3:]}", presets,
+        table, partial(claims, shown), partial(draw, swept, shown), f"{curve}; {_POINT}{fixed}; {_ERRORS}",
+    )  # fmt: skip
+
+
+_AGAINST = "Growth factor against {}, random points, {} trajectory"
+
+ARTIFACTS = (
+    Artifact(
+        "price-tanner/fig2", "Mean length of a trajectory at each layer, by density", "Price & Tanner, Figure 2",
+        _presets(True, law=("gaussian",), std=(6.0,), density=DENSITIES[:9]), length_table, depth_claims, over_depth,
+        f"{{curve}}; {_POINT}std 6; {_ERRORS}",
+    ),
+    _by("std", "fig3a", "Growth factor against std of the weights, three laws"),
+    _by("density", "fig3b", "Growth factor against density, three laws"),
+    _by("std", "fig5a", _AGAINST.format("std of the weights", "straight"), "straight"),
+    _by("density", "fig5b", _AGAINST.format("density", "straight"), "straight"),
+    _by("std", "fig5c", _AGAINST.format("std of the weights", "curved"), "curved"),
+    _by("density", "fig5d", _AGAINST.format("density", "curved"), "curved"),
+)  # fmt: skip
+"""Figures 5a and 5c, and 5b and 5d, measure both trajectories, and share their trials."""
