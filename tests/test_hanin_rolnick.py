@@ -34,7 +34,7 @@ def tiny(name):
     if name == "hanin-rolnick/fig4":
         return replace(setting, depths=(1, 2, 3), widths=(4, 8), networks=4, drawn=(2, 4))
     if name in ("hanin-rolnick/fig2", "raghu/fig1"):
-        return replace(setting, width=3, networks=3)
+        return setting.but(width=3, networks=3)
     if name == "hanin-rolnick/fig1":
         return replace(setting, widths=(4, 6, 8), networks=3, planes=1, drawn=6)
     if name == "hanin-rolnick/fig8":
@@ -79,14 +79,14 @@ def test_the_figures_are_there_in_the_papers_order() -> None:
 def test_a_figure_runs_small_through_the_same_code(name: str, results_of) -> None:
     artifact, setting = artifact_of(name), tiny(name)
     results = results_of(name, setting)
-    rows = artifact.table(setting, results)
+    rows, claims, _ = artifact.decided(setting, results)
     assert rows and all(row.keys() == rows[0].keys() for row in rows)
-    for claim in artifact.claims(setting, results):
+    for claim in claims:
         assert claim.verdict in ("holds", "fails", "undecided") and any(letter.isdigit() for letter in claim.evidence)
     picture = whole_picture(artifact, setting, results)
     assert any(axes.get_xlabel() for axes in picture.axes) and any(axes.get_ylabel() for axes in picture.axes)
     assert picture.legends or any(axes.get_legend() for axes in picture.axes)
-    assert artifact.about(setting)
+    assert artifact.caption(setting)
 
 
 def test_figures_of_trained_networks_share_their_trials() -> None:
@@ -103,7 +103,7 @@ def test_the_paper_preset_is_the_papers_setting() -> None:
     assert (setting.learning_rate, runs.BIAS_STD) == (1e-3, 1e-3)
     assert (architectures.HISTOGRAM["paper"].depths, architectures.HISTOGRAM["paper"].widths) == ((4,), (16,))
     one = artifact_of("raghu/fig1").setting("paper")
-    assert (one.width, one.depth) == (4, 3)
+    assert (one["width"], one["depth"]) == (4, 3)
 
 
 # ---- trained networks

@@ -10,7 +10,6 @@ from epoch0.papers.hanin_rolnick import (
     distances,
     graph,
     histogram,
-    layers,
     line_counts,
     sawtooth,
     slices,
@@ -39,7 +38,6 @@ _SAWTOOTH = {
     "quick": sawtooth.Setting((1, 2, 3, 4, 5, 6), _NOISES, 40),
     "paper": sawtooth.Setting((1, 2, 3, 4, 5, 6, 7, 8), _NOISES, 200),
 }
-_LAYERS = {"quick": layers.Setting(8, 3, 30), "paper": layers.Setting(16, 3, 200)}
 
 _DENSITY = {
     "quick": density.Setting(16, ((1, 32), (2, 16), (3, 16), (3, 32), (6, 4)), 150, 100, 1.0),
@@ -63,10 +61,6 @@ ARTIFACTS: tuple[OldArtifact, ...] = (
     OldArtifact(
         "hanin-rolnick/fig1", "Regions in a plane through three examples", f"{SOURCE}, Figure 1", _SLICES,
         slices.trials, slices.table, slices.claims, slices.draw, lambda setting: setting.data, slices.about,
-    ),
-    OldArtifact(
-        "hanin-rolnick/fig2", "Regions of a network with two inputs, layer by layer", f"{SOURCE}, Figure 2",
-        _LAYERS, layers.trials, layers.table, layers.claims, layers.draw, about=layers.about,
     ),
     OldArtifact(
         "hanin-rolnick/fig3", "A sawtooth of exponentially many pieces, and noise", f"{SOURCE}, Figure 3", _SAWTOOTH,

@@ -13,10 +13,14 @@ from torch import nn
 
 from epoch0 import regions
 from epoch0.distributions import Gaussian
+from epoch0.experiments.claims import Claim, at_most, exact
 from epoch0.networks import ensemble
+from epoch0.papers.sweep import Array, Found, Table, mean_and_error
 from epoch0.regions import PlanePartition, pattern_colours
+from epoch0.theory.regions import upper_bound
 
-Array = NDArray[np.float64]
+EXACT = 1e-9
+"""Relative difference between sums of lengths or areas that rounding explains."""
 
 STRAIGHT = 1e-9
 """Largest angle between directions, in radians and relative to the rounding of short edges, that counts as none."""
@@ -27,15 +31,9 @@ _ROUNDING = 1e-13
 
 @dataclass(frozen=True)
 class PlanarSpec:
-    """Networks from R^2 and the square in which their regions are looked at.
+    """Networks from R^2, sigma_w before the division by sqrt(fan-in), and the square [-half, half]^2.
 
-    Attributes:
-        width: of every hidden layer.
-        depth: number of hidden layers.
-        weight_std: sigma_w, before the division by sqrt(fan-in).
-        bias_std: standard deviation of the biases.
-        half: the square is [-half, half]^2.
-        networks: how many are tested; the first is drawn.
+    All networks are tested, the first is drawn.
     """
 
     width: int
@@ -160,3 +158,43 @@ def _drawing(net: nn.Module, whole: PlanePartition, layers: list[PlanePartition]
         found[f"vertices_{index}"], found[f"cell_ends_{index}"] = cut.vertices, cut.cell_ends
         found[f"cell_vertices_{index}"], found[f"colours_{index}"] = cut.cell_vertices, pattern_colours(cut.patterns)
     return found
+
+
+# ---- what the figures share
+
+
+def table(found: Found) -> Table:
+    """One row a network and layer: regions after it, and what the tests of the whole network found."""
+    spec, (result,) = found.sweep.spec, found.one().results
+    whole = {name: np.asarray(result[name]) for name in ("cells", "bends", "linear", "euler", "area_error")}
+    return Table(
+        {
+            "network": network, "layer": layer + 1, "regions": int(whole["cells"][network, layer]),
+            "most_possible": upper_bound([spec.width] * (layer + 1), inputs=2),
+            "bends_of_its_boundaries": int(whole["bends"][network, layer]),
+            "linear_regions_of_the_network": int(whole["linear"][network]), "euler": int(whole["euler"][network]),
+            "area_error": float(whole["area_error"][network]),
+        }
+        for network in range(spec.networks) for layer in range(spec.depth)
+    )  # fmt: skip
+
+
+def below_bound(found: Found) -> Claim:
+    """Theorem 1 of Raghu et al., layer by layer."""
+    spec, (result,) = found.sweep.spec, found.one().results
+    mean, error = mean_and_error(np.asarray(result["cells"]))
+    bounds = [float(upper_bound([spec.width] * (layer + 1), inputs=2)) for layer in range(spec.depth)]
+    text = "the number of regions is at most (1 + k + k(k - 1)/2)^n, k neurons in each of n layers"
+    return at_most(text, mean, error, bounds, spec.networks, [f"layer {i + 1}" for i in range(spec.depth)])
+
+
+def checks(found: Found) -> Claim:
+    """Euler's relation and the area, on every network."""
+    (result,) = found.one().results
+    euler, area = np.asarray(result["euler"]), float(np.abs(result["area_error"]).max())
+    return exact(
+        "vertices - edges + cells = 1, and the areas add up to the square",
+        bool((euler == 1).all()) and area < EXACT,
+        f"{len(euler)} networks; areas are off by at most {area:.1e} of the square",
+        {"area_error": area, "euler_least": float(euler.min()), "euler_most": float(euler.max())},
+    )
