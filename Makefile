@@ -48,7 +48,7 @@ test-slow: .venv/.test
 	EPOCH0_EXAMPLES=thorough $(PYTEST)
 
 lint: .venv/.lint
-	$(BIN)/ruff check src tests benchmarks docs zoo
+	$(BIN)/ruff check src tests benchmarks docs tools zoo
 	$(BIN)/mypy
 
 docs: .venv/.docs

@@ -292,14 +292,12 @@ def test_pictures(tmp_path) -> None:
     p.plot(decision=True).savefig(tmp_path / "regions.png")
     p.plot(fill=False).savefig(tmp_path / "regions.svg")
     assert (tmp_path / "regions.png").stat().st_size > 10_000 and (tmp_path / "regions.svg").stat().st_size > 1000
-    from epoch0.regions.planes.plot import decision_boundary
-
     colours = regions.pattern_colours(p.patterns)
     assert (regions.pattern_colours(p.patterns[::-1])[::-1] == colours).all()
     assert len(np.unique(colours, axis=0)) == p.count and colours.min() >= 0 and colours.max() <= 1
     with pytest.raises(InputError, match="packed bits"):
         regions.pattern_colours(p.patterns[0])
-    segments = decision_boundary(p)
+    segments = p.decision_boundary()
     middle = torch.from_numpy(segments.mean(axis=1))
     top = net(middle).topk(2, dim=1).values
     assert len(segments) and torch.allclose(top[:, 0], top[:, 1], atol=1e-9)

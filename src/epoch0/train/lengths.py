@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from epoch0 import plots
 from epoch0.curves import Curve
 from epoch0.errors import InputError
 from epoch0.measure.dense_ensemble import grid_offset
@@ -17,6 +18,7 @@ from epoch0.measure.pieces import Array, grid_errors, row_norms
 from epoch0.tracing.guard import bare, unchanged
 from epoch0.tracing.labels import Place, labelled
 from epoch0.tracing.tape import Tape, tape
+from epoch0.train.lengths_plot import draw_lengths
 from epoch0.train.stacked import Stacked
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
@@ -146,11 +148,17 @@ class TrajectoryLengths:
         Raises:
             InputError: if nothing was measured yet.
         """
-        from epoch0.train.lengths_plot import figure_of
-
         if not self.steps:
             raise InputError("nothing was measured yet: call watch(step, model), or hand it to a loop.")
-        return figure_of(self)
+        picture, axes = plots.figure(min(14.0, 3.6 + 0.33 * (len(self.layers) + 1)), 4.4)
+        with plots.style():
+            draw_lengths(axes, self.steps, self.layers, self.kinds, self.lengths, self.errors)
+            statistics = {"eval": "running statistics", "batch": "statistics of the trajectory's points"}
+            about = f"one network, {self.points} tangents along one curve; bars: two standard errors over the curve"
+            if "batch norm" in self.kinds:
+                about += f"; batch norm by {statistics[self.batch_norm]}"
+            plots.heading(picture, "Trajectory length after each layer, through training", about)
+        return picture
 
     def __str__(self) -> str:
         """A table: one line a layer, a column for the first, the middle and the last step."""

@@ -5,30 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from epoch0 import plots
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from epoch0.train.lengths import TrajectoryLengths
 
 DOTTED = {"pooling": "#666666", "batch norm": "#0072B2", "trajectory regularization": "#D55E00"}
 """Kinds of layers that are marked by a dotted line, and its colour."""
-
-
-def figure_of(watch: "TrajectoryLengths") -> "Figure":
-    """A figure of its own for what a :class:`~epoch0.train.lengths.TrajectoryLengths` has kept."""
-    width = min(14.0, 3.6 + 0.33 * (len(watch.layers) + 1))
-    picture, axes = plots.figure(width, 4.4)
-    with plots.style():
-        draw_lengths(axes, watch.steps, watch.layers, watch.kinds, watch.lengths, watch.errors)
-        statistics = {"eval": "running statistics", "batch": "statistics of the trajectory's points"}[watch.batch_norm]
-        about = f"one network, {watch.points} tangents along one curve; bars: two standard errors over the curve"
-        if "batch norm" in watch.kinds:
-            about += f"; batch norm by {statistics}"
-        plots.heading(picture, "Trajectory length after each layer, through training", about)
-    return picture
 
 
 def draw_lengths(

@@ -209,11 +209,24 @@ class MaskSummary:
         return pandas.DataFrame([asdict(layer) for layer in self.layers], columns=columns)
 
 
-def summarise(masks: Masks, model: nn.Module | None, x: Tensor | tuple[int, ...] | None) -> MaskSummary:
-    """The summary of masks; :meth:`epoch0.prune.masks.masks.Masks.summary` describes it.
+def summary(
+    masks: Masks, model: nn.Module | None = None, x: Tensor | tuple[int, ...] | None = None
+) -> MaskSummary:
+    """Kept weights, dead layers, rows and columns, and with the model the weights that lie on no path.
 
-    >>> summarise(masks, model, (3, 32, 32)).effective_sparsity
-    0.9812
+    >>> print(masks.summary(model, x=(3, 32, 32)))          # shape of one example, or a batch
+
+    Args:
+        model: what the masks are for, pruned or not; None leaves the effective sparsity out.
+        x: a batch of shape (examples, ...), or the shape of one example; needed with the model.
+
+    Returns:
+        One row a layer, with ``str()``, ``to_pandas()`` and ``to_dict()``.
+
+    Raises:
+        InputError: if the masks are another model's, or its paths cannot be followed.
+
+    Source: Vysogorets & Kempe 2023 for the effective sparsity.
     """
     if (model is None) != (x is None):
         missing = "the shape of one example, x=(3, 32, 32)," if x is None else "the model"
@@ -221,6 +234,9 @@ def summarise(masks: Masks, model: nn.Module | None, x: Tensor | tuple[int, ...]
     effective = None if model is None or x is None else on_paths(model, masks, x)
     layers = tuple(_layer(name, mask, None if effective is None else effective[name]) for name, mask in masks.items())
     return MaskSummary(layers, masks.total, masks.kept, None if effective is None else effective.kept)
+
+
+Masks.summary = summary
 
 
 def _layer(name: str, mask: Tensor, on_path: Tensor | None) -> LayerMask:

@@ -2,16 +2,12 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from epoch0.errors import InputError
-
-if TYPE_CHECKING:
-    from epoch0.prune.effects.paths import MaskSummary
-
 
 SHOWN = 3
 """How many differences an error lists before it only counts the rest."""
@@ -135,26 +131,7 @@ class Masks(Mapping[str, Tensor]):
         """The same masks on another device."""
         return Masks._own({name: mask.to(device) for name, mask in self.items()})
 
-    def summary(self, model: nn.Module | None = None, x: Tensor | tuple[int, ...] | None = None) -> "MaskSummary":
-        """Kept weights, dead layers, rows and columns, and with the model the weights that lie on no path.
-
-        >>> print(masks.summary(model, x=(3, 32, 32)))          # shape of one example, or a batch
-
-        Args:
-            model: what the masks are for, pruned or not; None leaves the effective sparsity out.
-            x: a batch of shape (examples, ...), or the shape of one example; needed with the model.
-
-        Returns:
-            One row a layer, with ``str()``, ``to_pandas()`` and ``to_dict()``.
-
-        Raises:
-            InputError: if the masks are another model's, or its paths cannot be followed.
-
-        Source: Vysogorets & Kempe 2023 for the effective sparsity.
-        """
-        from epoch0.prune.effects.paths import summarise
-
-        return summarise(self, model, x)
+    summary: ClassVar[Callable[..., Any]]  # what follows paths is bound here by epoch0.prune.effects.paths
 
     def save(self, path: str | Path) -> Path:
         """Write the masks as safetensors, one bit a weight; the file appears whole or not at all.

@@ -14,8 +14,13 @@ from epoch0.regions.certificate import RELATIVE, Certificate, Sizes
 from epoch0.regions.line_partition import LinePartition
 from epoch0.regions.line_regions import cut_lines
 from epoch0.regions.network.pieces import Pieces, follow
-from epoch0.regions.network.steps import Program
+from epoch0.regions.network.steps import Fold, Largest, Program
+from epoch0.regions.planes.cutting import Plane
+from epoch0.regions.planes.mesh import straightened
+from epoch0.regions.planes.plot import draw
 from epoch0.regions.planes.windows import Window
+from epoch0.regions.walk import MEMORY, block, walk
+from epoch0.regions.workers import Budget, Progress, Report, ThreadPool, check_workers
 
 if TYPE_CHECKING:
     import pandas
@@ -176,10 +181,32 @@ class PlanePartition:
     def plot(
         self, axes: Any = None, *, fill: bool = True, boundaries: bool = True, decision: bool = False
     ) -> "Figure":
-        """A picture of the partition; see :func:`epoch0.regions.planes.plot.draw`."""
-        from epoch0.regions.planes.plot import draw
+        """A picture of the partition.
 
-        return draw(self, axes, fill=fill, boundaries=boundaries, decision=decision)
+        Args:
+            axes: matplotlib axes to draw into; a new figure by default.
+            fill: colour each cell by its pattern, the same pattern always in the same colour.
+            boundaries: draw the edges, in one colour a layer.
+            decision: draw the decision boundary in black.
+        """
+        segments = self.decision_boundary() if decision else None
+        return draw(self, axes, fill=fill, boundaries=boundaries, decision=segments)
+
+    def decision_boundary(self) -> np.ndarray:
+        """Segments on which the largest output changes, or the only output is zero; shape (segments, 2, 2)."""
+        program = self.program
+        outputs = int(np.prod(program.output_shape))
+        if not outputs:
+            raise InputError("the network has no outputs, so there is no decision boundary.")
+        slot = 1 + max(s for step in program.steps for s in (*step.inputs, step.output))
+        if outputs == 1:
+            step: Fold | Largest = Fold("decision", (program.output,), slot, (0.0,), torch.relu, torch.relu)
+        else:
+            step = Largest("decision", (program.output,), slot, torch.arange(outputs)[None], (1,))
+        longer: Program = replace(program, steps=(*program.steps, step), output=slot, sizes=(*program.sizes, outputs),
+                                  elements=(*program.elements, 1))  # fmt: skip
+        found = cut_plane(longer, self.window)
+        return np.asarray(found.vertices[found.edges[found.owner_layer == len(program.folds)]])
 
     def to_pandas(self) -> "pandas.DataFrame":
         """One row a cell: its area, corners, and the number of its linear region."""
@@ -220,3 +247,58 @@ def cell_areas(vertices: np.ndarray, cells: np.ndarray, ends: np.ndarray) -> np.
     following = np.arange(1, len(cells) + 1)
     following[ends[1:] - 1] = ends[:-1]
     return np.asarray(0.5 * np.add.reduceat(x * y[following] - y * x[following], ends[:-1]))
+
+
+def walked(
+    program: Program, window: Window, memory: float, last: int, workers: int, progress: Progress | None
+) -> Plane:
+    """The window cut along every fold; step ``last`` is only counted."""
+    if last >= 0 and isinstance(program.folds[last], Largest):
+        last = -1  # the pieces of a maximum are joined by their geometry
+    budget = Budget(tuple(step.name for step in program.folds), memory if last < 0 else 2 * memory)
+    plane = Plane.start(window.polygon.clone(), budget, last)
+    samples = window.sample()
+    group = torch.zeros(len(samples), dtype=torch.int64)
+    pool = ThreadPool(check_workers(workers), Report(_with_cells(budget, progress)))
+    with torch.no_grad(), pool:
+        sizes = Sizes.measure(program, samples, group, torch.zeros(1, dtype=torch.bool))
+        found = walk(program, plane, {0: window.points(window.polygon)}, sizes, block(memory), pool)
+        assert isinstance(found, Plane)
+    pool.report.finish("done")
+    return found
+
+
+def _with_cells(budget: Budget, progress: Progress | None) -> Progress | None:
+    """A progress that also says how many cells there are."""
+    if progress is None:
+        return None
+    return lambda done, what: progress(done, f"{what}, {budget.cells:,} cells")
+
+
+def _per_layer(plane: Plane, folds: int) -> tuple[int, ...]:
+    """Cells after each folding step: a step that cut nothing left as many as there were."""
+    return tuple(plane.cells_after(number) for number in range(folds))
+
+
+def cut_plane(
+    program: Program, window: Window, memory: float = MEMORY, workers: int = 1, progress: Progress | None = None
+) -> PlanePartition:
+    """The partition of a window by a traced network."""
+    plane = walked(program, window, memory, -1, workers, progress)
+    mesh = plane.mesh
+    if any(isinstance(step, Largest) for step in program.folds):
+        mesh = straightened(mesh, len(window.polygon))
+    vertices, owner = mesh.points.numpy(), mesh.owner
+    cells = mesh.edges[mesh.half >> 1, mesh.half & 1]
+    areas = cell_areas(vertices, cells, mesh.ends)
+    certificate = Certificate.of(
+        plane.decisions, euler=len(vertices) - len(mesh.edges) + plane.count,
+        measure_error=float(areas.sum()) / window.area - 1.0,
+    )  # fmt: skip
+    found = PlanePartition(
+        window, vertices, mesh.edges, owner[:, 0], owner[:, 1], owner[:, 2], mesh.ends, mesh.half,
+        tuple(step.name for step in program.folds), _per_layer(plane, len(program.folds)), certificate,
+        program.notes, program,
+    )  # fmt: skip
+    found.__dict__["areas"] = areas
+    return found

@@ -3,23 +3,17 @@
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
-from epoch0.regions.certificate import Certificate, Sizes
 from epoch0.regions.line_regions import on_curve, on_line
-from epoch0.regions.network.steps import Largest, Program
 from epoch0.regions.network.trace import trace
-from epoch0.regions.planes.cutting import Plane
-from epoch0.regions.planes.mesh import straightened
-from epoch0.regions.planes.partition import PlanePartition, cell_areas
-from epoch0.regions.planes.windows import Window
+from epoch0.regions.planes.partition import PlanePartition, cut_plane, walked
 from epoch0.regions.planes.windows import window as checked
-from epoch0.regions.walk import MEMORY, block, check_memory, walk
-from epoch0.regions.workers import Budget, Progress, Report, ThreadPool, check_workers
+from epoch0.regions.walk import MEMORY, check_memory
+from epoch0.regions.workers import Progress
 
 
 def on_plane(
@@ -92,59 +86,4 @@ def count(
         raise InputError("windows are counted for one network at a time: regions.count(nets[i], window).")
     window = checked(where)
     program = trace(model, tuple(window.origin.shape), "cpu")
-    return _walked(program, window, check_memory(memory), len(program.folds) - 1, workers, progress).count
-
-
-def _walked(
-    program: Program, window: Window, memory: float, last: int, workers: int, progress: Progress | None
-) -> Plane:
-    """The window cut along every fold; step ``last`` is only counted."""
-    if last >= 0 and isinstance(program.folds[last], Largest):
-        last = -1  # the pieces of a maximum are joined by their geometry
-    budget = Budget(tuple(step.name for step in program.folds), memory if last < 0 else 2 * memory)
-    plane = Plane.start(window.polygon.clone(), budget, last)
-    samples = window.sample()
-    group = torch.zeros(len(samples), dtype=torch.int64)
-    pool = ThreadPool(check_workers(workers), Report(_with_cells(budget, progress)))
-    with torch.no_grad(), pool:
-        sizes = Sizes.measure(program, samples, group, torch.zeros(1, dtype=torch.bool))
-        found = walk(program, plane, {0: window.points(window.polygon)}, sizes, block(memory), pool)
-        assert isinstance(found, Plane)
-    pool.report.finish("done")
-    return found
-
-
-def _with_cells(budget: Budget, progress: Progress | None) -> Progress | None:
-    """A progress that also says how many cells there are."""
-    if progress is None:
-        return None
-    return lambda done, what: progress(done, f"{what}, {budget.cells:,} cells")
-
-
-def _per_layer(plane: Plane, folds: int) -> tuple[int, ...]:
-    """Cells after each folding step: a step that cut nothing left as many as there were."""
-    return tuple(plane.cells_after(number) for number in range(folds))
-
-
-def cut_plane(
-    program: Program, window: Window, memory: float = MEMORY, workers: int = 1, progress: Progress | None = None
-) -> PlanePartition:
-    """The partition of a window by a traced network."""
-    plane = _walked(program, window, memory, -1, workers, progress)
-    mesh = plane.mesh
-    if any(isinstance(step, Largest) for step in program.folds):
-        mesh = straightened(mesh, len(window.polygon))
-    vertices, owner = mesh.points.numpy(), mesh.owner
-    cells = mesh.edges[mesh.half >> 1, mesh.half & 1]
-    areas = cell_areas(vertices, cells, mesh.ends)
-    certificate = Certificate.of(
-        plane.decisions, euler=len(vertices) - len(mesh.edges) + plane.count,
-        measure_error=float(areas.sum()) / window.area - 1.0,
-    )  # fmt: skip
-    found = PlanePartition(
-        window, vertices, mesh.edges, owner[:, 0], owner[:, 1], owner[:, 2], mesh.ends, mesh.half,
-        tuple(step.name for step in program.folds), _per_layer(plane, len(program.folds)), certificate,
-        program.notes, program,
-    )  # fmt: skip
-    found.__dict__["areas"] = areas
-    return found
+    return walked(program, window, check_memory(memory), len(program.folds) - 1, workers, progress).count

@@ -1,33 +1,28 @@
 """Pictures of plane partitions: colours that stay with a pattern, boundaries by layer (Hanin-Rolnick Figure 1)."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from epoch0 import plots
 from epoch0.errors import InputError
-from epoch0.regions.network.steps import Fold, Largest, Program
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from epoch0.regions.planes.partition import PlanePartition
-
 
 def draw(
-    partition: "PlanePartition", axes: Any = None, *, fill: bool = True, boundaries: bool = True,
-    decision: bool = False,
+    partition: Any, axes: Any = None, *, fill: bool = True, boundaries: bool = True,
+    decision: np.ndarray | None = None,
 ) -> "Figure":  # fmt: skip
     """Draw the cells of a partition.
 
     Args:
-        partition: what is drawn.
+        partition: a PlanePartition.
         axes: matplotlib axes to draw into; a new figure by default.
         fill: colour each cell by its pattern, the same pattern always in the same colour.
         boundaries: draw the edges, in one colour a layer.
-        decision: draw where the largest output changes (of one output: where it is zero), in black.
+        decision: segments drawn in black, shape (segments, 2, 2).
 
     Returns:
         The figure; ``.savefig("regions.png")`` or ``.svg`` writes it.
@@ -54,35 +49,16 @@ def draw(
                 colour = plots.COLOURS[layer % len(plots.COLOURS)]
                 axes.add_collection(LineCollection(lines, colors=colour, linewidths=width, rasterized=p.count > 20_000))
                 axes.plot([], [], color=colour, label=f"{name} ({len(np.unique(p.owner_neuron[mine]))} neurons)")
-    if decision:
-        axes.add_collection(LineCollection(list(decision_boundary(p)), colors="black", linewidths=2.0))
+    if decision is not None:
+        axes.add_collection(LineCollection(list(decision), colors="black", linewidths=2.0))
         axes.plot([], [], color="black", linewidth=2.0, label="decision boundary")
     low, high = p.window.polygon.min(dim=0).values.numpy(), p.window.polygon.max(dim=0).values.numpy()
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", xlabel="along the first axis",
              ylabel="along the second axis", title=f"{p.count:,} activation regions")  # fmt: skip
     axes.grid(False)
-    if (boundaries and p.layers) or decision:
+    if (boundaries and p.layers) or decision is not None:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3, frameon=False)
     return picture
-
-
-def decision_boundary(partition: "PlanePartition") -> np.ndarray:
-    """Segments on which the largest output changes, or the only output is zero; shape (segments, 2, 2)."""
-    from epoch0.regions.planes.plane_regions import cut_plane
-
-    program = partition.program
-    outputs = int(np.prod(program.output_shape))
-    if not outputs:
-        raise InputError("the network has no outputs, so there is no decision boundary.")
-    slot = 1 + max(s for step in program.steps for s in (*step.inputs, step.output))
-    if outputs == 1:
-        step: Fold | Largest = Fold("decision", (program.output,), slot, (0.0,), torch.relu, torch.relu)
-    else:
-        step = Largest("decision", (program.output,), slot, torch.arange(outputs)[None], (1,))
-    longer: Program = replace(program, steps=(*program.steps, step), output=slot, sizes=(*program.sizes, outputs),
-                              elements=(*program.elements, 1))  # fmt: skip
-    found = cut_plane(longer, partition.window)
-    return np.asarray(found.vertices[found.edges[found.owner_layer == len(program.folds)]])
 
 
 def pattern_colours(patterns: np.ndarray) -> np.ndarray:

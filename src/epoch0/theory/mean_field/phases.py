@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from epoch0 import plots
 from epoch0.activations import ActivationLike, get
 from epoch0.errors import InputError
 from epoch0.theory.mean_field._arguments import check_continuous, check_density, check_scales
@@ -182,9 +183,57 @@ class PhaseDiagram:
 
     def plot(self) -> "Figure":
         """The diagram as a matplotlib figure: colour for chi, a line for the edge, hatching where q diverges."""
-        from epoch0.theory.mean_field.diagram_plot import draw
+        from matplotlib.colors import TwoSlopeNorm
+        from matplotlib.patches import Patch
 
-        return draw(self)
+        picture, axes = plots.figure()
+        with plots.style():
+            diverges = np.isinf(self.q)
+            shown = np.log10(np.clip(self.chi, 1e-3, 1e3))
+            # where q diverges chi is a limit, not a gain that a layer has: no colour there
+            shown = np.where(diverges, np.nan, shown)
+            inside = shown[np.isfinite(shown)]
+            reach = max(0.1, float(np.abs(inside).max())) if len(inside) else 1.0
+            reach = min(reach, 1.0)
+            norm = TwoSlopeNorm(0.0, -reach, reach)
+            x, y = self.weight_std, self.bias_std
+            image = axes.pcolormesh(
+                x, y, np.clip(shown, -reach, reach), cmap="RdBu_r", norm=norm, shading="nearest", rasterized=True
+            )
+            bar = picture.colorbar(image, ax=axes, label=r"gain $\chi$ at the fixed point (log scale)")
+            ticks = [t for t in (0.1, 0.2, 0.5, 0.8, 1.0, 1.25, 2.0, 5.0, 10.0) if abs(np.log10(t)) <= reach * 1.001]
+            bar.set_ticks([float(np.log10(t)) for t in ticks], labels=[f"{t:g}" for t in ticks])
+            handles = []
+            if diverges.any():
+                axes.contourf(x, y, diverges.astype(float), levels=[0.5, 1.5], colors="none", hatches=["////"])
+                axes.contour(x, y, diverges.astype(float), levels=[0.5], colors=plots.BOUND, linewidths=0.8)
+                handles.append(Patch(facecolor="white", edgecolor=plots.BOUND, hatch="////", label="q diverges"))
+            edge = self.edge
+            single = len(edge.weight_std) == 1
+            point = {"marker": "o", "linestyle": "none", "markersize": 7, "clip_on": False}
+            style = point if single else {"linewidth": 2}
+            if np.isfinite(edge.weight_std).any():
+                handles += axes.plot(
+                    edge.weight_std, edge.bias_std, color="black", label=r"edge of chaos, $\chi=1$", zorder=5, **style
+                )
+            axes.set_xlim(x[0], x[-1])
+            axes.set_ylim(y[0], y[-1])
+            axes.grid(False)
+            axes.set_xlabel(r"weight_std  $\sigma_w$")
+            axes.set_ylabel(r"bias_std  $\sigma_b$")
+            for word, colour in (("ordered", "#053061"), ("chaotic", "#67001f")):
+                rows, columns = np.nonzero(self.phase == word)
+                share = len(rows) / self.phase.size
+                if share > 0.02:
+                    at = (float(np.median(x[columns])), float(np.median(y[rows])))
+                    turned = 90 if share < 0.15 else 0
+                    axes.text(*at, word, ha="center", va="center", color=colour, fontsize=11, rotation=turned)
+            if handles:
+                axes.legend(handles=handles, loc="upper left")
+            density = "" if self.density == 1 else f", density {self.density:g}"
+            title = f"Phase diagram of {self.activation}{density}"
+            plots.heading(picture, title, "wide dense network, at the fixed point of the variance")
+        return picture
 
 
 def phase_diagram(
