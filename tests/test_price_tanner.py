@@ -11,7 +11,7 @@ import torch
 from epoch0.data import load
 from epoch0.errors import InputError
 from epoch0.experiments.experiment import resolve
-from epoch0.papers import catalogue, means
+from epoch0.papers import catalogue, curve, means
 from epoch0.papers.curve import CurveSpec
 from epoch0.papers.plans import Plans
 from epoch0.papers.price_tanner import circle, growth, subvectors
@@ -139,8 +139,8 @@ def test_a_network_is_the_same_in_whatever_block() -> None:
             np.testing.assert_array_equal(part[name], whole[name][first : first + count])
 
 
-def test_images_travel_inside_the_trial() -> None:
-    spec = CurveSpec("digits", size=64, first=3, second=8).with_pixels()
+def test_points_are_images_of_norm_1() -> None:
+    spec = CurveSpec("digits", size=64, first=3, second=8)
     images = load("digits", "test").inputs("norm", dtype=np.float64)
     start, end = spec.points()
     np.testing.assert_allclose(torch.stack([start, end]).numpy(), images[[3, 8]], atol=1e-7)
@@ -149,13 +149,13 @@ def test_images_travel_inside_the_trial() -> None:
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        (CurveSpec("digits", size=64, first=3, second=4000), "no image 4000; it has 360"),
-        (CurveSpec("digits", size=32, first=3, second=4), "two images of 32 pixels from digits; it has 2 of 64, 64"),
+        (CurveSpec("digits", size=64, first=3, second=4000), "no image 4000; there are 360"),
+        (CurveSpec("digits", size=32, first=3, second=4), "32 coordinates; digits has 64 pixels"),
     ],
 )
 def test_images_that_do_not_fit(spec: CurveSpec, told: str) -> None:
     with pytest.raises(InputError, match=told):
-        spec.with_pixels().points()
+        spec.points()
 
 
 def test_the_circle_is_a_unit_circle_about_the_origin() -> None:
@@ -169,10 +169,10 @@ def test_the_circle_is_a_unit_circle_about_the_origin() -> None:
 
 def test_mean_growth_is_the_plain_mean_and_its_error_is_over_networks() -> None:
     values = np.random.default_rng(0).normal(1.0, 0.1, (50, 10))
-    mean, error, networks = means.mean_growth(values)
+    mean, error, networks = curve.mean_growth(values)
     assert (mean, networks) == (pytest.approx(values.mean()), 50)
     assert error == pytest.approx(values.mean(1).std(ddof=1) / math.sqrt(50))
-    assert math.isnan(means.mean_growth(values[:1])[1])
+    assert math.isnan(curve.mean_growth(values[:1])[1])
 
 
 def test_a_dead_network_does_not_pull_the_mean_down() -> None:
@@ -181,7 +181,7 @@ def test_a_dead_network_does_not_pull_the_mean_down() -> None:
     kills = source.random((4000, 10)) < 0.25
     values = np.where(kills, 0.0, 2.0)
     values[np.cumsum(np.cumsum(kills, 1), 1) > 1] = np.nan
-    mean, error, _ = means.mean_growth(values)
+    mean, error, _ = curve.mean_growth(values)
     assert abs(mean - 1.5) < 4 * error  # a fair coin fails this once in 16,000
     assert 0.0 < error < 0.02 and np.nanmean(values, axis=1).mean() < 1.4
 

@@ -1,6 +1,7 @@
-"""The curves of the figures about trajectories: between two images of a data set or two random points."""
+"""The curves of the figures about trajectories, between two images or two random points, and how growth is averaged."""
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor
 from epoch0.curves import Curve, GreatCircle, Line, SemicircularArcs
 from epoch0.data import load
 from epoch0.errors import InputError
+from epoch0.papers.sweep import Array
 from epoch0.seeds import generator
 
 _POINTS = 10**6
@@ -18,19 +20,11 @@ _POINTS = 10**6
 
 @dataclass(frozen=True)
 class CurveSpec:
-    """A curve through two points of Euclidean norm 1.
+    """A curve through two points of Euclidean norm 1 with ``size`` coordinates.
 
-    Attributes:
-        ends: a data set, whose test images ``first`` and ``second`` are the points, or ``"random"`` for two directions
-            drawn from ``seed``.
-        shape: ``"line"``; ``"arcs"``, the line bent into semicircles in ``planes`` random planes; or ``"circle"``, the
-            unit circle in the plane of the two points, about the origin.
-        size: number of coordinates of a point.
-        first: index of the first image.
-        second: index of the second image.
-        planes: number of semicircles.
-        seed: names the random points and planes.
-        pixels: the bytes of the two images in hexadecimal, see :meth:`with_pixels`.
+    The points are the test images ``first`` and ``second`` of the data set ``ends``, or two directions drawn from
+    ``seed`` if it is ``"random"``. The shape is a ``"line"``; ``"arcs"``, the line bent into semicircles in ``planes``
+    random planes; or a ``"circle"``, the unit circle in the plane of the two points, about the origin.
     """
 
     ends: str
@@ -40,21 +34,6 @@ class CurveSpec:
     second: int = 0
     planes: int = 0
     seed: int = 0
-    pixels: tuple[str, ...] = ()
-
-    def with_pixels(self) -> "CurveSpec":
-        """The same with its images inside: workers then need no data set, and a trial's key is that of its pixels.
-
-        Raises:
-            InputError: if the data set is not there, or has no such image.
-        """
-        if self.ends == "random":
-            return self
-        images = load(self.ends, "test").images
-        for index in (self.first, self.second):
-            if not 0 <= index < len(images):
-                raise InputError(f"{self.ends} (test) has no image {index}; it has {len(images):,}, counted from 0.")
-        return replace(self, pixels=tuple(images[index].tobytes().hex() for index in (self.first, self.second)))
 
     @property
     def data(self) -> str | None:
@@ -65,19 +44,19 @@ class CurveSpec:
         """The two points, float32, shape (size,) each; for a circle the second is made orthogonal to the first.
 
         Raises:
-            InputError: if the images are missing or their size differs.
+            InputError: if the data set is not there, has no such images, or their size differs.
         """
         if self.ends == "random":
             ends = torch.randn(2, self.size, generator=generator(self.seed, _POINTS), dtype=torch.float64)
         else:
-            pixels = self.pixels or self.with_pixels().pixels
-            values = [np.frombuffer(bytes.fromhex(image), dtype=np.uint8) for image in pixels]
-            if [len(one) for one in values] != [self.size, self.size]:
-                raise InputError(
-                    f"the curve needs two images of {self.size} pixels from {self.ends}; it has {len(values)} of "
-                    f"{', '.join(str(len(one)) for one in values) or 'no'} pixels."
-                )
-            ends = torch.from_numpy(np.stack(values).astype(np.float64))
+            images = load(self.ends, "test").images
+            for index in (self.first, self.second):
+                if not 0 <= index < len(images):
+                    raise InputError(f"{self.ends} (test) has no image {index}; there are {len(images):,}, from 0 on.")
+            chosen = images[[self.first, self.second]].reshape(2, -1)
+            if chosen.shape[1] != self.size:
+                raise InputError(f"the curve has {self.size} coordinates; {self.ends} has {chosen.shape[1]} pixels.")
+            ends = torch.from_numpy(chosen.astype(np.float64))
         start, end = ends / ends.norm(dim=1, keepdim=True)
         if self.shape == "circle":
             end = end - (end @ start) * start
@@ -85,12 +64,28 @@ class CurveSpec:
         return start.float(), end.float()
 
     def curve(self) -> Curve:
-        """The curve itself.
-
-        Raises:
-            InputError: as for :meth:`points`.
-        """
+        """The curve itself."""
         start, end = self.points()
         if self.shape == "arcs":
             return SemicircularArcs(start, end, planes=self.planes, seed=self.seed)
         return GreatCircle(start, end) if self.shape == "circle" else Line(start, end)
+
+
+def mean_growth(growth: Array) -> tuple[float, float, int]:
+    """Mean over all layers of all networks, its standard error over networks, and the networks that count.
+
+    A layer that nothing reaches has no growth factor. The others count alike: a mean of each network's own mean would
+    give the layers before a death more weight, among them the one that killed, and understate.
+
+    Args:
+        growth: shape (networks, layers), NaN where nothing reached the layer.
+    """
+    alive = ~np.isnan(growth)
+    kept = alive.any(axis=1)
+    total, count = np.where(alive, growth, 0.0)[kept].sum(axis=1), alive[kept].sum(axis=1)
+    networks = len(total)
+    mean = total.sum() / count.sum()
+    if networks < 2:
+        return float(mean), math.nan, networks
+    spread = math.sqrt(float(((total - mean * count) ** 2).sum()) / (networks - 1))  # of a ratio of two sums
+    return float(mean), spread / float(count.mean()) / math.sqrt(networks), networks

@@ -24,23 +24,3 @@ def mean_and_error(values: Array) -> tuple[Any, Any]:
     mean = values.mean(axis=0)
     error = values.std(axis=0, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else np.full_like(mean, math.nan)
     return (float(mean), float(error)) if np.ndim(mean) == 0 else (mean, error)
-
-
-def mean_growth(growth: Array) -> tuple[float, float, int]:
-    """Mean over all layers of all networks, its standard error over networks, and the networks that count.
-
-    A layer that nothing reaches has no growth factor. The others count alike: a mean of each network's own mean would
-    give the layers before a death more weight, among them the one that killed, and understate.
-
-    Args:
-        growth: shape (networks, layers), NaN where nothing reached the layer.
-    """
-    alive = ~np.isnan(growth)
-    kept = alive.any(axis=1)
-    total, count = np.where(alive, growth, 0.0)[kept].sum(axis=1), alive[kept].sum(axis=1)
-    networks = len(total)
-    mean = total.sum() / count.sum()
-    if networks < 2:
-        return float(mean), math.nan, networks
-    spread = math.sqrt(float(((total - mean * count) ** 2).sum()) / (networks - 1))  # of a ratio of two sums
-    return float(mean), spread / float(count.mean()) / math.sqrt(networks), networks

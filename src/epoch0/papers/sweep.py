@@ -14,6 +14,7 @@
 ['he, 20 networks']
 """
 
+import hashlib
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,6 +55,11 @@ def slopes(values: Array) -> Array:
     """Least-squares slope of values along the last axis, a step apart, shape (...) of (..., places)."""
     places = np.arange(values.shape[-1]) - (values.shape[-1] - 1) / 2
     return np.asarray(values @ places / (places @ places))
+
+
+def named_seed(text: str) -> int:
+    """A seed that only this text has, whatever else is swept: for cells that share no random numbers."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
 
 
 class Table(list[dict[str, Any]]):
@@ -298,16 +304,21 @@ class Sweep:
 
 
 class _Told(dict[str, Any]):
-    """Values by name for a text, those of an axis joined by commas."""
+    """Values by name for a text."""
 
     def __init__(self, sweep: Sweep) -> None:
         self._sweep = sweep
 
     def __getitem__(self, name: str) -> Any:
         value = self._sweep[name]
-        if not isinstance(value, tuple | list):
-            return value
-        return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in value)
+        return _Listed(value) if isinstance(value, tuple | list) else value
+
+
+class _Listed(tuple[Any, ...]):
+    """Several values, in a text joined by commas; ``{ends[0]}`` is one of them."""
+
+    def __format__(self, template: str) -> str:
+        return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in self)
 
 
 def agrees(

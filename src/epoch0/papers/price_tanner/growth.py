@@ -1,7 +1,6 @@
 """Price-Tanner Figures 2, 3a, 3b, 5a-d (section 4, appendices B, C.1): growth of length over law, std and density."""
 
 import functools
-import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -28,9 +27,8 @@ from epoch0.networks import ensemble
 from epoch0.networks.ensemble import Ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.curve import CurveSpec
-from epoch0.papers.means import mean_growth
-from epoch0.papers.sweep import Array, Cell, Found, Mean, Sweep, Table, agrees, mean_and_error
+from epoch0.papers.curve import CurveSpec, mean_growth
+from epoch0.papers.sweep import Array, Cell, Found, Mean, Sweep, Table, agrees, mean_and_error, named_seed
 from epoch0.theory import growth as theory
 
 if TYPE_CHECKING:
@@ -111,8 +109,7 @@ def bias_law(law: str) -> Law:
 
 def stream(spec: BlockSpec, network: int = 0) -> int:
     """A seed that only this combination has, whatever else is swept; curves of another shape get other networks."""
-    told = f"{spec.curve.shape} {spec.law} {spec.std!r} {spec.density!r}"
-    return int.from_bytes(hashlib.sha256(told.encode()).digest()[:7], "big")
+    return named_seed(f"{spec.curve.shape} {spec.law} {spec.std!r} {spec.density!r}")
 
 
 # ---- tables

@@ -13,7 +13,6 @@ convolution and every hidden fully connected layer, before the ReLU, and a layer
 which it would take away. Pixels have mean 0 and variance 1 in every channel over the training images.
 """
 
-import hashlib
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -34,7 +33,7 @@ from epoch0.experiments.claims import Claim, at_least, at_most
 from epoch0.measure.length import trajectory_length
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
+from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error, named_seed
 from epoch0.seeds import generator, numpy_generator
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
@@ -230,7 +229,7 @@ def block(spec: ConvArcSpec, seed: int) -> dict[str, Any]:
 
 def own_seed(spec: ConvArcSpec, first: int) -> int:
     """Each variance has networks of its own."""
-    return int.from_bytes(hashlib.sha256(f"conv {spec.network.variance!r}".encode()).digest()[:7], "big")
+    return named_seed(f"conv {spec.network.variance!r}")
 
 
 def table(found: Found) -> Table:
@@ -310,16 +309,6 @@ def mark_pools(axes: "Axes", kinds: Sequence[str]) -> None:
             axes.axvspan(number - 0.4, number + 0.4, color="#e8e8e8", zorder=0)
 
 
-def about(sweep: Sweep) -> str:
-    """The setting in one line."""
-    first, second = sweep["ends"]
-    return sweep.told(
-        f"{{data}}, an arc between test images {first} and {second}; ReLU, {{network.channels[0]}} channels, fully "
-        "connected {network.hidden[0]} and {network.hidden[1]}, biases zero; {runs} networks at each sigma_w^2; grey: "
-        "pooling layers; bars: two standard errors"
-    )
-
-
 SMALL = ConvNet((16,) * 5, (64, 32), colours=1, size=8)
 """For digits."""
 
@@ -338,6 +327,9 @@ _PAPER = _QUICK.but(
 ARTIFACTS = (
     Artifact(
         "raghu/fig4", "Trajectory length through a conv net before training", "Raghu et al., Figure 4, section 2.2",
-        {"quick": _QUICK, "paper": _PAPER}, table, claims, draw, about,
+        {"quick": _QUICK, "paper": _PAPER}, table, claims, draw,
+        "{data}, an arc between test images {ends[0]} and {ends[1]}; ReLU, {network.channels[0]} channels, fully "
+        "connected {network.hidden[0]} and {network.hidden[1]}, biases zero; {runs} networks at each sigma_w^2; grey: "
+        "pooling layers; bars: two standard errors",
     ),
 )  # fmt: skip

@@ -1,6 +1,5 @@
 """Raghu Figures 14a, 14b, 15, 16 (appendix B.3): dichotomies of s inputs while one layer's weights turn."""
 
-import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from epoch0.experiments.claims import Claim, equal_within_error, exact, increasi
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.sweep import Cell, Found, Mean, Sweep, Table
+from epoch0.papers.sweep import Cell, Found, Mean, Sweep, Table, named_seed
 from epoch0.seeds import generator
 
 if TYPE_CHECKING:
@@ -63,8 +62,7 @@ def swept(spec: TurnSpec, seed: int) -> dict[str, Any]:
 
 def own_seed(spec: TurnSpec, first: int) -> int:
     """Every block has a seed, so inputs, of its own."""
-    told = f"{spec.variance!r} {spec.width} {spec.depth} {spec.layer} {first}"
-    return int.from_bytes(hashlib.sha256(told.encode()).digest()[:7], "big")
+    return named_seed(f"{spec.variance!r} {spec.width} {spec.depth} {spec.layer} {first}")
 
 
 def table(found: Found) -> Table:

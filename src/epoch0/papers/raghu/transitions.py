@@ -1,7 +1,6 @@
 """Raghu Figures 2, 5, 12, 13a-d (section 2, appendix D): an arc through random networks, its length and transitions."""
 
 import functools
-import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,9 +18,8 @@ from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.curve import CurveSpec
-from epoch0.papers.means import mean_growth
-from epoch0.papers.sweep import Array, Cell, Found, Mean, Sweep, Table, agrees, mean_and_error, slopes
+from epoch0.papers.curve import CurveSpec, mean_growth
+from epoch0.papers.sweep import Array, Cell, Found, Mean, Sweep, Table, agrees, mean_and_error, named_seed, slopes
 from epoch0.theory import growth as growth_theory
 from epoch0.theory.mean_field import chi, variance_map
 from epoch0.theory.raghu import raghu_lower_bound, raghu_upper_bound
@@ -78,8 +76,7 @@ def block(spec: ArcSpec, seed: int) -> dict[str, Any]:
 
 def own_seed(spec: ArcSpec, first: int) -> int:
     """Each combination has an ensemble of its own."""
-    told = f"{spec.activation} {spec.width} {spec.variance!r}"
-    return int.from_bytes(hashlib.sha256(told.encode()).digest()[:7], "big")
+    return named_seed(f"{spec.activation} {spec.width} {spec.variance!r}")
 
 
 # ---- tables
