@@ -9,13 +9,14 @@ comma := ,
 PYTEST := $(RUN) $(BIN)/python -m pytest -n auto --maxprocesses 8 \
 	$(if $(TYPES),--jaxtyping-packages=epoch0$(comma)typecheck.checker)
 
-.PHONY: help demo test test-slow lint docs bench zoo zoo-truth clean
+.PHONY: help demo test test-slow lint docs bench dist house zoo zoo-truth clean
 
 help:
 	@echo "make demo       set up, then check three networks, regenerate a figure, write demo-out/report.html"
 	@echo "make test       set up, then the test suite (test-slow: also training and big runs)"
 	@echo "make lint       ruff and mypy --strict          make docs   the documentation, warnings are errors"
 	@echo "make bench      speed, as ratios in CPU seconds  make clean  remove everything that was made"
+	@echo "make dist       wheel and sdist, checked           make house  lines, files and imports of the source"
 	@echo "make zoo        the checkup of 120 models of five libraries (ONLY=resnet for some); installs several GB"
 
 .venv/bin/python:
@@ -54,6 +55,15 @@ lint: .venv/.lint
 docs: .venv/.docs
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+dist: .venv/.core
+	$(PIP) -e '.[dist]'
+	rm -rf dist
+	$(BIN)/python -m build --quiet
+	$(BIN)/python -m twine check --strict dist/*
+
+house: .venv/.core
+	$(BIN)/python tools/house.py
 
 bench: .venv/.core
 	$(RUN) $(BIN)/python benchmarks/run.py

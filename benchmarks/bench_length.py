@@ -1,6 +1,5 @@
 """Trajectory length: tangents against the papers' 10,000 chords, one whole figure, many small networks at once."""
 
-
 import numpy as np
 import torch
 from clock import cpu_seconds

@@ -1,6 +1,5 @@
 """Masks: the threshold over 25 million scores, and the paths of a deep network."""
 
-
 import numpy as np
 import torch
 from clock import cpu_seconds, peak_bytes

@@ -144,9 +144,7 @@ def read(one: dict, optimizer: str, length: str) -> dict[str, float]:
     from epoch0.diagnosis.trial import Run
     from epoch0.diagnosis.verdict import trial_numbers
 
-    return trial_numbers(
-        [Run(losses=(1.0,), **run) for run in one["runs"][length] if run["optimizer"] == optimizer]
-    )
+    return trial_numbers([Run(losses=(1.0,), **run) for run in one["runs"][length] if run["optimizer"] == optimizer])
 
 
 def fit(x: np.ndarray, y: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, float]:

@@ -11,7 +11,7 @@ import pytest
 from command_line import epoch0
 from epoch0.data import write_idx
 
-MODELS = '''
+MODELS = """
 import torch
 from torch import nn
 
@@ -38,7 +38,7 @@ def linear():
 
 def needs(argument):
     return deep()
-'''
+"""
 
 
 @pytest.fixture()

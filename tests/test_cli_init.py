@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 
 from command_line import epoch0
 
-MODELS = '''
+MODELS = """
 import torch
 from torch import nn
 
@@ -35,7 +35,7 @@ class Net(nn.Module):
     def forward(self, x):
         x = torch.relu(self.first(x)).flatten(2).transpose(1, 2)
         return self.last(self.mix(x, x, x)[0].mean(1))
-'''
+"""
 
 
 @pytest.fixture()

@@ -9,7 +9,7 @@ import torch
 import epoch0 as e0
 from command_line import epoch0
 
-MODELS = '''
+MODELS = """
 import epoch0 as e0
 from torch import nn
 
@@ -21,7 +21,7 @@ def flat():
 
 def smooth():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 10))
-'''
+"""
 
 
 @pytest.fixture()

@@ -154,7 +154,6 @@ def test_shared_runs_count_once_as_in_a_plain_loop(tmp_path_factory, plan, store
     assert done.hours == pytest.approx(left * 10 / 3600)
 
 
-
 def test_an_artifact_without_costs_has_its_trials_counted(shown) -> None:
     plain = artifact("a", [], runs("x", range(7)))
     done = estimate.estimate(shown(plain, artifact("b", [cost("net", range(2))])), "paper")
@@ -188,11 +187,6 @@ def test_every_artifact_can_be_estimated_from_its_presets() -> None:
                 assert "was not found" in str(problem) and preset == "paper"
                 continue
             assert all(trial.key in keys for line in costs for trial in line.trials), each.id
-
-
-
-
-
 
 
 def test_seconds_are_divided_among_what_differs(shown) -> None:

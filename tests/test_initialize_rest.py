@@ -346,9 +346,10 @@ def test_the_result_reads_well() -> None:
     frame = done.to_pandas()
     assert len(frame) == 6 and list(frame["activation"][:2]) == ["none", "gelu"]
     assert done.to_dict()["layers"][1]["weight_std"] == done.layers[1].weight_std
-    assert done.layer_targets == {"0": 1.0, "1.up … 1.down": 1.5, "2.up … 2.down": 1.5, "3": 1.0} or len(
-        done.layer_targets
-    ) == 4
+    assert (
+        done.layer_targets == {"0": 1.0, "1.up … 1.down": 1.5, "2.up … 2.down": 1.5, "3": 1.0}
+        or len(done.layer_targets) == 4
+    )
 
 
 def test_double_precision() -> None:

@@ -248,8 +248,12 @@ GOOD, PAIR = e0.networks.mlp([4, 4, 4]), e0.networks.ensemble(2, [4, 4, 4])
         (lambda: e0.trajectory_length(GOOD, SHORT, points=0), "points=0"),
         (lambda: e0.trajectory_length(GOOD, SHORT, batch_norm="batch"), "batch_norm|type"),
         (lambda: e0.trajectory_length(GOOD, torch.zeros(2, 4)), "Tensor|type"),
-        (lambda: e0.trajectory_length(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU()), SHORT, points=1,
-                                      batch_norm="train"), "one"),
+        (
+            lambda: e0.trajectory_length(
+                nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU()), SHORT, points=1, batch_norm="train"
+            ),
+            "one",
+        ),
         (lambda: e0.trajectory_length([], SHORT), "empty list"),
         (lambda: e0.trajectory_length([nn.Linear(4, 4), nn.Linear(4, 5)], SHORT), "different architectures"),
         (lambda: e0.trajectory_length(e0.networks.mlp([4, 4, 4]), SHORT, dtype=torch.float16), "float16"),

@@ -111,7 +111,7 @@ def test_where_the_edge_repels(name: str, bias_std: float, first: float) -> None
     rule = activations.get(name)
     assert math.isinf(iterated(rule, 1.0005 * limit, bias_std, 100_000))
     assert iterated(rule, 0.9995 * limit, bias_std) < 100
-    weight, q = (float(text.split(f"At weight_std={'' }")[1].split(",")[0]), float(text.split(" q=")[1].split(" ")[0]))
+    weight, q = (float(text.split(f"At weight_std={''}")[1].split(",")[0]), float(text.split(" q=")[1].split(" ")[0]))
     assert chi(rule, weight, q) == pytest.approx(1, abs=1e-5)
     if q > 0:
         assert variance_map(rule, weight, bias_std, q) == pytest.approx(q, rel=1e-5)

@@ -217,9 +217,12 @@ class TestTwins:
             chi = stats.chi(a)
             marks = [max(0.0, math.sqrt(a) - 9), math.sqrt(a) + 9]
             inside = [1 / std] if marks[0] < 1 / std < marks[1] else None
-            total += mass * integrate.quad(
-                lambda r, chi=chi: abs(1 - std * r) * chi.pdf(r), *marks, points=inside, epsabs=1e-11, limit=200
-            )[0]
+            total += (
+                mass
+                * integrate.quad(
+                    lambda r, chi=chi: abs(1 - std * r) * chi.pdf(r), *marks, points=inside, epsabs=1e-11, limit=200
+                )[0]
+            )
         law = norms.NormRatio((width,), (scale,))
         assert law.mean_distortion == pytest.approx(total, abs=1e-9)
         # the route for several layers, by the distribution function, takes one layer too
@@ -282,9 +285,7 @@ class TestLaws:
                 assert -math.log(found) <= width * rate + 0.5 * math.log(width) + 8
 
     @settings(max_examples=6)
-    @given(
-        st.lists(st.tuples(st.integers(1, 300), st.floats(0.1, 10)), min_size=1, max_size=3), st.floats(0.01, 0.99)
-    )
+    @given(st.lists(st.tuples(st.integers(1, 300), st.floats(0.1, 10)), min_size=1, max_size=3), st.floats(0.01, 0.99))
     def test_scales_only_scale(self, layers: list[tuple[int, float]], p: float) -> None:
         widths, scales = tuple(n for n, _ in layers), tuple(s for _, s in layers)
         plain, scaled = norms.NormRatio(widths), norms.NormRatio(widths, scales)

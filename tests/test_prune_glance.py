@@ -43,7 +43,7 @@ def test_what_pruning_has_cut_off_is_told() -> None:
             parameter.zero_()
     net.append(nn.ReLU())
     nn.init.constant_(net[5].bias, -1)
-    assert judged(net, x, y) .startswith("Cannot train: no weight gets a gradient")
+    assert judged(net, x, y).startswith("Cannot train: no weight gets a gradient")
 
 
 def test_what_cannot_be_judged_says_why() -> None:

@@ -70,9 +70,7 @@ def test_vanishing_layers_in_number() -> None:
     """The expected number of empty layers of 60, ordered phase: 6.4 (sd 3.4) over 60 networks, predicted 6.2; the mean
     of 12 has a standard error of 1 and misses the bound with a chance of 0.5 %."""
     weight_std = weight_std_of(0.8)
-    dead = [
-        (sorted_density(snip_scores(weight_std, 0.3, [100] * 61, seed), 0.7) == 0).sum() for seed in range(12)
-    ]
+    dead = [(sorted_density(snip_scores(weight_std, 0.3, [100] * 61, seed), 0.7) == 0).sum() for seed in range(12)]
     assert predicted_density("tanh", weight_std, 0.3, [100] * 61, 0.7).expected_dead == pytest.approx(
         np.mean(dead), abs=3
     )

@@ -65,9 +65,7 @@ def brute_bound(ratio: float, weights: int, points: int, many_eps: int) -> float
     return best
 
 
-@pytest.mark.parametrize(
-    ("gamma", "corrected", "printed"), [(2, 0.996, 0.961), (5, 0.935, 0.598), (10, 0.812, 0.327)]
-)
+@pytest.mark.parametrize(("gamma", "corrected", "printed"), [(2, 0.996, 0.961), (5, 0.935, 0.598), (10, 0.812, 0.327)])
 def test_proposition_4_against_its_definition(gamma: int, corrected: float, printed: float) -> None:
     found, paper = magnitude_bound(gamma, 10_000), magnitude_bound(gamma, 10_000, paper=True)
     assert found.value == pytest.approx(corrected, abs=5e-4) and paper.value == pytest.approx(printed, abs=5e-4)

@@ -58,8 +58,6 @@ def test_tensors_are_what_was_given(numbers: list[int], seed: int) -> None:
     assert torch.equal(x, inputs[chosen]) and torch.equal(y, targets[chosen])
 
 
-
-
 def test_real_digits() -> None:
     train, test = load("digits"), load("digits", "test")
     x, y = Images.of(test, like=train, flatten=True).batch(torch.arange(360), 0)
@@ -83,9 +81,6 @@ def test_fingerprints_tell_data_and_what_is_done_to_them() -> None:
     assert len({source.fingerprint for source in sources}) == len(sources)
     same = [Images.of(made()), Images.of(made()).to("cpu")]
     assert {source.fingerprint for source in same} == {sources[0].fingerprint}
-
-
-
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

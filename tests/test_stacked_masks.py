@@ -133,7 +133,6 @@ def test_gradients_are_those_of_each_network() -> None:
             torch.testing.assert_close(own[index], parameter.grad, rtol=1e-12, atol=1e-14, msg=f"{index} {name}")
 
 
-
 def test_gradients_add_up_and_passes_do_not_mix() -> None:
     x, y = toy_data()
     stack = Stacked.of([net.double() for net in pruned()])

@@ -131,7 +131,6 @@ def interrupting_loss(calls: int):
     return loss
 
 
-
 def test_a_diverging_run_stops_and_says_so(tmp_path: Path) -> None:
     x, y = toy_data()
     with torch.no_grad():
@@ -160,9 +159,7 @@ def test_until_stops_at_an_evaluation() -> None:
         seen.append(row["step"])
         return row["accuracy"] > 0.9
 
-    done = train(
-        small_net(), data, epochs=500, batch_size=10, evaluate=Accuracy(*data), evaluate_every=7, until=until
-    )
+    done = train(small_net(), data, epochs=500, batch_size=10, evaluate=Accuracy(*data), evaluate_every=7, until=until)
     assert done.stopped_because == "until"
     assert done.steps % 7 == 0 and seen == list(range(0, done.steps + 1, 7))
     assert done.history[-1]["accuracy"] > 0.9 >= done.history[-2]["accuracy"]

@@ -113,7 +113,6 @@ def test_batch_norm_normalizes_the_part_that_its_process_has(
         assert float((one - two).abs().max()) > 1e-3, "by the joint batch it would have been another network"
 
 
-
 def test_their_checkpoint_has_the_names_of_a_plain_one_and_resumes_to_the_bit(tmp_path: Path) -> None:
     options = ["--norm", "--augment", "--dropout", "0.3"]
     whole, _, _ = together(tmp_path / "whole", *options, "--steps", "24")
@@ -142,9 +141,6 @@ def test_an_infinite_loss_of_one_rank_stops_all_at_the_same_step(tmp_path: Path)
     assert codes == [0, 0]
     assert [(one["steps"], one["stopped"]) for one in said] == [(4, "diverged")] * 2
     assert said[0]["digest"] == said[1]["digest"]
-
-
-
 
 
 @pytest.mark.slow

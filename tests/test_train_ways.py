@@ -83,7 +83,6 @@ def test_two_layers_equal_ten_lines_of_torch_to_the_bit(how: Optimizer, clip: fl
     assert same(ours, net) and (clip is None or clipped > 0)
 
 
-
 def test_label_smoothing_through_the_loss() -> None:
     ours, net = two_layers(), two_layers()
     train(ours, (X, Y), steps=4, batch_size=37, loss=functools.partial(F.cross_entropy, label_smoothing=0.2))
@@ -179,9 +178,6 @@ def test_channels_last_resumes_to_the_bit(tmp_path) -> None:
     assert same(whole.model, train(convolutional(), (x, y), steps=8, **how, checkpoint=tmp_path / "c").model)
 
 
-
-
-
 def test_clipping_a_stack_clips_each_network_alone() -> None:
     nets = [two_layers(0), two_layers(1)]
     with torch.no_grad():
@@ -192,8 +188,6 @@ def test_clipping_a_stack_clips_each_network_alone() -> None:
         train(net, (X, Y), steps=6, batch_size=10, clip=0.5)
         for a, b in zip(stack.unstack(index).parameters(), net.parameters(), strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
-
-
 
 
 class Shards(torch.utils.data.Dataset):
@@ -259,8 +253,6 @@ def test_a_training_in_plain_numbers() -> None:
     assert done.seconds > 0
     assert done.images_per_second == pytest.approx(3 * 37 / done.seconds)
     assert (told["device"], told["precision"]) == ("cpu", "float32")
-
-
 
 
 def test_labels_out_of_range_are_named_before_anything_changes() -> None:

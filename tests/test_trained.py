@@ -85,9 +85,7 @@ def test_images_that_do_not_fit() -> None:
         train_and_measure(replace(TINY, sizes=(784, 16, 16, 10)), seed=0)
 
 
-def made_up(
-    setting: Sweep, trained: str = "as random", lines_differ: bool = False, missed: int = 0
-) -> list[dict]:
+def made_up(setting: Sweep, trained: str = "as random", lines_differ: bool = False, missed: int = 0) -> list[dict]:
     """Results with a chosen truth: growth of trained networks as in random ones, or twice or a level one."""
     source, results = np.random.default_rng(7), []
     lines, networks, count = 2 * setting.spec.lines, setting.spec.networks, setting.spec.random_networks

@@ -576,9 +576,7 @@ class _NeRF(nn.Module):
         super().__init__()
         self.bands, encoded = bands, 3 + 6 * bands
         sizes = [encoded, *[width] * 7]
-        self.layers = nn.ModuleList(
-            nn.Linear(size + (encoded if i == 5 else 0), width) for i, size in enumerate(sizes)
-        )
+        self.layers = nn.ModuleList(nn.Linear(size + (encoded if i == 5 else 0), width) for i, size in enumerate(sizes))
         self.density = nn.Linear(width, 1)
         self.colour = nn.Sequential(nn.Linear(width + 3, width // 2), nn.ReLU(), nn.Linear(width // 2, 3))
 

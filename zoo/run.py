@@ -124,6 +124,7 @@ def _status(key: str) -> int:
 
 def _state(model: Any) -> dict[str, Any]:
     """All tensors, gradients and modes of a model, as bytes."""
+
     def bits(tensor: Any) -> bytes | None:
         if tensor is None:
             return None

@@ -8,7 +8,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Public name -> the module that holds it. Names are looked up on first use, so that `import epoch0` and the help of
 # the command line do not wait for torch.

@@ -171,9 +171,7 @@ def _check_elementwise(phi: _calls.Face, what: str) -> None:
         )
 
 
-def _slope(
-    function: Any, derivative: Callable[..., Any] | None, in_torch: bool, what: str
-) -> _calls.Face:
+def _slope(function: Any, derivative: Callable[..., Any] | None, in_torch: bool, what: str) -> _calls.Face:
     if derivative is not None:
         plain, _ = _calls.face(derivative, f"the derivative of {what}", torch_first=False)
         return _calls.Face(plain, f"the derivative of {what}")
@@ -210,9 +208,7 @@ def _check_derivative(
         raise InputError(f"the derivative of {what} is wrong: {where} {float(expected[bad][0]):.6g}.{remedy}")
 
 
-def _slopes(
-    phi: _calls.Face, slope: _calls.Face, breaks: tuple[float, ...]
-) -> tuple[float, ...] | None:
+def _slopes(phi: _calls.Face, slope: _calls.Face, breaks: tuple[float, ...]) -> tuple[float, ...] | None:
     """The slopes of a continuous piecewise-linear function; None for any other."""
     edges = np.array([-1e4, *breaks, 1e4])
     rates = []

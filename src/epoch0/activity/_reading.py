@@ -52,9 +52,7 @@ class Reading:
     notes: tuple[str, ...] = ()
 
 
-def read(
-    model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[float] | None, output: bool
-) -> Reading:
+def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[float] | None, output: bool) -> Reading:
     """Read a network.
 
     Args:

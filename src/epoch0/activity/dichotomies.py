@@ -19,6 +19,7 @@ from epoch0.seeds import numpy_generator
 if TYPE_CHECKING:
     import pandas
 
+
 @dataclass(frozen=True, eq=False)
 class Dichotomies:
     """The labellings that a closed sweep of one layer's weights passes through.

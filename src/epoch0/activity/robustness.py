@@ -169,8 +169,11 @@ def _checked(data: Any) -> tuple[Any, Tensor]:
     if not (isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[1], Tensor)):
         raise InputError("data must be a pair: inputs, as the model is called with them, and class numbers, a tensor.")
     inputs, targets = data
-    if targets.is_floating_point() or not targets.numel() or not targets.dim() or (
-        isinstance(inputs, Tensor) and len(targets) != len(inputs)
+    if (
+        targets.is_floating_point()
+        or not targets.numel()
+        or not targets.dim()
+        or (isinstance(inputs, Tensor) and len(targets) != len(inputs))
     ):
         given = f"inputs {tuple(inputs.shape)} and targets" if isinstance(inputs, Tensor) else "targets"
         raise InputError(

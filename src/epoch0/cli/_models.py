@@ -76,9 +76,7 @@ class Residual(StrEnum):
     plain = "plain"
 
 
-Norm = Annotated[
-    BatchNorm, typer.Option(help="Batch norm as training sees it, or with its running statistics.")
-]
+Norm = Annotated[BatchNorm, typer.Option(help="Batch norm as training sees it, or with its running statistics.")]
 
 
 def register(app: typer.Typer) -> None:

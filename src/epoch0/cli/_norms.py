@@ -13,7 +13,6 @@ Samples = Annotated[int, typer.Option(help="Inputs for which it must hold at onc
 Layers = Annotated[int, typer.Option(help="Layers.")]
 
 
-
 class Direction(StrEnum):
     """Which norms."""
 

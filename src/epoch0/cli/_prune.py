@@ -106,9 +106,7 @@ def prune(
     files = {"masks": out, "weights": out_weights}
     written = [path.resolve() for path in files.values() if path is not None]
     if len(set(written)) < len(written):
-        raise InputError(
-            f"{str(written[0])!r} cannot hold two things; --out and --out-weights need own files."
-        )
+        raise InputError(f"{str(written[0])!r} cannot hold two things; --out and --out-weights need own files.")
     for what, path in files.items():
         if path is not None:
             check_path(path, what)
@@ -222,9 +220,7 @@ class _Judge:
 
         given = self.given
         try:
-            found = checkup(
-                network, given.x, given.targets, trial=False, remedies=False, directions=2, **self.settings
-            )
+            found = checkup(network, given.x, given.targets, trial=False, remedies=False, directions=2, **self.settings)
             return found.verdict
         except InputError as problem:
             return f"cannot be judged: {problem}"

@@ -256,4 +256,3 @@ def about(found: Fragility | None) -> list[str]:
     if found.skipped:
         said += f" It cannot be put into {', '.join(found.skipped[:4])}."
     return [said]
-

@@ -141,9 +141,7 @@ def look_ahead(
     )
 
 
-def _rows(
-    masks: prune.Masks, critical: prune.CriticalSparsity, predicted: PredictedDensity
-) -> list[LayerOutlook]:
+def _rows(masks: prune.Masks, critical: prune.CriticalSparsity, predicted: PredictedDensity) -> list[LayerOutlook]:
     kept, rows, risky = masks.density_of, [], set(predicted.at_risk)
     for row in predicted.layers:
         status = "dies" if kept[row.layer] == 0 else "at risk" if row.layer in risky else "survives"

@@ -276,5 +276,3 @@ def _stretch(op: Op, node: int, at: Tensor, v: Tensor) -> float | None:
     if tangent is None:
         return None
     return float(sum_of_squares(tangent) / tangent.numel() / (sum_of_squares(v) / v.numel()))
-
-

@@ -88,7 +88,11 @@ def exact(text: str, holds: bool, evidence: str, numbers: Mapping[str, float] | 
 
 
 def at_most(
-    text: str, measured: Numbers, errors: Numbers, bounds: Numbers, samples: Numbers = None,
+    text: str,
+    measured: Numbers,
+    errors: Numbers,
+    bounds: Numbers,
+    samples: Numbers = None,
     settings: Sequence[str] | None = None,
 ) -> Claim:
     """Every mean is at most its bound.
@@ -111,7 +115,11 @@ def at_most(
 
 
 def at_least(
-    text: str, measured: Numbers, errors: Numbers, bounds: Numbers, samples: Numbers = None,
+    text: str,
+    measured: Numbers,
+    errors: Numbers,
+    bounds: Numbers,
+    samples: Numbers = None,
     settings: Sequence[str] | None = None,
 ) -> Claim:
     """Every mean is at least its bound; arguments as in :func:`at_most`."""

@@ -79,9 +79,7 @@ class Engine:
         InputError: if workers is not an integer >= 1, or both are given; when first used, if no scheduler answers.
     """
 
-    def __init__(
-        self, *, workers: int | None = None, scheduler: str | None = None, accelerators: int = 0
-    ) -> None:
+    def __init__(self, *, workers: int | None = None, scheduler: str | None = None, accelerators: int = 0) -> None:
         if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
             raise InputError(f"workers is {workers!r}; give the number of worker processes, 1 or more.")
         if workers is not None and scheduler is not None:

@@ -272,9 +272,7 @@ class Store:
             raise InputError(f"{self.path} cannot be {what}: {hint}.") from error
 
 
-def merge(
-    sources: Iterable[str | os.PathLike[str]] | str | os.PathLike[str], into: str | os.PathLike[str]
-) -> int:
+def merge(sources: Iterable[str | os.PathLike[str]] | str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
     """Join results files, such as those of a job array, into one; all or nothing.
 
     >>> merge(["part1.sqlite", "part2.sqlite"], into="results.sqlite")

@@ -122,9 +122,7 @@ def draw_attentions(tape: Tape, layers: tuple[Layer, ...], plan: Plan, seed: int
     return rows, changed
 
 
-def _draw(
-    op: Op, memory: dict[int, str], layer: str, share: float, seed: int
-) -> tuple[list[LayerInit], list[str]]:
+def _draw(op: Op, memory: dict[int, str], layer: str, share: float, seed: int) -> tuple[list[LayerInit], list[str]]:
     rows, changed = list[LayerInit](), list[str]()
     if in_projection(op) is None or op.call is None:
         return rows, changed

@@ -170,9 +170,7 @@ def _sites(record: Tape, masks: Mapping[str, Tensor] | None, seed: int) -> tuple
     return sites, untouched
 
 
-def _prepare(
-    record: Tape, plan: Plan, weights: str, bias_std: float | None, seed: int
-) -> dict[str, Tensor]:
+def _prepare(record: Tape, plan: Plan, weights: str, bias_std: float | None, seed: int) -> dict[str, Tensor]:
     """Weights of unit scale and biases into the parameters; the biases by name."""
     biases: dict[str, Tensor] = {}
     for step in plan.steps:

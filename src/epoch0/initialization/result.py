@@ -13,6 +13,7 @@ from epoch0.tracing.tape import Tape
 if TYPE_CHECKING:
     import pandas
 
+
 @dataclass(frozen=True)
 class LayerInit:
     """What one weighted operation was set to.

@@ -172,9 +172,7 @@ def scaled(op: Op, flow: Flow) -> Flow:
     if kind == "sum":
         shape = call({op.inputs[0]: flow.square}).shape
         white = flow.white and shape == flow.square.shape
-        return replace(
-            flow, square=flow.square.expand(shape), white=white, signal=kept(flow), known=None, random=None
-        )
+        return replace(flow, square=flow.square.expand(shape), white=white, signal=kept(flow), known=None, random=None)
     if kind not in ("product", "quotient"):
         raise NoLaw(op.name)
     if kind == "quotient" and not isinstance(call.args[0], Slot):

@@ -25,9 +25,7 @@ class Complex(Protocol):
         """Network of each row, where there are many."""
         ...
 
-    def cut(
-        self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None
-    ) -> Optional["Cut"]:
+    def cut(self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None) -> Optional["Cut"]:
         """Cut wherever a column of values changes its sign."""
         ...
 

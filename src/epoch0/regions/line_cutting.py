@@ -45,9 +45,7 @@ class Lines:
         """Network of each row, where there are many."""
         return None if self.networks is None else self.networks[self.group]
 
-    def cut(
-        self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None
-    ) -> Cut | None:
+    def cut(self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None) -> Cut | None:
         """Insert a point wherever a column changes its sign between neighbours.
 
         Args:

@@ -218,9 +218,7 @@ def sparse_minimum(law: Law, width: int, activation: str | Activation = "relu") 
     return std * one_hot_mean(width, density, _slopes(activation))
 
 
-def sparse_maximum(
-    law: Law, width: int, fan_in: int | None = None, activation: str | Activation = "relu"
-) -> float:
+def sparse_maximum(law: Law, width: int, fan_in: int | None = None, activation: str | Activation = "relu") -> float:
     """The largest expected growth of sparse Gaussian weights over all directions; a flat direction attains it.
 
     >>> round(sparse_maximum(e0.Sparse(e0.Gaussian(2.0), 0.5).scaled(784**-0.5), 784), 6)

@@ -21,9 +21,7 @@ from epoch0.train.loop import train
 from epoch0.train.record import Training
 
 
-def train_one_layer(
-    model: nn.Module, layer: str | int, data: Any, **options: Any
-) -> Training:
+def train_one_layer(model: nn.Module, layer: str | int, data: Any, **options: Any) -> Training:
     """Train one layer's weights and bias in place; all other parameters and all buffers stay as they are, to the bit.
 
     >>> net = mlp([784, *[100] * 8, 10], "hardtanh", weights=Gaussian(1.0))

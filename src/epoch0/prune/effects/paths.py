@@ -209,9 +209,7 @@ class MaskSummary:
         return pandas.DataFrame([asdict(layer) for layer in self.layers], columns=columns)
 
 
-def summary(
-    masks: Masks, model: nn.Module | None = None, x: Tensor | tuple[int, ...] | None = None
-) -> MaskSummary:
+def summary(masks: Masks, model: nn.Module | None = None, x: Tensor | tuple[int, ...] | None = None) -> MaskSummary:
     """Kept weights, dead layers, rows and columns, and with the model the weights that lie on no path.
 
     >>> print(masks.summary(model, x=(3, 32, 32)))          # shape of one example, or a batch

@@ -121,9 +121,7 @@ def _law(name: str, tensor: Tensor) -> tuple[ScoreLaw, float]:
 _PASSING = (nn.Flatten, nn.Identity, nn.Dropout)
 
 
-def _mean_field(
-    model: nn.Module, sparsity: float, x: Tensor | None, examples: int, seed: int
-) -> PredictedDensity:
+def _mean_field(model: nn.Module, sparsity: float, x: Tensor | None, examples: int, seed: int) -> PredictedDensity:
     """The mean-field prediction for a chain of linear layers with one nonlinearity between them.
 
     Args:

@@ -155,9 +155,7 @@ def _check_left(sparsity: float, total: int, least: Mapping[str, int], left: int
         )
 
 
-def largest(
-    scores: Mapping[str, Tensor], count: int, removed: Mapping[str, Tensor] | None = None
-) -> dict[str, Tensor]:
+def largest(scores: Mapping[str, Tensor], count: int, removed: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
     """Masks of the ``count`` largest of all scores; among equals those that come first, by name and then row by row.
 
     >>> largest({"a": torch.tensor([[1.0, 3.0]]), "b": torch.tensor([3.0])}, 1)        # shapes (1, 2) and (1,)

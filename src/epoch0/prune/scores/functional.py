@@ -112,9 +112,7 @@ class Borrowed:
     settled: bool = False
     running: list[bool] = field(default_factory=list)
 
-    def output(
-        self, x: Any, leaves: Sequence[Tensor] | None = None, mode: operations.Calls | None = None
-    ) -> Tensor:
+    def output(self, x: Any, leaves: Sequence[Tensor] | None = None, mode: operations.Calls | None = None) -> Tensor:
         """The model's output for a batch, with other tensors in place of the leaves if they are given.
 
         Args:

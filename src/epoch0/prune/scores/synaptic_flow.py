@@ -255,9 +255,7 @@ def synflow_rounds(
 
 
 @contextmanager
-def _positive(
-    model: nn.Module, x: Tensor | tuple[int, ...], dtype: torch.dtype
-) -> Iterator[tuple[Borrowed, Tensor]]:
+def _positive(model: nn.Module, x: Tensor | tuple[int, ...], dtype: torch.dtype) -> Iterator[tuple[Borrowed, Tensor]]:
     """The model on absolute values of its parameters, and an example of ones."""
     shape = tuple(x.shape[1:]) if isinstance(x, Tensor) else tuple(x) if isinstance(x, tuple | list) else ()
     if isinstance(x, Tensor) and not x.is_floating_point():

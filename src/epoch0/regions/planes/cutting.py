@@ -48,9 +48,7 @@ class Plane:
         mesh = Mesh(corners, edges, np.full((len(corners), 3), -1), 2 * number, np.array([0, len(corners)]), none, none)
         return Plane(mesh, budget, last)
 
-    def cut(
-        self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None
-    ) -> Cut | None:
+    def cut(self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None) -> Cut | None:
         """Cut every cell along every column that takes both signs in it; as for lines."""
         mesh = self.mesh
         signs = read(values, tolerance[0], self.decisions)

@@ -178,9 +178,7 @@ class PlanePartition:
         distinct = self.count == 1 or len(np.unique(self.patterns, axis=0)) == self.count
         return replace(self.certificate, distinct=distinct)
 
-    def plot(
-        self, axes: Any = None, *, fill: bool = True, boundaries: bool = True, decision: bool = False
-    ) -> "Figure":
+    def plot(self, axes: Any = None, *, fill: bool = True, boundaries: bool = True, decision: bool = False) -> "Figure":
         """A picture of the partition.
 
         Args:

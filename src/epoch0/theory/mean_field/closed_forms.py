@@ -16,9 +16,7 @@ Array = NDArray[np.float64]
 _PROBES = np.array([-2.3, -0.4, 0.0, 0.7, 1.9])
 
 
-def closed_form(
-    rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Array, derivative: bool
-) -> Array | None:
+def closed_form(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Array, derivative: bool) -> Array | None:
     """E phi(h1) phi(h2), or of phi', in closed form; None where the activation has none.
 
     >>> one, half = np.ones(()), np.array(0.5)
@@ -100,9 +98,7 @@ def erf_pair(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
     return total, far
 
 
-def _one_kink(
-    left: float, right: float, q1: Array, q2: Array, cosine: Array, sine: Array, derivative: bool
-) -> Array:
+def _one_kink(left: float, right: float, q1: Array, q2: Array, cosine: Array, sine: Array, derivative: bool) -> Array:
     """Slope ``left`` below 0 and ``right`` above: parts of one sign and of two, each an arc-cosine kernel."""
     angle = np.arctan2(sine, cosine)
     same, mixed = left**2 + right**2, 2 * left * right

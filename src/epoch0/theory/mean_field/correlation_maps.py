@@ -180,9 +180,7 @@ class DepthScale:
     xi_c: float
 
 
-def depth_scale(
-    activation: ActivationLike, weight_std: float, bias_std: float, density: float = 1.0
-) -> DepthScale:
+def depth_scale(activation: ActivationLike, weight_std: float, bias_std: float, density: float = 1.0) -> DepthScale:
     """The depth scales xi_q = -1 / log of the q map's slope at q*, and xi_c = -1 / log f'(c*).
 
     >>> scale = depth_scale("tanh", 1.0, 0.3)
@@ -212,14 +210,10 @@ def depth_scale(
     return scales_at(rule, weight_std, q, c, density)
 
 
-def scales_at(
-    rule: Activation, weight_std: float, q: float, c: float, density: float
-) -> DepthScale:
+def scales_at(rule: Activation, weight_std: float, q: float, c: float, density: float) -> DepthScale:
     """:func:`depth_scale` at fixed points q and c that are already known."""
     moments, kept = moments_of(rule), density * weight_std**2
-    slope = kept * (
-        moments.exact_slope(q) if c == 1 or q == 0 else float(_pair(rule, q, q, c, derivative=True))
-    )
+    slope = kept * (moments.exact_slope(q) if c == 1 or q == 0 else float(_pair(rule, q, q, c, derivative=True)))
     return DepthScale(_layers(kept * moments.square_rate(q)), _layers(slope))
 
 

@@ -227,9 +227,7 @@ def _inner(
     return result
 
 
-def _straight(
-    function: Callable[[Any], Array], breaks: tuple[float, ...], q1: Array, q2: Array, sign: Array
-) -> Array:
+def _straight(function: Callable[[Any], Array], breaks: tuple[float, ...], q1: Array, q2: Array, sign: Array) -> Array:
     """The mean at c = 1 or -1, where h2 is a multiple of h1; arrays of shape (m,)."""
     points, far = np.array(sorted({0.0, *breaks})), np.full(len(q1), _SDS)
     marks = [

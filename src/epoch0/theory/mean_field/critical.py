@@ -172,9 +172,7 @@ def edge_of_chaos_curve(
     return EdgeCurve(biases, weights, variances)
 
 
-def _single_point(
-    moments: Moments, bias_std: float | None, weight_std: float | None, density: float
-) -> EdgeOfChaos:
+def _single_point(moments: Moments, bias_std: float | None, weight_std: float | None, density: float) -> EdgeOfChaos:
     name = moments.activation.name
     slopes = moments.activation.slopes
     slope = moments.exact_slope(1.0) if slopes is None else (slopes[0] ** 2 + slopes[-1] ** 2) / 2

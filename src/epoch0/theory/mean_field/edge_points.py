@@ -27,9 +27,7 @@ class EdgePoint:
     reached: bool
 
 
-def edge_points(
-    moments: Moments, bias_std: float | None, weight_std: float | None, density: float
-) -> list[EdgePoint]:
+def edge_points(moments: Moments, bias_std: float | None, weight_std: float | None, density: float) -> list[EdgePoint]:
     """All fixed points with chi = 1 and this bias_std or weight_std, by growing q."""
     q, square, slope = moments.table(400)
     if not (slope > NOTHING).all():

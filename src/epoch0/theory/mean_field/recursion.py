@@ -15,6 +15,7 @@ from epoch0.theory.mean_field.tables import TOLERANCE, SlopeTable, needed_rank, 
 
 Array = NDArray[np.float64]
 
+
 def parity(rule: Activation) -> int:
     """1 if phi is even, -1 if it is odd, 0 if neither."""
     probes = np.concatenate([np.geomspace(1e-3, 30, 61), np.linspace(0.01, 8, 97)])

@@ -232,7 +232,6 @@ def _measured(rule: Activation, table: SlopeTable) -> float:
     return max(float(np.abs(found - exact).max() / np.abs(exact).max()), TOLERANCE)
 
 
-
 @lru_cache(maxsize=64)
 def to_powers(count: int) -> Array:
     """Matrix from Chebyshev coefficients to those of powers; row k holds T_k, shape (count, count)."""

@@ -129,9 +129,7 @@ class NormsAtWidth:
         )
 
 
-def summary(
-    eps: float, delta: float, samples: int = 1, layers: int = 1, direction: str = "forward"
-) -> NormSummary:
+def summary(eps: float, delta: float, samples: int = 1, layers: int = 1, direction: str = "forward") -> NormSummary:
     """The least width by the paper, by the best Chernoff bound and by the exact law, side by side.
 
     >>> summary(eps=0.1, delta=0.05).widths
@@ -182,9 +180,7 @@ def at_width(
     check_eps(eps)
     check_delta(delta)
     check_count("layers", layers)
-    failures = {
-        method: failure_probability(eps, width, samples, method, direction, layers) for method in METHODS
-    }
+    failures = {method: failure_probability(eps, width, samples, method, direction, layers) for method in METHODS}
     law = NormRatio((width,) * layers)
     return NormsAtWidth(
         width=width,
