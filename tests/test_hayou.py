@@ -12,19 +12,7 @@ import epoch0 as e0
 from epoch0.experiments.experiment import resolve
 from epoch0.networks import mlp, resnet
 from epoch0.papers import catalogue
-from epoch0.papers.hayou import (
-    chain_trial,
-    chains,
-    kept,
-    kept_trial,
-    ordered,
-    ordered_trial,
-    residual,
-    residual_trial,
-    ticket_trial,
-    tickets,
-    unequal,
-)
+from epoch0.papers.hayou import chains, kept, ordered, residual, tickets, unequal
 from epoch0.papers.hayou.batches import gaussian, images
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi, correlation_map, q_star
@@ -34,8 +22,8 @@ FIGURES = ("fig1a", "fig1b", "th1", "fig2", "prop3", "tab7", "fig4", "wlth")
 """Those without long training; test_hayou_tables.py and others have the rest."""
 
 ORDER = (
-    "tab1", "fig1a", "fig1b", "th1", "fig2", "fig3a", "fig3b", "fig3c", "prop3", "tab2", "tab3", "tab4", "tab5", "tab6",
-    "tab7", "tab8", "tab9", "fig4", "fig5a", "fig5b", "fig5c", "fig5d", "fig5e", "fig5f", "tab10", "wlth",
+    "fig1a", "fig1b", "fig2", "fig3a", "fig3b", "fig3c", "fig4", "fig5a", "fig5b", "fig5c", "fig5d", "fig5e", "fig5f",
+    "prop3", "tab1", "tab2", "tab3", "tab4", "tab5", "tab6", "tab7", "tab8", "tab9", "tab10", "th1", "wlth",
 )  # fmt: skip
 
 
@@ -51,18 +39,19 @@ def tiny(figure):
     """The figure's own quick setting with few and small networks."""
     setting = setting_of(figure)
     if figure in ("fig1a", "fig1b"):
-        return replace(setting, spec=replace(setting.spec, depth=8, width=20, examples=20), networks=2)
+        return setting.but(depth=8, width=20, examples=20, runs=2)
     if figure == "th1":
-        return replace(setting, depth=6, width=20, examples=10, networks=2)
+        return setting.but(depth=6, width=20, examples=10, runs=2)
     if figure in ("fig2", "fig4"):
-        return replace(setting, spec=replace(setting.spec, depth=14, examples=8), networks=2)
+        return setting.but(depth=14, examples=8, runs=2)
     if figure == "prop3":
-        spec = replace(setting.spec, blocks=12, width=20, examples=10, pairs=4)
-        return replace(setting, spec=spec, networks=2, start=2)
+        return setting.but(blocks=12, width=20, examples=10, pairs=4, runs=2)
     if figure == "tab7":
-        return replace(setting, depth=5, width=20, networks=3)
-    trained = replace(setting.trained, ticket=replace(setting.trained.ticket, depth=2, width=16), steps=5, tested=30)
-    return replace(setting, depth=2, width=40, channels=6, factors=(1.5, 2.0), networks=2, trained=trained, runs=2)
+        return setting.but(depth=5, width=20, runs=3)
+    small = tickets.sweep(2, 40, 6, 2, 2, data="digits", steps=5, tested=30).but(factor=(1.5, 2.0))
+    trained = small.also["trained"]
+    ticket = replace(trained.spec.ticket, depth=2, width=16)
+    return small.but(also={"trained": trained.but(ticket=ticket)})
 
 
 def results_of(figure, setting):
@@ -72,7 +61,7 @@ def results_of(figure, setting):
 # ---- every figure, small
 
 
-def test_the_figures_are_there_in_the_papers_order() -> None:
+def test_the_figures_are_there_in_their_order() -> None:
     assert catalogue.expand("hayou") == [f"hayou/{figure}" for figure in ORDER]
 
 
@@ -80,16 +69,16 @@ def test_the_figures_are_there_in_the_papers_order() -> None:
 def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     artifact, setting = artifact_of(figure), tiny(figure)
     results = results_of(figure, setting)
-    rows = artifact.table(setting, results)
-    assert rows and all(row.keys() == rows[0].keys() for row in rows)
-    for claim in artifact.claims(setting, results):
+    rows, claims, _ = artifact.decided(setting, results)
+    assert rows and all(row.keys() == rows[0].keys() for row in rows) and claims
+    for claim in claims:
         assert claim.verdict in ("holds", "fails", "undecided") and any(letter.isdigit() for letter in claim.evidence)
     picture = whole_picture(artifact, setting, results)
     measured = [axes for axes in picture.axes if axes.get_xlabel()]
     assert measured and any(axes.get_ylabel() for axes in measured)
     assert any(axes.containers for axes in picture.axes), "no error bars"
     assert picture.legends or any(axes.get_legend() for axes in picture.axes)
-    assert artifact.about(setting)
+    assert artifact.caption(setting)
 
 
 @pytest.mark.slow
@@ -122,12 +111,12 @@ def test_the_paper_preset_is_the_papers_setting() -> None:
         spec = setting_of(figure, "paper").spec
         assert (spec.data, spec.depth, spec.width, spec.sparsity) == ("mnist", 100, 100, 0.7)
     one = setting_of("th1", "paper")
-    assert (one.depth, one.width) == (100, 100) and one.networks >= 10
+    assert (one["depth"], one["width"]) == (100, 100) and one["runs"] >= 10
     for figure in ("fig2", "fig4"):
         spec = setting_of(figure, "paper").spec
         assert (spec.data, spec.depth, spec.width) == ("cifar10", 32, 2)
     two = setting_of("tab7", "paper")
-    assert (two.gammas, two.depth, two.width) == ((2.0, 5.0, 10.0), 100, 100) and two.networks >= 10
+    assert (two["gamma"], two["depth"], two["width"]) == ((2.0, 5.0, 10.0), 100, 100) and two["runs"] >= 10
     needed = {figure: artifact_of(figure).data(setting_of(figure, "paper")) for figure in FIGURES}
     assert needed == {
         "fig1a": "mnist", "fig1b": "mnist", "th1": None, "fig2": "cifar10", "prop3": "mnist", "tab7": None,
@@ -160,8 +149,8 @@ def plain_scores(net, inputs, labels):
 
 
 def test_what_is_kept_is_the_top_of_plain_scores() -> None:
-    spec = kept_trial.KeptSpec("digits", 6, 15, "tanh", 1.3, 0.2, 0.7, 30)
-    found = kept_trial.kept(spec, seed=4)
+    spec = kept.KeptSpec("digits", 6, 15, "tanh", 1.3, 0.2, 0.7, 30)
+    found = kept.kept(spec, seed=4)
     inputs, labels = images("digits", 30, 4, flatten=True, dtype=torch.float64)
     net = mlp([64, *[15] * 5, 10], "tanh", weights=e0.Gaussian(1.3), biases=e0.Gaussian(0.2), seed=4,
               dtype=torch.float64)  # fmt: skip
@@ -178,8 +167,8 @@ def test_what_is_kept_is_the_top_of_plain_scores() -> None:
 
 
 def test_the_critical_sparsity_is_where_a_layer_dies() -> None:
-    spec = ordered_trial.CriticalSpec(5, 12, "tanh", 0.6, 0.3, 8)
-    found = ordered_trial.critical(spec, seed=3)
+    spec = ordered.CriticalSpec(5, 12, "tanh", 0.6, 0.3, 8)
+    found = ordered.critical(spec, seed=3)
     inputs, labels = gaussian(12, 12, 8, 3)
     net = mlp([12] * 6, "tanh", weights=e0.Gaussian(0.6), biases=e0.Gaussian(0.3), seed=3, dtype=torch.float64)
     scores = plain_scores(net, inputs, labels)
@@ -192,8 +181,8 @@ def test_the_critical_sparsity_is_where_a_layer_dies() -> None:
 
 
 def test_densities_of_residual_networks() -> None:
-    spec = residual_trial.ResidualSpec("digits", 14, 1, True, "tanh", "eval", 20, (0.5, 0.9))
-    found = residual_trial.densities(spec, seed=2)
+    spec = residual.ResidualSpec("digits", 14, 1, True, "tanh", "eval", 20, (0.5, 0.9))
+    found = residual.densities(spec, seed=2)
     inputs, labels = images("digits", 20, 2, flatten=False, dtype=torch.float32)
     net = resnet(14, 1, True, 10, "tanh", inputs=(1, 8, 8), seed=2).eval()
     scores = plain_scores(net, inputs, labels)
@@ -208,8 +197,8 @@ def test_densities_of_residual_networks() -> None:
 
 def test_correlations_along_a_chain() -> None:
     """Twin: the same chain by hand with its masks multiplied in, and cosines."""
-    spec = chain_trial.ChainSpec(4, 9, "gaussian", 6, 3, (0.0, 0.6))
-    found = chain_trial.correlations(spec, seed=1)
+    spec = chains.ChainSpec(4, 9, "gaussian", 6, 3, (0.0, 0.6))
+    found = chains.correlations(spec, seed=1)
     assert found["snip"].shape == found["random"].shape == (2, 5)
     assert found["snip"][0] == pytest.approx(found["random"][0])
     inputs, labels = gaussian(9, 10, 6, 1)
@@ -238,13 +227,14 @@ def test_magnitudes_of_unequal_layers() -> None:
 
 
 def test_tickets_are_measured_and_masked_at_the_right_density() -> None:
-    spec = tickets.ticket("dense", "relu", 0.0, 6, 200, 1.5)
-    found = ticket_trial.measure(spec, seed=0)
+    spec = tickets.TicketSpec("dense", "relu", 6, 200, 0.0, 1.5)
+    found = tickets.measure(spec, seed=0)
     assert found["before"] == pytest.approx(1.5**2, rel=0.1) and found["after"] == pytest.approx(1, abs=0.1)
-    tanh = tickets.ticket("dense", "tanh", 0.2, 6, 200, 2.0)
+    tanh = tickets.TicketSpec("dense", "tanh", 6, 200, 0.2, 2.0)
+    assert tanh.weight_std == pytest.approx(2 * tanh.edge)
     assert tanh.edge**2 == pytest.approx(1.700796, abs=1e-5)
     assert tanh.edge**2 * tanh.square + 0.04 == pytest.approx(0.512078, abs=1e-5)  # q* from the first layer on
-    assert ticket_trial.measure(tanh, seed=0)["after"] == pytest.approx(1, abs=0.1)
+    assert tickets.measure(tanh, seed=0)["after"] == pytest.approx(1, abs=0.1)
 
 
 # ---- what is computed beside the measurements
@@ -258,10 +248,9 @@ def test_weight_std_gives_the_gain(gain: float) -> None:
 
 
 def test_the_papers_two_percentages() -> None:
-    setting = setting_of("th1", "paper")
     gain = math.exp(-1.6)
-    assert ordered.bound(setting, gain) == pytest.approx(0.620, abs=1e-3)
-    assert ordered.bound(setting, gain, paper=True) == pytest.approx(0.275, abs=1e-3)
+    assert ordered.bound(100, 100, gain) == pytest.approx(0.620, abs=1e-3)
+    assert ordered.bound(100, 100, gain, paper=True) == pytest.approx(0.275, abs=1e-3)
 
 
 def test_the_chains_mean_field() -> None:
@@ -296,19 +285,20 @@ def test_unevenness() -> None:
 def made(setting, density, dead):
     row = {"rows": np.full((setting.spec.depth - 1, setting.spec.width), 0.3, dtype=np.float32), "critical": 0.9,
            "correlation": 0.4, "square": 1.0, "dead": dead}  # fmt: skip
-    return [{**row, "density": np.clip(density + 0.001 * network, 0, 1)} for network in range(setting.networks)]
+    results = [{**row, "density": np.clip(density + 0.001 * network, 0, 1)} for network in range(setting.runs)]
+    return artifact_of("fig1a").read(setting, results)
 
 
 def test_figure_1s_claims_come_out_each_way() -> None:
-    setting = replace(tiny("fig1a"), networks=6)
+    setting = tiny("fig1a").but(runs=6)
     depth = setting.spec.depth
-    even = kept.edge_claims(setting, made(setting, np.full(depth, 0.3), 0))
+    even = kept.edge_claims(made(setting, np.full(depth, 0.3), 0))
     assert [claim.verdict for claim in even[:3]] == ["holds", "holds", "holds"]
     falling = made(setting, np.linspace(0.9, 0.0, depth), 2)
-    assert [claim.verdict for claim in kept.edge_claims(setting, falling)[:2]] == ["fails", "fails"]
-    assert [claim.verdict for claim in kept.chaotic_claims(setting, falling)[:3]] == ["holds", "holds", "holds"]
+    assert [claim.verdict for claim in kept.edge_claims(falling)[:2]] == ["fails", "fails"]
+    assert [claim.verdict for claim in kept.chaotic_claims(falling)[:3]] == ["holds", "holds", "holds"]
     rising = made(setting, np.linspace(0.0, 0.9, depth), 0)
-    assert [claim.verdict for claim in kept.chaotic_claims(setting, rising)[:3]] == ["fails", "fails", "fails"]
+    assert [claim.verdict for claim in kept.chaotic_claims(rising)[:3]] == ["fails", "fails", "fails"]
 
 
 def test_a_batch_is_drawn_by_seed() -> None:

@@ -249,7 +249,7 @@ class Killed(Exception):
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, monkeypatch, method: str, tests: int) -> None:
     recipe = replace(TINY, method=method)
     whole = run(recipe, 4)
-    monkeypatch.setenv(protocol.CHECKPOINTS, str(tmp_path / "kept"))
+    monkeypatch.setenv("EPOCH0_CHECKPOINTS", str(tmp_path / "kept"))
     original = protocol.Evaluation.__call__
     calls = []
 
@@ -274,11 +274,22 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, monkeypatch, method: st
 
 
 def test_trials_of_other_recipes_and_seeds_have_files_of_their_own(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv(protocol.CHECKPOINTS, str(tmp_path))
+    monkeypatch.setenv("EPOCH0_CHECKPOINTS", str(tmp_path))
+    seen = []
+    monkeypatch.setattr(protocol, "train", lambda *a, **options: seen.append(options["checkpoint"]) or stopped())
+
+    def stopped():
+        raise Killed
+
     recipes = [(TINY, 0), (TINY, 1), (replace(TINY, sparsity=0.9), 0), (replace(TINY, method="sbp-sr"), 0)]
-    assert len({protocol._Files(*each).path("") for each in recipes}) == 4
-    monkeypatch.delenv(protocol.CHECKPOINTS)
-    assert protocol._Files(TINY, 0).path("") is None
+    for each in recipes:
+        with pytest.raises(Killed):
+            run(*each)
+    assert len(set(seen)) == 4 and all(path.parent == tmp_path for path in seen)
+    monkeypatch.delenv("EPOCH0_CHECKPOINTS")
+    with pytest.raises(Killed):
+        run(TINY, 0)
+    assert seen[-1] is None
 
 
 @pytest.mark.parametrize("method", ["snip", "obd"])

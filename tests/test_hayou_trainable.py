@@ -13,14 +13,15 @@ from torch.nn import functional as F
 from epoch0.data import load
 from epoch0.papers.hayou import trainable
 from epoch0.papers.hayou.batches import images
-from epoch0.papers.hayou.trainable import FIGURE_3, FIGURE_5, Setting, gather, presets, trials
-from epoch0.papers.hayou.trainable_trial import INITS, DepthSpec, network, trained
+from epoch0.papers.hayou.trainable import ARTIFACTS, INITS, DepthSpec, network, presets, runs_of, trained
+from epoch0.papers.sweep import Sweep
 from epoch0.prune import apply, keep, snip
 from epoch0.prune.effects.rescale import rescale
 from epoch0.train.evaluation import Accuracy
 from epoch0.train.loop import train
 from pictures import whole_picture
 
+FIGURE_3, FIGURE_5 = ARTIFACTS[:3], ARTIFACTS[3:]
 TINY = DepthSpec(
     "digits", "tanh", 3, 16, (1.0, 0.0), (1.0, 0.3), (0.2, 0.6), 40, "measured", steps=25, batch_size=32,
     learning_rate=0.05, tested=100,
@@ -58,15 +59,13 @@ def test_a_trial_is_pruning_and_training_each_network_alone() -> None:
 
 def test_a_network_with_a_dead_layer_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rescaling has nothing to rescale there; the trial goes on and says so."""
-    from epoch0.papers.hayou import trainable_trial
-
     def harsh(scores, sparsity):
         masks = dict(keep(scores, sparsity))
         if sparsity > 0.5:
             masks["2.weight"] = torch.zeros_like(masks["2.weight"])
         return type(keep(scores, sparsity))(masks)
 
-    monkeypatch.setattr(trainable_trial, "keep", harsh)
+    monkeypatch.setattr(trainable, "keep", harsh)
     found = trained(replace(TINY, steps=2), seed=0)
     assert found["dead"].tolist() == [[0, 1]] * 3
     assert found["unscaled"].tolist() == [[False, True], [False, False], [False, False]]
@@ -99,26 +98,26 @@ def test_panels_share_their_trials_and_the_paper_preset_is_the_papers() -> None:
         assert own[0] == own[1] == own[2] == FIGURE_5[3].trials(FIGURE_5[3].setting(preset))
         assert not set(own[0]) & set(FIGURE_5[0].trials(FIGURE_5[0].setting(preset)))
     setting = FIGURE_3[0].setting("paper")
-    base = setting.base
-    assert setting.depths == (2, 20, 40, 60, 80, 100) and base.width == 100 and base.data == "mnist"
+    base = setting.spec
+    assert sorted(setting["depth"]) == [2, 20, 40, 60, 80, 100] and base.width == 100 and base.data == "mnist"
     assert base.sparsities == tuple(s / 10 for s in range(1, 10))
     assert (base.learning_rate, base.batch_size, base.steps) == (1e-3, 100, 10_000)
     assert [artifact.id for artifact in (*FIGURE_3, *FIGURE_5)] == [
         *(f"hayou/fig3{letter}" for letter in "abc"), *(f"hayou/fig5{letter}" for letter in "abcdef")
     ]  # fmt: skip
     for activation in ("tanh", "elu"):
-        point = presets(activation)["paper"].base.edge
+        point = presets(activation)["paper"].spec.edge
         assert point[1] == trainable.BIAS_STD
 
 
-def made_up(setting: Setting, trains) -> list[dict]:
+def made_up(setting: Sweep, trains) -> list[dict]:
     """Results in which ``trains(init, depth, sparsity)`` decides, with a little noise from run to run."""
-    shape = (len(INITS), len(setting.base.sparsities))
+    shape = (len(INITS), len(setting["sparsities"]))
     found = []
-    for trial in trials(setting):
+    for trial in setting.trials():
         accuracy, dead = np.empty(shape), np.zeros(shape)
         for i, init in enumerate(INITS):
-            for j, sparsity in enumerate(setting.base.sparsities):
+            for j, sparsity in enumerate(setting["sparsities"]):
                 good = trains(init, trial.spec.depth, sparsity)
                 accuracy[i, j] = 0.7 + 0.01 * trial.seed if good else 0.1
                 dead[i, j] = 0 if init != "ordered" else trial.spec.depth * sparsity // 20
@@ -126,7 +125,7 @@ def made_up(setting: Setting, trains) -> list[dict]:
     return found
 
 
-SETTING = Setting(replace(TINY, sparsities=(0.1, 0.5, 0.9)), (2, 20, 60, 100), 3, 64)
+SETTING = Sweep(trained, replace(TINY, sparsities=(0.1, 0.5, 0.9)), {"depth": (100, 60, 20, 2)}, runs=3)
 
 
 def as_in_the_paper(init: str, depth: int, sparsity: float) -> bool:
@@ -135,18 +134,19 @@ def as_in_the_paper(init: str, depth: int, sparsity: float) -> bool:
 
 
 def test_results_come_back_to_their_places() -> None:
-    found = gather(SETTING, made_up(SETTING, as_in_the_paper))
-    assert found.accuracy.shape == (3, 3, 4, 3)
-    assert found.accuracy[2, 1, 3, 0] == pytest.approx(0.72)  # run 2, edge of chaos, depth 100 at 10 %
-    assert found.accuracy[2, 1, 3, 2] == 0.1 and found.accuracy[1, 1, 1, 1] == pytest.approx(0.71)
-    rows = FIGURE_3[2].table(SETTING, made_up(SETTING, as_in_the_paper))
+    found = FIGURE_3[2].read(SETTING, made_up(SETTING, as_in_the_paper))
+    edge = runs_of(found, "accuracy", "edge")
+    assert edge.shape == (3, 4, 3)
+    assert edge[2, 3, 0] == pytest.approx(0.72)  # run 2, depth 100 at 10 %
+    assert edge[2, 3, 2] == 0.1 and edge[1, 1, 1] == pytest.approx(0.71)
+    rows = found.table
     assert len(rows) == 36 and rows[0]["initialization"] == "ordered phase"
     row = next(row for row in rows if (row["initialization"], row["depth"], row["sparsity"]) == ("EOC", 20, 0.5))
     assert row["trainable"] == 1.0 and row["accuracy"] == pytest.approx(0.71) and row["accuracy_error"] > 0
 
 
 def verdicts(results: list[dict]) -> dict[str, list[str]]:
-    return {artifact.id[-1]: [c.verdict for c in artifact.claims(SETTING, results)] for artifact in FIGURE_3}
+    return {artifact.id[-1]: [c.verdict for c in artifact.decided(SETTING, results)[1]] for artifact in FIGURE_3}
 
 
 def test_claims_hold_for_the_papers_picture_and_fail_for_others() -> None:
@@ -171,25 +171,25 @@ def test_pictures_and_words() -> None:
     for one in few[1:]:
         one["dead"][:] = 0
     few[0]["dead"][:] = 1
-    texts = [text.get_text() for artifact in FIGURE_3 for text in artifact.draw(SETTING, few).axes[0].texts]
+    texts = [text.get_text() for artifact in FIGURE_3 for text in artifact.decided(SETTING, few)[2]().axes[0].texts]
     assert {text for text in texts if "dead" in text} == {"0.33 dead"}, "one dead layer in three runs"
     for artifact in FIGURE_3:
         picture = whole_picture(artifact, SETTING, results)
         texts = [text.get_text() for text in picture.axes[0].texts]
         assert sum(text.isdigit() for text in texts) == 12
         assert not any(re.match("0(.0)? dead", text) for text in texts), "what is there is not rounded away"
-        assert "margin" not in artifact.about(SETTING) and "sigma_w" in artifact.about(SETTING)
-    assert "(measured)" in FIGURE_3[0].about(SETTING) and "measured" not in FIGURE_3[1].about(SETTING)
+        assert "margin" not in artifact.caption(SETTING) and "sigma_w" in artifact.caption(SETTING)
+    assert "(measured)" in FIGURE_3[0].caption(SETTING) and "measured" not in FIGURE_3[1].caption(SETTING)
 
 
 def test_costs_count_every_network() -> None:
     """And one of them is really timed."""
     setting = FIGURE_3[0].setting("paper")
     costs = FIGURE_3[0].costs(setting)
-    assert [len(cost.trials) for cost in costs] == [3] * 6 and costs[-1].images == 10_000 * 100
+    assert [len(cost.trials) for cost in costs] == [3] * 6 and costs[0].images == 10_000 * 100
     assert sum(len(cost.trials) for cost in costs) == len(FIGURE_3[0].trials(setting))
     tiny = FIGURE_3[0].costs(SETTING)[0]
-    assert len(tiny.model()) == 3 * len(SETTING.base.sparsities)
+    assert len(tiny.model()) == 3 * len(SETTING["sparsities"])
     assert 0 < tiny.seconds_a_step(0.3) < 1
 
 

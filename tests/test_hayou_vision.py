@@ -14,8 +14,7 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.experiment import resolve
 from epoch0.networks import vanilla_cnn
 from epoch0.papers.hayou import accuracy, vanilla, vgg
-from epoch0.papers.hayou.enlarged import enlarged
-from epoch0.papers.hayou.protocol import scored_batches, sets_of
+from epoch0.papers.hayou.protocol import enlarged, scored_batches, sets_of
 from epoch0.papers.hayou.recipe import METHODS
 from epoch0.papers.hayou.vanilla import EDGE, ORDERED, RESCALED, STARTS
 from epoch0.seeds import generator
@@ -28,35 +27,55 @@ def on_the_cpu(monkeypatch):
     monkeypatch.delenv("EPOCH0_CHECKPOINTS", raising=False)
 
 
-def setting(preset="quick", **changes):
-    return replace(vanilla.ARTIFACT.setting(preset), **changes)
+(TABLE_4,), (TABLE_5,) = vanilla.ARTIFACTS, vgg.ARTIFACTS
+
+
+def setting(preset="quick", more=None):
+    """A preset; of the quick one perhaps with another number of further runs."""
+    quick = TABLE_4.setting("quick")
+    return vanilla.sweep(quick.spec, (10, 50, 100), 3, more, seed=20) if more else TABLE_4.setting(preset)
+
+
+def recipe_of(given, depth, start):
+    """What is run at that depth from that start."""
+    return next(spec for at, spec, _ in given.cells() if at == {"depth": depth, "start": start.label})
+
+
+def runs_at(given, depth, start):
+    return next(runs for at, _, runs in given.cells() if at == {"depth": depth, "start": start.label})
 
 
 def tiny():
     """Table 4 with small networks and a few steps."""
     quick = setting()
-    network = replace(quick.base.network, width=4)
+    network = replace(quick.spec.network, width=4)
     small = {"examples": 40, "tested": 60, "epochs": 2, "tested_every": 1, "batch_size": 10, "score_per_class": 2}
-    base = replace(quick.base, network=network, learning_rate=0.004, drops=(0.5, 0.75), drop_factor=0.3, **small)
-    return replace(quick, base=base, depths=(2, 3), runs=2, more_runs=3)
+    base = replace(quick.spec, network=network, learning_rate=0.004, drops=(0.5, 0.75), drop_factor=0.3, **small)
+    return vanilla.sweep(base, (2, 3), 2, 3, seed=20)
 
 
 def made(given, accuracies, spread=0.5, chance=0.1, **more):
     """Results in the order of the trials: accuracies in percent by depth and label."""
     return [
-        {"accuracy": (accuracies[depth, start.label] + step) / 100, "chance": chance, "dead": [], "diverged": False}
+        {"accuracy": (accuracies[at["depth"], at["start"]] + step) / 100, "chance": chance, "dead": [],
+         "diverged": False}
         | more
-        for depth, start in vanilla.entries(given)
-        for step in np.linspace(-1, 1, given.runs_of(depth, start)) * spread
+        for at, _, runs in given.cells()
+        for step in np.linspace(-1, 1, runs) * spread
     ]  # fmt: skip
 
 
 def as_printed(given):
-    return {(depth, start.label): start.printed[depth].value for depth, start in vanilla.entries(given)}
+    at = [at for at, *_ in given.cells()]
+    return {(one["depth"], one["start"]): STARTS[one["start"]].printed[one["depth"]].value for one in at}
 
 
 def verdicts(given, accuracies, spread=0.5):
-    return {claim.text: claim.verdict for claim in vanilla.claims(given, made(given, accuracies, spread))}
+    return {claim.text: claim.verdict for claim in TABLE_4.decided(given, made(given, accuracies, spread))[1]}
+
+
+def rows_of(given, results):
+    return TABLE_4.decided(given, results)[0]
 
 
 # ---- what is run
@@ -65,21 +84,21 @@ def verdicts(given, accuracies, spread=0.5):
 def test_trials_of_both_presets() -> None:
     for preset in ("quick", "paper"):
         given = setting(preset)
-        trials = vanilla.trials(given)
-        assert given.depths == (10, 50, 100) and given.runs == 3
+        trials = given.trials()
+        assert given["depth"] == (10, 50, 100) and min(runs for *_, runs in given.cells()) == 3
         # nine entries of three runs; quick has three more of the first three and of the last, and seeds of its own
         assert len({trial.key for trial in trials}) == len(trials) == (39 if preset == "quick" else 27)
         more = [trial for trial in trials if trial.seed > 22]
         assert {trial.seed for trial in trials} == (set(range(20, 26)) if preset == "quick" else {0, 1, 2})
-        where = [vanilla.recipe(given, 100, RESCALED), *(vanilla.recipe(given, 10, start) for start in STARTS)]
+        where = [recipe_of(given, 100, RESCALED), *(recipe_of(given, 10, start) for start in STARTS.values())]
         assert all(trial.spec in where for trial in more) and len(more) == (12 if preset == "quick" else 0)
         assert {trial.spec.sparsity for trial in trials} == {0.5}
-    assert setting("paper").base.data == "mnist" and setting("quick").base.data == "digits"
+    assert setting("paper").spec.data == "mnist" and setting("quick").spec.data == "digits"
 
 
 def test_starts_of_one_seed_differ_in_scale_and_rescaling_alone() -> None:
     given = setting()
-    ordered, edge, rescaled = (vanilla.recipe(given, 50, start) for start in STARTS)
+    ordered, edge, rescaled = (recipe_of(given, 50, start) for start in STARTS.values())
     assert (ordered.network.weights, ordered.network.biases) == (Gaussian(0.9), Gaussian(0.1))
     assert edge.network == rescaled.network and edge.network.depth == 50
     assert replace(rescaled, method=edge.method) == edge
@@ -87,7 +106,7 @@ def test_starts_of_one_seed_differ_in_scale_and_rescaling_alone() -> None:
 
 
 def test_as_many_steps_as_in_section_4_1() -> None:
-    base = setting("paper").base
+    base = setting("paper").spec
     # 10,000 iterations of 100 of 60,000 images, in whole epochs
     assert base.batch_size == 100 and base.learning_rate == 1e-3
     assert base.epochs == math.ceil(10_000 * 100 / 60_000)
@@ -95,7 +114,7 @@ def test_as_many_steps_as_in_section_4_1() -> None:
 
 def plain_run(given, depth, start, seed):
     """SNIP, rescaling by layer and SGD with momentum, in plain torch; losses and accuracies after each epoch."""
-    recipe = vanilla.recipe(given, depth, start)
+    recipe = recipe_of(given, depth, start)
     sets = sets_of(recipe)
     laws = {"weights": Gaussian(start.weight_std), "biases": Gaussian(start.bias_std)}
     net = vanilla_cnn(depth, 4, 3, sets.shape, 10, "tanh", seed=seed, **laws)
@@ -140,10 +159,10 @@ def plain_run(given, depth, start, seed):
     return rows
 
 
-@pytest.mark.parametrize("start", STARTS, ids=lambda start: start.label)
+@pytest.mark.parametrize("start", STARTS.values(), ids=lambda start: start.label)
 def test_a_run_is_what_plain_torch_does(start) -> None:
     given = tiny()
-    trial = next(t for t in vanilla.trials(given) if t.spec == vanilla.recipe(given, 3, start) and t.seed == 21)
+    trial = next(t for t in given.trials() if t.spec == recipe_of(given, 3, start) and t.seed == 21)
     result = resolve(trial.function)(trial.spec, trial.seed)
     losses, accuracies = zip(*plain_run(given, 3, start, 21), strict=True)
     assert result["history"]["loss"][1:] == pytest.approx(losses, rel=1e-5)
@@ -153,9 +172,9 @@ def test_a_run_is_what_plain_torch_does(start) -> None:
 
 def test_a_tiny_table_from_end_to_end() -> None:
     given = tiny()
-    results = [resolve(trial.function)(trial.spec, trial.seed) for trial in vanilla.trials(given)]
-    rows = vanilla.table(given, results)
-    assert [(row["depth"], row["start"]) for row in rows] == [(d, s.label) for d in (2, 3) for s in STARTS]
+    results = [resolve(trial.function)(trial.spec, trial.seed) for trial in given.trials()]
+    rows, claims, _ = TABLE_4.decided(given, results)
+    assert [(row["depth"], row["start"]) for row in rows] == [(d, s.label) for d in (2, 3) for s in STARTS.values()]
     first = [100 * result["accuracy"] for result in results[:3]]
     assert rows[0]["accuracy"] == pytest.approx(np.mean(first))
     assert rows[0]["accuracy_sd"] == pytest.approx(np.std(first, ddof=1))
@@ -163,8 +182,8 @@ def test_a_tiny_table_from_end_to_end() -> None:
     assert [row["runs"] for row in rows] == [3] * 3 + [2] * 2 + [3] and len(results) == 16
     assert rows[-1]["accuracy"] == pytest.approx(np.mean(last))
     assert all(math.isnan(row["printed"]) for row in rows)
-    assert len(vanilla.claims(given, results)) == 6
-    assert len(whole_picture(vanilla.ARTIFACT, given, results).axes) == 1
+    assert len(claims) == 6
+    assert len(whole_picture(TABLE_4, given, results).axes) == 1
 
 
 # ---- what is claimed
@@ -172,7 +191,7 @@ def test_a_tiny_table_from_end_to_end() -> None:
 
 def test_the_printed_table_is_beside_the_paper_preset() -> None:
     given = setting("paper")
-    rows = vanilla.table(given, made(given, as_printed(given)))
+    rows = rows_of(given, made(given, as_printed(given)))
     assert [row["printed"] for row in rows] == [98.12, 98.20, 98.18, 10.0, 98.75, 98.90, 10.0, 10.0, 99.15]
     assert [row["printed_sd"] for row in rows] == [0.13, 0.17, 0.21, 0.0, 0.11, 0.07, 0.0, 0.0, 0.08]
 
@@ -213,28 +232,28 @@ def test_noise_leaves_claims_undecided() -> None:
 
 def test_each_entry_is_judged_by_its_own_runs() -> None:
     accuracies = as_printed(setting()) | {(100, "EOC + rescaling"): 55.0}
-    for runs, verdict in ((None, "undecided"), (6, "holds")):
+    for runs, verdict in ((3, "undecided"), (6, "holds")):
         # three runs within 20 points of 55 do not decide against 30; six do: 2.5 and 5 standard errors or more
-        found = verdicts(setting(more_runs=runs), accuracies, spread=20.0)
+        found = verdicts(setting(more=runs), accuracies, spread=20.0)
         assert next(v for text, v in found.items() if text.startswith("depth 100: EOC + rescaling")) == verdict
-    assert "3 runs (6 at depth 10 and of EOC + rescaling at 100)" in vanilla.about(setting())
+    assert "3 runs (6 at depth 10 and of EOC + rescaling at 100)" in TABLE_4.caption(setting())
 
 
 def test_ties_are_marked() -> None:
     given = setting()
     accuracies = dict.fromkeys(as_printed(given), 50.0) | {(10, "EOC"): 50.3, (50, "EOC"): 60.0}
-    rows = vanilla.table(given, made(given, accuracies))
+    rows = rows_of(given, made(given, accuracies))
     best = {(row["depth"], row["start"]): row["best"] for row in rows}
     # sds of 0.37 and 0.5: a third of a point is a tie, ten points are not
-    assert [best[10, start.label] for start in STARTS] == ["tie"] * 3
-    assert [best[50, start.label] for start in STARTS] == ["", "best", ""]
+    assert [best[10, start] for start in STARTS] == ["tie"] * 3
+    assert [best[50, start] for start in STARTS] == ["", "best", ""]
 
 
 def test_diverged_runs_and_dead_layers_are_in_the_table() -> None:
     given = setting()
     results = made(given, as_printed(given))
     results[0] |= {"diverged": True, "dead": ["2.weight", "4.weight"], "accuracy": 0.1}
-    first, *others = vanilla.table(given, results)
+    first, *others = rows_of(given, results)
     assert first["diverged"] == 1 and first["dead_layers"] == pytest.approx(2 / first["runs"])
     assert not any(row["diverged"] or row["dead_layers"] for row in others)
 
@@ -242,19 +261,19 @@ def test_diverged_runs_and_dead_layers_are_in_the_table() -> None:
 def test_the_picture_has_error_bars_and_the_print() -> None:
     for preset, drawn in (("quick", 3), ("paper", 6)):
         given = setting(preset)
-        (axes,) = whole_picture(vanilla.ARTIFACT, given, made(given, as_printed(given)), preset).axes
+        (axes,) = whole_picture(TABLE_4, given, made(given, as_printed(given)), preset).axes
         assert len(axes.containers) == drawn and axes.get_xlabel() and axes.get_ylabel()
         bars = axes.containers[0].lines[2][0].get_segments()
-        runs = given.runs_of(10, STARTS[0])
+        runs = runs_at(given, 10, ORDERED)
         error = np.std(np.linspace(-0.5, 0.5, runs), ddof=1) / runs**0.5
         assert bars[0][1][1] - bars[0][0][1] == pytest.approx(4 * error)
 
 
 def test_costs() -> None:
     given = setting("paper")
-    lines = vanilla.costs(given)
+    lines = TABLE_4.costs(given)
     assert [len(line.trials) for line in lines] == [9, 9, 9]
-    assert {t.key for line in lines for t in line.trials} == {t.key for t in vanilla.trials(given)}
+    assert {t.key for line in lines for t in line.trials} == {t.key for t in given.trials()}
     assert lines[0].images == 17 * 60_000
 
 
@@ -262,15 +281,19 @@ def test_costs() -> None:
 
 
 def vgg_setting(preset="paper"):
-    return vgg.ARTIFACT.setting(preset)
+    return TABLE_5.setting(preset)
+
+
+def panels(given):
+    return [given, *given.also.values()]
 
 
 def vgg_made(given, accuracies, spread=0.1):
     """Results in the order of the trials; accuracies in percent by network, method and sparsity."""
     results = []
-    for panel in given.panels:
-        for method, sparsity in panel.cells():
-            at = accuracies[panel.base.network.name, method, sparsity]
+    for panel in panels(given):
+        for method, sparsity in panel.axes["method sparsity"]:
+            at = accuracies[panel.spec.network.name, method, sparsity]
             for step in np.linspace(-1, 1, panel.runs) * spread:
                 results.append({"accuracy": (at + step) / 100, "best": (at + step) / 100, "chance": 0.1, "dead": [],
                                 "on_paths": 100, "diverged": False})  # fmt: skip
@@ -279,19 +302,19 @@ def vgg_made(given, accuracies, spread=0.1):
 
 def vgg_printed(given):
     return {
-        (panel.base.network.name, method, sparsity): panel.block.entry(method, sparsity).value
-        for panel in given.panels
-        for method, sparsity in panel.cells()
+        (panel.spec.network.name, method, sparsity): accuracy.printed("tab5", panel.spec).entry(method, sparsity).value
+        for panel in panels(given)
+        for method, sparsity in panel.axes["method sparsity"]
     }
 
 
 def test_vgg_scores_without_batch_norm_where_it_is_rescaled() -> None:
     for preset in ("quick", "paper"):
-        for trial in accuracy.trials(vgg_setting(preset)):
+        for trial in vgg_setting(preset).trials():
             recipe = trial.spec
             assert recipe.norm_after == (METHODS[recipe.method].rescale is not None) == (recipe.method == vgg.OURS)
             assert recipe.network.norm == "batch" and recipe.network.padding == "circular"
-    trials = accuracy.trials(vgg_setting())
+    trials = vgg_setting().trials()
     # two networks, three methods, three sparsities, three runs
     assert len({trial.key for trial in trials}) == len(trials) == 54
     networks = [trial.spec.network for trial in trials]
@@ -300,14 +323,14 @@ def test_vgg_scores_without_batch_norm_where_it_is_rescaled() -> None:
 
 def test_the_printed_numbers_of_table_5() -> None:
     given = vgg_setting()
-    rows = vgg.table(given, vgg_made(given, vgg_printed(given)))
+    rows, *_ = TABLE_5.decided(given, vgg_made(given, vgg_printed(given)))
     assert [row["printed"] for row in rows[:9]] == [93.09, 92.97, 92.61, 93.21, 93.05, 92.19, 93.15, 92.90, 92.70]
     assert [row["printed"] for row in rows[9:]] == [93.30, 93.12, 92.85, 92.95, 92.91, 92.70, 93.97, 93.75, 93.40]
 
 
 def test_claims_of_the_printed_numbers() -> None:
     given = vgg_setting()
-    found = vgg.claims(given, vgg_made(given, vgg_printed(given)))
+    _, found, _ = TABLE_5.decided(given, vgg_made(given, vgg_printed(given)))
     assert [claim.verdict for claim in found] == ["holds"] * 5
 
 
@@ -323,13 +346,13 @@ def test_claims_of_the_printed_numbers() -> None:
 def test_each_claim_of_vgg_can_fail(changes, failing) -> None:
     given = vgg_setting()
     accuracies = {key: changes.get(key[:2], value) for key, value in vgg_printed(given).items()}
-    found = vgg.claims(given, vgg_made(given, accuracies))
+    _, found, _ = TABLE_5.decided(given, vgg_made(given, accuracies))
     assert {place for place, claim in enumerate(found) if claim.verdict == "fails"} == failing
 
 
 def test_winners_of_vgg_are_marked() -> None:
     given = vgg_setting()
-    rows = vgg.table(given, vgg_made(given, vgg_printed(given), spread=0.1))
+    rows, *_ = TABLE_5.decided(given, vgg_made(given, vgg_printed(given), spread=0.1))
     best = {(row["network"], row["sparsity"], row["method"]): row["best"] for row in rows}
     assert [best["3xVGG16", s, "EOC + rescaling"] for s in (0.85, 0.9, 0.95)] == ["best"] * 3
     # 93.09, 93.21, 93.15 with an sd of 0.1: the second and third are within it of each other, the first is not
@@ -338,15 +361,14 @@ def test_winners_of_vgg_are_marked() -> None:
 
 def tiny_vgg(runs=1):
     small = {"examples": 12, "tested": 10, "epochs": 1, "batch_size": 12, "score_per_class": 1, "synflow_steps": 2}
-    panels = [
-        replace(panel, base=replace(panel.base, network=replace(panel.base.network, width=1 / 32), **small), runs=runs)
-        for panel in vgg_setting("quick").panels
-    ]
-    return replace(vgg_setting("quick"), panels=tuple(panels))
+    return accuracy.joined([
+        panel.but(network=replace(panel.spec.network, width=1 / 32), **small, runs=runs)
+        for panel in panels(vgg_setting("quick"))
+    ])  # fmt: skip
 
 
 def test_a_tiny_vgg_from_end_to_end() -> None:
-    trial = next(t for t in accuracy.trials(tiny_vgg()) if t.spec.method == vgg.OURS)
+    trial = next(t for t in tiny_vgg().trials() if t.spec.method == vgg.OURS)
     result = resolve(trial.function)(trial.spec, trial.seed)
     assert len(result["names"]) == 9 and result["kept"] == round(0.1 * result["weights"])
     assert 0 <= result["accuracy"] <= 1 and not result["diverged"]
@@ -355,18 +377,19 @@ def test_a_tiny_vgg_from_end_to_end() -> None:
 @pytest.mark.slow
 def test_a_tiny_vgg_table() -> None:
     given = tiny_vgg(runs=2)
-    results = [resolve(trial.function)(trial.spec, trial.seed) for trial in accuracy.trials(given)]
+    results = [resolve(trial.function)(trial.spec, trial.seed) for trial in given.trials()]
     assert [len(result["names"]) for result in results] == [9] * 6 + [25] * 6
     assert all(result["kept"] == round(0.1 * result["weights"]) for result in results)
-    assert len(vgg.table(given, results)) == 6 and len(vgg.claims(given, results)) == 5
-    assert len(whole_picture(vgg.ARTIFACT, given, results).axes) >= 2
+    rows, claims, _ = TABLE_5.decided(given, results)
+    assert len(rows) == 6 and len(claims) == 5
+    assert len(whole_picture(TABLE_5, given, results).axes) >= 2
 
 
 def test_costs_of_vgg() -> None:
     given = vgg_setting()
-    lines = vgg.ARTIFACT.costs(given)
+    lines = TABLE_5.costs(given)
     assert [len(line.trials) for line in lines] == [27, 27]
-    assert {t.key for line in lines for t in line.trials} == {t.key for t in accuracy.trials(given)}
+    assert {t.key for line in lines for t in line.trials} == {t.key for t in given.trials()}
 
 
 # ---- larger images

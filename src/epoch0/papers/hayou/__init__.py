@@ -1,3 +1,2 @@
 """Hayou, Ton, Doucet & Teh, "Robust pruning at initialization" (ICLR 2021): the figures and tables without training."""
 
-from epoch0.papers.hayou.figures import ARTIFACTS as ARTIFACTS

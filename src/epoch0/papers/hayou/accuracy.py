@@ -1,224 +1,472 @@
-"""Hayou's accuracy tables: which runs they are made of, and what the runs say (Tables 1, 2, 3, 8, 9, 10)."""
+"""Hayou's accuracy tables: which runs they are made of, and their rows, claims, pictures and costs (section 4, F, G).
 
+A panel is a network on a data set, a sweep over pairs of methods and sparsities; a table is one panel or several.
+"""
+
+import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import Results
-from epoch0.papers.hayou.published import Entry, Printed, block
+from epoch0 import plots
+from epoch0.experiments.claims import Claim, at_least, at_most, exact
+from epoch0.experiments.cost import Cost
+from epoch0.papers.hayou.batches import EXTENTS
+from epoch0.papers.hayou.protocol import build, run, shape_for
+from epoch0.papers.hayou.published import COMPETITION, PUBLISHED, Entry, Printed, block
 from epoch0.papers.hayou.recipe import METHODS, Recipe, with_method
+from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-TRIAL = "epoch0.papers.hayou.protocol:run"
+NEAR_CHANCE = 5.0
+"""Percent points above what a constant gets that still count as chance; one run in three that learns is above."""
 
+REFERENCES = ("none", "obd")
+"""Methods that do not prune at initialization."""
 
-@dataclass(frozen=True)
-class Panel:
-    """One network on one data set: every method at every sparsity.
-
-    Attributes:
-        base: the recipe; method and sparsity are replaced.
-        methods: names of :data:`~epoch0.papers.hayou.recipe.METHODS`; ``"none"`` runs once, at sparsity 0.
-        sparsities: increasing.
-        runs: of each; run i of every method has seed i.
-        printed: table whose block for this network and data set the runs repeat; None where something smaller stands
-            in for it.
-    """
-
-    base: Recipe
-    methods: tuple[str, ...]
-    sparsities: tuple[float, ...]
-    runs: int
-    printed: str | None = None
-
-    @property
-    def title(self) -> str:
-        """Network, factor on its filters, and data."""
-        network = self.base.network
-        tanh = "" if network.activation == "relu" else f", {network.activation}"
-        return f"{network.name} x{network.width:g}{tanh}, {self.base.data}"
-
-    @property
-    def block(self) -> Printed | None:
-        """What is printed."""
-        if self.printed is None:
-            return None
-        network = self.base.network
-        return block(self.printed, self.base.data, network.name, network.activation)
-
-    def cells(self) -> list[tuple[str, float]]:
-        """Methods and sparsities in the order of the runs."""
-        return [
-            (method, sparsity)
-            for method in self.methods
-            for sparsity in ((0.0,) if method == "none" else self.sparsities)
-        ]
+def panel(base: Recipe, methods: Sequence[str], sparsities: Sequence[float], runs: int) -> Sweep:
+    """Every method at every sparsity, run i of each with seed i; ``"none"`` once, at sparsity 0."""
+    pairs = [(method, s) for method in methods for s in ((0.0,) if method == "none" else sparsities)]
+    recipes = {pair: with_method(base, *pair) for pair in pairs}
+    varied = ("method", "sparsity", "norm_after")
+    axis = {pair: {name: getattr(recipe, name) for name in varied} for pair, recipe in recipes.items()}
+    return Sweep(run, base, {"method sparsity": axis}, runs)
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One preset of one table.
-
-    Attributes:
-        panels: networks and data sets.
-        table: as it is called in the paper.
-        high: from this sparsity on the paper expects SBP-SR to be ahead.
-    """
-
-    panels: tuple[Panel, ...]
-    table: str
-    high: float
+def joined(panels: Sequence[Sweep]) -> Sweep:
+    """Panels as one table."""
+    first, *others = panels
+    return replace(first, also={title(each.spec): each for each in others})
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One method at one sparsity, all its runs.
-
-    Attributes:
-        method: its name.
-        sparsity: fraction removed.
-        accuracy: percent of the test images after the last epoch, shape (runs,).
-        best: percent, of the best test.
-        chance: percent that the best constant gets.
-        dead: fully pruned layers, shape (runs,).
-        on_paths: kept weights on a path from input to output, shape (runs,); NaN where they were not counted.
-        diverged: whether the run did, shape (runs,).
-        printed: what the paper prints here, if it does.
-    """
-
-    method: str
-    sparsity: float
-    accuracy: Array
-    best: Array
-    chance: float
-    dead: Array
-    on_paths: Array
-    diverged: Array
-    printed: Entry | None
-
-    @property
-    def mean(self) -> float:
-        """Mean accuracy in percent."""
-        return float(self.accuracy.mean())
-
-    @property
-    def sd(self) -> float:
-        """Standard deviation of the runs in percent; NaN for a single one."""
-        return float(self.accuracy.std(ddof=1)) if len(self.accuracy) > 1 else math.nan
-
-    @property
-    def error(self) -> float:
-        """Standard error of the mean in percent."""
-        return self.sd / math.sqrt(len(self.accuracy))
+def panels_of(found: Found) -> list[Found]:
+    """The panels of a table."""
+    return [found, *found.also.values()]
 
 
-Cells = dict[tuple[str, float], Cell]
+def title(recipe: Recipe) -> str:
+    """Network, factor on its filters, and data."""
+    network = recipe.network
+    tanh = "" if network.activation == "relu" else f", {network.activation}"
+    return f"{network.name} x{network.width:g}{tanh}, {recipe.data}"
 
 
-@lru_cache(maxsize=4096)
-def runs_of(panel: Panel, method: str, sparsity: float) -> tuple[Trial, ...]:
-    """The runs of one method at one sparsity; remembered, since a key costs more than a look-up."""
-    recipe = with_method(panel.base, method, sparsity)
-    return tuple(Trial(TRIAL, recipe, seed) for seed in range(panel.runs))
+def sparsities_of(found: Found) -> list[float]:
+    """Those of a panel at which something is pruned."""
+    return [sparsity for sparsity in found.sweep["sparsity"] if sparsity]
 
 
-def trials_of(panels: Sequence[Panel]) -> list[Trial]:
-    """One a run; what panels have in common, and tables, is run once."""
-    every = (trial for panel in panels for cell in panel.cells() for trial in runs_of(panel, *cell))
-    return list({trial.key: trial for trial in every}.values())
+def printed(table: str, recipe: Recipe) -> Printed | None:
+    """What a table prints for that network on those data; None where something smaller stands in for it."""
+    return block(table, recipe.data, recipe.network.name, recipe.network.activation)
 
 
-def gather(panels: Sequence[Panel], results: Results) -> list[Cells]:
-    """The cells of every panel, by method and sparsity, from results in the order of :func:`trials_of`."""
-    known = {trial.key: result for trial, result in zip(trials_of(panels), results, strict=True)}
-    return [
-        {cell: _cell(panel, *cell, [known[trial.key] for trial in runs_of(panel, *cell)]) for cell in panel.cells()}
-        for panel in panels
-    ]
+def accuracies(found: Found, method: str, sparsity: float) -> Array:
+    """Percent of the test images after the last epoch, shape (runs,)."""
+    return 100 * found.one(method=method, sparsity=sparsity)["accuracy"]
 
 
-def _cell(panel: Panel, method: str, sparsity: float, runs: Results) -> Cell:
-    def numbers(name: str, scale: float = 1.0) -> Array:
-        return np.array([math.nan if one[name] is None else scale * one[name] for one in runs], dtype=np.float64)
-
-    return Cell(
-        method, sparsity, numbers("accuracy", 100), numbers("best", 100), 100 * float(runs[0]["chance"]),
-        np.array([float(len(one["dead"])) for one in runs]), numbers("on_paths"), numbers("diverged"),
-        None if panel.block is None else panel.block.entry(method, sparsity),
-    )  # fmt: skip
+def dead(cell: Cell) -> Array:
+    """How many layers are fully pruned, shape (runs,)."""
+    return np.array([float(len(one["dead"])) for one in cell.results])
 
 
-def table_of(panels: Sequence[Panel], results: Results) -> list[dict[str, Any]]:
+def sd(values: Array) -> float:
+    """Standard deviation of the runs; NaN for a single one."""
+    return float(values.std(ddof=1)) if len(values) > 1 else math.nan
+
+
+def table(name: str, found: Found) -> Table:
     """One row a network, method and sparsity; accuracies in percent, printed ones beside those measured."""
-    rows = []
-    for panel, cells in zip(panels, gather(panels, results), strict=True):
-        network = panel.base.network
-        for cell in cells.values():
-            entry = cell.printed
-            rows.append(
-                {
-                    "data": panel.base.data,
-                    "network": network.name,
-                    "width": network.width,
-                    "activation": network.activation,
-                    "method": METHODS[cell.method].label,
-                    "sparsity": cell.sparsity,
-                    "accuracy": cell.mean,
-                    "accuracy_sd": cell.sd,
-                    "accuracy_error": cell.error,
-                    "accuracy_best_epoch": float(cell.best.mean()),
-                    "chance": cell.chance,
-                    "printed": math.nan if entry is None else entry.value,
-                    "printed_sd": math.nan if entry is None or entry.sd is None else entry.sd,
-                    "dead_layers": float(cell.dead.mean()),
-                    "weights_on_paths": float(cell.on_paths.mean()),
-                    "diverged": int(cell.diverged.sum()),
-                    "epochs": with_method(panel.base, cell.method, cell.sparsity).epochs_in_all,
-                    "runs": panel.runs,
-                }
-            )
-    return rows
+
+    def others(cell: Cell) -> dict[str, Any]:
+        recipe, network = cell.spec, cell.spec.network
+        there = printed(name, recipe)
+        entry = there.entry(recipe.method, recipe.sparsity) if there else None
+        return {
+            "data": recipe.data, "network": network.name, "width": network.width, "activation": network.activation,
+            "method": METHODS[recipe.method].label, "accuracy_sd": sd(100 * cell["accuracy"]),
+            "accuracy_best_epoch": float((100 * cell["best"]).mean()), "chance": 100 * float(cell["chance"][0]),
+            "printed": math.nan if entry is None else entry.value,
+            "printed_sd": math.nan if entry is None or entry.sd is None else entry.sd,
+            "dead_layers": float(dead(cell).mean()), "weights_on_paths": float(cell["on_paths"].astype(float).mean()),
+            "diverged": int(cell["diverged"].sum()), "epochs": recipe.epochs_in_all,
+        }  # fmt: skip
+
+    rows = (each.rows(lambda cell: {"accuracy": 100 * cell["accuracy"]}, others) for each in panels_of(found))
+    return Table(itertools.chain(*rows))
 
 
-def trials(setting: Setting) -> list[Trial]:
-    """The runs of a table."""
-    return trials_of(setting.panels)
-
-
-def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
-    """The rows of a table."""
-    return table_of(setting.panels, results)
-
-
-def data(setting: Setting) -> str:
-    """The data set of the first panel; others are told when they are loaded."""
-    return setting.panels[0].base.data
-
-
-def about(setting: Setting) -> str:
+def about(sweep: Sweep) -> str:
     """The setting in one line."""
-    bases = [panel.base for panel in setting.panels]
-    networks = list(dict.fromkeys(f"{base.network.name} x{base.network.width:g}" for base in bases))
+    each = [sweep, *sweep.also.values()]
+    bases = [one.spec for one in each]
     first = bases[0]
-    epochs = sorted({base.epochs for base in bases})
-    sets = ", ".join(dict.fromkeys(base.data for base in bases))
-    runs = sorted({panel.runs for panel in setting.panels})
+    networks = ", ".join(dict.fromkeys(f"{base.network.name} x{base.network.width:g}" for base in bases))
     said = (
-        f"{', '.join(networks)} (factor on the filters) on {sets}; "
-        f"{' or '.join(map(str, epochs))} epochs of SGD at {first.learning_rate:g}, batches of {first.batch_size}; "
-        f"scores with batch norm in {first.batch_norm} mode; {' or '.join(map(str, runs))} runs; "
-        "bars: two standard errors"
+        f"{networks} (factor on the filters) on {', '.join(dict.fromkeys(base.data for base in bases))}; "
+        f"{either(base.epochs for base in bases)} epochs of SGD at {first.learning_rate:g}, batches of "
+        f"{first.batch_size}; scores with batch norm in {first.batch_norm} mode; "
+        f"{either(one['runs'] for one in each)} runs; bars: two standard errors"
     )
     if first.data == "digits":
         said += "; 8x8 digits and narrow networks stand in for the paper's"
-    if any("obd" in panel.methods for panel in setting.panels):
-        spent = max(with_method(panel.base, "obd", 0.5).epochs_in_all for panel in setting.panels)
+    reference = [one.spec for one in each if "obd" in one["method"]]
+    if reference:
+        spent = max(with_method(base, "obd", 0.5).epochs_in_all for base in reference)
         said += f"; OBD trains {spent} epochs in all"
     return said
+
+
+def either(counts: Iterable[int]) -> str:
+    """Different counts in words."""
+    return " or ".join(map(str, sorted(set(counts))))
+
+
+def cost(recipe: Recipe) -> Cost:
+    """Of one run; those of the OBD reference are longer."""
+    network = recipe.network
+    shape, classes, train, test = EXTENTS[recipe.data]
+    inputs = shape_for(network, shape)
+    name = f"{network.name} x{network.width:g}, {recipe.data}, {network.activation}, batches of {recipe.batch_size}"
+    images, tests = min(train, recipe.examples or train), min(test, recipe.tested or test)
+    return Cost(
+        name + ", OBD" * (recipe.method == "obd"), (), partial(build, network, inputs, classes, False, 0), inputs,
+        classes, recipe.batch_size, recipe.epochs_in_all * images, recipe.tests_in_all * tests,
+    )  # fmt: skip
+
+
+# ---- who is best
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The method with the highest mean, and others within one standard deviation of it, the best first."""
+
+    best: str
+    tied: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """In words."""
+        names = [METHODS[method].label for method in (self.best, *self.tied)]
+        return names[0] if not self.tied else f"tie: {', '.join(names)}"
+
+    @property
+    def as_printed(self) -> str:
+        """The method, or what Table 6 prints for no clear winner."""
+        return COMPETITION if self.tied else self.best
+
+
+def winner(accuracies: Mapping[str, tuple[float, float]]) -> Winner:
+    """The best mean, and who is within one standard deviation of it, from the mean and sd of each method.
+
+    >>> winner({"snip": (92.26, 0.32), "sbp-sr": (92.56, 0.06), "magnitude": (90.21, 0.55)})
+    Winner(best='sbp-sr', tied=('snip',))
+
+    Two means are tied if they differ by no more than the larger of their two standard deviations. The sd of a single
+    run, NaN, ties nobody.
+    """
+    order = sorted(accuracies, key=lambda method: -accuracies[method][0])
+    best, sd = accuracies[order[0]]
+    tied = []
+    for method in order[1:]:
+        mean, spread = accuracies[method]
+        widest = max((each for each in (sd, spread) if not math.isnan(each)), default=0.0)
+        if best - mean <= widest:
+            tied.append(method)
+    return Winner(order[0], tuple(tied))
+
+
+def measured_winner(found: Found, sparsity: float) -> Winner:
+    """The same of a panel, among those that prune at initialization."""
+    cells = {cell.at["method"]: 100 * cell["accuracy"] for cell in found.where(sparsity=sparsity)}
+    return winner({name: (float(mine.mean()), sd(mine)) for name, mine in cells.items() if name not in REFERENCES})
+
+
+# ---- claims
+
+
+def percent(sparsity: float) -> str:
+    """As the tables print it.
+
+    >>> percent(0.995)
+    '99.5 %'
+    """
+    return f"{100 * sparsity:.4g} %"
+
+
+def compared(
+    text: str, pairs: Mapping[str, tuple[Array, Array]], runs: int, bound: float = 0.0, *, most: bool = False
+) -> Claim:
+    """The first of each pair is ahead by the bound or more (``most``: or less).
+
+    Decided by differences of runs with the same seed, so the same weights and the same order of images.
+    """
+    means, errors = zip(*(mean_and_error(first - second) for first, second in pairs.values()), strict=True)
+    return (at_most if most else at_least)(text, means, errors, bound, runs, list(pairs))
+
+
+def ahead(found: Found, first: str, second: str, sparsities: Sequence[float]) -> dict[str, tuple[Array, Array]]:
+    """Accuracies of two methods at each sparsity."""
+    return {percent(s): (accuracies(found, first, s), accuracies(found, second, s)) for s in sparsities}
+
+
+def claims(name: str, high: float, found: Found) -> list[Claim]:
+    """All that can be asked of the methods and networks; SBP-SR is expected to be ahead from a high sparsity on."""
+    panels = panels_of(found)
+    made = [*_ahead(panels[-1], high), *_with_depth(panels, high)]
+    return made + [claim for each in panels for claim in _references(each)] + of_the_print(name)
+
+
+def chance_claims(name: str, high: float, found: Found) -> list[Claim]:
+    """Tables 1, 9 and 10: at the highest sparsity SNIP is at chance and SBP-SR is not; then all of :func:`claims`."""
+    panels = panels_of(found)
+    tops = [sparsities_of(each)[-1] for each in panels]
+    names = [f"{title(each.sweep.spec)}, {percent(top)}" for each, top in zip(panels, tops, strict=True)]
+    counts, words = [each.sweep["runs"] for each in panels], ", ".join(dict.fromkeys(map(percent, tops)))
+
+    def last(method: str) -> list[Cell]:
+        return [each.one(method=method, sparsity=top) for each, top in zip(panels, tops, strict=True)]
+
+    learnt = sum(int((cell["on_paths"].astype(float) > 0).sum()) for cell in last("snip"))
+    text = f"at {words} SNIP is at chance, within {NEAR_CHANCE:g} points"
+    return [
+        at_most(
+            f"{text} (a path from input to output is left in {learnt} of {sum(counts)} runs)",
+            *above_chance(last("snip")), NEAR_CHANCE, counts, names,
+        ),
+        at_least(f"at {words} SBP-SR is not", *above_chance(last("sbp-sr")), NEAR_CHANCE, counts, names),
+        *claims(name, high, found),
+    ]  # fmt: skip
+
+
+def above_chance(cells: Sequence[Cell]) -> tuple[list[float], list[float]]:
+    """Means and errors of what is above the accuracy of the best constant, percent."""
+    found = [mean_and_error(100 * cell["accuracy"] - 100 * float(cell["chance"][0])) for cell in cells]
+    return [one.mean for one in found], [one.error for one in found]
+
+
+def _ahead(found: Found, high: float) -> list[Claim]:
+    """SBP-SR against every other method that prunes at initialization, on the deepest network."""
+    methods, runs = found.sweep["method"], found.sweep["runs"]
+    others = [method for method in methods if method not in (*REFERENCES, "sbp-sr")]
+    sparsities = [sparsity for sparsity in sparsities_of(found) if sparsity >= high]
+    if "sbp-sr" not in methods or not others or not sparsities:
+        return []
+    where = f"{title(found.sweep.spec)}, from {percent(sparsities[0])} on: SBP-SR"
+    made = [
+        compared(f"{where} is at least as accurate as {METHODS[other].label}",
+                 ahead(found, "sbp-sr", other, sparsities), runs)
+        for other in others
+    ]  # fmt: skip
+    if "snip" in others:
+        pairs = {}
+        for s in sparsities:
+            ours, theirs = (dead(found.one(method=method, sparsity=s)) for method in ("sbp-sr", "snip"))
+            pairs[percent(s)] = ours, theirs
+        made.append(compared(f"{where} has no more fully pruned layers than SNIP", pairs, runs, most=True))
+    return made
+
+
+def _with_depth(panels: Sequence[Found], high: float) -> list[Claim]:
+    """The lead of SBP-SR over SNIP grows from the shallowest network to the deepest of those that else are alike."""
+    families: dict[tuple[Any, ...], list[Found]] = {}
+    for each in panels:
+        recipe = each.sweep.spec
+        family = families.setdefault((recipe.data, recipe.network.activation, recipe.network.width), [])
+        family += [each] if {"snip", "sbp-sr"} <= set(each.sweep["method"]) else []
+    made = []
+    for family in families.values():
+        if len(family) < 2:
+            continue
+        first, last = family[0], family[-1]
+        common = [s for s in sparsities_of(last) if s in sparsities_of(first) and s >= high]
+        if common and first.sweep["runs"] == last.sweep["runs"]:
+            pairs = {percent(s): (lead(last, "sbp-sr", "snip", s), lead(first, "sbp-sr", "snip", s)) for s in common}
+            deeper, than = last.sweep.spec.network.name, title(first.sweep.spec)
+            text = f"the lead of SBP-SR over SNIP is larger for {deeper} than for {than}"
+            made.append(compared(text, pairs, last.sweep["runs"]))
+    return made
+
+
+def lead(found: Found, first: str, second: str, sparsity: float) -> Array:
+    """By how many points one method is ahead of another, run by run."""
+    return np.asarray(accuracies(found, first, sparsity) - accuracies(found, second, sparsity))
+
+
+def _references(found: Found) -> list[Claim]:
+    """Section 4.2 on GraSP-SR, and OBD as the table shows it."""
+    methods, runs, sparsities = found.sweep["method"], found.sweep["runs"], sparsities_of(found)
+    name, made = title(found.sweep.spec), []
+    if {"grasp", "grasp-sr"} <= set(methods):
+        text = f"{name}: GraSP on the stable network does not improve on GraSP"
+        made.append(compared(text, ahead(found, "grasp-sr", "grasp", sparsities), runs, most=True))
+    if "obd" in methods:
+        pairs = {
+            f"{METHODS[method].label}, {where}": pair
+            for method in methods
+            if method not in REFERENCES
+            for where, pair in ahead(found, "obd", method, sparsities).items()
+        }
+        text = f"{name}: OBD, which trains before it prunes, is ahead of all that prune at initialization"
+        made.append(compared(text, pairs, runs))
+    return made
+
+
+def of_the_print(table: str) -> list[Claim]:
+    """What Tables 9 and 10 say about themselves, without a measurement."""
+    if table == "tab9":
+        apart, shared = _tables_2_and_9()
+        text = "as printed: Tables 2 and 9 agree where they show the same network"
+        return [exact(text, not apart, f"{len(apart)} of {shared} entries differ: {'; '.join(apart)}")]
+    if table == "tab10":
+        count = sum(len(row) for each in PUBLISHED["tab10"] for row in each.rows.values())
+        same = PUBLISHED["tab10"] == PUBLISHED["tab9"]
+        text = 'as printed: Table 10 shows a "vanilla-CNN", as its caption says'
+        return [exact(text, not same, f"its {count} accuracies are those of Table 9, of ResNet-32 and ResNet-50")]
+    return []
+
+
+def _tables_2_and_9() -> tuple[list[str], int]:
+    apart, shared = [], 0
+    for nine in PUBLISHED["tab9"]:
+        two = block("tab2", nine.data, nine.network, nine.activation)
+        for method, sparsity in itertools.product(nine.rows, nine.sparsities):
+            a, b = nine.entry(method, sparsity), None if two is None else two.entry(method, sparsity)
+            if a is not None and b is not None:
+                shared += 1
+                if a != b:
+                    name = f"{nine.network} {METHODS[method].label} {percent(sparsity)}"
+                    apart.append(f"{name}: {b.value} and {a.value}")
+    return apart, shared
+
+
+# ---- the picture: accuracy against sparsity, one panel a network; printed values as open markers
+
+
+LOOKS = {
+    "sbp-sr": 0, "eoc-rescaling": 0, "snip": 1, "grasp": 2, "synflow": 3, "magnitude": 4, "random": 5, "obd": 6,
+    "grasp-sr": 7, "force": 4,
+}  # fmt: skip
+"""Colour and marker of each method, the same in every table."""
+
+_WIDEST = 3  # panels side by side
+_PRINTED_RUNS = 3  # behind each printed standard deviation
+
+
+def draw(name: str, found: Found) -> "Figure":
+    """What was measured; below it the paper's own panels, where others stand in for them."""
+    panels = panels_of(found)
+    apart = [] if any(printed(name, each.sweep.spec) for each in panels) else list(PUBLISHED.get(name, ()))
+    columns = max(_columns(len(panels)), _columns(len(apart)))
+    upper, lower = -(-len(panels) // columns), -(-len(apart) // columns)
+    size = (3.4 * columns + 0.6, 2.7 * (upper + lower) + 0.9)
+    picture, grid = plots.figure(*size, upper + lower, columns, squeeze=False)
+    for each, axes in zip(panels, grid[:upper].flat, strict=False):
+        _measured(axes, each, printed(name, each.sweep.spec))
+    for there, axes in zip(apart, grid[upper:].flat, strict=False):
+        _printed(axes, there)
+    for axes in [*grid[:upper].flat[len(panels) :], *grid[upper:].flat[len(apart) :]]:
+        axes.remove()
+    for row in grid:
+        row[0].set_ylabel("test accuracy (%)")
+    _legend(picture, [each.sweep["method"] for each in panels], apart, name in PUBLISHED)
+    return picture
+
+
+def _columns(panels: int) -> int:
+    """Beside each other, so that no row is emptier than it needs to be: four panels are two and two."""
+    return -(-panels // -(-panels // _WIDEST)) if panels else 0
+
+
+def _measured(axes: "Axes", found: Found, there: Printed | None) -> None:
+    methods, sparsities = found.sweep["method"], sparsities_of(found)
+    pruned = _in_order(methods)
+    for place, method in enumerate(pruned):
+        mine = [mean_and_error(accuracies(found, method, sparsity)) for sparsity in sparsities]
+        x = np.arange(len(mine)) + _beside(place, len(pruned))
+        look = LOOKS[method]
+        plots.points(axes, x.tolist(), [one.mean for one in mine], [one.error for one in mine], look,
+                     METHODS[method].label, linestyle="-", linewidth=0.6)  # fmt: skip
+        known = [(at, entry) for at, s in zip(x.tolist(), sparsities, strict=True) if there
+                 for entry in [there.entry(method, s)] if entry]  # fmt: skip
+        if known:
+            _open(axes, [at + 0.35 / len(pruned) for at, _ in known], [entry for _, entry in known], look, alpha=0.8)
+    if "none" in methods:
+        whole = float(accuracies(found, "none", 0.0).mean())
+        axes.axhline(whole, color=plots.BOUND, linestyle="--", linewidth=1.0, zorder=1)
+    chance = 100 * float(found.cells[0]["chance"][0])
+    lowest = min(float((100 * cell["accuracy"]).mean()) for cell in found)
+    _finish(axes, title(found.sweep.spec), sparsities, chance, lowest)
+
+
+def _printed(axes: "Axes", block: Printed) -> None:
+    pruned = _in_order(block.rows)
+    for place, method in enumerate(pruned):
+        row = block.rows[method]
+        x = np.arange(len(row)) + _beside(place, len(pruned))
+        _open(axes, x.tolist(), row, LOOKS[method], linestyle="-", linewidth=0.6)
+    if "none" in block.rows:
+        axes.axhline(block.rows["none"][0].value, color=plots.BOUND, linestyle="--", linewidth=1.0, zorder=1)
+    tanh = "" if block.activation == "relu" else f", {block.activation}"
+    lowest = min(entry.value for row in block.rows.values() for entry in row)
+    _finish(axes, f"as printed: {block.network}{tanh}, {block.data}", block.sparsities, None, lowest)
+
+
+def _open(axes: "Axes", x: list[float], entries: Sequence[Entry], look: int, **style: Any) -> None:
+    """Printed values as open markers."""
+    spread = [0.0 if entry.sd is None else entry.sd / _PRINTED_RUNS**0.5 for entry in entries]
+    plots.points(axes, x, [entry.value for entry in entries], spread, look, "", markerfacecolor="none", **style)
+
+
+def _in_order(methods: Iterable[str]) -> list[str]:
+    """Those that prune, from left to right as in the legend."""
+    return [method for method in METHODS if method in set(methods) and method != "none"]
+
+
+def _beside(place: int, count: int) -> float:
+    """Methods beside each other, not on top."""
+    return min(0.6, 0.15 * count) * ((place + 0.5) / count - 0.5)
+
+
+def _finish(axes: "Axes", name: str, sparsities: Sequence[float], chance: float | None, lowest: float) -> None:
+    axes.set_title(name, fontsize=9)
+    axes.set_xticks(range(len(sparsities)), [f"{100 * sparsity:.4g}" for sparsity in sparsities])
+    axes.set_xlim(-0.5, len(sparsities) - 0.5)
+    axes.set_xlabel("sparsity (%)")
+    axes.grid(False, axis="x")
+    if lowest < 40:
+        axes.set_ylim(0, 102)
+        if chance is not None:
+            axes.axhline(chance, color=plots.BOUND, linestyle=":", linewidth=1.2, zorder=1)
+
+
+def _legend(picture: "Figure", methods: Sequence[Sequence[str]], apart: Sequence[Printed], opened: bool) -> None:
+    """Every method once, then what lines and open markers mean."""
+    from matplotlib.lines import Line2D
+
+    shown = [method for method in METHODS if any(method in each for each in methods)]
+    shown += [m for m in METHODS if m not in shown and any(m in block.rows for block in apart)]
+    handles = [
+        Line2D([], [], color=plots.COLOURS[LOOKS[m]], marker=plots.MARKERS[LOOKS[m]], linewidth=0.6,
+               label=METHODS[m].label)
+        for m in shown
+        if m != "none"
+    ]  # fmt: skip
+    if "none" in shown:
+        handles.append(Line2D([], [], color=plots.BOUND, linestyle="--", linewidth=1.0, label="not pruned"))
+    handles.append(Line2D([], [], color=plots.BOUND, linestyle=":", linewidth=1.2, label="chance"))
+    if opened:
+        handles.append(
+            Line2D([], [], marker="o", markerfacecolor="none", linestyle="none", color=plots.BOUND,
+                   label="as printed (open)")
+        )  # fmt: skip
+    plots.legend_below(picture, handles=handles, columns=6)

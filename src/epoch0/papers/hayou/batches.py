@@ -1,4 +1,4 @@
-"""The batch that a score is computed on: images of a data set, or Gaussian inputs with random labels (Hayou 2.2)."""
+"""What networks see: extents of the data sets, and the batch that a score is computed on (Hayou 2.2)."""
 
 import numpy as np
 import torch
@@ -10,6 +10,16 @@ from epoch0.seeds import generator, numpy_generator
 _INPUTS, _LABELS, _CHOICE = range(3)
 """Streams of a seed."""
 
+EXTENTS: dict[str, tuple[tuple[int, ...], int, int, int]] = {
+    "digits": ((1, 8, 8), 10, 1437, 360),
+    "mnist": ((1, 28, 28), 10, 60_000, 10_000),
+    "cifar10": ((3, 32, 32), 10, 50_000, 10_000),
+    "cifar100": ((3, 32, 32), 100, 50_000, 10_000),
+    "tiny-imagenet": ((3, 64, 64), 200, 100_000, 10_000),
+    "imagenet": ((3, 224, 224), 1000, 1_281_167, 50_000),
+}
+"""Data set -> shape of an input, classes, training images, test images: the sets need not be there."""
+
 
 def images(data: str, examples: int, seed: int, *, flatten: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Some training images, whole-set standardized, with their classes.
@@ -17,12 +27,7 @@ def images(data: str, examples: int, seed: int, *, flatten: bool, dtype: torch.d
     >>> images("digits", 100, seed=0, flatten=True, dtype=torch.float64)[0].shape
     torch.Size([100, 64])
 
-    Args:
-        data: name of the data set.
-        examples: how many, drawn without replacement.
-        seed: names the draw.
-        flatten: (examples, pixels) in place of (examples, channels, height, width).
-        dtype: of the inputs.
+    Drawn without replacement; flattened (examples, pixels), else (examples, channels, height, width).
     """
     whole = load(data)
     chosen = numpy_generator(seed, _CHOICE).choice(len(whole), examples, replace=False)

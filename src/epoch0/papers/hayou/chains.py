@@ -5,19 +5,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor, nn
 
 from epoch0 import plots
 from epoch0.experiments.claims import Claim, between, linear
-from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import OldArtifact, Results
-from epoch0.papers.hayou.chain_trial import METHODS, ChainSpec
-from epoch0.papers.means import mean_and_error
+from epoch0.networks import residual_chain
+from epoch0.networks.residual_blocks import Rung
+from epoch0.papers.catalogue import Artifact
+from epoch0.papers.hayou.batches import gaussian, images
+from epoch0.papers.sweep import Array, Found, Mean, Sweep, Table, mean_and_error
+from epoch0.prune import apply, keep
+from epoch0.prune.scores.baselines import random
+from epoch0.prune.scores.connection_sensitivity import snip
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
+METHODS = ("snip", "random")
 
 EXPONENT = 0.5
 """How near to -2 the fitted exponent must be."""
@@ -28,36 +33,87 @@ RATE = 0.25
 SLOPE = 2 * math.sqrt(2) / (3 * math.pi)
 """ReLU: f(c) = c + SLOPE (1 - c)^(3/2) + ..."""
 
+Key = tuple[str, float]
+"""How a network was pruned, ``"unpruned"`` too, and the fraction removed."""
+
 
 @dataclass(frozen=True)
-class Setting:
-    """One preset.
+class ChainSpec:
+    """Fully connected residual networks, y + W relu(y), with He's weights.
 
     Attributes:
-        spec: the networks.
-        networks: how many.
-        start: first block of the fits, past the beginning where 1 - c is not small.
+        data: name of the data set, or ``"gaussian"``.
+        examples: in the batch of SNIP.
+        pairs: pairs of inputs whose correlation is followed.
+        sparsities: fractions removed, each from the whole network.
     """
 
-    spec: ChainSpec
-    networks: int
-    start: int
+    blocks: int
+    width: int
+    data: str
+    examples: int
+    pairs: int
+    sparsities: tuple[float, ...]
 
 
-def trials(setting: Setting) -> list[Trial]:
-    """One a network, pruned in every way."""
-    function = "epoch0.papers.hayou.chain_trial:correlations"
-    return [Trial(function, setting.spec, seed) for seed in range(setting.networks)]
+def correlations(spec: ChainSpec, seed: int) -> dict[str, Any]:
+    """How correlated two inputs are behind each block, whatever was pruned.
 
+    >>> spec = ChainSpec(50, 100, "gaussian", 50, 10, (0.0, 0.9))
+    >>> correlations(spec, seed=0)["snip"].shape                # sparsities, blocks + 1
+    (2, 51)
 
-def measured(setting: Setting, results: Results) -> dict[tuple[str, float], Array]:
-    """1 - c_l of each network, shape (networks, blocks + 1), by method and sparsity; unpruned once."""
-    found = {}
+    Returns:
+        For ``"snip"`` and ``"random"``: the mean over pairs of 1 - c_l, shape (sparsities, blocks + 1).
+    """
+    double = torch.float64
+    if spec.data == "gaussian":
+        inputs, labels = gaussian(spec.width, 10, spec.examples, seed)
+    else:
+        inputs, labels = images(spec.data, spec.examples, seed, flatten=True, dtype=double)
+    found: dict[str, Any] = {}
     for method in METHODS:
-        for place, sparsity in enumerate(setting.spec.sparsities):
-            if sparsity or method == METHODS[0]:
-                found[method if sparsity else "unpruned", sparsity] = np.array([one[method][place] for one in results])
+        rows = []
+        scores = None
+        for sparsity in spec.sparsities:
+            net = residual_chain(spec.blocks, spec.width, inputs=(inputs.shape[1],), seed=seed, dtype=double)
+            if sparsity:
+                if scores is None:
+                    scores = snip(net, None, [(inputs, labels)]) if method == "snip" else random(net, seed=seed)
+                apply(net, keep(scores, sparsity))
+            rows.append(_distances(net, inputs, spec.pairs))
+        found[method] = np.array(rows)
     return found
+
+
+def _distances(net: nn.Sequential, x: Tensor, pairs: int) -> Array:
+    """Mean of 1 - c over pairs, at the input of the first block and behind each."""
+    first, second = torch.arange(pairs) * 2 % len(x), (torch.arange(pairs) * 2 + 1) % len(x)
+    with torch.no_grad():
+        y = net[0](x)
+        rows = [_apart(y[first], y[second])]
+        for block in net:
+            if isinstance(block, Rung):
+                y = block(y)
+                rows.append(_apart(y[first], y[second]))
+    return np.array(rows)
+
+
+def _apart(a: Tensor, b: Tensor) -> float:
+    """1 - c without cancellation: half the squared distance of the directions."""
+    a, b = (h / torch.linalg.vector_norm(h, dim=1, keepdim=True) for h in (a, b))
+    return float((a - b).square().sum(1).mean() / 2)
+
+
+def measured(found: Found) -> dict[Key, Array]:
+    """1 - c_l of each network, shape (networks, blocks + 1), by method and sparsity; unpruned once."""
+    cell = found.one()
+    return {
+        (method if sparsity else "unpruned", sparsity): cell[method][:, place]
+        for method in METHODS
+        for place, sparsity in enumerate(cell.spec.sparsities)
+        if sparsity or method == METHODS[0]
+    }
 
 
 def mean_field(density: float, start: float, blocks: int) -> Array:
@@ -81,48 +137,45 @@ def mean_field(density: float, start: float, blocks: int) -> Array:
     return np.array(apart)
 
 
-def log_mean(apart: Array) -> tuple[Array, Array]:
+def log_mean(apart: Array) -> Mean:
     """Mean over networks of log(1 - c_l) with its standard error: the spread is of factors."""
-    mean, error = mean_and_error(np.log(apart))
-    return mean, error
+    return mean_and_error(np.log(apart))
+
+
+def expected(apart: Array, sparsity: float) -> Array:
+    """The mean field that starts where these networks do."""
+    return mean_field(1 - sparsity, math.exp(log_mean(apart).mean[0]), apart.shape[1] - 1)
+
+
+def first_block(spec: ChainSpec) -> int:
+    """Of the fits: past the beginning, where 1 - c is not small."""
+    return min(15 if spec.data == "digits" else 16, spec.blocks // 5)
 
 
 def exponents(apart: Array, sparsity: float, start: int) -> Array:
-    """The exponent p of 1 - c_l ~ (l + l0)^p in each network.
+    """The exponent p of 1 - c_l ~ (l + l0)^p in each network, from 1 - c_l (networks, blocks + 1).
 
     The shift l0 is what the beginning leaves behind: (1 - c)^(-1/2) grows by the same step a block from wherever it
     starts, so at any finite depth the plain slope of a log-log plot is above -2. It is taken from the mean field.
-
-    Args:
-        apart: shape (networks, blocks + 1).
-        sparsity: fraction removed.
-        start: first block that counts.
     """
     blocks = apart.shape[1] - 1
-    theory = mean_field(1 - sparsity, math.exp(log_mean(apart)[0][0]), blocks) ** -0.5
+    theory = expected(apart, sparsity) ** -0.5
     step = (theory[-1] - theory[start]) / (blocks - start)
     x = np.log(np.arange(start, blocks + 1) + theory[start] / step - start)
     return np.array([np.polyfit(x, one, 1)[0] for one in np.log(apart[:, start:])])
 
 
-def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
+def table(found: Found) -> Table:
     """One row a method, sparsity and block."""
-    rows = []
-    for (method, sparsity), apart in measured(setting, results).items():
+    rows = Table()
+    for (method, sparsity), apart in measured(found).items():
         mean, error = log_mean(apart)
-        theory = mean_field(1 - sparsity, math.exp(mean[0]), setting.spec.blocks)
+        named = {"method": method, "sparsity": sparsity}
         rows += [
-            {
-                "method": method,
-                "sparsity": sparsity,
-                "block": block,
-                "one_minus_c": math.exp(mean[block]),
-                "log_error": float(error[block]),
-                "mean_field": float(theory[block]),
-                "networks": setting.networks,
-            }
-            for block in range(setting.spec.blocks + 1)
-        ]
+            {**named, "block": block, "one_minus_c": math.exp(mean[block]), "log_error": float(error[block]),
+             "mean_field": float(value), "runs": len(apart)}
+            for block, value in enumerate(expected(apart, sparsity))
+        ]  # fmt: skip
     return rows
 
 
@@ -134,65 +187,57 @@ def _name(method: str, sparsity: float) -> str:
     return word if not sparsity else f"{word}, {100 * sparsity:g} % pruned"
 
 
-def claims(setting: Setting, results: Results) -> list[Claim]:
+def claims(found: Found) -> list[Claim]:
     """Proposition 3: 1 - c_l ~ kappa / l^2, pruned or not."""
-    found = measured(setting, results)
-    kinds = (
-        ("not pruned", [key for key in found if key[0] == "unpruned"]),
-        ("weights pruned at random", [key for key in found if key[0] == "random"]),
-        ("pruned by SNIP", [key for key in found if key[0] == "snip"]),
-    )
-    claims = []
-    for text, keys in kinds:
-        mean, error = np.transpose([mean_and_error(exponents(found[key], key[1], setting.start)) for key in keys])
-        claims.append(
+    spec, count, each = found.one().spec, found.one().runs, measured(found)
+    start, made = first_block(spec), []
+    for text, kind in (
+        ("not pruned", "unpruned"), ("weights pruned at random", "random"), ("pruned by SNIP", "snip")
+    ):  # fmt: skip
+        keys = [key for key in each if key[0] == kind]
+        mean, error = np.transpose([mean_and_error(exponents(each[key], key[1], start)) for key in keys])
+        made.append(
             between(
                 f"{text}: 1 - c_l falls as (l + l0)^-2 (fitted exponent)", mean, error, -2 - EXPONENT, -2 + EXPONENT,
-                setting.networks, [_name(*key) for key in keys],
+                count, [_name(*key) for key in keys],
             )
         )  # fmt: skip
     # far apart: neighbours share nearly all of their noise
-    blocks = np.unique(np.linspace(setting.start, setting.spec.blocks, 8).astype(int))
-    for key, apart in found.items():
+    blocks = np.unique(np.linspace(start, spec.blocks, 8).astype(int))
+    for key, apart in each.items():
         mean, error = log_mean(apart[:, blocks])
         roots = np.exp(-mean / 2)
-        claims.append(
-            linear(
-                f"{_name(*key)}: 1/sqrt(1 - c_l) grows linearly with l, as it does on the edge of chaos",
-                blocks, roots, roots * error / 2, setting.networks, least_r2=0.98,
-            )
-        )  # fmt: skip
-    return [*claims, _growth(setting, found)]
+        text = f"{_name(*key)}: 1/sqrt(1 - c_l) grows linearly with l, as it does on the edge of chaos"
+        made.append(linear(text, blocks, roots, roots * error / 2, count, least_r2=0.98))
+    return [*made, _growth({key: apart for key, apart in each.items() if key[0] != "snip"}, start, count)]
 
 
-def _growth(setting: Setting, found: dict[tuple[str, float], Array]) -> Claim:
+def _growth(each: dict[Key, Array], start: int, count: int) -> Claim:
     """Beyond the paper: the constant."""
-    keys = [key for key in found if key[0] != "snip"]
-    steps, expected = [], []
-    span = setting.spec.blocks - setting.start
-    for key in keys:
-        roots = found[key] ** -0.5
-        steps.append(mean_and_error((roots[:, -1] - roots[:, setting.start]) / span))
-        theory = mean_field(1 - key[1], math.exp(log_mean(found[key])[0][0]), setting.spec.blocks) ** -0.5
-        expected.append((theory[-1] - theory[setting.start]) / span)
+    steps, limits = [], []
+    for key, apart in each.items():
+        span = apart.shape[1] - 1 - start
+        roots, theory = apart**-0.5, expected(apart, key[1]) ** -0.5
+        steps.append(mean_and_error((roots[:, -1] - roots[:, start]) / span))
+        limits.append((theory[-1] - theory[start]) / span)
     mean, error = np.transpose(steps)
-    limits = np.array(expected)
+    limit = np.array(limits)
     return between(
         f"beyond the paper: unpruned or pruned at random, 1/sqrt(1 - c_l) grows as fast as the mean field says, within "
         f"{100 * RATE:g} %",
-        mean, error, (1 - RATE) * limits, (1 + RATE) * limits, setting.networks, [_name(*key) for key in keys],
+        mean, error, (1 - RATE) * limit, (1 + RATE) * limit, count, [_name(*key) for key in each],
     )  # fmt: skip
 
 
-def draw(setting: Setting, results: Results) -> "Figure":
+def draw(found: Found) -> "Figure":
     """1 - c against the block, log-log; and its inverse root, which is a straight line on the edge of chaos."""
     picture, axes = plots.figure(8.8, 4.8, 1, 2)
-    found = measured(setting, results)
-    blocks = np.arange(setting.spec.blocks + 1)
-    shown = np.unique(np.geomspace(1, setting.spec.blocks, 10).round().astype(int))
-    even = np.unique(np.linspace(1, setting.spec.blocks, 10).round().astype(int))
+    last = found.one().spec.blocks
+    blocks = range(1, last + 1)
+    shown = np.unique(np.geomspace(1, last, 10).round().astype(int))
+    even = np.unique(np.linspace(1, last, 10).round().astype(int))
     top = 0.0
-    for index, (key, apart) in enumerate(found.items()):
+    for index, (key, apart) in enumerate(measured(found).items()):
         mean, error = log_mean(apart)
         for place, where, sign in ((0, shown, 1.0), (1, even, -0.5)):
             values, spread = np.exp(sign * mean[where]), 2 * abs(sign) * error[where]
@@ -201,9 +246,9 @@ def draw(setting: Setting, results: Results) -> "Figure":
                 color=plots.COLOURS[index], marker=plots.MARKERS[index], capsize=2.5, elinewidth=1.0, label=_name(*key),
             )  # fmt: skip
         if key[0] != "snip":
-            theory = mean_field(1 - key[1], math.exp(mean[0]), setting.spec.blocks)
-            plots.curve(axes[0], blocks[1:].tolist(), theory[1:].tolist(), index)
-            plots.curve(axes[1], blocks[1:].tolist(), (theory[1:] ** -0.5).tolist(), index)
+            theory = expected(apart, key[1])
+            plots.curve(axes[0], blocks, theory[1:].tolist(), index)
+            plots.curve(axes[1], blocks, (theory[1:] ** -0.5).tolist(), index)
             top = max(top, 1.35 * float(theory[-1] ** -0.5), 1.2 * math.exp(-0.5 * mean[-1]))
     axes[0].plot([], [], color="#333333", label="mean field, random masks")
     axes[0].set(xscale="log", yscale="log", xlabel="block $l$", ylabel="$1-c_l$ (geometric mean)")
@@ -212,21 +257,14 @@ def draw(setting: Setting, results: Results) -> "Figure":
     return picture
 
 
-def about(setting: Setting) -> str:
-    """The setting in one line."""
-    spec = setting.spec
-    what = "Gaussian inputs" if spec.data == "gaussian" else f"images of {spec.data}"
-    return (
-        f"y + W relu(y), {spec.blocks} blocks of width {spec.width}, {spec.pairs} pairs of {what}, "
-        f"{setting.networks} networks; bars: two standard errors"
-    )
+_PAPER = Sweep(correlations, ChainSpec(80, 400, "mnist", 100, 50, (0.0, 0.5, 0.9, 0.98)), runs=8)
+_QUICK = _PAPER.but(width=200, data="digits", examples=50, pairs=20, sparsities=(0.0, 0.5, 0.9))
 
-
-ARTIFACT = OldArtifact(
-    "hayou/prop3", "Correlation of two inputs in residual networks, pruned and not", "Hayou et al., Proposition 3",
-    {
-        "quick": Setting(ChainSpec(80, 200, "digits", 50, 20, (0.0, 0.5, 0.9)), 8, 15),
-        "paper": Setting(ChainSpec(80, 400, "mnist", 100, 50, (0.0, 0.5, 0.9, 0.98)), 8, 16),
-    },
-    trials, table, claims, draw, lambda setting: None if setting.spec.data == "gaussian" else setting.spec.data, about,
-)  # fmt: skip
+ARTIFACTS = (
+    Artifact(
+        "hayou/prop3", "Correlation of two inputs in residual networks, pruned and not", "Hayou et al., Proposition 3",
+        {"quick": _QUICK, "paper": _PAPER}, table, claims, draw,
+        "y + W relu(y), {blocks} blocks of width {width}, {pairs} pairs of images of {data}, {runs} networks; bars: "
+        "two standard errors",
+    ),
+)

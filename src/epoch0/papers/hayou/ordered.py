@@ -1,23 +1,29 @@
-"""Hayou's Theorem 1 against measured critical sparsities, with a sharper prediction (section 2.2)."""
+"""Hayou's Theorem 1 against measured critical sparsities of SNIP, with a sharper prediction (section 2.2)."""
 
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
 from scipy.optimize import brentq
 
+from epoch0 import plots
+from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import Claim, at_least, at_most, between, exact, increasing
-from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import Results
-from epoch0.papers.hayou.ordered_trial import CriticalSpec
-from epoch0.papers.means import mean_and_error
+from epoch0.networks import mlp
+from epoch0.papers import pictures
+from epoch0.papers.catalogue import Artifact
+from epoch0.papers.hayou.batches import gaussian
+from epoch0.papers.sweep import Cell, Found, Sweep, Table
+from epoch0.prune import critical_sparsity
+from epoch0.prune.scores.connection_sensitivity import snip
 from epoch0.theory.mean_field import chi, q_star
 from epoch0.theory.pruning import ordered_bound, predicted_density
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PAPER_KAPPA, PAPER_BOUND, PAPER_MEASURED = 0.2, 0.27, 0.22
 """What the text below Theorem 1 prints for L = N = 100."""
@@ -25,28 +31,37 @@ PAPER_KAPPA, PAPER_BOUND, PAPER_MEASURED = 0.2, 0.27, 0.22
 NEAR = 0.25
 """Relative difference up to which the sharper prediction counts as right."""
 
+BIAS_STD = 0.3
+
 
 @dataclass(frozen=True)
-class Setting:
-    """One preset.
+class CriticalSpec:
+    """Dense networks of constant width, inputs and outputs included; Gaussian examples with random labels."""
 
-    Attributes:
-        chis: gains of a layer, increasing, with biases.
-        without: gains of a layer for sigma_b = 0.
-        bias_std: sigma_b of the others.
-        depth: L.
-        width: N.
-        examples: in the batch.
-        networks: how many for each gain.
+    depth: int
+    width: int
+    activation: str
+    weight_std: float
+    bias_std: float
+    examples: int
+
+
+def critical(spec: CriticalSpec, seed: int) -> dict[str, Any]:
+    """The smallest sparsity at which SNIP prunes some layer in full, and which layer it is (1 is the first).
+
+    >>> critical(CriticalSpec(100, 100, "tanh", 0.4918, 0.3, 100), seed=0)["critical"]          # chi = 0.2
+    0.076...
+
+    Computed in float64: in float32 at chi = 0.1 a fifth of the scores is 0.
     """
-
-    chis: tuple[float, ...]
-    without: tuple[float, ...]
-    bias_std: float = 0.3
-    depth: int = 100
-    width: int = 100
-    examples: int = 100
-    networks: int = 10
+    inputs, labels = gaussian(spec.width, spec.width, spec.examples, seed)
+    net = mlp(
+        [spec.width] * (spec.depth + 1), spec.activation, weights=Gaussian(spec.weight_std),
+        biases=Gaussian(spec.bias_std), seed=seed, dtype=torch.float64,
+    )  # fmt: skip
+    scores = snip(net, None, [(inputs, labels)])
+    found = critical_sparsity(scores)
+    return {"critical": float(found), "layer": 1 + list(scores).index(found.layer)}
 
 
 @lru_cache(maxsize=64)
@@ -61,51 +76,6 @@ def weight_std(gain: float, bias_std: float) -> float:
     return float(brentq(lambda s: chi("tanh", s, q_star("tanh", s, bias_std)) - gain, 1e-3, 3.0, xtol=1e-10))
 
 
-@dataclass(frozen=True)
-class Point:
-    """One gain and what was measured there.
-
-    Attributes:
-        chi: the gain.
-        bias_std: sigma_b.
-        critical: the critical sparsity of each network.
-    """
-
-    chi: float
-    bias_std: float
-    critical: Array
-
-    @property
-    def name(self) -> str:
-        """For the evidence of claims."""
-        return f"chi = {self.chi:.3g}" + ("" if self.bias_std else ", no biases")
-
-
-def _kinds(setting: Setting) -> list[tuple[float, float]]:
-    return [(one, setting.bias_std) for one in setting.chis] + [(one, 0.0) for one in setting.without]
-
-
-def trials(setting: Setting) -> list[Trial]:
-    """One a network; no two share random numbers."""
-    return [
-        Trial(
-            "epoch0.papers.hayou.ordered_trial:critical",
-            CriticalSpec(
-                setting.depth, setting.width, "tanh", round(weight_std(gain, bias), 9), bias, setting.examples
-            ),
-            seed=place * 1000 + network,
-        )
-        for place, (gain, bias) in enumerate(_kinds(setting))
-        for network in range(setting.networks)
-    ]
-
-
-def gather(setting: Setting, results: Results) -> list[Point]:
-    """The networks of each gain together."""
-    values = np.array([one["critical"] for one in results], dtype=float).reshape(-1, setting.networks)
-    return [Point(gain, bias, mine) for (gain, bias), mine in zip(_kinds(setting), values, strict=True)]
-
-
 @lru_cache(maxsize=256)
 def sharper(gain: float, bias_std: float, depth: int, width: int, examples: int) -> tuple[float, float]:
     """Mean-field prediction of E[s_cr] and of its standard deviation over networks."""
@@ -115,117 +85,144 @@ def sharper(gain: float, bias_std: float, depth: int, width: int, examples: int)
     return found.critical_sparsity, found.critical_sparsity_sd
 
 
-def predicted(setting: Setting, point: Point) -> tuple[float, float]:
-    """The sharper prediction for one point."""
-    return sharper(point.chi, point.bias_std, setting.depth, setting.width, setting.examples)
-
-
-def bound(setting: Setting, gain: float, *, paper: bool = False) -> float:
+def bound(depth: int, width: int, gain: float, *, paper: bool = False) -> float:
     """Theorem 1 without its error term; ``paper`` with the logarithm that the paper's example used."""
-    return ordered_bound(gain, setting.depth, setting.width, paper=paper).value
+    return ordered_bound(gain, depth, width, paper=paper).value
 
 
-def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
+def table(found: Found) -> Table:
     """One row a gain."""
-    rows = []
-    for point in gather(setting, results):
-        mean, error = mean_and_error(point.critical)
-        expected, spread = predicted(setting, point)
-        rows.append(
-            {
-                "chi": point.chi,
-                "kappa": abs(math.log(point.chi)) / 8,
-                "weight_std": weight_std(point.chi, point.bias_std),
-                "bias_std": point.bias_std,
-                "critical_sparsity": mean,
-                "critical_sparsity_error": error,
-                "sd_over_networks": float(point.critical.std(ddof=1)) if len(point.critical) > 1 else math.nan,
-                "predicted": expected,
-                "predicted_sd": spread,
-                "bound": bound(setting, point.chi),
-                "bound_log10": bound(setting, point.chi, paper=True),
-                "networks": setting.networks,
-            }
-        )
-    return rows
+    return found.rows(lambda cell: {"critical_sparsity": cell["critical"]}, _computed)
 
 
-def claims(setting: Setting, results: Results) -> list[Claim]:
+def _computed(cell: Cell) -> dict[str, Any]:
+    spec, gain = cell.spec, cell.at["chi"]
+    expected, spread = sharper(gain, spec.bias_std, spec.depth, spec.width, spec.examples)
+    return {
+        "kappa": abs(math.log(gain)) / 8,
+        "weight_std": weight_std(gain, spec.bias_std),
+        "sd_over_networks": float(cell["critical"].std(ddof=1)) if cell.runs > 1 else math.nan,
+        "predicted": expected,
+        "predicted_sd": spread,
+        "bound": bound(spec.depth, spec.width, gain),
+        "bound_log10": bound(spec.depth, spec.width, gain, paper=True),
+    }
+
+
+def claims(found: Found) -> list[Claim]:
     """Theorem 1, its example, and what is beyond the paper."""
-    points = gather(setting, results)
-    found = [point for point in points if point.bias_std]
-    bare = [point for point in points if not point.bias_std]
-    mean, error = np.transpose([mean_and_error(point.critical) for point in found])
-    names, count = [point.name for point in found], setting.networks
-    bounds = np.array([bound(setting, point.chi) for point in found])
-    expected = np.array([predicted(setting, point)[0] for point in found])
-    empty = [point.chi for point, value in zip(found, bounds, strict=True) if value > 1]
+    rows, bare = found.table.where(bias_std=BIAS_STD), found.table.where(bias_std=0.0)
+    mean, error, bounds, expected, count = rows.of(
+        "critical_sparsity", "critical_sparsity_error", "bound", "predicted", "runs"
+    )
+    names = rows.told("chi = {chi:.3g}")
+    empty = [row["chi"] for row in rows if row["bound"] > 1]
     lowest = f"{min(empty):.3g}" if empty else "none"
     return [
         at_most(
             f"Theorem 1 with biases: E[s_cr] is at most the bound (which is above 1, so says nothing, for "
-            f"{len(empty)} of these {len(found)} gains, from chi = {lowest} on)",
+            f"{len(empty)} of these {len(rows)} gains, from chi = {lowest} on)",
             mean, error, bounds, count, names,
         ),
         increasing("the critical sparsity is smaller the further chi is below 1", mean, error, count, names),
-        *_example(setting, found),
+        *_example(found.sweep, rows),
         between(
             f"beyond the paper: the sharper prediction is within {100 * NEAR:g} %",
             mean, error, (1 - NEAR) * expected, (1 + NEAR) * expected, count, names,
         ),
-        *_without_biases(setting, bare),
+        *(_without_biases(bare) if bare else ()),
     ]  # fmt: skip
 
 
-def _example(setting: Setting, found: list[Point]) -> list[Claim]:
+def _example(sweep: Sweep, rows: Table) -> list[Claim]:
     """The text below the theorem: kappa = 0.2, L = N = 100."""
-    gain = math.exp(-8 * PAPER_KAPPA)
-    value, decimal = bound(setting, gain), bound(setting, gain, paper=True)
-    claims = [
-        exact(
-            f"the example below Theorem 1: at kappa = {PAPER_KAPPA:g} the bound is {100 * PAPER_BOUND:g} % "
-            f"(here L = {setting.depth}, N = {setting.width})",
-            abs(value - PAPER_BOUND) < 0.01,
-            f"the formula gives {value:.3g}; with log base 10 in place of the natural logarithm {decimal:.3g}",
-            {"formula": value, "log10": decimal},
+    gain, half = math.exp(-8 * PAPER_KAPPA), math.exp(-2 * PAPER_KAPPA)
+    depth, width = sweep["depth"], sweep["width"]
+    value, decimal = bound(depth, width, gain), bound(depth, width, gain, paper=True)
+    first = exact(
+        f"the example below Theorem 1: at kappa = {PAPER_KAPPA:g} the bound is {100 * PAPER_BOUND:g} % "
+        f"(here L = {depth}, N = {width})",
+        abs(value - PAPER_BOUND) < 0.01,
+        f"the formula gives {value:.3g}; with log base 10 in place of the natural logarithm {decimal:.3g}",
+        {"formula": value, "log10": decimal},
+    )
+    return [first] + [
+        between(
+            f"{text} {100 * PAPER_MEASURED:g} %, within 2", [row["critical_sparsity"]],
+            [row["critical_sparsity_error"]], PAPER_MEASURED - 0.02, PAPER_MEASURED + 0.02, row["runs"],
+            [f"chi = {row['chi']:.3g}"],
         )
-    ]
-    for text, wanted in (
-        (f"the example: at kappa = {PAPER_KAPPA:g} E[s_cr] measures", gain),
-        (f"... if kappa is |log chi|/2 (chi = {math.exp(-2 * PAPER_KAPPA):.3g})", math.exp(-2 * PAPER_KAPPA)),
-    ):
-        for point in found:
-            if abs(point.chi - wanted) < 1e-3:
-                mean, error = mean_and_error(point.critical)
-                claims.append(
-                    between(
-                        f"{text} {100 * PAPER_MEASURED:g} %, within 2", [mean], [error], PAPER_MEASURED - 0.02,
-                        PAPER_MEASURED + 0.02, setting.networks, [point.name],
-                    )
-                )  # fmt: skip
-    return claims
-
-
-def _without_biases(setting: Setting, bare: list[Point]) -> list[Claim]:
-    if not bare:
-        return []
-    mean, error = np.transpose([mean_and_error(point.critical) for point in bare])
-    names = [point.name for point in bare]
-    bounds = [min(1.0, bound(setting, point.chi)) for point in bare]
-    return [
-        at_most(
-            "Theorem 1 as stated holds without biases too", mean, error, bounds, setting.networks, names
-        ),
-        at_least(
-            "without biases q is 0, the network linear, and nothing collapses: s_cr stays above 0.95",
-            mean, error, 0.95, setting.networks, names,
-        ),
+        for text, wanted in (
+            (f"the example: at kappa = {PAPER_KAPPA:g} E[s_cr] measures", gain),
+            (f"... if kappa is |log chi|/2 (chi = {half:.3g})", half),
+        )
+        for row in rows
+        if abs(row["chi"] - wanted) < 1e-3
     ]  # fmt: skip
 
 
-def about(setting: Setting) -> str:
-    """The setting in one line."""
-    return (
-        f"tanh, L = {setting.depth}, N = {setting.width}, sigma_b = {setting.bias_std:g} (and 0); {setting.networks} "
-        f"networks a gain, {setting.examples} Gaussian inputs with random labels; bars: two standard errors"
-    )
+def _without_biases(rows: Table) -> list[Claim]:
+    mean, error, bounds, count = rows.of("critical_sparsity", "critical_sparsity_error", "bound", "runs")
+    names = rows.told("chi = {chi:.3g}, no biases")
+    nothing = "without biases q is 0, the network linear, and nothing collapses: s_cr stays above 0.95"
+    return [
+        at_most("Theorem 1 as stated holds without biases too", mean, error, np.minimum(1, bounds), count, names),
+        at_least(nothing, mean, error, 0.95, count, names),
+    ]
+
+
+def draw(found: Found) -> "Figure":
+    """Measured with error bars; the prediction with its spread over networks; the bound where it says something."""
+    sweep, biased = found.sweep, found.table.where(bias_std=BIAS_STD)
+    depth, width, gains = sweep["depth"], sweep["width"], biased.column("chi")
+    picture, axes = plots.figure(7.2, 5.0)
+    grid = np.unique(np.concatenate([np.linspace(gains.min(), gains.max(), 14), gains]))
+    mean, spread = np.transpose([sharper(float(x), BIAS_STD, depth, width, sweep["examples"]) for x in grid])
+    axes.fill_between(
+        grid, np.maximum(mean - 2 * spread, 1e-3), np.minimum(mean + 2 * spread, 1.0), color="#cccccc", zorder=0.9,
+        label="its spread over networks (two sd)", linewidth=0,
+    )  # fmt: skip
+    plots.curve(axes, grid.tolist(), mean.tolist(), 0, "sharper prediction (mean field)")
+    fine = np.linspace(min(0.01, *gains), 0.999, 400)
+    for paper, line, label in (
+        (False, "--", "Theorem 1 (natural logarithm)"), (True, ":", "... with log base 10, as in the paper's example"),
+    ):  # fmt: skip
+        values = np.array([bound(depth, width, float(x), paper=paper) for x in fine])
+        inside = values <= 1
+        axes.plot(fine[inside], values[inside], color=plots.BOUND, linestyle=line, label=label, zorder=1.4)
+    label = rf"measured, $\sigma_b={BIAS_STD:g}$"
+    pictures.points(axes, biased, "chi", "critical_sparsity", 0, label, markerfacecolor=None)
+    label = r"measured, $\sigma_b=0$: nothing collapses"
+    pictures.points(axes, found.table.where(bias_std=0.0), "chi", "critical_sparsity", 1, label, markerfacecolor="none")
+    for value, marker, size, what in ((PAPER_MEASURED, "x", 8, "measured"), (PAPER_BOUND, "+", 10, "bound")):
+        axes.plot(
+            [math.exp(-8 * PAPER_KAPPA)], [value], marker, color="black", markersize=size, linestyle="none",
+            label=rf"printed for $\kappa=0.2$: {what} {100 * value:g} %",
+        )  # fmt: skip
+    pictures.ticks(axes, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0], "y", "log")
+    axes.set(xlabel=r"gain of a layer, $\chi$", ylabel=r"critical sparsity $s_{cr}$", xlim=(0, 1.01), ylim=(0.02, 1.35))
+    axes.legend(loc="lower right", fontsize=8)
+    return picture
+
+
+def gains(with_biases: tuple[float, ...], without: tuple[float, ...]) -> dict[tuple[float, float], dict[str, float]]:
+    """Gains of a layer with biases, and those for sigma_b = 0, as an axis."""
+    pairs = [(gain, BIAS_STD) for gain in with_biases] + [(gain, 0.0) for gain in without]
+    return {(gain, bias): {"weight_std": round(weight_std(gain, bias), 9), "bias_std": bias} for gain, bias in pairs}
+
+
+_EXAMPLE = math.exp(-8 * PAPER_KAPPA), math.exp(-2 * PAPER_KAPPA)
+_AXIS = gains((0.1, _EXAMPLE[0], 0.5, _EXAMPLE[1], 0.7, 0.8, 0.85, 0.9, 0.95, 0.99), (_EXAMPLE[0], 0.5, 0.8, 0.95))
+_PAPER = Sweep(
+    critical, CriticalSpec(100, 100, "tanh", 1.0, BIAS_STD, 100), {"chi bias_std": _AXIS}, runs=10, stride=1000
+)
+_QUICK = {"chi bias_std": gains((*_EXAMPLE, 0.8, 0.95), (_EXAMPLE[0], 0.8))}
+
+ARTIFACTS = (
+    Artifact(
+        "hayou/th1", "Critical sparsity of SNIP in the ordered phase", "Hayou et al., Theorem 1, section 2.2",
+        {"quick": _PAPER.but(axes=_QUICK, runs=6), "paper": _PAPER}, table, claims, draw,
+        f"tanh, L = {{depth}}, N = {{width}}, sigma_b = {BIAS_STD:g} (and 0); {{runs}} networks a gain, {{examples}} "
+        "Gaussian inputs with random labels; bars: two standard errors",
+    ),
+)

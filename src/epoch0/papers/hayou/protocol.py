@@ -1,7 +1,6 @@
 """One trial of Hayou et al.'s accuracy tables: build, score, prune, rescale, train, test (section 4)."""
 
-import hashlib
-import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,17 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.errors import InputError
-from epoch0.experiments.experiment import canonical_json
 from epoch0.networks import resnet, vanilla_cnn, vgg
-from epoch0.papers.hayou.enlarged import enlarged
+from epoch0.papers.checkpoints import checkpoint_of
 from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
-from epoch0.papers.hayou.reference import train_and_prune
-from epoch0.prune import Masks, apply, bake, iterate, masks_of, on_paths
+from epoch0.prune import Masks, apply, bake, iterate, keep, masks_of, on_paths
 from epoch0.prune.effects.rescale import rescale
+from epoch0.prune.masks.iterate import scheduled
 from epoch0.prune.masks.keep import select
 from epoch0.prune.scores.baselines import magnitude, random
 from epoch0.prune.scores.connection_sensitivity import force, snip
-from epoch0.prune.scores.curvature import grasp
+from epoch0.prune.scores.curvature import grasp, obd
 from epoch0.prune.scores.synaptic_flow import synflow
 from epoch0.seeds import numpy_generator
 from epoch0.train.data import image_sources
@@ -30,9 +28,6 @@ from epoch0.train.device import chosen_device, precision_for
 from epoch0.train.evaluation import Evaluation
 from epoch0.train.loop import train
 from epoch0.train.record import Training
-
-CHECKPOINTS = "EPOCH0_CHECKPOINTS"
-"""Environment variable: a folder in which a long trial keeps what it needs to go on after a kill."""
 
 VGG_SIDE = 16
 """Smallest image that is halved four times; smaller ones are enlarged for VGG."""
@@ -45,15 +40,7 @@ Batches = list[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Sets:
-    """The images of a recipe.
-
-    Attributes:
-        plain: training images as they are, for scores.
-        train: the same with augmentation.
-        test: test images, standardized like the training images.
-        shape: of one input.
-        classes: how many.
-    """
+    """The images of a recipe: ``plain`` as they are, for scores; ``train``, the same with augmentation; ``test``."""
 
     plain: Any
     train: Any
@@ -95,6 +82,11 @@ def shape_for(network: Network, shape: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(shape)
     factor = -(-VGG_SIDE // min(shape[1:]))
     return (shape[0], *(factor * side for side in shape[1:]))
+
+
+def enlarged(images: Tensor, factor: int) -> Tensor:
+    """Every pixel as a square of that side: images that are too small for VGG's pools."""
+    return images.repeat_interleave(factor, -1).repeat_interleave(factor, -2)
 
 
 def build(network: Network, shape: tuple[int, ...], classes: int, stable: bool, seed: int) -> nn.Module:
@@ -144,17 +136,12 @@ def scored_batches(sets: Sets, seed: int, batches: int, per_class: int) -> Batch
 def masks_at_initialization(
     net: nn.Module, recipe: Recipe, batches: Batches, shape: tuple[int, ...], seed: int
 ) -> Masks:
-    """What a method that prunes at initialization keeps.
+    """What a method that prunes at initialization keeps; the network stays as it is.
 
     >>> masks_at_initialization(net, recipe, [(images, labels)], (3, 32, 32), seed=0).sparsity
     0.98
 
-    Args:
-        net: not pruned; it stays as it is.
-        recipe: method, sparsity, and how scores are computed.
-        batches: what gradient scores see.
-        shape: of one input, for SynFlow.
-        seed: of random pruning.
+    Gradient scores see the batches, SynFlow one input of that shape; the seed is that of random pruning.
     """
     score = METHODS[recipe.method].score
     if score == "synflow":
@@ -173,13 +160,9 @@ def masks_at_initialization(
 
 
 def hand_over(bare: nn.Module, net: nn.Module) -> None:
-    """Give the weights and masks of a network without batch norm to the same network with it.
+    """Give the weights and masks of a pruned network without batch norm to the same network with it.
 
-    >>> hand_over(pruned, vgg(16))                                  # pruned = vgg(16, norm=None) behind masks
-
-    Args:
-        bare: pruned; its masks are baked in.
-        net: gets masks, weights, and the biases that it has a place for.
+    The masks of ``bare`` are baked in; ``net`` gets those biases that it has a place for.
     """
     kinds = (nn.Linear, nn.Conv2d)
     layers = [{name: m for name, m in each.named_modules() if isinstance(m, kinds)} for each in (bare, net)]
@@ -193,6 +176,29 @@ def hand_over(bare: nn.Module, net: nn.Module) -> None:
             if first.bias is not None and second.bias is not None:
                 second.bias.copy_(first.bias)
     apply(net, {f"{names[name.removesuffix('.weight')]}.weight": mask for name, mask in masks.items()})
+
+
+def train_and_prune(
+    net: nn.Module, recipe: Recipe, batches: Batches, train: Callable[[int, int], bool], seed: int
+) -> bool:
+    """The reference: train, prune by OBD what the batches say, train what is left, until the sparsity is reached.
+
+    >>> train_and_prune(net, recipe, batches, lambda stage, epochs: trains(net, stage, epochs), seed=0)
+    True
+
+    Each round keeps the same fraction of what the round before has kept. Saliencies are those of the trained network,
+    batch norm with its running statistics. The last pruning is not followed by a training here: that one is common
+    to all methods. ``train(stage, epochs)`` trains in place and says whether it stayed finite; so does this function,
+    and if one training did not, the network is left as it was then.
+
+    Source: LeCun, Denker, Solla 1990, section 2.2; Hayou et al. 2021, section 4.2.
+    """
+    epochs = recipe.epochs if recipe.obd_epochs is None else recipe.obd_epochs
+    for stage, sparsity in enumerate(scheduled(recipe.sparsity, recipe.obd_rounds, "exponential")):
+        if not train(stage, epochs):
+            return False
+        apply(net, keep(obd(net, None, batches, batch_norm="eval", seed=seed), sparsity))
+    return True
 
 
 def run(recipe: Recipe, seed: int) -> dict[str, Any]:
@@ -216,18 +222,23 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
         are those of chance; ``device``, ``precision`` and ``images_per_second`` (training without its tests, of the
         last process).
     """
+    with checkpoint_of(recipe, seed) as path:
+        return _run(recipe, seed, path)
+
+
+def _run(recipe: Recipe, seed: int, checkpoint: Path | None) -> dict[str, Any]:
     device = chosen_device()
     sets, method = sets_of(recipe), METHODS[recipe.method]
     net = build(recipe.network, sets.shape, sets.classes, method.stable, seed).to(device)
-    files = _Files(recipe, seed)
-    fit = partial(_fit, net, recipe, sets, device, files)
+    fit = partial(_fit, net, recipe, sets, device)
     fine = True
     if method.score == "obd":
         batches = scored_batches(sets, seed, recipe.obd_batches, recipe.obd_batches * recipe.score_per_class)
 
         def before(stage: int, epochs: int) -> bool:
             stage_seed = int(numpy_generator(seed, _STAGES, stage).integers(2**62))
-            return not fit(f"-{stage}", epochs, stage_seed).diverged
+            own = None if checkpoint is None else checkpoint.with_name(f"{checkpoint.name}-{stage}")
+            return not fit(own, epochs, stage_seed).diverged
 
         fine = train_and_prune(net, recipe, batches, before, seed)
     elif method.score is not None:
@@ -240,9 +251,8 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
             rescale(scored, how, x=batches[0][0].to(device), seed=seed)
         if recipe.norm_after:
             hand_over(scored, net)
-    done = fit("", recipe.epochs, seed) if fine else None
+    done = fit(checkpoint, recipe.epochs, seed) if fine else None
     result = {**_trained(done, sets), **_pruned(net, method.score is not None and fine, sets.shape)}
-    files.remove()
     return {
         **result, "epochs": recipe.epochs_in_all, "device": device.type,
         "precision": precision_for(recipe.precision, device),
@@ -250,7 +260,7 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
 
 
 def _fit(
-    net: nn.Module, recipe: Recipe, sets: Sets, device: torch.device, files: "_Files", stage: str, epochs: int,
+    net: nn.Module, recipe: Recipe, sets: Sets, device: torch.device, checkpoint: Path | None, epochs: int,
     seed: int,
 ) -> Training:  # fmt: skip
     precision = precision_for(recipe.precision, device)
@@ -267,7 +277,7 @@ def _fit(
         # where convolutions are faster so; on a CPU circular ones are not
         channels_last=precision == "bfloat16" or (device.type == "cpu" and recipe.network.kind == "resnet"),
         evaluate=Evaluation(sets.test, precision=precision), evaluate_every=recipe.tested_every * per_epoch,
-        checkpoint=files.path(stage), checkpoint_every=per_epoch,
+        checkpoint=checkpoint, checkpoint_every=per_epoch,
     )  # fmt: skip
 
 
@@ -301,30 +311,7 @@ def _pruned(net: nn.Module, masked: bool, shape: tuple[int, ...]) -> dict[str, A
     except InputError:  # of networks that paths cannot be followed through
         live = None
     return {
-        "weights": masks.total,
-        "kept": masks.kept,
-        "names": list(masks),
-        "density": list(masks.density_of.values()),
-        "dead": list(masks.dead),
-        "on_paths": live,
+        "weights": masks.total, "kept": masks.kept, "names": list(masks), "density": list(masks.density_of.values()),
+        "dead": list(masks.dead), "on_paths": live,
         "effective_sparsity": None if live is None else 1 - live / masks.total,
-    }
-
-
-class _Files:
-    """The checkpoints of one trial, one for each of its trainings; none without the environment variable."""
-
-    def __init__(self, recipe: Recipe, seed: int) -> None:
-        folder = os.environ.get(CHECKPOINTS, "").strip()
-        self.folder = Path(folder) if folder else None
-        self.name = hashlib.sha256(f"{canonical_json(recipe)} {seed}".encode()).hexdigest()[:40]
-
-    def path(self, stage: str) -> Path | None:
-        """Where the training of that stage keeps itself."""
-        return None if self.folder is None else self.folder / f"{self.name}{stage}.safetensors"
-
-    def remove(self) -> None:
-        """The trial is finished and its result is kept elsewhere."""
-        if self.folder is not None:
-            for path in self.folder.glob(f"{self.name}*.safetensors"):
-                path.unlink(missing_ok=True)
+    }  # fmt: skip

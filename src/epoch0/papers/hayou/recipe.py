@@ -8,19 +8,12 @@ from epoch0.errors import InputError, suggest
 
 @dataclass(frozen=True)
 class Method:
-    """A way to prune.
-
-    Attributes:
-        label: what tables and pictures call it.
-        score: the function of :mod:`epoch0.prune` that scores, or None for no pruning.
-        stable: whether the network is a Stable ResNet.
-        rescale: how kept weights are rescaled where the recipe does not say; None leaves them.
-    """
+    """A way to prune: a function of :mod:`epoch0.prune` that scores (None: no pruning), and what comes with it."""
 
     label: str
     score: str | None
-    stable: bool = False
-    rescale: str | None = None
+    stable: bool = False  # on a Stable ResNet
+    rescale: str | None = None  # how kept weights are rescaled where the recipe does not say
 
 
 METHODS: dict[str, Method] = {
@@ -44,24 +37,12 @@ KINDS = ("resnet", "vgg", "vanilla_cnn")
 
 @dataclass(frozen=True)
 class Network:
-    """A network up to its inputs and classes, which the data decide.
+    """A network up to its inputs and classes, which the data decide; Stable ResNets are asked for by the method.
 
     >>> Network("resnet", 32, 2.0, variant="cifar")                 # the ResNet-32 with doubled filters of Table 2
 
-    Attributes:
-        kind: a function of :mod:`epoch0.networks`: ``"resnet"``, ``"vgg"`` or ``"vanilla_cnn"``.
-        depth: of it.
-        width: factor on the channels; of a vanilla CNN the number of channels itself.
-        activation: name of the nonlinearity.
-        variant: of a ResNet: ``"cifar"``, ``"tiny_imagenet"`` or ``"imagenet"``.
-        stem: of a ResNet; None is the variant's own.
-        repeat: of a VGG: factor on the number of convolutions in a block.
-        norm: ``"batch"`` or None; of a ResNet or VGG.
-        padding: of a VGG, ``"zeros"`` or ``"circular"``.
-        kernel: of a vanilla CNN.
-        head: of a vanilla CNN.
-        weights: law of a weight before the division by sqrt(fan_in); None is He's.
-        biases: law of a bias; None is zero.
+    ``kind`` and all others are those of :mod:`epoch0.networks`. ``width`` is a factor on the channels, of a vanilla CNN
+    the number of channels itself. ``weights`` is the law of a weight before the division by sqrt(fan_in).
     """
 
     kind: str = "resnet"
@@ -112,33 +93,15 @@ class Recipe:
     * Cross-entropy, for GraSP with the temperature of 200 of its authors.
 
     Attributes:
-        network: what is trained; Stable ResNets are asked for by the method.
-        data: name of the data set.
-        method: a name of :data:`METHODS`.
-        sparsity: fraction of all weights removed.
-        epochs: of the training of the pruned network.
-        batch_size: of training.
-        learning_rate: at the start.
-        drops: where it falls: fractions of the epochs, or epochs if they are integers.
-        drop_factor: what it is multiplied with there.
-        momentum: of SGD.
-        weight_decay: of SGD, on all parameters.
-        augment: whether training images are padded by 4, cropped and flipped; of ImageNet random parts are taken.
-        precision: ``"auto"``: bfloat16 on a CUDA device, float32 elsewhere; or one of the two.
-        batch_norm: while scoring, ``"train"`` or ``"eval"``.
-        score_per_class: images of each class that gradients are computed on.
-        score_batches: batches in which they come; more than one saves memory, and each has its own batch statistics.
-        synflow_steps: rounds of SynFlow.
-        force_steps: rounds of FORCE.
-        rescale: ``"layer"``, ``"row"``, ``"measured"``: kept weights are rescaled; None: what the method does.
+        drops: where the rate falls by ``drop_factor``: fractions of the epochs, or epochs if they are integers.
+        augment: training images are padded by 4, cropped and flipped; of ImageNet random parts are taken.
+        score_batches: more than one saves memory, and each has its own batch statistics.
         norm_after: score, prune and rescale the network without batch norm, then add it for training, as public code of
             two of the authors does for EOC + rescaling.
-        obd_rounds: of the OBD reference: how often it prunes, by an exponential schedule. Its network is trained first,
-            and again after each pruning; the last of these trainings is the one that all methods have.
-        obd_epochs: of its trainings before the last; None is ``epochs``.
+        obd_rounds: how often the OBD reference prunes, by an exponential schedule. Its network is trained first, for
+            ``obd_epochs`` (None: ``epochs``), and again after each pruning; the last training is that of all methods.
         obd_batches: its saliencies are estimated on so many batches of ``score_per_class`` images of each class.
-        examples: train on the first so many images only; None takes all.
-        tested: test on the first so many images only; None takes all.
+        examples, tested: the first so many images only; None takes all.
         tested_every: epochs from one test to the next; there is one before and one after the training anyway.
     """
 

@@ -1,101 +1,80 @@
 """Hayou Figures 2 and 4: what SNIP keeps of each layer of a ResNet and of a Stable ResNet (section 3, appendix G)."""
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from epoch0 import plots
 from epoch0.experiments.claims import Claim, at_least, at_most
-from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import Results
-from epoch0.papers.hayou.residual_trial import ResidualSpec
-from epoch0.papers.means import mean_and_error
+from epoch0.networks import resnet
+from epoch0.papers.catalogue import Artifact
+from epoch0.papers.hayou.batches import images
+from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
+from epoch0.prune import critical_sparsity, keep
+from epoch0.prune.scores.connection_sensitivity import snip
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-SPARSITIES = (0.9, 0.98, 0.995)
+NAMES = {False: "plain", True: "stable"}
 
-
-@dataclass(frozen=True)
-class Setting:
-    """One preset.
-
-    Attributes:
-        spec: the network; ``stable``, ``activation`` and ``batch_norm`` are replaced.
-        activations: those compared.
-        modes: of batch norm.
-        networks: how many of each kind.
-    """
-
-    spec: ResidualSpec
-    activations: tuple[str, ...]
-    modes: tuple[str, ...]
-    networks: int
+_LINEAR = 0.1  # percent, below which the axis is linear, so that 0 has a place
 
 
 @dataclass(frozen=True)
-class Pair:
-    """A ResNet and the Stable ResNet with the same weights, of one activation and batch-norm mode.
+class ResidualSpec:
+    """A residual network with He's weights, and how SNIP scores it.
 
-    Attributes:
-        activation: the nonlinearity.
-        mode: of batch norm while scoring.
-        names: of the layers.
-        weights: how many weights each has.
-        plain: densities, shape (networks, sparsities, layers).
-        stable: likewise.
-        critical: critical sparsities, shape (2, networks), the plain ones first.
+    ``stable``: branches are divided by the root of the number of blocks. ``batch_norm``: statistics while scoring:
+    ``"train"``, of the batch, or ``"eval"``, the identity at initialization.
     """
 
+    data: str
+    depth: int
+    width: int
+    stable: bool
     activation: str
-    mode: str
-    names: list[str]
-    weights: list[int]
-    plain: Array
-    stable: Array
-    critical: Array
-
-    @property
-    def name(self) -> str:
-        """For claims."""
-        return f"{self.activation}, batch norm in {self.mode} mode"
+    batch_norm: str
+    examples: int
+    sparsities: tuple[float, ...]
 
 
-def _kinds(setting: Setting) -> list[tuple[str, str]]:
-    return [(activation, mode) for activation in setting.activations for mode in setting.modes]
+def densities(spec: ResidualSpec, seed: int) -> dict[str, Any]:
+    """Share of each layer's weights that SNIP keeps.
+
+    >>> spec = ResidualSpec("digits", 20, 1, False, "relu", "train", 128, (0.9, 0.98))
+    >>> densities(spec, seed=0)["density"].shape                # sparsities, layers
+    (2, 22)
+
+    Plain and stable networks of a seed have the same weights and the same images.
+
+    Returns:
+        ``density`` (sparsities, layers); ``names`` of the layers and ``weights``, how many each has; ``critical``, the
+        smallest sparsity at which a layer is fully pruned.
+    """
+    inputs, labels = images(spec.data, spec.examples, seed, flatten=False, dtype=torch.float32)
+    net = resnet(
+        spec.depth, spec.width, spec.stable, 10, spec.activation, inputs=tuple(inputs.shape[1:]), seed=seed
+    )  # fmt: skip
+    scores = snip(net, None, [(inputs, labels)], batch_norm=spec.batch_norm)
+    kept = [keep(scores, sparsity) for sparsity in spec.sparsities]
+    return {
+        "density": np.array([[float(mask.double().mean()) for mask in masks.values()] for masks in kept]),
+        "names": list(scores),
+        "weights": [score.numel() for score in scores.values()],
+        "critical": float(critical_sparsity(scores)),
+    }
 
 
-def trials(setting: Setting) -> list[Trial]:
-    """One a network; the figures share those that they have in common."""
-    return [
-        Trial(
-            "epoch0.papers.hayou.residual_trial:densities",
-            replace(setting.spec, activation=activation, batch_norm=mode, stable=stable), seed,
-        )
-        for activation, mode in _kinds(setting)
-        for stable in (False, True)
-        for seed in range(setting.networks)
-    ]  # fmt: skip
-
-
-def gather(setting: Setting, results: Results) -> list[Pair]:
-    """Plain and stable networks side by side."""
-    pairs = []
-    count = setting.networks
-    for place, (activation, mode) in enumerate(_kinds(setting)):
-        mine = [results[(2 * place + stable) * count :][:count] for stable in range(2)]
-        plain, stable = (np.array([one["density"] for one in each]) for each in mine)
-        critical = np.array([[one["critical"] for one in each] for each in mine])
-        first = mine[0][0]
-        pairs.append(Pair(activation, mode, list(first["names"]), list(first["weights"]), plain, stable, critical))
-    return pairs
-
-
-def short(name: str) -> str:
-    """A layer's name without what all have in common."""
-    return name.removesuffix(".weight")
+def layers(cell: Cell) -> list[str]:
+    """Names of the layers."""
+    return list(cell.results[0]["names"])
 
 
 def sections(names: list[str]) -> dict[str, list[int]]:
@@ -109,17 +88,12 @@ def sections(names: list[str]) -> dict[str, list[int]]:
 
 
 def unevenness(density: Array, names: list[str]) -> Array:
-    """Standard deviation over mean of the densities in a section, averaged over the sections.
+    """Standard deviation over mean of the densities (networks, layers) in a section, averaged over the sections.
 
     >>> unevenness(np.array([[0.1, 0.1, 0.3]]), ["layer1.0.conv1", "layer1.0.conv2", "layer1.1.conv1"]).round(3)
     array([0.566])
 
-    Args:
-        density: shape (networks, layers).
-        names: of the layers.
-
-    Returns:
-        Shape (networks,). A section of which nothing is left counts as if one layer had it all.
+    A section of which nothing is left counts as if one layer had it all.
     """
     parts = []
     for places in sections(names).values():
@@ -129,88 +103,144 @@ def unevenness(density: Array, names: list[str]) -> Array:
     return np.asarray(np.mean(parts, axis=0))
 
 
-def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
+def table(found: Found) -> Table:
     """One row a kind of network, sparsity and layer."""
-    rows = []
-    for pair in gather(setting, results):
-        for stable, densities in ((False, pair.plain), (True, pair.stable)):
-            critical, critical_error = mean_and_error(pair.critical[int(stable)])
-            for place, sparsity in enumerate(setting.spec.sparsities):
-                mean, error = mean_and_error(densities[:, place])
-                rows += [
-                    {
-                        "activation": pair.activation,
-                        "batch_norm": pair.mode,
-                        "network": "stable" if stable else "plain",
-                        "sparsity": sparsity,
-                        "layer": short(name),
-                        "weights": pair.weights[layer],
-                        "density": float(mean[layer]),
-                        "density_error": float(error[layer]),
-                        "fully_pruned": float((densities[:, place, layer] == 0).mean()),
-                        "critical_sparsity": critical,
-                        "critical_sparsity_error": critical_error,
-                        "networks": setting.networks,
-                    }
-                    for layer, name in enumerate(pair.names)
-                ]
-    return rows
 
+    def others(cell: Cell, sparsity: float, layer: str) -> dict[str, Any]:
+        names = [name.removesuffix(".weight") for name in layers(cell)]
+        place, row = cell.spec.sparsities.index(sparsity), names.index(layer)
+        critical, error = mean_and_error(cell["critical"])
+        return {
+            "network": NAMES[cell.spec.stable],
+            "weights": cell.results[0]["weights"][row],
+            "fully_pruned": float((cell["density"][:, place, row] == 0).mean()),
+            "critical_sparsity": critical,
+            "critical_sparsity_error": error,
+        }
 
-def claims(setting: Setting, results: Results) -> list[Claim]:
-    """Section 3: Stable ResNet spreads what is kept more evenly, and prunes its deeper layers less."""
-    return [claim for pair in gather(setting, results) for claim in _of_pair(setting, pair)]
-
-
-def _of_pair(setting: Setting, pair: Pair) -> list[Claim]:
-    names = [f"{100 * sparsity:g} %" for sparsity in setting.spec.sparsities]
-    count = setting.networks
-    even, deep, dead = [], [], []
-    last = list(sections(pair.names).values())[-1]
-    for place in range(len(names)):
-        plain, stable = pair.plain[:, place], pair.stable[:, place]
-        even.append(mean_and_error(unevenness(stable, pair.names) - unevenness(plain, pair.names)))
-        deep.append(mean_and_error(stable[:, last].mean(1) - plain[:, last].mean(1)))
-        dead.append(mean_and_error((stable == 0).sum(1) - (plain == 0).sum(1).astype(float)))
-    gap, gap_error = mean_and_error(pair.critical[1] - pair.critical[0])
-    means = ", ".join(f"{unevenness(d[:, -1], pair.names).mean():.2f}" for d in (pair.plain, pair.stable))
-    (even_mean, even_error), (deep_mean, deep_error), (dead_mean, dead_error) = (
-        np.transpose(each) for each in (even, deep, dead)
+    names = [name.removesuffix(".weight") for name in layers(found.cells[0])]
+    return found.rows(
+        lambda cell: {"density": cell["density"]}, others, sparsity=found.sweep["sparsities"], layer=names
     )
-    plain_cr, stable_cr = pair.critical.mean(1)
+
+
+def pairs(found: Found) -> Iterator[tuple[Cell, Cell]]:
+    """A ResNet and the Stable ResNet with the same weights, of one activation and batch-norm mode."""
+    return zip(found.where(stable=False), found.where(stable=True), strict=True)
+
+
+def claims(found: Found) -> list[Claim]:
+    """Section 3: Stable ResNet spreads what is kept more evenly, and prunes its deeper layers less."""
+    return [claim for pair in pairs(found) for claim in _of_pair(*pair)]
+
+
+def _of_pair(plain: Cell, stable: Cell) -> list[Claim]:
+    spec, layer_names = plain.spec, layers(plain)
+    kind = f"{spec.activation}, batch norm in {spec.batch_norm} mode"
+    names = [f"{100 * sparsity:g} %" for sparsity in spec.sparsities]
+    last = list(sections(layer_names).values())[-1]
+
+    def uneven(cell: Cell) -> Array:
+        return np.stack([unevenness(each, layer_names) for each in np.moveaxis(cell["density"], 1, 0)], 1)
+
+    gap, gap_error = mean_and_error(stable["critical"] - plain["critical"])
+    means = ", ".join(f"{uneven(cell)[:, -1].mean():.2f}" for cell in (plain, stable))
+    even = mean_and_error(uneven(stable) - uneven(plain))
+    deep = mean_and_error(stable["density"][:, :, last].mean(2) - plain["density"][:, :, last].mean(2))
+    dead = mean_and_error((stable["density"] == 0).sum(2) - (plain["density"] == 0).sum(2).astype(float))
     return [
         at_most(
-            f"{pair.name}: within each section the stable network is more uniform (difference of sd/mean; at "
+            f"{kind}: within each section the stable network is more uniform (difference of sd/mean; at "
             f"{names[-1]} plain and stable have {means})",
-            even_mean, even_error, 0.0, count, names,
+            *even, 0.0, plain.runs, names,
         ),
-        at_least(f"{pair.name}: it keeps more of the last section", deep_mean, deep_error, 0.0, count, names),
-        at_most(f"{pair.name}: it has no more fully pruned layers", dead_mean, dead_error, 0.0, count, names),
+        at_least(f"{kind}: it keeps more of the last section", *deep, 0.0, plain.runs, names),
+        at_most(f"{kind}: it has no more fully pruned layers", *dead, 0.0, plain.runs, names),
         at_least(
-            f"{pair.name}: its critical sparsity is higher ({stable_cr:.4f} against {plain_cr:.4f})",
-            [gap], [gap_error], 0.0, count, ["difference"],
+            f"{kind}: its critical sparsity is higher ({stable['critical'].mean():.4f} against "
+            f"{plain['critical'].mean():.4f})",
+            [gap], [gap_error], 0.0, plain.runs, ["difference"],
         ),
     ]  # fmt: skip
 
 
-def about(setting: Setting) -> str:
+def draw_modes(found: Found) -> "Figure":
+    """Figure 2: one panel for each mode of batch norm, at the middle sparsity."""
+    both, middle = list(pairs(found)), 1
+    picture, axes = plots.figure(9.0, 4.4, 1, len(both), sharey=True, squeeze=False)
+    for place, (pair, panel) in enumerate(zip(both, axes[0], strict=True)):
+        _layers(panel, *pair, middle, label=place == 0)
+        spec = pair[0].spec
+        panel.set_title(f"batch norm in {spec.batch_norm} mode, {100 * spec.sparsities[middle]:g} % pruned")
+    return _finished(picture, axes)
+
+
+def draw_activations(found: Found) -> "Figure":
+    """Figure 4: a row for each activation, a column for each sparsity."""
+    both, sparsities = list(pairs(found)), found.sweep["sparsities"]
+    picture, axes = plots.figure(10.5, 6.2, len(both), len(sparsities), sharey=True, sharex=True, squeeze=False)
+    for row, pair in enumerate(both):
+        for column, sparsity in enumerate(sparsities):
+            _layers(axes[row, column], *pair, column, label=row == column == 0)
+            axes[row, column].set_title(f"{pair[0].spec.activation}, {100 * sparsity:g} % pruned")
+    return _finished(picture, axes)
+
+
+def _layers(axes: "Axes", plain: Cell, stable: Cell, sparsity: int, *, label: bool) -> None:
+    names = layers(plain)
+    places = np.arange(1, len(names) + 1)
+    shortcuts = np.array(["downsample" in name for name in names])
+    for index, (name, cell) in enumerate((("ResNet", plain), ("Stable ResNet", stable))):
+        mean, error = (100 * value for value in mean_and_error(cell["density"][:, sparsity]))
+        beside = places + 0.2 * (index - 0.5)
+        line = {"markersize": 3.2, "linestyle": "-", "linewidth": 0.7}
+        alone = {"markersize": 5.5, "markerfacecolor": "none"}
+        for chosen, words, style in ((~shortcuts, name, line), (shortcuts, f"{name}, 1x1 shortcuts", alone)):
+            x, y, spread = (values[chosen].tolist() for values in (beside, mean, error))
+            plots.points(axes, x, y, spread, index, words if label else "", elinewidth=0.8, capsize=1.5, **style)
+    for section in list(sections(names).values())[1:]:
+        axes.axvline(section[0] + 0.5, color="#999999", linewidth=0.7, linestyle="--", zorder=0.8)
+
+
+def _finished(picture: "Figure", axes: "NDArray[Any]") -> "Figure":
+    for panel in axes.flat:
+        panel.set_yscale("symlog", linthresh=_LINEAR, linscale=0.4)
+        panel.set_ylim(-0.02, 130)
+        panel.set_yticks([0, 0.1, 1, 10, 100], ["0", "0.1", "1", "10", "100"])
+        panel.minorticks_off()
+    for panel in axes[-1]:
+        panel.set_xlabel("layer, in order of execution")
+    for panel in axes[:, 0]:
+        panel.set_ylabel("weights kept (%)")
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    plots.legend_below(picture, handles, labels, columns=4)
+    return picture
+
+
+def _figure(name: str, title: str, source: str, draw: Any, **axes: tuple[str, ...]) -> Artifact:
+    spec = ResidualSpec("cifar10", 32, 2, False, "relu", "train", 128, (0.9, 0.98, 0.995))
+    paper = Sweep(densities, spec, {**axes, "stable": (False, True)}, runs=6)
+    return Artifact(
+        f"hayou/{name}", f"Weights that SNIP keeps of each layer, {title}", f"Hayou et al., {source}",
+        {"quick": paper.but(data="digits", width=1, runs=8), "paper": paper}, table, claims, draw, about,
+    )  # fmt: skip
+
+
+def about(sweep: Sweep) -> str:
     """The setting in one line."""
-    spec = setting.spec
-    return (
-        f"ResNet-{spec.depth}, channels times {spec.width}, He's weights; SNIP on {spec.examples} images of "
-        f"{spec.data}, batch norm in {' and '.join(setting.modes)} mode; {setting.networks} networks; "
-        "bars: two standard errors"
+    modes = " and ".join(sweep.axes["batch_norm"])
+    return sweep.told(
+        "ResNet-{depth}, channels times {width}, He's weights; SNIP on {examples} images of {data}, batch norm in "
+        f"{modes} mode; {{runs}} networks; bars: two standard errors"
     )
 
 
-_QUICK = ResidualSpec("digits", 32, 1, False, "relu", "train", 128, SPARSITIES)
-_PAPER = ResidualSpec("cifar10", 32, 2, False, "relu", "train", 128, SPARSITIES)
-
-BOTH_MODES = {
-    "quick": Setting(_QUICK, ("relu",), ("train", "eval"), 8),
-    "paper": Setting(_PAPER, ("relu",), ("train", "eval"), 6),
-}
-BOTH_ACTIVATIONS = {
-    "quick": Setting(_QUICK, ("relu", "tanh"), ("train",), 8),
-    "paper": Setting(_PAPER, ("relu", "tanh"), ("train",), 6),
-}
+ARTIFACTS = (
+    _figure(
+        "fig2", "ResNet and Stable ResNet", "Figure 2", draw_modes, activation=("relu",), batch_norm=("train", "eval")
+    ),
+    _figure(
+        "fig4", "ReLU and tanh", "Figure 4, appendix G", draw_activations, activation=("relu", "tanh"),
+        batch_norm=("train",),
+    ),
+)  # fmt: skip

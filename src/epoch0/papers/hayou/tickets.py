@@ -1,246 +1,249 @@
 """Hayou's Theorem 3, the weak lottery ticket: random masks bring networks to the edge of chaos (appendix H)."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor, nn
 
 from epoch0 import plots
+from epoch0.data import load
+from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import Claim, at_least, between
-from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import OldArtifact, Results
-from epoch0.papers.hayou.ticket_trial import TicketSpec, TrainedSpec
-from epoch0.papers.means import mean_and_error
-from epoch0.theory.mean_field import chi, edge_of_chaos, q_star
+from epoch0.measure.gain import gain
+from epoch0.networks import mlp, vanilla_cnn
+from epoch0.papers import pictures
+from epoch0.papers.catalogue import Artifact
+from epoch0.papers.sweep import Cell, Found, Sweep, Table, mean_and_error
+from epoch0.prune import apply, keep
+from epoch0.prune.scores.baselines import random
+from epoch0.seeds import generator
+from epoch0.theory.mean_field import EdgeOfChaos, chi, edge_of_chaos, q_star
+from epoch0.train.evaluation import Accuracy
+from epoch0.train.loop import train
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
-
 CLOSE = 0.05
 """How near to 1 the measured gain must be."""
 
+_INPUTS = 3  # stream of a seed
+
 
 @dataclass(frozen=True)
-class Setting:
-    """One preset.
+class TicketSpec:
+    """Networks with weights beyond the edge of chaos, whose sigma_w is ``factor`` times that on the edge.
 
-    Attributes:
-        depth: hidden layers of the networks that are measured.
-        width: units of the dense ones.
-        channels: of the convolutional ones.
-        factors: sigma_w over its value on the edge of chaos, increasing, > 1.
-        networks: how many of each kind.
-        trained: the networks that are trained; its sigma_w is the largest factor's.
-        runs: how many of those.
+    ``kind``: ``"dense"``, or ``"cnn"`` for circular convolutions with a kernel of 3. ``depth``: layers in front of the
+    last one; ``width``: units, or channels.
     """
 
+    kind: str
+    activation: str
     depth: int
     width: int
-    channels: int
-    factors: tuple[float, ...]
-    networks: int
-    trained: TrainedSpec
-    runs: int
+    bias_std: float
+    factor: float
+
+    @property
+    def edge(self) -> float:
+        """sigma_w on the edge of chaos for these biases."""
+        return round(float(_edge(self.activation, self.bias_std).weight_std), 9)
+
+    @property
+    def weight_std(self) -> float:
+        """sigma_w of every layer."""
+        return round(float(_edge(self.activation, self.bias_std).weight_std) * self.factor, 9)
+
+    @property
+    def square(self) -> float:
+        """Mean square of a Gaussian input coordinate that makes q the fixed point from the first layer on."""
+        point = _edge(self.activation, self.bias_std)  # for a ReLU any q is a fixed point
+        return 1.0 if point.q is None else (float(point.q) - self.bias_std**2) / float(point.weight_std) ** 2
 
 
-KINDS = (("dense", "tanh", 0.2), ("dense", "relu", 0.0), ("cnn", "relu", 0.0))
-"""Kind, activation and sigma_b."""
-
-
-def ticket(kind: str, activation: str, bias_std: float, depth: int, width: int, factor: float) -> TicketSpec:
-    """Networks that far beyond the edge of chaos."""
-    point = edge_of_chaos(activation, bias_std=bias_std)
-    # for a ReLU any q is a fixed point
-    square = 1.0 if point.q is None else (float(point.q) - bias_std**2) / float(point.weight_std) ** 2
-    edge = float(point.weight_std)
-    return TicketSpec(kind, activation, depth, width, round(edge * factor, 9), bias_std, round(edge, 9), square)
-
-
-def specs(setting: Setting) -> list[TicketSpec]:
-    """The networks that are measured."""
-    return [
-        ticket(kind, activation, bias, setting.depth, setting.channels if kind == "cnn" else setting.width, factor)
-        for kind, activation, bias in KINDS
-        for factor in setting.factors
-    ]
-
-
-def trials(setting: Setting) -> list[Trial]:
-    """One a network to measure, then one a network to train."""
-    module = "epoch0.papers.hayou.ticket_trial"
-    return [
-        Trial(f"{module}:measure", spec, seed=1000 * place + network)
-        for place, spec in enumerate(specs(setting))
-        for network in range(setting.networks)
-    ] + [Trial(f"{module}:learn", setting.trained, seed=run) for run in range(setting.runs)]
+@lru_cache
+def _edge(activation: str, bias_std: float) -> EdgeOfChaos:
+    return edge_of_chaos(activation, bias_std=bias_std)
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One kind of network, measured.
+class TrainedSpec:
+    """A dense one to be trained by plain SGD."""
 
-    Attributes:
-        spec: what it is.
-        before: mean gain of each network as it came.
-        after: with masks.
+    ticket: TicketSpec
+    data: str
+    steps: int
+    batch_size: int
+    learning_rate: float
+    tested: int
+
+
+def measure(spec: TicketSpec, seed: int) -> dict[str, Any]:
+    """Gain of the layers of one network, as it came and with random masks of density edge^2 / weight_std^2.
+
+    >>> measure(TicketSpec("dense", "relu", 6, 200, 0.0, 1.4), seed=0)["after"].round(1)
+    1.0
+
+    Returns:
+        ``before`` and ``after``: the mean over layers of the forward and the backward gain, the first layer and the
+        last, which no activation follows, left out.
     """
-
-    spec: TicketSpec
-    before: Array
-    after: Array
-
-    @property
-    def factor(self) -> float:
-        """How far sigma_w is beyond the edge."""
-        return self.spec.weight_std / self.spec.edge
-
-    @property
-    def family(self) -> str:
-        """Kind and activation in words."""
-        return f"{self.spec.activation} {'V-CNN' if self.spec.kind == 'cnn' else 'dense'}"
-
-    @property
-    def name(self) -> str:
-        """For the evidence of claims."""
-        return f"{self.family}, {self.factor:.3g} times the edge"
-
-    @property
-    def chi(self) -> float:
-        """What the mean field gives without masks."""
-        spec = self.spec
-        q = 1.0 if spec.activation == "relu" else q_star(spec.activation, spec.weight_std, spec.bias_std)
-        return float(chi(spec.activation, spec.weight_std, q))
+    net, shape = _network(spec, seed)
+    inputs = torch.randn(16 if spec.kind == "cnn" else 64, *shape, generator=generator(seed, _INPUTS))
+    x = inputs * spec.square**0.5
+    before = _mean_gain(net, x, seed)
+    _mask(net, spec, seed)
+    return {"before": before, "after": _mean_gain(net, x, seed)}
 
 
-def gather(setting: Setting, results: Results) -> tuple[list[Kind], Array, Array]:
-    """The kinds with their gains; accuracies without masks, and with them."""
-    kinds = []
-    for place, spec in enumerate(specs(setting)):
-        mine = results[place * setting.networks : (place + 1) * setting.networks]
-        kinds.append(Kind(spec, *(np.array([one[name] for one in mine]) for name in ("before", "after"))))
-    runs = results[len(kinds) * setting.networks :]
-    return kinds, np.array([one["dense"] for one in runs]), np.array([one["masked"] for one in runs])
+def learn(spec: TrainedSpec, seed: int) -> dict[str, Any]:
+    """Test accuracy of the network as it came (``dense``), and masked, after the same training."""
+    first, last = load(spec.data, "train"), load(spec.data, "test")
+    scale = spec.ticket.square**0.5
+    x, y = torch.as_tensor(first.inputs("standard")) * scale, torch.as_tensor(first.labels)
+    test = torch.as_tensor(last.inputs("standard", like=first))[: spec.tested] * scale
+    accuracy = Accuracy(test, torch.as_tensor(last.labels)[: spec.tested])
+    found = {}
+    for name in ("dense", "masked"):
+        net, _ = _network(spec.ticket, seed, x.shape[1], 10)
+        if name == "masked":
+            _mask(net, spec.ticket, seed)
+        train(net, (x, y), steps=spec.steps, batch_size=spec.batch_size, learning_rate=spec.learning_rate, seed=seed)
+        found[name] = float(accuracy(net.eval())["accuracy"])  # also of a run that diverged
+    return found
 
 
-def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
+def _network(spec: TicketSpec, seed: int, inputs: int | None = None, classes: int = 10) -> tuple[nn.Module, list[int]]:
+    drawn: dict[str, Any] = {"weights": Gaussian(spec.weight_std), "biases": Gaussian(spec.bias_std), "seed": seed}
+    if spec.kind == "cnn":
+        shape = [spec.width, 8, 8]
+        cnn = vanilla_cnn(
+            spec.depth, spec.width, inputs=shape, classes=classes, activation=spec.activation, **drawn
+        )  # fmt: skip
+        return cnn, shape
+    size = spec.width if inputs is None else inputs
+    return mlp([size, *[spec.width] * spec.depth, classes], spec.activation, **drawn), [size]
+
+
+def _mask(net: nn.Module, spec: TicketSpec, seed: int) -> None:
+    sparsity = 1 - (spec.edge / spec.weight_std) ** 2
+    apply(net, keep(random(net, seed=seed), sparsity, scope="layer"))
+
+
+def _mean_gain(net: nn.Module, x: Tensor, seed: int) -> float:
+    found = gain(net, x, directions=4, seed=seed)
+    both = (found.chi_forward + found.chi_backward) / 2
+    return float(np.mean(both[1:-1]))
+
+
+def table(found: Found) -> Table:
     """One row a kind and factor; then the two that were trained."""
-    kinds, dense, masked = gather(setting, results)
-    rows: list[dict[str, Any]] = []
-    for kind in kinds:
-        before, before_error = mean_and_error(kind.before)
-        after, after_error = mean_and_error(kind.after)
-        rows.append(
-            {
-                "kind": kind.family,
-                "factor": kind.factor,
-                "density": 1 / kind.factor**2,
-                "chi_before": before,
-                "chi_before_error": before_error,
-                "chi_before_predicted": kind.chi,
-                "chi_after": after,
-                "chi_after_error": after_error,
-                "accuracy": math.nan,
-                "accuracy_error": math.nan,
-                "networks": setting.networks,
-            }
-        )
-    spec = setting.trained.ticket
-    factor = spec.weight_std / spec.edge
-    for name, values, density in (("trained as it came", dense, 1.0), ("trained, masked", masked, 1 / factor**2)):
-        mean, error = mean_and_error(values)
+
+    def others(cell: Cell) -> dict[str, float]:
+        spec = cell.spec
+        factor = spec.weight_std / spec.edge
+        q = 1.0 if spec.activation == "relu" else q_star(spec.activation, spec.weight_std, spec.bias_std)
+        predicted = float(chi(spec.activation, spec.weight_std, q))
+        return {"factor": factor, "density": 1 / factor**2, "chi_before_predicted": predicted,
+                "accuracy": math.nan, "accuracy_error": math.nan}  # fmt: skip
+
+    rows = found.rows(lambda cell: {"chi_before": cell["before"], "chi_after": cell["after"]}, others)
+    trained = found.also["trained"].one()
+    factor = trained.spec.ticket.weight_std / trained.spec.ticket.edge
+    for name, result, density in (("trained as it came", "dense", 1.0), ("trained, masked", "masked", 1 / factor**2)):
+        mean, error = mean_and_error(trained[result])
         rows.append({**dict.fromkeys(rows[0], math.nan), "kind": name, "factor": factor, "density": density,
-                     "accuracy": mean, "accuracy_error": error, "networks": setting.runs})  # fmt: skip
+                     "accuracy": mean, "accuracy_error": error, "runs": trained.runs})  # fmt: skip
     return rows
 
 
-def claims(setting: Setting, results: Results) -> list[Claim]:
+def claims(found: Found) -> list[Claim]:
     """Theorem 3, and that the masked networks train."""
-    kinds, dense, masked = gather(setting, results)
-    before, before_error = np.transpose([mean_and_error(kind.before) for kind in kinds])
-    after, after_error = np.transpose([mean_and_error(kind.after) for kind in kinds])
-    names, count = [kind.name for kind in kinds], setting.networks
-    better, better_error = mean_and_error(masked - dense)
-    mean, error = mean_and_error(masked)
-    spec = setting.trained.ticket
-    what = f"{spec.activation}, depth {spec.depth}, {spec.weight_std / spec.edge:g} times the edge"
+    rows, trained = Table(found.table[:-2]), found.also["trained"].one()
+    before, before_error, after, after_error, count = rows.of(
+        "chi_before", "chi_before_error", "chi_after", "chi_after_error", "runs"
+    )
+    names = rows.told("{kind}, {factor:.3g} times the edge")
+    better, better_error = mean_and_error(trained["masked"] - trained["dense"])
+    mean, error = mean_and_error(trained["masked"])
+    spec, runs = trained.spec.ticket, trained.runs
+    what = [f"{spec.activation}, depth {spec.depth}, {spec.weight_std / spec.edge:g} times the edge"]
     return [
         at_least("as they come the networks are chaotic: chi is above 1.1", before, before_error, 1.1, count, names),
         between(
             f"Theorem 3: random masks of density sigma_EOC^2/sigma_w^2 bring chi to 1, within {CLOSE:g}",
             after, after_error, 1 - CLOSE, 1 + CLOSE, count, names,
         ),
-        at_least("a masked network trains: test accuracy above one half", [mean], [error], 0.5, setting.runs, [what]),
-        at_least("... and further than the same network without the mask", [better], [better_error], 0.0, setting.runs,
-                 [what]),
+        at_least("a masked network trains: test accuracy above one half", [mean], [error], 0.5, runs, what),
+        at_least("... and further than the same network without the mask", [better], [better_error], 0.0, runs, what),
     ]  # fmt: skip
 
 
-def draw(setting: Setting, results: Results) -> "Figure":
+def draw(found: Found) -> "Figure":
     """Gain before and after against sigma_w; accuracies of the networks that were trained."""
-    rows = table(setting, results)
     picture, axes = plots.figure(8.4, 4.4, mosaic=[["chi", "accuracy"]], width_ratios=[2.0, 1.0])
-    families = list(dict.fromkeys(row["kind"] for row in rows[:-2]))
-    for index, family in enumerate(families):
-        mine = [row for row in rows[:-2] if row["kind"] == family]
+    left, right = axes["chi"], axes["accuracy"]
+    for index, (kind, rows) in enumerate(Table(found.table[:-2]).by("kind")):
         # beside each other, not on top
-        x = [row["factor"] * (1 + 0.012 * (index - 1)) for row in mine]
-        plots.points(axes["chi"], x, [row["chi_before"] for row in mine], [row["chi_before_error"] for row in mine],
-                     index, f"{family}, as it came", markerfacecolor="none")
-        plots.points(axes["chi"], x, [row["chi_after"] for row in mine], [row["chi_after_error"] for row in mine],
-                     index, f"{family}, masked")
-        plots.curve(axes["chi"], x, [row["chi_before_predicted"] for row in mine], index)
-    axes["chi"].plot([], [], color="#333333", label="mean field")
-    axes["chi"].axhline(1, color=plots.BOUND, linestyle=":", zorder=1)
-    axes["chi"].set(xlabel=r"$\sigma_w\,/\,\sigma_{w,\mathrm{EOC}}$", ylabel=r"mean gain of the layers, $\chi$")
-    axes["chi"].set_yscale("log")
-    ticks = [1, 2, 3, 5, 10]
-    axes["chi"].set_yticks(ticks, [str(tick) for tick in ticks])
-    axes["chi"].minorticks_off()
-    axes["chi"].legend()
-    for index, (row, label) in enumerate(zip(rows[-2:], ("as it came", "masked"), strict=True)):
-        plots.points(axes["accuracy"], [index], [100 * row["accuracy"]], [100 * row["accuracy_error"]], index, label)
-    axes["accuracy"].axhline(10, color=plots.BOUND, linestyle=":", label="chance", zorder=1)
-    axes["accuracy"].set_xticks([0, 1], ["as it came", "masked"])
-    spec = setting.trained.ticket
-    axes["accuracy"].set(
+        beside = Table({**row, "x": row["factor"] * (1 + 0.012 * (index - 1))} for row in rows)
+        pictures.points(left, beside, "x", "chi_before", index, f"{kind}, as it came", markerfacecolor="none")
+        pictures.points(left, beside, "x", "chi_after", index, f"{kind}, masked")
+        pictures.curve(left, beside, "x", "chi_before_predicted", index)
+    left.plot([], [], color="#333333", label="mean field")
+    left.axhline(1, color=plots.BOUND, linestyle=":", zorder=1)
+    left.set(xlabel=r"$\sigma_w\,/\,\sigma_{w,\mathrm{EOC}}$", ylabel=r"mean gain of the layers, $\chi$")
+    pictures.ticks(left, [1, 2, 3, 5, 10], "y", "log")
+    left.legend()
+    labels = ("as it came", "masked")
+    for index, (row, label) in enumerate(zip(found.table[-2:], labels, strict=True)):
+        pictures.points(right, Table([{**row, "x": index}]), "x", "accuracy", index, label, 100)
+    right.axhline(10, color=plots.BOUND, linestyle=":", label="chance", zorder=1)
+    right.set_xticks([0, 1], labels)
+    spec = found.also["trained"].one().spec.ticket
+    right.set(
         xlim=(-0.5, 1.5), ylim=(0, 100), ylabel="test accuracy (%)",
         title=f"{spec.activation}, {spec.depth} layers, {spec.weight_std / spec.edge:g} times the edge",
-    )
-    axes["accuracy"].legend(loc="center right")
+    )  # fmt: skip
+    right.legend(loc="center right")
     return picture
 
 
-def about(setting: Setting) -> str:
+def about(sweep: Sweep) -> str:
     """The setting in one line."""
-    spec = setting.trained
+    trained, channels = sweep.also["trained"], min(spec.width for _, spec, _ in sweep.cells())
     return (
-        f"{setting.depth} layers of width {setting.width} ({setting.channels} channels), {setting.networks} networks "
-        f"each; trained on {spec.data}: width {spec.ticket.width}, {spec.steps} steps of SGD at "
-        f"{spec.learning_rate:g}, {setting.runs} runs; bars: two standard errors"
-    )
+        sweep.told("{depth} layers of width {width} ") + f"({channels} channels), {sweep.runs} networks each; "
+        + trained.told("trained on {data}: width ") + str(trained.spec.ticket.width)
+        + trained.told(", {steps} steps of SGD at {learning_rate:g}, {runs} runs; bars: two standard errors")
+    )  # fmt: skip
 
 
-def _trained(data: str, steps: int, tested: int, depth: int) -> TrainedSpec:
-    return TrainedSpec(ticket("dense", "tanh", 0.2, depth, 100, 2.0), data, steps, 64, 0.02, tested)
+def sweep(depth: int, width: int, channels: int, networks: int, runs: int, **trained: Any) -> Sweep:
+    """Three kinds of networks at three factors; and networks to be trained, thirty layers at twice the edge."""
+    kinds = {
+        "tanh dense": {"kind": "dense", "activation": "tanh", "bias_std": 0.2},
+        "relu dense": {"kind": "dense", "activation": "relu", "bias_std": 0.0},
+        "relu V-CNN": {"kind": "cnn", "activation": "relu", "bias_std": 0.0, "width": channels},
+    }
+    learnt = TrainedSpec(TicketSpec("dense", "tanh", 30, 100, 0.2, 2.0), batch_size=64, learning_rate=0.02, **trained)
+    return Sweep(
+        measure, TicketSpec("dense", "tanh", depth, width, 0.2, 1.0), {"kind": kinds, "factor": (1.2, 1.6, 2.2)},
+        runs=networks, stride=1000, also={"trained": Sweep(learn, learnt, runs=runs)},
+    )  # fmt: skip
 
 
-def presets() -> dict[str, Setting]:
-    """Both presets."""
-    quick = Setting(8, 250, 48, (1.2, 1.6, 2.2), 8, _trained("digits", 1500, 360, 30), 4)
-    return {
-        "quick": quick,
-        "paper": replace(
-            quick, depth=12, width=400, channels=64, factors=(1.2, 1.6, 2.2), networks=4,
-            trained=_trained("mnist", 2000, 10000, 30), runs=3,
-        ),
-    }  # fmt: skip
-
-
-ARTIFACT = OldArtifact(
-    "hayou/wlth", "Random masks bring networks to the edge of chaos", "Hayou et al., Theorem 3, appendix H", presets(),
-    trials, table, claims, draw, lambda setting: setting.trained.data, about,
-)
+ARTIFACTS = (
+    Artifact(
+        "hayou/wlth", "Random masks bring networks to the edge of chaos", "Hayou et al., Theorem 3, appendix H",
+        {
+            "quick": sweep(8, 250, 48, 8, 4, data="digits", steps=1500, tested=360),
+            "paper": sweep(12, 400, 64, 4, 3, data="mnist", steps=2000, tested=10000),
+        },
+        table, claims, draw, about,
+    ),
+)  # fmt: skip

@@ -1,22 +1,43 @@
 """Hayou Figures 3 and 5: which pruned networks train, over depth and sparsity, for three initializations (4.1, G)."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
 
+from epoch0 import plots
+from epoch0.data import load
+from epoch0.distributions import Gaussian
+from epoch0.errors import InputError
 from epoch0.experiments.claims import Claim, at_least, at_most, exact
 from epoch0.experiments.cost import Cost
-from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import OldArtifact, Results
-from epoch0.papers.hayou.trainable_picture import draw
-from epoch0.papers.hayou.trainable_trial import INITS, DepthSpec, untrained
-from epoch0.papers.means import mean_and_error
+from epoch0.networks import mlp
+from epoch0.papers.catalogue import Artifact
+from epoch0.papers.checkpoints import checkpoint_of
+from epoch0.papers.hayou.batches import EXTENTS, images
+from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
+from epoch0.prune import Masks, apply, keep, random
+from epoch0.prune.effects.rescale import rescale
+from epoch0.prune.scores.connection_sensitivity import snip
 from epoch0.theory.mean_field import chi, edge_of_chaos, q_star
+from epoch0.train.device import chosen_device
+from epoch0.train.evaluation import Accuracy
+from epoch0.train.loop import train
+from epoch0.train.stacked import Stacked
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INITS = ("rescaled", "edge", "ordered")
+"""Edge of chaos with rescaling, edge of chaos, ordered phase: the panels of the figures, in their order."""
+
+NAMES = dict(zip(INITS, ("EOC + rescaling", "EOC", "ordered phase"), strict=True))
 
 MARGIN = 0.1
 """A network is trainable if its test accuracy is that much above the share of the most frequent class."""
@@ -31,102 +52,153 @@ the ordered phase, where chi is 0.70 for tanh and 0.74 for ELU. With sigma_b = 0
 ONE_MORE = 0.5
 """More cells train if the difference is nearer to one than to none."""
 
-NAMES = {"rescaled": "EOC + rescaling", "edge": "EOC", "ordered": "ordered phase"}
-
 
 @dataclass(frozen=True)
-class Setting:
-    """One preset.
+class DepthSpec:
+    """The networks of one depth, trained by plain SGD.
 
     Attributes:
-        base: every network; its depth is replaced.
-        depths: increasing.
-        runs: networks of each kind, with weights and batches of their own.
-        inputs: pixels of an image.
+        depth: number of weight layers, the last one included.
+        edge, ordered: sigma_w and sigma_b on the edge of chaos, and in the ordered phase.
+        sparsities: fractions of all weights removed by SNIP.
+        examples: images that SNIP scores on, and that measured rescaling looks at.
+        rescaling: how weights are rescaled, see :func:`epoch0.prune.effects.rescale.rescale`.
     """
 
-    base: DepthSpec
-    depths: tuple[int, ...]
-    runs: int
-    inputs: int
+    data: str
+    activation: str
+    depth: int
+    width: int
+    edge: tuple[float, float]
+    ordered: tuple[float, float]
+    sparsities: tuple[float, ...]
+    examples: int
+    rescaling: str
+    steps: int
+    batch_size: int
+    learning_rate: float
+    tested: int
 
-    def spec(self, depth: int) -> DepthSpec:
-        """The networks of one depth."""
-        return replace(self.base, depth=depth)
 
+def trained(spec: DepthSpec, seed: int) -> dict[str, Any]:
+    """Prune, rescale, train and test every network of one depth; all see the same batches.
 
-@dataclass(frozen=True)
-class Measured:
-    """What was found.
+    >>> trained(spec, seed=0)["accuracy"].shape                     # 3 initializations, 9 sparsities
+    (3, 9)
 
-    Attributes:
-        accuracy: (runs, initializations, depths, sparsities).
-        dead: layers that keep nothing, same shape.
-        diverged: same shape.
-        chance: share of the most frequent class among the test images.
+    The network on the edge of chaos and its rescaled twin have the same weights and masks. Scores are in float64. If
+    ``EPOCH0_CHECKPOINTS`` names a folder, a trial that was killed goes on from there.
+
+    Returns:
+        ``accuracy``, the share of the test images; ``diverged``; ``dead``, how many layers keep nothing; ``unscaled``,
+        whether a network could not be rescaled, since a layer keeps nothing: all (initializations, sparsities).
+        ``chance``: share of the most frequent class; ``device``.
     """
+    first, test = load(spec.data, "train"), load(spec.data, "test")
+    x, y = torch.as_tensor(first.inputs("standard")), torch.as_tensor(first.labels)
+    held = torch.as_tensor(test.inputs("standard", like=first))[: spec.tested]
+    labels = torch.as_tensor(test.labels)[: spec.tested]
+    classes = len(first.classes)
+    nets, dead, unscaled = [], [], []
+    batch = images(spec.data, spec.examples, seed, flatten=True, dtype=torch.float64)
+    for init in INITS:
+        for masks in _masks(spec, init, seed, batch, classes):
+            net = apply(network(spec, init, seed, x.shape[1], classes), masks)
+            failed = False
+            if init == "rescaled":
+                try:
+                    rescale(net, spec.rescaling, x=batch[0].float())
+                except InputError:  # a layer without weights has no scale
+                    failed = True
+            nets.append(net)
+            dead.append(len(masks.dead))
+            unscaled.append(failed)
+    device = chosen_device()
+    with checkpoint_of(spec, seed) as path:
+        stack = Stacked.of(nets)
+        done = train(
+            stack, (x, y), steps=spec.steps, batch_size=spec.batch_size, learning_rate=spec.learning_rate, seed=seed,
+            loss=stack.loss(F.cross_entropy), device=device, evaluate=Accuracy(held, labels), evaluate_every=spec.steps,
+            checkpoint=path, checkpoint_minutes=None if path is None else 2.0,
+        )  # fmt: skip
+    shape = (len(INITS), len(spec.sparsities))
+    return {
+        "accuracy": np.array(done.history[-1]["accuracy"]).reshape(shape),
+        "diverged": stack.diverged.cpu().numpy().reshape(shape),
+        "dead": np.array(dead).reshape(shape),
+        "unscaled": np.array(unscaled).reshape(shape),
+        "chance": float(np.bincount(labels.numpy()).max() / len(labels)),
+        "device": device.type,
+    }
 
-    accuracy: Array
-    dead: Array
-    diverged: Array
-    chance: float
 
-    @property
-    def threshold(self) -> float:
-        """Accuracy from which on a network counts as trainable."""
-        return self.chance + MARGIN
-
-
-def trials(setting: Setting) -> list[Trial]:
-    """One a depth and run, the deep ones first: they take longest."""
-    return [
-        Trial("epoch0.papers.hayou.trainable_trial:trained", setting.spec(depth), run)
-        for depth in reversed(setting.depths)
-        for run in range(setting.runs)
-    ]
+def network(spec: DepthSpec, init: str, seed: int, inputs: int, classes: int) -> nn.Sequential:
+    """One network before it is pruned."""
+    weight_std, bias_std = spec.ordered if init == "ordered" else spec.edge
+    return mlp(
+        [inputs, *[spec.width] * (spec.depth - 1), classes], spec.activation, weights=Gaussian(weight_std),
+        biases=Gaussian(bias_std) if bias_std > 0 else None, seed=seed,
+    )  # fmt: skip
 
 
-def gather(setting: Setting, results: Results) -> Measured:
-    """The trials' results in one array."""
-
-    def stack(name: str) -> Array:
-        each = np.array([np.asarray(one[name], dtype=float) for one in results])
-        shape = (len(setting.depths), setting.runs, len(INITS), len(setting.base.sparsities))
-        return each.reshape(shape)[::-1].transpose(1, 2, 0, 3)
-
-    return Measured(stack("accuracy"), stack("dead"), stack("diverged"), float(results[0]["chance"]))
+def _masks(spec: DepthSpec, init: str, seed: int, batch: tuple[Tensor, Tensor], classes: int) -> list[Masks]:
+    net = network(spec, init, seed, batch[0].shape[1], classes).double()
+    scores = snip(net, None, [batch])
+    return [keep(scores, sparsity) for sparsity in spec.sparsities]
 
 
-def table(init: str, setting: Setting, results: Results) -> list[dict[str, Any]]:
+def cost(spec: DepthSpec) -> Cost:
+    """Of all networks of one depth as one program."""
+    shape, classes, *_ = EXTENTS[spec.data]
+    inputs, count = math.prod(shape), len(INITS) * len(spec.sparsities)
+
+    def untrained() -> Stacked:
+        nets = [network(spec, init, 0, inputs, classes) for init in INITS for _ in spec.sparsities]
+        masks = [keep(random(net), s) for net, s in zip(nets, spec.sparsities * len(INITS), strict=True)]
+        return Stacked.of(nets, masks)
+
+    return Cost(
+        f"{spec.activation} depth {spec.depth}, {spec.data}, {count} networks as one", (), untrained, (inputs,),
+        classes, spec.batch_size, spec.steps * spec.batch_size, spec.tested,
+    )  # fmt: skip
+
+
+# ---- what is made of them; grids are (depths, sparsities), the depths increasing
+
+
+def threshold(cell: Cell) -> float:
+    """Accuracy from which on a network counts as trainable."""
+    return float(cell.results[0]["chance"]) + MARGIN
+
+
+def table(init: str, found: Found) -> Table:
     """One row a depth and sparsity, of all three initializations; those of this panel first."""
-    found = gather(setting, results)
-    rows = []
-    for name in (init, *(other for other in INITS if other != init)):
-        place = INITS.index(name)
-        mean, error = mean_and_error(found.accuracy[:, place])
-        for i, depth in enumerate(setting.depths):
-            for j, sparsity in enumerate(setting.base.sparsities):
-                rows.append(
-                    {
-                        "initialization": NAMES[name],
-                        "depth": depth,
-                        "sparsity": sparsity,
-                        "accuracy": float(mean[i, j]),
-                        "accuracy_error": float(error[i, j]),
-                        "trainable": float((found.accuracy[:, place, i, j] >= found.threshold).mean()),
-                        "dead_layers": float(found.dead[:, place, i, j].mean()),
-                        "diverged": float(found.diverged[:, place, i, j].mean()),
-                        "runs": setting.runs,
-                    }
-                )
-    return rows
+
+    def measured(cell: Cell) -> dict[str, Array]:
+        return {"accuracy": cell["accuracy"], "trainable": cell["accuracy"] >= threshold(cell),
+                "dead_layers": cell["dead"], "diverged": cell["diverged"]}  # fmt: skip
+
+    names = list(NAMES.values())
+    rows = found.rows(measured, initialization=names, sparsity=found.sweep["sparsities"])
+    names.sort(key=lambda name: name != NAMES[init])
+    return Table(sorted(rows, key=lambda row: (names.index(row["initialization"]), row["depth"])))
 
 
-def claims(init: str, setting: Setting, results: Results) -> list[Claim]:
+def runs_of(found: Found, name: str, init: str) -> Array:
+    """What came of the networks with that start, shape (runs, depths, sparsities)."""
+    return np.moveaxis(found[name][:, :, INITS.index(init)][::-1], 0, 1)
+
+
+def _grid(found: Found) -> tuple[Array, Array]:
+    """Depth and sparsity of every cell."""
+    depth, sparsity = np.meshgrid(sorted(found.sweep["depth"]), found.sweep["sparsities"], indexing="ij")
+    return depth.astype(float), sparsity
+
+
+def claims(init: str, found: Found) -> list[Claim]:
     """What section 4.1 says of that panel, and how it compares with the one before."""
-    found = gather(setting, results)
-    own = {"rescaled": _rescaled, "edge": _edge, "ordered": _ordered}[init](setting, found)
-    return [*own, *(_more(setting, found, a, b) for a, b in _COMPARED[init])]
+    own = {"rescaled": _rescaled, "edge": _edge, "ordered": _ordered}[init](found)
+    return [*own, *(_more(found, larger, smaller) for larger, smaller in _COMPARED[init])]
 
 
 _COMPARED = {
@@ -137,56 +209,48 @@ _COMPARED = {
 """Pairs of which the first is said to train where the second does, and in more cells."""
 
 
-def _cells(setting: Setting, found: Measured, init: str, keep: NDArray[np.bool_]) -> tuple[Array, Array, list[str]]:
-    """Mean accuracy, its error and the name of each of some cells (depths, sparsities)."""
-    mean, error = mean_and_error(found.accuracy[:, INITS.index(init)])
-    names = [[f"depth {d}, {100 * s:g} %" for s in setting.base.sparsities] for d in setting.depths]
-    return mean[keep], error[keep], [name for name, kept in zip(np.ravel(names), keep.ravel(), strict=True) if kept]
+def _rescaled(found: Found) -> list[Claim]:
+    depth, sparsity = _grid(found)
+    limit, runs = threshold(found.cells[0]), found.sweep["runs"]
 
+    def block(init: str, cells: NDArray[np.bool_]) -> Array:
+        """Mean of each run over some cells: what they have in common shows with fewer runs than each by itself."""
+        return np.asarray(runs_of(found, "accuracy", init)[:, cells].mean(1))
 
-def _grid(setting: Setting) -> tuple[Array, Array]:
-    depth, sparsity = np.meshgrid(setting.depths, setting.base.sparsities, indexing="ij")
-    return depth.astype(float), sparsity
-
-
-def _block(found: Measured, init: str, keep: NDArray[np.bool_]) -> Array:
-    """Mean accuracy of each run over some cells: what they have in common shows with fewer runs than each by itself."""
-    return np.asarray(found.accuracy[:, INITS.index(init)][:, keep].mean(1))
-
-
-def _rescaled(setting: Setting, found: Measured) -> list[Claim]:
-    depth, sparsity = _grid(setting)
-    deep = depth >= DEEP
-    claims = []
-    for text, keep in (
+    made = []
+    for text, part in (
         (f"with rescaling networks of depth {DEEP} and more train up to 50 % sparsity, on average", sparsity <= 0.5),
         ("... and above 50 %", sparsity > 0.5),
     ):
-        mean, error = mean_and_error(_block(found, "rescaled", deep & keep))
-        claims.append(at_least(text, [mean], [error], found.threshold, setting.runs, ["mean"]))
-    keep = deep & (sparsity >= 0.5)
-    gain, error = mean_and_error(_block(found, "rescaled", keep) - _block(found, "edge", keep))
+        mean, error = mean_and_error(block("rescaled", (depth >= DEEP) & part))
+        made.append(at_least(text, [mean], [error], limit, runs, ["mean"]))
+    both = (depth >= DEEP) & (sparsity >= 0.5)
+    gain, error = mean_and_error(block("rescaled", both) - block("edge", both))
     text = f"rescaling adds {100 * MARGIN:g} % and more from depth {DEEP} and 50 % sparsity on: mean over the cells"
-    return [*claims, at_least(text, [gain], [error], MARGIN, setting.runs, ["difference"])]
+    return [*made, at_least(text, [gain], [error], MARGIN, runs, ["difference"])]
 
 
-def _edge(setting: Setting, found: Measured) -> list[Claim]:
-    depth, sparsity = _grid(setting)
-    mean, error, names = _cells(setting, found, "edge", (depth >= DEEP) & (sparsity >= 0.5))
+def _untrained(text: str, found: Found, init: str, cells: NDArray[np.bool_]) -> Claim:
+    """Every one of some cells is below the threshold."""
+    mean, error = mean_and_error(runs_of(found, "accuracy", init)[:, cells])
+    depth, sparsity = (values[cells] for values in _grid(found))
+    names = [f"depth {d:g}, {100 * s:g} %" for d, s in zip(depth, sparsity, strict=True)]
+    return at_most(text, mean, error, threshold(found.cells[0]), found.sweep["runs"], names)
+
+
+def _edge(found: Found) -> list[Claim]:
+    depth, sparsity = _grid(found)
     text = f"without rescaling nothing trains on the edge of chaos from depth {DEEP} and 50 % sparsity on"
-    return [at_most(text, mean, error, found.threshold, setting.runs, names)]
+    return [_untrained(text, found, "edge", (depth >= DEEP) & (sparsity >= 0.5))]
 
 
-def _ordered(setting: Setting, found: Measured) -> list[Claim]:
-    depth, sparsity = _grid(setting)
-    keep = (depth > DEEP) & (sparsity > SPARSE)
-    mean, error, names = _cells(setting, found, "ordered", keep)
-    dead = found.dead[:, INITS.index("ordered")][:, keep]
+def _ordered(found: Found) -> list[Claim]:
+    depth, sparsity = _grid(found)
+    both = (depth > DEEP) & (sparsity > SPARSE)
+    dead = runs_of(found, "dead", "ordered")[:, both]
+    text = f"in the ordered phase nothing trains above {100 * SPARSE:g} % sparsity and depth {DEEP}"
     return [
-        at_most(
-            f"in the ordered phase nothing trains above {100 * SPARSE:g} % sparsity and depth {DEEP}",
-            mean, error, found.threshold, setting.runs, names,
-        ),
+        _untrained(text, found, "ordered", both),
         exact(
             "... as at least one layer is fully pruned", bool((dead > 0).all()),
             f"in {(dead > 0).sum():g} of {dead.size} networks; {dead.mean():.3g} layers on average",
@@ -195,101 +259,102 @@ def _ordered(setting: Setting, found: Measured) -> list[Claim]:
     ]  # fmt: skip
 
 
-def _more(setting: Setting, found: Measured, larger: str, smaller: str) -> Claim:
+def _more(found: Found, larger: str, smaller: str) -> Claim:
     """Inclusion, and more cells."""
-    trains = found.accuracy >= found.threshold
-    counts = trains.sum((2, 3)).astype(float)  # (runs, initializations)
-    first, second = INITS.index(larger), INITS.index(smaller)
-    gained, error = mean_and_error(counts[:, first] - counts[:, second])
-    most = trains.mean(0) >= 0.5
-    lost = most[second] & ~most[first]
-    where = ", ".join(
-        f"depth {setting.depths[i]} at {100 * setting.base.sparsities[j]:g} %" for i, j in np.argwhere(lost)
-    )
-    cells = lost.size
+    limit = threshold(found.cells[0])
+    first, second = (runs_of(found, "accuracy", init) >= limit for init in (larger, smaller))
+    counts = [trains.sum((1, 2)).astype(float) for trains in (first, second)]
+    gained, error = mean_and_error(counts[0] - counts[1])
+    lost = (second.mean(0) >= 0.5) & (first.mean(0) < 0.5)
+    cells = zip(*(values[lost] for values in _grid(found)), strict=True)
+    where = ", ".join(f"depth {depth:g} at {100 * sparsity:g} %" for depth, sparsity in cells)
     claim = at_least(
-        f"{NAMES[larger]} trains in more cells than {NAMES[smaller]}, of {cells}",
-        [gained], [error], ONE_MORE, setting.runs, ["difference"],
+        f"{NAMES[larger]} trains in more cells than {NAMES[smaller]}, of {lost.size}",
+        [gained], [error], ONE_MORE, len(first), ["difference"],
     )  # fmt: skip
-    both = f"{counts[:, first].mean():.3g} against {counts[:, second].mean():.3g}"
+    both = f"{counts[0].mean():.3g} against {counts[1].mean():.3g}"
     extra = f"; trained only by {NAMES[smaller]}: {where}" if where else f"; and wherever {NAMES[smaller]} does"
     return replace(claim, evidence=f"{both}; {claim.evidence}{extra}")
 
 
-def costs(setting: Setting) -> list[Cost]:
-    """One cost a depth."""
-    found = []
-    for depth in setting.depths:
-        spec = setting.spec(depth)
-        found.append(
-            Cost(
-                f"{spec.activation} depth {depth}, {spec.data}, {len(INITS) * len(spec.sparsities)} networks as one",
-                [trial for trial in trials(setting) if trial.spec == spec],
-                partial(untrained, spec, setting.inputs, 10), (setting.inputs,), 10,
-                spec.batch_size, spec.steps * spec.batch_size, spec.tested,
-            )
-        )  # fmt: skip
-    return found
+def draw(init: str, found: Found) -> "Figure":
+    """One panel; all panels of both figures share the scale of colours, 0 to 100 %.
+
+    Cells of which less than half of the networks train are crossed; layers that keep nothing are counted.
+    """
+    from matplotlib.lines import Line2D
+
+    depths, sparsities = sorted(found.sweep["depth"]), found.sweep["sparsities"]
+    runs, limit = runs_of(found, "accuracy", init), threshold(found.cells[0])
+    accuracy, trainable, dead = runs.mean(0), (runs >= limit).mean(0), runs_of(found, "dead", init).mean(0)
+    picture, axes = plots.figure(max(6.2, 1.9 + 0.62 * len(sparsities)), 1.3 + 0.5 * len(depths))
+    image = axes.imshow(100 * accuracy, origin="lower", aspect="auto", cmap="cividis", vmin=0, vmax=100)
+    axes.grid(visible=False)
+    axes.set_xticks(range(len(sparsities)), [f"{100 * s:g}" for s in sparsities])
+    axes.set_yticks(range(len(depths)), [str(depth) for depth in depths])
+    axes.set(xlabel="weights pruned (%)", ylabel="depth")
+    for (i, j), mean in np.ndenumerate(accuracy):
+        colour = "black" if mean > 0.55 else "white"  # black on light, white on dark
+        axes.text(j, i + 0.12, f"{100 * mean:.0f}", ha="center", va="center", color=colour, fontsize=9)
+        if dead[i, j] > 0:
+            words = f"{dead[i, j]:.2g} dead"
+            axes.text(j, i - 0.25, words, ha="center", va="center", color=colour, fontsize=6.5)
+        if trainable[i, j] < 0.5:
+            axes.plot(j + 0.36, i + 0.32, marker="x", color=colour, markersize=4.5, markeredgewidth=1.2)
+    bar = picture.colorbar(image, ax=axes, pad=0.02)
+    bar.set_label("test accuracy (%)")
+    bar.ax.axhline(100 * (limit - MARGIN), color="white", linewidth=1.2)
+    handles = [Line2D([], [], linestyle="none", label="white line on the scale: chance")]
+    if (trainable < 0.5).any():
+        handles.insert(0, Line2D([], [], marker="x", linestyle="none", color="black", label="does not train"))
+    if (dead > 0).any():
+        handles.append(Line2D([], [], linestyle="none", label="dead: layers that keep nothing"))
+    plots.legend_below(picture, handles=handles, loc="outside lower left", handletextpad=0.2, frameon=False, columns=3)
+    return picture
 
 
-def about(init: str, setting: Setting) -> str:
+def about(init: str, sweep: Sweep) -> str:
     """The setting in one line."""
-    spec = setting.base
+    spec = sweep.spec
     weight_std, bias_std = spec.ordered if init == "ordered" else spec.edge
     how = f", rescaled ({spec.rescaling})" if init == "rescaled" else ""
     gain = float(chi(spec.activation, weight_std, q_star(spec.activation, weight_std, bias_std)))
-    return (
-        f"{spec.activation}, sigma_w {weight_std:.4g}, sigma_b {bias_std:g} (chi {gain:.3g}){how}; width {spec.width}; "
-        f"SNIP on {spec.examples} images; {spec.data}, {spec.steps} steps of SGD at {spec.learning_rate:g}, batch "
-        f"{spec.batch_size}, {setting.runs} runs; means (no bars); trainable: {100 * MARGIN:g} % above chance"
-    )
+    point = f"{spec.activation}, sigma_w {weight_std:.4g}, sigma_b {bias_std:g} (chi {gain:.3g}){how}; "
+    return point + sweep.told(
+        "width {width}; SNIP on {examples} images; {data}, {steps} steps of SGD at {learning_rate:g}, batch "
+        "{batch_size}, {runs} runs; means (no bars); trainable: "
+    ) + f"{100 * MARGIN:g} % above chance"  # fmt: skip
 
 
-def presets(activation: str) -> dict[str, Setting]:
-    """Both presets. The paper does not say which point of the edge of chaos, nor which ordered one; see docs/hayou."""
+def presets(activation: str) -> dict[str, Sweep]:
+    """The paper does not say which point of the edge of chaos, nor which ordered one; see docs/hayou-accuracy."""
     point = edge_of_chaos(activation, bias_std=BIAS_STD)
-    edge = (round(float(point.weight_std), 6), BIAS_STD)
-    paper = DepthSpec(
-        "mnist", activation, 2, 100, edge, ORDERED, tuple(s / 10 for s in range(1, 10)), 100, "layer",
-        steps=10_000, batch_size=100, learning_rate=1e-3, tested=10_000,
+    spec = DepthSpec(
+        "mnist", activation, 2, 100, (round(float(point.weight_std), 6), BIAS_STD), ORDERED,
+        tuple(s / 10 for s in range(1, 10)), 100, "layer", steps=10_000, batch_size=100, learning_rate=1e-3,
+        tested=10_000,
     )  # fmt: skip
-    quick = replace(
-        paper, data="digits", sparsities=(0.1, 0.5, 0.9), steps=400, batch_size=64,
-        learning_rate=0.004, tested=360,
+    paper = Sweep(trained, spec, {"depth": (100, 80, 60, 40, 20, 2)}, runs=3)  # those that take longest first
+    quick = paper.but(
+        data="digits", sparsities=(0.1, 0.5, 0.9), steps=400, batch_size=64, learning_rate=0.004, tested=360,
+        depth=(80, 60, 20, 2), runs=5, seed=100,
     )  # fmt: skip
-    return {
-        "quick": Setting(quick, (2, 20, 60, 100), 6, 64),
-        "paper": Setting(paper, (2, 20, 40, 60, 80, 100), 3, 784),
-    }
+    return {"quick": quick, "paper": paper}
 
 
-_TITLES = {
-    "rescaled": "Accuracy over depth and sparsity: edge of chaos with rescaling",
-    "edge": "Accuracy over depth and sparsity: edge of chaos",
-    "ordered": "Accuracy over depth and sparsity: ordered phase",
-}
+_TITLES = ("edge of chaos with rescaling", "edge of chaos", "ordered phase")
 
 
-def _artifact(figure: str, activation: str, init: str) -> OldArtifact:
-    return OldArtifact(
-        f"hayou/{figure}", _TITLES[init], f"Hayou et al., Figure {figure[3:]}, section 4.1", presets(activation),
-        trials, partial(table, init), partial(claims, init), partial(_drawn, init),
-        lambda setting: setting.base.data, partial(about, init), costs,
-    )  # fmt: skip
+def _panels(figure: str, letters: str, activation: str) -> list[Artifact]:
+    runs = presets(activation)
+    return [
+        Artifact(
+            f"hayou/fig{figure}{letter}", f"Accuracy over depth and sparsity: {title}",
+            f"Hayou et al., Figure {figure}{letter}, section 4.1", runs, partial(table, init),
+            partial(claims, init), partial(draw, init), partial(about, init), cost,
+        )
+        for letter, title, init in zip(letters, _TITLES, INITS, strict=True)
+    ]  # fmt: skip
 
 
-def _drawn(init: str, setting: Setting, results: Results) -> Any:
-    found = gather(setting, results)
-    place = INITS.index(init)
-    mean = found.accuracy[:, place].mean(0)
-    share = (found.accuracy[:, place] >= found.threshold).mean(0)
-    return draw(setting.depths, setting.base.sparsities, mean, share, found.dead[:, place].mean(0), found.chance)
-
-
-FIGURE_3 = tuple(_artifact(f"fig3{letter}", "tanh", init) for letter, init in zip("abc", INITS, strict=True))
-FIGURE_5 = tuple(
-    _artifact(f"fig5{letter}", activation, init)
-    for letter, (activation, init) in zip(
-        "abcdef", [(activation, init) for activation in ("elu", "tanh") for init in INITS], strict=True
-    )
-)
+ARTIFACTS = (*_panels("3", "abc", "tanh"), *_panels("5", "abc", "elu"), *_panels("5", "def", "tanh"))

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from epoch0 import plots
-from epoch0.experiments.claims import Claim, at_most, between, equal_within_error, exact
-from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import OldArtifact, Results
-from epoch0.papers.means import mean_and_error
+from epoch0.experiments.claims import Claim, at_most, between, exact
+from epoch0.papers import pictures
+from epoch0.papers.catalogue import Artifact
+from epoch0.papers.sweep import Cell, Found, Sweep, Table, agrees
 from epoch0.prune import critical_sparsity
 from epoch0.seeds import generator
 from epoch0.theory.pruning import magnitude_bound, magnitude_density, magnitude_limit
@@ -20,27 +19,18 @@ from epoch0.theory.pruning import magnitude_bound, magnitude_density, magnitude_
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
-
 PRINTED = {2.0: (5.77, 1.0), 5.0: (0.81, 0.79), 10.0: (0.72, 0.69)}
 """Table 7: gamma -> the bound and the empirical value."""
 
 TIGHT = 0.02
 """How far below a bound a measurement may be for the bound to count as tight."""
 
-_DECIMALS = 0.006
-"""What printing two decimals leaves open."""
+_DECIMALS = 0.006  # what printing two decimals leaves open
 
 
 @dataclass(frozen=True)
 class UnequalSpec:
-    """Normal weights of a dense network, of which the first layer's are smaller.
-
-    Attributes:
-        depth: L, number of layers.
-        width: N.
-        gamma: alpha_1, the factor by which the first layer's variance sigma_w^2/(alpha N) is smaller.
-    """
+    """Normal weights of a dense network; the first layer has 1/gamma of the variance, alpha_1 of the paper."""
 
     depth: int
     width: int
@@ -62,178 +52,91 @@ def critical(spec: UnequalSpec, seed: int) -> dict[str, Any]:
     return {"critical": float(critical_sparsity(scores))}
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One preset.
-
-    Attributes:
-        gammas: ratios of variances.
-        depth: L.
-        width: N.
-        networks: how many for each ratio.
-    """
-
-    gammas: tuple[float, ...]
-    depth: int
-    width: int
-    networks: int
+def table(found: Found) -> Table:
+    """One row a ratio, the paper's columns beside ours."""
+    return found.rows(lambda cell: {"critical_sparsity": cell["critical"]}, _exact)
 
 
-def trials(setting: Setting) -> list[Trial]:
-    """One a network; no two share random numbers."""
-    return [
-        Trial(
-            "epoch0.papers.hayou.unequal:critical", UnequalSpec(setting.depth, setting.width, gamma),
-            seed=1000 * place + network,
-        )
-        for place, gamma in enumerate(setting.gammas)
-        for network in range(setting.networks)
-    ]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Row:
-    """One ratio of variances: what is measured and what is computed.
-
-    Attributes:
-        gamma: the ratio.
-        critical: critical sparsity of each network.
-        printed: Proposition 4 with gamma where it stands, as a ratio of standard deviations.
-        corrected: Proposition 4 with sqrt(gamma).
-        limit: the limit of infinite depth without a bound.
-        finite: expected critical sparsity at this depth.
-    """
-
-    gamma: float
-    critical: Array
-    printed: float
-    corrected: float
-    limit: float
-    finite: float
+def _exact(cell: Cell) -> dict[str, float]:
+    bound, empirical = PRINTED.get(cell.spec.gamma, (float("nan"), float("nan")))
+    return {**computed(cell.spec), "table_bound": bound, "table_empirical": empirical}
 
 
 @lru_cache(maxsize=64)
-def computed(gamma: float, depth: int, width: int) -> tuple[float, float, float, float]:
-    """The four theoretical values of a :class:`Row`, in its order."""
-    stds = [gamma**-0.5, *[1.0] * (depth - 1)]
-    return (
-        magnitude_bound(gamma, width**2, paper=True).value,
-        magnitude_bound(gamma, width**2).value,
-        magnitude_limit(gamma, width**2),
-        magnitude_density(stds, [width**2] * depth, 0.5).critical_sparsity,
-    )
+def computed(spec: UnequalSpec) -> dict[str, float]:
+    """Proposition 4 as printed and corrected, its limit of infinite depth, and the expected value at this depth."""
+    size = spec.width**2
+    stds = [spec.gamma**-0.5, *[1.0] * (spec.depth - 1)]
+    return {
+        "bound_as_printed": magnitude_bound(spec.gamma, size, paper=True).value,
+        "bound_corrected": magnitude_bound(spec.gamma, size).value,
+        "infinite_depth": magnitude_limit(spec.gamma, size),
+        "predicted": magnitude_density(stds, [size] * spec.depth, 0.5).critical_sparsity,
+    }
 
 
-def gather(setting: Setting, results: Results) -> list[Row]:
-    """One a ratio."""
-    values = np.array([one["critical"] for one in results], dtype=float).reshape(-1, setting.networks)
-    return [
-        Row(gamma, mine, *computed(gamma, setting.depth, setting.width))
-        for gamma, mine in zip(setting.gammas, values, strict=True)
-    ]
-
-
-def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
-    """One row a ratio, the paper's columns beside ours."""
-    rows = []
-    for row in gather(setting, results):
-        mean, error = mean_and_error(row.critical)
-        bound, empirical = PRINTED.get(row.gamma, (float("nan"), float("nan")))
-        rows.append(
-            {
-                "gamma": row.gamma,
-                "critical_sparsity": mean,
-                "critical_sparsity_error": error,
-                "bound_corrected": row.corrected,
-                "bound_as_printed": row.printed,
-                "infinite_depth": row.limit,
-                "predicted": row.finite,
-                "table_bound": bound,
-                "table_empirical": empirical,
-                "networks": setting.networks,
-            }
-        )
-    return rows
-
-
-def claims(setting: Setting, results: Results) -> list[Claim]:
+def claims(found: Found) -> list[Claim]:
     """Proposition 4, its table, and what is beyond the paper."""
-    rows = gather(setting, results)
-    mean, error = np.transpose([mean_and_error(row.critical) for row in rows])
-    names, count = [f"gamma = {row.gamma:g}" for row in rows], setting.networks
-    corrected = np.array([row.corrected for row in rows])
-    known = [place for place, row in enumerate(rows) if row.gamma in PRINTED]
-    bounds = [PRINTED[rows[place].gamma][0] for place in known]
-    told = [PRINTED[rows[place].gamma][1] for place in known]
-    formula = [rows[place].printed for place in known]
-    pairs = ", ".join(f"{b:g} printed, {f:.3g} computed" for b, f in zip(bounds, formula, strict=True))
-    off = max(abs(b - f) for b, f in zip(bounds, formula, strict=True))
-    finite = np.array([row.finite for row in rows])
-    zeros = np.zeros_like(finite)
+    rows = found.table
+    mean, error, count = rows.of("critical_sparsity", "critical_sparsity_error", "runs")
+    printed, corrected, finite = rows.of("bound_as_printed", "bound_corrected", "predicted")
+    bounds, told = rows.of("table_bound", "table_empirical")
+    names = rows.told("gamma = {gamma:g}")
+    off = float(np.abs(bounds - printed).max())
+    pairs = ", ".join(rows.told("{table_bound:g} printed, {bound_as_printed:.3g} computed"))
     return [
         exact("Table 7: its bounds are those of Proposition 4", off <= _DECIMALS, pairs, {"largest_difference": off}),
         between(
-            f"Table 7: its empirical values are found again, within {TIGHT:g}",
-            mean[known], error[known], np.array(told) - TIGHT, np.array(told) + TIGHT, count,
-            [names[place] for place in known],
+            f"Table 7: its empirical values are found again, within {TIGHT:g}", mean, error, told - TIGHT, told + TIGHT,
+            count, names,
         ),
         at_most(
             "Proposition 4 as printed (gamma, the ratio of variances, multiplies a standard deviation)",
-            mean, error, [row.printed for row in rows], count, names,
+            mean, error, printed, count, names,
         ),
         at_most("Proposition 4 corrected (with the square root of gamma): E[s_cr] is at most the bound",
                 mean, error, corrected, count, names),
         between(f"... and the bound is tight, within {TIGHT:g}", mean, error, corrected - TIGHT, corrected + 1e-9,
                 count, names),
-        equal_within_error(
-            "beyond the paper: E[s_cr] at this depth is what the law of the weights gives",
-            np.stack([mean, finite], 1), np.stack([error, zeros], 1), [(count, count)] * len(rows), resolution=0.05,
-            settings=names, groups=("measured", "predicted"),
-        ),
+        agrees("beyond the paper: E[s_cr] at this depth is what the law of the weights gives", mean, error, finite,
+               count, names, 0.05, groups=("measured", "predicted")),
     ]  # fmt: skip
 
 
-def draw(setting: Setting, results: Results) -> "Figure":
+def draw(found: Found) -> "Figure":
     """Table 7 as a picture: critical sparsity against gamma."""
-    rows = table(setting, results)
+    rows, sweep = found.table, found.sweep
+    gammas = rows.column("gamma").tolist()
     picture, axes = plots.figure(7.2, 5.0)
-    grid = np.geomspace(1.05 if min(setting.gammas) > 1.2 else 1.02, 1.15 * max(setting.gammas), 60)
-    values = np.transpose([computed(float(gamma), setting.depth, setting.width)[:3] for gamma in grid])
-    printed, corrected, limit = values
-    axes.plot(grid, corrected, "--", color=plots.BOUND, label="Proposition 4, corrected", zorder=1.4)
-    plots.curve(axes, grid.tolist(), limit.tolist(), 0, "limit of infinite depth")
-    axes.plot(grid, printed, ":", color=plots.BOUND, label="Proposition 4, as printed", zorder=1.4)
-    gammas = [row["gamma"] for row in rows]
-    plots.points(axes, gammas, [row["critical_sparsity"] for row in rows],
-                 [row["critical_sparsity_error"] for row in rows], 0, f"measured, {setting.networks} networks")
-    inside = [row for row in rows if row["table_bound"] <= 1.05]
-    axes.plot([row["gamma"] for row in inside], [row["table_bound"] for row in inside], "+", color="black",
-              markersize=10, linestyle="none", label="Table 7, bound (at gamma = 2: 5.77)")
-    axes.plot(gammas, [row["table_empirical"] for row in rows], "x", color="black", markersize=7, linestyle="none",
-              label="Table 7, empirical")
-    axes.set_xscale("log")
-    axes.set_xticks([2, 3, 5, 10], ["2", "3", "5", "10"])
-    axes.minorticks_off()
+    grid = np.geomspace(1.05 if min(gammas) > 1.2 else 1.02, 1.15 * max(gammas), 60)
+    values = [computed(UnequalSpec(sweep["depth"], sweep["width"], float(gamma))) for gamma in grid]
+    bound = {"color": plots.BOUND, "zorder": 1.4}
+    for name, label, style in (
+        ("bound_corrected", "Proposition 4, corrected", {**bound, "linestyle": "--"}),
+        ("infinite_depth", "limit of infinite depth", {}),
+        ("bound_as_printed", "Proposition 4, as printed", {**bound, "linestyle": ":"}),
+    ):
+        plots.curve(axes, grid.tolist(), [each[name] for each in values], 0, label, **style)
+    pictures.points(axes, rows, "gamma", "critical_sparsity", 0, f"measured, {sweep['runs']} networks")
+    inside = Table(row for row in rows if row["table_bound"] <= 1.05)
+    axes.plot(*inside.of("gamma", "table_bound"), "+", color="black", markersize=10, linestyle="none",
+              label="Table 7, bound (at gamma = 2: 5.77)")  # fmt: skip
+    axes.plot(*rows.of("gamma", "table_empirical"), "x", color="black", markersize=7, linestyle="none",
+              label="Table 7, empirical")  # fmt: skip
+    pictures.ticks(axes, [2, 3, 5, 10], scale="log")
     axes.set(xlabel=r"ratio of the variances, $\gamma$", ylabel=r"critical sparsity $s_{cr}$", ylim=(0.25, 1.05),
-             xlim=(1.5, 1.1 * max(setting.gammas)))
+             xlim=(1.5, 1.1 * max(gammas)))  # fmt: skip
     axes.legend(loc="lower left")
     return picture
 
 
-def about(setting: Setting) -> str:
-    """The setting in one line."""
-    return (
-        f"L = {setting.depth} layers of {setting.width} x {setting.width} normal weights, the first with 1/gamma of "
-        f"the variance; {setting.networks} networks a ratio; bars: two standard errors"
-    )
+_PAPER = Sweep(critical, UnequalSpec(100, 100, 2.0), {"gamma": (2.0, 5.0, 10.0)}, runs=100, stride=1000)
 
-
-ARTIFACT = OldArtifact(
-    "hayou/tab7", "Critical sparsity of magnitude pruning when one layer is weaker",
-    "Hayou et al., Table 7, appendix E",
-    {
-        "quick": Setting((2.0, 5.0, 10.0), 100, 100, 60),
-        "paper": Setting((2.0, 5.0, 10.0), 100, 100, 100),
-    },
-    trials, table, claims, draw, about=about,
-)  # fmt: skip
+ARTIFACTS = (
+    Artifact(
+        "hayou/tab7", "Critical sparsity of magnitude pruning when one layer is weaker",
+        "Hayou et al., Table 7, appendix E", {"quick": _PAPER.but(runs=60), "paper": _PAPER}, table, claims, draw,
+        "L = {depth} layers of {width} x {width} normal weights, the first with 1/gamma of the variance; {runs} "
+        "networks a ratio; bars: two standard errors",
+    ),
+)

@@ -11,19 +11,27 @@ and where it falls were chosen after looking at runs with other seeds, see docs/
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
-from epoch0.experiments.claims import Claim, at_least, at_most, equal_within_error
-from epoch0.papers.catalogue import OldArtifact, Results
-from epoch0.papers.hayou import accuracy, accuracy_costs, accuracy_picture
-from epoch0.papers.hayou.accuracy import Cells, Panel, Setting, gather
-from epoch0.papers.hayou.accuracy_claims import gaps, percent
-from epoch0.papers.hayou.accuracy_winners import measured_winner
+from epoch0.experiments.claims import Claim, equal_within_error
+from epoch0.papers.catalogue import Artifact
+from epoch0.papers.hayou import accuracy
+from epoch0.papers.hayou.accuracy import (
+    accuracies,
+    ahead,
+    compared,
+    joined,
+    lead,
+    measured_winner,
+    panel,
+    panels_of,
+    percent,
+    sparsities_of,
+    title,
+)
 from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
-from epoch0.papers.means import mean_and_error
-
-if TYPE_CHECKING:
-    from epoch0.papers.hayou.accuracy import Array
+from epoch0.papers.sweep import Found, Sweep, Table, mean_and_error
 
 OURS = "eoc-rescaling"
 OTHERS = ("snip", "synflow")
@@ -34,110 +42,93 @@ NOT_MUCH = 1.0
 """Points by which 3xVGG16 may be ahead where the paper sees no great improvement."""
 
 
-def claims(setting: Setting, results: Results) -> list[Claim]:
+def claims(found: Found) -> list[Claim]:
     """Section 4.3: on VGG16 the three are alike, on 3xVGG16 rescaling wins."""
-    (once, cells), (thrice, more) = zip(setting.panels, gather(setting.panels, results), strict=True)
+    once, thrice = panels_of(found)
+    runs, sparsities = thrice.sweep["runs"], sparsities_of(thrice)
+    names = [each.sweep.spec.network.name for each in (once, thrice)]
+    leads = {
+        f"{METHODS[other].label}, {percent(s)}": (lead(thrice, OURS, other, s), lead(once, OURS, other, s))
+        for other in OTHERS
+        for s in sparsities
+    }
+    gained = {percent(s): (accuracies(thrice, OURS, s), accuracies(once, OURS, s)) for s in sparsities}
+    label = METHODS[OURS].label
     return [
-        _similar(once, cells),
-        *(_ahead(thrice, more, other) for other in OTHERS),
-        _larger_blocks(thrice, cells, more),
-        _no_great_gain(once, thrice, cells, more),
-    ]
+        _similar(once),
+        *(
+            compared(f"{title(thrice.sweep.spec)}: {label} is ahead of {METHODS[other].label}",
+                     ahead(thrice, OURS, other, sparsities), runs)
+            for other in OTHERS
+        ),
+        compared(
+            f"the larger the blocks between pools, the better rescaling does: its lead is larger on {names[1]}", leads,
+            runs,
+        ),
+        compared(
+            f"{names[1]} does not improve much on {names[0]} ({label}): by {NOT_MUCH:g} point or less", gained, runs,
+            NOT_MUCH, most=True,
+        ),
+    ]  # fmt: skip
 
 
-def _similar(panel: Panel, cells: Cells) -> Claim:
-    methods = (*OTHERS, OURS)
-    found = [[mean_and_error(cells[method, s].accuracy) for method in methods] for s in panel.sparsities]
+def _similar(found: Found) -> Claim:
+    methods, sparsities = (*OTHERS, OURS), sparsities_of(found)
+    each = [[mean_and_error(accuracies(found, method, s)) for method in methods] for s in sparsities]
     return equal_within_error(
-        f"{panel.title}: the three methods perform similarly",
-        [[mean for mean, _ in row] for row in found], [[error for _, error in row] for row in found], panel.runs,
-        resolution=SIMILAR, settings=[percent(s) for s in panel.sparsities],
+        f"{title(found.sweep.spec)}: the three methods perform similarly",
+        [[one.mean for one in row] for row in each], [[one.error for one in row] for row in each],
+        found.sweep["runs"], resolution=SIMILAR, settings=[percent(s) for s in sparsities],
         groups=[METHODS[method].label for method in methods],
     )  # fmt: skip
 
 
-def _ahead(panel: Panel, cells: Cells, other: str) -> Claim:
-    pairs = {percent(s): (cells[OURS, s].accuracy, cells[other, s].accuracy) for s in panel.sparsities}
-    means, errors, names = gaps(pairs)
-    text = f"{panel.title}: EOC + rescaling is ahead of {METHODS[other].label}"
-    return at_least(text, means, errors, 0.0, panel.runs, names)
-
-
-def _larger_blocks(panel: Panel, cells: Cells, more: Cells) -> Claim:
-    pairs = {
-        f"{METHODS[other].label}, {percent(s)}": (_lead(more, other, s), _lead(cells, other, s))
-        for other in OTHERS
-        for s in panel.sparsities
-    }
-    means, errors, names = gaps(pairs)
-    name = panel.base.network.name
-    text = f"the larger the blocks between pools, the better rescaling does: its lead is larger on {name}"
-    return at_least(text, means, errors, 0.0, panel.runs, names)
-
-
-def _no_great_gain(once: Panel, panel: Panel, cells: Cells, more: Cells) -> Claim:
-    pairs = {percent(s): (more[OURS, s].accuracy, cells[OURS, s].accuracy) for s in panel.sparsities}
-    means, errors, names = gaps(pairs)
-    names_of = (panel.base.network.name, once.base.network.name)
-    text = f"{names_of[0]} does not improve much on {names_of[1]} (EOC + rescaling): by {NOT_MUCH:g} point or less"
-    return at_most(text, means, errors, NOT_MUCH, panel.runs, names)
-
-
-def _lead(cells: Cells, other: str, sparsity: float) -> "Array":
-    lead: Array = cells[OURS, sparsity].accuracy - cells[other, sparsity].accuracy
-    return lead
-
-
-def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
+def table(found: Found) -> Table:
     """The rows of all accuracy tables; ``best`` marks the best method of a network and sparsity, or those that tie."""
-    rows = accuracy.table(setting, results)
     marks: dict[tuple[str, float, str], str] = {}
-    for panel, cells in zip(setting.panels, gather(setting.panels, results), strict=True):
-        for sparsity in panel.sparsities:
-            found = measured_winner(cells, sparsity)
-            for method in (found.best, *found.tied):
-                mark = "tie" if found.tied else "best"
-                marks[panel.base.network.name, sparsity, METHODS[method].label] = mark
-    return [{**row, "best": marks.get((row["network"], row["sparsity"], row["method"]), "")} for row in rows]
+    for each in panels_of(found):
+        for sparsity in sparsities_of(each):
+            best = measured_winner(each, sparsity)
+            for method in (best.best, *best.tied):
+                label = METHODS[method].label
+                marks[each.sweep.spec.network.name, sparsity, label] = "tie" if best.tied else "best"
+    rows = accuracy.table("tab5", found)
+    return Table({**row, "best": marks.get((row["network"], row["sparsity"], row["method"]), "")} for row in rows)
 
 
-def about(setting: Setting) -> str:
+def about(sweep: Sweep) -> str:
     """The setting in one line."""
-    base, runs = setting.panels[0].base, setting.panels[0].runs
-    enlarged = ", every pixel 2x2" if base.data == "digits" else ""
-    names = " and ".join(panel.base.network.name for panel in setting.panels)
-    return (
-        f"{names}, filters times {base.network.width:g}, circular padding, on {base.data}{enlarged}; "
-        f"{base.epochs} epochs of SGD at {base.learning_rate:g}, batches of {base.batch_size}; "
-        f"EOC + rescaling is scored and rescaled without batch norm, the others with it in {base.batch_norm} mode; "
-        f"{runs} runs; bars: two standard errors"
+    each = [sweep.spec, *(one.spec for one in sweep.also.values())]
+    names = " and ".join(recipe.network.name for recipe in each)
+    enlarged = ", every pixel 2x2" if sweep.spec.data == "digits" else ""
+    return sweep.told(
+        f"{names}, filters times {sweep.spec.network.width:g}, circular padding, on {{data}}{enlarged}; "
+        "{epochs} epochs of SGD at {learning_rate:g}, batches of {batch_size}; EOC + rescaling is scored and rescaled "
+        "without batch norm, the others with it in {batch_norm} mode; {runs} runs; bars: two standard errors"
     )
 
 
 def _panels(
     data: str, depth: int, width: float, sparsities: Sequence[float], epochs: int, batch_size: int, runs: int,
-    printed: str | None, **more: Any,
-) -> tuple[Panel, ...]:  # fmt: skip
-    bases = [
-        Recipe(
-            Network("vgg", depth, width, repeat=repeat, padding="circular"), data, "snip", 0.5, epochs, batch_size,
-            norm_after=True, **more,
-        )
-        for repeat in (1, 3)
-    ]  # fmt: skip
-    return tuple(Panel(base, (*OTHERS, OURS), tuple(sparsities), runs, printed) for base in bases)
+    **more: Any,
+) -> list[Sweep]:  # fmt: skip
+    networks = [Network("vgg", depth, width, repeat=repeat, padding="circular") for repeat in (1, 3)]
+    bases = [Recipe(each, data, "snip", 0.5, epochs, batch_size, norm_after=True, **more) for each in networks]
+    return [panel(base, (*OTHERS, OURS), sparsities, runs) for base in bases]
 
 
-PANELS: dict[str, tuple[Panel, ...]] = {
+PANELS = {
     "quick": _panels(
-        "digits", 11, 1 / 8, (0.9,), 5, 32, 7, None, augment=False, synflow_steps=30, learning_rate=0.03, drops=(0.8,)
+        "digits", 11, 1 / 8, (0.9,), 5, 32, 7, augment=False, synflow_steps=30, learning_rate=0.03, drops=(0.8,)
     ),
-    "paper": _panels("cifar10", 16, 1.0, (0.85, 0.9, 0.95), 160, 128, 3, "tab5"),
+    "paper": _panels("cifar10", 16, 1.0, (0.85, 0.9, 0.95), 160, 128, 3),
 }
 """The two networks of both presets; those of the paper for Table 6 too."""
 
-ARTIFACT = OldArtifact(
-    "hayou/tab5", "Accuracy of pruned VGG16 and 3xVGG16", "Hayou et al., Table 5, section 4.3",
-    {preset: Setting(panels, "tab5", 0.85) for preset, panels in PANELS.items()}, accuracy.trials, table, claims,
-    accuracy_picture.draw, accuracy.data, about, accuracy_costs.costs,
+ARTIFACTS = (
+    Artifact(
+        "hayou/tab5", "Accuracy of pruned VGG16 and 3xVGG16", "Hayou et al., Table 5, section 4.3",
+        {preset: joined(panels) for preset, panels in PANELS.items()}, table, claims, partial(accuracy.draw, "tab5"),
+        about, accuracy.cost,
+    ),
 )  # fmt: skip

@@ -25,7 +25,7 @@ from epoch0.experiments.claims import Claim, at_least, at_most
 from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.hayou.accuracy_costs import EXTENTS
+from epoch0.papers.hayou.batches import EXTENTS
 from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
