@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 
 HERE = Path(__file__).parent
 NUMBERS = HERE / "verdict_numbers.json"
-FITTED = HERE.parent / "src" / "epoch0" / "diagnosis" / "fitted.py"
+FITTED = HERE.parent / "src" / "epoch0" / "diagnosis" / "fitted.json"
 
 EXAMPLES = 128
 LENGTHS = (30, 60, 150)
@@ -196,7 +196,7 @@ def area(p: np.ndarray, y: np.ndarray) -> float:
 
 
 def write(networks: list[dict], path: Path) -> None:
-    """Fit on all networks and write the weights as a module."""
+    """Fit on all networks and write the weights, a line a level."""
     fitted = {}
     for optimizer in RECIPES:
         y = np.array([outcome(one, optimizer) for one in networks])
@@ -206,16 +206,11 @@ def write(networks: list[dict], path: Path) -> None:
             fitted.setdefault(optimizer, {})[level] = {
                 "intercept": round(intercept, 4), **{name: round(float(w), 4) for name, w in named}
             }  # fmt: skip
-    lines = ['"""Weights of the verdict, written by ``benchmarks/bench_verdict.py --fit``; do not edit."""', ""]
-    lines.append("FITTED: dict[str, dict[str, dict[str, float]]] = {")
-    for optimizer, levels in fitted.items():
-        lines.append(f'    "{optimizer}": {{')
-        for level, weights in levels.items():
-            lines.append(f'        "{level}": {{')
-            lines += [f'            "{name}": {value},' for name, value in weights.items()]
-            lines.append("        },")
-        lines.append("    },")
-    path.write_text("\n".join([*lines, "}", ""]))
+    levels = {
+        optimizer: ",\n".join(f"  {json.dumps(name)}: {json.dumps(weights)}" for name, weights in of.items())
+        for optimizer, of in fitted.items()
+    }
+    path.write_text("{\n" + ",\n".join(f' "{name}": {{\n{rows}\n }}' for name, rows in levels.items()) + "\n}\n")
 
 
 def rates(networks: list[dict], length: int) -> tuple[float, int]:

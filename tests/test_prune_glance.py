@@ -11,7 +11,7 @@ from torch import nn
 
 import epoch0 as e0
 from epoch0.cli._prune import _Judge
-from epoch0.cli._stages import Stages
+from epoch0.meter import Stages
 
 
 def judged(net: nn.Module, x: torch.Tensor, y: torch.Tensor, batch_norm: str = "train") -> str:

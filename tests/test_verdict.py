@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epoch0.diagnosis.fitted import FITTED
 from epoch0.diagnosis.step import LADDER, Step
 from epoch0.diagnosis.trial import LENGTHS, RATES, Run, Trial
 from epoch0.diagnosis.verdict import (
+    FITTED,
     Passage,
     Recipe,
     Signs,

@@ -1,6 +1,7 @@
 """What shows how far something is: a bar on a terminal, in a file or a pipe plain lines, now and then."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -90,6 +91,62 @@ class Meter:
 
     def _file(self) -> Any:
         return sys.stderr if self._stream is None else self._stream
+
+
+class Stages:
+    """Tells which stage a command is at, also while a stage is silent: it may be one long call.
+
+    >>> with Stages("prune", 3) as stage:
+    ...     stage("scoring by snip")
+    ...     stage.within(0.5, "round 3 of 6")
+
+    On a terminal this is a bar; in a file or a pipe a line every few seconds, and none for what is quick::
+
+        prune: scoring by snip, round 3 of 6 (stage 1 of 3), 10 s
+
+    ``count`` is the number of stages; stream and seconds between lines are those of :class:`Meter`.
+    """
+
+    def __init__(self, title: str, count: int, stream: Any = None, every: float = 5.0) -> None:
+        self._meter = Meter(title, stream, every, counted=False, transient=True)
+        self._count, self._every, self._number = count, every, 0
+        self._name = self._said = ""
+        self._over = threading.Event()
+        self._teller: threading.Thread | None = None
+
+    def __enter__(self) -> "Stages":
+        self._begun = time.monotonic()
+        self._meter.begin(self._count)
+        if not self._meter.on_terminal:
+            self._teller = threading.Thread(target=self._tell, daemon=True)
+            self._teller.start()
+        return self
+
+    def __call__(self, name: str) -> None:
+        """The next stage begins."""
+        self._number, self._name, self._said = self._number + 1, name, name
+        self._bar(0.0)
+
+    def within(self, share: float, what: str) -> None:
+        """So much of the stage is done, from 0 to 1, and this comes next."""
+        self._said = f"{self._name}, {what}"
+        self._bar(share)
+
+    def _bar(self, share: float) -> None:
+        if self._meter.on_terminal:
+            self._meter.show(self._number - 1 + share, self._said, str)
+
+    def _tell(self) -> None:
+        while not self._over.wait(self._every):
+            if self._number:
+                seconds = time.monotonic() - self._begun
+                self._meter.line(f"{self._said} (stage {self._number} of {self._count}), {seconds:.0f} s")
+
+    def __exit__(self, *problem: object) -> None:
+        self._over.set()
+        if self._teller is not None:
+            self._teller.join()
+        self._meter.end()
 
 
 def spelt(seconds: float) -> str:

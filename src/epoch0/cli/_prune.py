@@ -12,8 +12,8 @@ import typer
 
 from epoch0.cli._models import Batch, BatchNorm, Data, InputShape, Model, Norm, Seed, Weights
 from epoch0.cli._shared import DataDir, Json, command, print_json
-from epoch0.cli._stages import Stages
 from epoch0.errors import InputError
+from epoch0.meter import Stages
 
 if TYPE_CHECKING:
     from torch import nn

@@ -1,22 +1,31 @@
-"""Commands that need no network: bounds, exact laws, mean-field theory."""
+"""Commands that need no network: bounds, exact laws, mean-field theory, norm laws."""
 
+import math
 from enum import StrEnum
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from epoch0.cli import _mean_field, _norms
-from epoch0.cli._shared import Json, command, print_json
+from epoch0.cli._shared import DataDir, Json, check_picture, command, print_json, print_rows
 from epoch0.errors import InputError
 
+Activation = Annotated[
+    str, typer.Argument(help="A name such as tanh, or path.py:function. A function is your code; it is run.")
+]
+Density = Annotated[float, typer.Option(help="Fraction of the weights kept (alpha), in (0, 1].")]
+BiasStd = Annotated[float, typer.Option(help="sigma_b, the standard deviation of a bias.")]
 
-def register(app: typer.Typer) -> None:
-    """Put the commands on the app."""
-    theory = typer.Typer(no_args_is_help=True, help="Predictions that need no network: bounds and exact laws.")
-    command(theory, name="growth")(growth)
-    _mean_field.register(theory)
-    _norms.register(theory)
-    app.add_typer(theory, name="theory")
+BIAS_STD = 0.2
+"""sigma_b of activations with a scale, unless another is asked for; those without (ReLU) need none."""
+
+
+class Architecture(StrEnum):
+    """What the layers are joined to."""
+
+    dense = "dense"
+    residual = "residual"
+    stable = "stable"
 
 
 class Law(StrEnum):
@@ -25,6 +34,31 @@ class Law(StrEnum):
     gaussian = "gaussian"
     uniform = "uniform"
     discrete = "discrete"
+
+
+Eps = Annotated[float, typer.Option(help="Tolerance: squared norms within 1 ± eps in every layer, in (0, 1).")]
+Delta = Annotated[float, typer.Option(help="Probability of failure that is accepted, in (0, 1).")]
+Samples = Annotated[int, typer.Option(help="Inputs for which it must hold at once.")]
+Layers = Annotated[int, typer.Option(help="Layers.")]
+
+
+class Direction(StrEnum):
+    """Which norms."""
+
+    forward = "forward"
+    gradient = "gradient"
+
+
+def register(app: typer.Typer) -> None:
+    """Put the commands on the app."""
+    theory = typer.Typer(no_args_is_help=True, help="Predictions that need no network: bounds and exact laws.")
+    command(theory, name="growth")(growth)
+    command(theory, name="eoc")(eoc)
+    command(theory, name="phase-diagram")(phase_diagram)
+    command(theory, name="kernel")(kernel)
+    command(theory, name="width")(width)
+    command(theory, name="norms")(norms)
+    app.add_typer(theory, name="theory")
 
 
 def growth(
@@ -54,3 +88,164 @@ def growth(
         print_json(bounds.to_dict())
     else:
         typer.echo(str(bounds))
+
+
+def eoc(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Activations: names, or path.py:function; by default all with a name.")
+    ] = None,
+    bias_std: Annotated[
+        float | None,
+        typer.Option(help="sigma_b; the weights that go with it are looked for. Default 0 for ReLU's like, else 0.2."),
+    ] = None,
+    weight_std: Annotated[
+        float | None, typer.Option(help="sigma_w; the biases that go with it are looked for.")
+    ] = None,
+    density: Density = 1.0,
+    as_json: Json = False,
+) -> None:
+    """Edge of chaos: the standard deviations of weights and biases at which signals and gradients keep their size."""
+    from epoch0.activations import KNOWN
+    from epoch0.models import load_activation
+    from epoch0.theory import mean_field
+
+    rows: list[dict[str, Any]] = []
+    for name in names or list(KNOWN):
+        rule = load_activation(name)
+        given = {"weight_std": weight_std, "bias_std": bias_std}
+        if weight_std is None and bias_std is None:
+            given["bias_std"] = 0.0 if rule.homogeneous else BIAS_STD
+        try:
+            rows.append(mean_field.edge_of_chaos(rule, **given, density=density).to_dict())
+        except InputError as problem:
+            # in a list, an activation without an edge is a row like any other; asked for alone, it is an error
+            if names and len(names) == 1:
+                raise
+            rows.append({"activation": rule.name, **given, "q": None, "density": density, "note": str(problem)})
+    if as_json:
+        print_json(rows)
+        return
+    print_rows([_cells(row) for row in rows], False)
+    for row in rows:
+        if row["note"]:
+            typer.echo(f"{row['activation']}: {row['note'].removeprefix(row['activation'] + ' ')}")
+
+
+def _cells(row: dict[str, Any]) -> dict[str, Any]:
+    std, found = row["weight_std"], "chi" in row
+    return {
+        "activation": row["activation"],
+        "weight std": f"{std:.6f}" if found else None,
+        "weight variance": f"{std**2:.6f}" if found else None,
+        "bias std": f"{row['bias_std']:.6g}" if row["bias_std"] is not None else None,
+        "q": (f"{row['q']:.6f}" if row["q"] is not None else "any") if found else "no edge",
+    }
+
+
+def phase_diagram(
+    activation: Activation,
+    weight_std: Annotated[str, typer.Option(help="Range of sigma_w, as from:to.")] = "0.1:3",
+    bias_std: Annotated[str, typer.Option(help="Range of sigma_b, as from:to.")] = "0:1",
+    points: Annotated[int, typer.Option(min=2, help="Points along each axis.")] = 200,
+    density: Density = 1.0,
+    out: Annotated[Path, typer.Option(help="The picture, a PNG or SVG file.")] = Path("phase-diagram.png"),
+    as_json: Json = False,
+) -> None:
+    """Phase diagram: where a network of this activation is ordered, where chaotic, and where its signals diverge."""
+    import numpy as np
+
+    from epoch0.models import load_activation
+    from epoch0.theory import mean_field
+
+    check_picture(out)
+    diagram = mean_field.phase_diagram(
+        load_activation(activation),
+        np.linspace(*_range("--weight-std", weight_std), points),
+        np.linspace(*_range("--bias-std", bias_std), points),
+        density=density,
+    )
+    diagram.plot().savefig(out)
+    if as_json:
+        print_json(diagram.to_dict())
+    else:
+        typer.echo(f"{diagram}\npicture: {out}")
+
+
+def kernel(
+    activation: Activation,
+    depth: Annotated[int, typer.Option(min=1, help="Hidden layers.")] = 10,
+    weight_std: Annotated[
+        float | None, typer.Option(help="sigma_w, std of a weight times sqrt(fan_in); default the edge of chaos.")
+    ] = None,
+    bias_std: BiasStd = 0.0,
+    density: Density = 1.0,
+    architecture: Annotated[
+        Architecture, typer.Option(help="stable: residual branches times 1/sqrt(depth).")
+    ] = Architecture.dense,
+    data_name: Annotated[str, typer.Option("--data", help="Inputs: digits, mnist, cifar10, ...")] = "digits",
+    examples: Annotated[int, typer.Option(min=1, help="How many inputs.")] = 100,
+    out: Annotated[Path | None, typer.Option(help="Write both kernels to this safetensors file.")] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Kernels of infinitely wide networks on a data set: NNGP and NTK, with what they say about training."""
+    from epoch0 import data
+    from epoch0.models import load_activation
+    from epoch0.theory import mean_field
+
+    if out is not None:
+        _check_folder(out)
+    rule = load_activation(activation)
+    if weight_std is None:
+        weight_std = mean_field.edge_of_chaos(rule, bias_std=bias_std, density=density).weight_std
+    inputs = data.load(data_name, data_dir=data_dir).inputs("standard")[:examples]
+    found = mean_field.kernel(
+        inputs.reshape(len(inputs), -1), activation=rule, weight_std=weight_std,
+        bias_std=bias_std, depth=depth, density=density, architecture=architecture.value,
+    )  # fmt: skip
+    if out is not None:
+        from safetensors.numpy import save_file
+
+        save_file({"nngp": found.nngp, "ntk": found.ntk}, out)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        typer.echo(str(found) + (f"\nkernels: {out}" if out else ""))
+
+
+def _range(name: str, text: str) -> tuple[float, float]:
+    try:
+        low, high = (float(part) for part in text.split(":"))
+    except ValueError:
+        raise InputError(f"{name} {text!r} is no range; write it as from:to, such as 0.1:3.") from None
+    if not 0 <= low < high < math.inf:
+        raise InputError(f"{name} {text!r} is no range of standard deviations; it must have 0 <= from < to.")
+    return low, high
+
+
+def _check_folder(out: Path) -> None:
+    if not out.parent.is_dir():
+        raise InputError(f"there is no folder {str(out.parent)!r} to write {out.name} into.")
+
+
+def width(
+    eps: Eps = 0.1, delta: Delta = 0.05, samples: Samples = 1, layers: Layers = 1,
+    direction: Direction = Direction.forward, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Width that keeps the norms of a ReLU network: by the paper's bound, by the best Chernoff bound, exactly."""
+    from epoch0.theory.norms import summary
+
+    found = summary(eps, delta, samples=samples, layers=layers, direction=direction.value)
+    print_json(found.to_dict()) if as_json else typer.echo(str(found))
+
+
+def norms(
+    width: Annotated[int, typer.Option(help="Width of every layer.")] = 500,
+    layers: Layers = 10, eps: Eps = 0.1, delta: Delta = 0.05, samples: Samples = 1,
+    direction: Direction = Direction.forward, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Law of the norms in a ReLU network of He's weights: mean, spread, quantiles, chance that a layer fails."""
+    from epoch0.theory.norms import at_width
+
+    found = at_width(width, layers=layers, eps=eps, delta=delta, samples=samples, direction=direction.value)
+    print_json(found.to_dict()) if as_json else typer.echo(str(found))

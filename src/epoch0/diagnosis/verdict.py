@@ -1,24 +1,28 @@
 """From what was measured to a verdict for each optimizer: whether it trains, how sure that is, and why (THEORY 0).
 
 Pure judgement over numbers. The chance of training is logistic in a few numbers of the first step, and of the trial
-where there was one; the weights are fitted by ``benchmarks/bench_verdict.py --fit`` and stand in
-:mod:`epoch0.diagnosis.fitted`. Everything else here puts the reason into words.
+where there was one; the weights are fitted by ``benchmarks/bench_verdict.py --fit`` and stand in ``fitted.json``.
+Everything else here puts the reason into words.
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from epoch0.diagnosis.fitted import FITTED
 from epoch0.diagnosis.step import LADDER, Optimizer, Step
 from epoch0.diagnosis.trial import LENGTHS, RATES, Run, Trial
 from epoch0.diagnosis.wording import number
 
 Phase = Literal["ordered", "critical", "chaotic", "unknown"]
 Evidence = Literal["step 0", "trial"]
+
+FITTED: dict[str, dict[str, dict[str, float]]] = json.loads(Path(__file__).with_name("fitted.json").read_text())
+"""Optimizer -> kind of evidence -> name of a number -> its weight."""
 
 COMFORTABLE = 2.0
 """Natural logarithm of a change of norms over the depth up to which depth costs nothing worth mentioning."""
