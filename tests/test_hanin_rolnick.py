@@ -12,14 +12,13 @@ from epoch0 import regions
 from epoch0.errors import InputError
 from epoch0.experiments.experiment import resolve
 from epoch0.papers import catalogue
-from epoch0.papers.hanin_rolnick import architectures, density, graph, planar, runs, sawtooth, slices_trial
-from epoch0.papers.hanin_rolnick.architectures import turn
+from epoch0.papers.hanin_rolnick import density, graph, planar, runs, sawtooth, slices, trained
+from epoch0.papers.hanin_rolnick.runs import turn
 from pictures import whole_picture
 
 FIGURES = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6a", "fig6b", "fig6c", "fig7", "fig8", "th3")
 NAMES = (*(f"hanin-rolnick/{figure}" for figure in FIGURES), "raghu/fig1")
-TRAINED = {"depths": (1, 2), "widths": (4, 6), "runs": 4, "together": 2, "at": (0.0, 0.1, 0.2), "lines": 3,
-           "linear_lines": 2}  # fmt: skip
+TRAINED = {"runs": 2, "networks": 2, "at": (0.0, 0.1, 0.2), "lines": 3, "linear_lines": 2, "points": 10}
 
 
 def artifact_of(name):
@@ -30,22 +29,20 @@ def tiny(name):
     """The figure's own quick setting with few and small networks."""
     setting = artifact_of(name).setting("quick")
     if name == "hanin-rolnick/fig3":
-        return replace(setting, depths=(1, 3), networks=3)
+        return sawtooth.sawtooths((1, 3), 3)
     if name == "hanin-rolnick/fig4":
-        return replace(setting, depths=(1, 2, 3), widths=(4, 8), networks=4, drawn=(2, 4))
+        return setting.but(depth=(1, 2, 3), width=(4, 8), networks=4)
     if name in ("hanin-rolnick/fig2", "raghu/fig1"):
         return setting.but(width=3, networks=3)
     if name == "hanin-rolnick/fig1":
-        return replace(setting, widths=(4, 6, 8), networks=3, planes=1, drawn=6)
+        return setting.but(width=(4, 6, 8), networks=3, planes=1, drawn=6)
     if name == "hanin-rolnick/fig8":
-        spec = replace(setting.spec, depth=2, width=6, at=(0.0, 0.1, 0.2), planes=2, drawn=(0.0, 0.2))
-        return replace(setting, spec=spec, runs=2)
+        return setting.but(depth=2, width=6, at=(0.0, 0.1, 0.2), planes=2, drawn=(0.0, 0.2), runs=2)
     if name == "hanin-rolnick/th3":
-        return replace(setting, inputs=4, shapes=((1, 6), (2, 4)), networks=6, planes=3)
-    small = {**TRAINED, "points": 10, "random": 3 if setting.random else 0, "random_lines": 2}
-    if name == "hanin-rolnick/fig7":
-        small |= {"depths": (2,), "widths": (4,)}
-    return replace(setting, **small)
+        return setting.but(**{"depth width": ((1, 6), (2, 4))}, inputs=4, networks=6, planes=3)
+    shapes = {"depth": (2,), "width": (4,)} if name == "hanin-rolnick/fig7" else {"depth": (1, 2), "width": (4, 6)}
+    also = {name: one.but(**shapes, networks=3, lines=2, points=20, seed=4) for name, one in setting.also.items()}
+    return setting.but(**shapes, **TRAINED, also=also)
 
 
 @pytest.fixture(scope="module")
@@ -98,10 +95,10 @@ def test_figures_of_trained_networks_share_their_trials() -> None:
 
 
 def test_the_paper_preset_is_the_papers_setting() -> None:
-    setting = architectures.LINES["paper"]
-    assert (setting.data, setting.at[-1], setting.lines, setting.runs) == ("mnist", 20.0, 100, 5)
-    assert (setting.learning_rate, runs.BIAS_STD) == (1e-3, 1e-3)
-    assert (architectures.HISTOGRAM["paper"].depths, architectures.HISTOGRAM["paper"].widths) == ((4,), (16,))
+    setting = trained.LINES["paper"]
+    assert (setting["data"], setting["at"][-1], setting["lines"], setting["runs"]) == ("mnist", 20.0, 100, 5)
+    assert (setting["learning_rate"], runs.BIAS_STD) == (1e-3, 1e-3)
+    assert (trained.HISTOGRAM["paper"]["depth"], trained.HISTOGRAM["paper"]["width"]) == ((4,), (16,))
     one = artifact_of("raghu/fig1").setting("paper")
     assert (one["width"], one["depth"]) == (4, 3)
 
@@ -207,37 +204,37 @@ def test_turning_points_of_noise_are_no_turns() -> None:
 
 
 def test_claims_on_training_can_hold_and_fail(results_of) -> None:
-    setting = replace(tiny("hanin-rolnick/fig5"), widths=(40, 60), runs=6, together=2)
+    setting = tiny("hanin-rolnick/fig5").but(width=(40, 60), runs=3)
+    setting = setting.but(also={name: one.but(width=(40, 60)) for name, one in setting.also.items()})
     source = np.random.Generator(np.random.PCG64(0))
 
     def made(shape, distance):
         """Runs whose regions a neuron follow the shape, and whose distances a shape over the neurons."""
-        trained, random = [], []
-        for spec in setting.specs():
-            for _ in range(setting.runs // 2):
+        found = []
+        for spec in [trial.spec for trial in setting.trials()]:
+            neurons = spec.depth * spec.width
+            if isinstance(spec, runs.RunSpec):
                 noise = 1 + 0.002 * source.standard_normal((2, 3, 1))
-                trained.append({
+                found.append({
                     "epoch": np.array([0.0, 1.0, 2.0]), "accuracy": np.array([0.1, 0.8, 0.9]) + 0.001 * noise[..., 0],
-                    "counts": 1 + np.array(shape)[:, None] * spec.neurons * noise * np.ones(4),
-                    "distance": np.array(distance)[:, None] / spec.neurons * noise * np.ones(5),
+                    "counts": 1 + np.array(shape)[:, None] * neurons * noise * np.ones(4),
+                    "distance": np.array(distance)[:, None] / neurons * noise * np.ones(5),
                     "linear": np.ones((2, 3, 2)),
                 })  # fmt: skip
-        for spec in setting.untrained():
-            noise = 1 + 0.002 * source.standard_normal(40)
-            neurons = spec.depth * spec.width
-            random.append({"counts": 1 + shape[0] * neurons * noise, "distance": distance[0] / neurons * noise})
-        return trained + random
+            else:
+                noise = 1 + 0.002 * source.standard_normal(40)
+                found.append({"counts": 1 + shape[0] * neurons * noise, "distance": distance[0] / neurons * noise})
+        return found
 
-    setting = replace(setting, random=40)
     as_paper, opposite = made([1.0, 0.6, 0.8], [0.5, 1.0, 0.8]), made([3.0, 4.0, 3.5], [30.0, 20.0, 25.0])
     for figure in ("fig5", "fig6a", "fig6b", "fig6c"):
-        claims = artifact_of(f"hanin-rolnick/{figure}").claims
-        told = verdicts(claims(setting, as_paper))
+        artifact = artifact_of(f"hanin-rolnick/{figure}")
+        told = verdicts(artifact.decided(setting, as_paper)[1])
         assert {v for text, v in told.items() if "quarter" not in text} == {"holds"}, told
-        told = verdicts(claims(setting, opposite))
+        told = verdicts(artifact.decided(setting, opposite)[1])
         begins = ("... and then", "neurons x distance first", "the number of regions falls")
         assert [verdict for text, verdict in told.items() if text.startswith(begins)] == ["fails"] * 2, told
-    told = verdicts(artifact_of("hanin-rolnick/fig5").claims(setting, opposite))
+    told = verdicts(artifact_of("hanin-rolnick/fig5").decided(setting, opposite)[1])
     assert told["before training there is about one region a neuron"] == "fails"
 
 
@@ -283,7 +280,7 @@ def test_a_plane_of_hand_made_lines_is_told_apart() -> None:
 
 def test_planes_go_through_one_example_of_each_class_and_keep_them_in_training() -> None:
     spec = replace(tiny("hanin-rolnick/fig8").spec, drawn=(0.0, 0.1, 0.2))
-    found = slices_trial.trained_slices(spec, 0)
+    found = slices.trained_slices(spec, 0)
     assert found["counts"].shape == (3, 2) and (found["euler"] == 1).all()
     for name in "012":
         np.testing.assert_allclose(found[f"examples_{name}"], found["examples_0"])
@@ -291,13 +288,13 @@ def test_planes_go_through_one_example_of_each_class_and_keep_them_in_training()
         np.testing.assert_allclose(np.linalg.norm(found[f"examples_{name}"], axis=1), corner)
         assert len(found[f"cell_ends_{name}"]) - 1 == found["counts"][int(name), 0] == len(found[f"colours_{name}"])
     inputs, labels = torch.arange(12.0).reshape(6, 2), torch.tensor([2, 0, 1, 1, 0, 2])
-    chosen = slices_trial.three(inputs, labels, np.random.Generator(np.random.PCG64(0)))
+    chosen = slices.three(inputs, labels, np.random.Generator(np.random.PCG64(0)))
     assert [int(labels[(inputs == one).all(1)][0]) for one in chosen] == [0, 1, 2]
 
 
 def test_theorem_3_is_refused_where_it_is_not_so() -> None:
     artifact = artifact_of("hanin-rolnick/th3")
-    setting = replace(artifact.setting("quick"), shapes=((1, 4), (2, 4)), networks=50, planes=50)
+    setting = artifact.setting("quick").but(**{"depth width": ((1, 4), (2, 4))}, networks=50, planes=50)
     source = np.random.Generator(np.random.PCG64(0))
 
     def made(factor):
@@ -307,7 +304,7 @@ def test_theorem_3_is_refused_where_it_is_not_so() -> None:
         return found | {f"integral_{i}": one for i, one in enumerate(integrals)}
 
     for factor, verdict in ((1.0, "holds"), (1.1, "fails")):
-        claims = artifact.claims(setting, [made(factor), made(factor)])
+        _, claims, _ = artifact.decided(setting, [made(factor), made(factor)])
         assert [claim.verdict for claim in claims] == [verdict] * 3
 
 

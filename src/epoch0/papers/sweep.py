@@ -62,6 +62,12 @@ def named_seed(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
 
 
+def columns_of(**values: Array) -> dict[str, float]:
+    """Two columns of a row for each name: the mean over the first axis, and its standard error as ``name_error``."""
+    each = {name: mean_and_error(np.asarray(one, dtype=np.float64)) for name, one in values.items()}
+    return {f"{name}{part}": one[i] for name, one in each.items() for i, part in enumerate(("", "_error"))}
+
+
 class Table(list[dict[str, Any]]):
     """Rows, and what claims and pictures ask of them."""
 

@@ -1,3 +1,1 @@
 """Hanin & Rolnick, "Complexity of linear regions in deep networks": its figures, and Theorem 3 against exact counts."""
-
-from epoch0.papers.hanin_rolnick.figures import ARTIFACTS as ARTIFACTS

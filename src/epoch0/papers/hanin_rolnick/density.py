@@ -15,10 +15,10 @@ import torch
 from epoch0 import plots, regions
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import Claim, equal_within_error
-from epoch0.experiments.experiment import Trial
 from epoch0.networks import ensemble
-from epoch0.papers.catalogue import Results
-from epoch0.papers.means import mean_and_error
+from epoch0.papers import pictures
+from epoch0.papers.catalogue import Artifact
+from epoch0.papers.sweep import Found, Sweep, Table, columns_of
 from epoch0.regions import PlanePartition
 from epoch0.regions.boundary_density import boundary_density
 from epoch0.seeds import numpy_generator
@@ -32,42 +32,21 @@ RESOLUTION = 0.1
 WIDE = 8
 """Crossings are compared in networks of this width and more: narrower ones have too few to tell anything."""
 
-QUANTITIES = ("linear break points on a line", "activation break points on a line", "crossings in a square")
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One preset.
-
-    Attributes:
-        inputs: dimension of the input.
-        shapes: depth and width of each architecture.
-        networks: how many on a line.
-        planes: how many in a square.
-        half: half the side of the square; in many dimensions a small one sees few crossings.
-        bias_std: standard deviation of the biases.
-    """
-
-    inputs: int
-    shapes: tuple[tuple[int, int], ...]
-    networks: int
-    planes: int
-    half: float
-    bias_std: float = 0.1
+QUANTITIES = {
+    "linear break points on a line": "k = 1: Theorem 3 gives the mean number of break points of linear regions on a "
+    "line",
+    "activation break points on a line": "k = 1: without the condition on good neurons it gives that of activation "
+    "regions",
+    "crossings in a square": "k = 2: and the mean number of crossings in a square",
+}
+"""What is counted, and what is claimed of it."""
 
 
 @dataclass(frozen=True)
 class DensitySpec:
-    """One architecture.
+    """One architecture: networks on a line, others in a square of twice ``half``.
 
-    Attributes:
-        inputs: dimension of the input.
-        depth: number of hidden layers.
-        width: of each.
-        bias_std: standard deviation of the biases.
-        networks: on the line.
-        planes: in the square.
-        half: half the side of the square.
+    In many dimensions a small square sees few crossings.
     """
 
     inputs: int
@@ -80,13 +59,9 @@ class DensitySpec:
 
 
 def compare(spec: DensitySpec, seed: int) -> dict[str, Any]:
-    """Count exactly, and integrate, network by network.
+    """Count exactly, and integrate: ``counts_q`` and ``integral_q`` for each of ``QUANTITIES``, a number a network.
 
     The line joins two points, and the square is around a point; all Gaussian with variance 1 an entry.
-
-    Returns:
-        ``counts_q`` and ``integral_q`` for each of the three ``QUANTITIES``: one number a network, in units of the
-        counts.
     """
     torch.set_num_threads(1)
     sizes = [spec.inputs, *[spec.width] * spec.depth, 1]
@@ -123,83 +98,63 @@ def inner_vertices(found: PlanePartition) -> int:
     return len(found.vertices) - len(np.unique(border))
 
 
-def trials(setting: Setting) -> list[Trial]:
-    """One an architecture."""
-    specs = [
-        DensitySpec(setting.inputs, *shape, setting.bias_std, setting.networks, setting.planes, setting.half)
-        for shape in setting.shapes
-    ]
-    return [Trial("epoch0.papers.hanin_rolnick.density:compare", spec, seed) for seed, spec in enumerate(specs)]
-
-
-def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
+def table(found: Found) -> Table:
     """One row an architecture and quantity."""
-    rows = []
-    for (depth, width), result in zip(setting.shapes, results, strict=True):
+    rows = Table()
+    for cell in found:
         for index, quantity in enumerate(QUANTITIES):
-            counts, integral = (np.asarray(result[f"{name}_{index}"]) for name in ("counts", "integral"))
-            row: dict[str, Any] = {"depth": depth, "width": width, "neurons": depth * width, "quantity": quantity}
-            row["counted"], row["counted_error"] = mean_and_error(counts)
-            row["integral"], row["integral_error"] = mean_and_error(integral)
-            row["difference"], row["difference_error"] = mean_and_error(integral - counts)
-            row["networks"] = len(counts)
-            rows.append(row)
+            counts, integral = (cell[f"{name}_{index}"][0] for name in ("counts", "integral"))
+            means = columns_of(counted=counts, integral=integral, difference=integral - counts)
+            neurons = cell.spec.depth * cell.spec.width
+            rows.append({**cell.at, "neurons": neurons, "quantity": quantity, "runs": len(counts), **means})
     return rows
 
 
-def claims(setting: Setting, results: Results) -> list[Claim]:
+def claims(found: Found) -> list[Claim]:
     """Theorem 3 for k = 1 and k = 2, at every architecture."""
-    rows = table(setting, results)
     claims = []
-    for quantity, text in zip(
-        QUANTITIES,
-        (
-            "k = 1: Theorem 3 gives the mean number of break points of linear regions on a line",
-            "k = 1: without the condition on good neurons it gives that of activation regions",
-            "k = 2: and the mean number of crossings in a square",
-        ),
-        strict=True,
-    ):
-        mine = [row for row in rows if row["quantity"] == quantity]
-        if quantity == QUANTITIES[2]:
-            mine = [row for row in mine if row["width"] >= WIDE] or mine
+    for (quantity, rows), text in zip(found.table.by("quantity"), QUANTITIES.values(), strict=True):
+        if quantity == "crossings in a square":
+            rows = Table(row for row in rows if row["width"] >= WIDE) or rows
         # the error of the difference, network by network, stands for both
+        counted, integral, error = rows.of("counted", "integral", "difference_error")
+        means, errors = np.stack([counted, integral], 1), np.stack([0 * error, error], 1)
+        names, groups = rows.told("depth {depth}, width {width}"), ["counted", "Theorem 3"]
         claims.append(
             equal_within_error(
-                text,
-                [[row["counted"], row["integral"]] for row in mine],
-                [[0.0, row["difference_error"]] for row in mine],
-                mine[0]["networks"],
-                resolution=RESOLUTION,
-                settings=[f"depth {row['depth']}, width {row['width']}" for row in mine],
-                groups=["counted", "Theorem 3"],
+                text, means, errors, rows[0]["runs"], resolution=RESOLUTION, settings=names, groups=groups
             )
         )
     return claims
 
 
-def draw(setting: Setting, results: Results) -> "Figure":
+def draw(found: Found) -> "Figure":
     """Counts and integrals side by side: one panel a quantity."""
     picture, panels = plots.figure(11.0, 4.3, columns=3)
-    rows = table(setting, results)
-    names = [f"{depth} × {width}" for depth, width in setting.shapes]
-    places = np.arange(len(names), dtype=float)
-    for axes, quantity in zip(panels, QUANTITIES, strict=True):
-        mine = [row for row in rows if row["quantity"] == quantity]
+    for axes, (quantity, rows) in zip(panels, found.table.by("quantity"), strict=True):
+        places = np.arange(len(rows), dtype=float)
         for index, (name, label) in enumerate((("counted", "exact counts"), ("integral", "Theorem 3, Monte Carlo"))):
-            mean, error = ([row[f"{name}{part}"] for row in mine] for part in ("", "_error"))
-            x = (places + 0.16 * (index - 0.5)).tolist()
-            plots.points(axes, x, mean, error, index, label)
-        axes.set_xticks(places, names)
+            beside = Table({**row, "place": at + 0.16 * (index - 0.5)} for at, row in zip(places, rows, strict=True))
+            pictures.points(axes, beside, "place", name, index, label)
+        axes.set_xticks(places, rows.told("{depth} × {width}"))
         axes.set(title=quantity, xlabel="depth × width", ylim=(0, None))
     panels[0].set_ylabel("mean number")
     plots.legend_below(picture, *panels[0].get_legend_handles_labels(), columns=2)
     return picture
 
 
-def about(setting: Setting) -> str:
-    """The setting in one line."""
-    return (
-        f"{setting.inputs} inputs, He's weights, bias std {setting.bias_std:g}; {setting.networks} networks on a line, "
-        f"{setting.planes} in a square; bars: two standard errors over networks, the same for counts and integral"
-    )
+_PAPER = Sweep(
+    compare, DensitySpec(784, 0, 0, 0.1, networks=400, planes=200, half=14.0),
+    {"depth width": ((1, 64), (2, 64), (3, 64), (4, 16), (8, 4))}, stride=1,
+)  # fmt: skip
+_SMALL = {"depth width": ((1, 32), (2, 16), (3, 16), (3, 32), (6, 4))}
+
+ARTIFACTS = (
+    Artifact(
+        "hanin-rolnick/th3", "Theorem 3 against exact counts", "Hanin & Rolnick, Theorem 3, section 5",
+        {"quick": _PAPER.but(inputs=16, networks=150, planes=100, half=1.0, **_SMALL), "paper": _PAPER},
+        table, claims, draw,
+        "{inputs} inputs, He's weights, bias std {bias_std:g}; {networks} networks on a line, {planes} in a square; "
+        "bars: two standard errors over networks, the same for counts and integral",
+    ),
+)  # fmt: skip

@@ -36,6 +36,8 @@ Array = NDArray[np.float64]
 BIAS_STD = 1e-3
 """Standard deviation of the biases at initialization (section 3: variance 1e-6)."""
 
+DATA = {"digits": "digits, 8 x 8", "mnist": "MNIST"}
+
 _WEIGHTS, _BATCHES, _LINES, _POINTS = range(4)
 """Streams of a trial's seed."""
 
@@ -227,3 +229,27 @@ def _measured(spec: RunSpec, model: nn.Module, through: Tensor, points: Tensor) 
         "linear": np.array(linear, dtype=np.float64),
         "distance": np.asarray(away, dtype=np.float64),
     }
+
+
+def turn(curves: Array, *, lowest: bool) -> tuple[Array, Array, list[int]]:
+    """How far each run goes to the turning point of its kind, and back from there to the end.
+
+    >>> turn(np.array([[1.0, 0.5, 0.8], [1.0, 0.4, 0.7]]), lowest=True)
+    (array([0.5, 0.6]), array([0.3, 0.3]), [1, 1])
+
+    The turning point of a run is where the mean of the other runs has its extremum, so that what is measured there is
+    independent of where it is: noise alone would give zero on average. It is neither the first nor the last epoch: a
+    curve that only rises or only falls makes a change of the wrong sign.
+
+    Args:
+        curves: (runs, epochs), two runs and three epochs or more.
+        lowest: whether the turning point is a minimum, else a maximum.
+
+    Returns:
+        Changes to the turning point and back, counted positive in the direction of a turn, each (runs,); and its place.
+    """
+    sign = -1.0 if lowest else 1.0
+    mean = (curves.sum(0) - curves) / (len(curves) - 1)
+    places = [1 + int(place) for place in np.argmax(sign * mean[:, 1:-1], axis=1)]
+    at = curves[np.arange(len(curves)), places]
+    return sign * (at - curves[:, 0]), sign * (at - curves[:, -1]), places

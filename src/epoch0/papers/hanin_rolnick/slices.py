@@ -1,25 +1,40 @@
-"""Hanin-Rolnick Figure 1 (section 3.3): the regions in a plane through three examples, and how their number grows."""
+"""Hanin-Rolnick Figures 1 and 8 (section 3.3): regions in planes through three examples, at random and in training.
 
-from collections.abc import Mapping
+The window is the square around the circle through the three examples, centred where they are equally far away. Which
+classes the paper takes is lost in its text; here 0, 1 and 2. Figure 1 does not say whether its network is trained; here
+it is not.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import gcd
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor, nn
 
-from epoch0 import plots
-from epoch0.experiments.claims import Claim, at_most, between, exact, fitted_exponent
-from epoch0.experiments.experiment import Trial
-from epoch0.papers.catalogue import Results
-from epoch0.papers.hanin_rolnick.slices_trial import RandomSpec
-from epoch0.papers.means import mean_and_error
+from epoch0 import plots, regions
+from epoch0.data import load
+from epoch0.distributions import Gaussian
+from epoch0.experiments.claims import Claim, at_least, at_most, between, exact, fitted_exponent
+from epoch0.networks import ensemble
+from epoch0.papers import pictures
+from epoch0.papers.catalogue import Artifact
+from epoch0.papers.hanin_rolnick.runs import BIAS_STD, DATA, tensors, turn
+from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
+from epoch0.regions import PlanePartition, pattern_colours
+from epoch0.seeds import numpy_generator
 from epoch0.theory.regions import arrangement_regions
+from epoch0.train.evaluation import Accuracy
+from epoch0.train.loop import train
+from epoch0.train.record import Every
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Array = NDArray[np.float64]
+CLASSES = (0, 1, 2)
 
 EXACT = 1e-9
 """Relative error of an area that rounding explains."""
@@ -30,89 +45,203 @@ EXPONENT = 0.2
 ORDER = 10.0
 """Of the order of the number of neurons squared: within this factor."""
 
+_WEIGHTS, _BATCHES, _EXAMPLES = range(3)
+"""Streams of a seed."""
+
+
+# ---- the trials
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One preset of Figure 1.
+class RandomSpec:
+    """Networks before training, and planes of each; the first plane of the width ``drawn`` is kept for a picture."""
+
+    data: str
+    depth: int
+    width: int
+    networks: int
+    planes: int
+    drawn: int
+
+
+@dataclass(frozen=True)
+class TrainedSpec:
+    """One network through training.
 
     Attributes:
         data: name of the data set.
         depth: number of hidden layers.
-        widths: of all hidden layers; a drawn network has ``drawn``.
-        networks: of each width.
-        planes: of each network.
-        drawn: width of the network that is drawn.
+        width: of each.
+        at: epochs at which regions are counted, increasing from 0.
+        batch_size: of training.
+        learning_rate: of Adam.
+        planes: how many, the same through all of training.
+        drawn: epochs, among ``at``, at which the first plane is kept for a picture.
     """
 
     data: str
     depth: int
-    widths: tuple[int, ...]
-    networks: int
+    width: int
+    at: tuple[float, ...]
+    batch_size: int
+    learning_rate: float
     planes: int
-    drawn: int = 64
+    drawn: tuple[float, ...]
 
 
-def trials(setting: Setting) -> list[Trial]:
-    """One a width."""
-    specs = [
-        RandomSpec(setting.data, setting.depth, width, setting.networks, setting.planes, width == setting.drawn)
-        for width in setting.widths
-    ]
-    return [Trial("epoch0.papers.hanin_rolnick.slices_trial:random_slices", spec, 0) for spec in specs]
+def random_slices(spec: RandomSpec, seed: int) -> dict[str, Any]:
+    """Regions of random networks in planes through three examples.
+
+    Returns:
+        ``counts``, ``euler``, ``area_error``: (networks, planes); with ``drawn`` of the first plane ``linear``, its
+        linear regions, ``distinct``, whether all its patterns differ, and the arrays of :func:`drawing` as ``0``.
+    """
+    torch.set_num_threads(1)
+    examples = load(spec.data, "train")
+    inputs, labels = tensors(examples)
+    source = numpy_generator(seed, spec.depth, spec.width, _EXAMPLES)
+    sizes = [inputs.shape[1], *[spec.width] * spec.depth, len(examples.classes)]
+    weights = int(numpy_generator(seed, spec.depth, spec.width, _WEIGHTS).integers(2**31))
+    rows: list[list[dict[str, float]]] = []
+    kept: dict[str, Any] = {}
+    for index, net in enumerate(ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=weights)):
+        rows.append([])
+        for plane in range(spec.planes):
+            chosen = three(inputs, labels, source)
+            found = regions.on_plane(net, regions.through(*chosen))
+            rows[-1].append(_checked(found))
+            if spec.drawn == spec.width and index == plane == 0:
+                checks = {"distinct": found.verify().distinct, "linear": found.linear_count}
+                kept = {**drawing(found, chosen, "0"), **checks}
+    return {**_stacked(rows), **kept}
 
 
-def table(setting: Setting, results: Results) -> list[dict[str, Any]]:
+def trained_slices(spec: TrainedSpec, seed: int) -> dict[str, Any]:
+    """Regions of one network in planes through three examples, through its training.
+
+    Returns:
+        ``epoch`` and ``accuracy``, (epochs,); ``counts``, ``euler``, ``area_error``, (epochs, planes); for each of the
+        ``drawn`` epochs the arrays of :func:`drawing` under its number in ``drawn``.
+    """
+    torch.set_num_threads(1)
+    examples = load(spec.data, "train")
+    inputs, labels = tensors(examples)
+    accuracy = Accuracy(*tensors(load(spec.data, "test")))
+    sources = [numpy_generator(seed, spec.depth, spec.width, stream) for stream in (_WEIGHTS, _BATCHES, _EXAMPLES)]
+    sizes = [inputs.shape[1], *[spec.width] * spec.depth, len(examples.classes)]
+    net = ensemble(1, sizes, biases=Gaussian(BIAS_STD), seed=int(sources[0].integers(2**31)))[0]
+    planes = [three(inputs, labels, sources[2]) for _ in range(spec.planes)]
+    steps = {round(epoch * -(-len(inputs) // spec.batch_size)): epoch for epoch in spec.at}
+    rows: list[list[dict[str, float]]] = []
+    told: dict[str, list[float]] = {"epoch": [], "accuracy": []}
+    kept: dict[str, Any] = {}
+
+    def measure(step: int, model: nn.Module, metrics: Mapping[str, Any]) -> None:
+        if step not in steps:
+            return
+        told["epoch"].append(metrics["epoch"])
+        told["accuracy"].append(accuracy(model)["accuracy"])
+        rows.append([])
+        for place, chosen in enumerate(planes):
+            found = regions.on_plane(model, regions.through(*chosen))
+            rows[-1].append(_checked(found))
+            if place == 0 and seed == 0 and steps[step] in spec.drawn:
+                kept.update(drawing(found, chosen, str(spec.drawn.index(steps[step]))))
+
+    train(
+        net, (inputs, labels), steps=max(steps), batch_size=spec.batch_size, optimizer="adam",
+        learning_rate=spec.learning_rate, seed=int(sources[1].integers(2**31)),
+        callbacks=[Every(gcd(*steps), measure)],
+    )  # fmt: skip
+    return {**{name: np.array(values) for name, values in told.items()}, **_stacked(rows), **kept}
+
+
+def three(inputs: Tensor, labels: Tensor, source: np.random.Generator) -> list[Tensor]:
+    """One example of each of the three classes, float64."""
+    places = [np.flatnonzero(labels.numpy() == label) for label in CLASSES]
+    return [inputs[int(source.choice(mine))].double() for mine in places]
+
+
+def drawing(found: PlanePartition, chosen: list[Tensor], name: str) -> dict[str, Array]:
+    """What a picture needs: cells with their colours, and where the three examples are in the plane."""
+    axes = found.window.axes.reshape(2, -1)
+    origin = found.window.origin.reshape(-1)
+    places = torch.stack([(one - origin) @ axes.T for one in chosen]).numpy()
+    return {
+        f"vertices_{name}": found.vertices, f"cell_vertices_{name}": found.cell_vertices,
+        f"cell_ends_{name}": found.cell_ends, f"colours_{name}": pattern_colours(found.patterns),
+        f"examples_{name}": places, f"window_{name}": found.window.polygon.numpy(),
+    }  # fmt: skip
+
+
+def _checked(found: PlanePartition) -> dict[str, float]:
+    certificate = found.certificate
+    assert certificate.euler is not None and certificate.measure_error is not None
+    return {"counts": found.count, "euler": certificate.euler, "area_error": certificate.measure_error}
+
+
+def _stacked(rows: list[list[dict[str, float]]]) -> dict[str, Array]:
+    return {name: np.array([[one[name] for one in row] for row in rows], dtype=np.float64) for name in rows[0][0]}
+
+
+# ---- Figure 1
+
+
+def table(found: Found) -> Table:
     """One row a width: regions in a plane, against neurons squared, and as many lines in general position."""
-    rows = []
-    for width, result in zip(setting.widths, results, strict=True):
-        counts, neurons = np.asarray(result["counts"]).mean(1), width * setting.depth
-        row: dict[str, Any] = {"width": width, "neurons": neurons, "networks": setting.networks}
-        row["regions"], row["regions_error"] = mean_and_error(counts)
-        row["regions_per_neurons_squared"] = row["regions"] / neurons**2
-        row["regions_per_neurons_squared_error"] = row["regions_error"] / neurons**2
-        row["lines_in_general_position"] = arrangement_regions(neurons, 2)
-        row["euler_least"], row["euler_most"] = (int(f(result["euler"])) for f in (np.min, np.max))
-        row["largest_area_error"] = float(np.abs(result["area_error"]).max())
-        rows.append(row)
-    return rows
+
+    def measured(cell: Cell) -> dict[str, Any]:
+        counts, neurons = cell["counts"][0].mean(1), cell.spec.width * cell.spec.depth
+        return {"regions": counts, "regions_per_neurons_squared": counts / neurons**2}
+
+    def beside(cell: Cell) -> dict[str, Any]:
+        neurons, euler = cell.spec.width * cell.spec.depth, cell["euler"]
+        return {
+            "neurons": neurons, "lines_in_general_position": arrangement_regions(neurons, 2),
+            "euler_least": int(euler.min()), "euler_most": int(euler.max()),
+            "largest_area_error": float(np.abs(cell["area_error"]).max()),
+        }  # fmt: skip
+
+    return found.rows(measured, beside)
 
 
-def claims(setting: Setting, results: Results) -> list[Claim]:
+def claims(found: Found) -> list[Claim]:
     """Section 3.3: as many regions as neurons squared, in order of magnitude; and the free checks."""
-    rows = table(setting, results)
-    neurons, mean, error = (
-        np.array([row[name] for row in rows], dtype=float) for name in ("neurons", "regions", "regions_error")
+    rows, drawn = found.table, _drawn(found)
+    neurons, mean, error, lines, count = rows.of(
+        "neurons", "regions", "regions_error", "lines_in_general_position", "runs"
     )
-    names = [f"{row['neurons']} neurons" for row in rows]
+    names = rows.told("{neurons} neurons")
     exponent, exponent_error = fitted_exponent(neurons, mean, error)
-    drawn = results[setting.widths.index(setting.drawn)]
-    lines = np.array([row["lines_in_general_position"] for row in rows], dtype=float)
     return [
         between(
             "the number of regions grows as the number of neurons squared (exponent)",
-            [exponent], [exponent_error], [2 - EXPONENT], [2 + EXPONENT], setting.networks * len(rows), ["all widths"],
+            [exponent], [exponent_error], [2 - EXPONENT], [2 + EXPONENT], int(count.sum()), ["all widths"],
         ),
         between(
             f"it is within a factor {ORDER:g} of the number of neurons squared", mean / neurons**2, error / neurons**2,
-            1 / ORDER, ORDER, setting.networks, names,
+            1 / ORDER, ORDER, count, names,
         ),
         at_most(
-            "it is at most that of as many lines in general position, 1 + N + N(N - 1)/2", mean, error, lines,
-            setting.networks, names,
+            "it is at most that of as many lines in general position, 1 + N + N(N - 1)/2", mean, error,
+            lines.astype(float), count, names,
         ),
         exact(
-            "no two regions of the network that is drawn have one pattern", bool(drawn["distinct"]),
-            f"{int(np.asarray(drawn['counts'])[0, 0])} regions, {int(drawn['linear'])} of them linear regions",
+            "no two regions of the network that is drawn have one pattern", bool(drawn["distinct"].all()),
+            f"{int(drawn['counts'][0, 0, 0])} regions, {int(drawn['linear'][0])} of them linear regions",
         ),
-        checks(results),
+        checks(found),
     ]  # fmt: skip
 
 
-def checks(results: Results) -> Claim:
+def _drawn(found: Found) -> Cell:
+    return found.one(width=found.sweep["drawn"])
+
+
+def checks(cells: Iterable[Cell]) -> Claim:
     """Euler's relation and the areas, of all partitions."""
-    euler = np.concatenate([np.asarray(one["euler"]).ravel() for one in results])
-    area = max(float(np.abs(one["area_error"]).max()) for one in results)
+    euler = np.concatenate([cell["euler"].ravel() for cell in cells])
+    area = max(float(np.abs(cell["area_error"]).max()) for cell in cells)
     return exact(
         "vertices - edges + cells = 1, and the areas add up to the square",
         bool((euler == 1).all()) and area < EXACT,
@@ -120,33 +249,31 @@ def checks(results: Results) -> Claim:
     )  # fmt: skip
 
 
-def draw(setting: Setting, results: Results) -> "Figure":
+def draw(found: Found) -> "Figure":
     """The regions of one network, large, and how their number grows with the neurons."""
     picture, panels = plots.figure(11.0, 6.2, mosaic=[["plane", "count"]], width_ratios=[1.45, 1.0])
-    drawn = results[setting.widths.index(setting.drawn)]
+    drawn, rows = _drawn(found), found.table
     plane(panels["plane"], drawn, "0")
-    cells = len(np.asarray(drawn["cell_ends_0"])) - 1
-    panels["plane"].set_title(f"{setting.depth} hidden layers of {setting.drawn}: {cells:,} regions in this square")
-    axes, rows = panels["count"], table(setting, results)
-    x, y, error = ([row[name] for row in rows] for name in ("neurons", "regions", "regions_error"))
-    plots.points(axes, x, y, error, 0, "measured, mean")
-    plots.curve(axes, x, [row["lines_in_general_position"] for row in rows], 1, "lines in general position",
-                linestyle="--")  # fmt: skip
-    shape = np.array(x, dtype=float) ** 2
-    axes.plot(x, y[0] / shape[0] * shape, color=plots.BOUND, linestyle=":", label="in proportion to neurons squared")
+    cells, what = len(drawn["cell_ends_0"][0]) - 1, found.sweep.told("{depth} hidden layers of {drawn}")
+    panels["plane"].set_title(f"{what}: {cells:,} regions in this square")
+    axes, x = panels["count"], rows.column("neurons")
+    pictures.points(axes, rows, "neurons", "regions", 0, "measured, mean")
+    pictures.curve(axes, rows, "neurons", "lines_in_general_position", 1, "lines in general position", linestyle="--")
+    square = rows[0]["regions"] / x[0] ** 2 * x.astype(float) ** 2
+    axes.plot(x, square, color=plots.BOUND, linestyle=":", label="in proportion to neurons squared")
     axes.set(xscale="log", yscale="log", xlabel="neurons", ylabel="regions in the square")
-    axes.set_xticks(x, [str(one) for one in x])
+    axes.set_xticks(x, rows.told("{neurons}"))
     axes.minorticks_off()
     axes.legend()
     return picture
 
 
-def plane(axes: "Axes", result: Mapping[str, Any], name: str) -> None:
+def plane(axes: "Axes", cell: Cell, name: str) -> None:
     """Cells in the colours of their patterns, with thin edges, and the three examples."""
     from matplotlib.collections import PolyCollection
 
     vertices, of, ends, colours, examples, window = (
-        np.asarray(result[f"{part}_{name}"])
+        np.asarray(cell.results[0][f"{part}_{name}"])
         for part in ("vertices", "cell_vertices", "cell_ends", "colours", "examples", "window")
     )
     corners = np.split(vertices[of], ends[1:-1])
@@ -161,12 +288,101 @@ def plane(axes: "Axes", result: Mapping[str, Any], name: str) -> None:
     axes.grid(False)
 
 
-def about(setting: Setting) -> str:
-    """The setting in one line."""
-    return (
-        f"{DATA.get(setting.data, setting.data)}; {setting.networks} networks before training for each width, "
-        f"{setting.planes} planes each, through one example of 0, 1 and 2; bars: two standard errors"
+# ---- Figure 8
+
+
+def training_table(found: Found) -> Table:
+    """One row an epoch: regions in a plane, and accuracy, with errors over networks."""
+    cell = found.one()
+    squared, epochs = (cell.spec.depth * cell.spec.width) ** 2, cell["epoch"][0].tolist()
+    rows = found.rows(lambda cell: {"regions": cell["counts"].mean(2), "accuracy": cell["accuracy"]}, epoch=epochs)
+    return Table({**row, "regions_per_neurons_squared": row["regions"] / squared} for row in rows)
+
+
+def training_claims(found: Found) -> list[Claim]:
+    """Section 3.3: the regions expand at first and then contract; their number stays of the order neurons squared."""
+    cell = found.one()
+    counts, epoch = cell["counts"].mean(2), cell["epoch"][0]
+    fall, rise, places = turn(counts, lowest=True)
+    when = [f"lowest near epoch {epoch[max(places)]:.2g}"]
+    mean, error = mean_and_error(counts / (cell.spec.depth * cell.spec.width) ** 2)
+    (down, down_error), (up, up_error) = mean_and_error(fall), mean_and_error(rise)
+    return [
+        at_least("the number of regions falls in the initial part of training", [down], [down_error], 0.0,
+                 cell.runs, when),
+        at_least("... and then rises until the end", [up], [up_error], 0.0, cell.runs, when),
+        between(
+            f"it stays within a factor {ORDER:g} of the number of neurons squared", mean, error, 1 / ORDER, ORDER,
+            cell.runs, [f"epoch {one:.2g}" for one in epoch],
+        ),
+        checks(found),
+    ]  # fmt: skip
+
+
+def training_draw(found: Found) -> "Figure":
+    """One plane at several epochs, a cell in one colour as long as its pattern survives; below, all counts."""
+    cell = found.one()
+    spec, rows = cell.spec, found.table
+    names = [str(index) for index in range(len(spec.drawn))]
+    width = 3.1 * len(names)
+    picture, panels = plots.figure(
+        width, 6.4, mosaic=[names, ["count"] * len(names)], height_ratios=[width / len(names) / 2.6, 1.0]
     )
+    for name, when in zip(names, spec.drawn, strict=True):
+        plane(panels[name], cell, name)
+        accuracy = float(cell["accuracy"][0, spec.at.index(when)])
+        cells = len(np.asarray(cell.results[0][f"cell_ends_{name}"])) - 1
+        told = f"epoch {when:g}" if when else "before training"
+        panels[name].set_title(f"{told}: {cells:,} regions,\ntest accuracy {accuracy:.1%}", fontsize=9)
+        panels[name].tick_params(labelsize=7)
+        panels[name].set_xlabel("in the plane of three examples", fontsize=8)
+    axes, epoch = panels["count"], rows.column("epoch")
+    for each in cell["counts"].mean(2):
+        axes.plot(epoch, each, color=plots.COLOURS[0], linewidth=0.5, alpha=0.5)
+    label = f"mean over {cell.runs} networks of {spec.planes} planes each"
+    pictures.points(axes, rows, "epoch", "regions", 0, label, linestyle="-")
+    squared = (spec.depth * spec.width) ** 2
+    axes.axhline(squared / ORDER, color=plots.BOUND, linestyle=":", label=f"neurons squared / {ORDER:g}")
+    axes.set_xscale("symlog", linthresh=1.0)
+    ticks = [0, 1, *[tick for tick in (2, 5, 10, 20, 50) if tick < epoch[-1]], epoch[-1]]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set(xlabel="epoch (logarithmic from 1 on)", ylabel="regions in the square", xlim=(-0.05, None))
+    axes.legend()
+    return picture
 
 
-DATA = {"digits": "digits, 8 x 8", "mnist": "MNIST"}
+_EARLY = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0)
+_SLICES = Sweep(random_slices, RandomSpec("mnist", 3, 0, networks=40, planes=5, drawn=64), {"width": (16, 32, 64, 128)})
+_TRAINED = Sweep(
+    trained_slices,
+    TrainedSpec("mnist", 3, 64, (*_EARLY, 15.0, 20.0), 128, 1e-3, planes=10, drawn=(0.0, 1.0, 10.0, 20.0)), runs=5,
+)  # fmt: skip
+_DIGITS: dict[str, Any] = {
+    "data": "digits", "at": (*_EARLY, 20.0, 40.0, 60.0), "batch_size": 32, "planes": 5, "drawn": (0.0, 1.0, 10.0, 60.0)
+}  # fmt: skip
+
+
+def about(sweep: Sweep) -> str:
+    """The setting in one line."""
+    if "width" in sweep.axes:
+        told = "{networks} networks before training for each width, {planes} planes each, through one example of 0, 1 "
+        told += "and 2"
+    else:
+        told = "{runs} networks of {depth} hidden layers of {width}, Adam {learning_rate:g}, batches of {batch_size}; "
+        told += "planes through one example of 0, 1 and 2 (dots)"
+    return f"{DATA.get(sweep['data'], sweep['data'])}; {sweep.told(told)}; bars: two standard errors"
+
+
+ARTIFACTS = (
+    Artifact(
+        "hanin-rolnick/fig1", "Regions in a plane through three examples", "Hanin & Rolnick, Figure 1",
+        {"quick": _SLICES.but(data="digits", width=(16, 32, 64, 96), planes=2), "paper": _SLICES}, table, claims,
+        draw, about,
+    ),
+    Artifact(
+        "hanin-rolnick/fig8", "Regions in a plane through three examples, through training",
+        "Hanin & Rolnick, Figure 8, section 3.3", {"quick": _TRAINED.but(**_DIGITS), "paper": _TRAINED},
+        training_table, training_claims, training_draw, about,
+    ),
+)  # fmt: skip

@@ -1,0 +1,526 @@
+"""Hanin-Rolnick Figures 5 to 7 (sections 3.1, 3.2): regions on lines and distances to boundaries, through training.
+
+They share their runs. The paper prints depths and widths in a legend that is lost; 4 x 16 and 3 x 64 are in its text.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from epoch0 import plots
+from epoch0.experiments.claims import Claim, at_least, at_most, between, equal_within_error, exact, fitted_exponent
+from epoch0.papers.catalogue import Artifact
+from epoch0.papers.hanin_rolnick.runs import DATA, RunSpec, UntrainedSpec, run, turn, untrained
+from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
+from epoch0.theory.regions import upper_bound
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+RESOLUTION = 0.05
+"""Architectures agree if a relative difference of this size would have been seen and was not."""
+
+EXPONENT = 0.1
+"""Regions go as neurons, and distances as 1/neurons, if the fitted exponent is this near to 1, or to -1."""
+
+CLOSE = 1.25
+"""The constant is "very close to 1" if it is within this factor."""
+
+PER_NEURON = 2.0
+"""Regions a neuron that are still "linear in the number of neurons"; the exponential bounds allow far more."""
+
+ORDER_ONE = (0.1, 10.0)
+"""What "a constant of order 1" allows."""
+
+STAGES = ("before training", "during training", "after training")
+
+DECADES = 2.0
+""""Many orders of magnitude": from the first to the 99th percentile at least this many powers of ten."""
+
+SHIFT = 0.5
+"""The distribution changes little if the mean of log10 moves by at most this part of its standard deviation."""
+
+BINS = np.linspace(-8, 1, 91)
+"""Of log10 of the distance."""
+
+
+class Runs:
+    """The runs of one architecture, and how they and further networks are before training, regions a neuron."""
+
+    def __init__(self, cell: Cell, more: Cell | None) -> None:
+        self.cell, self.more, self.spec, self.neurons = cell, more, cell.spec, cell.spec.neurons
+        self.name = "depth {depth}, width {width}".format_map(cell.at)
+        self.epoch: Array = cell["epoch"][0]
+
+    def __getitem__(self, name: str) -> Array:
+        """Shape (runs, epochs, ...): those of one trial were trained together."""
+        found = self.cell[name]
+        return found.reshape(-1, *found.shape[2:])
+
+    @cached_property
+    def regions(self) -> Array:
+        """Mean number of regions a line, per neuron, (runs, epochs)."""
+        return np.asarray(self["counts"].mean(-1) / self.neurons)
+
+    @cached_property
+    def product(self) -> Array:
+        """Mean distance times the number of neurons, (runs, epochs)."""
+        return np.asarray(self["distance"].mean(-1) * self.neurons)
+
+    @property
+    def start_regions(self) -> Array:
+        """Regions a neuron before training, the further networks among them, (networks,)."""
+        return np.concatenate([self.regions[:, 0], self._more("counts") / self.neurons])
+
+    @property
+    def start_product(self) -> Array:
+        """Distance times neurons of the same."""
+        return np.concatenate([self.product[:, 0], self._more("distance") * self.neurons])
+
+    @property
+    def most(self) -> int:
+        """The most regions that any weights give on a line: a layer cuts each piece at most once a neuron."""
+        return upper_bound([self.spec.width] * self.spec.depth, inputs=1)
+
+    def _more(self, name: str) -> Array:
+        return np.zeros(0) if self.more is None else self.more[name][0]
+
+
+def gather(found: Found) -> list[Runs]:
+    """Each architecture."""
+    more = found.also.get("untrained")
+    return [Runs(cell, more.one(**cell.at) if more else None) for cell in found]
+
+
+def means(values: Sequence[Array]) -> tuple[Array, Array]:
+    """Means over runs and their errors, one a setting."""
+    mean, error = np.transpose([mean_and_error(one) for one in values])
+    return mean, error
+
+
+def table(found: Found) -> Table:
+    """One row an architecture and epoch: regions on lines, distances and accuracy, with errors over runs."""
+    each = {id(one.cell): one for one in gather(found)}
+
+    def measured(cell: Cell) -> dict[str, Any]:
+        one = each[id(cell)]
+        counts, linear = one["counts"], one["linear"]
+        return {
+            "accuracy": one["accuracy"], "regions": counts.mean(-1), "regions_per_neuron": one.regions,
+            "linear_share": linear.mean(-1) / counts[..., : linear.shape[-1]].mean(-1),
+            "distance": one["distance"].mean(-1), "neurons_times_distance": one.product,
+        }  # fmt: skip
+
+    def beside(cell: Cell, epoch: float) -> dict[str, Any]:
+        one = each[id(cell)]
+        most = one["counts"][:, one.epoch.tolist().index(epoch)].max()
+        return {"neurons": one.neurons, "most_regions": int(most)}
+
+    return found.rows(measured, beside, epoch=found.cells[0]["epoch"][0].tolist())
+
+
+# ---- Figure 5
+
+
+def claims_5(found: Found) -> list[Claim]:
+    """The three observations of section 3.1, and how far the counts are from what is possible."""
+    each = gather(found)
+    names, runs, networks = [one.name for one in each], len(each[0].regions), len(each[0].start_regions)
+    start, start_error = means([one.start_regions for one in each])
+    neurons = np.array([float(one.neurons) for one in each])
+    breaks = start - 1 / neurons  # a line has one region without any neuron: 3 % of those of 32 neurons
+    exponent, error = fitted_exponent(neurons, start * neurons, start_error * neurons)
+    turns = [turn(one.regions, lowest=True) for one in each]
+    fall, fall_error = means([one[0] for one in turns])
+    rise, rise_error = means([one[1] for one in turns])
+    when = [f"{one.name} (lowest near epoch {one.epoch[max(t[2])]:.2g})" for one, t in zip(each, turns, strict=True)]
+    every = [mean_and_error(one.regions) for one in each]
+    places = [f"{one.name}, epoch {epoch:.2g}" for one in each for epoch in one.epoch]
+    shares = [float(one["counts"].max()) / one.most for one in each]
+    return [
+        equal_within_error(
+            "before training all architectures have the same number of break points (regions but one) a neuron",
+            breaks[None], start_error[None], networks, resolution=RESOLUTION, settings=["before training"],
+            groups=names,
+        ),
+        between(
+            "before training the number of regions grows in proportion to the number of neurons (exponent)",
+            [exponent], [error], [1 - EXPONENT], [1 + EXPONENT], networks * len(each), ["all architectures"],
+        ),
+        between(
+            "before training there is about one region a neuron", start, start_error, 1 / CLOSE, CLOSE, networks, names
+        ),
+        at_least("the number of regions falls in the initial part of training", fall, fall_error, 0.0, runs, when),
+        at_least("... and then rises until the end", rise, rise_error, 0.0, runs, when),
+        at_most(
+            f"there are at most {PER_NEURON:g} regions a neuron, throughout training",
+            np.concatenate([mean for mean, _ in every]), np.concatenate([error for _, error in every]),
+            PER_NEURON, runs, places,
+        ),
+        exact(
+            "no line has a quarter of the regions that its network could give it, (width + 1)^depth",
+            max(shares) < 0.25,
+            "; ".join(
+                f"{one.name}: {int(one['counts'].max())} of {one.most:,}"
+                for one in (min(each, key=lambda one: one.most), max(each, key=lambda one: one.most))
+            ),
+            {"largest_share": max(shares), "smallest_share": min(shares)},
+        ),
+    ]  # fmt: skip
+
+
+def draw_5(found: Found) -> "Figure":
+    """Left and middle: regions a neuron against epochs, the beginning enlarged; right: before training, all lines."""
+    each = gather(found)
+    picture, panels = plots.figure(11.0, 4.4, mosaic=[["early", "all", "start"]], width_ratios=[0.8, 1.3, 1.0])
+    early = max(2.0, found.sweep["at"][-1] / 10)
+    for name, last in (("early", early), ("all", math.inf)):
+        axes = panels[name]
+        for one in each:
+            curve(axes, found.sweep, one, one.regions, last)
+        axes.axhline(1.0, color=plots.BOUND, linestyle=":", linewidth=0.9)
+        axes.set_xlabel("epoch")
+    panels["early"].set(ylabel="regions on a line / neurons", title="the beginning", xlim=(0, early))
+    panels["all"].set(title="all of training")
+    panels["all"].sharey(panels["early"])
+    handles, labels = panels["all"].get_legend_handles_labels()
+    plots.legend_below(picture, handles, labels, columns=5)
+    _start(panels["start"], found.sweep, each)
+    return picture
+
+
+def curve(axes: "Axes", sweep: Sweep, one: Runs, values: Array, last: float = math.inf) -> None:
+    """Mean over runs against epochs with a band of two standard errors; colour tells the width, dashes the depth."""
+    mean, error = mean_and_error(values)
+    keep = one.epoch <= last
+    keep[: min(len(keep), int(keep.sum()) + 1)] = True  # the stretch that leaves the panel too
+    colour = plots.COLOURS[sweep["width"].index(one.spec.width)]
+    style = plots.LINES[sweep["depth"].index(one.spec.depth)]
+    axes.plot(one.epoch[keep], mean[keep], color=colour, linestyle=style, linewidth=1.2, label=one.name)
+    low, high = (mean - 2 * error)[keep], (mean + 2 * error)[keep]
+    axes.fill_between(one.epoch[keep], low, high, color=colour, alpha=0.09, linewidth=0)
+
+
+def _start(axes: "Axes", sweep: Sweep, each: list[Runs]) -> None:
+    """Regions before training against neurons, with the line y = x and what depth could give."""
+    for index, depth in enumerate(sweep["depth"]):
+        mine = [one for one in each if one.spec.depth == depth]
+        x = [one.neurons for one in mine]
+        values = [mean_and_error(one.start_regions * one.neurons) for one in mine]
+        plots.points(
+            axes, x, [mean for mean, _ in values], [error for _, error in values], index, f"measured, depth {depth}",
+            color="black", markerfacecolor="none",
+        )  # fmt: skip
+        style = plots.LINES[index]  # as at the left, where colour tells the width
+        plots.curve(axes, x, [one.most for one in mine], index, f"possible, depth {depth}", linestyle=style,
+                    color="black")  # fmt: skip
+    ends = np.array([min(one.neurons for one in each), max(one.neurons for one in each)])
+    axes.plot(ends, ends, color=plots.BOUND, linestyle=":", label="one a neuron (wide limit)")
+    axes.set(xscale="log", yscale="log", xlabel="neurons", ylabel="regions on a line", title="before training")
+    ticks = sorted({one.neurons for one in each})
+    axes.set_xticks(ticks, [str(tick) for tick in ticks], rotation=60)
+    axes.minorticks_off()
+    axes.set_ylim(None, axes.get_ylim()[1] * 1e5)  # room for the legend
+    axes.legend(fontsize=7.5, loc="upper left")
+
+
+# ---- Figure 6
+
+
+def claims_a(found: Found) -> list[Claim]:
+    """Section 3.2: the distance is about C / neurons, first increases and then decreases."""
+    each = gather(found)
+    neurons = [float(one.neurons) for one in each]
+    claims = []
+    products = {
+        "before training": [one.start_product for one in each], "after training": [one.product[:, -1] for one in each]
+    }  # fmt: skip
+    for when, values in products.items():
+        distance, error = means([one / n for one, n in zip(values, neurons, strict=True)])
+        exponent, exponent_error = fitted_exponent(neurons, distance, error)
+        claims.append(
+            between(
+                f"{when} the mean distance is inversely proportional to the number of neurons (exponent)",
+                [exponent], [exponent_error], [-1 - EXPONENT], [-1 + EXPONENT], sum(len(one) for one in values),
+                ["all architectures"],
+            )
+        )  # fmt: skip
+    every = [mean_and_error(one.product) for one in each]
+    places = [f"{one.name}, epoch {epoch:.2g}" for one in each for epoch in one.epoch]
+    product, error = (np.concatenate([pair[index] for pair in every]) for index in range(2))
+    return [
+        *claims,
+        between(
+            f"neurons x distance stays between {ORDER_ONE[0]:g} and {ORDER_ONE[1]:g} throughout training",
+            product, error, *ORDER_ONE, len(each[0].product), places,
+        ),
+        *_turns(each),
+    ]  # fmt: skip
+
+
+def claims_b(found: Found) -> list[Claim]:
+    """Section 3.2 on Figure 6b: one product for all networks at first; it rises and falls again."""
+    each = gather(found)
+    start, error = means([one.start_product for one in each])
+    return [
+        equal_within_error(
+            "before training neurons x distance is the same for all architectures",
+            start[None], error[None], len(each[0].start_product), resolution=RESOLUTION,
+            settings=["before training"], groups=[one.name for one in each],
+        ),
+        *_turns(each),
+    ]  # fmt: skip
+
+
+def claims_c(found: Found) -> list[Claim]:
+    """Section 3.2 on Figure 6c: regions expand while accuracy rises, then contract while it rises further."""
+    each = gather(found)
+    before, after = [], []
+    for one in each:
+        accuracy, at = one["accuracy"], turn(one.product, lowest=False)[2]
+        highest = accuracy[np.arange(len(accuracy)), at]
+        before.append(highest - accuracy[:, 0])
+        after.append(accuracy[:, -1] - highest)
+    names, runs = [one.name for one in each], len(each[0].product)
+    return [
+        at_least(
+            "test accuracy rises while the regions expand", *means(before), 0.0, runs, names
+        ),
+        at_least(
+            "... and rises further after the distance has begun to fall", *means(after), 0.0, runs, names
+        ),
+        *_turns(each),
+    ]  # fmt: skip
+
+
+def _turns(each: list[Runs]) -> list[Claim]:
+    turns = [turn(one.product, lowest=False) for one in each]
+    rise, rise_error = means([one[0] for one in turns])
+    fall, fall_error = means([one[1] for one in turns])
+    when = [f"{one.name} (highest near epoch {one.epoch[max(t[2])]:.2g})" for one, t in zip(each, turns, strict=True)]
+    runs = len(each[0].product)
+    return [
+        at_least("neurons x distance first rises in training", rise, rise_error, 0.0, runs, when),
+        at_least("... and then falls until the end", fall, fall_error, 0.0, runs, when),
+    ]
+
+
+def draw_a(found: Found) -> "Figure":
+    """Mean distance against neurons, at several epochs, with the constants between which it lies."""
+    each = gather(found)
+    picture, axes = plots.figure(6.4, 5.4)
+    chosen = _some(each[0].epoch)
+    for index, place in enumerate(chosen):
+        products = [one.product[:, place] if place else one.start_product for one in each]
+        values = [mean_and_error(value / one.neurons) for value, one in zip(products, each, strict=True)]
+        shift = 1 + 0.025 * (index - len(chosen) / 2)  # beside each other, not on top
+        x = [one.neurons * shift for one in each]
+        label = f"epoch {each[0].epoch[place]:.2g}" if place else "before training"
+        plots.points(axes, x, [mean for mean, _ in values], [error for _, error in values], index, label)
+    ends = np.array(sorted({one.neurons for one in each}), dtype=float)
+    every = np.stack([mean_and_error(one.product)[0] for one in each])
+    for bound, which in ((every.min(), "smallest"), (every.max(), "largest")):
+        axes.plot(ends, bound / ends, color=plots.BOUND, linestyle=":" if which == "smallest" else "--",
+                  label=f"{bound:.2g} / neurons ({which} of all means)", zorder=1.4)  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel="neurons", ylabel="mean distance to the nearest boundary")
+    axes.set_xticks(ends, [f"{tick:g}" for tick in ends])
+    low, high = axes.get_ylim()
+    ticks = [tick for tick in (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2) if low < tick < high]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=2)
+    return picture
+
+
+def draw_b(found: Found) -> "Figure":
+    """Neurons times distance against epochs, the beginning enlarged."""
+    each = gather(found)
+    picture, panels = plots.figure(9.0, 4.6, mosaic=[["early", "all"]], width_ratios=[0.8, 1.3])
+    early = max(2.0, found.sweep["at"][-1] / 10)
+    for one in each:
+        curve(panels["early"], found.sweep, one, one.product, early)
+        curve(panels["all"], found.sweep, one, one.product)
+    panels["early"].set(ylabel="neurons × mean distance", title="the beginning", xlim=(0, early), xlabel="epoch")
+    panels["all"].set(title="all of training", xlabel="epoch")
+    panels["all"].sharey(panels["early"])
+    plots.legend_below(picture, *panels["all"].get_legend_handles_labels(), columns=4)
+    return picture
+
+
+def draw_c(found: Found) -> "Figure":
+    """Neurons times distance against test accuracy; training runs from left to right."""
+    each = gather(found)
+    picture, axes = plots.figure(7.0, 5.4)
+    for one in each:
+        accuracy, accuracy_error = mean_and_error(one["accuracy"])
+        product, error = mean_and_error(one.product)
+        width = found.sweep["width"].index(one.spec.width)
+        style = plots.LINES[found.sweep["depth"].index(one.spec.depth)]
+        # errors of shares are drawn inside (0, 1), as the axis has no room for more
+        low, high = (np.clip(accuracy + sign * 2 * accuracy_error, 1e-3, 1 - 1e-4) for sign in (-1, 1))
+        axes.errorbar(
+            accuracy, product, xerr=[accuracy - low, high - accuracy], yerr=2 * error, color=plots.COLOURS[width],
+            marker=plots.MARKERS[width], markersize=2.8, linestyle=style, linewidth=1.0, elinewidth=0.4,
+            label=one.name,
+        )  # fmt: skip
+        axes.plot(accuracy[-1], product[-1], marker="x", color="black", markersize=6, zorder=4)
+    axes.plot([], [], "kx", label="end of training")
+    axes.set_xscale("logit")
+    ticks = [0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99]
+    axes.set_xticks(ticks, [f"{100 * tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set(xlabel="test accuracy (%, stretched towards its ends)", ylabel="neurons × mean distance")
+    axes.set_xlim(0.06, max(0.992, 1 - 0.5 * (1 - max(float(one["accuracy"].mean(0).max()) for one in each))))
+    axes.set_ylim(0, None)
+    plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=4)
+    return picture
+
+
+def _some(epochs: Array, count: int = 4) -> list[int]:
+    """Before training, the end, and epochs between them that are spread over a logarithmic scale."""
+    wanted = np.geomspace(max(float(epochs[1]), 0.4), float(epochs[-1]), count - 1)
+    return sorted({0, *(int(np.argmin(np.abs(np.log(epochs[1:] / one)))) + 1 for one in wanted)})
+
+
+# ---- Figure 7
+
+
+def stages(found: Found) -> tuple[Runs, list[int]]:
+    """The one architecture, and the epochs that are shown: before, about a tenth of the way, after."""
+    (one,) = gather(found)
+    middle = int(np.argmin(np.abs(one.epoch - 0.1 * one.epoch[-1])))
+    return one, [0, middle, len(one.epoch) - 1]
+
+
+def logs(one: Runs, place: int) -> Array:
+    """log10 of the distances at that epoch, (runs, points)."""
+    return np.asarray(np.log10(np.maximum(one["distance"][:, place], 1e-300)))
+
+
+def histogram(found: Found) -> Table:
+    """One row a stage and bin of log10 distance: share of the points, and its standard error over runs."""
+    one, places = stages(found)
+    rows = Table()
+    for stage, place in zip(STAGES, places, strict=True):
+        shares, errors = _shares(one, place)
+        for low, high, share, error in zip(BINS, BINS[1:], shares, errors, strict=False):
+            rows.append(
+                {
+                    "stage": stage, "epoch": float(one.epoch[place]), "log10_distance_from": round(float(low), 6),
+                    "log10_distance_to": round(float(high), 6), "share": float(share), "share_error": float(error),
+                }
+            )  # fmt: skip
+    return rows
+
+
+def _shares(one: Runs, place: int) -> tuple[Array, Array]:
+    values = np.clip(logs(one, place), BINS[0], BINS[-1])
+    shares = np.stack([np.histogram(run, BINS)[0] / len(run) for run in values])
+    return shares.mean(0), shares.std(0, ddof=1) / len(shares) ** 0.5
+
+
+def claims_7(found: Found) -> list[Claim]:
+    """Section 3.2: many orders of magnitude, little change, a slight skew towards larger regions."""
+    one, places = stages(found)
+    every = [logs(one, place) for place in places]
+    decades, error = means([np.quantile(logged, 0.99, axis=1) - np.quantile(logged, 0.01, axis=1) for logged in every])
+    moved = [logged.mean(1) - every[0].mean(1) for logged in every[1:]]
+    shift, shift_error = means([shift / every[0].std(axis=1) for shift in moved])
+    larger, larger_error = means(moved)
+    return [
+        at_least(
+            f"from the 1st to the 99th percentile distances span at least {DECADES:g} orders of magnitude",
+            decades, error, DECADES, len(every[0]), STAGES,
+        ),
+        between(
+            f"the mean of log10 of the distance moves by at most {SHIFT:g} of its standard deviation",
+            shift, shift_error, -SHIFT, SHIFT, len(every[0]), STAGES[1:],
+        ),
+        at_least(
+            "training moves the distances towards larger ones (mean of log10, against before training)",
+            larger, larger_error, 0.0, len(every[0]), STAGES[1:],
+        ),
+    ]  # fmt: skip
+
+
+def draw_7(found: Found) -> "Figure":
+    """Histograms of log10 distance before, during and after training, bars of two standard errors over runs."""
+    one, places = stages(found)
+    picture, axes = plots.figure(7.0, 4.4)
+    middle = 0.5 * (BINS[1:] + BINS[:-1])
+    first, last = len(middle), 0
+    for index, (stage, place) in enumerate(zip(STAGES, places, strict=True)):
+        shares, errors = _shares(one, place)
+        label = f"{stage} (epoch {one.epoch[place]:.2g})" if index else stage
+        axes.stairs(shares, BINS, color=plots.COLOURS[index], linewidth=1.3, label=label)
+        axes.errorbar(
+            middle, shares, yerr=2 * errors, linestyle="none", color=plots.COLOURS[index], elinewidth=0.8, alpha=0.7
+        )
+        axes.axvline(logs(one, place).mean(), color=plots.COLOURS[index], linestyle=":", linewidth=1.0)
+        filled = np.flatnonzero(shares)
+        first, last = min(first, int(filled[0])), max(last, int(filled[-1]))
+    axes.plot([], [], color=plots.BOUND, linestyle=":", linewidth=1.0, label="means")
+    axes.set_xlim(BINS[max(first - 1, 0)], BINS[min(last + 2, len(BINS) - 1)])
+    axes.set(xlabel="log₁₀ of the distance to the nearest boundary", ylabel="share of the points")
+    axes.set_ylim(0, None)
+    axes.legend(loc="upper left")
+    return picture
+
+
+# ---- presets
+
+_EPOCHS = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0)
+_SHAPES = {"depth": (2, 3, 4), "width": (16, 32, 64)}
+
+
+def sweep_of(spec: RunSpec, programs: int, further: UntrainedSpec) -> Sweep:
+    """Runs of every architecture, so many programs each; and further networks that are only measured at first."""
+    seed = programs * spec.networks
+    return Sweep(run, spec, _SHAPES, programs, also={"untrained": Sweep(untrained, further, _SHAPES, seed=seed)})
+
+
+LINES = {
+    "quick": sweep_of(
+        RunSpec("digits", 0, 0, (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 20.0, 40.0, 60.0), 32, 1e-3, 25, 1, 250,
+                networks=20),
+        1, UntrainedSpec("digits", 0, 0, networks=120, lines=20, points=200),
+    ),
+    "paper": sweep_of(
+        RunSpec("mnist", 0, 0, _EPOCHS, 128, 1e-3, 100, 10, 1000), 5,
+        UntrainedSpec("mnist", 0, 0, networks=60, lines=50, points=500),
+    ),
+}  # fmt: skip
+HISTOGRAM = {name: one.but(depth=(4,), width=(16,), also={}) for name, one in LINES.items()}
+
+
+def about(sweep: Sweep) -> str:
+    """The setting in one line."""
+    together, more = sweep["networks"], sweep.also.get("untrained")
+    same = f" ({together} at a time on the same batches)" if together > 1 else ""
+    told = sweep.told(
+        "Adam {learning_rate:g}, batches of {batch_size}; {lines} lines, {points} points; bands, bars: two standard "
+        "errors"
+    )
+    further = f" and {more['networks']} untrained networks" if more else ""
+    name, runs = DATA.get(sweep["data"], sweep["data"]), sweep["runs"] * together
+    return f"{name}; {runs} runs{same}{further} of each architecture; {told}"
+
+
+def _artifact(name: str, title: str, section: str, claims: Any, draw: Any) -> Artifact:
+    source = f"Hanin & Rolnick, Figure {name[3:]}, section {section}"
+    presets, rows = (HISTOGRAM, histogram) if name == "fig7" else (LINES, table)
+    return Artifact(f"hanin-rolnick/{name}", title, source, presets, rows, claims, draw, about)
+
+
+_TITLE = "Distance to the nearest boundary"
+ARTIFACTS = (
+    _artifact("fig5", "Regions on a line through training", "3.1", claims_5, draw_5),
+    _artifact("fig6a", f"{_TITLE}, and the number of neurons", "3.2", claims_a, draw_a),
+    _artifact("fig6b", f"{_TITLE} through training", "3.2", claims_b, draw_b),
+    _artifact("fig6c", f"{_TITLE}, and accuracy", "3.2", claims_c, draw_c),
+    _artifact("fig7", "Distances to the nearest boundary, all of them", "3.2", claims_7, draw_7),
+)
