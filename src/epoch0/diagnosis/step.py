@@ -194,7 +194,9 @@ class _Probe:
                 "in it, or the model runs without gradients (torch.no_grad, .detach())."
             )
         output = call.output(raw)
-        pull = torch.autograd.grad(loss, output, retain_graph=True, allow_unused=True)[0]
+        pull = None
+        if output.requires_grad:
+            pull = torch.autograd.grad(loss, output, retain_graph=True, allow_unused=True)[0]
         pull = torch.zeros_like(output) if pull is None else -pull  # the loss is made of other outputs
         return loss, output, _Pull(pull.detach(), output.detach(), self.draws)
 
@@ -320,6 +322,7 @@ class _Gradient:
     pull_held: _Pull | None
     gradient: Weights
     wanted: Weights
+    falls: dict[Optimizer, float]  # by how much the loss falls per unit of the rate, where outputs do not tell
     finite: bool
 
 
@@ -343,8 +346,13 @@ def _gradient(probe: _Probe, start: Weights, cost: _Cost | None = None) -> _Grad
         if probe.others is not None:
             other, _, pull_held = probe.pulls(leaves, probe.others)
             held = float(other.detach())
-    finite = math.isfinite(value) and all(math.isfinite(sum_of_squares(g)) for g in gradient.values())
-    return _Gradient(value, held, pull, pull_held, gradient, wanted, finite)
+    squares = [sum_of_squares(g) for g in gradient.values()]
+    finite = math.isfinite(value) and all(map(math.isfinite, squares))
+    falls: dict[Optimizer, float] = {}
+    if not told:
+        size = sum(float(part.abs().sum(dtype=torch.float64)) for g in gradient.values() for part in _parts(g))
+        falls = {"adam": size, "sgd": sum(squares)}
+    return _Gradient(value, held, pull, pull_held, gradient, wanted, falls, finite)
 
 
 def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimizer) -> Step:
@@ -358,7 +366,7 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
     nothing = Step(optimizer, first.loss, reached, *blank, updates, still, still, False)
     if not first.finite:
         return nothing
-    alignment, held, pace = _response(probe, start, first)
+    alignment, held, pace = _response(probe, start, first, optimizer)
     ladder = LADDER[optimizer][::3] if probe.costly else LADDER[optimizer]
     largest = _largest(probe, start, direction, first.loss, ladder)
     step = replace(nothing, alignment=alignment, held=held, pace=pace, largest=largest)
@@ -380,7 +388,7 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
         _normalize(then.gradient)
         _normalize(then.wanted)
     still_then = tuple(name for name in still if float(then.gradient[name].abs().max()) <= least)
-    second, second_held, second_pace = _response(probe, after, then)
+    second, second_held, second_pace = _response(probe, after, then, optimizer)
     step = replace(step, second=second, second_held=second_held, second_pace=second_pace)
     return replace(step, change=change, still_then=still_then, finite=True)
 
@@ -414,12 +422,17 @@ class _Size:
         return cls(moved, largest, sum_of_squares(step))
 
 
-def _response(probe: _Probe, at: Weights, found: _Gradient) -> tuple[float, float | None, float]:
+def _response(
+    probe: _Probe, at: Weights, found: _Gradient, optimizer: Optimizer
+) -> tuple[float, float | None, float]:
     """Alignment on the examples of the step and on others, and the share of the loss that goes per unit of the rate."""
-    alignment, pace = _alignment(found.pull, probe.moves(at, found.wanted, probe.seen, found.pull))
-    held = None
-    if probe.others is not None and found.pull_held is not None:
-        held, _ = _alignment(found.pull_held, probe.moves(at, found.wanted, probe.others, found.pull_held))
+    if found.falls:
+        alignment, pace, held = UNSEEN, found.falls[optimizer], None if found.pull_held is None else UNSEEN
+    else:
+        held = None
+        alignment, pace = _alignment(found.pull, probe.moves(at, found.wanted, probe.seen, found.pull))
+        if probe.others is not None and found.pull_held is not None:
+            held, _ = _alignment(found.pull_held, probe.moves(at, found.wanted, probe.others, found.pull_held))
     return alignment, held, pace / max(abs(found.loss), 1e-300)
 
 
@@ -451,8 +464,6 @@ def _classes(wanted: _Pull) -> float:
 def _alignment(wanted: _Pull, move: Tensor) -> tuple[float, float]:
     """Cosine and product of two movements of the outputs, less their means over all answers."""
     pull = wanted.pull
-    if not bool(pull.any()):
-        return UNSEEN, 0.0
     if move.shape != pull.shape:  # the outputs do not move
         return 0.0, 0.0
     one, other = (_less_mean(t.double()) for t in (pull, move))

@@ -125,6 +125,8 @@ def same_noise(seed: int = 0) -> None:
     """Start the global random streams anew, so that a noisy model draws the same in each run; only under the guard."""
     # torch.manual_seed would also seed a CUDA that is not in use yet, for later
     torch.default_generator.manual_seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - some models draw their masks from numpy or python
+    random.seed(seed)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
 
