@@ -188,7 +188,7 @@ def test_a_loss_of_other_outputs_falls_by_what_its_gradient_says() -> None:
         ("sgd", sum(g.square().sum() for g in gradients)),
         ("adam", sum(g.abs().sum() for g in gradients)),
     ):
-        assert found[optimizer].pace == pytest.approx(float(falls / loss), rel=1e-4)
+        assert found[optimizer].pace == pytest.approx(float(falls) / loss.item(), rel=1e-4)
 
 
 def chain(depth: int, gain: float, *more: Callable[[], nn.Module]) -> nn.Module:

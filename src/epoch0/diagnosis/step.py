@@ -422,9 +422,7 @@ class _Size:
         return cls(moved, largest, sum_of_squares(step))
 
 
-def _response(
-    probe: _Probe, at: Weights, found: _Gradient, optimizer: Optimizer
-) -> tuple[float, float | None, float]:
+def _response(probe: _Probe, at: Weights, found: _Gradient, optimizer: Optimizer) -> tuple[float, float | None, float]:
     """Alignment on the examples of the step and on others, and the share of the loss that goes per unit of the rate."""
     if found.falls:
         alignment, pace, held = UNSEEN, found.falls[optimizer], None if found.pull_held is None else UNSEEN
