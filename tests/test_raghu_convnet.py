@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from epoch0.errors import InputError
-from epoch0.papers.raghu.convnet import ConvNet, layers
+from epoch0.papers.raghu.convnet import LABELS, LAYERS, ConvNet
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
 SMALL = ConvNet(channels=(8, 8, 16, 16, 16), hidden=(64, 32), colours=1, size=8)
@@ -17,18 +17,18 @@ SMALL = ConvNet(channels=(8, 8, 16, 16, 16), hidden=(64, 32), colours=1, size=8)
 
 def test_layers_are_the_papers() -> None:
     """Layers 3 and 7 pool (Figure 4), the last hidden layer halves the neurons (Figure 8), ten layers in all."""
-    named = layers()
-    assert [layer.number for layer in named] == list(range(1, 11))
-    assert [layer.number for layer in named if layer.kind == "pooling"] == [3, 7]
+    assert len(LAYERS) == 10 and [place for place, layer in enumerate(LAYERS, 1) if layer.kind == "pooling"] == [3, 7]
+    assert [layer.kind for layer in LAYERS[-4:]] == ["pooling", "linear", "linear", "linear"]
+    assert tuple(layer.label for layer in LAYERS) == LABELS
     net = SMALL.build(0)
     shapes = {}
     for name, module in net.named_children():
         module.register_forward_hook(lambda m, i, out, name=name: shapes.update({name: tuple(out.shape[1:])}))
     assert net(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
     order = list(dict(net.named_children()))
-    places = [order.index(layer.output) for layer in named]
+    places = [order.index(layer.output) for layer in LAYERS]
     assert places == sorted(places)
-    assert [shapes[layer.output] for layer in named] == [
+    assert [shapes[layer.output] for layer in LAYERS] == [
         (8, 8, 8), (8, 8, 8), (8, 4, 4), (16, 4, 4), (16, 4, 4), (16, 4, 4), (16, 2, 2), (64,), (32,), (10,)
     ]  # fmt: skip
     standard = ConvNet()

@@ -14,7 +14,7 @@ from epoch0.experiments.experiment import resolve
 from epoch0.measure.length import trajectory_length
 from epoch0.papers.catalogue import find
 from epoch0.papers.raghu import trained as trained_module
-from epoch0.papers.raghu.convnet import ConvNet, by_variance, layers
+from epoch0.papers.raghu.convnet import LABELS, LAYERS, ConvNet, by_variance
 from epoch0.papers.raghu.trained import DenseNet, TrainedSpec, accurate, named, scale, trained
 from epoch0.papers.sweep import Sweep
 from epoch0.seeds import numpy_generator
@@ -85,11 +85,11 @@ def test_a_trial_measures_what_the_library_measures() -> None:
     lengths = []
     for place in range(2):
         first, second = source.choice(50, size=2, replace=False).tolist()
-        names = [layer.output for layer in layers()]
+        names = [layer.output for layer in LAYERS]
         arc = Arc(held[first], held[second])
         lengths.append(trajectory_length(net, arc, layers=names, points=4, seed=place).lengths)
-    assert found["layers"] == [layer.label for layer in layers()]
-    assert found["kinds"] == [layer.kind for layer in layers()]
+    assert found["layers"] == list(LABELS)
+    assert found["kinds"] == [layer.kind for layer in LAYERS]
     np.testing.assert_allclose(found["lengths"][0], np.mean(lengths, axis=0), rtol=1e-5)
     assert found["scale"][0, 0] == pytest.approx(9 * float((net.conv1.weight.detach().double() ** 2).mean()), rel=1e-6)
     labels = torch.from_numpy(test.labels[:50])
@@ -173,8 +173,8 @@ def made(runs: int, spec: TrainedSpec, gained: float, first_worse: float, normed
     source = np.random.default_rng(0)
     found = []
     for _ in range(runs):
-        kinds = [layer.kind for layer in layers()]
-        names = [layer.label for layer in layers()]
+        kinds = [layer.kind for layer in LAYERS]
+        names = list(LABELS)
         if isinstance(spec.network, ConvNet) and spec.network.norm == "batch":
             kinds = ["convolution", "batch norm", "activation", "linear", "batch norm", "activation", "linear"]
             names = ["conv1", "norm1", "relu1", "fc1", "norm2", "relu2", "output"]
@@ -184,7 +184,7 @@ def made(runs: int, spec: TrainedSpec, gained: float, first_worse: float, normed
         for place, kind in enumerate(kinds, start=1):
             if kind == "batch norm":
                 lengths[1:, place:] *= normed
-        weighted = [layer.weights for layer in layers() if layer.weights]
+        weighted = [layer.label for layer in LAYERS if layer.kind != "pooling"]
         kept = 0.5 + first_worse * np.arange(8)[:, None] + 0.005 * source.standard_normal((8, len(spec.absolute)))
         found.append({
             "steps": np.array(spec.at), "diverged": False, "layers": names, "kinds": kinds, "weighted": weighted,

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -43,11 +43,23 @@ if TYPE_CHECKING:
 
 NORMS = ("none", "batch", "trajectory")
 
-CONVOLUTIONS = 5
-"""Two before the first pool, three before the second."""
 
-POOL_BEHIND = (2, 5)
-"""Convolutions, counted from 1, that a pool follows."""
+class Layer(NamedTuple):
+    """A layer as the figures number it, pools counted; ``output`` is the module whose output is the layer's."""
+
+    label: str
+    kind: str
+    output: str
+
+
+_KINDS = {"conv": "convolution", "pool": "pooling"}
+LAYERS = tuple(Layer(label, _KINDS.get(label[:4], "linear"), output) for label, output in (
+    ("conv1", "relu1"), ("conv2", "relu2"), ("pool1", "pool1"), ("conv3", "relu3"), ("conv4", "relu4"),
+    ("conv5", "relu5"), ("pool2", "pool2"), ("fc1", "relu6"), ("fc2", "relu7"), ("output", "output"),
+))  # fmt: skip
+"""In order, whatever the widths and norms; the first is number 1."""
+
+LABELS = tuple(layer.label for layer in LAYERS)
 
 
 @dataclass(frozen=True)
@@ -76,7 +88,7 @@ class ConvNet:
     norm: str = "none"
 
     def __post_init__(self) -> None:
-        for name, counts, length in (("channels", self.channels, CONVOLUTIONS), ("hidden", self.hidden, 2)):
+        for name, counts, length in (("channels", self.channels, 5), ("hidden", self.hidden, 2)):
             if len(counts) != length or not all(is_count(count) for count in counts):
                 raise InputError(f"{name}={counts!r}; give {length} integers > 0, one a layer.")
         if not is_count(self.size) or self.size % 4:
@@ -98,75 +110,34 @@ class ConvNet:
 
         The seed names the draw of the weights; the kind of norm does not change them.
         """
-        layers = OrderedDict[str, nn.Module]()
-        bias = self.norm != "batch"
-        before = self.colours
-        for number, after in enumerate(self.channels, start=1):
-            layers[f"conv{number}"] = nn.Conv2d(before, after, 3, padding=1, bias=bias, device="meta")
-            self._close(layers, number, after, image=True)
-            if number in POOL_BEHIND:
-                layers[f"pool{POOL_BEHIND.index(number) + 1}"] = nn.MaxPool2d(2)
+        parts, before = OrderedDict[str, nn.Module](), self.colours
+        source, widths = generator(seed), iter((*self.channels, *self.hidden, self.classes))
+        for label, kind, output in LAYERS:
+            if kind == "pooling":
+                parts[label] = nn.MaxPool2d(2)
+                continue
+            if label == "fc1":
+                parts["flatten"], before = nn.Flatten(), before * (self.size // 4) ** 2
+            after, bias, image = next(widths), self.norm != "batch" or label == "output", kind == "convolution"
+            parts[label] = self._drawn(nn.Conv2d(before, after, 3, padding=1, bias=bias, device="meta") if image else
+                                       nn.Linear(before, after, bias, device="meta"), source)  # fmt: skip
+            if output != label:
+                if self.norm == "batch":
+                    parts[f"norm{output[4:]}"] = nn.BatchNorm2d(after) if image else nn.BatchNorm1d(after)
+                elif self.norm == "trajectory":
+                    parts[f"norm{output[4:]}"] = TrajectoryRegularization()
+                parts[output] = nn.ReLU()
             before = after
-        layers["flatten"] = nn.Flatten()
-        before *= (self.size // 4) ** 2
-        for number, after in enumerate(self.hidden, start=1):
-            layers[f"fc{number}"] = nn.Linear(before, after, bias=bias, device="meta")
-            self._close(layers, CONVOLUTIONS + number, after, image=False)
-            before = after
-        layers["output"] = nn.Linear(before, self.classes, device="meta")
-        return self._filled(nn.Sequential(layers), seed)
+        return nn.Sequential(parts)
 
-    def _close(self, layers: "OrderedDict[str, nn.Module]", number: int, width: int, image: bool) -> None:
-        """The norm and the ReLU of a hidden layer."""
-        if self.norm == "batch":
-            layers[f"norm{number}"] = nn.BatchNorm2d(width) if image else nn.BatchNorm1d(width)
-        elif self.norm == "trajectory":
-            layers[f"norm{number}"] = TrajectoryRegularization()
-        layers[f"relu{number}"] = nn.ReLU()
-
-    def _filled(self, network: nn.Sequential, seed: int) -> nn.Sequential:
-        source = generator(seed)
+    def _drawn(self, layer: nn.Conv2d | nn.Linear, source: torch.Generator) -> nn.Module:
+        layer.to_empty(device="cpu")
         with torch.no_grad():
-            for layer in network:
-                if isinstance(layer, nn.Conv2d | nn.Linear):
-                    layer.to_empty(device="cpu", recurse=False)
-                    law = Gaussian(math.sqrt(self.variance / layer.weight[0].numel()))
-                    law.sample(layer.weight.shape, source, out=layer.weight)
-                    if layer.bias is not None:
-                        layer.bias.zero_()
-        return network
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A layer as the figures number it, from 1 and pools counted; ``kind`` is a convolution, pooling or linear.
-
-    ``weights`` is the module with its weights, None for a pool; ``output`` the one whose output is the layer's.
-    """
-
-    number: int
-    label: str
-    kind: str
-    weights: str | None
-    output: str
-
-
-def layers() -> list[Layer]:
-    """The ten layers in order, whatever the widths and norms.
-
-    >>> [layer.label for layer in layers()]
-    ['conv1', 'conv2', 'pool1', 'conv3', 'conv4', 'conv5', 'pool2', 'fc1', 'fc2', 'output']
-    """
-    found: list[Layer] = []
-    for number in range(1, CONVOLUTIONS + 1):
-        name = f"conv{number}"
-        found.append(Layer(len(found) + 1, name, "convolution", name, f"relu{number}"))
-        if number in POOL_BEHIND:
-            name = f"pool{POOL_BEHIND.index(number) + 1}"
-            found.append(Layer(len(found) + 1, name, "pooling", None, name))
-    for number in (1, 2):
-        found.append(Layer(len(found) + 1, f"fc{number}", "linear", f"fc{number}", f"relu{CONVOLUTIONS + number}"))
-    return [*found, Layer(len(found) + 1, "output", "linear", "output", "output")]
+            law = Gaussian(math.sqrt(self.variance / layer.weight[0].numel()))
+            law.sample(layer.weight.shape, source, out=layer.weight)
+            if layer.bias is not None:
+                layer.bias.zero_()
+        return layer
 
 
 def examples(data: str, split: str, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
@@ -180,13 +151,6 @@ def examples(data: str, split: str, shape: tuple[int, ...]) -> tuple[Tensor, Ten
     if inputs.shape[1:] != shape:
         raise InputError(f"{data} has inputs {inputs.shape[1:]}; the network takes {shape}.")
     return torch.from_numpy(inputs), torch.from_numpy(own.labels)
-
-
-def pace(at: Sequence[int]) -> int:
-    """The largest pace that meets every step at which a training is looked at."""
-    if len(at) < 2 or at[0] != 0 or any(b <= a for a, b in pairwise(at)):
-        raise InputError(f"at={tuple(at)}: steps at which to measure begin with 0 and increase.")
-    return math.gcd(*at)
 
 
 # ---- Figure 4
@@ -222,7 +186,7 @@ def block(spec: ConvArcSpec, seed: int) -> dict[str, Any]:
     nets = [spec.network.build(int(one)) for one in weights]
     held, _ = examples(spec.data, "test", spec.network.inputs)
     arc = Arc(*(held[one] for one in spec.ends))
-    outputs = [layer.output for layer in layers()]
+    outputs = [layer.output for layer in LAYERS]
     found = trajectory_length(nets, arc, layers=outputs, points=spec.points, seed=seed)
     return {"lengths": np.asarray(found.network_lengths)}
 
@@ -234,7 +198,7 @@ def own_seed(spec: ConvArcSpec, first: int) -> int:
 
 def table(found: Found) -> Table:
     """One row for each variance and layer: length, and growth from the layer before."""
-    named = {layer.number: {"name": layer.label, "kind": layer.kind} for layer in layers()}
+    named = {number: {"name": layer.label, "kind": layer.kind} for number, layer in enumerate(LAYERS, start=1)}
     return found.rows(lambda cell: {"length": cell["lengths"][:, 1:], "growth": _growth(cell)},
                       lambda cell, layer: named[layer], layer=list(named))  # fmt: skip
 
@@ -247,9 +211,8 @@ def _growth(cell: Cell) -> Array:
 def claims(found: Found) -> list[Claim]:
     """What the text and the caption say of Figure 4, and Figure 8 of its step 0."""
     first, *larger = found.sweep["variance"]
-    places = [layer.label for layer in layers()].index
     kept, pools = (
-        {cell.at["variance"]: _growth(cell)[:, [places(name) for name in names]] for cell in found}
+        {cell.at["variance"]: _growth(cell)[:, [LABELS.index(name) for name in names]] for cell in found}
         for names in (KEEPING, POOLS)
     )
     over = {v: each - pools[v].mean(1, keepdims=True) for v, each in kept.items()}
@@ -284,9 +247,7 @@ def _steps(found: Found) -> Claim:
     """Change of the mean log length from each variance to the next, at every layer."""
     parts = [mean_and_error(np.log(cell["lengths"][:, 1:])) for cell in found]
     mean, error = (np.stack([part[i] for part in parts]) for i in (0, 1))
-    names = [
-        f"{layer.label}, sigma_w^2 {a:g} to {b:g}" for a, b in pairwise(found.sweep["variance"]) for layer in layers()
-    ]
+    names = [f"{name}, sigma_w^2 {a:g} to {b:g}" for a, b in pairwise(found.sweep["variance"]) for name in LABELS]
     return at_least("length grows with sigma_w^2 at every layer", np.diff(mean, axis=0).ravel(),
                     np.hypot(error[1:], error[:-1]).ravel(), 0.0, found.sweep["runs"], names)  # fmt: skip
 
@@ -294,8 +255,8 @@ def _steps(found: Found) -> Claim:
 def draw(found: Found) -> "Figure":
     """Length against layer, one line a variance, pooling layers marked."""
     picture, axes = plots.figure(6.4, 4.6)
-    axes.set_xticks(range(1, 11), [layer.label for layer in layers()], rotation=35, ha="right")
-    mark_pools(axes, [layer.kind for layer in layers()])
+    axes.set_xticks(range(1, len(LABELS) + 1), LABELS, rotation=35, ha="right")
+    mark_pools(axes, [layer.kind for layer in LAYERS])
     pictures.lines(axes, found.table, "layer", "length", "variance", r"$\sigma_w^2$ = {:g}", linewidth=1.2)
     axes.set(yscale="log", xlabel="layer", ylabel="mean length of the arc after the layer")
     axes.legend(loc="upper left")

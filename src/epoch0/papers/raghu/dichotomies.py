@@ -16,6 +16,7 @@ from epoch0.experiments.claims import Claim, equal_within_error, exact, increasi
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.raghu.transitions import a_doubling
 from epoch0.papers.sweep import Cell, Found, Mean, Sweep, Table, named_seed
 from epoch0.seeds import generator
 
@@ -108,16 +109,11 @@ def by_width(found: Found) -> list[Claim]:
     rows, runs = found.table, found.sweep["runs"]
     deepest, widest = max(found.sweep["depth"]), max(found.sweep["width"])
 
-    def doubling(swept: str, some: Table) -> tuple[float, float]:
-        """Log ratio of the last row to the first, a doubling of what is swept."""
-        low, top = some[0], some[-1]
-        doublings = math.log2(top[swept] / low[swept])
-        errors = [row["dichotomies_error"] / row["dichotomies"] for row in (top, low)]
-        return math.log(top["dichotomies"] / low["dichotomies"]) / doublings, math.hypot(*errors) / doublings
-
     wider, deeper = rows.where(depth=deepest), rows.where(width=widest)
     mean, error = wider.of("dichotomies", "dichotomies_error")
-    ratio, ratio_error = zip(doubling("width", wider), doubling("depth", deeper), strict=True)
+    ratio, ratio_error = zip(
+        a_doubling(wider, "width", "dichotomies"), a_doubling(deeper, "depth", "dichotomies"), strict=True
+    )  # fmt: skip
     return [
         increasing(f"dichotomies increase with the width (depth {deepest})", mean, error, runs,
                    wider.told("width {width}")),

@@ -14,8 +14,7 @@ Definitions the paper leaves open, and what is taken here:
 * the original length is that of the first minibatch.
 """
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,21 +28,14 @@ from epoch0.errors import InputError, suggest
 from epoch0.experiments.claims import Claim, at_least, at_most, between
 from epoch0.experiments.cost import Cost
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.checkpoints import checkpoint_of
-from epoch0.papers.raghu.convnet import SMALL, ConvNet, examples, pace
+from epoch0.papers.raghu.convnet import SMALL, ConvNet, examples
+from epoch0.papers.raghu.trained import history, training
 from epoch0.papers.sweep import Cell, Found, Sweep, Table, mean_and_error
-from epoch0.seeds import numpy_generator
-from epoch0.train.device import chosen_device
 from epoch0.train.evaluation import Accuracy
-from epoch0.train.loop import train
-from epoch0.train.record import Every
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_WEIGHTS, _BATCHES = range(2)
-"""Streams of a trial's seed."""
 
 KINDS = {"batch": "batch norm", "trajectory": "trajectory regularization", "none": "neither"}
 """What stands in a network's norm -> its name in the figure."""
@@ -74,8 +66,6 @@ class RegularizedSpec:
 def regularized(spec: RegularizedSpec, seed: int) -> dict[str, Any]:
     """Train one network and test it at some steps. A seed has the same weights and batches in every kind of network.
 
-    If ``EPOCH0_CHECKPOINTS`` names a folder, a trial that was killed goes on from there.
-
     Returns:
         ``steps``, (steps,); ``accuracy`` on test images, (steps,), that of a guess from where a run diverged on;
         ``loss`` since the last test, (steps,), without the penalty, NaN at first; ``multipliers`` and ``ratios``,
@@ -85,36 +75,16 @@ def regularized(spec: RegularizedSpec, seed: int) -> dict[str, Any]:
     Raises:
         InputError: if the data set is not there or does not fit the network, or ``at`` cannot be used.
     """
-    torch.set_num_threads(1)
-    every = pace(spec.at)
     (x, y), (held, labels) = (examples(spec.data, split, spec.network.inputs) for split in ("train", "test"))
     if spec.held_out:
         held, labels = x[-spec.held_out :], y[-spec.held_out :]
         x, y = x[: -spec.held_out], y[: -spec.held_out]
-    weights, batches = (int(numpy_generator(seed, s).integers(2**31)) for s in (_WEIGHTS, _BATCHES))
-    device = chosen_device()
-    net, tested = spec.network.build(weights).to(device), Accuracy(held[: spec.tested], labels[: spec.tested])
-
-    def look(step: int, model: nn.Module, metrics: Mapping[str, Any]) -> dict[str, Any] | None:
-        return {**tested(model), **_layers(model)} if step in spec.at else None
-
-    with checkpoint_of(spec, seed) as path:
-        done = train(
-            net, (x[: spec.examples], y[: spec.examples]), steps=spec.at[-1], batch_size=spec.batch_size,
-            optimizer=optimizer(spec), learning_rate=spec.learning_rate, seed=batches, device=device,
-            evaluate_every=every, callbacks=[Every(every, look)], checkpoint=path,
-            checkpoint_minutes=None if path is None else 5.0,
-        )  # fmt: skip
-    rows = {row["step"]: row for row in done.history if "accuracy" in row}
-    layers = [math.nan] * sum(isinstance(part, TrajectoryRegularization) for part in net.modules())
-    guess = {"accuracy": 1 / spec.network.classes, "loss": None, "multipliers": layers, "ratios": layers}
-    kept = [rows.get(step, guess) for step in spec.at]
-    found: dict[str, Any] = {"steps": np.array(spec.at), "diverged": done.diverged, "device": device.type}
-    for name in ("accuracy", "loss"):
-        found[name] = np.array([math.nan if row[name] is None else row[name] for row in kept], dtype=np.float64)
-    for name in ("multipliers", "ratios"):
-        found[name] = np.array([row[name] for row in kept], dtype=np.float64).reshape(len(kept), len(layers))
-    return found
+    tested = Accuracy(held[: spec.tested], labels[: spec.tested])
+    few = x[: spec.examples], y[: spec.examples]
+    with training(spec, seed, few, optimizer(spec), lambda _, net: {**tested(net), **_layers(net)}) as (net, done):
+        found = history(spec, done, "accuracy", "multipliers", "ratios")
+    found["accuracy"] = np.nan_to_num(found["accuracy"], nan=1 / spec.network.classes)  # what is left is a guess
+    return {**found, "device": next(net.parameters()).device.type}
 
 
 def optimizer(spec: RegularizedSpec) -> Callable[..., torch.optim.Optimizer]:

@@ -12,9 +12,11 @@ the paper leaves open, and what is taken here:
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ from epoch0.experiments.claims import Claim, at_least
 from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
 from epoch0.papers.checkpoints import checkpoint_of
-from epoch0.papers.raghu.convnet import SMALL, ConvNet, examples, layers, pace
+from epoch0.papers.raghu.convnet import LAYERS, SMALL, ConvNet, examples
 from epoch0.papers.sweep import Cell, Found, Results, Sweep, mean_and_error
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
@@ -93,10 +95,38 @@ class TrainedSpec:
     examples: int | None = None
 
 
+Looks = Callable[[int, nn.Module], dict[str, Any]]
+
+
+@contextmanager
+def training(
+    spec: Any, seed: int, examples: tuple[Tensor, Tensor], optimizer: Callable[..., torch.optim.Optimizer], look: Looks
+) -> Iterator[tuple[nn.Module, Training]]:
+    """A network trained as its spec says, and looked at on the way; the seed names its weights and its batches.
+
+    If ``EPOCH0_CHECKPOINTS`` names a folder, a trial that was killed inside goes on from there.
+    """
+    if len(spec.at) < 2 or spec.at[0] != 0 or any(b <= a for a, b in pairwise(spec.at)):
+        raise InputError(f"at={spec.at}: steps at which to measure begin with 0 and increase.")
+    torch.set_num_threads(1)
+    weights, batches = (int(numpy_generator(seed, s).integers(2**31)) for s in (_WEIGHTS, _BATCHES))
+    device, pace = chosen_device(), math.gcd(*spec.at)  # the largest pace that meets every step
+    net = spec.network.build(weights).to(device)
+
+    def wanted(step: int, model: nn.Module, metrics: Mapping[str, Any]) -> dict[str, Any] | None:
+        return look(step, model) if step in spec.at else None
+
+    with checkpoint_of(spec, seed) as path:
+        kept: dict[str, Any] = {"checkpoint": path, "checkpoint_every": spec.at[-1], "checkpoint_minutes": 5.0}
+        yield net, train(
+            net, examples, steps=spec.at[-1], batch_size=spec.batch_size, optimizer=optimizer,
+            learning_rate=spec.learning_rate, seed=batches, device=device, evaluate_every=pace,
+            callbacks=[Every(pace, wanted)], **({} if path is None else kept),
+        )  # fmt: skip
+
+
 def trained(spec: TrainedSpec, seed: int) -> dict[str, Any]:
     """Train one network and measure it at some steps: lengths, weight scale, accuracy; noise in its layers at the end.
-
-    If ``EPOCH0_CHECKPOINTS`` names a folder, a trial that was killed goes on from there.
 
     Returns:
         ``steps``, (steps,); ``accuracy`` on test images and the ``loss`` since the last measurement, (steps,), the
@@ -109,45 +139,53 @@ def trained(spec: TrainedSpec, seed: int) -> dict[str, Any]:
     Raises:
         InputError: if the data set is not there or does not fit the network, or ``at`` cannot be used.
     """
-    torch.set_num_threads(1)
-    every = pace(spec.at)
     x, y = (values[: spec.examples] for values in examples(spec.data, "train", spec.network.inputs))
     held, labels = (values[: spec.tested] for values in examples(spec.data, "test", spec.network.inputs))
-    weights, batches, noise = (int(numpy_generator(seed, s).integers(2**31)) for s in (_WEIGHTS, _BATCHES, _NOISE))
-    device = chosen_device()
-    net = spec.network.build(weights).to(device)
-    looking = _Looking(spec, _arcs(spec, held, seed), Accuracy(held, labels))
-    with checkpoint_of(spec, seed) as path:
-        done = train(
-            net, (x, y), steps=spec.at[-1], batch_size=spec.batch_size,
-            optimizer=partial(torch.optim.SGD, momentum=MOMENTUM), learning_rate=spec.learning_rate, seed=batches,
-            device=device, evaluate_every=every, callbacks=[Every(every, looking)], checkpoint=path,
-            checkpoint_every=None if path is None else spec.at[-1],
-            checkpoint_minutes=None if path is None else 5.0,
-        )  # fmt: skip
-        found = _history(spec, done)
+    accuracy, source = Accuracy(held, labels), numpy_generator(seed, _ARCS)
+    arcs = [Arc(*held[source.choice(len(held), size=2, replace=False)]) for _ in range(spec.arcs)]
+    modes = {"lengths": "eval", "lengths_batch": "batch"} if _normed(spec.network) else {"lengths": "eval"}
+    watching = {
+        name: [TrajectoryLengths(arc, spec.points, seed=place, batch_norm=mode) for place, arc in enumerate(arcs)]
+        for name, mode in modes.items()
+    }
+
+    def look(step: int, model: nn.Module) -> dict[str, Any]:
+        row: dict[str, Any] = dict(accuracy(model))
+        for name, watches in watching.items():
+            for watch in watches:
+                watch(step, model)
+            row[name] = np.mean([watch.lengths[-1] for watch in watches], axis=0).tolist()
+        # in the row, since a resumed run may have nothing left to look at
+        row |= {"layers": list(watches[0].layers), "kinds": list(watches[0].kinds)}
+        return {**row, "scale": [scale(weight) for weight in weighted(model).values()]}
+
+    noise = int(numpy_generator(seed, _NOISE).integers(2**31))
+    with training(spec, seed, (x, y), partial(torch.optim.SGD, momentum=MOMENTUM), look) as (net, done):
+        found = history(spec, done, "accuracy", *modes, "scale")
         for unit, sizes in (("absolute", spec.absolute), ("relative", spec.relative)):
             if sizes:
                 noisy = robustness(
                     net, (held, labels), sizes, draws=spec.draws, relative=unit == "relative", seed=noise
                 )
                 found |= {unit: noisy.accuracy, "clean": noisy.clean}
-    return {**found, "weighted": list(weighted(net)), "device": device.type}
+    first = done.history[0]
+    names = {"layers": first["layers"], "kinds": first["kinds"], "weighted": list(weighted(net))}
+    return {**found, **names, "device": next(net.parameters()).device.type}
 
 
-def _history(spec: TrainedSpec, done: Training) -> dict[str, Any]:
-    """What was measured on the way; NaN from where the training diverged."""
-    rows = {row["step"]: row for row in done.history}
-    kept = [rows[step] for step in spec.at if step in rows and "lengths" in rows[step]]
-    found: dict[str, Any] = {
-        "steps": np.array(spec.at), "diverged": len(kept) < len(spec.at) or done.diverged,
-        "layers": kept[0]["layers"], "kinds": kept[0]["kinds"],
-        "loss": np.array([float(rows[s]["loss"]) if rows.get(s, {}).get("loss") else math.nan for s in spec.at]),
-    }  # fmt: skip
-    for name in [name for name in ("accuracy", "lengths", "lengths_batch", "scale") if name in kept[0]]:
-        values = np.array([row[name] for row in kept], dtype=np.float64)
-        missing = [(0, len(spec.at) - len(values)), *[(0, 0)] * (values.ndim - 1)]
-        found[name] = np.pad(values, missing, constant_values=np.nan)
+def _normed(network: ConvNet | DenseNet) -> bool:
+    return isinstance(network, ConvNet) and network.norm == "batch"
+
+
+def history(spec: Any, done: Training, *names: str) -> dict[str, Any]:
+    """What was measured under these names at the steps of the spec; NaN from where the training diverged."""
+    rows = {row["step"]: row for row in done.history if names[0] in row}
+    kept = [rows[step] for step in spec.at if step in rows]
+    missing = len(spec.at) - len(kept)
+    found: dict[str, Any] = {"steps": np.array(spec.at), "diverged": missing > 0 or done.diverged}
+    for name in ("loss", *names):
+        values = np.array([row[name] for row in kept], dtype=np.float64)  # None, the loss at first, is NaN
+        found[name] = np.pad(values, [(0, missing), *[(0, 0)] * (values.ndim - 1)], constant_values=np.nan)
     return found
 
 
@@ -163,37 +201,6 @@ def weighted(net: nn.Module) -> dict[str, Tensor]:
 def scale(weight: Tensor) -> float:
     """sigma_w^2 of one layer: fan_in times the mean square of its weights."""
     return float(weight.detach().double().square().mean()) * weight[0].numel()
-
-
-class _Looking:
-    """Measures the network at the steps that were asked for."""
-
-    def __init__(self, spec: TrainedSpec, arcs: Sequence[Arc], accuracy: Accuracy) -> None:
-        self._at, self._accuracy = frozenset(spec.at), accuracy
-        normed = isinstance(spec.network, ConvNet) and spec.network.norm == "batch"
-        self._watching = {
-            name: [TrajectoryLengths(arc, spec.points, seed=i, batch_norm=mode) for i, arc in enumerate(arcs)]
-            for name, mode in (("lengths", "eval"), ("lengths_batch", "batch"))[: 2 if normed else 1]
-        }
-
-    def __call__(self, step: int, model: nn.Module, metrics: Mapping[str, Any]) -> dict[str, Any] | None:
-        if step not in self._at:
-            return None
-        row: dict[str, Any] = dict(self._accuracy(model))
-        for name, watches in self._watching.items():
-            for watch in watches:
-                watch(step, model)
-            row[name] = np.mean([watch.lengths[-1] for watch in watches], axis=0).tolist()
-        # in the row, since a resumed run may have nothing left to look at
-        row |= {"layers": list(watches[0].layers), "kinds": list(watches[0].kinds)}
-        return {**row, "scale": [scale(weight) for weight in weighted(model).values()]}
-
-
-def _arcs(spec: TrainedSpec, held: Tensor, seed: int) -> list[Arc]:
-    """Each between two test images."""
-    source = numpy_generator(seed, _ARCS)
-    pairs = [source.choice(len(held), size=2, replace=False).tolist() for _ in range(spec.arcs)]
-    return [Arc(held[first], held[second]) for first, second in pairs]
 
 
 # ---- what the figures share
@@ -243,7 +250,7 @@ def name_of(network: ConvNet | DenseNet) -> str:
     """What the figures call it."""
     if isinstance(network, DenseNet):
         return f"sigma_w^2 = {network.variance:g}"
-    return NORMED if network.norm == "batch" else PLAIN
+    return NORMED if _normed(network) else PLAIN
 
 
 def conv_nets(*norms: str) -> dict[str, Sweep]:
@@ -293,7 +300,7 @@ def about(more: str, sweep: Sweep) -> str:
 def cost(spec: TrainedSpec) -> Cost:
     """Of one network, with its noise."""
     net = spec.network
-    count = len(net.sizes) - 1 if isinstance(net, DenseNet) else sum(layer.weights is not None for layer in layers())
+    count = len(net.sizes) - 1 if isinstance(net, DenseNet) else sum(layer.kind != "pooling" for layer in LAYERS)
     noisy = count * (len(spec.absolute) + len(spec.relative)) * spec.draws
     return Cost(
         f"{type(net).__name__} {name_of(net)}, {spec.data}", (), partial(net.build, 0), net.inputs, 10,

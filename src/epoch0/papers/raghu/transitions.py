@@ -204,6 +204,9 @@ def relu_claims(found: Found) -> list[Claim]:
     rows, widest, runs = found.table, max(found.sweep["width"]), found.sweep["runs"]
     later = rows.where(layer=tuple(range(2, found.sweep["depth"] + 1)))
     growth, error, exact = later.of("growth", "growth_error", "exact")
+    combined = growth_table(found)
+    by_width = a_doubling(combined.where(variance=max(found.sweep["variance"])), "width", "growth")
+    mean, mean_error = zip(by_width, a_doubling(combined.where(width=widest), "variance", "growth"), strict=True)
     return [
         *(
             _log_linear("length is", "length", rows.where(width=widest, variance=variance), 1,
@@ -212,24 +215,17 @@ def relu_claims(found: Found) -> list[Claim]:
         ),
         agrees("growth in each layer is the exact one of Gaussian weights", growth, error, exact, runs,
                later.told("width {width}, sigma_w^2 = {variance:g}, layer {layer}"), 0.05),
-        _scale_over_width(found),
+        increasing("growth increases faster with scale than with width", mean, mean_error, runs,
+                   ["log growth a doubling of the width", "log growth a doubling of sigma_w^2"]),
     ]  # fmt: skip
 
 
-def _scale_over_width(found: Found) -> Claim:
-    """Growth over the whole range of widths against growth over that of scales."""
-    rows, widths, variances = growth_table(found), found.sweep["width"], found.sweep["variance"]
-
-    def change(swept: str, some: Table) -> Mean:
-        first, last = some[0], some[-1]
-        doublings = math.log2(last[swept] / first[swept])
-        errors = (row["growth_error"] / row["growth"] for row in (first, last))
-        return Mean((math.log(last["growth"]) - math.log(first["growth"])) / doublings, math.hypot(*errors) / doublings)
-
-    both = change("width", rows.where(variance=max(variances))), change("variance", rows.where(width=max(widths)))
-    mean, error = zip(*both, strict=True)
-    return increasing("growth increases faster with scale than with width", mean, error, found.sweep["runs"],
-                      ["log growth a doubling of the width", "log growth a doubling of sigma_w^2"])  # fmt: skip
+def a_doubling(rows: Table, swept: str, column: str) -> Mean:
+    """Change of the logarithm of a column from the first row to the last, a doubling of what is swept."""
+    first, last = rows[0], rows[-1]
+    doublings = math.log2(last[swept] / first[swept])
+    errors = (row[f"{column}_error"] / row[column] for row in (first, last))
+    return Mean(math.log(last[column] / first[column]) / doublings, math.hypot(*errors) / doublings)
 
 
 def hard_tanh_length_claims(found: Found) -> list[Claim]:
