@@ -33,6 +33,7 @@ from epoch0.diagnosis.wording import (
     within,
 )
 from epoch0.errors import InputError
+from epoch0.files import write_atomic
 
 if TYPE_CHECKING:
     import jinja2
@@ -370,11 +371,8 @@ def write(text: str, path: str | os.PathLike[str]) -> Path:
         raise InputError(f"{str(target)!r} is a folder; name a file, such as {str(target / 'checkup.html')!r}.")
     if not target.parent.is_dir():
         raise InputError(f"the folder {str(target.parent)!r} of {target.name!r} does not exist; make it first.")
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, target)
+        write_atomic(target, text.encode())
     except OSError as problem:
-        part.unlink(missing_ok=True)
         raise InputError(f"{str(target)!r} cannot be written: {problem.strerror or problem}.") from problem
     return target
