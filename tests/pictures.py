@@ -5,14 +5,14 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from epoch0 import plots
-from epoch0.papers.catalogue import OldArtifact
+from epoch0.papers.catalogue import Artifact
 from epoch0.papers.reproduce import picture_of
 
 ROOM = 0.02
 """Inches by which a box may stick out: letters do not fill their boxes."""
 
 
-def whole_picture(artifact: OldArtifact, setting: Any, results: Any, preset: str = "quick") -> Figure:
+def whole_picture(artifact: Artifact, setting: Any, results: Any, preset: str = "quick") -> Figure:
     """An artifact's picture as a user gets it, of which nothing is cut off at the edge."""
     picture = picture_of(artifact, preset, setting, results)
     assert len(plots.png(picture, 50)) > 2000  # lays the panels out too

@@ -14,7 +14,7 @@ import toy_artifact
 from epoch0.errors import InputError
 from epoch0.experiments.experiment import resolve
 from epoch0.experiments.store import Store, merge
-from epoch0.papers import catalogue, plans, reproduce
+from epoch0.papers import catalogue, reproduce
 
 FIGURES = ("fig1", "fig2", "fig3a", "fig3b", "fig4a", "fig4b", "fig5a", "fig5b", "fig5c", "fig5d", "fig6a", "fig6b")
 
@@ -23,7 +23,7 @@ FIGURES = ("fig1", "fig2", "fig3a", "fig3b", "fig4a", "fig4b", "fig5a", "fig5b",
 def toy(tmp_path, monkeypatch):
     """A toy artifact in the place of the real ones; its trials note themselves in tmp_path/log."""
     made = toy_artifact.artifact(tmp_path / "log")
-    monkeypatch.setattr(plans, "find", lambda name: made)
+    monkeypatch.setattr(reproduce, "find", lambda name: made)
     return made
 
 
@@ -130,7 +130,7 @@ def test_parts_of_a_job_array_join_into_the_whole(toy, tmp_path) -> None:
 
 def test_absent_data_is_told_before_anything_is_written(tmp_path, monkeypatch) -> None:
     made = toy_artifact.artifact(tmp_path / "log", data="mnist")
-    monkeypatch.setattr(plans, "find", lambda name: made)
+    monkeypatch.setattr(reproduce, "find", lambda name: made)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("EPOCH0_DATA", "before")
     out = tmp_path / "out"
@@ -191,7 +191,7 @@ def test_files_say_the_same_as_the_result(done, tmp_path) -> None:
     assert [float(row["heads"]) for row in rows[:6]] == [row["heads"] for row in done.data[:6]]
     assert math.isnan(float(rows[6]["heads"])) and rows[0]["remark"] == ""
     told = json.loads(paths[1].read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    assert told["id"] == "toy/coin" and told["preset"] == "quick" and told["setting"]["bias"] == 0.5
+    assert told["id"] == "toy/coin" and told["preset"] == "quick" and told["setting"]["spec"]["bias"] == 0.5
     assert told["claims"][0]["verdict"] == "holds" and told["claims"][0]["numbers"]
     assert paths[2].read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert done.to_dict()["data"][6]["heads"] is None
@@ -228,7 +228,7 @@ def test_a_folder_that_cannot_be_made_is_one_error(done, tmp_path) -> None:
 @pytest.mark.parametrize(("bias", "verdict"), [(0.5, "holds"), (0.9, "fails")])
 def test_claims_are_decided_by_the_results(tmp_path, monkeypatch, bias: float, verdict: str) -> None:
     made = toy_artifact.artifact(tmp_path / "log", bias=bias)
-    monkeypatch.setattr(plans, "find", lambda name: made)
+    monkeypatch.setattr(reproduce, "find", lambda name: made)
     run_here(made, tmp_path / "r.sqlite")
     assert [claim.verdict for claim in e0.reproduce("toy/coin", store=tmp_path / "r.sqlite").claims] == [verdict]
 

@@ -16,15 +16,24 @@ from epoch0.experiments.cost import Cost
 from epoch0.experiments.experiment import Trial
 from epoch0.experiments.store import Store
 from epoch0.papers import catalogue, estimate
-from epoch0.papers.catalogue import OldArtifact
 
 
 @dataclass(frozen=True)
 class Toy:
-    """Costs of one toy artifact: configurations with their seeds."""
+    """An artifact with given costs: configurations with their seeds."""
 
-    costs: tuple[Cost, ...]
-    trials: tuple[Trial, ...]
+    id: str
+    known: tuple[Cost, ...]
+    all_trials: tuple[Trial, ...]
+
+    def setting(self, preset):
+        return preset
+
+    def costs(self, setting):
+        return self.known
+
+    def trials(self, setting):
+        return list(self.all_trials)
 
 
 def runs(configuration, seeds):
@@ -52,11 +61,7 @@ def cost(name, seeds, images=1000, each=0.1, **more):
 
 def artifact(name, costs, others=()):
     trials = [trial for each in costs for trial in each.trials] + list(others)
-    presets = {"paper": Toy(tuple(costs), tuple(trials))}
-    return OldArtifact(
-        f"toy/{name}", name, "nowhere", presets, lambda setting: list(setting.trials), lambda *_: [], lambda *_: [],
-        lambda *_: None, costs=lambda setting: setting.costs,
-    )  # fmt: skip
+    return Toy(f"toy/{name}", tuple(costs), tuple(trials))
 
 
 @pytest.fixture
@@ -165,11 +170,11 @@ def test_an_artifact_without_costs_has_its_trials_counted(shown) -> None:
 
 
 def test_trials_that_need_absent_data_are_told_and_stop_nothing(shown) -> None:
-    def absent(setting):
-        raise InputError("data set mnist was not found")
+    class Blind(Toy):
+        def trials(self, setting):
+            raise InputError("data set mnist was not found")
 
-    blind = replace(artifact("a", []), trials=absent)
-    done = estimate.estimate(shown(blind, artifact("b", [cost("net", [0])])), "paper")
+    done = estimate.estimate(shown(Blind("toy/a", (), ()), artifact("b", [cost("net", [0])])), "paper")
     assert "trials unknown: data set mnist was not found" in str(done) and done.hours > 0
     assert [line.runs for line in done.lines] == [0, 1]
 

@@ -11,12 +11,12 @@ import torch
 from epoch0.data import load
 from epoch0.errors import InputError
 from epoch0.experiments.experiment import resolve
-from epoch0.papers import catalogue, curve, means
+from epoch0.papers import catalogue, curve, sweep
 from epoch0.papers.curve import CurveSpec
-from epoch0.papers.plans import Plans
 from epoch0.papers.price_tanner import circle, growth, subvectors
 from epoch0.papers.price_tanner.growth import BlockSpec
 from epoch0.papers.price_tanner.subvectors import SubvectorSpec
+from epoch0.papers.reproduce import planned
 from epoch0.seeds import numpy_generator
 from epoch0.theory import growth as theory
 from pictures import whole_picture
@@ -80,7 +80,7 @@ def test_the_paper_preset_without_mnist_is_a_clear_error(tmp_path, monkeypatch) 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("EPOCH0_DATA", str(tmp_path))
     with pytest.raises(InputError, match=r"mnist was not found.*epoch0 data fetch mnist"):
-        Plans(["price-tanner/fig3b"], "paper", None)
+        planned(["price-tanner/fig3b"], "paper", None)
     trial = setting_of("fig3b", "paper").trials()[0]
     with pytest.raises(InputError, match=r"mnist \(test\) was not found.*epoch0 data fetch mnist"):
         growth.block(trial.spec, trial.seed)
@@ -187,8 +187,8 @@ def test_a_dead_network_does_not_pull_the_mean_down() -> None:
 
 
 def test_mean_and_error() -> None:
-    assert means.mean_and_error(np.array([1.0, 2.0, 3.0])) == (2.0, pytest.approx(3**-0.5))
-    mean, error = means.mean_and_error(np.ones((1, 4)))
+    assert sweep.mean_and_error(np.array([1.0, 2.0, 3.0])) == (2.0, pytest.approx(3**-0.5))
+    mean, error = sweep.mean_and_error(np.ones((1, 4)))
     assert mean.shape == error.shape == (4,) and np.isnan(error).all()
 
 

@@ -4,21 +4,19 @@ import functools
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from epoch0.errors import InputError, suggest
 from epoch0.experiments.claims import Claim
 from epoch0.experiments.experiment import Trial
-from epoch0.papers.sweep import Found, Sweep, Table
+from epoch0.papers.sweep import Found, Results, Sweep, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from epoch0.experiments.cost import Cost
-
-Results = Sequence[Mapping[str, Any]]
 
 _PAPERS = {name: f"epoch0.papers.{name.replace('-', '_')}" for name in (
     "price-tanner", "raghu", "arpit-bengio", "hanin-rolnick", "hayou",
@@ -59,8 +57,10 @@ class Artifact:
         Raises:
             InputError: if there is no such preset.
         """
-        found: Sweep = chosen(self.id, self.presets, preset)
-        return found
+        if preset not in self.presets:
+            known = ", ".join(self.presets)
+            raise InputError(f"{self.id} has no preset {preset!r}; there are {known}.{suggest(preset, self.presets)}")
+        return self.presets[preset]
 
     def trials(self, setting: Sweep) -> list[Trial]:
         """The trials to run."""
@@ -90,62 +90,20 @@ class Artifact:
         return setting.costs(self.cost) if self.cost else []
 
 
-def chosen(id: str, presets: Mapping[str, Any], preset: str) -> Any:
-    """The preset of that name.
-
-    Raises:
-        InputError: if there is none.
-    """
-    if preset not in presets:
-        raise InputError(f"{id} has no preset {preset!r}; there are {', '.join(presets)}.{suggest(preset, presets)}")
-    return presets[preset]
-
-
-@dataclass(frozen=True)
-class OldArtifact:
-    """An artifact as functions of a setting and results; to be declared as an :class:`Artifact`."""
-
-    id: str
-    title: str
-    source: str
-    presets: Mapping[str, Any]
-    trials: Callable[[Any], list[Trial]]
-    table: Callable[[Any, Results], list[dict[str, Any]]]
-    claims: Callable[[Any, Results], list[Claim]]
-    draw: Callable[[Any, Results], "Figure"]
-    data: Callable[[Any], str | None] = lambda setting: None
-    about: Callable[[Any], str] = lambda setting: ""
-    costs: "Callable[[Any], Sequence[Cost]]" = lambda setting: ()
-
-    def setting(self, preset: str) -> Any:
-        """The setting of that preset."""
-        return chosen(self.id, self.presets, preset)
-
-    def caption(self, setting: Any) -> str:
-        """What was measured."""
-        return self.about(setting)
-
-    def decided(
-        self, setting: Any, results: Results
-    ) -> "tuple[list[dict[str, Any]], list[Claim], Callable[[], Figure]]":
-        """Table, claims, and what draws the picture."""
-        return self.table(setting, results), self.claims(setting, results), lambda: self.draw(setting, results)
-
-
-def catalogue() -> dict[str, Artifact | OldArtifact]:
+def catalogue() -> dict[str, Artifact]:
     """Every artifact by its id, in the order of the papers; within one, figures by their numbers, then the rest.
 
     >>> sorted(catalogue())[0]
     'arpit-bengio/fig1a'
     """
-    found: dict[str, Artifact | OldArtifact] = {}
+    found: dict[str, Artifact] = {}
     for package in _PAPERS.values():
         found |= _declared(package)
     return found
 
 
 @functools.cache
-def _declared(package: str) -> dict[str, Artifact | OldArtifact]:
+def _declared(package: str) -> dict[str, Artifact]:
     """The artifacts of all modules of a paper."""
     places = importlib.import_module(package).__path__
     modules = [importlib.import_module(f"{package}.{one.name}") for one in pkgutil.iter_modules(places)]
@@ -158,7 +116,7 @@ def _place(id: str) -> list[Any]:
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", id)]
 
 
-def find(name: str) -> Artifact | OldArtifact:
+def find(name: str) -> Artifact:
     """The artifact with that id.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Regenerate a figure or table of a paper: run what is missing, decide its claims, draw it, write it down."""
+"""Regenerate figures and tables of the papers: run what is missing, decide the claims, draw, and write it all down."""
 
 import csv
 import io
@@ -11,20 +11,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from epoch0 import data
 from epoch0.errors import InputError
 from epoch0.experiments.claims import Claim
-from epoch0.experiments.experiment import canonical_json
+from epoch0.experiments.engine import Engine
+from epoch0.experiments.experiment import Trial, canonical_json
 from epoch0.experiments.progress import Progress
 from epoch0.experiments.run import run
 from epoch0.experiments.store import Store
-from epoch0.papers.catalogue import Artifact, OldArtifact, Results
-from epoch0.papers.plans import Engines, Plan, Plans, StrPath, prepared
+from epoch0.papers.catalogue import Artifact, find
+from epoch0.papers.sweep import Results, Sweep
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
+
+StrPath = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +46,7 @@ class Reproduction:
         title: what it shows.
         source: where it stands in the paper.
         about: the setting in one line.
-        setting: the setting, a frozen dataclass.
+        setting: what was run.
         data: the table, one dict a row.
         claims: the paper's statements, decided.
         figure: the picture, a matplotlib figure.
@@ -53,7 +57,7 @@ class Reproduction:
     title: str
     source: str
     about: str
-    setting: Any
+    setting: Sweep
     data: tuple[dict[str, Any], ...]
     claims: tuple[Claim, ...]
     figure: "Figure"
@@ -68,27 +72,11 @@ class Reproduction:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the picture, ready for JSON; what is not a finite number is None."""
-        plain: dict[str, Any] = _finite(
-            {
-                "id": self.id,
-                "preset": self.preset,
-                "title": self.title,
-                "source": self.source,
-                "about": self.about,
-                "setting": json.loads(canonical_json(getattr(self.setting, "to_dict", lambda: self.setting)())),
-                "claims": [
-                    {
-                        "text": claim.text,
-                        "verdict": claim.verdict,
-                        "evidence": claim.evidence,
-                        "numbers": dict(claim.numbers),
-                        "needed": claim.needed,
-                    }
-                    for claim in self.claims
-                ],
-                "data": list(self.data),
-            }
-        )
+        told = {name: getattr(self, name) for name in ("id", "preset", "title", "source", "about")}
+        names = ("text", "verdict", "evidence", "numbers", "needed")
+        claims = [{name: getattr(claim, name) for name in names} for claim in self.claims]
+        setting = json.loads(canonical_json(self.setting.to_dict()))
+        plain: dict[str, Any] = _finite({**told, "setting": setting, "claims": claims, "data": list(self.data)})
         return plain
 
     def to_pandas(self) -> "pandas.DataFrame":
@@ -109,13 +97,19 @@ class Reproduction:
         Raises:
             InputError: if they cannot be written there.
         """
+        from epoch0.plots import png
+
         base = Path(folder) / self.id
-        told = {name: value for name, value in self.to_dict().items() if name != "data"}
-        contents: dict[str, bytes] = {
-            ".csv": self._csv().encode(),
-            ".json": (json.dumps(told, indent=2, allow_nan=False) + "\n").encode(),
-            ".png": self._png(),
-        }
+        table, told = io.StringIO(), self.to_dict()
+        columns = list(dict.fromkeys(name for row in self.data for name in row))
+        writer = csv.DictWriter(table, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.data)
+        del told["data"]
+        contents = {
+            ".csv": table.getvalue().encode(), ".json": (json.dumps(told, indent=2, allow_nan=False) + "\n").encode(),
+            ".png": png(self.figure),
+        }  # fmt: skip
         try:
             base.parent.mkdir(parents=True, exist_ok=True)
             with ExitStack() as stack:
@@ -126,31 +120,10 @@ class Reproduction:
         except OSError as error:
             raise InputError(f"{base}.csv, .json and .png cannot be written: {error}.") from error
 
-    def _csv(self) -> str:
-        columns = list(dict.fromkeys(name for row in self.data for name in row))
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.data)
-        return text.getvalue()
-
-    def _png(self) -> bytes:
-        from epoch0.plots import png
-
-        return png(self.figure)
-
 
 @dataclass(frozen=True)
 class Part:
-    """What one job of an array did: trials of an artifact are in its results file, nothing is decided yet.
-
-    Attributes:
-        id: the artifact.
-        preset: its preset.
-        shard: which part, as ``"i/n"``.
-        trials: how many trials the part has.
-        store: the results file.
-    """
+    """What one job of an array did, part ``"i/n"``: its trials are in the results file, nothing is decided yet."""
 
     id: str
     preset: str
@@ -167,16 +140,10 @@ class Part:
 
 
 def reproduce(
-    id: str,
-    preset: str = "quick",
-    *,
-    out: StrPath | None = None,
-    store: StrPath | None = None,
-    workers: int | None = None,
-    scheduler: str | None = None,
-    progress: Progress | None = None,
+    id: str, preset: str = "quick", *, out: StrPath | None = None, store: StrPath | None = None,
+    workers: int | None = None, scheduler: str | None = None, progress: Progress | None = None,
     data_dir: StrPath | None = None,
-) -> Reproduction:
+) -> Reproduction:  # fmt: skip
     """One figure or table of a paper, with its claims decided.
 
     >>> done = e0.reproduce("price-tanner/fig3b", preset="quick")
@@ -195,23 +162,18 @@ def reproduce(
     Raises:
         InputError: if there is no such artifact or preset, a data set is absent, or an argument cannot be used.
     """
-    planned = Plans([id], preset, data_dir)
-    with prepared(planned, out, store, None, workers, scheduler) as (kept, engines):
-        return _reproduced(planned.plans[0], preset, out, kept, engines, progress)
+    (done,) = reproduce_all(
+        [id], preset, out=out, store=store, workers=workers, scheduler=scheduler, progress=progress, data_dir=data_dir
+    )
+    assert isinstance(done, Reproduction)
+    return done
 
 
 def reproduce_all(
-    ids: Sequence[str],
-    preset: str = "quick",
-    *,
-    out: StrPath | None = None,
-    store: StrPath | None = None,
-    workers: int | None = None,
-    scheduler: str | None = None,
-    shard: str | None = None,
-    progress: Progress | None = None,
-    data_dir: StrPath | None = None,
-) -> Iterator[Reproduction | Part]:
+    ids: Sequence[str], preset: str = "quick", *, out: StrPath | None = None, store: StrPath | None = None,
+    workers: int | None = None, scheduler: str | None = None, shard: str | None = None,
+    progress: Progress | None = None, data_dir: StrPath | None = None,
+) -> Iterator[Reproduction | Part]:  # fmt: skip
     """Several artifacts one after another, with the same workers and one results file; trials they share run once.
 
     >>> for done in reproduce_all(expand("price-tanner"), out="results"):
@@ -230,58 +192,113 @@ def reproduce_all(
         InputError: as for :func:`reproduce`; an unknown artifact or preset, or absent data, is told before
             anything runs or is written.
     """
-    planned = Plans(ids, preset, data_dir)
+    plans = planned(ids, preset, data_dir)
 
     def each() -> Iterator[Reproduction | Part]:
-        with prepared(planned, out, store, shard, workers, scheduler) as (kept, engines):
-            for plan in planned.plans:
-                if shard is None:
-                    yield _reproduced(plan, preset, out, kept, engines, progress)
-                else:
-                    results = _results(plan, kept, engines, progress, shard)
+        with ExitStack() as stack:
+            engines = _Engines(stack, workers, scheduler)
+            stack.enter_context(environment("EPOCH0_DATA", data_dir))
+            path = store
+            if path is None:
+                name = "results.sqlite" if shard is None else f"results-{shard.replace('/', '-of-')}.sqlite"
+                path = Path(out or stack.enter_context(tempfile.TemporaryDirectory(prefix="epoch0-"))) / name
+            kept = stack.enter_context(Store(path))
+            # a long training goes on from here when it was interrupted in its middle
+            stack.enter_context(environment("EPOCH0_CHECKPOINTS", None if out is None else Path(out) / "checkpoints"))
+            for plan in plans:
+                if progress is not None:
+                    progress.title = plan.artifact.id
+                results = run(plan.trials, kept, engine=engines.of(plan), progress=progress, shard=shard)
+                if shard is not None:
                     yield Part(plan.artifact.id, preset, shard, len(results), str(kept.path))
+                    continue
+                done = _decided(plan.artifact, preset, plan.setting, results)
+                if out is not None:
+                    done.save(out)
+                yield done
 
     return each()
 
 
-def picture_of(artifact: Artifact | OldArtifact, preset: str, setting: Any, results: Results) -> "Figure":
+def picture_of(artifact: Artifact, preset: str, setting: Sweep, results: Results) -> "Figure":
     """The picture of an artifact with its heading: what it shows, and under which setting."""
-    *_, draw = artifact.decided(setting, results)
-    return _headed(artifact, preset, artifact.caption(setting), draw)
+    return _decided(artifact, preset, setting, results).figure
 
 
-def _headed(artifact: Artifact | OldArtifact, preset: str, about: str, draw: "Callable[[], Figure]") -> "Figure":
+def _decided(artifact: Artifact, preset: str, setting: Sweep, results: Results) -> Reproduction:
     from epoch0 import plots
 
+    rows, claims, draw = artifact.decided(setting, results)
+    about = artifact.caption(setting)
     with plots.style():
         picture = draw()
         plots.heading(picture, artifact.title, f"{artifact.id}, {preset}{': ' if about else ''}{about}")
-    return picture
+    id, title, source = artifact.id, artifact.title, artifact.source
+    return Reproduction(id, preset, title, source, about, setting, tuple(rows), tuple(claims), picture)
 
 
-def _reproduced(
-    plan: Plan, preset: str, out: StrPath | None, store: Store, engines: Engines, progress: Progress | None
-) -> Reproduction:
-    artifact, setting = plan.artifact, plan.setting
-    results = _results(plan, store, engines, progress, None)
-    rows, claims, draw = artifact.decided(setting, results)
-    about = artifact.caption(setting)
-    done = Reproduction(
-        artifact.id, preset, artifact.title, artifact.source, about, setting, tuple(rows), tuple(claims),
-        _headed(artifact, preset, about, draw),
-    )  # fmt: skip
-    if out is not None:
-        done.save(out)
-    return done
+class Plan(NamedTuple):
+    """What is to be run for one artifact."""
+
+    artifact: Artifact
+    setting: Sweep
+    trials: list[Trial]
 
 
-def _results(
-    plan: Plan, store: Store, engines: Engines, progress: Progress | None, shard: str | None
-) -> list[dict[str, Any]]:
-    """Results of the trials, in their order; the missing ones are run."""
-    if progress is not None:
-        progress.title = plan.artifact.id
-    return run(plan.trials, store, engine=engines.of(plan), progress=progress, shard=shard)
+def planned(ids: Sequence[str], preset: str, data_dir: StrPath | None) -> list[Plan]:
+    """The trials of several artifacts, made before any file is: what cannot run leaves nothing behind."""
+    chosen = [(artifact, artifact.setting(preset)) for artifact in map(find, ids)]
+    with environment("EPOCH0_DATA", data_dir):
+        for name in dict.fromkeys(artifact.data(setting) for artifact, setting in chosen):
+            if name is not None:
+                data.path(name)  # absent data is told here, once, and not by every worker
+        return [Plan(artifact, setting, artifact.trials(setting)) for artifact, setting in chosen]
+
+
+@contextmanager
+def environment(name: str, folder: StrPath | None) -> Iterator[None]:
+    """A folder under that name in the environment of this process and of its workers; None changes nothing."""
+    if folder is None:
+        yield
+        return
+    before = os.environ.get(name)
+    os.environ[name] = os.fspath(Path(folder).resolve())
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+class _Engines:
+    """Workers for what computes on the cores, and for what trains where there are accelerators: one process each."""
+
+    def __init__(self, stack: ExitStack, workers: int | None, scheduler: str | None) -> None:
+        self._stack, self._workers, self._scheduler = stack, workers, scheduler
+        self._plain = stack.enter_context(Engine(workers=workers, scheduler=scheduler))
+        self._training: Engine | None = None
+
+    def of(self, plan: Plan) -> Engine:
+        if self._scheduler is not None or plan.artifact.cost is None:
+            return self._plain
+        if self._training is None:
+            self._training = self._plain
+            if count := accelerators():
+                own = Engine(workers=self._workers or count, accelerators=count)
+                self._training = self._stack.enter_context(own)
+        return self._training
+
+
+def accelerators() -> int:
+    """How many a training may choose among here; none if the environment names one device for all."""
+    import torch
+
+    from epoch0.train.device import chosen_device
+
+    device = chosen_device()
+    return torch.cuda.device_count() if device.type == "cuda" and device.index is None else 0
 
 
 @contextmanager
