@@ -10,28 +10,31 @@ from epoch0 import plots
 from epoch0.papers.sweep import Table
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
+else:  # matplotlib is loaded when something is drawn
+    Axes = Figure = Any
 
 
-def points(axes: "Axes", table: Table, x: str, y: str, index: int, label: str, scale: float = 1.0, **more: Any) -> None:
+def points(axes: Axes, table: Table, x: str, y: str, index: int, label: str, scale: float = 1.0, **more: Any) -> None:
     """Means of a column, times ``scale``, with error bars of two standard errors."""
     values, errors = scale * table.column(y), scale * table.column(f"{y}_error")
     plots.points(axes, table.column(x).tolist(), values.tolist(), errors.tolist(), index, label, **more)
 
 
-def curve(axes: "Axes", table: Table, x: str, y: str, index: int, label: str = "", **more: Any) -> None:
+def curve(axes: Axes, table: Table, x: str, y: str, index: int, label: str = "", **more: Any) -> None:
     """A computed column as a line."""
     plots.curve(axes, table.column(x).tolist(), table.column(y).tolist(), index, label, **more)
 
 
-def band(axes: "Axes", table: Table, x: str, low: str, high: str, label: str, **more: Any) -> None:
+def band(axes: Axes, table: Table, x: str, low: str, high: str, label: str, **more: Any) -> None:
     """What lies between two computed columns, in grey."""
     options: dict[str, Any] = {"color": "#cccccc", "edgecolor": "#aaaaaa", "linewidth": 0.6, "zorder": 1.0, **more}
     axes.fill_between(*table.of(x, low, high), label=label, **options)
 
 
 def lines(
-    axes: "Axes", table: Table, x: str, y: str, by: str, label: str | Callable[[Any], str] = "{:g}",
+    axes: Axes, table: Table, x: str, y: str, by: str, label: str | Callable[[Any], str] = "{:g}",
     bounds: Sequence[str] = (), scale: float = 1.0, **more: Any,
 ) -> None:  # fmt: skip
     """One line of means with error bars for each value of a column, and computed bounds dashed in its colour."""
@@ -42,7 +45,7 @@ def lines(
             curve(axes, rows, x, bound, index, linestyle="--", linewidth=0.9)
 
 
-def ticks(axes: "Axes", values: Sequence[Any], axis: str = "x", scale: str | None = None) -> None:
+def ticks(axes: Axes, values: Sequence[Any], axis: str = "x", scale: str | None = None) -> None:
     """Exactly these ticks, perhaps on a logarithmic axis."""
     if scale:
         axes.set(**{f"{axis}scale": scale})
@@ -51,7 +54,7 @@ def ticks(axes: "Axes", values: Sequence[Any], axis: str = "x", scale: str | Non
 
 
 def heat(
-    axes: "Axes", values: NDArray[np.float64], x: Sequence[str], y: Sequence[str], low: float, high: float,
+    axes: Axes, values: NDArray[np.float64], x: Sequence[str], y: Sequence[str], low: float, high: float,
     text: str = "{:.0f}",
 ) -> Any:  # fmt: skip
     """A heat map, shape (y, x), with its numbers in the cells; returns the image, for a colour bar."""

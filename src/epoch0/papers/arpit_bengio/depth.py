@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,17 +11,11 @@ from epoch0.experiments.claims import Claim, at_most, between, increasing
 from epoch0.papers import pictures
 from epoch0.papers.arpit_bengio.norms import INITS, LEVEL, NormsSpec, band, deep, weight_stds
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Cell, Found, Mean, Sweep, Table, agrees, mean_and_error
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 DEPTH = 10
-
-RESOLUTION = 0.05
-"""A mean ratio is the exact one if a relative difference of 5 % would have been seen and was not."""
-
+RESOLUTION = 0.05  # A mean ratio is the exact one if a relative difference of 5 % would have been seen and was not
 COARSE = 0.25
 """The same for a variance, whose relative error is larger: a factor of 4 or 6 in the place of 5 would be near that."""
 
@@ -30,11 +24,8 @@ LABELS = {"activation": r"$\|h^l\|\,/\,\|x\|$", "gradient": r"$\|\partial W^l\|_
 LAWS = {"activation": "exact law", "gradient": "law under independence"}
 """The backward pass is taken as independent of the forward pass, as the paper does."""
 
-_SHOWN = 40
-"""Networks that are drawn one by one."""
-
-_UNITS = 2000
-"""A trial has so many networks that their widths add up to about this."""
+_SHOWN = 40  # networks that are drawn one by one
+_UNITS = 2000  # A trial has so many networks that their widths add up to about this
 
 
 def table(quantity: str, found: Found) -> Table:
@@ -153,7 +144,7 @@ def _widths(cells: Sequence[Cell]) -> list[str]:
     return [f"width {cell.at['width']}" for cell in cells]
 
 
-def draw(quantity: str, found: Found) -> "Figure":
+def draw(quantity: str, found: Found) -> Figure:
     """Above, as in the paper, every width under both initializations; below, He's at each width apart."""
     he, depth = found.table.where(init="he"), len(found.sweep["widths"])
     small = _widths(found.where(init="he"))
@@ -179,7 +170,7 @@ def draw(quantity: str, found: Found) -> "Figure":
     return picture
 
 
-def _overview(axes: "Axes", quantity: str, found: Found) -> None:
+def _overview(axes: Axes, quantity: str, found: Found) -> None:
     """Both initializations on a log scale."""
     for init, dashes, fill in (("he", "-", None), ("glorot", "--", "none")):
         for index, (width, rows) in enumerate(found.table.where(init=init).by("width")):

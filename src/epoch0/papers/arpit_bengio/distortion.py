@@ -6,7 +6,7 @@ allows the *squared* norm with failure probability delta. Both are measured here
 
 import functools
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,19 +15,14 @@ from epoch0.experiments.claims import Claim, at_most, exact, increasing
 from epoch0.papers import pictures
 from epoch0.papers.arpit_bengio.norms import NormsSpec, shallow
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Found, Mean, Sweep, Table, agrees, mean_and_error
 from epoch0.theory import norms
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-DELTA = 0.05
-"""Failure probability at which the bounds are turned into a distortion."""
-
+DELTA = 0.05  # failure probability at which the bounds are turned into a distortion
 METHODS = {"paper": "the paper's bound", "chernoff": "the best Chernoff bound", "exact": "exact"}
 LEMMA = {"forward": "Lemma 2", "backward": "Lemma 5"}
 RATIO = {"forward": r"\|h\|/\|x\|", "backward": r"\|\partial W\|_F/(\|\delta\|\,\|x\|)"}
-
 RESOLUTION, COARSE = 0.05, 0.1
 """Relative differences that would have been seen: of a mean, and of the small share of inputs beyond a tolerance."""
 
@@ -104,7 +99,7 @@ def _overestimates(lemma: str, rows: Table) -> Claim:
     )
 
 
-def draw(direction: str, found: Found) -> "Figure":
+def draw(direction: str, found: Found) -> Figure:
     """Distortion against width: the lemma's eps, the best Chernoff bound's, the exact one, and what was measured."""
     rows = found.table
     picture, axes = plots.figure(6.8, 4.8)

@@ -16,15 +16,11 @@ from epoch0.seeds import generator
 from epoch0.theory.norms import NormRatio
 
 INITS = ("he", "glorot")
-
 _INPUTS, _LABELS, _WEIGHTS = 0, 1, 2
 """Streams of a network: its inputs, its labels, and from there on one for each weight matrix."""
 
-_AT_ONCE = 500
-"""Inputs carried through at once, so that the widest network needs little memory beside its weights."""
-
-LEVEL = 0.95
-"""Of the bands: the ratio of one input of one network is inside with this probability."""
+_AT_ONCE = 500  # inputs carried through at once, so that the widest network needs little memory beside its weights
+LEVEL = 0.95  # of the bands: the ratio of one input of one network is inside with this probability
 
 
 @dataclass(frozen=True)

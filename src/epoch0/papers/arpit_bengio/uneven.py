@@ -6,7 +6,7 @@ its expected square by n_l / n_(l+1). So the squared gradient ratio at layer l i
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,17 +15,14 @@ from epoch0.experiments.claims import Claim, between, increasing
 from epoch0.papers import pictures
 from epoch0.papers.arpit_bengio.norms import NormsSpec, band, deep, mean
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, agrees, mean_and_error
 from epoch0.seeds import numpy_generator
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 RESOLUTION = 0.1
 """The squared ratio follows the widths if a relative difference of 10 % would have been seen and was not."""
 
-_SHOWN = 30
-"""Networks that are drawn for each variation."""
+_SHOWN = 30  # networks that are drawn for each variation
 
 
 @dataclass(frozen=True)
@@ -137,7 +134,7 @@ def _over_cells(found: Found, of: Callable[[Cell], Array]) -> tuple[Array, Array
     return means, errors
 
 
-def draw(found: Found) -> "Figure":
+def draw(found: Found) -> Figure:
     """One panel a variation: the first network's ratio at each layer in its exact band; right: the spread."""
     names = [f"v = {cell.at['variation']}" for cell in found]
     picture, panels = plots.figure(10.0, 4.2, mosaic=[[*names, "spread"]], width_ratios=[*[1.25] * len(names), 1.0])

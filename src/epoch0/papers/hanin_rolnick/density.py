@@ -7,7 +7,7 @@ in question are integrated out): what the draw of the weights adds to both drops
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,19 +18,14 @@ from epoch0.experiments.claims import Claim, equal_within_error
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Found, Sweep, Table, columns_of
 from epoch0.regions import PlanePartition
 from epoch0.regions.boundary_density import boundary_density
 from epoch0.seeds import numpy_generator
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-RESOLUTION = 0.1
-"""Counts and integral agree if a relative difference of this size would have been seen and was not."""
-
-WIDE = 8
-"""Crossings are compared in networks of this width and more: narrower ones have too few to tell anything."""
+RESOLUTION = 0.1  # counts and integral agree if a relative difference of this size would have been seen and was not
+WIDE = 8  # crossings are compared in networks of this width and more: narrower ones have too few to tell anything
 
 QUANTITIES = {
     "linear break points on a line": "k = 1: Theorem 3 gives the mean number of break points of linear regions on a "
@@ -128,7 +123,7 @@ def claims(found: Found) -> list[Claim]:
     return claims
 
 
-def draw(found: Found) -> "Figure":
+def draw(found: Found) -> Figure:
     """Counts and integrals side by side: one panel a quantity."""
     picture, panels = plots.figure(11.0, 4.3, columns=3)
     for axes, (quantity, rows) in zip(panels, found.table.by("quantity"), strict=True):

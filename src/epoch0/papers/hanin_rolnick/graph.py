@@ -1,7 +1,7 @@
 """Hanin-Rolnick Figure 4 (section 2.1): the graph of a network from R to R at initialization, with its break points."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,25 +13,16 @@ from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick.runs import BIAS_STD
+from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Cell, Found, Sweep, Table
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-EXPONENT = 0.05
-"""Pieces are proportional to neurons if the fitted exponent is this near to 1."""
-
+EXPONENT = 0.05  # pieces are proportional to neurons if the fitted exponent is this near to 1
 PER_NEURON = 1.5
 """Pieces a neuron that are still "proportional to the number of neurons"."""
 
-RESOLUTION = 0.1
-"""Depths agree if a relative difference of this size would have been seen and was not."""
-
+RESOLUTION = 0.1  # depths agree if a relative difference of this size would have been seen and was not
 DRAWN = {"depth": 3, "width": 32}
-
-_LINEAR = 10
-"""Networks whose linear regions are counted beside the activation regions."""
+_LINEAR = 10  # networks whose linear regions are counted beside the activation regions
 
 
 @dataclass(frozen=True)
@@ -124,7 +115,7 @@ def claims(found: Found) -> list[Claim]:
     ]  # fmt: skip
 
 
-def draw(found: Found) -> "Figure":
+def draw(found: Found) -> Figure:
     """The graph of one network, its middle enlarged, and the number of pieces against neurons."""
     picture, panels = plots.figure(11.0, 4.2, mosaic=[["all", "middle", "count"]])
     drawn = (found.where(**DRAWN) or found.cells)[-1]
@@ -152,7 +143,7 @@ def draw(found: Found) -> "Figure":
     return picture
 
 
-def _graph(axes: "Axes", drawn: Cell, limit: float | None) -> None:
+def _graph(axes: Axes, drawn: Cell, limit: float | None) -> None:
     """The graph with its break points, coloured by the layer that makes them."""
     knots, values, t, layer = (drawn[name][0] for name in ("knots", "values", "t", "layer"))
     axes.plot(knots, values, color="black", linewidth=1.0, zorder=1.5)

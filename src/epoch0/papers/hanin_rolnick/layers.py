@@ -1,7 +1,6 @@
 """Hanin-Rolnick Figure 2: the regions of a network with two inputs, layer by layer, and its graph."""
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,10 +8,8 @@ from epoch0 import plots
 from epoch0.experiments.claims import Claim, exact, increasing
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick.planar import EXACT, PlanarSpec, below_bound, checks, partitions, table
+from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Found, Sweep, mean_and_error
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def claims(found: Found) -> list[Claim]:
@@ -39,7 +36,7 @@ def claims(found: Found) -> list[Claim]:
     ]  # fmt: skip
 
 
-def draw(found: Found) -> "Figure":
+def draw(found: Found) -> Figure:
     """The first network: its cells after each layer, coloured by pattern, and its graph over the final cells."""
     from matplotlib.collections import LineCollection, PolyCollection
     from mpl_toolkits.mplot3d.art3d import Poly3DCollection  # type: ignore[import-untyped]

@@ -19,14 +19,11 @@ from epoch0.papers.sweep import Array, Found, Table, mean_and_error
 from epoch0.regions import PlanePartition, pattern_colours
 from epoch0.theory.regions import upper_bound
 
-EXACT = 1e-9
-"""Relative difference between sums of lengths or areas that rounding explains."""
-
+EXACT = 1e-9  # relative difference between sums of lengths or areas that rounding explains
 STRAIGHT = 1e-9
 """Largest angle between directions, in radians and relative to the rounding of short edges, that counts as none."""
 
-_ROUNDING = 1e-13
-"""Of a coordinate in a window of size 1."""
+_ROUNDING = 1e-13  # of a coordinate in a window of size 1
 
 
 @dataclass(frozen=True)

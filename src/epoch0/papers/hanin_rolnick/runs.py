@@ -33,13 +33,9 @@ from epoch0.train.stacked import Stacked
 
 Array = NDArray[np.float64]
 
-BIAS_STD = 1e-3
-"""Standard deviation of the biases at initialization (section 3: variance 1e-6)."""
-
+BIAS_STD = 1e-3  # standard deviation of the biases at initialization (section 3: variance 1e-6)
 DATA = {"digits": "digits, 8 x 8", "mnist": "MNIST"}
-
-_WEIGHTS, _BATCHES, _LINES, _POINTS = range(4)
-"""Streams of a trial's seed."""
+_WEIGHTS, _BATCHES, _LINES, _POINTS = range(4)  # streams of a trial's seed
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ weights of the sawtooth are 2 and 4 in size, its biases 1.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,18 +16,15 @@ from epoch0.experiments.claims import Claim, at_most, exact, increasing
 from epoch0.networks.constructions import sawtooth
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Array, Cell, Found, Mean, Sweep, Table, mean_and_error
 from epoch0.seeds import generator
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 NOISES = (0.1, 0.3)
 """Standard deviations of the noise after which "most" pieces should be gone: a twentieth of the smallest weight, and a
 variance of about 0.1. One network of each is drawn."""
 
-MOST = 0.5
-"""Noise destroys most of the pieces if it leaves at most this share of them."""
+MOST = 0.5  # noise destroys most of the pieces if it leaves at most this share of them
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,7 @@ def claims(found: Found) -> list[Claim]:
     ]  # fmt: skip
 
 
-def draw(found: Found) -> "Figure":
+def draw(found: Found) -> Figure:
     """The sawtooth, two disturbed ones, and the number of pieces against the noise."""
     noisy, whole = found.also["noisy"], found.cells[-1]
     cells = {"0": whole, **{f"{noise:g}": noisy.one(noise=noise) for noise in NOISES}}

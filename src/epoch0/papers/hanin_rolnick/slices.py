@@ -8,7 +8,7 @@ it is not.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick.runs import BIAS_STD, DATA, tensors, turn
+from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
 from epoch0.regions import PlanePartition, pattern_colours
 from epoch0.seeds import numpy_generator
@@ -30,23 +31,11 @@ from epoch0.train.evaluation import Accuracy
 from epoch0.train.loop import train
 from epoch0.train.record import Every
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 CLASSES = (0, 1, 2)
-
-EXACT = 1e-9
-"""Relative error of an area that rounding explains."""
-
-EXPONENT = 0.2
-"""Regions grow as the square of the neurons if the fitted exponent is this near to 2."""
-
-ORDER = 10.0
-"""Of the order of the number of neurons squared: within this factor."""
-
-_WEIGHTS, _BATCHES, _EXAMPLES = range(3)
-"""Streams of a seed."""
+EXACT = 1e-9  # relative error of an area that rounding explains
+EXPONENT = 0.2  # regions grow as the square of the neurons if the fitted exponent is this near to 2
+ORDER = 10.0  # of the order of the number of neurons squared: within this factor
+_WEIGHTS, _BATCHES, _EXAMPLES = range(3)  # streams of a seed
 
 
 # ---- the trials
@@ -249,7 +238,7 @@ def checks(cells: Iterable[Cell]) -> Claim:
     )  # fmt: skip
 
 
-def draw(found: Found) -> "Figure":
+def draw(found: Found) -> Figure:
     """The regions of one network, large, and how their number grows with the neurons."""
     picture, panels = plots.figure(11.0, 6.2, mosaic=[["plane", "count"]], width_ratios=[1.45, 1.0])
     drawn, rows = _drawn(found), found.table
@@ -268,7 +257,7 @@ def draw(found: Found) -> "Figure":
     return picture
 
 
-def plane(axes: "Axes", cell: Cell, name: str) -> None:
+def plane(axes: Axes, cell: Cell, name: str) -> None:
     """Cells in the colours of their patterns, with thin edges, and the three examples."""
     from matplotlib.collections import PolyCollection
 
@@ -319,7 +308,7 @@ def training_claims(found: Found) -> list[Claim]:
     ]  # fmt: skip
 
 
-def training_draw(found: Found) -> "Figure":
+def training_draw(found: Found) -> Figure:
     """One plane at several epochs, a cell in one colour as long as its pattern survives; below, all counts."""
     cell = found.one()
     spec, rows = cell.spec, found.table

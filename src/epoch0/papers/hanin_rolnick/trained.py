@@ -6,7 +6,7 @@ They share their runs. The paper prints depths and widths in a legend that is lo
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,19 +14,12 @@ from epoch0 import plots
 from epoch0.experiments.claims import Claim, at_least, at_most, between, equal_within_error, exact, fitted_exponent
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick.runs import DATA, RunSpec, UntrainedSpec, run, turn, untrained
+from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
 from epoch0.theory.regions import upper_bound
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-RESOLUTION = 0.05
-"""Architectures agree if a relative difference of this size would have been seen and was not."""
-
-EXPONENT = 0.1
-"""Regions go as neurons, and distances as 1/neurons, if the fitted exponent is this near to 1, or to -1."""
-
+RESOLUTION = 0.05  # architectures agree if a relative difference of this size would have been seen and was not
+EXPONENT = 0.1  # regions go as neurons, and distances as 1/neurons, if the fitted exponent is this near to 1, or to -1
 CLOSE = 1.25
 """The constant is "very close to 1" if it is within this factor."""
 
@@ -37,15 +30,11 @@ ORDER_ONE = (0.1, 10.0)
 """What "a constant of order 1" allows."""
 
 STAGES = ("before training", "during training", "after training")
-
 DECADES = 2.0
 """"Many orders of magnitude": from the first to the 99th percentile at least this many powers of ten."""
 
-SHIFT = 0.5
-"""The distribution changes little if the mean of log10 moves by at most this part of its standard deviation."""
-
-BINS = np.linspace(-8, 1, 91)
-"""Of log10 of the distance."""
+SHIFT = 0.5  # the distribution changes little if the mean of log10 moves by at most this part of its standard deviation
+BINS = np.linspace(-8, 1, 91)  # of log10 of the distance
 
 
 class Runs:
@@ -173,7 +162,7 @@ def claims_5(found: Found) -> list[Claim]:
     ]  # fmt: skip
 
 
-def draw_5(found: Found) -> "Figure":
+def draw_5(found: Found) -> Figure:
     """Left and middle: regions a neuron against epochs, the beginning enlarged; right: before training, all lines."""
     each = gather(found)
     picture, panels = plots.figure(11.0, 4.4, mosaic=[["early", "all", "start"]], width_ratios=[0.8, 1.3, 1.0])
@@ -193,7 +182,7 @@ def draw_5(found: Found) -> "Figure":
     return picture
 
 
-def curve(axes: "Axes", sweep: Sweep, one: Runs, values: Array, last: float = math.inf) -> None:
+def curve(axes: Axes, sweep: Sweep, one: Runs, values: Array, last: float = math.inf) -> None:
     """Mean over runs against epochs with a band of two standard errors; colour tells the width, dashes the depth."""
     mean, error = mean_and_error(values)
     keep = one.epoch <= last
@@ -205,7 +194,7 @@ def curve(axes: "Axes", sweep: Sweep, one: Runs, values: Array, last: float = ma
     axes.fill_between(one.epoch[keep], low, high, color=colour, alpha=0.09, linewidth=0)
 
 
-def _start(axes: "Axes", sweep: Sweep, each: list[Runs]) -> None:
+def _start(axes: Axes, sweep: Sweep, each: list[Runs]) -> None:
     """Regions before training against neurons, with the line y = x and what depth could give."""
     for index, depth in enumerate(sweep["depth"]):
         mine = [one for one in each if one.spec.depth == depth]
@@ -309,7 +298,7 @@ def _turns(each: list[Runs]) -> list[Claim]:
     ]
 
 
-def draw_a(found: Found) -> "Figure":
+def draw_a(found: Found) -> Figure:
     """Mean distance against neurons, at several epochs, with the constants between which it lies."""
     each = gather(found)
     picture, axes = plots.figure(6.4, 5.4)
@@ -336,7 +325,7 @@ def draw_a(found: Found) -> "Figure":
     return picture
 
 
-def draw_b(found: Found) -> "Figure":
+def draw_b(found: Found) -> Figure:
     """Neurons times distance against epochs, the beginning enlarged."""
     each = gather(found)
     picture, panels = plots.figure(9.0, 4.6, mosaic=[["early", "all"]], width_ratios=[0.8, 1.3])
@@ -351,7 +340,7 @@ def draw_b(found: Found) -> "Figure":
     return picture
 
 
-def draw_c(found: Found) -> "Figure":
+def draw_c(found: Found) -> Figure:
     """Neurons times distance against test accuracy; training runs from left to right."""
     each = gather(found)
     picture, axes = plots.figure(7.0, 5.4)
@@ -447,7 +436,7 @@ def claims_7(found: Found) -> list[Claim]:
     ]  # fmt: skip
 
 
-def draw_7(found: Found) -> "Figure":
+def draw_7(found: Found) -> Figure:
     """Histograms of log10 distance before, during and after training, bars of two standard errors over runs."""
     one, places = stages(found)
     picture, axes = plots.figure(7.0, 4.4)

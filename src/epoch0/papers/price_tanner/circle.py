@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,16 +15,12 @@ from epoch0.measure.length import trajectory_length
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.curve import CurveSpec
+from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.price_tanner.growth import BlockSpec, block
 from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, agrees, mean_and_error
 from epoch0.theory import growth as theory
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-COVERED = 0.99
-"""Probability of the band in which a single network's length lies."""
+COVERED = 0.99  # probability of the band in which a single network's length lies
 
 
 @dataclass(frozen=True)
@@ -115,7 +111,7 @@ def claims(found: Found) -> list[Claim]:
     ]
 
 
-def draw(found: Found) -> "Figure":
+def draw(found: Found) -> Figure:
     """The circle at several layers, and beside them its length at every layer."""
     rows, shown = found.table, found.also["drawing"].one()
     names = ["input", *(f"layer {layer}" for layer in shown.spec.shown)]
@@ -135,7 +131,7 @@ def draw(found: Found) -> "Figure":
     return picture
 
 
-def _path(axes: "Axes", path: Array, title: str) -> None:
+def _path(axes: Axes, path: Array, title: str) -> None:
     """One closed curve in equal units both ways: it starts at the dot, and its colour tells the direction."""
     from matplotlib import colormaps
     from matplotlib.collections import LineCollection
@@ -150,7 +146,7 @@ def _path(axes: "Axes", path: Array, title: str) -> None:
     axes.tick_params(labelsize=7)
 
 
-def _lengths(axes: "Axes", rows: Table) -> None:
+def _lengths(axes: Axes, rows: Table) -> None:
     """Length against layer on a log scale."""
     layer, upper, exact, lower, drawn = rows.of("layer", "upper", "exact", "paper_lower", "drawn_length")
     pictures.band(axes, rows, "layer", "network_low", "network_high", f"{COVERED:.0%} of networks (exact law)",

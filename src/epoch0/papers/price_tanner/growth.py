@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,22 +28,15 @@ from epoch0.networks.ensemble import Ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.curve import CurveSpec, mean_growth
+from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Array, Cell, Found, Mean, Sweep, Table, agrees, mean_and_error, named_seed
 from epoch0.theory import growth as theory
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 LAWS = ("gaussian", "uniform", "discrete")
-LARGEST = (1, 2, 3, 4, 5)
-"""C of the discrete laws {-C, ..., C}; the other two laws get the same standard deviations."""
-
+LARGEST = (1, 2, 3, 4, 5)  # C of the discrete laws {-C, ..., C}; the other two laws get the same standard deviations
 STDS = tuple(math.sqrt(largest * (largest + 1) / 3) for largest in LARGEST)
 DENSITIES = tuple(tenth / 10 for tenth in range(1, 11))
-BIAS = 0.01
-"""Standard deviation of Gaussian biases, bound of uniform ones, size of discrete ones."""
-
+BIAS = 0.01  # standard deviation of Gaussian biases, bound of uniform ones, size of discrete ones
 RESOLUTION = 0.02
 """Growth factors "match perfectly" in a figure if a relative difference of 2 % would have been seen and was not."""
 
@@ -304,7 +297,7 @@ _LABELS = {
 }
 
 
-def draw(swept: str, shown: str | None, found: Found) -> "Figure":
+def draw(swept: str, shown: str | None, found: Found) -> Figure:
     """Growth factor against std or density: bounds dashed, exact extremes as a band."""
     rows = _shown(shown, found)
     picture, axes = plots.figure(6.4, 5.4)
@@ -329,7 +322,7 @@ def draw(swept: str, shown: str | None, found: Found) -> "Figure":
     return picture
 
 
-def _theory(axes: "Axes", sweep: Sweep, rows: Table, swept: str) -> None:
+def _theory(axes: Axes, sweep: Sweep, rows: Table, swept: str) -> None:
     """The second-moment bound, and the exact range over directions for Gaussian weights."""
     fine, width = np.linspace(rows.column(swept).min(), rows.column(swept).max(), 40), sweep["width"]
     fixed = {"std": sweep["std"][0], "density": sweep["density"][0]}
@@ -346,7 +339,7 @@ def _theory(axes: "Axes", sweep: Sweep, rows: Table, swept: str) -> None:
     )  # fmt: skip
 
 
-def over_depth(found: Found) -> "Figure":
+def over_depth(found: Found) -> Figure:
     """Figure 2: mean length at each layer on a log scale, one line a density."""
     from matplotlib import colormaps
 

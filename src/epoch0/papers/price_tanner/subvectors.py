@@ -6,7 +6,7 @@ upper bound sqrt(alpha).
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,19 +14,13 @@ from epoch0 import plots
 from epoch0.experiments.claims import Claim, at_least, at_most, better_fit, equal_within_error, increasing
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Found, Sweep, Table, agrees, mean_and_error
 from epoch0.seeds import numpy_generator
 from epoch0.theory import growth as theory
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_AT_ONCE = 2_000_000
-"""Random numbers held at once."""
-
-TIGHT = 0.99
-"""At the widths of networks the upper bound is called tight if the norm is at least this much of it."""
-
+_AT_ONCE = 2_000_000  # random numbers held at once
+TIGHT = 0.99  # at the widths of networks the upper bound is called tight if the norm is at least this much of it
 MODERATE = 10
 """The paper says that the norm behaves like sqrt(alpha) "for even moderately large k": from here on."""
 
@@ -127,7 +121,7 @@ def _no_size(rows: Table) -> list[Claim]:
     return [equal_within_error(text, norm, error, rows[0]["runs"], settings=settings, groups=groups)]
 
 
-def draw(found: Found) -> "Figure":
+def draw(found: Found) -> Figure:
     """The norm against the density, one hollow marker a size, so that none hides another, between its two bounds."""
     direction = found.sweep["direction"]
     picture, axes = plots.figure(6.0, 4.4)

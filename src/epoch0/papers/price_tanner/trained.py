@@ -14,7 +14,7 @@ Definitions the paper leaves open, and what is taken here:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Array, Cell, Found, Mean, Sweep, Table, agrees, mean_and_error
 from epoch0.seeds import numpy_generator
 from epoch0.theory import growth as theory
@@ -38,26 +39,14 @@ from epoch0.train.evaluation import Accuracy
 from epoch0.train.loop import train
 from epoch0.train.stacked import FreezeAt, Stacked
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-WEIGHT_STDS = (1.0, 1.4, 1.8, 2.2, 2.6)
-"""The five initial sigma_w; with these nearly every network learns in time."""
-
+WEIGHT_STDS = (1.0, 1.4, 1.8, 2.2, 2.6)  # the five initial sigma_w; with these nearly every network learns in time
 KINDS = ("within a class", "between classes")
-
 LINEAR_R2 = 0.95
 """Share of the variance a straight line has to explain where the paper says "linear" or "exponential with depth"."""
 
-RESOLUTION = 0.05
-"""Lines agree if differences of this relative size would have been seen and were not."""
-
-LEAST_SETTINGS = 3
-"""Initial sigma_w with two networks above the accuracy that the claims about trained networks need."""
-
-_WEIGHTS, _BATCHES = range(2)
-"""Streams of a trial's seed."""
+RESOLUTION = 0.05  # lines agree if differences of this relative size would have been seen and were not
+LEAST_SETTINGS = 3  # initial sigma_w with two networks above the accuracy that the claims about trained networks need
+_WEIGHTS, _BATCHES = range(2)  # streams of a trial's seed
 
 
 # ---- the trial
@@ -358,11 +347,10 @@ def _too_few(found: Found, text: str) -> Claim:
 
 # ---- pictures
 
-BLACK = 6
-"""Place of black among the colours; the random networks have it, as in the paper."""
+BLACK = 6  # place of black among the colours; the random networks have it, as in the paper
 
 
-def draw_a(found: Found) -> "Figure":
+def draw_a(found: Found) -> Figure:
     """Figure 6a: growth factor against sigma_w, averaged over the lines of each kind."""
     picture, axes = plots.figure(7.0, 4.6)
     with plots.style():
@@ -382,7 +370,7 @@ def draw_a(found: Found) -> "Figure":
     return picture
 
 
-def draw_b(found: Found) -> "Figure":
+def draw_b(found: Found) -> Figure:
     """Figure 6b: the same for each line, in colour for trained networks and black for random ones."""
     picture, axes = plots.figure(7.0, 4.6)
     with plots.style():
@@ -401,13 +389,13 @@ def draw_b(found: Found) -> "Figure":
     return picture
 
 
-def _points(axes: "Axes", rows: Table, index: int, label: str, **more: Any) -> None:
+def _points(axes: Axes, rows: Table, index: int, label: str, **more: Any) -> None:
     """Means with error bars of two standard errors both ways; settings without enough networks are left out."""
     kept = Table(row for row in rows if np.isfinite(row["growth_error"]))
     pictures.points(axes, kept, "weight_std", "growth", index, label, xerr=2 * kept.column("weight_std_error"), **more)
 
 
-def _arrow(axes: "Axes", start: dict[str, Any], end: dict[str, Any], index: int) -> None:
+def _arrow(axes: Axes, start: dict[str, Any], end: dict[str, Any], index: int) -> None:
     """From the random networks to what training made of them."""
     if np.isfinite(end["growth"]):
         head, tail = [(row["weight_std"], row["growth"]) for row in (end, start)]
@@ -415,7 +403,7 @@ def _arrow(axes: "Axes", start: dict[str, Any], end: dict[str, Any], index: int)
         axes.annotate("", head, tail, arrowprops=look)
 
 
-def _theory(axes: "Axes", sweep: Sweep, rows: Table) -> None:
+def _theory(axes: Axes, sweep: Sweep, rows: Table) -> None:
     """The exact law of random networks, and the paper's lower bound for them."""
     stds = rows.column("weight_std")
     x = np.linspace(np.nanmin(stds), np.nanmax(stds), 50)
@@ -424,7 +412,7 @@ def _theory(axes: "Axes", sweep: Sweep, rows: Table) -> None:
     axes.plot(x, x / np.sqrt(2 * np.pi), color=plots.BOUND, linestyle=":", label="random, lower bound (Cor. 1)")
 
 
-def _finish(axes: "Axes", found: Found) -> None:
+def _finish(axes: Axes, found: Found) -> None:
     """Labels, and how many networks are not shown."""
     axes.set_xlabel(r"$\sigma_w$ of the hidden layers (trained: after training)")
     axes.set_ylabel("growth factor a layer")
