@@ -251,10 +251,10 @@ def test_results_find_their_panels_and_cells() -> None:
         return (100 * s - (50 if method == "snip" else 0), 0.0)
 
     first, second = accuracy.panels_of(setting.gather(made_up(setting, level)))
-    assert accuracy.accuracies(first, "snip", 0.9).tolist() == pytest.approx([40.0] * 2)
-    assert accuracy.accuracies(first, "snip", 0.98).tolist() == pytest.approx([48.0] * 2)
-    assert accuracy.accuracies(second, "sbp-sr", 0.98).tolist() == pytest.approx([98.0] * 3)
-    assert accuracy.accuracies(second, "snip", 0.98).tolist() == pytest.approx([48.0] * 3)
+    assert first.accuracy("snip", 0.9).tolist() == pytest.approx([40.0] * 2)
+    assert first.accuracy("snip", 0.98).tolist() == pytest.approx([48.0] * 2)
+    assert second.accuracy("sbp-sr", 0.98).tolist() == pytest.approx([98.0] * 3)
+    assert second.accuracy("snip", 0.98).tolist() == pytest.approx([48.0] * 3)
 
 
 def test_rows_have_the_printed_values_beside_measured_ones() -> None:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,15 +21,12 @@ from epoch0.papers.hayou.published import COMPETITION, PUBLISHED, Entry, Printed
 from epoch0.papers.hayou.recipe import METHODS, Recipe, with_method
 from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 NEAR_CHANCE = 5.0
 """Percent points above what a constant gets that still count as chance; one run in three that learns is above."""
 
-REFERENCES = ("none", "obd")
-"""Methods that do not prune at initialization."""
+REFERENCES = ("none", "obd")  # methods that do not prune at initialization
+Pairs = Mapping[str, tuple[Array, Array]]
+
 
 def panel(base: Recipe, methods: Sequence[str], sparsities: Sequence[float], runs: int) -> Sweep:
     """Every method at every sparsity, run i of each with seed i; ``"none"`` once, at sparsity 0."""
@@ -46,11 +43,6 @@ def joined(panels: Sequence[Sweep]) -> Sweep:
     return replace(first, also={title(each.spec): each for each in others})
 
 
-def panels_of(found: Found) -> list[Found]:
-    """The panels of a table."""
-    return [found, *found.also.values()]
-
-
 def title(recipe: Recipe) -> str:
     """Network, factor on its filters, and data."""
     network = recipe.network
@@ -58,19 +50,9 @@ def title(recipe: Recipe) -> str:
     return f"{network.name} x{network.width:g}{tanh}, {recipe.data}"
 
 
-def sparsities_of(found: Found) -> list[float]:
-    """Those of a panel at which something is pruned."""
-    return [sparsity for sparsity in found.sweep["sparsity"] if sparsity]
-
-
 def printed(table: str, recipe: Recipe) -> Printed | None:
     """What a table prints for that network on those data; None where something smaller stands in for it."""
     return block(table, recipe.data, recipe.network.name, recipe.network.activation)
-
-
-def accuracies(found: Found, method: str, sparsity: float) -> Array:
-    """Percent of the test images after the last epoch, shape (runs,)."""
-    return 100 * found.one(method=method, sparsity=sparsity)["accuracy"]
 
 
 def dead(cell: Cell) -> Array:
@@ -100,7 +82,7 @@ def table(name: str, found: Found) -> Table:
             "diverged": int(cell["diverged"].sum()), "epochs": recipe.epochs_in_all,
         }  # fmt: skip
 
-    rows = (each.rows(lambda cell: {"accuracy": 100 * cell["accuracy"]}, others) for each in panels_of(found))
+    rows = (each.found.rows(lambda cell: {"accuracy": 100 * cell["accuracy"]}, others) for each in panels_of(found))
     return Table(itertools.chain(*rows))
 
 
@@ -166,13 +148,10 @@ class Winner:
 
 
 def winner(accuracies: Mapping[str, tuple[float, float]]) -> Winner:
-    """The best mean, and who is within one standard deviation of it, from the mean and sd of each method.
+    """The best of means with their sds, and who is tied with it: by no more than the larger of their two sds apart.
 
     >>> winner({"snip": (92.26, 0.32), "sbp-sr": (92.56, 0.06), "magnitude": (90.21, 0.55)})
     Winner(best='sbp-sr', tied=('snip',))
-
-    Two means are tied if they differ by no more than the larger of their two standard deviations. The sd of a single
-    run, NaN, ties nobody.
     """
     order = sorted(accuracies, key=lambda method: -accuracies[method][0])
     best, sd = accuracies[order[0]]
@@ -185,38 +164,59 @@ def winner(accuracies: Mapping[str, tuple[float, float]]) -> Winner:
     return Winner(order[0], tuple(tied))
 
 
-def measured_winner(found: Found, sparsity: float) -> Winner:
-    """The same of a panel, among those that prune at initialization."""
-    cells = {cell.at["method"]: 100 * cell["accuracy"] for cell in found.where(sparsity=sparsity)}
-    return winner({name: (float(mine.mean()), sd(mine)) for name, mine in cells.items() if name not in REFERENCES})
+# ---- a panel, measured
+
+
+class Panel:
+    """What claims and pictures ask of a panel: arrays have shape (runs,), accuracies are percent of the test images."""
+
+    def __init__(self, found: Found) -> None:
+        self.found, self.recipe, self.runs = found, found.sweep.spec, found.sweep["runs"]
+        self.name, self.network = title(self.recipe), self.recipe.network.name
+        self.methods: tuple[str, ...] = found.sweep["method"]
+        self.sparsities = [sparsity for sparsity in found.sweep["sparsity"] if sparsity]
+        self.chance = 100 * float(found.cells[0]["chance"][0])
+
+    def accuracy(self, method: str, sparsity: float) -> Array:
+        """After the last epoch."""
+        return 100 * self.found.one(method=method, sparsity=sparsity)["accuracy"]
+
+    def dead(self, method: str, sparsity: float) -> Array:
+        """How many layers are fully pruned."""
+        return dead(self.found.one(method=method, sparsity=sparsity))
+
+    def lead(self, first: str, second: str, sparsity: float) -> Array:
+        """By how many points one method is ahead of another."""
+        return np.asarray(self.accuracy(first, sparsity) - self.accuracy(second, sparsity))
+
+    def pairs(self, first: str, second: str, sparsities: Sequence[float] | None = None) -> Pairs:
+        """Accuracies of two methods at each sparsity, or at some."""
+        chosen = self.sparsities if sparsities is None else sparsities
+        return {percent(s): (self.accuracy(first, s), self.accuracy(second, s)) for s in chosen}
+
+    def winner(self, sparsity: float) -> Winner:
+        """The best of those that prune at initialization."""
+        each = {m: self.accuracy(m, sparsity) for m in self.methods if m not in REFERENCES}
+        return winner({method: (float(mine.mean()), sd(mine)) for method, mine in each.items()})
+
+
+def panels_of(found: Found) -> list[Panel]:
+    """The panels of a table."""
+    return [Panel(each) for each in (found, *found.also.values())]
 
 
 # ---- claims
 
 
 def percent(sparsity: float) -> str:
-    """As the tables print it.
-
-    >>> percent(0.995)
-    '99.5 %'
-    """
+    """As the tables print it: 99.5 %."""
     return f"{100 * sparsity:.4g} %"
 
 
-def compared(
-    text: str, pairs: Mapping[str, tuple[Array, Array]], runs: int, bound: float = 0.0, *, most: bool = False
-) -> Claim:
-    """The first of each pair is ahead by the bound or more (``most``: or less).
-
-    Decided by differences of runs with the same seed, so the same weights and the same order of images.
-    """
+def compared(text: str, pairs: Pairs, runs: int, bound: float = 0.0, *, most: bool = False) -> Claim:
+    """The first of each pair of runs with one seed, so the same weights and images, is ahead by the bound or more."""
     means, errors = zip(*(mean_and_error(first - second) for first, second in pairs.values()), strict=True)
     return (at_most if most else at_least)(text, means, errors, bound, runs, list(pairs))
-
-
-def ahead(found: Found, first: str, second: str, sparsities: Sequence[float]) -> dict[str, tuple[Array, Array]]:
-    """Accuracies of two methods at each sparsity."""
-    return {percent(s): (accuracies(found, first, s), accuracies(found, second, s)) for s in sparsities}
 
 
 def claims(name: str, high: float, found: Found) -> list[Claim]:
@@ -229,21 +229,18 @@ def claims(name: str, high: float, found: Found) -> list[Claim]:
 def chance_claims(name: str, high: float, found: Found) -> list[Claim]:
     """Tables 1, 9 and 10: at the highest sparsity SNIP is at chance and SBP-SR is not; then all of :func:`claims`."""
     panels = panels_of(found)
-    tops = [sparsities_of(each)[-1] for each in panels]
-    names = [f"{title(each.sweep.spec)}, {percent(top)}" for each, top in zip(panels, tops, strict=True)]
-    counts, words = [each.sweep["runs"] for each in panels], ", ".join(dict.fromkeys(map(percent, tops)))
-
-    def last(method: str) -> list[Cell]:
-        return [each.one(method=method, sparsity=top) for each, top in zip(panels, tops, strict=True)]
-
-    learnt = sum(int((cell["on_paths"].astype(float) > 0).sum()) for cell in last("snip"))
+    counts, tops = [each.runs for each in panels], [percent(each.sparsities[-1]) for each in panels]
+    names, words = [f"{each.name}, {percent(each.sparsities[-1])}" for each in panels], ", ".join(dict.fromkeys(tops))
+    snip, stable = ([each.found.one(method=m, sparsity=each.sparsities[-1]) for each in panels]
+                    for m in ("snip", "sbp-sr"))  # fmt: skip
+    learnt = sum(int((cell["on_paths"].astype(float) > 0).sum()) for cell in snip)
     text = f"at {words} SNIP is at chance, within {NEAR_CHANCE:g} points"
     return [
         at_most(
-            f"{text} (a path from input to output is left in {learnt} of {sum(counts)} runs)",
-            *above_chance(last("snip")), NEAR_CHANCE, counts, names,
+            f"{text} (a path from input to output is left in {learnt} of {sum(counts)} runs)", *above_chance(snip),
+            NEAR_CHANCE, counts, names,
         ),
-        at_least(f"at {words} SBP-SR is not", *above_chance(last("sbp-sr")), NEAR_CHANCE, counts, names),
+        at_least(f"at {words} SBP-SR is not", *above_chance(stable), NEAR_CHANCE, counts, names),
         *claims(name, high, found),
     ]  # fmt: skip
 
@@ -254,70 +251,56 @@ def above_chance(cells: Sequence[Cell]) -> tuple[list[float], list[float]]:
     return [one.mean for one in found], [one.error for one in found]
 
 
-def _ahead(found: Found, high: float) -> list[Claim]:
+def _ahead(panel: Panel, high: float) -> list[Claim]:
     """SBP-SR against every other method that prunes at initialization, on the deepest network."""
-    methods, runs = found.sweep["method"], found.sweep["runs"]
-    others = [method for method in methods if method not in (*REFERENCES, "sbp-sr")]
-    sparsities = [sparsity for sparsity in sparsities_of(found) if sparsity >= high]
-    if "sbp-sr" not in methods or not others or not sparsities:
+    others = [method for method in panel.methods if method not in (*REFERENCES, "sbp-sr")]
+    sparsities = [sparsity for sparsity in panel.sparsities if sparsity >= high]
+    if "sbp-sr" not in panel.methods or not others or not sparsities:
         return []
-    where = f"{title(found.sweep.spec)}, from {percent(sparsities[0])} on: SBP-SR"
+    where = f"{panel.name}, from {percent(sparsities[0])} on: SBP-SR"
     made = [
         compared(f"{where} is at least as accurate as {METHODS[other].label}",
-                 ahead(found, "sbp-sr", other, sparsities), runs)
+                 panel.pairs("sbp-sr", other, sparsities), panel.runs)
         for other in others
     ]  # fmt: skip
     if "snip" in others:
-        pairs = {}
-        for s in sparsities:
-            ours, theirs = (dead(found.one(method=method, sparsity=s)) for method in ("sbp-sr", "snip"))
-            pairs[percent(s)] = ours, theirs
-        made.append(compared(f"{where} has no more fully pruned layers than SNIP", pairs, runs, most=True))
+        pairs = {percent(s): (panel.dead("sbp-sr", s), panel.dead("snip", s)) for s in sparsities}
+        made.append(compared(f"{where} has no more fully pruned layers than SNIP", pairs, panel.runs, most=True))
     return made
 
 
-def _with_depth(panels: Sequence[Found], high: float) -> list[Claim]:
+def _with_depth(panels: Sequence[Panel], high: float) -> list[Claim]:
     """The lead of SBP-SR over SNIP grows from the shallowest network to the deepest of those that else are alike."""
-    families: dict[tuple[Any, ...], list[Found]] = {}
+    families: dict[tuple[Any, ...], list[Panel]] = {}
     for each in panels:
-        recipe = each.sweep.spec
-        family = families.setdefault((recipe.data, recipe.network.activation, recipe.network.width), [])
-        family += [each] if {"snip", "sbp-sr"} <= set(each.sweep["method"]) else []
+        if {"snip", "sbp-sr"} <= set(each.methods):
+            network = each.recipe.network
+            families.setdefault((each.recipe.data, network.activation, network.width), []).append(each)
     made = []
-    for family in families.values():
-        if len(family) < 2:
-            continue
-        first, last = family[0], family[-1]
-        common = [s for s in sparsities_of(last) if s in sparsities_of(first) and s >= high]
-        if common and first.sweep["runs"] == last.sweep["runs"]:
-            pairs = {percent(s): (lead(last, "sbp-sr", "snip", s), lead(first, "sbp-sr", "snip", s)) for s in common}
-            deeper, than = last.sweep.spec.network.name, title(first.sweep.spec)
-            text = f"the lead of SBP-SR over SNIP is larger for {deeper} than for {than}"
-            made.append(compared(text, pairs, last.sweep["runs"]))
+    for first, *_, last in (family for family in families.values() if len(family) > 1):
+        common = [s for s in last.sparsities if s in first.sparsities and s >= high]
+        if common and first.runs == last.runs:
+            pairs = {percent(s): (last.lead("sbp-sr", "snip", s), first.lead("sbp-sr", "snip", s)) for s in common}
+            text = f"the lead of SBP-SR over SNIP is larger for {last.network} than for {first.name}"
+            made.append(compared(text, pairs, last.runs))
     return made
 
 
-def lead(found: Found, first: str, second: str, sparsity: float) -> Array:
-    """By how many points one method is ahead of another, run by run."""
-    return np.asarray(accuracies(found, first, sparsity) - accuracies(found, second, sparsity))
-
-
-def _references(found: Found) -> list[Claim]:
+def _references(panel: Panel) -> list[Claim]:
     """Section 4.2 on GraSP-SR, and OBD as the table shows it."""
-    methods, runs, sparsities = found.sweep["method"], found.sweep["runs"], sparsities_of(found)
-    name, made = title(found.sweep.spec), []
-    if {"grasp", "grasp-sr"} <= set(methods):
-        text = f"{name}: GraSP on the stable network does not improve on GraSP"
-        made.append(compared(text, ahead(found, "grasp-sr", "grasp", sparsities), runs, most=True))
-    if "obd" in methods:
+    made = []
+    if {"grasp", "grasp-sr"} <= set(panel.methods):
+        text = f"{panel.name}: GraSP on the stable network does not improve on GraSP"
+        made.append(compared(text, panel.pairs("grasp-sr", "grasp"), panel.runs, most=True))
+    if "obd" in panel.methods:
         pairs = {
             f"{METHODS[method].label}, {where}": pair
-            for method in methods
+            for method in panel.methods
             if method not in REFERENCES
-            for where, pair in ahead(found, "obd", method, sparsities).items()
+            for where, pair in panel.pairs("obd", method).items()
         }
-        text = f"{name}: OBD, which trains before it prunes, is ahead of all that prune at initialization"
-        made.append(compared(text, pairs, runs))
+        text = f"{panel.name}: OBD, which trains before it prunes, is ahead of all that prune at initialization"
+        made.append(compared(text, pairs, panel.runs))
     return made
 
 
@@ -362,23 +345,25 @@ _WIDEST = 3  # panels side by side
 _PRINTED_RUNS = 3  # behind each printed standard deviation
 
 
-def draw(name: str, found: Found) -> "Figure":
+def draw(name: str, found: Found) -> "plots.Figure":
     """What was measured; below it the paper's own panels, where others stand in for them."""
     panels = panels_of(found)
-    apart = [] if any(printed(name, each.sweep.spec) for each in panels) else list(PUBLISHED.get(name, ()))
+    apart = [] if any(printed(name, each.recipe) for each in panels) else list(PUBLISHED.get(name, ()))
     columns = max(_columns(len(panels)), _columns(len(apart)))
     upper, lower = -(-len(panels) // columns), -(-len(apart) // columns)
     size = (3.4 * columns + 0.6, 2.7 * (upper + lower) + 0.9)
     picture, grid = plots.figure(*size, upper + lower, columns, squeeze=False)
     for each, axes in zip(panels, grid[:upper].flat, strict=False):
-        _measured(axes, each, printed(name, each.sweep.spec))
+        _measured(axes, each, printed(name, each.recipe))
     for there, axes in zip(apart, grid[upper:].flat, strict=False):
         _printed(axes, there)
     for axes in [*grid[:upper].flat[len(panels) :], *grid[upper:].flat[len(apart) :]]:
         axes.remove()
     for row in grid:
         row[0].set_ylabel("test accuracy (%)")
-    _legend(picture, [each.sweep["method"] for each in panels], apart, name in PUBLISHED)
+    measured = {method for each in panels for method in each.methods}
+    told = {method for there in apart for method in there.rows}
+    _legend(picture, [*_in_order(measured), *_in_order(told - measured)], "none" in measured | told, name in PUBLISHED)
     return picture
 
 
@@ -387,41 +372,34 @@ def _columns(panels: int) -> int:
     return -(-panels // -(-panels // _WIDEST)) if panels else 0
 
 
-def _measured(axes: "Axes", found: Found, there: Printed | None) -> None:
-    methods, sparsities = found.sweep["method"], sparsities_of(found)
-    pruned = _in_order(methods)
+def _measured(axes: "plots.Axes", panel: Panel, there: Printed | None) -> None:
+    pruned = _in_order(panel.methods)
     for place, method in enumerate(pruned):
-        mine = [mean_and_error(accuracies(found, method, sparsity)) for sparsity in sparsities]
-        x = np.arange(len(mine)) + _beside(place, len(pruned))
-        look = LOOKS[method]
-        plots.points(axes, x.tolist(), [one.mean for one in mine], [one.error for one in mine], look,
+        mine = [mean_and_error(panel.accuracy(method, sparsity)) for sparsity in panel.sparsities]
+        x = _beside(place, len(pruned), len(mine))
+        plots.points(axes, x, [one.mean for one in mine], [one.error for one in mine], LOOKS[method],
                      METHODS[method].label, linestyle="-", linewidth=0.6)  # fmt: skip
-        known = [(at, entry) for at, s in zip(x.tolist(), sparsities, strict=True) if there
-                 for entry in [there.entry(method, s)] if entry]  # fmt: skip
+        entries = {at: there.entry(method, s) for at, s in zip(x, panel.sparsities, strict=True)} if there else {}
+        known = {at + 0.35 / len(pruned): entry for at, entry in entries.items() if entry}
         if known:
-            _open(axes, [at + 0.35 / len(pruned) for at, _ in known], [entry for _, entry in known], look, alpha=0.8)
-    if "none" in methods:
-        whole = float(accuracies(found, "none", 0.0).mean())
-        axes.axhline(whole, color=plots.BOUND, linestyle="--", linewidth=1.0, zorder=1)
-    chance = 100 * float(found.cells[0]["chance"][0])
-    lowest = min(float((100 * cell["accuracy"]).mean()) for cell in found)
-    _finish(axes, title(found.sweep.spec), sparsities, chance, lowest)
+            _open(axes, list(known), list(known.values()), LOOKS[method], alpha=0.8)
+    whole = float(panel.accuracy("none", 0.0).mean()) if "none" in panel.methods else None
+    lowest = min(float((100 * cell["accuracy"]).mean()) for cell in panel.found)
+    _finish(axes, panel.name, panel.sparsities, whole, panel.chance, lowest)
 
 
-def _printed(axes: "Axes", block: Printed) -> None:
-    pruned = _in_order(block.rows)
+def _printed(axes: "plots.Axes", there: Printed) -> None:
+    pruned = _in_order(there.rows)
     for place, method in enumerate(pruned):
-        row = block.rows[method]
-        x = np.arange(len(row)) + _beside(place, len(pruned))
-        _open(axes, x.tolist(), row, LOOKS[method], linestyle="-", linewidth=0.6)
-    if "none" in block.rows:
-        axes.axhline(block.rows["none"][0].value, color=plots.BOUND, linestyle="--", linewidth=1.0, zorder=1)
-    tanh = "" if block.activation == "relu" else f", {block.activation}"
-    lowest = min(entry.value for row in block.rows.values() for entry in row)
-    _finish(axes, f"as printed: {block.network}{tanh}, {block.data}", block.sparsities, None, lowest)
+        row = there.rows[method]
+        _open(axes, _beside(place, len(pruned), len(row)), row, LOOKS[method], linestyle="-", linewidth=0.6)
+    whole = there.rows["none"][0].value if "none" in there.rows else None
+    tanh = "" if there.activation == "relu" else f", {there.activation}"
+    lowest = min(entry.value for row in there.rows.values() for entry in row)
+    _finish(axes, f"as printed: {there.network}{tanh}, {there.data}", there.sparsities, whole, None, lowest)
 
 
-def _open(axes: "Axes", x: list[float], entries: Sequence[Entry], look: int, **style: Any) -> None:
+def _open(axes: "plots.Axes", x: list[float], entries: Sequence[Entry], look: int, **style: Any) -> None:
     """Printed values as open markers."""
     spread = [0.0 if entry.sd is None else entry.sd / _PRINTED_RUNS**0.5 for entry in entries]
     plots.points(axes, x, [entry.value for entry in entries], spread, look, "", markerfacecolor="none", **style)
@@ -432,16 +410,21 @@ def _in_order(methods: Iterable[str]) -> list[str]:
     return [method for method in METHODS if method in set(methods) and method != "none"]
 
 
-def _beside(place: int, count: int) -> float:
+def _beside(place: int, count: int, points: int) -> list[float]:
     """Methods beside each other, not on top."""
-    return min(0.6, 0.15 * count) * ((place + 0.5) / count - 0.5)
+    shift = min(0.6, 0.15 * count) * ((place + 0.5) / count - 0.5)
+    return [at + shift for at in range(points)]
 
 
-def _finish(axes: "Axes", name: str, sparsities: Sequence[float], chance: float | None, lowest: float) -> None:
+def _finish(
+    axes: "plots.Axes", name: str, sparsities: Sequence[float], whole: float | None, chance: float | None, lowest: float
+) -> None:
+    """What all panels have; ``whole`` is the accuracy without pruning."""
+    if whole is not None:
+        axes.axhline(whole, color=plots.BOUND, linestyle="--", linewidth=1.0, zorder=1)
     axes.set_title(name, fontsize=9)
     axes.set_xticks(range(len(sparsities)), [f"{100 * sparsity:.4g}" for sparsity in sparsities])
-    axes.set_xlim(-0.5, len(sparsities) - 0.5)
-    axes.set_xlabel("sparsity (%)")
+    axes.set(xlim=(-0.5, len(sparsities) - 0.5), xlabel="sparsity (%)")
     axes.grid(False, axis="x")
     if lowest < 40:
         axes.set_ylim(0, 102)
@@ -449,24 +432,18 @@ def _finish(axes: "Axes", name: str, sparsities: Sequence[float], chance: float 
             axes.axhline(chance, color=plots.BOUND, linestyle=":", linewidth=1.2, zorder=1)
 
 
-def _legend(picture: "Figure", methods: Sequence[Sequence[str]], apart: Sequence[Printed], opened: bool) -> None:
+def _legend(picture: "plots.Figure", methods: Sequence[str], whole: bool, opened: bool) -> None:
     """Every method once, then what lines and open markers mean."""
     from matplotlib.lines import Line2D
 
-    shown = [method for method in METHODS if any(method in each for each in methods)]
-    shown += [m for m in METHODS if m not in shown and any(m in block.rows for block in apart)]
+    def entry(label: str, **style: Any) -> Any:
+        return Line2D([], [], label=label, **{"color": plots.BOUND, **style})
+
     handles = [
-        Line2D([], [], color=plots.COLOURS[LOOKS[m]], marker=plots.MARKERS[LOOKS[m]], linewidth=0.6,
-               label=METHODS[m].label)
-        for m in shown
-        if m != "none"
-    ]  # fmt: skip
-    if "none" in shown:
-        handles.append(Line2D([], [], color=plots.BOUND, linestyle="--", linewidth=1.0, label="not pruned"))
-    handles.append(Line2D([], [], color=plots.BOUND, linestyle=":", linewidth=1.2, label="chance"))
-    if opened:
-        handles.append(
-            Line2D([], [], marker="o", markerfacecolor="none", linestyle="none", color=plots.BOUND,
-                   label="as printed (open)")
-        )  # fmt: skip
+        entry(METHODS[m].label, color=plots.COLOURS[LOOKS[m]], marker=plots.MARKERS[LOOKS[m]], linewidth=0.6)
+        for m in methods
+    ]
+    handles += [entry("not pruned", linestyle="--", linewidth=1.0)] if whole else []
+    handles.append(entry("chance", linestyle=":", linewidth=1.2))
+    handles += [entry("as printed (open)", marker="o", markerfacecolor="none", linestyle="none")] if opened else []
     plots.legend_below(picture, handles=handles, columns=6)

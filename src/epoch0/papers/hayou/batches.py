@@ -7,8 +7,7 @@ from torch import Tensor
 from epoch0.data import load
 from epoch0.seeds import generator, numpy_generator
 
-_INPUTS, _LABELS, _CHOICE = range(3)
-"""Streams of a seed."""
+_INPUTS, _LABELS, _CHOICE = range(3)  # streams of a seed
 
 EXTENTS: dict[str, tuple[tuple[int, ...], int, int, int]] = {
     "digits": ((1, 8, 8), 10, 1437, 360),
@@ -22,13 +21,7 @@ EXTENTS: dict[str, tuple[tuple[int, ...], int, int, int]] = {
 
 
 def images(data: str, examples: int, seed: int, *, flatten: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Some training images, whole-set standardized, with their classes.
-
-    >>> images("digits", 100, seed=0, flatten=True, dtype=torch.float64)[0].shape
-    torch.Size([100, 64])
-
-    Drawn without replacement; flattened (examples, pixels), else (examples, channels, height, width).
-    """
+    """Some training images, whole-set standardized, drawn without replacement, with their classes."""
     whole = load(data)
     chosen = numpy_generator(seed, _CHOICE).choice(len(whole), examples, replace=False)
     inputs = whole.inputs("standard", flatten=flatten)[np.sort(chosen)]

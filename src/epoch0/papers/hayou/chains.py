@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,23 +15,13 @@ from epoch0.networks.residual_blocks import Rung
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou.batches import gaussian, images
 from epoch0.papers.sweep import Array, Found, Mean, Sweep, Table, mean_and_error
-from epoch0.prune import apply, keep
-from epoch0.prune.scores.baselines import random
-from epoch0.prune.scores.connection_sensitivity import snip
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from epoch0.prune import apply, keep, random, snip
 
 METHODS = ("snip", "random")
 
-EXPONENT = 0.5
-"""How near to -2 the fitted exponent must be."""
-
-RATE = 0.25
-"""Relative difference from the mean field's growth that is allowed."""
-
-SLOPE = 2 * math.sqrt(2) / (3 * math.pi)
-"""ReLU: f(c) = c + SLOPE (1 - c)^(3/2) + ..."""
+EXPONENT = 0.5  # how near to -2 the fitted exponent must be
+RATE = 0.25  # relative difference from the mean field's growth that is allowed
+SLOPE = 2 * math.sqrt(2) / (3 * math.pi)  # ReLU: f(c) = c + SLOPE (1 - c)^(3/2) + ...
 
 Key = tuple[str, float]
 """How a network was pruned, ``"unpruned"`` too, and the fraction removed."""
@@ -41,11 +31,7 @@ Key = tuple[str, float]
 class ChainSpec:
     """Fully connected residual networks, y + W relu(y), with He's weights.
 
-    Attributes:
-        data: name of the data set, or ``"gaussian"``.
-        examples: in the batch of SNIP.
-        pairs: pairs of inputs whose correlation is followed.
-        sparsities: fractions removed, each from the whole network.
+    SNIP sees so many ``examples`` of the data, or ``"gaussian"`` ones; the correlation of ``pairs`` is followed.
     """
 
     blocks: int
@@ -57,15 +43,7 @@ class ChainSpec:
 
 
 def correlations(spec: ChainSpec, seed: int) -> dict[str, Any]:
-    """How correlated two inputs are behind each block, whatever was pruned.
-
-    >>> spec = ChainSpec(50, 100, "gaussian", 50, 10, (0.0, 0.9))
-    >>> correlations(spec, seed=0)["snip"].shape                # sparsities, blocks + 1
-    (2, 51)
-
-    Returns:
-        For ``"snip"`` and ``"random"``: the mean over pairs of 1 - c_l, shape (sparsities, blocks + 1).
-    """
+    """Mean over pairs of 1 - c_l behind each block, for SNIP and random masks: shape (sparsities, blocks + 1)."""
     double = torch.float64
     if spec.data == "gaussian":
         inputs, labels = gaussian(spec.width, 10, spec.examples, seed)
@@ -117,10 +95,7 @@ def measured(found: Found) -> dict[Key, Array]:
 
 
 def mean_field(density: float, start: float, blocks: int) -> Array:
-    """1 - c_l of an infinitely wide network whose branches keep this share of their weights at random.
-
-    >>> mean_field(0.5, 0.9, 100).shape                         # blocks + 1
-    (101,)
+    """1 - c_l of an infinitely wide network whose branches keep this share of weights at random.
 
     With alpha = density, c' = (c + alpha f(c)) / (1 + alpha) for He's weights (sigma_w^2 = 2).
 
@@ -229,7 +204,7 @@ def _growth(each: dict[Key, Array], start: int, count: int) -> Claim:
     )  # fmt: skip
 
 
-def draw(found: Found) -> "Figure":
+def draw(found: Found) -> "plots.Figure":
     """1 - c against the block, log-log; and its inverse root, which is a straight line on the edge of chaos."""
     picture, axes = plots.figure(8.8, 4.8, 1, 2)
     last = found.one().spec.blocks
@@ -267,4 +242,4 @@ ARTIFACTS = (
         "y + W relu(y), {blocks} blocks of width {width}, {pairs} pairs of images of {data}, {runs} networks; bars: "
         "two standard errors",
     ),
-)
+)  # fmt: skip

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,23 +17,13 @@ from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou.batches import EXTENTS, images
 from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
-from epoch0.prune import critical_sparsity, keep
-from epoch0.prune.scores.connection_sensitivity import snip
+from epoch0.prune import critical_sparsity, keep, snip
 from epoch0.theory.mean_field import chi, q_star
 from epoch0.theory.pruning import PredictedDensity, predicted_density
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-UNIFORM = 2.0
-"""A spread over layers is uniform if each keeps its share within this factor."""
-
-CLOSE = 0.1
-"""How near a predicted density must be to the measured one, absolute."""
-
-EDGE, CHAOS = 1.30415, 2.0
-"""sigma_w for tanh at sigma_b = 0.2: on the edge of chaos, and beyond it."""
+UNIFORM = 2.0  # A spread over layers is uniform if each keeps its share within this factor
+CLOSE = 0.1  # how near a predicted density must be to the measured one, absolute
+EDGE, CHAOS = 1.30415, 2.0  # sigma_w for tanh at sigma_b = 0.2: on the edge of chaos, and beyond it
 
 
 @dataclass(frozen=True)
@@ -51,18 +41,10 @@ class KeptSpec:
 
 
 def kept(spec: KeptSpec, seed: int) -> dict[str, Any]:
-    """Share of the weights into each unit that SNIP keeps.
+    """What SNIP keeps of the weights into each hidden unit (``rows``) and of each layer; how many layers keep nothing.
 
-    >>> spec = KeptSpec("digits", 100, 100, "tanh", 1.304, 0.2, 0.7, 100)
-    >>> kept(spec, seed=0)["rows"].shape                        # hidden layers, units
-    (99, 100)
-
-    Scores are in float64: gradients of 100 layers outside the edge of chaos leave the range of float32.
-
-    Returns:
-        ``rows`` (hidden layers, units), float32; ``density`` (layers,), the output layer included; ``dead``, how many
-        layers keep nothing; ``critical``, the smallest sparsity at which a layer would be fully pruned;
-        ``correlation``, the mean correlation of two inputs, and ``square``, their mean square.
+    Scores are in float64: gradients of 100 layers outside the edge of chaos leave the range of float32. ``correlation``
+    is the mean correlation of two inputs, and ``square`` their mean square.
     """
     inputs, labels = images(spec.data, spec.examples, seed, flatten=True, dtype=torch.float64)
     classes = len(load(spec.data).classes)
@@ -177,7 +159,7 @@ def chaotic_claims(found: Found) -> list[Claim]:
     ]  # fmt: skip
 
 
-def draw(found: Found) -> "Figure":
+def draw(found: Found) -> "plots.Figure":
     """On the left the paper's picture, one network; on the right all networks, layer by layer, with the prediction."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import PercentFormatter
@@ -200,7 +182,7 @@ def draw(found: Found) -> "Figure":
     return picture
 
 
-def _by_layer(axes: "Axes", found: Found) -> None:
+def _by_layer(axes: "plots.Axes", found: Found) -> None:
     cell, rows = found.one(), found.table
     layers = rows.column("layer").tolist()
     for index, density in enumerate(cell["density"]):

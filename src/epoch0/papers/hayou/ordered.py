@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,19 +17,12 @@ from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou.batches import gaussian
 from epoch0.papers.sweep import Cell, Found, Sweep, Table
-from epoch0.prune import critical_sparsity
-from epoch0.prune.scores.connection_sensitivity import snip
+from epoch0.prune import critical_sparsity, snip
 from epoch0.theory.mean_field import chi, q_star
 from epoch0.theory.pruning import ordered_bound, predicted_density
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-PAPER_KAPPA, PAPER_BOUND, PAPER_MEASURED = 0.2, 0.27, 0.22
-"""What the text below Theorem 1 prints for L = N = 100."""
-
-NEAR = 0.25
-"""Relative difference up to which the sharper prediction counts as right."""
+PAPER_KAPPA, PAPER_BOUND, PAPER_MEASURED = 0.2, 0.27, 0.22  # what the text below Theorem 1 prints for L = N = 100
+NEAR = 0.25  # relative difference up to which the sharper prediction counts as right
 
 BIAS_STD = 0.3
 
@@ -49,9 +42,6 @@ class CriticalSpec:
 def critical(spec: CriticalSpec, seed: int) -> dict[str, Any]:
     """The smallest sparsity at which SNIP prunes some layer in full, and which layer it is (1 is the first).
 
-    >>> critical(CriticalSpec(100, 100, "tanh", 0.4918, 0.3, 100), seed=0)["critical"]          # chi = 0.2
-    0.076...
-
     Computed in float64: in float32 at chi = 0.1 a fifth of the scores is 0.
     """
     inputs, labels = gaussian(spec.width, spec.width, spec.examples, seed)
@@ -66,11 +56,7 @@ def critical(spec: CriticalSpec, seed: int) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def weight_std(gain: float, bias_std: float) -> float:
-    """sigma_w at which tanh has this gain at the fixed point of the variance, below the edge of chaos.
-
-    >>> round(weight_std(0.9, 0.3), 4), weight_std(0.81, 0.0)
-    (1.2415, 0.9)
-    """
+    """sigma_w at which tanh has this gain at the fixed point of the variance, below the edge of chaos."""
     if bias_std == 0:
         return math.sqrt(gain)  # q is 0 there, and the slope of tanh 1
     return float(brentq(lambda s: chi("tanh", s, q_star("tanh", s, bias_std)) - gain, 1e-3, 3.0, xtol=1e-10))
@@ -171,7 +157,7 @@ def _without_biases(rows: Table) -> list[Claim]:
     ]
 
 
-def draw(found: Found) -> "Figure":
+def draw(found: Found) -> "plots.Figure":
     """Measured with error bars; the prediction with its spread over networks; the bound where it says something."""
     sweep, biased = found.sweep, found.table.where(bias_std=BIAS_STD)
     depth, width, gains = sweep["depth"], sweep["width"], biased.column("chi")
@@ -225,4 +211,4 @@ ARTIFACTS = (
         f"tanh, L = {{depth}}, N = {{width}}, sigma_b = {BIAS_STD:g} (and 0); {{runs}} networks a gain, {{examples}} "
         "Gaussian inputs with random labels; bars: two standard errors",
     ),
-)
+)  # fmt: skip

@@ -10,18 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from epoch0 import prune
 from epoch0.errors import InputError
 from epoch0.networks import resnet, vanilla_cnn, vgg
 from epoch0.papers.checkpoints import checkpoint_of
 from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
-from epoch0.prune import Masks, apply, bake, iterate, keep, masks_of, on_paths
-from epoch0.prune.effects.rescale import rescale
+from epoch0.prune import Masks, apply, bake, iterate, keep, masks_of, on_paths, rescale
 from epoch0.prune.masks.iterate import scheduled
 from epoch0.prune.masks.keep import select
-from epoch0.prune.scores.baselines import magnitude, random
-from epoch0.prune.scores.connection_sensitivity import force, snip
-from epoch0.prune.scores.curvature import grasp, obd
-from epoch0.prune.scores.synaptic_flow import synflow
 from epoch0.seeds import numpy_generator
 from epoch0.train.data import image_sources
 from epoch0.train.device import chosen_device, precision_for
@@ -29,11 +25,8 @@ from epoch0.train.evaluation import Evaluation
 from epoch0.train.loop import train
 from epoch0.train.record import Training
 
-VGG_SIDE = 16
-"""Smallest image that is halved four times; smaller ones are enlarged for VGG."""
-
-_BATCHES, _STAGES = 20, 21
-"""Streams of a seed: the images that are scored, and the seeds of trainings before the last."""
+VGG_SIDE = 16  # smallest image that is halved four times; smaller ones are enlarged for VGG
+_BATCHES, _STAGES = 20, 21  # streams of a seed: the images that are scored, and the seeds of trainings before the last
 
 Batches = list[tuple[Tensor, Tensor]]
 
@@ -55,11 +48,7 @@ class Sets:
 
 
 def sets_of(recipe: Recipe) -> Sets:
-    """The images that a recipe trains and tests on.
-
-    >>> sets_of(Recipe(Network(), "digits", "snip", 0.9)).shape
-    (1, 8, 8)
-    """
+    """The images that a recipe trains and tests on."""
     plain, test = image_sources(recipe.data)
     shape, classes = shape_for(recipe.network, plain.shape), plain.classes
     factor = shape[-1] // plain.shape[-1]
@@ -73,11 +62,7 @@ def sets_of(recipe: Recipe) -> Sets:
 
 
 def shape_for(network: Network, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Of the inputs that a network gets from images of that shape: VGG's pools need sides of 16.
-
-    >>> shape_for(Network("vgg", 16), (1, 8, 8))                    # digits, every pixel a square of 2x2
-    (1, 16, 16)
-    """
+    """Of the inputs that a network gets from images of that shape: VGG's pools need sides of 16."""
     if network.kind != "vgg" or min(shape[1:]) >= VGG_SIDE:
         return tuple(shape)
     factor = -(-VGG_SIDE // min(shape[1:]))
@@ -90,11 +75,7 @@ def enlarged(images: Tensor, factor: int) -> Tensor:
 
 
 def build(network: Network, shape: tuple[int, ...], classes: int, stable: bool, seed: int) -> nn.Module:
-    """The network for inputs of that shape; plain and stable ones of a seed have the same weights.
-
-    >>> build(Network("resnet", 20, 0.5), (1, 8, 8), 10, stable=True, seed=0)(torch.zeros(3, 1, 8, 8)).shape
-    torch.Size([3, 10])
-    """
+    """The network for inputs of that shape; plain and stable ones of a seed have the same weights."""
     drawn: dict[str, Any] = {"weights": network.weights, "biases": network.biases, "seed": seed}
     if network.kind == "resnet":
         return resnet(
@@ -115,10 +96,6 @@ def build(network: Network, shape: tuple[int, ...], classes: int, stable: bool, 
 def scored_batches(sets: Sets, seed: int, batches: int, per_class: int) -> Batches:
     """Training images drawn without replacement, as many of each class, not augmented, in that many batches.
 
-    >>> batches = scored_batches(sets, seed=0, batches=1, per_class=10)
-    >>> batches[0][1].bincount()                                    # of ten classes
-    tensor([10, 10, 10, 10, 10, 10, 10, 10, 10, 10])
-
     Of several batches each has as many of each class as it can; a class with fewer images gives all it has.
     """
     source = numpy_generator(seed, _BATCHES)
@@ -136,34 +113,25 @@ def scored_batches(sets: Sets, seed: int, batches: int, per_class: int) -> Batch
 def masks_at_initialization(
     net: nn.Module, recipe: Recipe, batches: Batches, shape: tuple[int, ...], seed: int
 ) -> Masks:
-    """What a method that prunes at initialization keeps; the network stays as it is.
-
-    >>> masks_at_initialization(net, recipe, [(images, labels)], (3, 32, 32), seed=0).sparsity
-    0.98
-
-    Gradient scores see the batches, SynFlow one input of that shape; the seed is that of random pruning.
-    """
+    """What a method that prunes at initialization keeps; gradients see the batches, SynFlow an input of that shape."""
     score = METHODS[recipe.method].score
     if score == "synflow":
-        return iterate(net, partial(synflow, x=shape), recipe.sparsity, steps=recipe.synflow_steps)
+        return iterate(net, partial(prune.synflow, x=shape), recipe.sparsity, steps=recipe.synflow_steps)
     if score == "random":
-        scores = random(net, seed)
+        scores = prune.random(net, seed)
     elif score == "magnitude":
-        scores = magnitude(net)
+        scores = prune.magnitude(net)
     elif score == "snip":
-        scores = snip(net, None, batches, batch_norm=recipe.batch_norm)
+        scores = prune.snip(net, None, batches, batch_norm=recipe.batch_norm)
     elif score == "grasp":
-        scores = grasp(net, None, batches, batch_norm=recipe.batch_norm)
+        scores = prune.grasp(net, None, batches, batch_norm=recipe.batch_norm)
     else:
-        scores = force(net, None, batches, recipe.sparsity, recipe.force_steps, batch_norm=recipe.batch_norm)
+        scores = prune.force(net, None, batches, recipe.sparsity, recipe.force_steps, batch_norm=recipe.batch_norm)
     return select(scores, recipe.sparsity)  # a warning of layers that died would be one line for each trial
 
 
 def hand_over(bare: nn.Module, net: nn.Module) -> None:
-    """Give the weights and masks of a pruned network without batch norm to the same network with it.
-
-    The masks of ``bare`` are baked in; ``net`` gets those biases that it has a place for.
-    """
+    """Give the weights and masks of a pruned network without batch norm, baked in, to the same network with it."""
     kinds = (nn.Linear, nn.Conv2d)
     layers = [{name: m for name, m in each.named_modules() if isinstance(m, kinds)} for each in (bare, net)]
     names = dict(zip(*layers, strict=True))
@@ -183,13 +151,9 @@ def train_and_prune(
 ) -> bool:
     """The reference: train, prune by OBD what the batches say, train what is left, until the sparsity is reached.
 
-    >>> train_and_prune(net, recipe, batches, lambda stage, epochs: trains(net, stage, epochs), seed=0)
-    True
-
     Each round keeps the same fraction of what the round before has kept. Saliencies are those of the trained network,
     batch norm with its running statistics. The last pruning is not followed by a training here: that one is common
-    to all methods. ``train(stage, epochs)`` trains in place and says whether it stayed finite; so does this function,
-    and if one training did not, the network is left as it was then.
+    to all methods. ``train(stage, epochs)`` says whether the training stayed finite; so does this function.
 
     Source: LeCun, Denker, Solla 1990, section 2.2; Hayou et al. 2021, section 4.2.
     """
@@ -197,30 +161,22 @@ def train_and_prune(
     for stage, sparsity in enumerate(scheduled(recipe.sparsity, recipe.obd_rounds, "exponential")):
         if not train(stage, epochs):
             return False
-        apply(net, keep(obd(net, None, batches, batch_norm="eval", seed=seed), sparsity))
+        apply(net, keep(prune.obd(net, None, batches, batch_norm="eval", seed=seed), sparsity))
     return True
 
 
 def run(recipe: Recipe, seed: int) -> dict[str, Any]:
     """Prune, train, test.
 
-    >>> recipe = Recipe(Network("resnet", 20, 0.5), "digits", "sbp-sr", 0.98, epochs=6, batch_size=32, augment=False)
-    >>> run(recipe, seed=0)["accuracy"]                             # a share of the test images
-    0.94
-
     Everything random follows from the seed: weights, images that are scored, order of training. Methods of one seed
     have the same of each. With the environment variable EPOCH0_CHECKPOINTS a run that was killed goes on where it was,
     on a CPU to the same bits.
 
     Returns:
-        ``accuracy`` after the last epoch and ``best`` of all tests, shares of the test images; ``chance``, what the
-        best constant would get; ``history``: ``epoch``, ``loss`` (mean since the test before) and ``accuracy``, lists
-        of equal length, before the first epoch and after each that was tested; ``weights`` and ``kept``, counts;
-        ``names`` of the layers and the ``density`` of each; ``dead``: names of layers of which nothing is kept;
-        ``on_paths``: kept weights that lie on a path from input to output, and ``effective_sparsity``, None if paths
-        cannot be followed; ``epochs`` of all trainings; ``diverged``: the loss became infinite or NaN, and accuracies
-        are those of chance; ``device``, ``precision`` and ``images_per_second`` (training without its tests, of the
-        last process).
+        ``accuracy`` after the last epoch, ``best`` of all tests, ``chance`` of the best constant: shares of
+        the test images. ``history``: lists of ``epoch``, ``loss`` since the test before, and ``accuracy``. ``dead``:
+        layers of which nothing is kept. ``on_paths``: kept weights on a path from input to output, None if paths cannot
+        be followed. ``epochs`` of all trainings. ``diverged``: accuracies are those of chance.
     """
     with checkpoint_of(recipe, seed) as path:
         return _run(recipe, seed, path)

@@ -37,12 +37,10 @@ KINDS = ("resnet", "vgg", "vanilla_cnn")
 
 @dataclass(frozen=True)
 class Network:
-    """A network up to its inputs and classes, which the data decide; Stable ResNets are asked for by the method.
+    """A network of :mod:`epoch0.networks` up to its inputs and classes; whether it is stable is the method's.
 
-    >>> Network("resnet", 32, 2.0, variant="cifar")                 # the ResNet-32 with doubled filters of Table 2
-
-    ``kind`` and all others are those of :mod:`epoch0.networks`. ``width`` is a factor on the channels, of a vanilla CNN
-    the number of channels itself. ``weights`` is the law of a weight before the division by sqrt(fan_in).
+    ``width`` is a factor on the channels, of a vanilla CNN their number. ``weights`` is the law of a weight before the
+    division by sqrt(fan_in).
     """
 
     kind: str = "resnet"
@@ -168,12 +166,6 @@ class Recipe:
 
 
 def with_method(recipe: Recipe, method: str, sparsity: float) -> Recipe:
-    """The same recipe for another method and sparsity; without pruning the sparsity is 0.
-
-    >>> with_method(recipe, "none", 0.98).sparsity
-    0.0
-
-    Only methods that rescale are scored without batch norm, if the recipe says so.
-    """
+    """The recipe for another method and sparsity, which is 0 without pruning; only who rescales has norms later."""
     late = recipe.norm_after and METHODS[method].rescale is not None
     return replace(recipe, method=method, sparsity=0.0 if method == "none" else sparsity, norm_after=late)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,12 +15,7 @@ from epoch0.networks import resnet
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou.batches import images
 from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
-from epoch0.prune import critical_sparsity, keep
-from epoch0.prune.scores.connection_sensitivity import snip
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from epoch0.prune import critical_sparsity, keep, snip
 
 NAMES = {False: "plain", True: "stable"}
 
@@ -29,10 +24,9 @@ _LINEAR = 0.1  # percent, below which the axis is linear, so that 0 has a place
 
 @dataclass(frozen=True)
 class ResidualSpec:
-    """A residual network with He's weights, and how SNIP scores it.
+    """A residual network with He's weights, plain or stable, and how SNIP scores it.
 
-    ``stable``: branches are divided by the root of the number of blocks. ``batch_norm``: statistics while scoring:
-    ``"train"``, of the batch, or ``"eval"``, the identity at initialization.
+    ``batch_norm`` is the mode while scoring: ``"train"``, statistics of the batch, or ``"eval"``, here the identity.
     """
 
     data: str
@@ -46,17 +40,9 @@ class ResidualSpec:
 
 
 def densities(spec: ResidualSpec, seed: int) -> dict[str, Any]:
-    """Share of each layer's weights that SNIP keeps.
-
-    >>> spec = ResidualSpec("digits", 20, 1, False, "relu", "train", 128, (0.9, 0.98))
-    >>> densities(spec, seed=0)["density"].shape                # sparsities, layers
-    (2, 22)
+    """Share of each layer's weights that SNIP keeps (sparsities, layers), and when the first layer is fully pruned.
 
     Plain and stable networks of a seed have the same weights and the same images.
-
-    Returns:
-        ``density`` (sparsities, layers); ``names`` of the layers and ``weights``, how many each has; ``critical``, the
-        smallest sparsity at which a layer is fully pruned.
     """
     inputs, labels = images(spec.data, spec.examples, seed, flatten=False, dtype=torch.float32)
     net = resnet(
@@ -89,9 +75,6 @@ def sections(names: list[str]) -> dict[str, list[int]]:
 
 def unevenness(density: Array, names: list[str]) -> Array:
     """Standard deviation over mean of the densities (networks, layers) in a section, averaged over the sections.
-
-    >>> unevenness(np.array([[0.1, 0.1, 0.3]]), ["layer1.0.conv1", "layer1.0.conv2", "layer1.1.conv1"]).round(3)
-    array([0.566])
 
     A section of which nothing is left counts as if one layer had it all.
     """
@@ -164,7 +147,7 @@ def _of_pair(plain: Cell, stable: Cell) -> list[Claim]:
     ]  # fmt: skip
 
 
-def draw_modes(found: Found) -> "Figure":
+def draw_modes(found: Found) -> "plots.Figure":
     """Figure 2: one panel for each mode of batch norm, at the middle sparsity."""
     both, middle = list(pairs(found)), 1
     picture, axes = plots.figure(9.0, 4.4, 1, len(both), sharey=True, squeeze=False)
@@ -175,7 +158,7 @@ def draw_modes(found: Found) -> "Figure":
     return _finished(picture, axes)
 
 
-def draw_activations(found: Found) -> "Figure":
+def draw_activations(found: Found) -> "plots.Figure":
     """Figure 4: a row for each activation, a column for each sparsity."""
     both, sparsities = list(pairs(found)), found.sweep["sparsities"]
     picture, axes = plots.figure(10.5, 6.2, len(both), len(sparsities), sharey=True, sharex=True, squeeze=False)
@@ -186,7 +169,7 @@ def draw_activations(found: Found) -> "Figure":
     return _finished(picture, axes)
 
 
-def _layers(axes: "Axes", plain: Cell, stable: Cell, sparsity: int, *, label: bool) -> None:
+def _layers(axes: "plots.Axes", plain: Cell, stable: Cell, sparsity: int, *, label: bool) -> None:
     names = layers(plain)
     places = np.arange(1, len(names) + 1)
     shortcuts = np.array(["downsample" in name for name in names])
@@ -202,7 +185,7 @@ def _layers(axes: "Axes", plain: Cell, stable: Cell, sparsity: int, *, label: bo
         axes.axvline(section[0] + 0.5, color="#999999", linewidth=0.7, linestyle="--", zorder=0.8)
 
 
-def _finished(picture: "Figure", axes: "NDArray[Any]") -> "Figure":
+def _finished(picture: "plots.Figure", axes: "NDArray[Any]") -> "plots.Figure":
     for panel in axes.flat:
         panel.set_yscale("symlog", linthresh=_LINEAR, linscale=0.4)
         panel.set_ylim(-0.02, 130)

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,19 +18,13 @@ from epoch0.networks import mlp, vanilla_cnn
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.sweep import Cell, Found, Sweep, Table, mean_and_error
-from epoch0.prune import apply, keep
-from epoch0.prune.scores.baselines import random
+from epoch0.prune import apply, keep, random
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import EdgeOfChaos, chi, edge_of_chaos, q_star
 from epoch0.train.evaluation import Accuracy
 from epoch0.train.loop import train
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-CLOSE = 0.05
-"""How near to 1 the measured gain must be."""
-
+CLOSE = 0.05  # how near to 1 the measured gain must be
 _INPUTS = 3  # stream of a seed
 
 
@@ -84,14 +78,10 @@ class TrainedSpec:
 
 
 def measure(spec: TicketSpec, seed: int) -> dict[str, Any]:
-    """Gain of the layers of one network, as it came and with random masks of density edge^2 / weight_std^2.
+    """Gain of one network, as it came and with random masks of density edge^2 / weight_std^2.
 
-    >>> measure(TicketSpec("dense", "relu", 6, 200, 0.0, 1.4), seed=0)["after"].round(1)
-    1.0
-
-    Returns:
-        ``before`` and ``after``: the mean over layers of the forward and the backward gain, the first layer and the
-        last, which no activation follows, left out.
+    Means over layers of the forward and the backward gain, without the first layer and the last, which no activation
+    follows.
     """
     net, shape = _network(spec, seed)
     inputs = torch.randn(16 if spec.kind == "cnn" else 64, *shape, generator=generator(seed, _INPUTS))
@@ -184,7 +174,7 @@ def claims(found: Found) -> list[Claim]:
     ]  # fmt: skip
 
 
-def draw(found: Found) -> "Figure":
+def draw(found: Found) -> "plots.Figure":
     """Gain before and after against sigma_w; accuracies of the networks that were trained."""
     picture, axes = plots.figure(8.4, 4.4, mosaic=[["chi", "accuracy"]], width_ratios=[2.0, 1.0])
     left, right = axes["chi"], axes["accuracy"]

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,47 +22,34 @@ from epoch0.papers.catalogue import Artifact
 from epoch0.papers.checkpoints import checkpoint_of
 from epoch0.papers.hayou.batches import EXTENTS, images
 from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
-from epoch0.prune import Masks, apply, keep, random
-from epoch0.prune.effects.rescale import rescale
-from epoch0.prune.scores.connection_sensitivity import snip
+from epoch0.prune import Masks, apply, keep, random, rescale, snip
 from epoch0.theory.mean_field import chi, edge_of_chaos, q_star
 from epoch0.train.device import chosen_device
 from epoch0.train.evaluation import Accuracy
 from epoch0.train.loop import train
 from epoch0.train.stacked import Stacked
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 INITS = ("rescaled", "edge", "ordered")
 """Edge of chaos with rescaling, edge of chaos, ordered phase: the panels of the figures, in their order."""
 
 NAMES = dict(zip(INITS, ("EOC + rescaling", "EOC", "ordered phase"), strict=True))
 
-MARGIN = 0.1
-"""A network is trainable if its test accuracy is that much above the share of the most frequent class."""
-
-DEEP, SPARSE = 60, 0.4
-"""Above both the paper calls the ordered phase untrainable."""
+MARGIN = 0.1  # A network is trainable if its test accuracy is that much above the share of the most frequent class
+DEEP, SPARSE = 60, 0.4  # above both the paper calls the ordered phase untrainable
 
 BIAS_STD, ORDERED = 0.0, (1.0, 0.3)
 """Not in the paper: sigma_b of the point on the edge of chaos (sigma_w = 1 for tanh and ELU), and sigma_w, sigma_b in
 the ordered phase, where chi is 0.70 for tanh and 0.74 for ELU. With sigma_b = 0 no layer would be pruned there."""
 
-ONE_MORE = 0.5
-"""More cells train if the difference is nearer to one than to none."""
+ONE_MORE = 0.5  # more cells train if the difference is nearer to one than to none
 
 
 @dataclass(frozen=True)
 class DepthSpec:
-    """The networks of one depth, trained by plain SGD.
+    """The networks of one depth (weight layers with the last one), pruned by SNIP and trained by plain SGD.
 
-    Attributes:
-        depth: number of weight layers, the last one included.
-        edge, ordered: sigma_w and sigma_b on the edge of chaos, and in the ordered phase.
-        sparsities: fractions of all weights removed by SNIP.
-        examples: images that SNIP scores on, and that measured rescaling looks at.
-        rescaling: how weights are rescaled, see :func:`epoch0.prune.effects.rescale.rescale`.
+    ``edge`` and ``ordered`` are sigma_w and sigma_b on the edge of chaos and in the ordered phase. SNIP scores on so
+    many ``examples``; ``rescaling`` is that of :func:`epoch0.prune.rescale`.
     """
 
     data: str
@@ -83,16 +70,9 @@ class DepthSpec:
 def trained(spec: DepthSpec, seed: int) -> dict[str, Any]:
     """Prune, rescale, train and test every network of one depth; all see the same batches.
 
-    >>> trained(spec, seed=0)["accuracy"].shape                     # 3 initializations, 9 sparsities
-    (3, 9)
-
     The network on the edge of chaos and its rescaled twin have the same weights and masks. Scores are in float64. If
-    ``EPOCH0_CHECKPOINTS`` names a folder, a trial that was killed goes on from there.
-
-    Returns:
-        ``accuracy``, the share of the test images; ``diverged``; ``dead``, how many layers keep nothing; ``unscaled``,
-        whether a network could not be rescaled, since a layer keeps nothing: all (initializations, sparsities).
-        ``chance``: share of the most frequent class; ``device``.
+    ``EPOCH0_CHECKPOINTS`` names a folder, a trial that was killed goes on from there. Arrays are (initializations,
+    sparsities); ``dead`` counts layers that keep nothing; ``unscaled`` could not be rescaled, since a layer is dead.
     """
     first, test = load(spec.data, "train"), load(spec.data, "test")
     x, y = torch.as_tensor(first.inputs("standard")), torch.as_tensor(first.labels)
@@ -277,11 +257,8 @@ def _more(found: Found, larger: str, smaller: str) -> Claim:
     return replace(claim, evidence=f"{both}; {claim.evidence}{extra}")
 
 
-def draw(init: str, found: Found) -> "Figure":
-    """One panel; all panels of both figures share the scale of colours, 0 to 100 %.
-
-    Cells of which less than half of the networks train are crossed; layers that keep nothing are counted.
-    """
+def draw(init: str, found: Found) -> "plots.Figure":
+    """One panel, 0 to 100 %; crosses where less than half of the networks train; dead layers are counted."""
     from matplotlib.lines import Line2D
 
     depths, sparsities = sorted(found.sweep["depth"]), found.sweep["sparsities"]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,15 +16,10 @@ from epoch0.prune import critical_sparsity
 from epoch0.seeds import generator
 from epoch0.theory.pruning import magnitude_bound, magnitude_density, magnitude_limit
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 PRINTED = {2.0: (5.77, 1.0), 5.0: (0.81, 0.79), 10.0: (0.72, 0.69)}
 """Table 7: gamma -> the bound and the empirical value."""
 
-TIGHT = 0.02
-"""How far below a bound a measurement may be for the bound to count as tight."""
-
+TIGHT = 0.02  # how far below a bound a measurement may be for the bound to count as tight
 _DECIMALS = 0.006  # what printing two decimals leaves open
 
 
@@ -38,11 +33,7 @@ class UnequalSpec:
 
 
 def critical(spec: UnequalSpec, seed: int) -> dict[str, Any]:
-    """The sparsity from which on magnitude pruning removes the first layer in full.
-
-    >>> critical(UnequalSpec(100, 100, 5.0), seed=0)["critical"]
-    0.9...
-    """
+    """The sparsity from which on magnitude pruning removes the first layer in full."""
     source = generator(seed)
     scores = {
         str(layer): torch.randn(spec.width**2, generator=source, dtype=torch.float64).abs()
@@ -103,7 +94,7 @@ def claims(found: Found) -> list[Claim]:
     ]  # fmt: skip
 
 
-def draw(found: Found) -> "Figure":
+def draw(found: Found) -> "plots.Figure":
     """Table 7 as a picture: critical sparsity against gamma."""
     rows, sweep = found.table, found.sweep
     gammas = rows.column("gamma").tolist()
@@ -139,4 +130,4 @@ ARTIFACTS = (
         "L = {depth} layers of {width} x {width} normal weights, the first with 1/gamma of the variance; {runs} "
         "networks a ratio; bars: two standard errors",
     ),
-)
+)  # fmt: skip

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from epoch0 import plots
 from epoch0.distributions import Gaussian
@@ -16,9 +16,6 @@ from epoch0.papers.hayou.protocol import run
 from epoch0.papers.hayou.published import Entry
 from epoch0.papers.hayou.recipe import Network, Recipe
 from epoch0.papers.sweep import Cell, Found, Sweep, Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SPARSITY = 0.5
 LEARNT = 30.0
@@ -123,7 +120,7 @@ def claims(found: Found) -> list[Claim]:
     ]  # fmt: skip
 
 
-def draw(found: Found) -> "Figure":
+def draw(found: Found) -> "plots.Figure":
     """Accuracy against depth, the three starts beside each other; the print as open markers."""
     depths = found.sweep["depth"]
     picture, axes = plots.figure(6.4, 4.0)

@@ -2,35 +2,18 @@
 
 import math
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from epoch0 import plots
 from epoch0.experiments.claims import Claim, exact
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.hayou import accuracy, tables, vgg
-from epoch0.papers.hayou.accuracy import (
-    REFERENCES,
-    Winner,
-    ahead,
-    compared,
-    joined,
-    measured_winner,
-    panels_of,
-    percent,
-    sparsities_of,
-    title,
-    winner,
-)
+from epoch0.papers.hayou import accuracy, tables
+from epoch0.papers.hayou.accuracy import REFERENCES, Winner, compared, joined, panels_of, percent, winner
 from epoch0.papers.hayou.published import COMPETITION, WINNERS, Printed, block
 from epoch0.papers.hayou.recipe import METHODS
 from epoch0.papers.sweep import Found, Sweep, Table
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-SOURCES = ("tab2", "tab3", "tab5")
-"""The tables that Table 6 sums up."""
+SOURCES = ("tab2", "tab3", "tab5")  # the tables that Table 6 sums up
 
 Grid = dict[str, dict[float, tuple[Winner, str]]]
 """Row -> sparsity -> winner, and what Table 6 prints ("" if nothing)."""
@@ -66,10 +49,9 @@ def table(found: Found) -> Table:
 
     rows = Table()
     for each in panels_of(found):
-        data, network = each.sweep.spec.data, each.sweep.spec.network.name
-        for s in sparsities_of(each):
-            word = WINNERS.get((data, network), {}).get(s, "")
-            rows.append(row("measured", data, network, s, measured_winner(each, s), word, each.sweep["runs"]))
+        key = each.recipe.data, each.network
+        for s in each.sparsities:
+            rows.append(row("measured", *key, s, each.winner(s), WINNERS.get(key, {}).get(s, ""), each.runs))
     return Table([*rows, *(row("as printed", *key, best, word, 3) for key, (word, best) in printed_winners().items())])
 
 
@@ -104,27 +86,22 @@ def of_the_print() -> list[Claim]:
 
 
 def _of_deepest(found: Found) -> list[Claim]:
-    deepest = {each.sweep.spec.data: each for each in panels_of(found) if "sbp-sr" in each.sweep["method"]}
+    deepest = {each.recipe.data: each for each in panels_of(found) if "sbp-sr" in each.methods}
     made = []
     for each in deepest.values():
         pairs = {}
-        for s in sparsities_of(each):
-            rivals = [m for m in each.sweep["method"] if m not in (*REFERENCES, "sbp-sr")]
-            best = max(rivals, key=lambda method: accuracy.accuracies(each, method, s).mean())
-            (pair,) = ahead(each, "sbp-sr", best, [s]).values()
-            pairs[f"{percent(s)} against {METHODS[best].label}"] = pair
-        name = title(each.sweep.spec)
-        text = f"{name}: SBP-SR is the best, or as good as the best of the others, at every sparsity"
-        made.append(compared(text, pairs, each.sweep["runs"]))
+        for s in each.sparsities:
+            rivals = {m: each.accuracy(m, s) for m in each.methods if m not in (*REFERENCES, "sbp-sr")}
+            best = max(rivals, key=lambda method: rivals[method].mean())
+            pairs[f"{percent(s)} against {METHODS[best].label}"] = each.accuracy("sbp-sr", s), rivals[best]
+        text = f"{each.name}: SBP-SR is the best, or as good as the best of the others, at every sparsity"
+        made.append(compared(text, pairs, each.runs))
     return made
 
 
-def draw(found: Found) -> "Figure":
+def draw(found: Found) -> "plots.Figure":
     """Two tables: what was measured, and what the printed tables give."""
-    measured: Grid = {
-        title(each.sweep.spec): {s: (measured_winner(each, s), "") for s in sparsities_of(each)}
-        for each in panels_of(found)
-    }
+    measured: Grid = {each.name: {s: (each.winner(s), "") for s in each.sparsities} for each in panels_of(found)}
     printed: Grid = {}
     for (data, network, sparsity), (word, best) in printed_winners().items():
         printed.setdefault(f"{network}, {data}", {})[sparsity] = best, word
@@ -138,7 +115,7 @@ def draw(found: Found) -> "Figure":
     return picture
 
 
-def _table(axes: "Axes", grid: Grid, name: str) -> None:
+def _table(axes: "plots.Axes", grid: Grid, name: str) -> None:
     from matplotlib.patches import Rectangle
 
     columns = sorted({sparsity for row in grid.values() for sparsity in row})
@@ -176,7 +153,7 @@ _FILLS = {
 """Whether a method of the paper is among the best, and whether there is a tie -> colour and opacity."""
 
 
-def _legend(picture: "Figure") -> None:
+def _legend(picture: "plots.Figure") -> None:
     from matplotlib.patches import Patch
 
     labels = ("the paper's method alone", "tie with the paper's method", "tie without it", "another alone")
@@ -201,7 +178,7 @@ ARTIFACTS = (
         "hayou/tab6", "Which algorithm performs better", "Hayou et al., Table 6, section 4.3",
         {
             "quick": joined(tables.SECOND["quick"]),
-            "paper": joined([*tables.SECOND["paper"], *vgg.PANELS["paper"], *tables.THIRD]),
+            "paper": joined([*tables.SECOND["paper"], *tables.FIFTH["paper"], *tables.THIRD]),
         },
         table, claims, draw, about, accuracy.cost,
     ),
