@@ -92,15 +92,12 @@ def predicted(cell: Cell) -> Array:
 
 def table(found: Found) -> Table:
     """One row a layer: what is kept of it, how often nothing is, and the prediction."""
-    cell = found.one()
-    expected, dead = predicted(cell), (cell["density"] == 0).mean(0)
-
-    def others(cell: Cell, layer: int) -> dict[str, float]:
-        place = layer - 1
-        return {"predicted": float(expected[place]), "fully_pruned": float(dead[place]), "chi": gain(cell.spec)}
-
-    layers = range(1, cell.spec.depth + 1)
-    return found.rows(lambda cell: {"density": cell["density"]}, others, layer=layers)
+    expected = predicted(found.one())
+    return found.rows(
+        lambda cell: {"density": cell["density"], "fully_pruned": cell["density"] == 0},
+        lambda cell, layer: {"predicted": float(expected[layer - 1]), "chi": gain(cell.spec)},
+        layer=range(1, found.sweep["depth"] + 1),
+    )
 
 
 def _law(found: Found) -> Claim:

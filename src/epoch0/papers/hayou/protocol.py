@@ -259,8 +259,8 @@ def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
 def _pruned(net: nn.Module, masked: bool, shape: tuple[int, ...]) -> dict[str, Any]:
     """What the masks that were trained leave."""
     if not masked:
-        return {"weights": None, "kept": None, "names": [], "density": [], "dead": [], "on_paths": None,
-                "effective_sparsity": None}  # fmt: skip
+        none = dict.fromkeys(("weights", "kept", "on_paths", "effective_sparsity"))
+        return {**none, "names": [], "density": [], "dead": []}
     masks = masks_of(net)
     try:
         live = on_paths(net, masks, shape).kept

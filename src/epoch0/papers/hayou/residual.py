@@ -17,8 +17,6 @@ from epoch0.papers.hayou.batches import images
 from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
 from epoch0.prune import critical_sparsity, keep, snip
 
-NAMES = {False: "plain", True: "stable"}
-
 _LINEAR = 0.1  # percent, below which the axis is linear, so that 0 has a place
 
 
@@ -74,42 +72,36 @@ def sections(names: list[str]) -> dict[str, list[int]]:
 
 
 def unevenness(density: Array, names: list[str]) -> Array:
-    """Standard deviation over mean of the densities (networks, layers) in a section, averaged over the sections.
+    """Standard deviation over mean of the densities (..., layers) in a section, averaged over the sections.
 
     A section of which nothing is left counts as if one layer had it all.
     """
     parts = []
     for places in sections(names).values():
-        mine = density[:, places]
-        mean, most = mine.mean(1), math.sqrt(len(places) - 1) if len(places) > 1 else 0.0
-        parts.append(np.where(mean > 0, mine.std(1) / np.where(mean > 0, mean, 1.0), most))
+        mine = density[..., places]
+        mean, most = mine.mean(-1), math.sqrt(len(places) - 1) if len(places) > 1 else 0.0
+        parts.append(np.where(mean > 0, mine.std(-1) / np.where(mean > 0, mean, 1.0), most))
     return np.asarray(np.mean(parts, axis=0))
 
 
 def table(found: Found) -> Table:
     """One row a kind of network, sparsity and layer."""
+    names = [name.removesuffix(".weight") for name in layers(found.cells[0])]
 
     def others(cell: Cell, sparsity: float, layer: str) -> dict[str, Any]:
-        names = [name.removesuffix(".weight") for name in layers(cell)]
-        place, row = cell.spec.sparsities.index(sparsity), names.index(layer)
         critical, error = mean_and_error(cell["critical"])
-        return {
-            "network": NAMES[cell.spec.stable],
-            "weights": cell.results[0]["weights"][row],
-            "fully_pruned": float((cell["density"][:, place, row] == 0).mean()),
-            "critical_sparsity": critical,
-            "critical_sparsity_error": error,
-        }
+        weights = cell.results[0]["weights"][names.index(layer)]
+        return {"weights": weights, "critical_sparsity": critical, "critical_sparsity_error": error}
 
-    names = [name.removesuffix(".weight") for name in layers(found.cells[0])]
     return found.rows(
-        lambda cell: {"density": cell["density"]}, others, sparsity=found.sweep["sparsities"], layer=names
-    )
+        lambda cell: {"density": cell["density"], "fully_pruned": cell["density"] == 0}, others,
+        sparsity=found.sweep["sparsities"], layer=names,
+    )  # fmt: skip
 
 
 def pairs(found: Found) -> Iterator[tuple[Cell, Cell]]:
     """A ResNet and the Stable ResNet with the same weights, of one activation and batch-norm mode."""
-    return zip(found.where(stable=False), found.where(stable=True), strict=True)
+    return zip(found.where(network="plain"), found.where(network="stable"), strict=True)
 
 
 def claims(found: Found) -> list[Claim]:
@@ -122,13 +114,10 @@ def _of_pair(plain: Cell, stable: Cell) -> list[Claim]:
     kind = f"{spec.activation}, batch norm in {spec.batch_norm} mode"
     names = [f"{100 * sparsity:g} %" for sparsity in spec.sparsities]
     last = list(sections(layer_names).values())[-1]
-
-    def uneven(cell: Cell) -> Array:
-        return np.stack([unevenness(each, layer_names) for each in np.moveaxis(cell["density"], 1, 0)], 1)
-
     gap, gap_error = mean_and_error(stable["critical"] - plain["critical"])
-    means = ", ".join(f"{uneven(cell)[:, -1].mean():.2f}" for cell in (plain, stable))
-    even = mean_and_error(uneven(stable) - uneven(plain))
+    uneven = [unevenness(cell["density"], layer_names) for cell in (plain, stable)]
+    means = ", ".join(f"{each[:, -1].mean():.2f}" for each in uneven)
+    even = mean_and_error(uneven[1] - uneven[0])
     deep = mean_and_error(stable["density"][:, :, last].mean(2) - plain["density"][:, :, last].mean(2))
     dead = mean_and_error((stable["density"] == 0).sum(2) - (plain["density"] == 0).sum(2).astype(float))
     return [
@@ -202,7 +191,8 @@ def _finished(picture: "plots.Figure", axes: "NDArray[Any]") -> "plots.Figure":
 
 def _figure(name: str, title: str, source: str, draw: Any, **axes: tuple[str, ...]) -> Artifact:
     spec = ResidualSpec("cifar10", 32, 2, False, "relu", "train", 128, (0.9, 0.98, 0.995))
-    paper = Sweep(densities, spec, {**axes, "stable": (False, True)}, runs=6)
+    networks = {"plain": {"stable": False}, "stable": {"stable": True}}
+    paper = Sweep(densities, spec, {**axes, "network": networks}, runs=6)
     return Artifact(
         f"hayou/{name}", f"Weights that SNIP keeps of each layer, {title}", f"Hayou et al., {source}",
         {"quick": paper.but(data="digits", width=1, runs=8), "paper": paper}, table, claims, draw, about,
