@@ -327,6 +327,17 @@ class _Listed(tuple[Any, ...]):
         return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in self)
 
 
+def of_runs(decide: Callable[..., Claim], text: str, values: Any, *bounds: Any, names: Sequence[str]) -> Claim:
+    """A claim about means over runs, the first axis, at one setting or several: shape (runs,) or (runs, settings).
+
+    >>> from epoch0.experiments.claims import at_least
+    >>> of_runs(at_least, "it grows", np.array([1.2, 1.21, 1.22, 1.2]), 1.0, names=["growth"]).verdict
+    'holds'
+    """
+    mean, error = mean_and_error(np.reshape(values, (len(values), -1)))
+    return decide(text, mean, error, *bounds, len(values), names)
+
+
 def agrees(
     text: str, measured: Any, errors: Any, exact: Any, samples: Any, settings: Sequence[str], resolution: float,
     groups: tuple[str, str] = ("measured", "exact"),

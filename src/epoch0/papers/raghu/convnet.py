@@ -33,7 +33,7 @@ from epoch0.experiments.claims import Claim, at_least, at_most
 from epoch0.measure.length import trajectory_length
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error, named_seed
+from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error, named_seed, of_runs
 from epoch0.seeds import generator, numpy_generator
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
@@ -218,21 +218,19 @@ def claims(found: Found) -> list[Claim]:
     over = {v: each - pools[v].mean(1, keepdims=True) for v, each in kept.items()}
     shares = {v: each[:, :-1] / each[:, -1].mean() for v, each in kept.items()}
     means = {v: each.mean(1, keepdims=True) for v, each in kept.items()}
-    usual = mean_and_error(kept[first].mean(1))
 
     def at(
         decide: Callable[..., Claim], text: str, values: dict[float, Array], names: Sequence[str], bound: float
     ) -> Claim:
         """A claim about some layers at every variance."""
-        mean, error = mean_and_error(np.stack(list(values.values()), axis=1))
         settings = [f"{name}, sigma_w^2 = {v:g}" for v in values for name in names]
-        return decide(text, mean.ravel(), error.ravel(), bound, found.sweep["runs"], settings)
+        return of_runs(decide, text, np.stack(list(values.values()), axis=1), bound, names=settings)
 
     return [
         at(at_least, "length grows with depth at sigma_w^2 above 2: growth of a layer that keeps the number of neurons",
            {v: means[v] for v in larger}, ["mean"], 1.0),
-        at_most("at sigma_w^2 = 2 it does not (step 0 of Figure 8)", [usual.mean], [usual.error], 1.0,
-                found.sweep["runs"], [f"sigma_w^2 = {first:g}, mean"]),
+        of_runs(at_most, "at sigma_w^2 = 2 it does not (step 0 of Figure 8)", means[first], 1.0,
+                names=[f"sigma_w^2 = {first:g}, mean"]),
         _steps(found),
         at(at_most, "pooling layers reduce length: their growth", pools, POOLS, 1.0),
         at(at_least, "... more than layers that keep the number of neurons: growth of those, less that of a pool", over,

@@ -30,7 +30,7 @@ from epoch0.experiments.cost import Cost
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.raghu.convnet import SMALL, ConvNet, examples
 from epoch0.papers.raghu.trained import history, training
-from epoch0.papers.sweep import Cell, Found, Sweep, Table, mean_and_error
+from epoch0.papers.sweep import Cell, Found, Sweep, Table, of_runs
 from epoch0.train.evaluation import Accuracy
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
@@ -145,9 +145,8 @@ def claims(found: Found) -> list[Claim]:
             decide: Callable[..., Claim], text: str, a: str, b: str, *bounds: float, own: dict[str, Any] = own
         ) -> Claim:
             """Of accuracies, run by run."""
-            mean, error = mean_and_error(own[a] - own[b])
             told = " minus ".join(f"{own[name].mean():.4f} ({name})" for name in (a, b))
-            return decide(text, [mean], [error], *bounds, found.sweep["runs"], [told])
+            return of_runs(decide, text, own[a] - own[b], *bounds, names=[told])
 
         decided += [
             *(difference(at_least, f"{when}: {name} is better than neither: difference in test accuracy", name, none,

@@ -26,7 +26,7 @@ from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou.batches import EXTENTS
-from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
+from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, of_runs, slopes
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
 from epoch0.train.evaluation import Accuracy
@@ -146,25 +146,21 @@ def table(found: Found) -> Table:
 def claims(low: bool, found: Found) -> list[Claim]:
     """Section 3.1: accuracy rises monotonically as lower layers are trained; Figure 17: generalisation stays low."""
     train, test = (found[split][:, :, -1].T for split in SPLITS)  # (runs, layers)
-    layers, runs = found.sweep["layer"], found.sweep["runs"]
+    layers = found.sweep["layer"]
     decided = [
-        at_least("training a lower layer gives more training accuracy than the next one up",
-                 *mean_and_error(train[:, :-1] - train[:, 1:]), 0.0, runs,
-                 [f"layer {a + 1} over {b + 1}" for a, b in pairwise(layers)]),
+        of_runs(at_least, "training a lower layer gives more training accuracy than the next one up",
+                train[:, :-1] - train[:, 1:], 0.0, names=[f"layer {a + 1} over {b + 1}" for a, b in pairwise(layers)]),
     ]  # fmt: skip
     for text, accuracy in (
         ("training accuracy falls with the number of the trained layer", train), ("and so does test accuracy", test)
     ):  # fmt: skip
-        mean, error = mean_and_error(np.polyfit(np.array(layers, dtype=float), accuracy.T, 1)[0])
-        decided.append(at_most(f"{text} (slope a layer)", [mean], [error], 0.0, runs, ["slope"]))
+        decided.append(of_runs(at_most, f"{text} (slope a layer)", slopes(accuracy), 0.0, names=["slope"]))
     if low:
         names = [f"layer {layer + 1}" for layer in layers]
         decided += [
-            at_most(f"test accuracy stays below {LOW:g} whichever layer is trained", *mean_and_error(test), LOW, runs,
-                    names),
-            at_least(f"... and at least {GAP:g} below training accuracy", *mean_and_error(train - test), GAP, runs,
-                     names),
-        ]  # fmt: skip
+            of_runs(at_most, f"test accuracy stays below {LOW:g} whichever layer is trained", test, LOW, names=names),
+            of_runs(at_least, f"... and at least {GAP:g} below training accuracy", train - test, GAP, names=names),
+        ]
     return decided
 
 

@@ -32,7 +32,7 @@ from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
 from epoch0.papers.checkpoints import checkpoint_of
 from epoch0.papers.raghu.convnet import LAYERS, SMALL, ConvNet, examples
-from epoch0.papers.sweep import Cell, Found, Results, Sweep, mean_and_error
+from epoch0.papers.sweep import Cell, Found, Results, Sweep, of_runs
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
 from epoch0.train.evaluation import Accuracy
@@ -274,9 +274,8 @@ def accurate(found: Found, cells: Sequence[Cell] | None = None) -> list[Claim]:
     claims = []
     high = HIGH[found.sweep["data"]]
     for cell in found.cells if cells is None else cells:
-        mean, error = mean_and_error(cell["accuracy"][:, -1])
         text = f"{cell.at['networks']}: trained to high test accuracy, {100 * high:g} % and more"
-        claim = at_least(text, [mean], [error], high, cell.runs, ["accuracy"])
+        claim = of_runs(at_least, text, cell["accuracy"][:, -1], high, names=["accuracy"])
         diverged = found.sweep["runs"] - cell.runs
         told = f"; {diverged} diverged and were left out everywhere" if diverged else ""
         claims.append(replace(claim, evidence=claim.evidence + told))

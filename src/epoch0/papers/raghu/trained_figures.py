@@ -22,7 +22,7 @@ from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.raghu.convnet import KEEPING, mark_pools
 from epoch0.papers.raghu.trained import NORMED, PLAIN, about, accurate, conv_nets, cost, dense_nets
-from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error, slopes
+from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error, of_runs, slopes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,15 +79,13 @@ def conv_claims(found: Found) -> list[Claim]:
     """The caption of Figure 8."""
     cell = found.one()
     growth = _growth(cell["lengths"])[..., [_layers(cell).index(name) for name in KEEPING]]
-    before = mean_and_error(growth[:, 0].mean(1))
-    after, error = mean_and_error(growth[:, -1])
     return [
         *accurate(found),
-        at_most("at step 0 length does not grow: mean over the layers that keep the number of neurons", [before.mean],
-                [before.error], 1.0, cell.runs, ["growth"]),
+        of_runs(at_most, "at step 0 length does not grow: mean over the layers that keep the number of neurons",
+                growth[:, 0].mean(1), 1.0, names=["growth"]),
         *_longer(cell),
-        at_least("after training length grows through every layer but pools and those with fewer neurons than before",
-                 after, error, 1.0, cell.runs, KEEPING),
+        of_runs(at_least, "after training length grows through every layer but pools and those with fewer neurons than "
+                "before", growth[:, -1], 1.0, names=KEEPING),
     ]  # fmt: skip
 
 
@@ -95,37 +93,30 @@ def dense_claims(found: Found) -> list[Claim]:
     """The caption of Figure 18."""
     decided = accurate(found)
     for cell in found:
-        after, error = mean_and_error(_growth(cell["lengths"])[:, -1, 1:-1])
-        text = f"{cell.at['networks']}: after training length grows through every hidden layer behind the first"
+        said, after = f"{cell.at['networks']}: ", _growth(cell["lengths"])[:, -1, 1:-1]
+        text = f"{said}after training length grows through every hidden layer behind the first"
         names = [f"layer {place}" for place in _layers(cell)[1:-1]]
-        decided += [*_longer(cell, f"{cell.at['networks']}: "), at_least(text, after, error, 1.0, cell.runs, names)]
+        decided += [*_longer(cell, said), of_runs(at_least, text, after, 1.0, names=names)]
     return decided
 
 
 def _longer(cell: Cell, said: str = "") -> list[Claim]:
     """Training increases length, the more the deeper the layer."""
-    lengths = cell["lengths"]
-    gained = np.log(lengths[:, -1, 1:] / lengths[:, 0, 1:])
-    mean, error = mean_and_error(gained)
-    slope, slope_error = mean_and_error(slopes(gained))
-    names = [f"layer {name}" if name.isdigit() else name for name in _layers(cell)]
+    gained = np.log(cell["lengths"][:, -1, 1:] / cell["lengths"][:, 0, 1:])
     return [
-        at_least(f"{said}training increases length after every layer: log of length at the end over that at step 0",
-                 mean, error, 0.0, cell.runs, names),
-        at_least(f"{said}... by a factor that grows with depth: rise of that log a layer", [slope], [slope_error], 0.0,
-                 cell.runs, ["slope"]),
+        of_runs(at_least, f"{said}training increases length after every layer: log of length at the end over that at "
+                "step 0", gained, 0.0, names=[f"layer {i}" if i.isdigit() else i for i in _layers(cell)]),
+        of_runs(at_least, f"{said}... by a factor that grows with depth: rise of that log a layer", slopes(gained), 0.0,
+                names=["slope"]),
     ]  # fmt: skip
 
 
 def scale_claims(found: Found) -> list[Claim]:
     """The caption of Figure 9."""
     cell = found.one()
-    mean, error = mean_and_error(np.log(cell["scale"][:, -1] / cell["scale"][:, 0]))
-    return [
-        *accurate(found),
-        at_least("training increases the weight scale of every layer: log of sigma_w^2 at the end over that at step 0",
-                 mean, error, 0.0, cell.runs, _layers(cell, "weighted")),
-    ]  # fmt: skip
+    text = "training increases the weight scale of every layer: log of sigma_w^2 at the end over that at step 0"
+    gained = np.log(cell["scale"][:, -1] / cell["scale"][:, 0])
+    return [*accurate(found), of_runs(at_least, text, gained, 0.0, names=_layers(cell, "weighted"))]
 
 
 def through_layers(axes: "Axes", rows: Table, column: str) -> None:
@@ -203,19 +194,15 @@ def norm_claims(found: Found) -> list[Claim]:
         for what, behind in (("convolution", "convolutions"), ("linear", "fully connected layers")):
             norms = [n for n in range(1, len(kinds)) if (kinds[n - 1], kinds[n]) == (what, "batch norm")]
             growth = _growth(cell[measured])[..., norms]
-            mean, error = mean_and_error(growth[:, late].reshape(len(growth), -1))
             names = [f"{layers[n]}, step {steps[s]}" for s in late for n in norms]
             text = f"{mode}: from step {SETTLED} on batch norms behind {behind} reduce length: their growth"
-            claim = at_most(text, mean, error, 1.0, cell.runs, names)
+            claim = of_runs(at_most, text, growth[:, late], 1.0, names=names)
             last = growth[:, -1].mean(0)
             told = ", ".join(f"{layers[n]} {value:.3g}" for n, value in zip(norms, last, strict=True))
             decided.append(replace(claim, evidence=f"{claim.evidence}; at the end {told}"))
             if measured == "lengths_batch":
-                first, first_error = mean_and_error(growth[:, 0])
-                decided.append(
-                    at_least(f"{mode}: at step 0 batch norms behind {behind} increase it, dividing by a small variance",
-                             first, first_error, 1.0, cell.runs, [layers[n] for n in norms])
-                )  # fmt: skip
+                text = f"{mode}: at step 0 batch norms behind {behind} increase it, dividing by a small variance"
+                decided.append(of_runs(at_least, text, growth[:, 0], 1.0, names=[layers[n] for n in norms]))
     own, other = (mean_and_error(np.log(each["lengths"][:, -1, -1])) for each in (cell, plain))
     return [*decided, at_most(
         "after training length at the output is less than without batch norm: difference of the logs",
@@ -265,28 +252,23 @@ def noise_claims(found: Found) -> list[Claim]:
 def _earlier(cell: Cell, unit: str) -> list[Claim]:
     """Earlier layers are less robust."""
     kept = cell[unit].mean(2)  # over the sizes, (runs, layers)
-    more, more_error = mean_and_error(kept[:, 1:] - kept[:, :1])
-    slope, slope_error = mean_and_error(slopes(kept))
     said = f"{cell.at['networks']}, {unit} noise"
     return [
-        at_least(f"{said}: the first layer is the least robust: accuracy with noise in another one, less that with "
-                 "noise in it", more, more_error, 0.0, cell.runs, _layers(cell, "weighted")[1:]),
-        at_least(f"{said}: earlier layers are less robust: rise of accuracy a layer", [slope], [slope_error], 0.0,
-                 cell.runs, ["slope"]),
+        of_runs(at_least, f"{said}: the first layer is the least robust: accuracy with noise in another one, less that "
+                "with noise in it", kept[:, 1:] - kept[:, :1], 0.0, names=_layers(cell, "weighted")[1:]),
+        of_runs(at_least, f"{said}: earlier layers are less robust: rise of accuracy a layer", slopes(kept), 0.0,
+                names=["slope"]),
     ]  # fmt: skip
 
 
 def _printed(cell: Cell, unit: str) -> list[Claim]:
     """What noise of 0.25 costs in the first and in the fifth layer; only said of CIFAR-10."""
-    size = getattr(cell.spec, unit).index(PRINTED_NOISE)
-    cost = cell["clean"][:, None] - cell[unit][:, :, size]
-    (first, fifth), (first_error, fifth_error) = mean_and_error(cost[:, [0, _layers(cell, "weighted").index(FIFTH)]])
-    said = f"{cell.at['networks']}, {unit} noise of {PRINTED_NOISE:g}"
+    cost = cell["clean"][:, None] - cell[unit][:, :, getattr(cell.spec, unit).index(PRINTED_NOISE)]
+    said, fifth = f"{cell.at['networks']}, {unit} noise of {PRINTED_NOISE:g}", _layers(cell, "weighted").index(FIFTH)
     return [
-        between(f"{said} in the first layer costs 0.7 in accuracy, to 0.1", [first], [first_error], 0.6, 0.8,
-                cell.runs, ["cost"]),
-        at_most(f"{said} in the fifth layer costs 0.02, at most 0.05", [fifth], [fifth_error], 0.05, cell.runs,
-                ["cost"]),
+        of_runs(between, f"{said} in the first layer costs 0.7 in accuracy, to 0.1", cost[:, 0], 0.6, 0.8,
+                names=["cost"]),
+        of_runs(at_most, f"{said} in the fifth layer costs 0.02, at most 0.05", cost[:, fifth], 0.05, names=["cost"]),
     ]  # fmt: skip
 
 

@@ -118,11 +118,7 @@ def growth_table(found: Found) -> Table:
 def predicted(activation: str, width: int, variance: float) -> dict[str, float]:
     """Bounds on the growth of one layer (Theorem 3), and for ReLU the exact growth."""
     std = math.sqrt(variance)
-    small = activation == "hardtanh" and variance < 1  # the proof needs sigma_w >= 1
-    found = {
-        "lower": 0.0 if small else raghu_lower_bound(std, 0.0, width, activation),
-        "upper": raghu_upper_bound(std, width),
-    }
+    found = {"lower": raghu_lower_bound(std, 0.0, width, activation), "upper": raghu_upper_bound(std, width)}
     if activation == "relu":
         found["exact"] = float(growth_theory.exact(Gaussian(std * width**-0.5), width))
     return found
