@@ -218,7 +218,10 @@ class _Probe:
         The step is shorter where outputs move far, as through many chaotic layers, and longer where they move no
         more than they are rounded.
         """
-        unit = math.sqrt(self.size / max(sum(map(sum_of_squares, direction.values())), 1e-300))
+        squares = sum(map(sum_of_squares, direction.values()))
+        if squares == 0:
+            return torch.zeros_like(pull.output)
+        unit = math.sqrt(self.size / squares)
 
         def outputs(draw: int, length: float) -> Tensor:
             self.draws = draw
