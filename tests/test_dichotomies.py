@@ -1,6 +1,7 @@
 """Dichotomies: against fine sweeps in a plain loop, counts known in advance, bounds, and the random walk."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from epoch0.activity import dichotomies, random_walk, sauer_shelah
-from epoch0.activity._signs_seen import seen
+from epoch0.activity.dichotomies import seen
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
 from epoch0.networks import ensemble, mlp
+
+MODULE = sys.modules["epoch0.activity.dichotomies"]  # the function has the module's name
 
 
 def batch(count: int, size: int, seed: int = 0) -> torch.Tensor:
@@ -129,10 +132,10 @@ def test_parts_of_an_ensemble_and_of_its_inputs(monkeypatch: pytest.MonkeyPatch)
     half = dichotomies(nets[3:], x, method="refined")
     assert whole.which[4].tolist() == half.which[1].tolist() and np.abs(whole.times[4] - half.times[1]).max() < 1e-9
     for name, size in (("_FUNCTIONS", 24), ("_WEIGHTS", 1)):
-        monkeypatch.setattr(f"epoch0.activity._flips.{name}", size)
+        monkeypatch.setattr(MODULE, name, size)
         again = dichotomies(nets, x, method="refined")
         assert again.flips.tolist() == whole.flips.tolist() and again.counts.tolist() == whole.counts.tolist()
-    monkeypatch.setattr("epoch0.activity._flips._FUNCTIONS", 5)  # inputs of one network in three parts
+    monkeypatch.setattr(MODULE, "_FUNCTIONS", 5)  # inputs of one network in three parts
     again = dichotomies(nets, x, method="refined")
     assert again.flips.tolist() == whole.flips.tolist() and again.counts.tolist() == whole.counts.tolist()
     exact = dichotomies(nets, x, method="exact")

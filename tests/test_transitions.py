@@ -11,7 +11,7 @@ from torch import nn
 
 import epoch0 as e0
 from epoch0.activity import transitions
-from epoch0.activity._refine import refine
+from epoch0.activity.halving import refine
 from epoch0.curves import Arc, Curve, GreatCircle, Line, Polyline, SemicircularArcs
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError

@@ -6,49 +6,47 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
-from epoch0.activity._flips import How, of_ensemble, of_one
-from epoch0.activity._refine import CAUTION, check_caution
-from epoch0.activity._signs_seen import EXACT_INPUTS, seen
+from epoch0.activity.circles import TooMany, turn, turnable
+from epoch0.activity.halving import CAUTION, Evaluate, check_caution, in_order, search, together
+from epoch0.activity.weight_circle import dense_sweeps, layer_names, named_layer, own_weight, sweep
 from epoch0.columns import aligned
-from epoch0.errors import InputError, check_finite
+from epoch0.errors import InputError, check_finite, is_count
 from epoch0.networks.ensemble import Ensemble
-from epoch0.seeds import numpy_generator
+from epoch0.regions.network.steps import Fold
+from epoch0.seeds import generator, numpy_generator
+from epoch0.tracing.guard import bare, check_model
 
 if TYPE_CHECKING:
     import pandas
 
+EXACT_UP_TO = 4096
+"""Neurons above the swept layer times inputs up to which sweeps are followed exactly unless the user says otherwise."""
+MOST = 200_000
+"""Break points at which "auto" turns to halving steps."""
+EXACT_INPUTS = 60
+"""Inputs up to which a labelling is one integer; beyond, labellings are told apart by random 128-bit sums."""
+_FUNCTIONS = 1024  # of inputs and networks that are searched at a time
+_WEIGHTS = 1 << 23  # numbers of the networks held at a time
+
 
 @dataclass(frozen=True, eq=False)
 class Dichotomies:
-    """The labellings that a closed sweep of one layer's weights passes through.
+    """The labellings that a closed sweep of one layer's weights passes through."""
 
-    Attributes:
-        inputs: s, how many inputs were labelled.
-        layer: name of the layer swept.
-        counts: distinct labellings of each network, shape (networks,).
-        flips: changes of one label of each network, once round, shape (networks,).
-        seen: for each network the distinct labellings at the start and after each flip, shape (flips + 1,).
-        times: for each network t in [0, 1] of every flip, increasing.
-        which: for each network the input whose label flips.
-        method: "exact" (closed forms) or "refined" (steps halved until none is suspicious).
-        missed_at_most: flips missed at most with 95 % confidence, all networks together; 0 where exact.
-        unresolved: steps left suspicious at the finest resolution, and flips whose order stayed open.
-        hashed: whether labellings were told apart by 128-bit hashes, as for more than 60 inputs.
-    """
-
-    inputs: int
-    layer: str
-    counts: np.ndarray
-    flips: np.ndarray
-    seen: tuple[np.ndarray, ...]
-    times: tuple[np.ndarray, ...]
-    which: tuple[np.ndarray, ...]
-    method: str
-    missed_at_most: float
-    unresolved: int
-    hashed: bool
+    inputs: int  #: s, how many inputs were labelled
+    layer: str  #: name of the layer swept
+    counts: np.ndarray  #: distinct labellings of each network, shape (networks,)
+    flips: np.ndarray  #: changes of one label of each network, once round, shape (networks,)
+    seen: tuple[np.ndarray, ...]  #: for each network the distinct labellings at the start and after each flip
+    times: tuple[np.ndarray, ...]  #: for each network t in [0, 1] of every flip, increasing
+    which: tuple[np.ndarray, ...]  #: for each network the input whose label flips
+    method: str  #: "exact" (closed forms) or "refined" (steps halved until none is suspicious)
+    missed_at_most: float  #: flips missed at most with 95 % confidence, all networks together; 0 where exact
+    unresolved: int  #: steps left suspicious at the finest resolution, and flips whose order stayed open
+    hashed: bool  #: whether labellings were told apart by 128-bit hashes, as for more than 60 inputs
 
     @property
     def count(self) -> float:
@@ -143,18 +141,24 @@ def dichotomies(
             f"whose networks have inputs of their own ({len(models)}, s, size)."
         )
     given = inputs.detach().double().cpu()
-    how = How(layer, output, other, method, caution, points, seed)
-    found = of_ensemble(models, given, own, how) if isinstance(models, Ensemble) else None
+    asked = _Asked(layer, output, other, method, caution, points, seed)
+    found = _of_ensemble(models, given, own, asked) if isinstance(models, Ensemble) else None
     if found is None:
-        found = [of_one(models, i, given[i] if own else given, how) for i in range(len(models))]
+        found = [_of_one(models, i, given[i] if own else given, asked) for i in range(len(models))]
     orders = [seen(one.first, one.which) for one in found]
-    count = given.shape[own]
     return Dichotomies(
-        count, found[0].layer, np.array([order[-1] for order in orders]), np.array([len(one.which) for one in found]),
-        tuple(orders), tuple(one.times for one in found), tuple(one.which for one in found),
-        "exact" if all(one.exact for one in found) else "refined", sum(one.missed_at_most for one in found),
-        sum(one.unresolved for one in found), count > EXACT_INPUTS,
-    )  # fmt: skip
+        given.shape[own],
+        found[0].layer,
+        counts=np.array([order[-1] for order in orders]),
+        flips=np.array([len(one.which) for one in found]),
+        seen=tuple(orders),
+        times=tuple(one.times for one in found),
+        which=tuple(one.which for one in found),
+        method="exact" if all(one.exact for one in found) else "refined",
+        missed_at_most=sum(one.missed_at_most for one in found),
+        unresolved=sum(one.unresolved for one in found),
+        hashed=given.shape[own] > EXACT_INPUTS,
+    )
 
 
 def _models(model: Any, method: str) -> Ensemble | Sequence[nn.Module]:
@@ -164,6 +168,157 @@ def _models(model: Any, method: str) -> Ensemble | Sequence[nn.Module]:
     if not isinstance(models, Ensemble | Sequence) or not len(models):
         raise InputError(f"model is a {type(model).__name__}; give a module, an ensemble or a list of modules.")
     return models
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the user asked for."""
+
+    layer: int | str
+    output: int
+    other: Tensor | None
+    method: str
+    caution: float
+    points: int | None
+    seed: int
+
+    def weights(self, models: Ensemble | Sequence[nn.Module], index: int, weight: Tensor, name: str) -> Tensor:
+        """W' of one network, in float64: as given, from the ensemble's law, or Gaussian with the size of W."""
+        if self.other is not None:
+            check_finite("other", self.other)
+            if self.other.shape != weight.shape:
+                raise InputError(
+                    f"other has shape {tuple(self.other.shape)}, the weight of '{name}' {tuple(weight.shape)}."
+                )
+            return self.other.detach().double().cpu()
+        if isinstance(models, Ensemble):
+            made = torch.empty(weight.shape, dtype=torch.float64)
+            number = [key for key, _ in models.spec.names()].index(f"{name}.weight")
+            source = generator(self.seed, models.indices[index], 0xD1C0)
+            models.spec.entry_law(number).sample(made.shape, source, out=made)
+            return made
+        size = float(weight.detach().double().square().mean().sqrt())
+        source = generator(self.seed, index, 0xD1C0)
+        return torch.randn(weight.shape, generator=source, dtype=torch.float64) * size
+
+    def check_output(self, outputs: int) -> None:
+        """Refuse an output that is not there."""
+        if not is_count(self.output, 0) or self.output >= outputs:
+            raise InputError(f"output={self.output!r}: the network has {outputs} outputs, numbered from 0.")
+
+
+@dataclass
+class _Flips:
+    """One network's flips in order: t and the input; and the signs at the start."""
+
+    layer: str
+    first: np.ndarray
+    times: np.ndarray
+    which: np.ndarray
+    exact: bool
+    missed_at_most: float = 0.0
+    unresolved: int = 0
+
+
+def _of_ensemble(nets: Ensemble, inputs: Tensor, own: bool, asked: _Asked) -> list[_Flips] | None:
+    """Networks of an ensemble as one program; None where closed forms are better, or it cannot be."""
+    spec, count = nets.spec, inputs.shape[-2]
+    name = named_layer(skeleton := nets.skeleton(), asked.layer)
+    layer = layer_names(skeleton).index(name)
+    neurons = sum(spec.sizes[layer + 1 : -1]) * count
+    small = spec.activation.piecewise_linear and neurons <= EXACT_UP_TO
+    if asked.method == "exact" or (asked.method == "auto" and small) or spec.activation.source is not None:
+        return None
+    asked.check_output(spec.sizes[-1])
+    if inputs.shape[-1] != spec.sizes[0]:
+        raise InputError(f"the networks do not take inputs of size {inputs.shape[-1]}; theirs is {spec.sizes[0]}.")
+    weight = own_weight(skeleton, name)
+    size = max(1, min(_FUNCTIONS // count, _WEIGHTS // spec.parameters))
+    found: list[_Flips] = []
+    for begin in range(0, len(nets), size):
+        some = nets[begin : begin + size]
+        others = torch.stack([asked.weights(nets, begin + i, weight, name) for i in range(len(some))])
+        mine = inputs[begin : begin + size] if own else inputs
+        values = dense_sweeps(some, mine, layer, others.to(weight.dtype).double(), asked.output)
+        found += _halved(values, len(some), count, name, asked)
+    return found
+
+
+def _of_one(models: Ensemble | Sequence[nn.Module], index: int, inputs: Tensor, asked: _Asked) -> _Flips:
+    """All flips of one network: in closed form where that is right and cheap."""
+    model = models[index]
+    check_model(model)
+    model = bare(model)
+    name = named_layer(model, asked.layer)
+    swept = sweep(model, inputs, name, asked.weights(models, index, own_weight(model, name), name))
+    asked.check_output(swept.first.shape[1])
+    program = swept.program
+    if turnable(program) and swept.other is not None and asked.method != "refined":
+        above = sum(program.elements[step.inputs[0]] for step in program.steps[swept.step :] if isinstance(step, Fold))
+        most = None if asked.method == "exact" else MOST
+        if most is None or above * len(inputs) <= EXACT_UP_TO:
+            still = torch.zeros_like(inputs)
+            circles, turned = torch.stack([still, still, inputs]), {swept.step: swept.other}
+            try:
+                found = turn(program, circles, 2 * math.pi, output=(0.0,), most=most, swept=turned)[0][-1]
+            except TooMany:
+                pass
+            else:
+                mine = found.element == asked.output
+                times, which = (found.angle[mine] / (2 * math.pi)).numpy(), found.group[mine].numpy()
+                order = np.argsort(times, kind="stable")
+                return _Flips(name, (swept.first[:, asked.output] > 0).numpy(), times[order], which[order], True)
+    elif asked.method == "exact":
+        raise InputError("this network is not made of affine maps and piecewise linear nonlinearities; use 'refined'.")
+    return _halved(lambda which, angle: swept.values(which, angle)[:, asked.output], 1, len(inputs), name, asked)[0]
+
+
+def _halved(values: Evaluate, networks: int, inputs: int, name: str, asked: _Asked) -> list[_Flips]:
+    """Flips of several networks by halving steps; very many inputs of one network part by part."""
+
+    def once_round(begin: int) -> Evaluate:
+        return lambda which, t: values(which + begin, 2 * math.pi * t)
+
+    functions = networks * inputs
+    size = _FUNCTIONS if networks == 1 else functions
+    parts, changes = [], []
+    for begin in range(0, functions, size):
+        count = min(size, functions - begin)
+        part = search(once_round(begin), count, min(count, inputs), asked.caution, asked.points, asked.seed)
+        parts.append(part)
+        changes.append(part.changes._replace(function=part.changes.function + begin))
+    first = torch.cat([part.first for part in parts]).reshape(networks, inputs).numpy()
+    missed = np.sum([part.missed_at_most for part in parts], axis=0)
+    t, function, clashes = in_order(once_round(0), together(changes), inputs, networks)
+    left = np.sum([part.unresolved for part in parts], axis=0) + clashes
+    counts = torch.bincount(function // inputs, minlength=networks).tolist()
+    return [
+        _Flips(name, first[i], times.numpy(), (which - i * inputs).numpy(), False, float(missed[i]), int(left[i]))
+        for i, (times, which) in enumerate(zip(t.split(counts), function.split(counts), strict=True))
+    ]
+
+
+def seen(first: np.ndarray, flips: np.ndarray) -> np.ndarray:
+    """Distinct sign vectors so far: at the start, and after each flip.
+
+    >>> seen(np.array([True, False]), np.array([0, 1, 1, 0]))
+    array([1, 2, 3, 3, 3])
+
+    Args:
+        first: the signs at the start, shape (inputs,), bool.
+        flips: which input's sign flips, one after another, shape (flips,).
+    """
+    inputs = len(first)
+    if inputs <= EXACT_INPUTS:
+        words = np.uint64(1) << np.arange(inputs, dtype=np.uint64)[None]
+    else:  # two sign vectors of n share both sums with probability below n^2 / 2^129
+        words = numpy_generator(0, inputs).integers(0, 2**64, size=(2, inputs), dtype=np.uint64)
+    start = np.bitwise_xor.reduce(words[:, first], axis=1, keepdims=True)
+    codes = np.bitwise_xor.accumulate(np.concatenate([start, words[:, flips]], axis=1), axis=1)
+    order = np.lexsort(codes)  # stable: of equal codes the first comes first
+    new = np.ones(len(order), dtype=np.int64)
+    new[order[1:]] = (codes[:, order[1:]] != codes[:, order[:-1]]).any(axis=0)
+    return np.asarray(new.cumsum())
 
 
 def random_walk(inputs: int, flips: Sequence[int], *, walks: int = 100, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

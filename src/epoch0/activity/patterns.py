@@ -1,40 +1,177 @@
-"""Activation patterns: on which linear stretch every neuron is, for a batch of inputs, packed into bits (Raghu 2.1)."""
+"""On which linear stretch every neuron is: what of a network switches, and the patterns of a batch (Raghu 2.1)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
-from epoch0.activity._reading import read
 from epoch0.columns import aligned
 from epoch0.errors import InputError, check_finite, suggest
+from epoch0.networks.nonlinearities import activation_of
+from epoch0.regions.network.steps import Fold, Largest, Program
+from epoch0.regions.network.trace import trace
+from epoch0.tracing.guard import bare, check_model, unchanged
 
 if TYPE_CHECKING:
     import pandas
 
+OUTPUT = "output"
+"""Name of the network's output where it is watched."""
 _VALUES = 1 << 24  # numbers of all layers held at a time
 _PAIRS = 1 << 24  # bytes compared at a time
 _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)  # of each byte
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One layer that switches."""
+
+    name: str  # of the module or node
+    width: int  # its elements; of a maximum, its windows
+    faces: tuple[float, ...]  # values at which an element switches; none for a maximum, which goes from entry to entry
+    entries: int = 0  # of each window of a maximum
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A network as the values it switches by."""
+
+    layers: tuple[Watched, ...]  # in order of execution; or the output alone
+    values: Callable[[Tensor], list[Tensor]]  # float64 points to values (m, width) a layer; of a maximum, its entry
+    program: Program | None  # the network step by step where it is piecewise linear
+    notes: tuple[str, ...] = ()
+
+
+def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[float] | None, output: bool) -> Reading:
+    """Read a network.
+
+    Args:
+        model: any torch module whose nonlinearities are piecewise linear, or, with a threshold, modules of any kind.
+        shape: of one input.
+        threshold: value or values of the pre-activation at which a neuron of a smooth network counts as switching; for
+            the output, where it is watched, the value it crosses (0 by default).
+        output: watch the output alone.
+
+    Raises:
+        InputError: a smooth network without a threshold, or one with no nonlinearity that can be watched.
+    """
+    faces = _faces(threshold)
+    model = bare(model)
+    check_model(model)
+    try:
+        program = trace(model, shape, "cpu")
+    except InputError as error:
+        if "does not take points" in str(error):
+            raise
+        if not (faces or output):
+            raise InputError(
+                f"{error} Or name a threshold: threshold=0.0 counts how often pre-activations of any nonlinearity "
+                "pass 0."
+            ) from None
+        return _by_hooks(model, shape, faces, output)
+    if output:
+        watched = Watched(OUTPUT, int(torch.Size(program.output_shape).numel()), faces or (0.0,))
+        return Reading((watched,), lambda x: [_rows(program.forward(x))], program, program.notes)
+    layers = []
+    for step, width in zip(program.folds, program.sizes, strict=True):
+        if isinstance(step, Fold):
+            layers.append(Watched(step.name, width, faces or step.faces))
+        elif faces:
+            raise InputError(f"threshold={threshold!r}: the maximum '{step.name}' has no pre-activation to compare.")
+        else:
+            layers.append(Watched(step.name, len(step.windows), (), step.windows.shape[1]))
+    if not layers:
+        raise InputError("the network has no nonlinearity: no neuron switches. of='output' watches the output's sign.")
+    return Reading(tuple(layers), _by_program(program), program, program.notes)
+
+
+def _faces(threshold: float | Sequence[float] | None) -> tuple[float, ...]:
+    if threshold is None:
+        return ()
+    values = (threshold,) if isinstance(threshold, int | float) else tuple(threshold)
+    faces = tuple(sorted({float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)}))
+    if not faces or len(faces) != len(values) or not all(abs(v) < float("inf") for v in faces):
+        raise InputError(f"threshold={threshold!r}; give one finite number or several different ones.")
+    return faces
+
+
+def _rows(values: Tensor) -> Tensor:
+    return values.reshape(len(values), -1)
+
+
+def _by_program(program: Program) -> Callable[[Tensor], list[Tensor]]:
+    last = program.last_uses()
+    final = max(i for i, step in enumerate(program.steps) if isinstance(step, Fold | Largest))
+
+    def values(points: Tensor) -> list[Tensor]:
+        slots, found = {0: points}, []
+        with torch.no_grad():
+            for step, done in zip(program.steps[: final + 1], last, strict=False):
+                before = [slots[slot] for slot in step.inputs]
+                if isinstance(step, Fold):
+                    found.append(_rows(before[0]))
+                elif isinstance(step, Largest):
+                    found.append(_rows(before[0])[:, step.windows].argmax(dim=2).double())
+                slots[step.output] = step.run(*before)
+                for slot in done:
+                    slots.pop(slot, None)
+        return found
+
+    return values
+
+
+def in_float64(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name, in float64 on the CPU."""
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return {name: (t.detach().double() if t.is_floating_point() else t.detach()).cpu() for name, t in named}
+
+
+def _by_hooks(model: nn.Module, shape: tuple[int, ...], faces: tuple[float, ...], output: bool) -> Reading:
+    """A network with any nonlinearities that are modules: what goes into them is what switches."""
+    weights = in_float64(model)
+    chosen = {name: m for name, m in model.named_modules() if activation_of(m) is not None and not list(m.children())}
+
+    def run(points: Tensor) -> list[tuple[str, Tensor]]:
+        found: list[tuple[str, Tensor]] = []
+
+        def hook(name: str) -> Callable[..., None]:
+            return lambda module, inputs: found.append((name, _rows(inputs[0])))
+
+        with unchanged(model), torch.no_grad():
+            model.eval()
+            if not output:
+                for name, module in chosen.items():
+                    module.register_forward_pre_hook(hook(name))
+            made = functional_call(model, weights, (points,))
+        if not isinstance(made, Tensor):
+            raise InputError(f"the model returns a {type(made).__name__}; one tensor is needed.")
+        return [(OUTPUT, _rows(made))] if output else found
+
+    probe = run(torch.zeros(2, *shape, dtype=torch.float64))
+    if not probe:
+        raise InputError(
+            f"{type(model).__name__} has no nonlinearity that is a module of its own (nn.Tanh, nn.GELU, ...), so none "
+            "of its pre-activations can be watched; of='output' watches the output."
+        )
+    layers = tuple(Watched(name, values.shape[1], faces or (0.0,)) for name, values in probe)
+    return Reading(layers, lambda points: [values for _, values in run(points)], None)
 
 
 @dataclass(frozen=True, eq=False)
 class ActivationPatterns:
     """The patterns of some inputs, one bit for every neuron and face.
 
-    Attributes:
-        layers: names of the layers, in order.
-        neurons: how many each has; of max pooling its windows.
-        bits: for each layer which neurons are above each face, shape (inputs, faces, bytes), uint8; bits run over
-            neurons as ``numpy.packbits`` packs them. A hard tanh has two faces, so patterns 00, 10 and 11. A maximum
-            has one "face" for every entry of a window, set for the largest.
+    Bits run over neurons as ``numpy.packbits`` packs them. A hard tanh has two faces, so patterns 00, 10 and 11. A
+    maximum has one "face" for every entry of a window, set for the largest.
     """
 
-    layers: tuple[str, ...]
-    neurons: tuple[int, ...]
-    bits: tuple[np.ndarray, ...]
+    layers: tuple[str, ...]  #: names of the layers, in order
+    neurons: tuple[int, ...]  #: how many each has; of max pooling its windows
+    bits: tuple[np.ndarray, ...]  #: for each layer which neurons are above each face, (inputs, faces, bytes), uint8
 
     def __len__(self) -> int:
         return len(self.bits[0])
@@ -142,11 +279,9 @@ def activation_patterns(
                 above = torch.stack([values == entry for entry in range(layer.entries)], dim=1)
             else:
                 above = torch.stack([values > face for face in layer.faces], dim=1)
-            made.append(np.packbits(above.cpu().numpy(), axis=2))
-    return ActivationPatterns(
-        tuple(layer.name for layer in reading.layers), tuple(layer.width for layer in reading.layers),
-        tuple(np.concatenate(parts) for parts in found),
-    )  # fmt: skip
+            made.append(np.packbits(above.numpy(), axis=2))
+    names, widths = zip(*((layer.name, layer.width) for layer in reading.layers), strict=True)
+    return ActivationPatterns(names, widths, tuple(np.concatenate(parts) for parts in found))
 
 
 def _distinct(rows: np.ndarray) -> int:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import is_parametrized
 
-from epoch0.activity.weight_circle import layer_names, named_layer
+from epoch0.activity.weight_circle import layer_names, named_layer, own_weight
 from epoch0.columns import aligned
-from epoch0.errors import InputError, check_finite
+from epoch0.errors import InputError, check_finite, is_count
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, Forward, described
 from epoch0.tracing.guard import unchanged
@@ -23,23 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Robustness:
-    """Accuracy with noise in one layer's weights at a time.
+    """Accuracy with noise in one layer's weights at a time."""
 
-    Attributes:
-        layers: names of the layers, in the order they were made.
-        noise: sizes of the noise, shape (sizes,).
-        accuracies: shape (layers, sizes, draws).
-        clean: accuracy without noise.
-        relative: whether the sizes are parts of the root mean square of the layer's weights.
-        examples: how many the accuracies are over.
-    """
-
-    layers: tuple[str, ...]
-    noise: np.ndarray
-    accuracies: np.ndarray
-    clean: float
-    relative: bool
-    examples: int
+    layers: tuple[str, ...]  #: names of the layers, in the order they were made
+    noise: np.ndarray  #: sizes of the noise, shape (sizes,)
+    accuracies: np.ndarray  #: shape (layers, sizes, draws)
+    clean: float  #: accuracy without noise
+    relative: bool  #: whether the sizes are parts of the root mean square of the layer's weights
+    examples: int  #: how many the accuracies are over
 
     @property
     def accuracy(self) -> np.ndarray:
@@ -68,12 +58,10 @@ class Robustness:
         """One dict for each layer and size of the noise."""
         errors = self.error
         return [
-            {
-                "layer": layer, "noise": float(size), "accuracy": float(self.accuracy[i, j]),
-                "error": None if math.isnan(errors[i, j]) else float(errors[i, j]), "cost": float(self.cost[i, j]),
-            }
-            for i, layer in enumerate(self.layers) for j, size in enumerate(self.noise)
-        ]  # fmt: skip
+            {"layer": layer, "noise": noise, "accuracy": mean, "error": None if math.isnan(e) else e, "cost": cost}
+            for layer, *columns in zip(self.layers, self.accuracy, errors, self.cost, strict=True)
+            for noise, mean, e, cost in zip(self.noise.tolist(), *(c.tolist() for c in columns), strict=True)
+        ]
 
     def to_pandas(self) -> "pandas.DataFrame":
         """One row for each layer and size of the noise."""
@@ -129,24 +117,20 @@ def robustness(
     model = call.model
     sizes = _sizes(noise)
     for what, number in (("draws", draws), ("batch_size", batch_size)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        if not is_count(number):
             raise InputError(f"{what}={number!r}; give an integer, at least 1.")
     asked = [layers] if isinstance(layers, str | int) else layers
     chosen = layer_names(model) if asked is None else [named_layer(model, layer) for layer in asked]
     if not chosen:
         raise InputError(f"{type(model).__name__} has no dense or convolutional layer.")
-    tied = [name for name in chosen if is_parametrized(model.get_submodule(name), "weight")]
-    if tied:
-        raise InputError(f"the weight of '{tied[0]}' is parametrized; bake the parametrization in first.")
+    weights = [own_weight(model, name) for name in chosen]
     starts = range(0, call.examples, batch_size) if call.splits else ()
     batches = [call.rows(slice(start, start + batch_size)) for start in starts] or [call]
     found = np.empty((len(chosen), len(sizes), draws))
     with unchanged(model), torch.no_grad():
         model.eval()
         clean = _accuracy({}, batches)
-        for i, name in enumerate(chosen):
-            weight = model.get_submodule(name).weight
-            assert isinstance(weight, Tensor)
+        for i, (name, weight) in enumerate(zip(chosen, weights, strict=True)):
             unit = float(weight.double().square().mean().sqrt()) if relative else 1.0
             for draw in range(draws):
                 step = torch.randn(weight.shape, generator=generator(seed, i, draw)).to(weight) * unit
@@ -169,12 +153,8 @@ def _checked(data: Any) -> tuple[Any, Tensor]:
     if not (isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[1], Tensor)):
         raise InputError("data must be a pair: inputs, as the model is called with them, and class numbers, a tensor.")
     inputs, targets = data
-    if (
-        targets.is_floating_point()
-        or not targets.numel()
-        or not targets.dim()
-        or (isinstance(inputs, Tensor) and len(targets) != len(inputs))
-    ):
+    wrong = targets.is_floating_point() or not targets.numel() or not targets.dim()
+    if wrong or (isinstance(inputs, Tensor) and len(targets) != len(inputs)):
         given = f"inputs {tuple(inputs.shape)} and targets" if isinstance(inputs, Tensor) else "targets"
         raise InputError(
             f"{given} {tuple(targets.shape)} ({targets.dtype}) do not fit: one class number, an integer, for every "

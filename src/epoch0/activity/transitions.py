@@ -1,26 +1,127 @@
 """Transitions: how often neurons switch their linear stretch along a curve (Raghu section 2.1)."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from epoch0.activity._reading import OUTPUT, Reading, read, splits
-from epoch0.activity._refine import CAUTION, Refined, check_caution, refine
-from epoch0.activity._transitions_result import Transitions
-from epoch0.activity._turning import TooMany, Turning, start, turn
+from epoch0.activity.circles import TooMany, turn, turnable
+from epoch0.activity.halving import CAUTION, check_caution, refine
+from epoch0.activity.patterns import OUTPUT, Reading, read
+from epoch0.columns import aligned
 from epoch0.curves import Arc, Curve, GreatCircle, Line, Polyline, SemicircularArcs
 from epoch0.errors import InputError, suggest
 from epoch0.networks.ensemble import Ensemble
 from epoch0.regions import LinePartition, on_curve, on_line
 
+if TYPE_CHECKING:
+    import pandas
+
 EXACT_UP_TO = 4096
 """Neurons up to which circles are walked exactly unless the user says otherwise; above, halving steps is cheaper."""
 MOST = 200_000
 """Break points on circles at which "auto" turns to halving steps."""
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """How often the neurons of one network, or of several, switch along a curve.
+
+    A transition is one passage of one neuron through one of its faces: 0 for a ReLU, -1 or 1 for a hard tanh.
+    """
+
+    layers: tuple[str, ...]  #: names of the layers watched, in order; ("output",) where the output is watched
+    neurons: tuple[np.ndarray, ...]  #: for each layer the counts of its neurons, shape (networks, neurons), int64
+    faces: tuple[np.ndarray, ...]  #: for each layer the counts of its faces, shape (networks, faces)
+    method: str  #: "line" (the walk on straight lines), "exact" (closed forms on circles) or "refined" (steps halved)
+    resolution: float = 0.0  #: length in t of the shortest step; 0 where the count is exact, as the next five are
+    points: int = 0  #: of the curve at which the networks were evaluated, all together
+    margin: int = 0  #: of those counted, crossings that only the caution found: half of it would have missed so many
+    missed: float = 0.0  #: crossings missed, estimated by looking again at steps chosen at random
+    missed_at_most: float = 0.0  #: the same with 95 % confidence; a wide bound, as few steps are looked at again
+    unresolved: int = 0  #: steps left suspicious at the finest resolution
+    closest: float = 0.0  #: for exact counts the closest decision, as a part of the size of the values
+    times: tuple[np.ndarray, ...] | None = None  #: for each network t of every transition, increasing; None if refined
+    owners: tuple[np.ndarray, ...] | None = None  #: and its layer and neuron, shape (transitions, 2)
+    notes: tuple[str, ...] = ()  #: what else should be known
+
+    @property
+    def networks(self) -> int:
+        """Number of networks."""
+        return len(self.neurons[0])
+
+    @property
+    def per_layer(self) -> np.ndarray:
+        """Transitions in each layer, shape (networks, layers)."""
+        return np.stack([counts.sum(axis=1) for counts in self.neurons], axis=1)
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Transitions of each network, shape (networks,)."""
+        return np.asarray(self.per_layer.sum(axis=1))
+
+    @property
+    def count(self) -> int:
+        """Transitions of all networks together."""
+        return int(self.counts.sum())
+
+    @property
+    def exact(self) -> bool:
+        """Whether the count is exact up to rounding."""
+        return self.method in ("line", "exact")
+
+    def per_neuron(self, layer: str) -> np.ndarray:
+        """Transitions of each neuron of a layer, shape (networks, neurons)."""
+        if layer not in self.layers:
+            known = ", ".join(self.layers)
+            raise InputError(f"no layer {layer!r} was watched; there are {known}.{suggest(layer, self.layers)}")
+        return self.neurons[self.layers.index(layer)]
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """One dict a layer: mean count over the networks, its standard error (None for one network), busiest neuron."""
+        rows = []
+        for layer, counts in zip(self.layers, self.neurons, strict=True):
+            totals = counts.sum(axis=1)
+            error = float(totals.std(ddof=1) / len(totals) ** 0.5) if len(totals) > 1 else None
+            rows.append({
+                "layer": layer, "transitions": float(totals.mean()), "error": error,
+                "per_neuron": float(counts.mean()), "most_of_one_neuron": int(counts.max(initial=0)),
+            })  # fmt: skip
+        return rows
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """One row a layer."""
+        import pandas
+
+        return pandas.DataFrame(self.to_dict())
+
+    @property
+    def how(self) -> str:
+        """How it was counted and what it may have missed, in one line."""
+        if self.exact:
+            where = "straight lines" if self.method == "line" else "circles"
+            return f"exact on {where}; closest decision {self.closest:.0e} of the values' size"
+        words = (
+            f"steps halved where a crossing could hide, down to {self.resolution:.1e} in t, {self.points} points; "
+            f"{self.margin} found by the caution alone; {self.missed:.0f} missed by the look at random steps "
+            f"(at most {self.missed_at_most:.0f} with 95 % confidence)"
+        )
+        return f"{words}; {self.unresolved} steps left unresolved" if self.unresolved else words
+
+    def __str__(self) -> str:
+        who = "one network" if self.networks == 1 else f"{self.networks} networks, means with standard errors"
+        rows = [["layer", "transitions", "+-", "a neuron", "at most"]]
+        for row in self.to_dict():
+            error = "" if row["error"] is None else f"{row['error']:.3g}"
+            rows.append([row["layer"], f"{row['transitions']:.6g}", error, f"{row['per_neuron']:.3g}",
+                         str(row["most_of_one_neuron"])])  # fmt: skip
+        mean = f"{self.counts.mean():.6g}"
+        return "\n".join([f"{mean} transitions, {who}", *aligned(rows), f"  {self.how}",
+                          *(f"  note: {note}" for note in self.notes)])  # fmt: skip
 
 
 def transitions(
@@ -39,12 +140,10 @@ def transitions(
     'steps halved where a crossing could hide, down to 3.1e-05 in t, 1412 points; ...'
 
     A neuron has one transition whenever its pre-activation passes a value where its slope changes: 0 for a ReLU, either
-    of -1 and 1 for a hard tanh. On lines and polylines they are the break points of :func:`epoch0.regions.on_line`. On
-    arcs and circles every pre-activation is ``a cos + b sin + c`` between two transitions, so they have closed forms
-    too. Elsewhere, and in large networks, steps along the curve are halved until none is suspicious: a value that is on
-    one side at both ends can only have crossed unseen if it turns back between, which its departure from the chord
-    tells. That is no proof; the result says how many crossings the caution alone found, and what a second look at
-    random steps missed.
+    of -1 and 1 for a hard tanh. On lines and polylines they are the break points of :func:`epoch0.regions.on_line`; on
+    arcs and circles every pre-activation is ``a cos + b sin + c`` between two transitions, which has closed forms too.
+    Elsewhere, and in large networks, steps along the curve are halved until none is suspicious. That is no proof; the
+    result says how many crossings the caution alone found, and what a second look at random steps missed.
 
     Args:
         model: any torch module; an ensemble, or a list of modules of one architecture, is counted one by one. It is
@@ -88,59 +187,60 @@ def _check(curve: Any, of: str, method: str, caution: float, points: int | None)
 
 
 def _one(
-    model: nn.Module, curve: Curve, of: str, threshold: float | Sequence[float] | None, method: str, caution: float,
-    points: int | None, seed: int,
-) -> Transitions:  # fmt: skip
+    model: nn.Module,
+    curve: Curve,
+    of: str,
+    threshold: float | Sequence[float] | None,
+    method: str,
+    caution: float,
+    points: int | None,
+    seed: int,
+) -> Transitions:
     """One network."""
     curve = curve.to(torch.float64)
     reading = read(model, curve.shape, threshold, of == OUTPUT)
+    program = reading.program
     own_faces = of == OUTPUT or threshold is None  # closed forms are those of the network's own break points
-    straight = isinstance(curve, Line | Polyline) and reading.program is not None and own_faces
-    if straight and method != "refined":
+    if isinstance(curve, Line | Polyline) and program is not None and own_faces and method != "refined":
         return _on_lines(model, curve, reading)
-    circles = _circles(curve) if splits(reading.program) and own_faces else None
-    neurons = sum(reading.program.sizes) if reading.program is not None else 0
+    circles = _circles(curve) if turnable(program) and own_faces else None
+    neurons = sum(program.sizes) if program is not None else 0
     if circles is not None and (method == "exact" or (method == "auto" and neurons <= EXACT_UP_TO)):
         try:
             return _on_circles(reading, *circles, None if method == "exact" else MOST)
         except TooMany:
             pass
     if method == "exact":
-        why = "its nonlinearities are smooth" if reading.program is None else (
-            "the thresholds are not those of its nonlinearities" if not own_faces else
-            "it takes maxima, which have no closed form there" if not splits(reading.program) else
-            f"a {type(curve).__name__} is no circle and no line"
-        )  # fmt: skip
+        why = f"a {type(curve).__name__} is no circle and no line"
+        if program is None:
+            why = "its nonlinearities are smooth"
+        elif not own_faces:
+            why = "the thresholds are not those of its nonlinearities"
+        elif not turnable(program):
+            why = "it takes maxima, which have no closed form there"
         raise InputError(f"transitions of this network have no closed form along this curve: {why}; use 'refined'.")
     return _refined(reading, curve, caution, points, seed)
 
 
-def _on_lines(model: nn.Module, curve: Curve, reading: Reading) -> Transitions:
+def _on_lines(model: nn.Module, curve: Line | Polyline, reading: Reading) -> Transitions:
     """Break points of the walk on straight lines, by owner."""
     if isinstance(curve, Line):
         line = on_line(model, curve.x0, curve.x1)
     else:
-        assert isinstance(curve, Polyline)
         line = on_curve(model, curve, pieces=len(curve.points) - 1)
     assert isinstance(line, LinePartition)
     closest = line.certificate.smallest
-    if reading.layers[0].name == OUTPUT:
-        assert reading.program is not None
-        ends = np.union1d(np.concatenate([[0.0], line.breakpoints, [1.0]]), np.linspace(0, 1, len(line.corners)))
-        values = reading.values(line.point(torch.from_numpy(ends))).pop()
-        times, elements, faces = [], [], []
-        for which, face in enumerate(reading.layers[0].faces):
-            row, element = ((values[:-1] > face) ^ (values[1:] > face)).nonzero(as_tuple=True)
-            before, after = values[row, element], values[row + 1, element]
-            share = ((face - before) / (after - before)).numpy()
-            times.append(ends[row] + share * (ends[row + 1] - ends[row]))
-            elements.append(element.numpy())
-            faces.append(np.full(len(row), which))
-        t, element_, face_ = (np.concatenate(one) for one in (times, elements, faces))
-        return _exactly(reading, "line", t, np.zeros_like(element_), element_, face_, closest)
-    return _exactly(
-        reading, "line", line.breakpoints, line.owner_layer, line.owner_neuron, line.owner_face, closest
-    )  # fmt: skip
+    if reading.layers[0].name != OUTPUT:
+        owners = (line.owner_layer, line.owner_neuron, line.owner_face)
+        return _exactly(reading, "line", line.breakpoints, *owners, closest)
+    ends = np.union1d(np.concatenate([[0.0], line.breakpoints, [1.0]]), np.linspace(0, 1, len(line.corners)))
+    values = reading.values(line.point(torch.from_numpy(ends))).pop().numpy()
+    faces = np.array(reading.layers[0].faces)[:, None, None]
+    face, row, element = ((values[:-1] > faces) != (values[1:] > faces)).nonzero()
+    before, after = values[row, element], values[row + 1, element]
+    share = (faces[face, 0, 0] - before) / (after - before)
+    t = ends[row] + share * (ends[row + 1] - ends[row])
+    return _exactly(reading, "line", t, np.zeros_like(element), element, face, closest)
 
 
 def _circles(curve: Curve) -> tuple[Tensor, float] | None:
@@ -160,24 +260,24 @@ def _on_circles(reading: Reading, coefficients: Tensor, span: float, most: int |
     """Closed forms on circles, by owner."""
     assert reading.program is not None
     output = reading.layers[0].faces if reading.layers[0].name == OUTPUT else ()
-    found: Turning = turn(reading.program, start(coefficients, span), layers=not output, output=output, most=most)
-    numbers = [len(reading.program.folds)] if output else range(len(reading.layers))
-    times, owners, elements, faces = [], [], [], []
-    for layer, number in enumerate(numbers):
-        crossings = found.of(number)
-        t = (crossings.group.double() + crossings.angle / span) / coefficients.shape[1]
-        times.append(t.numpy())
-        owners.append(np.full(len(t), layer))
-        elements.append(crossings.element.numpy())
-        faces.append(crossings.face.numpy())
-    t_, layer_, element_, face_ = (np.concatenate(one) for one in (times, owners, elements, faces))
-    return _exactly(reading, "exact", t_, layer_, element_, face_, found.closest)
+    found, closest = turn(reading.program, coefficients, span, output=output, most=most)
+    found = found[-1:] if output else found[:-1]
+    layer = np.repeat(np.arange(len(found)), [len(one.angle) for one in found])
+    group, angle, element, face = (torch.cat(column) for column in zip(*found, strict=True))
+    t = (group.double() + angle / span) / coefficients.shape[1]
+    return _exactly(reading, "exact", t.numpy(), layer, element.numpy(), face.numpy(), closest)
 
 
 def _exactly(
-    reading: Reading, method: str, t: np.ndarray, layer: np.ndarray, element: np.ndarray, face: np.ndarray,
+    reading: Reading,
+    method: str,
+    t: np.ndarray,
+    layer: np.ndarray,
+    element: np.ndarray,
+    face: np.ndarray,
     closest: float,
-) -> Transitions:  # fmt: skip
+) -> Transitions:
+    """The result from the time, layer, element and face of every transition."""
     order = np.argsort(t, kind="stable")
     t, layer, element, face = t[order], layer[order], element[order], face[order]
     neurons, faces = [], []
@@ -185,11 +285,10 @@ def _exactly(
         mine = layer == number
         neurons.append(np.bincount(element[mine], minlength=watched.width)[None])
         faces.append(np.bincount(face[mine], minlength=max(1, len(watched.faces)))[None])
-    names = tuple(watched.name for watched in reading.layers)
+    names, owners = tuple(watched.name for watched in reading.layers), np.stack([layer, element], axis=1)
     return Transitions(
-        names, tuple(neurons), tuple(faces), method, closest=closest, times=(t,),
-        owners=(np.stack([layer, element], axis=1),), notes=reading.notes,
-    )  # fmt: skip
+        names, tuple(neurons), tuple(faces), method, closest=closest, times=(t,), owners=(owners,), notes=reading.notes
+    )
 
 
 def _refined(reading: Reading, curve: Curve, caution: float, points: int | None, seed: int) -> Transitions:
@@ -204,39 +303,37 @@ def _refined(reading: Reading, curve: Curve, caution: float, points: int | None,
     if isinstance(curve, Polyline | SemicircularArcs):
         pieces = len(curve.points) - 1 if isinstance(curve, Polyline) else curve.planes
         corners = np.linspace(0.0, 1.0, pieces + 1).tolist()
-    counted = refine(
-        _along(reading, curve), [watched.faces for watched in reading.layers], caution=caution, points=points,
-        seed=seed, corners=corners,
-    )  # fmt: skip
-    return _of_refined(reading, counted)
-
-
-def _along(reading: Reading, curve: Curve) -> Callable[[Tensor], list[Tensor]]:
-    return lambda t: reading.values(curve.point(t))
-
-
-def _of_refined(reading: Reading, counted: Refined) -> Transitions:
-    names = tuple(watched.name for watched in reading.layers)
-    neurons = tuple(counts.sum(axis=0)[None] for counts in counted.counts)
-    faces = tuple(counts.sum(axis=1)[None] for counts in counted.counts)
+    levels = [watched.faces for watched in reading.layers]
+    found = refine(
+        lambda t: reading.values(curve.point(t)), levels, caution=caution, points=points, seed=seed, corners=corners
+    )
     return Transitions(
-        names, neurons, faces, "refined", counted.resolution, counted.points, counted.margin, counted.missed,
-        counted.missed_at_most, counted.unresolved, notes=reading.notes,
-    )  # fmt: skip
+        tuple(watched.name for watched in reading.layers),
+        tuple(counts.sum(axis=0)[None] for counts in found.counts),
+        tuple(counts.sum(axis=1)[None] for counts in found.counts),
+        "refined",
+        *(found.resolution, found.points, found.margin, found.missed, found.missed_at_most, found.unresolved),
+        notes=reading.notes,
+    )
 
 
 def _together(found: list[Transitions]) -> Transitions:
     """Several networks as one result."""
     methods = {one.method for one in found}
-    exact = not methods & {"refined"}
+    exact = "refined" not in methods
     return Transitions(
         found[0].layers,
-        tuple(np.concatenate([one.neurons[i] for one in found]) for i in range(len(found[0].layers))),
-        tuple(np.concatenate([one.faces[i] for one in found]) for i in range(len(found[0].layers))),
-        methods.pop() if len(methods) == 1 else "refined", min(one.resolution for one in found),
-        sum(one.points for one in found), sum(one.margin for one in found), sum(one.missed for one in found),
-        sum(one.missed_at_most for one in found), sum(one.unresolved for one in found),
-        min(one.closest for one in found),
-        tuple(t for one in found for t in one.times or ()) if exact else None,
-        tuple(o for one in found for o in one.owners or ()) if exact else None, found[0].notes,
-    )  # fmt: skip
+        tuple(np.concatenate(counts) for counts in zip(*(one.neurons for one in found), strict=True)),
+        tuple(np.concatenate(counts) for counts in zip(*(one.faces for one in found), strict=True)),
+        methods.pop() if len(methods) == 1 else "refined",
+        min(one.resolution for one in found),
+        points=sum(one.points for one in found),
+        margin=sum(one.margin for one in found),
+        missed=sum(one.missed for one in found),
+        missed_at_most=sum(one.missed_at_most for one in found),
+        unresolved=sum(one.unresolved for one in found),
+        closest=min(one.closest for one in found),
+        times=tuple(t for one in found for t in one.times or ()) if exact else None,
+        owners=tuple(o for one in found for o in one.owners or ()) if exact else None,
+        notes=found[0].notes,
+    )

@@ -9,13 +9,14 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.utils.parametrize import is_parametrized
 
+from epoch0.activity.patterns import in_float64
 from epoch0.errors import InputError, suggest
+from epoch0.networks.ensemble import Ensemble
 from epoch0.regions.network.steps import Affine, Program
 from epoch0.regions.network.trace import trace
 from epoch0.tracing.guard import bare, unchanged
 
-NUMBERS = 1 << 17
-"""Numbers of one tensor at a time: what stays in a processor's cache."""
+_NUMBERS = 1 << 17  # of one tensor at a time: what stays in a processor's cache
 
 
 def layer_names(model: nn.Module) -> list[str]:
@@ -48,23 +49,23 @@ def named_layer(model: nn.Module, layer: Any) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """A network whose layer's weights are W cos + W' sin, on fixed inputs.
-
-    Attributes:
-        layer: name of the layer.
-        first: outputs at angle 0, shape (inputs, outputs).
-        values: numbers of inputs (m,) and angles (m,) to outputs (m, outputs), float64.
-        program: the network where it is piecewise linear, else None.
-        step: index of the swept step.
-        other: the swept step with the weights W'.
-    """
+    """A network whose layer's weights are W cos + W' sin, on fixed inputs."""
 
     layer: str
-    first: Tensor
-    values: Callable[[Tensor, Tensor], Tensor]
-    program: Program | None
-    step: int = -1
-    other: Affine | None = None
+    first: Tensor  # outputs at angle 0, shape (inputs, outputs)
+    values: Callable[[Tensor, Tensor], Tensor]  # numbers of inputs and angles, (m,), to outputs (m, outputs), float64
+    program: Program | None  # the network where it is piecewise linear
+    step: int = -1  # index of the swept step
+    other: Affine | None = None  # the swept step with the weights W'
+
+
+def own_weight(model: nn.Module, layer: str) -> Tensor:
+    """The weight of a layer, which no parametrization may compute."""
+    module = model.get_submodule(layer)
+    if is_parametrized(module, "weight"):
+        raise InputError(f"the weight of '{layer}' is parametrized; bake the parametrization in first.")
+    assert isinstance(module.weight, Tensor)
+    return module.weight
 
 
 def sweep(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sweep:
@@ -80,11 +81,7 @@ def sweep(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sweep:
         InputError: if the layer is used more than once in a run, or its weight is computed by a parametrization.
     """
     model = bare(model)
-    module = model.get_submodule(layer)
-    if is_parametrized(module, "weight"):
-        raise InputError(f"the weight of '{layer}' is parametrized; bake the parametrization in before sweeping it.")
-    weight = module.weight
-    assert isinstance(weight, Tensor)
+    weight = own_weight(model, layer)
     other = other.to(weight.dtype).double()  # as the model itself would hold it
     shape = tuple(inputs.shape[1:])
     try:
@@ -101,40 +98,34 @@ def sweep(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sweep:
 
 def _by_program(program: Program, twin: Program, inputs: Tensor, layer: str) -> Sweep:
     """The piecewise linear case: what is below the layer is computed once."""
-    last = program.last_uses()
-    slots: dict[int, Tensor] = {0: inputs}
-    swept, below, parts = -1, dict[int, Tensor](), []
+    slots, swept, parts = {0: inputs}, -1, list[Tensor]()
     with torch.no_grad():
         for index, (step, changed) in enumerate(zip(program.steps, twin.steps, strict=True)):
             before = [slots[slot] for slot in step.inputs]
-            slots[step.output] = step.run(*before)
-            if isinstance(step, Affine) and isinstance(changed, Affine) and step.weighted:
-                other = changed.run(*before)
-                if not torch.equal(other, slots[step.output]):
-                    if swept >= 0:
-                        raise InputError(f"the layer '{layer}' is used more than once; its weights cannot be swept.")
-                    swept = index
-                    shift = step.run(*(torch.zeros_like(t[:1]) for t in before))
-                    parts = [slots[step.output] - shift, other - shift, shift.expand_as(other)]
-                    below = {slot: t for slot, t in slots.items() if slot != step.output}
-            for slot in last[index]:
-                slots.pop(slot, None)
-                below.pop(slot, None) if swept == index else None
+            own = slots[step.output] = step.run(*before)
+            if isinstance(step, Affine) and step.weighted and not torch.equal(other := changed.run(*before), own):
+                if swept >= 0:
+                    raise InputError(f"the layer '{layer}' is used more than once; its weights cannot be swept.")
+                swept = index
+                shift = step.run(*(torch.zeros_like(t[:1]) for t in before))
+                parts = [own - shift, other - shift, shift.expand_as(other)]
     if swept < 0:
         raise InputError(f"the output does not depend on the weights of '{layer}', or both ends of the sweep are one.")
+    above, last = program.steps[swept + 1 :], program.last_uses()[swept + 1 :]
+    made_above = {step.output for step in program.steps[swept:]}
+    below = {slot for step in above for slot in step.inputs} - made_above
     turning = (program.elements[slot] for step in program.steps[swept:] for slot in (*step.inputs, step.output))
-    rows = max(1, NUMBERS // max(turning))
+    rows = max(1, _NUMBERS // max(turning))
 
     def values(which: Tensor, angle: Tensor) -> Tensor:
         made = []
         for mine, at in zip(which.split(rows), angle.split(rows), strict=True):
-            carried = {slot: t[mine] for slot, t in below.items()}
+            carried = {slot: slots[slot][mine] for slot in below}
             carried[program.steps[swept].output] = turned(parts, mine, at)
             with torch.no_grad():
-                for index in range(swept + 1, len(program.steps)):
-                    step = program.steps[index]
+                for step, done in zip(above, last, strict=True):
                     carried[step.output] = step.run(*(carried[slot] for slot in step.inputs))
-                    for slot in last[index]:
+                    for slot in done:
                         carried.pop(slot, None)
             made.append(carried[program.output].reshape(len(mine), -1))
         return torch.cat(made)
@@ -153,11 +144,7 @@ def turned(parts: Sequence[Tensor], which: Tensor, angle: Tensor) -> Tensor:
 
 def _by_hooks(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sweep:
     """Any nonlinearity: the layer's output is put in place by a hook, and the module does the rest."""
-    weights = {
-        name: (t.detach().double() if t.is_floating_point() else t.detach()).cpu()
-        for name, t in [*model.named_parameters(), *model.named_buffers()]
-    }
-    key = f"{layer}.weight"
+    weights, key = in_float64(model), f"{layer}.weight"
 
     def run(x: Tensor, weight: Tensor, put: Tensor | None) -> tuple[Tensor, Tensor]:
         made: list[Tensor] = []
@@ -178,12 +165,66 @@ def _by_hooks(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sw
     away, _ = run(inputs, other.double(), None)
     shift, _ = run(inputs, torch.zeros_like(weights[key]), None)
     parts = [at - shift, away - shift, shift]
-    rows = max(1, NUMBERS // max(inputs[0].numel(), shift[0].numel()))
+    rows = max(1, _NUMBERS // max(inputs[0].numel(), shift[0].numel()))
+
+    def values(which: Tensor, angle: Tensor) -> Tensor:
+        pairs = zip(which.split(rows), angle.split(rows), strict=True)
+        return torch.cat([run(inputs[mine], weights[key], turned(parts, mine, at))[1] for mine, at in pairs])
+
+    return Sweep(layer, first, values, None)
+
+
+def dense_sweeps(
+    nets: Ensemble, inputs: Tensor, layer: int, others: Tensor, output: int
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """Sweep one layer of all networks of an ensemble.
+
+    Args:
+        nets: the networks.
+        inputs: shape (inputs, size) or (networks, inputs, size), float64.
+        layer: which is swept, from 0.
+        others: weights a quarter turn away, shape (networks, out, in), float64.
+        output: which output is looked at.
+
+    Returns:
+        Numbers of (network, input), never decreasing, and angles, shape (m,) each, to outputs, shape (m,).
+    """
+    drawn = nets.stacked(0, len(nets))
+    layers: list[tuple[Tensor, Tensor | None]] = [
+        (drawn[weight].double(), drawn[bias].double() if bool(drawn[bias].any()) else None)
+        for weight, bias in nets.spec.names()
+    ]
+    last = slice(output, output + 1)
+    weight, bias = layers[-1]
+    layers[-1] = weight[:, last], None if bias is None else bias[:, last]  # the other outputs are not looked at
+    others = others[:, last] if layer == len(layers) - 1 else others
+    activation = next((part for part in nets.spec.skeleton() if not isinstance(part, nn.Linear)), nn.Identity())
+    if hasattr(activation, "inplace"):  # what it is given here is never needed again
+        setattr(activation, "inplace", True)  # noqa: B010 - not every nonlinearity has one
+    with torch.no_grad():
+        z = inputs.expand(len(nets), *inputs.shape[-2:])
+        for weight, bias in layers[:layer]:
+            z = torch.bmm(z, weight.mT)
+            z = activation(z if bias is None else z.add_(bias[:, None]))
+        weight, bias = layers[layer]
+        parts = [torch.bmm(z, weight.mT), torch.bmm(z, others.mT)]
+        if bias is not None:
+            parts.append(bias[:, None].expand_as(parts[0]))
+    count, turning, above = z.shape[1], [part.flatten(0, 1) for part in parts], layers[layer + 1 :]
+    rows = max(1, _NUMBERS // max(weight.shape[1] for weight, _ in layers[layer:]))
 
     def values(which: Tensor, angle: Tensor) -> Tensor:
         made = []
-        for mine, turn in zip(which.split(rows), angle.split(rows), strict=True):
-            made.append(run(inputs[mine], weights[key], turned(parts, mine, turn))[1])
-        return torch.cat(made)
+        own = torch.bincount(which // count, minlength=len(nets)).tolist()
+        with torch.no_grad():
+            for network, (mine, at) in enumerate(zip(which.split(own), angle.split(own), strict=True)):
+                for some, angles in zip(mine.split(rows), at.split(rows), strict=True):
+                    z = turned(turning, some, angles)
+                    for weight, bias in above:
+                        z = activation(z) @ weight[network].T
+                        z = z if bias is None else z.add_(bias[network])
+                    made.append(z[:, 0])
+        found = torch.cat(made)
+        return found if nets.spec.linear_output else activation(found)
 
-    return Sweep(layer, first, values, None)
+    return values

@@ -1,0 +1,393 @@
+"""Counting by halving steps: look closer wherever a value could cross a face unseen, and audit what was left alone.
+
+A value that is on one side of a face at both ends of a step can have crossed it and come back only if it turns back
+between, near the face. How far values depart from their chord is seen whenever a step is halved; with that, few of the
+steps are suspicious. :func:`refine` keeps all neurons of a network in one step at a time, so that one point of the
+curve serves all of them (Raghu section 2.1.1). :func:`search` halves the steps of every function for itself, and
+:func:`in_order` settles which of two sign changes comes first (Raghu appendix B.3).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.special import betaincinv
+from torch import Tensor
+
+from epoch0.errors import InputError, is_count
+from epoch0.seeds import generator
+
+CAUTION = 2.5
+"""How many times the departure from the chord seen in a step its halves may have; smooth values have a quarter."""
+
+_DEEPEST = 40  # halvings after which a step is left as it is
+_CONFIDENCE = 0.95
+
+
+def check_caution(caution: float, points: int | None) -> None:
+    """Refuse a caution that is not positive and a number of points that is none."""
+    if isinstance(caution, bool) or not 0 < caution < float("inf"):
+        raise InputError(f"caution={caution!r}; give a positive number such as {CAUTION:g}.")
+    if points is not None and not is_count(points):
+        raise InputError(f"points={points!r}; give an integer of at least 1, or None for no limit.")
+
+
+def missed_at_most(audited: int, hidden: int, hiding: int, steps: int) -> float:
+    """Crossings missed at most: steps that hide some, with 95 % confidence (Clopper-Pearson), times what each hides.
+
+    Of all ``steps``, ``audited`` chosen at random were looked at again; ``hiding`` of them hid ``hidden`` crossings.
+    """
+    if not audited:
+        return float("nan")
+    if audited == steps:
+        return float(hidden)
+    seen = audited - hiding
+    share = float(betaincinv(hiding + 1, seen, _CONFIDENCE)) if seen else 1.0
+    return share * steps * max(2.0, hidden / max(1, hiding))
+
+
+# All neurons of a network in the same steps.
+
+_FIRST = 64  # steps to begin with
+_NUMBERS = 1 << 23  # of the values at one end of a batch of steps
+_NARROW = 64  # columns below which the mean square of one step tells little
+
+
+@dataclass
+class Refined:
+    """What was counted."""
+
+    counts: list[np.ndarray]  # one array a layer, shape (faces, columns)
+    points: int = 0  # of the curve at which the network was evaluated
+    steps: int = 0  # between which the crossings were counted
+    resolution: float = 1.0  # length in t of the shortest step
+    unresolved: int = 0  # steps still suspicious at the finest resolution
+    audited: int = 0  # steps chosen at random that were looked at four times as closely
+    hidden: int = 0  # crossings found there that had been missed
+    hiding: int = 0  # audited steps in which some had been missed
+    margin: int = 0  # crossings that half the caution would not have seen
+
+    @property
+    def missed(self) -> float:
+        """Crossings missed, estimated from the audit."""
+        return self.hidden / self.audited * self.steps if self.audited else float("nan")
+
+    @property
+    def missed_at_most(self) -> float:
+        """Missed at most, with 95 % confidence."""
+        return missed_at_most(self.audited, self.hidden, self.hiding, self.steps)
+
+
+@dataclass
+class _Steps:
+    """Steps from t0 to t1: the values of each layer at both ends, and whether half the caution had stopped before."""
+
+    t0: Tensor
+    t1: Tensor
+    at0: list[Tensor]
+    at1: list[Tensor]
+    late: Tensor
+    level: int  # how often halved
+
+    def take(self, rows: Tensor | slice) -> "_Steps":
+        at0, at1 = [v[rows] for v in self.at0], [v[rows] for v in self.at1]
+        return _Steps(self.t0[rows], self.t1[rows], at0, at1, self.late[rows], self.level)
+
+
+def refine(
+    evaluate: Callable[[Tensor], list[Tensor]],
+    faces: Sequence[Sequence[float]],
+    *,
+    first: int = _FIRST,
+    points: int | None = None,
+    caution: float = CAUTION,
+    audit: int = 30,
+    seed: int = 0,
+    corners: Sequence[float] = (),
+) -> Refined:
+    """Count how often every value crosses its faces for t in [0, 1].
+
+    Args:
+        evaluate: t, shape (m,), to the watched values, one tensor (m, columns) a layer, float64 on the CPU.
+        faces: of each layer.
+        first: equal steps to begin with.
+        points: evaluate at most so many, about; None is no limit.
+        caution: how many times the departure from the chord is allowed for.
+        audit: steps to look at again, chosen at random.
+        seed: names the random steps.
+        corners: t at which the curve has corners; steps end there.
+    """
+    ends = torch.from_numpy(np.union1d(np.linspace(0.0, 1.0, first + 1), np.asarray(corners, dtype=np.float64)))
+    values = evaluate(ends)
+    counts = [np.zeros((len(f), v.shape[1]), dtype=np.int64) for f, v in zip(faces, values, strict=True)]
+    found = Refined(counts, points=len(ends))
+    batch = max(16, _NUMBERS // sum(v.shape[1] for v in values))
+    done: list[Tensor] = []
+    never = torch.zeros(len(ends) - 1, dtype=torch.bool)
+    work = [_Steps(ends[:-1], ends[1:], [v[:-1] for v in values], [v[1:] for v in values], never, 0)]
+    while work:
+        steps = work.pop()
+        if len(steps.t0) > batch:
+            work.append(steps.take(slice(batch, None)))
+            steps = steps.take(slice(batch))
+        middle, level = 0.5 * (steps.t0 + steps.t1), steps.level + 1
+        at_middle = evaluate(middle)
+        found.points += len(middle)
+        stop = level >= _DEEPEST or (points is not None and found.points >= points)
+        halves = (
+            _Steps(steps.t0, middle, steps.at0, at_middle, steps.late, level),
+            _Steps(middle, steps.t1, at_middle, steps.at1, steps.late, level),
+        )
+        chosen = []
+        suspicious = _suspects(steps.at0, at_middle, steps.at1, faces, caution)
+        for half, (again, bolder) in zip(halves, suspicious, strict=True):
+            if stop:
+                found.unresolved += int(again.sum())
+                again = torch.zeros_like(again)
+            fresh = again & ~bolder & ~half.late  # half the caution would stop here, and count what is seen
+            if bool(fresh.any()):
+                found.margin -= sum(int(met.sum()) for layer in _crossings(half.take(fresh), faces) for met in layer)
+                half.late = half.late | fresh
+            if bool((~again).any()):
+                still = half.take(~again)
+                for count, layer in zip(found.counts, _crossings(still, faces), strict=True):
+                    found.margin += sum(int(met[still.late].sum()) for met in layer)
+                    count += torch.stack([met.sum(dim=0) for met in layer]).numpy()
+                done.append(torch.stack([still.t0, still.t1]))
+            chosen.append(half.take(again))
+        if sum(len(half.t0) for half in chosen):
+            work.append(_joined(*chosen))
+    begin, end = torch.cat(done, dim=1)
+    found.steps, found.resolution = len(begin), float((end - begin).min())
+    _audit(found, evaluate, faces, begin, end, audit, seed, batch)
+    return found
+
+
+def _crossings(steps: _Steps, faces: Sequence[Sequence[float]]) -> list[list[Tensor]]:
+    """Which values cross each face of each layer between the ends of each step, shape (steps, columns)."""
+    ends = zip(steps.at0, steps.at1, faces, strict=True)
+    return [[(before > face) != (after > face) for face in layer] for before, after, layer in ends]
+
+
+def _joined(one: _Steps, two: _Steps) -> _Steps:
+    """Both as one batch."""
+    at0, at1 = (
+        [torch.cat(pair) for pair in zip(a, b, strict=True)] for a, b in ((one.at0, two.at0), (one.at1, two.at1))
+    )
+    t0, t1, late = (torch.cat(pair) for pair in ((one.t0, two.t0), (one.t1, two.t1), (one.late, two.late)))
+    return _Steps(t0, t1, at0, at1, late, one.level)
+
+
+def _suspects(
+    at0: list[Tensor], at_middle: list[Tensor], at1: list[Tensor], faces: Sequence[Sequence[float]], caution: float
+) -> list[tuple[Tensor, Tensor]]:
+    """For both halves of each step, whether it may hide crossings: with the caution asked for, and with half of it."""
+    found = [(torch.zeros(len(at0[0]), dtype=torch.bool), torch.zeros(len(at0[0]), dtype=torch.bool)) for _ in range(2)]
+    for a, m, b, layer in zip(at0, at_middle, at1, faces, strict=True):
+        near = torch.add(a, b).mul_(0.5).sub_(m).abs_()
+        # a value may be close to its chord by chance, so it is given half of what is usual in its layer at least
+        typical = torch.linalg.vector_norm(near, dim=1, keepdim=True).mul_(0.5 / near.shape[1] ** 0.5)
+        if near.shape[1] < _NARROW:
+            typical = torch.maximum(2 * typical, typical.mean())
+        near = torch.maximum(near, typical, out=near).mul_(4 * caution)
+        # a half is suspicious where it changes by less than near and one of its ends is within near / 4 of a face; then
+        # the middle is within 5/4 near of that face, which few values are
+        row, column = (_distance(m, layer).mul_(0.8) < near).nonzero(as_tuple=True)
+        reach, middle = near[row, column], m[row, column]
+        away = _distance(middle, layer)
+        for (hiding, bolder), end in zip(found, (a[row, column], b[row, column]), strict=True):
+            worst = torch.maximum((end - middle).abs(), 4 * torch.minimum(away, _distance(end, layer)))
+            worst = torch.where(worst == 0, torch.inf, worst)  # it rests on its face, as what is behind dead neurons
+            hiding[row[worst < reach]] = True
+            bolder[row[worst < 0.5 * reach]] = True
+    return found
+
+
+def _distance(values: Tensor, faces: Sequence[float]) -> Tensor:
+    """Distance to the nearest face."""
+    found = (values - faces[0]).abs_()
+    for face in faces[1:]:
+        found = torch.minimum(found, (values - face).abs_(), out=found)
+    return found
+
+
+def _audit(
+    found: Refined,
+    evaluate: Callable[[Tensor], list[Tensor]],
+    faces: Sequence[Sequence[float]],
+    begin: Tensor,
+    end: Tensor,
+    audit: int,
+    seed: int,
+    batch: int,
+) -> None:
+    """Look at some steps four times as closely."""
+    chosen = torch.randperm(len(begin), generator=generator(seed, 0xA0D1))[:audit]
+    found.audited = len(chosen)
+    share = torch.linspace(0, 1, 5, dtype=torch.float64)
+    for some in chosen.split(max(1, batch // 5)):
+        t = torch.lerp(begin[some, None], end[some, None], share)
+        found.points += t.numel()
+        more = torch.zeros(len(some), dtype=torch.int64)
+        for value, layer in zip(evaluate(t.reshape(-1)), faces, strict=True):
+            for face in layer:
+                above = value.reshape(len(some), 5, -1) > face
+                inner = (above[:, 1:] ^ above[:, :-1]).sum(dim=(1, 2))
+                more += inner - (above[:, 0] ^ above[:, 4]).sum(dim=1)
+        found.hidden += int(more.sum())
+        found.hiding += int((more > 0).sum())
+
+
+# Every function in steps of its own.
+
+Evaluate = Callable[[Tensor, Tensor], Tensor]
+"""Numbers of functions, never decreasing, and t, shape (m,) each, to values, shape (m,), float64."""
+
+_FIRST_OF_EACH = 128  # steps of every function to begin with
+_CLOSER = 1.6  # times the caution that is enough where all values of a network are looked at together
+_AUDIT_OF_EACH = 10  # steps of every function, on average over its group, that are looked at again
+_FINEST = 1 << 48  # of the shortest steps make [0, 1]: 128 steps halved 40 times, and one to spare
+
+
+class Stretches(NamedTuple):
+    """Steps of functions: number of the function, t and the value at both ends, shape (steps,) each."""
+
+    function: Tensor
+    low: Tensor
+    high: Tensor
+    at_low: Tensor
+    at_high: Tensor
+
+    def take(self, rows: Tensor) -> "Stretches":
+        """Some of them, by a mask or by numbers."""
+        return Stretches(*(column[rows] for column in self))
+
+    @property
+    def changes(self) -> Tensor:
+        """Whether the sign differs between the ends."""
+        return (self.at_low > 0) != (self.at_high > 0)
+
+
+def together(parts: Sequence[Stretches]) -> Stretches:
+    """Several as one."""
+    return Stretches(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+
+
+@dataclass
+class Search:
+    """What a search found."""
+
+    first: Tensor  # signs at t = 0, shape (functions,), bool
+    changes: Stretches  # steps between whose ends the sign differs
+    unresolved: np.ndarray  # steps of each group that stayed suspicious
+    missed_at_most: np.ndarray  # changes missed in each group at most with 95 % confidence
+
+
+def search(evaluate: Evaluate, functions: int, of_group: int, caution: float, points: int | None, seed: int) -> Search:
+    """Find the sign changes of functions, ``of_group`` of them in a group: what is found does not depend on the others.
+
+    Args:
+        evaluate: the functions.
+        functions: how many.
+        of_group: functions of one network.
+        caution: how many times the departure from the chord seen in a step is allowed for in its halves.
+        points: at most about so many values a function, on average over the group; None is no limit.
+        seed: names the steps that are looked at again.
+    """
+    groups = -(-functions // of_group)
+    grid = torch.linspace(0, 1, _FIRST_OF_EACH + 1, dtype=torch.float64)
+    number = torch.arange(functions)
+    values = evaluate(number.repeat_interleave(len(grid)), grid.repeat(functions)).reshape(functions, -1)
+    looked = torch.full((groups,), len(grid) * of_group)
+    ends = (grid[:-1].repeat(functions), grid[1:].repeat(functions), values[:, :-1].flatten(), values[:, 1:].flatten())
+    steps = Stretches(number.repeat_interleave(_FIRST_OF_EACH), *ends)
+    above = torch.zeros(len(steps.low), dtype=torch.float64)  # a quarter of the departure seen one halving before
+    unresolved = torch.zeros(groups, dtype=torch.int64)
+    done: list[Stretches] = []
+    level = 0
+    while len(steps.low):
+        middle = 0.5 * (steps.low + steps.high)
+        at_middle = evaluate(steps.function, middle)
+        group = steps.function // of_group
+        here = torch.bincount(group, minlength=groups)
+        looked += here
+        level += 1
+        departure = (0.5 * (steps.at_low + steps.at_high) - at_middle).abs()
+        # a value may be close to its chord by chance, so it is given half of what is usual in its group at least
+        total = torch.zeros(groups, dtype=torch.float64).index_add_(0, group, departure.square())
+        usual = 0.5 * (total / here.clamp_min(1)).sqrt()[group]
+        near = torch.maximum(torch.maximum(departure, above), usual)
+        near = (near * (4 * _CLOSER * caution)).repeat_interleave(2)
+        pairs = ((steps.low, middle), (middle, steps.high), (steps.at_low, at_middle), (at_middle, steps.at_high))
+        both = (torch.stack(pair, dim=1).flatten() for pair in pairs)  # halves of a step side by side
+        halves = Stretches(steps.function.repeat_interleave(2), *both)
+        closest = torch.minimum(halves.at_low.abs(), halves.at_high.abs())
+        change = (halves.at_high - halves.at_low).abs()
+        rests = (change == 0) & (closest == 0)  # on 0, as what is behind dead neurons does
+        again = (change < near) & (4 * closest < near) & ~rests
+        over = looked >= (points * of_group if points is not None else torch.iinfo(torch.int64).max)
+        stop = again & (over[halves.function // of_group] | (level >= _DEEPEST))
+        unresolved += torch.bincount(halves.function[stop] // of_group, minlength=groups)
+        again &= ~stop
+        done.append(halves.take(~again))
+        above = 0.25 * departure.repeat_interleave(2)[again]
+        steps = halves.take(again)
+    whole = together(done)
+    bounds = _audited(evaluate, whole, of_group, groups, seed)
+    return Search(values[:, 0] > 0, whole.take(whole.changes), unresolved.numpy(), bounds)
+
+
+def _audited(evaluate: Evaluate, steps: Stretches, of_group: int, groups: int, seed: int) -> np.ndarray:
+    """Changes missed at most in each group, from steps chosen at random that are looked at four times as closely."""
+    group = steps.function // of_group
+    counts = torch.bincount(group, minlength=groups).tolist()
+    chosen = [
+        mine[torch.randperm(len(mine), generator=generator(seed, 0xA0D1))[: _AUDIT_OF_EACH * of_group].sort().values]
+        for mine in torch.argsort(group, stable=True).split(counts)
+    ]
+    asked = steps.take(torch.cat(chosen))
+    asked = asked.take(torch.argsort(asked.function, stable=True))
+    share = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
+    t = torch.lerp(asked.low[:, None], asked.high[:, None], share)
+    inner = evaluate(asked.function.repeat_interleave(3), t.flatten()).reshape(-1, 3)
+    sign = torch.cat([asked.at_low[:, None], inner, asked.at_high[:, None]], dim=1) > 0
+    more = (sign[:, 1:] != sign[:, :-1]).sum(dim=1) - asked.changes.long()
+    own = asked.function // of_group
+    audited, hidden, hiding = (
+        torch.zeros(groups, dtype=torch.int64).index_add_(0, own, column.long()).tolist()
+        for column in (torch.ones_like(more), more, more > 0)
+    )
+    return np.array([missed_at_most(*row) for row in zip(audited, hidden, hiding, counts, strict=True)])
+
+
+def in_order(evaluate: Evaluate, changes: Stretches, of_group: int, groups: int) -> tuple[Tensor, Tensor, np.ndarray]:
+    """Halve the steps with a change in which other changes of the group lie too, until the order is plain.
+
+    Returns:
+        t and the function of every change in order of group and t, and how many of each group could not be told apart.
+    """
+    number, (low, high, at_low, at_high) = changes.function, (column.clone() for column in changes[1:])
+    group = number // of_group
+    while True:
+        # ends are whole multiples of the finest step, so these integers are exact; two steps lie side by side or one in
+        # the other, and of those that begin together the longer comes first
+        begin, end = (group * (2 * _FINEST) + (part * _FINEST).long() for part in (low, high))
+        order = torch.from_numpy(np.lexsort((-end.numpy(), begin.numpy())))
+        shared = torch.zeros(len(order), dtype=torch.bool)
+        shared[1:] = begin[order][1:] < torch.cummax(end[order], dim=0).values[:-1]
+        shared[:-1] |= begin[order][1:] < end[order][:-1]
+        clash = order[shared].sort().values
+        mine = clash[(high[clash] - low[clash]) * _FINEST > 1.5]
+        if not len(mine):
+            break
+        mine = mine[torch.argsort(number[mine], stable=True)]
+        middle = 0.5 * (low[mine] + high[mine])
+        at_middle = evaluate(number[mine], middle)
+        left = (at_low[mine] > 0) != (at_middle > 0)
+        at_low[mine[~left]], low[mine[~left]] = at_middle[~left], middle[~left]
+        at_high[mine[left]], high[mine[left]] = at_middle[left], middle[left]
+    t = low + at_low / (at_low - at_high) * (high - low)
+    order = torch.from_numpy(np.lexsort((t.numpy(), group.numpy())))
+    return t[order], number[order], torch.bincount(group[clash], minlength=groups).numpy()
