@@ -48,9 +48,10 @@ def models(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("how", ["theory", "measured"])
 def test_the_written_weights_train(models: Path, tmp_path: Path, how: str) -> None:
     out = tmp_path / "w.safetensors"
-    code, text, _ = epoch0("init", f"{models}:deep", "--data", "digits", "--out", out, "--how", how)
+    trial = ("--no-trial",) if how == "measured" else ()
+    code, text, _ = epoch0("init", f"{models}:deep", "--data", "digits", "--out", out, "--how", how, *trial)
     assert code == 0 and "before: " in text and "now:    Trains with either" in text and str(out) in text
-    code, found, _ = epoch0("checkup", f"{models}:deep", "--data", "digits", "--weights", out, "--json")
+    code, found, _ = epoch0("checkup", f"{models}:deep", "--data", "digits", "--weights", out, "--json", "--no-trial")
     found = json.loads(found)
     assert code == 0 and found["trains"] and abs(found["backward"]["log_gain"]) < 2
     assert len(load_file(out)) == 24
@@ -58,7 +59,20 @@ def test_the_written_weights_train(models: Path, tmp_path: Path, how: str) -> No
 
 def test_a_gain_of_ones_own(models: Path, tmp_path: Path) -> None:
     out = tmp_path / "w.safetensors"
-    arguments = ("init", f"{models}:deep", "--data", "digits", "--out", out, "--at", "0.5", "--bias-std", "0", "--json")
+    arguments = (
+        "init",
+        f"{models}:deep",
+        "--data",
+        "digits",
+        "--out",
+        out,
+        "--at",
+        "0.5",
+        "--bias-std",
+        "0",
+        "--json",
+        "--no-trial",
+    )
     code, text, _ = epoch0(*arguments)
     found = json.loads(text)
     assert code == 0 and found["initialization"]["target"] == 0.5
@@ -75,14 +89,16 @@ def test_fix_shows_before_and_after(models: Path, tmp_path: Path) -> None:
     code, text, _ = epoch0("checkup", f"{models}:deep", "--data", "digits", "--fix", out, "--html", page)
     assert code == 0 and "before" in text and "after" in text and "✓ trains" in text and str(page) in text
     assert "Trains with either" in page.read_text()
-    code, text, _ = epoch0("checkup", f"{models}:deep", "--data", "digits", "--fix", out, "--json")
+    code, text, _ = epoch0("checkup", f"{models}:deep", "--data", "digits", "--fix", out, "--json", "--no-trial")
     found = json.loads(text)
     chances = [found[when]["recipes"]["sgd"]["probability"] for when in ("before", "after")]
     assert chances[0] < chances[1] and found["after"]["outcome"] == "trains"
 
 
 def test_what_is_not_understood_is_named(models: Path, tmp_path: Path) -> None:
-    code, text, _ = epoch0("init", f"{models}:Net", "--input-shape", "1,8,8", "--out", tmp_path / "w.safetensors")
+    code, text, _ = epoch0(
+        "init", f"{models}:Net", "--input-shape", "1,8,8", "--out", tmp_path / "w.safetensors", "--no-trial"
+    )
     assert code == 0 and "first.weight" in text and "left alone: mix.in_proj_weight" in text
 
 

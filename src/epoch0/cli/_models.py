@@ -76,6 +76,10 @@ class Residual(StrEnum):
     plain = "plain"
 
 
+Trial = Annotated[
+    bool | None,
+    typer.Option("--trial/--no-trial", help="Train a copy for a few steps; by default where that takes seconds."),
+]
 Norm = Annotated[BatchNorm, typer.Option(help="Batch norm as training sees it, or with its running statistics.")]
 
 
@@ -110,10 +114,7 @@ def checkup(
         typer.Option(help="Set the weights to the edge of chaos, write them to this safetensors file, check again."),
     ] = None,
     how: Annotated[How, typer.Option(help="With --fix: set by theory, or rescaled until measured.")] = How.theory,
-    trial: Annotated[
-        bool | None,
-        typer.Option("--trial/--no-trial", help="Train a copy for a few steps; by default where that takes seconds."),
-    ] = None,
+    trial: Trial = None,
     depth: Annotated[
         int | None, typer.Option(min=0, help="How many levels of parts to print under a block; by default as fits.")
     ] = None,
@@ -137,7 +138,7 @@ def checkup(
     )
     settings: dict[str, Any] = {
         "batch_norm": batch_norm.value, "directions": directions, "sparsity": sparsity, "noise": noise or None,
-        "regions": regions, "trial": trial, "seed": seed, "name": model,
+        "regions": regions, "trial": trial, "remedies": fix is None, "seed": seed, "name": model,
     }  # fmt: skip
     folded = {} if depth is None else {"depth": depth}
     with _progress() as settings["tell"]:
@@ -192,6 +193,7 @@ def init(
     weights: Weights = None,
     batch: BatchOrFile = None,
     batch_norm: Norm = BatchNorm.train,
+    trial: Trial = None,
     seed: Seed = 0,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -207,7 +209,9 @@ def init(
     given = models.inputs_for(
         network, data=data_name, input_shape=input_shape, batch=batch, spec=model, seed=seed, data_dir=data_dir
     )
-    settings: dict[str, Any] = {"batch_norm": batch_norm.value, "seed": seed, "name": model}
+    settings: dict[str, Any] = {
+        "batch_norm": batch_norm.value, "trial": trial, "remedies": False, "seed": seed, "name": model,
+    }  # fmt: skip
     before = examine(network, given.x, given.targets, inputs=given.description, **settings)
     done = initialize(
         network, chi=chi, how=how.value, x=given.x, bias_std=bias_std, weights=draw.value, residual=residual.value,
