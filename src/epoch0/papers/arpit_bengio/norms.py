@@ -27,14 +27,8 @@ LEVEL = 0.95  # of the bands: the ratio of one input of one network is inside wi
 class NormsSpec:
     """Random ReLU networks without biases, with a linear layer, softmax and cross-entropy on top.
 
-    Attributes:
-        widths: of the hidden layers.
-        init: ``"he"``, variance 2/fan-out as in the paper; or ``"glorot"``, 2/(fan-in + fan-out).
-        inputs: of each network, their coordinates N(0, 1), each with a random class.
-        size: coordinates of an input.
-        classes: number of outputs.
-        first: index of the first network.
-        networks: number of networks.
+    ``init`` is ``"he"``, variance 2/fan-out as in the paper, or ``"glorot"``, 2/(fan-in + fan-out). Each network has
+    inputs of its own, of ``size`` coordinates N(0, 1), each with a random class.
     """
 
     widths: tuple[int, ...]
@@ -49,12 +43,7 @@ class NormsSpec:
 def weight_stds(spec: NormsSpec) -> tuple[float, ...]:
     """Standard deviation of a weight of each hidden layer and of the linear layer on top.
 
-    >>> weight_stds(NormsSpec((50, 200), "he", inputs=10))      # 2/fan-out, and 2/fan-in on top
-    (0.2, 0.1, 0.1)
-
     The linear layer is part of the backward pass only, so that He's variance for the backward pass, 2/fan-in, is taken.
-
-    Source: Arpit & Bengio, section 3.2 (after Lemma 5).
     """
     fans = list(zip((spec.size, *spec.widths), (*spec.widths, spec.classes), strict=True))
     if spec.init == "glorot":
@@ -63,26 +52,12 @@ def weight_stds(spec: NormsSpec) -> tuple[float, ...]:
 
 
 def deep(spec: NormsSpec, seed: int) -> dict[str, Any]:
-    """Norm ratios at every layer, averaged over the inputs of each network.
+    """Norm ratios at every layer (networks, layers), averaged over the inputs of each network; equations 17 and 19.
 
-    >>> found = deep(NormsSpec((100,) * 10, "he", inputs=200, networks=3), seed=0)
-    >>> found["activation"].shape                               # (networks, layers)
-    (3, 10)
-
-    The activation ratio of layer l is ``||h^l|| / ||x||``; the gradient ratio is
-    ``||dloss/dW^l||_F / (||delta|| ||x||)``, where delta is the gradient at the last hidden pre-activation.
-
-    Args:
-        spec: the networks.
-        seed: names them; a network is the same whatever the block it is measured in.
-
-    Returns:
-        Arrays of shape (networks, layers): ``activation`` and ``gradient``, the mean ratio over inputs;
-        ``activation_square`` and ``gradient_square``, the mean squared ratio; ``step`` and ``step_square``, the mean of
-        ``||h^l||^2 / ||h^(l-1)||^2`` and of its square. And ``alignment`` (networks,): the mean of cos^2 of the angle
-        between delta and h^L, times half the last width, which is 1 for a delta that knows nothing of h^L.
-
-    Source: Arpit & Bengio, sections 4.1, 4.3; equations 17 and 19.
+    ``activation`` is ``||h^l|| / ||x||``; ``gradient`` is ``||dloss/dW^l||_F / (||delta|| ||x||)``, where delta is the
+    gradient at the last hidden pre-activation; ``step`` is ``||h^l||^2 / ||h^(l-1)||^2``; ``..._square`` their mean
+    squares. ``alignment`` (networks,) is the mean of cos^2 of the angle between delta and h^L, times half the last
+    width, which is 1 for a delta that knows nothing of h^L. A network is the same in whatever block.
     """
     rows: dict[str, list[Any]] = {}
     for network in range(spec.first, spec.first + spec.networks):
@@ -100,16 +75,10 @@ def deep(spec: NormsSpec, seed: int) -> dict[str, Any]:
 
 
 def shallow(spec: NormsSpec, seed: int) -> dict[str, Any]:
-    """Norm ratios of one hidden layer, for every input.
+    """Norm ratios of one hidden layer for every input, (networks, inputs), float32; equations 25 and 26.
 
-    >>> shallow(NormsSpec((500,), "he", inputs=200, networks=3), seed=0)["forward"].shape       # (networks, inputs)
-    (3, 200)
-
-    Returns:
-        Arrays of shape (networks, inputs), float32: ``forward``, ``||h|| / ||x||``; ``backward``,
-        ``||dloss/dW||_F / (||delta|| ||x||)`` with delta the error at the output, which Lemma 5 is about.
-
-    Source: Arpit & Bengio, section 4.2, equations 25 and 26.
+    ``forward`` is ``||h|| / ||x||``; ``backward`` is ``||dloss/dW||_F / (||delta|| ||x||)`` with delta the error at the
+    output, which Lemma 5 is about.
     """
     forward, backward = [], []
     for network in range(spec.first, spec.first + spec.networks):
@@ -174,14 +143,7 @@ class Band(NamedTuple):
 
 
 def band(spec: NormsSpec, quantity: str, layer: int) -> Band:
-    """The law of the ratio ``"activation"`` or ``"gradient"`` at a layer, 1 to the depth.
-
-    >>> found = band(NormsSpec((100,) * 10, "he", inputs=1), "activation", 10)
-    >>> round(found.exact_mean, 3), round(found.exact_low, 2), round(found.exact_high, 2)
-    (0.939, 0.43, 1.76)
-
-    For gradients it takes Theorem 3's assumption of independence.
-    """
+    """The law of the ratio ``"activation"`` or ``"gradient"``; for gradients under Theorem 3's independence."""
     law = _law(spec, quantity, layer)
     return _band(law.widths, law.scales)
 

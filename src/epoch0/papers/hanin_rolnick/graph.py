@@ -35,12 +35,9 @@ class GraphSpec:
 
 
 def pieces(spec: GraphSpec, seed: int) -> dict[str, Any]:
-    """Count the pieces of the networks on the whole real line, and give the graph of the first.
+    """Count the pieces of the networks on the real line (``linear`` ones of the first few), and graph the first.
 
-    Returns:
-        ``count``: activation regions, (networks,); ``linear``: linear regions of the first networks. Of the first
-        network: ``t``, its break points; ``layer``, which hidden layer made each, from 1; ``knots`` and ``values``, its
-        graph from beyond the first break point to beyond the last.
+    ``t`` are its break points, ``layer`` which hidden layer made each; ``knots`` and ``values`` reach beyond them.
     """
     torch.set_num_threads(1)
     zero, one = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
@@ -53,14 +50,12 @@ def pieces(spec: GraphSpec, seed: int) -> dict[str, Any]:
     knots = np.concatenate([[-far], t, [far]])
     with torch.no_grad():
         values = nets[0](torch.from_numpy(knots)[:, None])[:, 0].numpy()
+    layer = first.owner_layer.astype(np.float64) + 1  # type: ignore[union-attr]
+    linear = [one.linear_count for one in found[:_LINEAR]]  # type: ignore[union-attr]
     return {
-        "count": np.array([p.count for p in found], dtype=np.float64),
-        "linear": np.array([p.linear_count for p in found[:_LINEAR]], dtype=np.float64),  # type: ignore[union-attr]
-        "t": t,
-        "layer": first.owner_layer.astype(np.float64) + 1,  # type: ignore[union-attr]
-        "knots": knots,
-        "values": values,
-    }
+        "count": np.array([one.count for one in found], dtype=np.float64), "linear": np.array(linear, dtype=np.float64),
+        "t": t, "layer": layer, "knots": knots, "values": values,
+    }  # fmt: skip
 
 
 def table(found: Found) -> Table:

@@ -44,16 +44,12 @@ class PlanarSpec:
 def partitions(spec: PlanarSpec, seed: int) -> dict[str, Any]:
     """Partition the square by every network, layer by layer.
 
-    Returns:
-        Per network: ``cells``, activation regions after each layer, (networks, depth); ``linear``, linear regions;
-        ``parents``, distinct patterns of the first l layers over all final cells, (networks, depth), equal to ``cells``
-        if every cell comes from one cell of each layer before; ``moved``, largest relative difference between the
-        length of the boundaries that the first l layers make in the whole network and in the network cut off there;
-        ``bent``, places at which a boundary bends where no earlier layer has one; ``bends``, all bends, (networks,
-        depth); ``concave``, corners at which a cell is not convex; ``euler``; ``area_error``.
-        Of the first network the drawing: ``vertices``, ``edges``, ``owner`` (layer of each edge, -1 for the border),
-        ``cell_ends_l``, ``cell_vertices_l``, ``vertices_l``, ``colours_l`` of the cells after each layer l, and
-        ``heights``, the network's output at each vertex.
+    ``cells`` are activation regions after each layer, (networks, depth); ``parents``, distinct patterns of the first l
+    layers over all final cells, are equal to them if every cell comes from one cell of each layer before; ``moved`` is
+    the largest relative difference between the length of the boundaries that the first l layers make in the whole
+    network and in the network cut off there; ``bent`` counts bends of a boundary where no earlier layer has one. Of the
+    first network the drawing: ``owner`` is the layer of each edge, -1 for the border, ``heights`` the output at each
+    vertex, and names with ``_l`` are the cells after layer l.
     """
     torch.set_num_threads(1)
     laws = {"weights": Gaussian(spec.weight_std), "biases": Gaussian(spec.bias_std)}
@@ -84,24 +80,15 @@ def _tested(spec: PlanarSpec, whole: PlanePartition, layers: list[PlanePartition
         moved.append(abs(own - same) / max(own, 1e-300))
     bends = [bends_of(whole, layer) for layer in range(spec.depth)]
     return {
-        "cells": [cut.count for cut in layers],
-        "linear": whole.linear_count,
-        "parents": parents,
-        "moved": max(moved),
-        "bends": [len(at) for at, _ in bends],
-        "bent": sum(int((~explained).sum()) for _, explained in bends),
-        "concave": concave_corners(whole),
-        "euler": whole.certificate.euler,
+        "cells": [cut.count for cut in layers], "linear": whole.linear_count, "parents": parents, "moved": max(moved),
+        "bends": [len(at) for at, _ in bends], "bent": sum(int((~explained).sum()) for _, explained in bends),
+        "concave": concave_corners(whole), "euler": whole.certificate.euler,
         "area_error": whole.certificate.measure_error,
-    }
+    }  # fmt: skip
 
 
 def bends_of(partition: PlanePartition, layer: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Vertices at which the boundary of a neuron of that layer changes its direction.
-
-    Returns:
-        The vertices, and for each whether a neuron of an earlier layer has a boundary there.
-    """
+    """Where the boundary of a neuron of that layer turns, and whether an earlier layer has a boundary there."""
     mine = np.flatnonzero(partition.owner_layer == layer)
     ends = partition.edges[mine]  # (edges, 2)
     vertex, edge = ends.ravel(), np.repeat(np.arange(len(mine)), 2)

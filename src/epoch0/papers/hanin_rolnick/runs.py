@@ -40,19 +40,10 @@ _WEIGHTS, _BATCHES, _LINES, _POINTS = range(4)  # streams of a trial's seed
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What one trial trains and measures.
+    """Networks trained by Adam as one program, measured at the epochs ``at``: increasing, from 0 to the last.
 
-    Attributes:
-        data: name of the data set.
-        depth: number of hidden layers.
-        width: of each of them.
-        at: epochs at which regions are measured, increasing, from 0 (before training) to the last.
-        batch_size: of training.
-        learning_rate: of Adam, whose other settings are torch's defaults.
-        lines: lines through the origin and a training example.
-        linear_lines: on how many of them linear regions are counted beside activation regions.
-        points: random points whose distance to the nearest boundary is measured.
-        networks: how many are trained as one program: weights, lines and points of their own, the same batches.
+    Each has its own weights, lines and points, and the same batches. Activation regions are counted on ``lines``
+    through the origin and a training example, linear regions on the first ``linear_lines``; distances from ``points``.
     """
 
     data: str
@@ -75,18 +66,8 @@ class RunSpec:
 def run(spec: RunSpec, seed: int) -> dict[str, Any]:
     """Train networks and count their regions on lines, and measure distances to boundaries, at some epochs.
 
-    >>> spec = RunSpec("digits", 2, 16, (0.0, 1.0, 5.0), 32, 1e-3, 100, 20, 1000)
-    >>> run(spec, seed=0)["counts"].shape                       # (networks, epochs, lines)
-    (1, 3, 100)
-
-    Returns:
-        For each of the ``at`` epochs: ``epoch``, the nearest whole number of steps in epochs; ``accuracy`` on the test
-        set, (networks, epochs); ``counts``, activation regions on each line, (networks, epochs, lines); ``linear``,
-        linear regions on the first lines, (networks, epochs, linear_lines); ``distance``, to the nearest boundary from
-        each point, (networks, epochs, points).
-
-    Raises:
-        InputError: if the data set is not there, or ``at`` cannot be used.
+    ``epoch`` (epochs,) is the nearest whole number of steps; ``accuracy`` on the test set is (networks, epochs), and
+    ``counts``, ``linear`` and ``distance`` are (networks, epochs, lines, linear lines or points).
     """
     torch.set_num_threads(1)
     examples = load(spec.data, "train")
@@ -114,16 +95,11 @@ def run(spec: RunSpec, seed: int) -> dict[str, Any]:
 
     together = Stacked.of(nets) if len(nets) > 1 else nets[0]
     train(
-        together,
-        (inputs, targets),
-        steps=steps[-1],
-        batch_size=spec.batch_size,
-        optimizer="adam",
-        learning_rate=spec.learning_rate,
+        together, (inputs, targets), steps=steps[-1], batch_size=spec.batch_size, optimizer="adam",
+        learning_rate=spec.learning_rate, seed=int(_source(spec, seed, _BATCHES).integers(2**31)),
         loss=together.loss(F.cross_entropy) if isinstance(together, Stacked) else F.cross_entropy,
-        seed=int(_source(spec, seed, _BATCHES).integers(2**31)),
         callbacks=[Every(gcd(*steps), measure)],
-    )
+    )  # fmt: skip
     names = measured[0][0]
     return {
         "epoch": np.array(epochs),
@@ -133,16 +109,7 @@ def run(spec: RunSpec, seed: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class UntrainedSpec:
-    """Networks before training, many of them, for what is said about initialization alone.
-
-    Attributes:
-        data: name of the data set.
-        depth: number of hidden layers.
-        width: of each.
-        networks: how many.
-        lines: of each network, through the origin and a training example.
-        points: of each network.
-    """
+    """Networks before training, many of them, for what is said about initialization alone."""
 
     data: str
     depth: int
@@ -153,11 +120,9 @@ class UntrainedSpec:
 
 
 def untrained(spec: UntrainedSpec, seed: int) -> dict[str, Any]:
-    """Regions on lines and distances to boundaries of random networks, each with lines and points of its own.
+    """Mean ``counts`` of regions a line and mean ``distance`` to the nearest boundary, (networks,).
 
-    Returns:
-        ``counts``, mean number of activation regions a line, and ``distance``, mean distance to the nearest boundary,
-        both (networks,).
+    Each network has lines and points of its own.
     """
     torch.set_num_threads(1)
     examples = load(spec.data, "train")
@@ -228,7 +193,7 @@ def _measured(spec: RunSpec, model: nn.Module, through: Tensor, points: Tensor) 
 
 
 def turn(curves: Array, *, lowest: bool) -> tuple[Array, Array, list[int]]:
-    """How far each run goes to the turning point of its kind, and back from there to the end.
+    """How far each run (runs, epochs) goes to the turning point of its kind and back to the end, and where that is.
 
     >>> turn(np.array([[1.0, 0.5, 0.8], [1.0, 0.4, 0.7]]), lowest=True)
     (array([0.5, 0.6]), array([0.3, 0.3]), [1, 1])
@@ -236,13 +201,6 @@ def turn(curves: Array, *, lowest: bool) -> tuple[Array, Array, list[int]]:
     The turning point of a run is where the mean of the other runs has its extremum, so that what is measured there is
     independent of where it is: noise alone would give zero on average. It is neither the first nor the last epoch: a
     curve that only rises or only falls makes a change of the wrong sign.
-
-    Args:
-        curves: (runs, epochs), two runs and three epochs or more.
-        lowest: whether the turning point is a minimum, else a maximum.
-
-    Returns:
-        Changes to the turning point and back, counted positive in the direction of a turn, each (runs,); and its place.
     """
     sign = -1.0 if lowest else 1.0
     mean = (curves.sum(0) - curves) / (len(curves) - 1)

@@ -37,12 +37,7 @@ class SawtoothSpec:
 
 
 def pieces(spec: SawtoothSpec, seed: int) -> dict[str, Any]:
-    """Count the linear pieces on [0, 1].
-
-    Returns:
-        ``linear`` and ``count``: linear and activation regions, (networks,); of the first network ``knots``: ends and
-        break points in [0, 1], and ``values`` there.
-    """
+    """``linear`` and activation regions (``count``) on [0, 1], (networks,); ``knots`` and ``values`` of the first."""
     torch.set_num_threads(1)
     ends = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     linear, count = [], []
@@ -136,8 +131,7 @@ def draw(found: Found) -> Figure:
              xlabel="standard deviation of the noise on weights and biases")  # fmt: skip
     y = rows.column("pieces")
     ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 200, 500) if min(y) / 2 < tick < 2 * max(y)]
-    axes.set_yticks(ticks, [str(tick) for tick in ticks])
-    axes.minorticks_off()
+    pictures.ticks(axes, ticks, "y")
     axes.legend(loc="lower left")
     return picture
 

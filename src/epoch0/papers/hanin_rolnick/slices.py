@@ -55,18 +55,7 @@ class RandomSpec:
 
 @dataclass(frozen=True)
 class TrainedSpec:
-    """One network through training.
-
-    Attributes:
-        data: name of the data set.
-        depth: number of hidden layers.
-        width: of each.
-        at: epochs at which regions are counted, increasing from 0.
-        batch_size: of training.
-        learning_rate: of Adam.
-        planes: how many, the same through all of training.
-        drawn: epochs, among ``at``, at which the first plane is kept for a picture.
-    """
+    """One network through training, in the same planes at the epochs ``at``; ``drawn`` ones are kept for a picture."""
 
     data: str
     depth: int
@@ -79,11 +68,10 @@ class TrainedSpec:
 
 
 def random_slices(spec: RandomSpec, seed: int) -> dict[str, Any]:
-    """Regions of random networks in planes through three examples.
+    """Regions of random networks in planes: ``counts``, ``euler``, ``area_error``, (networks, planes).
 
-    Returns:
-        ``counts``, ``euler``, ``area_error``: (networks, planes); with ``drawn`` of the first plane ``linear``, its
-        linear regions, ``distinct``, whether all its patterns differ, and the arrays of :func:`drawing` as ``0``.
+    Of the plane that is drawn ``linear``, its linear regions, ``distinct``, whether all its patterns differ, and the
+    arrays of :func:`drawing` as ``0``.
     """
     torch.set_num_threads(1)
     examples = load(spec.data, "train")
@@ -106,11 +94,9 @@ def random_slices(spec: RandomSpec, seed: int) -> dict[str, Any]:
 
 
 def trained_slices(spec: TrainedSpec, seed: int) -> dict[str, Any]:
-    """Regions of one network in planes through three examples, through its training.
+    """The same through training, (epochs, planes), with ``epoch`` and ``accuracy``, (epochs,).
 
-    Returns:
-        ``epoch`` and ``accuracy``, (epochs,); ``counts``, ``euler``, ``area_error``, (epochs, planes); for each of the
-        ``drawn`` epochs the arrays of :func:`drawing` under its number in ``drawn``.
+    For each of the ``drawn`` epochs the arrays of :func:`drawing` under its number in ``drawn``.
     """
     torch.set_num_threads(1)
     examples = load(spec.data, "train")
@@ -251,8 +237,7 @@ def draw(found: Found) -> Figure:
     square = rows[0]["regions"] / x[0] ** 2 * x.astype(float) ** 2
     axes.plot(x, square, color=plots.BOUND, linestyle=":", label="in proportion to neurons squared")
     axes.set(xscale="log", yscale="log", xlabel="neurons", ylabel="regions in the square")
-    axes.set_xticks(x, rows.told("{neurons}"))
-    axes.minorticks_off()
+    pictures.ticks(axes, x.tolist())
     axes.legend()
     return picture
 
@@ -334,8 +319,7 @@ def training_draw(found: Found) -> Figure:
     axes.axhline(squared / ORDER, color=plots.BOUND, linestyle=":", label=f"neurons squared / {ORDER:g}")
     axes.set_xscale("symlog", linthresh=1.0)
     ticks = [0, 1, *[tick for tick in (2, 5, 10, 20, 50) if tick < epoch[-1]], epoch[-1]]
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.minorticks_off()
+    pictures.ticks(axes, ticks)
     axes.set(xlabel="epoch (logarithmic from 1 on)", ylabel="regions in the square", xlim=(-0.05, None))
     axes.legend()
     return picture

@@ -12,6 +12,7 @@ import numpy as np
 
 from epoch0 import plots
 from epoch0.experiments.claims import Claim, at_least, at_most, between, equal_within_error, exact, fitted_exponent
+from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick.runs import DATA, RunSpec, UntrainedSpec, run, turn, untrained
 from epoch0.papers.pictures import Axes, Figure
@@ -34,6 +35,7 @@ DECADES = 2.0
 """"Many orders of magnitude": from the first to the 99th percentile at least this many powers of ten."""
 
 SHIFT = 0.5  # the distribution changes little if the mean of log10 moves by at most this part of its standard deviation
+_PLACE = "depth {depth}, width {width}, epoch {epoch:.2g}"
 BINS = np.linspace(-8, 1, 91)  # of log10 of the distance
 
 
@@ -106,8 +108,7 @@ def table(found: Found) -> Table:
 
     def beside(cell: Cell, epoch: float) -> dict[str, Any]:
         one = each[id(cell)]
-        most = one["counts"][:, one.epoch.tolist().index(epoch)].max()
-        return {"neurons": one.neurons, "most_regions": int(most)}
+        return {"neurons": one.neurons, "most_regions": int(one["counts"][:, one.epoch == epoch].max())}
 
     return found.rows(measured, beside, epoch=found.cells[0]["epoch"][0].tolist())
 
@@ -118,17 +119,12 @@ def table(found: Found) -> Table:
 def claims_5(found: Found) -> list[Claim]:
     """The three observations of section 3.1, and how far the counts are from what is possible."""
     each = gather(found)
-    names, runs, networks = [one.name for one in each], len(each[0].regions), len(each[0].start_regions)
+    names, networks = [one.name for one in each], len(each[0].start_regions)
     start, start_error = means([one.start_regions for one in each])
     neurons = np.array([float(one.neurons) for one in each])
     breaks = start - 1 / neurons  # a line has one region without any neuron: 3 % of those of 32 neurons
     exponent, error = fitted_exponent(neurons, start * neurons, start_error * neurons)
-    turns = [turn(one.regions, lowest=True) for one in each]
-    fall, fall_error = means([one[0] for one in turns])
-    rise, rise_error = means([one[1] for one in turns])
-    when = [f"{one.name} (lowest near epoch {one.epoch[max(t[2])]:.2g})" for one, t in zip(each, turns, strict=True)]
-    every = [mean_and_error(one.regions) for one in each]
-    places = [f"{one.name}, epoch {epoch:.2g}" for one in each for epoch in one.epoch]
+    regions, regions_error = found.table.of("regions_per_neuron", "regions_per_neuron_error")
     shares = [float(one["counts"].max()) / one.most for one in each]
     return [
         equal_within_error(
@@ -143,12 +139,11 @@ def claims_5(found: Found) -> list[Claim]:
         between(
             "before training there is about one region a neuron", start, start_error, 1 / CLOSE, CLOSE, networks, names
         ),
-        at_least("the number of regions falls in the initial part of training", fall, fall_error, 0.0, runs, when),
-        at_least("... and then rises until the end", rise, rise_error, 0.0, runs, when),
+        *_turns(each, "regions", "the number of regions falls in the initial part of training",
+                "... and then rises until the end"),
         at_most(
-            f"there are at most {PER_NEURON:g} regions a neuron, throughout training",
-            np.concatenate([mean for mean, _ in every]), np.concatenate([error for _, error in every]),
-            PER_NEURON, runs, places,
+            f"there are at most {PER_NEURON:g} regions a neuron, throughout training", regions, regions_error,
+            PER_NEURON, found.table.column("runs"), found.table.told(_PLACE),
         ),
         exact(
             "no line has a quarter of the regions that its network could give it, (width + 1)^depth",
@@ -162,27 +157,40 @@ def claims_5(found: Found) -> list[Claim]:
     ]  # fmt: skip
 
 
+def _turns(each: list[Runs], of: str, there: str, back: str) -> list[Claim]:
+    """``"regions"`` fall to a lowest number, or the ``"product"`` rises to a highest, and both go back."""
+    curves = [getattr(one, of) for one in each]
+    turns = [turn(one, lowest=of == "regions") for one in curves]
+    which, runs = "lowest" if of == "regions" else "highest", len(curves[0])
+    when = [f"{one.name} ({which} near epoch {one.epoch[max(t[2])]:.2g})" for one, t in zip(each, turns, strict=True)]
+    first, second = means([one[0] for one in turns]), means([one[1] for one in turns])
+    return [at_least(there, *first, 0.0, runs, when), at_least(back, *second, 0.0, runs, when)]
+
+
 def draw_5(found: Found) -> Figure:
     """Left and middle: regions a neuron against epochs, the beginning enlarged; right: before training, all lines."""
     each = gather(found)
     picture, panels = plots.figure(11.0, 4.4, mosaic=[["early", "all", "start"]], width_ratios=[0.8, 1.3, 1.0])
-    early = max(2.0, found.sweep["at"][-1] / 10)
-    for name, last in (("early", early), ("all", math.inf)):
-        axes = panels[name]
-        for one in each:
-            curve(axes, found.sweep, one, one.regions, last)
-        axes.axhline(1.0, color=plots.BOUND, linestyle=":", linewidth=0.9)
-        axes.set_xlabel("epoch")
-    panels["early"].set(ylabel="regions on a line / neurons", title="the beginning", xlim=(0, early))
-    panels["all"].set(title="all of training")
-    panels["all"].sharey(panels["early"])
-    handles, labels = panels["all"].get_legend_handles_labels()
-    plots.legend_below(picture, handles, labels, columns=5)
+    _through(panels, found.sweep, each, "regions", "regions on a line / neurons")
+    for name in ("early", "all"):
+        panels[name].axhline(1.0, color=plots.BOUND, linestyle=":", linewidth=0.9)
+    plots.legend_below(picture, *panels["all"].get_legend_handles_labels(), columns=5)
     _start(panels["start"], found.sweep, each)
     return picture
 
 
-def curve(axes: Axes, sweep: Sweep, one: Runs, values: Array, last: float = math.inf) -> None:
+def _through(panels: dict[str, Axes], sweep: Sweep, each: list[Runs], of: str, label: str) -> None:
+    """All of training, and its beginning enlarged."""
+    early = max(2.0, sweep["at"][-1] / 10)
+    for name, last in (("early", early), ("all", math.inf)):
+        for one in each:
+            _curve(panels[name], sweep, one, getattr(one, of), last)
+    panels["early"].set(ylabel=label, title="the beginning", xlim=(0, early), xlabel="epoch")
+    panels["all"].set(title="all of training", xlabel="epoch")
+    panels["all"].sharey(panels["early"])
+
+
+def _curve(axes: Axes, sweep: Sweep, one: Runs, values: Array, last: float) -> None:
     """Mean over runs against epochs with a band of two standard errors; colour tells the width, dashes the depth."""
     mean, error = mean_and_error(values)
     keep = one.epoch <= last
@@ -199,11 +207,9 @@ def _start(axes: Axes, sweep: Sweep, each: list[Runs]) -> None:
     for index, depth in enumerate(sweep["depth"]):
         mine = [one for one in each if one.spec.depth == depth]
         x = [one.neurons for one in mine]
-        values = [mean_and_error(one.start_regions * one.neurons) for one in mine]
-        plots.points(
-            axes, x, [mean for mean, _ in values], [error for _, error in values], index, f"measured, depth {depth}",
-            color="black", markerfacecolor="none",
-        )  # fmt: skip
+        mean, error = means([one.start_regions * one.neurons for one in mine])
+        plots.points(axes, x, mean.tolist(), error.tolist(), index, f"measured, depth {depth}", color="black",
+                     markerfacecolor="none")  # fmt: skip
         style = plots.LINES[index]  # as at the left, where colour tells the width
         plots.curve(axes, x, [one.most for one in mine], index, f"possible, depth {depth}", linestyle=style,
                     color="black")  # fmt: skip
@@ -218,6 +224,8 @@ def _start(axes: Axes, sweep: Sweep, each: list[Runs]) -> None:
 
 
 # ---- Figure 6
+
+_EXPAND = ("product", "neurons x distance first rises in training", "... and then falls until the end")
 
 
 def claims_a(found: Found) -> list[Claim]:
@@ -238,16 +246,14 @@ def claims_a(found: Found) -> list[Claim]:
                 ["all architectures"],
             )
         )  # fmt: skip
-    every = [mean_and_error(one.product) for one in each]
-    places = [f"{one.name}, epoch {epoch:.2g}" for one in each for epoch in one.epoch]
-    product, error = (np.concatenate([pair[index] for pair in every]) for index in range(2))
+    product, error, runs = found.table.of("neurons_times_distance", "neurons_times_distance_error", "runs")
     return [
         *claims,
         between(
             f"neurons x distance stays between {ORDER_ONE[0]:g} and {ORDER_ONE[1]:g} throughout training",
-            product, error, *ORDER_ONE, len(each[0].product), places,
+            product, error, *ORDER_ONE, runs, found.table.told(_PLACE),
         ),
-        *_turns(each),
+        *_turns(each, *_EXPAND),
     ]  # fmt: skip
 
 
@@ -261,7 +267,7 @@ def claims_b(found: Found) -> list[Claim]:
             start[None], error[None], len(each[0].start_product), resolution=RESOLUTION,
             settings=["before training"], groups=[one.name for one in each],
         ),
-        *_turns(each),
+        *_turns(each, *_EXPAND),
     ]  # fmt: skip
 
 
@@ -276,25 +282,9 @@ def claims_c(found: Found) -> list[Claim]:
         after.append(accuracy[:, -1] - highest)
     names, runs = [one.name for one in each], len(each[0].product)
     return [
-        at_least(
-            "test accuracy rises while the regions expand", *means(before), 0.0, runs, names
-        ),
-        at_least(
-            "... and rises further after the distance has begun to fall", *means(after), 0.0, runs, names
-        ),
-        *_turns(each),
-    ]  # fmt: skip
-
-
-def _turns(each: list[Runs]) -> list[Claim]:
-    turns = [turn(one.product, lowest=False) for one in each]
-    rise, rise_error = means([one[0] for one in turns])
-    fall, fall_error = means([one[1] for one in turns])
-    when = [f"{one.name} (highest near epoch {one.epoch[max(t[2])]:.2g})" for one, t in zip(each, turns, strict=True)]
-    runs = len(each[0].product)
-    return [
-        at_least("neurons x distance first rises in training", rise, rise_error, 0.0, runs, when),
-        at_least("... and then falls until the end", fall, fall_error, 0.0, runs, when),
+        at_least("test accuracy rises while the regions expand", *means(before), 0.0, runs, names),
+        at_least("... and rises further after the distance has begun to fall", *means(after), 0.0, runs, names),
+        *_turns(each, *_EXPAND),
     ]
 
 
@@ -305,37 +295,29 @@ def draw_a(found: Found) -> Figure:
     chosen = _some(each[0].epoch)
     for index, place in enumerate(chosen):
         products = [one.product[:, place] if place else one.start_product for one in each]
-        values = [mean_and_error(value / one.neurons) for value, one in zip(products, each, strict=True)]
+        mean, error = means([value / one.neurons for value, one in zip(products, each, strict=True)])
         shift = 1 + 0.025 * (index - len(chosen) / 2)  # beside each other, not on top
         x = [one.neurons * shift for one in each]
         label = f"epoch {each[0].epoch[place]:.2g}" if place else "before training"
-        plots.points(axes, x, [mean for mean, _ in values], [error for _, error in values], index, label)
+        plots.points(axes, x, mean.tolist(), error.tolist(), index, label)
     ends = np.array(sorted({one.neurons for one in each}), dtype=float)
-    every = np.stack([mean_and_error(one.product)[0] for one in each])
+    every = found.table.column("neurons_times_distance")
     for bound, which in ((every.min(), "smallest"), (every.max(), "largest")):
         axes.plot(ends, bound / ends, color=plots.BOUND, linestyle=":" if which == "smallest" else "--",
                   label=f"{bound:.2g} / neurons ({which} of all means)", zorder=1.4)  # fmt: skip
     axes.set(xscale="log", yscale="log", xlabel="neurons", ylabel="mean distance to the nearest boundary")
-    axes.set_xticks(ends, [f"{tick:g}" for tick in ends])
+    pictures.ticks(axes, ends.tolist())
     low, high = axes.get_ylim()
     ticks = [tick for tick in (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2) if low < tick < high]
-    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.minorticks_off()
+    pictures.ticks(axes, ticks, "y")
     plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=2)
     return picture
 
 
 def draw_b(found: Found) -> Figure:
     """Neurons times distance against epochs, the beginning enlarged."""
-    each = gather(found)
     picture, panels = plots.figure(9.0, 4.6, mosaic=[["early", "all"]], width_ratios=[0.8, 1.3])
-    early = max(2.0, found.sweep["at"][-1] / 10)
-    for one in each:
-        curve(panels["early"], found.sweep, one, one.product, early)
-        curve(panels["all"], found.sweep, one, one.product)
-    panels["early"].set(ylabel="neurons × mean distance", title="the beginning", xlim=(0, early), xlabel="epoch")
-    panels["all"].set(title="all of training", xlabel="epoch")
-    panels["all"].sharey(panels["early"])
+    _through(panels, found.sweep, gather(found), "product", "neurons × mean distance")
     plots.legend_below(picture, *panels["all"].get_legend_handles_labels(), columns=4)
     return picture
 

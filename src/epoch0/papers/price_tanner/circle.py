@@ -33,12 +33,11 @@ class DrawingSpec:
 
 
 def drawing(spec: DrawingSpec, seed: int) -> dict[str, Any]:
-    """The pre-activations of one network along the closed curve, in the plane in which they vary most.
+    """The pre-activations of one network along the curve, in the plane in which they vary most.
 
-    Returns:
-        ``paths`` (shown, points, 2), float64: coordinates along the first two principal components of each layer;
-        ``shares`` (shown,): the part of the variance that the plane holds; ``lengths`` (shown,): length of the
-        pre-activation curve in all dimensions, not only in the plane. (The paper does not say how it projects.)
+    ``paths`` (shown, points, 2) are coordinates along the first two principal components of each layer (the paper does
+    not say how it projects), ``shares`` the part of the variance that the plane holds, ``lengths`` those of the curve
+    in all dimensions.
     """
     (net,) = list(spec.network.ensemble(seed))
     curve = spec.network.curve.curve()

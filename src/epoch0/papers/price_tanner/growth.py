@@ -11,17 +11,8 @@ import numpy as np
 
 from epoch0 import plots
 from epoch0.distributions import Discrete, Gaussian, Law, Sparse, Uniform, integers
-from epoch0.experiments.claims import (
-    Claim,
-    at_least,
-    at_most,
-    better_fit,
-    between,
-    equal_within_error,
-    fitted_exponent,
-    increasing,
-    linear,
-)
+from epoch0.experiments import claims as decide
+from epoch0.experiments.claims import Claim, at_least, at_most, between
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.networks.ensemble import Ensemble
@@ -29,7 +20,7 @@ from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.curve import CurveSpec, mean_growth
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Array, Cell, Found, Mean, Sweep, Table, agrees, mean_and_error, named_seed
+from epoch0.papers.sweep import Cell, Found, Mean, Sweep, Table, agrees, mean_and_error, named_seed, slopes
 from epoch0.theory import growth as theory
 
 LAWS = ("gaussian", "uniform", "discrete")
@@ -158,7 +149,9 @@ def std_claims(shown: str | None, found: Found) -> list[Claim]:
     """Figures 3a, 5a and 5c: linear in the standard deviation."""
     rows = _shown(shown, found)
     straight = [
-        linear(f"growth is linear in the std of the weights ({law})", *mine.of("std", "growth", "growth_error", "runs"))
+        decide.linear(
+            f"growth is linear in the std of the weights ({law})", *mine.of("std", "growth", "growth_error", "runs")
+        )
         for law, mine in rows.by("law")
     ]
     return [*_bounds_hold(rows), *straight, *_agreements(rows, found)]
@@ -178,16 +171,17 @@ def depth_claims(found: Found) -> list[Claim]:
     for density, rows in deep.by("density"):
         layer, length, error, count = rows.of("layer", "length", "length_error", "runs")
         text = f"log length is linear in depth (density {density:g})"
-        straight.append(linear(text, layer, np.log(length), error / length, count))
-    slopes = [_slopes(cell["lengths"]) for cell in found]
-    slope, spread = np.transpose([mean_and_error(one) for one in slopes])
+        straight.append(decide.linear(text, layer, np.log(length), error / length, count))
+    # of each network in which the curve stayed alive
+    logs = [np.log(lengths[(lengths > 0).all(axis=1)][:, 1:]) for lengths in (cell["lengths"] for cell in found)]
+    slope, spread = np.transpose([mean_and_error(slopes(one)) for one in logs])
     names = [f"density {density:g}" for density in found.sweep["density"]]
     length, error, low, high, count = deep.of("length", "length_error", "paper_lower", "upper", "runs")
     where = deep.told("density {density:g}, layer {layer}")
     return [
         *straight,
-        increasing("the slope of log length increases with the density", slope, spread, [len(one) for one in slopes],
-                   names),
+        decide.increasing("the slope of log length increases with the density", slope, spread,
+                          [len(one) for one in logs], names),
         at_least("mean length is at least the bound of Corollary 1", length, error, low, count, where),
         at_most("mean length is at most the second-moment bound", length, error, high, count, where),
     ]  # fmt: skip
@@ -223,10 +217,10 @@ def _root_shape(law: str, rows: Table) -> Claim:
     """Whether growth goes with the square root of the density or with the density, by the exponent between."""
     density, growth, errors, count = rows.of("density", "growth", "growth_error", "runs")
     text = f"growth has the shape sqrt(density), not density ({law})"
-    claim = better_fit(
+    claim = decide.better_fit(
         text, growth, errors, np.sqrt(density), density, count, names=("sqrt(density)", "density")
     )  # fmt: skip
-    exponent, error = fitted_exponent(density, growth, errors)
+    exponent, error = decide.fitted_exponent(density, growth, errors)
     told = f"growth goes like density^p, p = {exponent:.3f} ± {error:.2g}; {claim.evidence}"
     return replace(claim, evidence=told, numbers={**claim.numbers, "exponent": exponent, "exponent_error": error})
 
@@ -273,16 +267,9 @@ def _same(text: str, rows: Table, group: str, name: str) -> Claim:
         np.stack([rows.column(column) for rows in groups.values()], 1) for column in ("growth", "growth_error", "runs")
     )
     settings = next(iter(groups.values())).told(name)
-    return equal_within_error(
+    return decide.equal_within_error(
         text, growth, errors, count, resolution=RESOLUTION, settings=settings, groups=list(groups)
     )  # fmt: skip
-
-
-def _slopes(lengths: Array) -> Array:
-    """Least-squares slope of log length over the layers of each network in which the curve stayed alive."""
-    alive = lengths[(lengths > 0).all(axis=1)][:, 1:]
-    depth = np.arange(alive.shape[1]) - (alive.shape[1] - 1) / 2
-    return np.asarray(np.log(alive) @ depth / (depth @ depth))
 
 
 # ---- pictures

@@ -54,21 +54,10 @@ _WEIGHTS, _BATCHES = range(2)  # streams of a trial's seed
 
 @dataclass(frozen=True)
 class StackSpec:
-    """What one trial trains and measures.
+    """Networks of one sigma_w (before the 1/sqrt(fan_in)), trained until they exceed an accuracy, or for all epochs.
 
-    Attributes:
-        data: name of the data set.
-        sizes: inputs, hidden widths (all equal), classes.
-        weight_std: sigma_w at initialization, before the 1/sqrt(fan_in).
-        networks: how many are trained.
-        random_networks: how many are measured before training; those that are trained are the first of them.
-        lines: how many within a class, and again as many between two.
-        lines_seed: names the lines; the same in every trial of a figure.
-        points: points on each line.
-        accuracy: test accuracy to be exceeded.
-        epochs: when to give up.
-        batch_size: of training.
-        learning_rate: of Adam, whose other settings are torch's defaults.
+    ``random_networks`` are measured before training, the first ``networks`` of them are trained. ``lines`` join images
+    within a class, and as many again images of two; ``lines_seed`` is the same in every trial of a figure.
     """
 
     data: str
@@ -88,11 +77,9 @@ class StackSpec:
 def train_and_measure(spec: StackSpec, seed: int) -> dict[str, Any]:
     """Train a stack of networks and carry every line through it, before and after.
 
-    Returns:
-        ``reached``: which networks exceeded the accuracy, (networks,); ``accuracy``: test accuracy of each;
-        ``epochs``: passes through the data until then, -1 for never; ``std_trained`` and ``std_random``: sigma_w of
-        each; ``growth_...``: growth factor, (networks, lines); ``log_length_...``: mean over the lines of the log of
-        the length at each hidden layer relative to the first, (networks, hidden layers).
+    ``reached``, ``accuracy`` on the test set and ``epochs`` (-1 for never) are (networks,), as are ``std_trained`` and
+    ``std_random``, sigma_w of each; ``growth_...`` is (networks, lines); ``log_length_...``, the mean over the lines of
+    the log of the length relative to the first hidden layer, (networks, hidden layers).
     """
     torch.set_num_threads(1)
     examples, held_out = load(spec.data, "train"), load(spec.data, "test")
