@@ -6,7 +6,7 @@ import torch
 
 from epoch0.experiments.experiment import resolve
 from epoch0.papers.catalogue import find
-from epoch0.papers.raghu.circle import CircleSpec, block
+from epoch0.papers.raghu.plane import CircleSpec, block
 from epoch0.papers.sweep import Sweep
 from pictures import whole_picture
 

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,10 +36,6 @@ from epoch0.papers.catalogue import Artifact
 from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error, named_seed, of_runs
 from epoch0.seeds import generator, numpy_generator
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 NORMS = ("none", "batch", "trajectory")
 
@@ -191,11 +187,6 @@ def block(spec: ConvArcSpec, seed: int) -> dict[str, Any]:
     return {"lengths": np.asarray(found.network_lengths)}
 
 
-def own_seed(spec: ConvArcSpec, first: int) -> int:
-    """Each variance has networks of its own."""
-    return named_seed(f"conv {spec.network.variance!r}")
-
-
 def table(found: Found) -> Table:
     """One row for each variance and layer: length, and growth from the layer before."""
     named = {number: {"name": layer.label, "kind": layer.kind} for number, layer in enumerate(LAYERS, start=1)}
@@ -250,7 +241,7 @@ def _steps(found: Found) -> Claim:
                     np.hypot(error[1:], error[:-1]).ravel(), 0.0, found.sweep["runs"], names)  # fmt: skip
 
 
-def draw(found: Found) -> "Figure":
+def draw(found: Found) -> "plots.Figure":
     """Length against layer, one line a variance, pooling layers marked."""
     picture, axes = plots.figure(6.4, 4.6)
     axes.set_xticks(range(1, len(LABELS) + 1), LABELS, rotation=35, ha="right")
@@ -261,7 +252,7 @@ def draw(found: Found) -> "Figure":
     return picture
 
 
-def mark_pools(axes: "Axes", kinds: Sequence[str]) -> None:
+def mark_pools(axes: "plots.Axes", kinds: Sequence[str]) -> None:
     """Grey bands behind the pools."""
     for number, kind in enumerate(kinds, start=1):
         if kind == "pooling":
@@ -278,7 +269,7 @@ def by_variance(network: ConvNet, *variances: float) -> dict[float, dict[str, An
 
 
 _QUICK = Sweep(block, ConvArcSpec("digits", SMALL, (100, 300)), {"variance": by_variance(SMALL, 2.0, 4.0, 8.0, 16.0)},
-               runs=100, seed=own_seed, block=25)  # fmt: skip
+               runs=100, seed=lambda spec, _: named_seed(f"conv {spec.network.variance!r}"), block=25)  # fmt: skip
 _PAPER = _QUICK.but(
     data="cifar10", network=ConvNet(), ends=(100, 1000), variance=by_variance(ConvNet(), 2.0, 4.0, 8.0, 16.0), block=10
 )

@@ -1,10 +1,9 @@
 """Raghu Figures 14a, 14b, 15, 16 (appendix B.3): dichotomies of s inputs while one layer's weights turn."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,10 +18,6 @@ from epoch0.papers.catalogue import Artifact
 from epoch0.papers.raghu.transitions import a_doubling
 from epoch0.papers.sweep import Cell, Found, Mean, Sweep, Table, named_seed
 from epoch0.seeds import generator
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _INPUTS = 10**6
 """Stream of the inputs' seed, away from those of networks."""
@@ -155,7 +150,7 @@ def of_walk(found: Found) -> list[Claim]:
 # ---- pictures
 
 
-def _axes(found: Found, axes: "Axes", axis: str) -> None:
+def _axes(found: Found, axes: "plots.Axes", axis: str) -> None:
     inputs = found.sweep["inputs"]
     axes.axhline(2**inputs, linestyle="--", color=plots.COLOURS[0], linewidth=1.0)
     axes.annotate(f"all $2^{{{inputs}}}$", (0.01, 2**inputs), xycoords=("axes fraction", "data"), xytext=(2, -10),
@@ -164,7 +159,7 @@ def _axes(found: Found, axes: "Axes", axis: str) -> None:
     axes.set_ylim(top=2.0 ** (inputs + 0.7))
 
 
-def draw(along: str, by: str, label: str, axis: str, found: Found) -> "Figure":
+def draw(along: str, by: str, label: str, axis: str, found: Found) -> "plots.Figure":
     """Figures 14 and 15: dichotomies against depth, width or remaining depth."""
     rows = Table(sorted(found.table, key=lambda row: (row[by], row[along])))
     picture, axes = plots.figure(6.4, 4.8)
@@ -177,7 +172,7 @@ def draw(along: str, by: str, label: str, axis: str, found: Found) -> "Figure":
     return picture
 
 
-def draw_walk(found: Found) -> "Figure":
+def draw_walk(found: Found) -> "plots.Figure":
     """Figure 16: dichotomies against flips, every network a point, and the random walk."""
     picture, axes = plots.figure(6.4, 4.8)
     for index, cell in enumerate(found):
@@ -216,34 +211,29 @@ def _by_remaining(width: int, depths: tuple[int, ...], runs: int, block: int) ->
     return Sweep(swept, TurnSpec(8.0), {"width": (width,), "depth layer": pairs}, runs, own_seed, block=block)
 
 
-def _artifact(
-    name: str, title: str, quick: Sweep, paper: Sweep, claims: Callable[[Found], list[Claim]],
-    picture: "Callable[[Found], Figure]", about: str = ABOUT,
-) -> Artifact:  # fmt: skip
-    source = f"Raghu et al., Figure {name.removeprefix('fig')}, appendix B.3"
-    return Artifact(f"raghu/{name}", title, source, {"quick": quick, "paper": paper}, table, claims, picture, about)
-
-
 ARTIFACTS = (
-    _artifact(
-        "fig14a", "Dichotomies against depth", _sweep((16, 64), (1, 2, 3, 4, 5, 6), 20, 20),
-        _sweep((32, 64, 128, 256), (1, 2, 3, 4, 5, 6, 7, 8), 20, 10), by_depth,
-        partial(draw, "depth", "width", "width {}", "depth: hidden layers $n$"),
+    Artifact(
+        "raghu/fig14a", "Dichotomies against depth", "Raghu et al., Figure 14a, appendix B.3",
+        {"quick": _sweep((16, 64), (1, 2, 3, 4, 5, 6), 20, 20),
+         "paper": _sweep((32, 64, 128, 256), (1, 2, 3, 4, 5, 6, 7, 8), 20, 10)},
+        table, by_depth, partial(draw, "depth", "width", "width {}", "depth: hidden layers $n$"), ABOUT,
     ),
-    _artifact(
-        "fig14b", "Dichotomies against width", _sweep((8, 16, 32, 64), (1, 2, 4), 30, 30),
-        _sweep((16, 32, 64, 128, 256, 512), (1, 2, 4, 6), 20, 10), by_width,
-        partial(draw, "width", "depth", "{} hidden layers", "width $k$"),
+    Artifact(
+        "raghu/fig14b", "Dichotomies against width", "Raghu et al., Figure 14b, appendix B.3",
+        {"quick": _sweep((8, 16, 32, 64), (1, 2, 4), 30, 30),
+         "paper": _sweep((16, 32, 64, 128, 256, 512), (1, 2, 4, 6), 20, 10)},
+        table, by_width, partial(draw, "width", "depth", "{} hidden layers", "width $k$"), ABOUT,
     ),
-    _artifact(
-        "fig15", "Dichotomies against the remaining depth", _by_remaining(32, (3, 5), 60, 30),
-        _by_remaining(128, (5, 7, 9), 20, 10), by_remaining,
-        partial(draw, "remaining", "depth", "{} hidden layers in all", "hidden layers from the swept one on"),
+    Artifact(
+        "raghu/fig15", "Dichotomies against the remaining depth", "Raghu et al., Figure 15, appendix B.3",
+        {"quick": _by_remaining(32, (3, 5), 60, 30), "paper": _by_remaining(128, (5, 7, 9), 20, 10)},
+        table, by_remaining, partial(draw, "remaining", "depth", "{} hidden layers in all",
+                                    "hidden layers from the swept one on"), ABOUT,
     ),
-    _artifact(
-        "fig16", "Dichotomies against transitions, and a random walk",
-        _sweep((32,), (1, 2, 3, 4, 5), 40, 20).but(variance=16.0),
-        _sweep((128,), (1, 2, 3, 4, 5, 6, 7, 8), 20, 10).but(variance=16.0), of_walk, draw_walk,
+    Artifact(
+        "raghu/fig16", "Dichotomies against transitions, and a random walk", "Raghu et al., Figure 16, appendix B.3",
+        {"quick": _sweep((32,), (1, 2, 3, 4, 5), 40, 20).but(variance=16.0),
+         "paper": _sweep((128,), (1, 2, 3, 4, 5, 6, 7, 8), 20, 10).but(variance=16.0)}, table, of_walk, draw_walk,
         ABOUT.replace("a point; bars: two standard errors", "a depth; every point a network, no bars"),
     ),
 )  # fmt: skip

@@ -17,7 +17,7 @@ Definitions the paper leaves open, and what is taken here:
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,9 +33,6 @@ from epoch0.papers.raghu.trained import history, training
 from epoch0.papers.sweep import Cell, Found, Sweep, Table, of_runs
 from epoch0.train.evaluation import Accuracy
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 KINDS = {"batch": "batch norm", "trajectory": "trajectory regularization", "none": "neither"}
 """What stands in a network's norm -> its name in the figure."""
@@ -71,9 +68,6 @@ def regularized(spec: RegularizedSpec, seed: int) -> dict[str, Any]:
         ``loss`` since the last test, (steps,), without the penalty, NaN at first; ``multipliers`` and ``ratios``,
         lambda and current over original length of each regularization layer, (steps, layers), no layers without;
         ``diverged``; ``device``.
-
-    Raises:
-        InputError: if the data set is not there or does not fit the network, or ``at`` cannot be used.
     """
     (x, y), (held, labels) = (examples(spec.data, split, spec.network.inputs) for split in ("train", "test"))
     if spec.held_out:
@@ -158,7 +152,7 @@ def claims(found: Found) -> list[Claim]:
     return [*decided, difference(at_most, text, trajectory, batch, 0.0)]
 
 
-def draw(found: Found) -> "Figure":
+def draw(found: Found) -> "plots.Figure":
     """Test accuracy against training step, one line a kind; beside it the second half, enlarged."""
     picture, (whole, late) = plots.figure(8.6, 4.2, 1, 2, width_ratios=(3, 2))
     last = found.sweep["at"][-1]

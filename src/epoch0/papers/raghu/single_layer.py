@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,9 +31,6 @@ from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
 from epoch0.train.evaluation import Accuracy
 from epoch0.train.single_layer import train_one_layer
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SPLITS = {"train": 0, "test": 1}
 """Streams of where the images of a split are moved to."""
@@ -164,7 +161,7 @@ def claims(low: bool, found: Found) -> list[Claim]:
     return decided
 
 
-def draw(found: Found) -> "Figure":
+def draw(found: Found) -> "plots.Figure":
     """Accuracy against epochs in two panels; colours from dark to bright as the trained layer moves up."""
     from matplotlib import colormaps
 

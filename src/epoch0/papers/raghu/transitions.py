@@ -2,10 +2,9 @@
 
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +22,6 @@ from epoch0.papers.sweep import Array, Cell, Found, Mean, Sweep, Table, agrees, 
 from epoch0.theory import growth as growth_theory
 from epoch0.theory.mean_field import chi, variance_map
 from epoch0.theory.raghu import raghu_lower_bound, raghu_upper_bound
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLOSE = 0.03
 """Curves "fit" if they are closer than one sees in a figure; the correction of width, sigma_w^2/(4 k chi), is less."""
@@ -72,11 +68,6 @@ def block(spec: ArcSpec, seed: int) -> dict[str, Any]:
     measured = trajectory_length(nets, arc, points=spec.tangents, seed=seed)
     found = {"lengths": np.asarray(measured.network_lengths), "growth": np.asarray(measured.network_growth)}
     return {**found, "transitions": transitions(nets, arc).per_layer} if spec.counted else found
-
-
-def own_seed(spec: ArcSpec, first: int) -> int:
-    """Each combination has an ensemble of its own."""
-    return named_seed(f"{spec.activation} {spec.width} {spec.variance!r}")
 
 
 # ---- tables
@@ -267,7 +258,7 @@ def bound_claims(found: Found) -> list[Claim]:
 # ---- pictures: measurements with errors, bounds dashed, exact and wide-limit curves dotted
 
 
-def depth_and_width(found: Found) -> "Figure":
+def depth_and_width(found: Found) -> "plots.Figure":
     """Figure 2: transitions against depth, and against width."""
     rows, widths, variance, depth = (
         found.table, found.sweep["width"], found.sweep["variance"][-1], found.sweep["depth"]
@@ -289,7 +280,7 @@ def depth_and_width(found: Found) -> "Figure":
     return picture
 
 
-def against_length(found: Found) -> "Figure":
+def against_length(found: Found) -> "plots.Figure":
     """Figure 5: transitions of each layer against the trajectory's length there."""
     picture, axes = plots.figure(6.4, 5.6)
     widths, variances = found.sweep["width"], found.sweep["variance"]
@@ -315,7 +306,7 @@ def _told(cell: Cell, *varied: str) -> str:
     return ", ".join(part for name, part in parts.items() if not varied or name in varied)
 
 
-def lengths(found: Found) -> "Figure":
+def lengths(found: Found) -> "plots.Figure":
     """Figures 12, 13a and 13b: length against layer on a log scale."""
     picture, axes = plots.figure(6.4, 5.2)
     widths, variances, depth = found.sweep["width"], found.sweep["variance"], found.sweep["depth"]
@@ -337,7 +328,7 @@ def lengths(found: Found) -> "Figure":
     return picture
 
 
-def growth_over(swept: str, found: Found) -> "Figure":
+def growth_over(swept: str, found: Found) -> "plots.Figure":
     """Figures 13c and 13d: growth ratio against width or variance, one colour a value of the other."""
     other, label, axis = {
         "width": ("variance", SIGMA, "width $k$"),
@@ -379,7 +370,10 @@ _RANDOM = CurveSpec("random", size=100)
 
 
 def _sweep(spec: ArcSpec, width: tuple[int, ...], variance: tuple[float, ...], runs: int, block_size: int) -> Sweep:
-    return Sweep(block, spec, {"width": width, "variance": variance}, runs, own_seed, block=block_size)
+    """Each combination has an ensemble of its own."""
+    axes = {"width": width, "variance": variance}
+    return Sweep(block, spec, axes, runs, lambda own, _: named_seed(f"{own.activation} {own.width} {own.variance!r}"),
+                 block=block_size)  # fmt: skip
 
 
 _COUNTED = {
@@ -395,29 +389,24 @@ _GRID = {
     "quick": _sweep(ArcSpec("hardtanh", _RANDOM, 10), (4, 16, 64, 128), _VARIANCES[:-1], 20, 20),
     "paper": _sweep(ArcSpec("hardtanh", _RANDOM, 10), _WIDTHS, _VARIANCES, 50, 50),
 }
-_BY_WIDTH = {name: sweep.but(variance=(4.0,)) for name, sweep in _GRID.items()}
-_BY_VARIANCE = {name: sweep.but(width=sweep["width"][-1:]) for name, sweep in _GRID.items()}
-
-
-def _artifact(
-    name: str, title: str, where: str, presets: dict[str, Sweep], claims: Callable[[Found], list[Claim]],
-    draw: "Callable[[Found], Figure]", rows: Callable[[Found], Table] = table, told: Any = about,
-) -> Artifact:  # fmt: skip
-    return Artifact(f"raghu/{name}", title, f"Raghu et al., {where}", presets, rows, claims, draw, told)
-
 
 ARTIFACTS = (
-    _artifact("fig2", "Transitions against depth and against width", "Figure 2, section 2.1.1", _COUNTED,
-              depth_claims, depth_and_width),
-    _artifact("fig5", "Transitions against trajectory length", "Figure 5, Theorem 4", _COUNTED,
-              length_claims, against_length, told=partial(about, bars="means over the networks, no bars")),
-    _artifact("fig12", "Length at each layer of ReLU networks", "Figure 12, section 2.2", _RELU, relu_claims, lengths),
-    _artifact("fig13a", "Length at each layer, hard tanh, by width", "Figure 13a", _BY_WIDTH,
-              hard_tanh_length_claims, lengths),
-    _artifact("fig13b", "Length at each layer, hard tanh, by variance", "Figure 13b", _BY_VARIANCE,
-              hard_tanh_length_claims, lengths),
-    _artifact("fig13c", "Growth of length in a layer against width, with bounds", "Figure 13c, Theorem 3", _GRID,
-              bound_claims, partial(growth_over, "width"), growth_table),
-    _artifact("fig13d", "Growth of length in a layer against variance, with bounds", "Figure 13d, Theorem 3", _GRID,
-              bound_claims, partial(growth_over, "variance"), growth_table),
+    Artifact("raghu/fig2", "Transitions against depth and against width", "Raghu et al., Figure 2, section 2.1.1",
+             _COUNTED, table, depth_claims, depth_and_width, about),
+    Artifact("raghu/fig5", "Transitions against trajectory length", "Raghu et al., Figure 5, Theorem 4", _COUNTED,
+             table, length_claims, against_length, partial(about, bars="means over the networks, no bars")),
+    Artifact("raghu/fig12", "Length at each layer of ReLU networks", "Raghu et al., Figure 12, section 2.2", _RELU,
+             table, relu_claims, lengths, about),
+    Artifact("raghu/fig13a", "Length at each layer, hard tanh, by width", "Raghu et al., Figure 13a",
+             {name: sweep.but(variance=(4.0,)) for name, sweep in _GRID.items()}, table, hard_tanh_length_claims,
+             lengths, about),
+    Artifact("raghu/fig13b", "Length at each layer, hard tanh, by variance", "Raghu et al., Figure 13b",
+             {name: sweep.but(width=sweep["width"][-1:]) for name, sweep in _GRID.items()}, table,
+             hard_tanh_length_claims, lengths, about),
+    Artifact("raghu/fig13c", "Growth of length in a layer against width, with bounds",
+             "Raghu et al., Figure 13c, Theorem 3", _GRID, growth_table, bound_claims, partial(growth_over, "width"),
+             about),
+    Artifact("raghu/fig13d", "Growth of length in a layer against variance, with bounds",
+             "Raghu et al., Figure 13d, Theorem 3", _GRID, growth_table, bound_claims,
+             partial(growth_over, "variance"), about),
 )  # fmt: skip

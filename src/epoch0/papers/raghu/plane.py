@@ -1,13 +1,15 @@
-"""Raghu Figure 3: a circle through the layers of a tanh network, in two dimensions, and how long it becomes (2.1, 2.2).
+"""Raghu Figures 1 and 3: what layers do in the plane: boundaries of regions, and images of a circle (2.1, 2.2).
 
-The paper says neither its sigma_w nor how it projects. Here sigma_w^2 = 16, far in the chaotic phase; the circle goes
-around the origin in a random plane, with radius sqrt(inputs); and every pane shows the two directions in which that
-image of the circle varies most (its principal components), with the share of the variance that they hold.
+Figure 1: the paper prints neither weights nor biases; here sigma_w = sqrt(2), and the biases have std 0.3.
+
+Figure 3: the paper says neither its sigma_w nor how it projects. Here sigma_w^2 = 16, far in the chaotic phase; the
+circle goes around the origin in a random plane, with radius sqrt(inputs); and every pane shows the two directions in
+which that image of the circle varies most (its principal components), with the share of the variance that they hold.
 """
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,17 +17,72 @@ import torch
 from epoch0 import plots
 from epoch0.curves import GreatCircle
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, at_least, between, increasing
+from epoch0.experiments.claims import Claim, at_least, between, exact, increasing
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.hanin_rolnick import planar
+from epoch0.papers.hanin_rolnick.layers import ABOUT
 from epoch0.papers.raghu.transitions import wide_limit
-from epoch0.papers.sweep import Array, Found, Sweep, Table
+from epoch0.papers.sweep import Array, Found, Sweep, Table, mean_and_error
 from epoch0.seeds import generator
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+# ---- Figure 1
+
+
+def boundary_claims(found: Found) -> list[Claim]:
+    """The caption of Figure 1, section 2.2 and Theorem 1, on every network."""
+    spec, (result,) = found.sweep.spec, found.one().results
+    bends, cells = np.asarray(result["bends"]), np.asarray(result["cells"])
+    straight, later = int(bends[:, 0].sum()), int(bends[:, 1:].sum())
+    bent, concave = int(np.sum(result["bent"])), int(np.sum(result["concave"]))
+    corners = int(cells[:, -1].sum())
+    mean, error = mean_and_error(cells)
+    return [
+        exact("the boundaries of the first layer are straight lines", straight == 0,
+              f"{straight} bends in {spec.networks} networks of {spec.width} lines", {"bends": straight}),
+        exact("those of later layers bend only where they meet boundaries of earlier layers", bent == 0,
+              f"{later} bends, {bent} of them elsewhere", {"bends": float(later), "elsewhere": bent}),
+        exact("every region is convex", concave == 0, f"{corners} regions, {concave} concave corners",
+              {"regions": corners, "concave_corners": concave}),
+        increasing("each layer adds regions", mean, error, spec.networks,
+                   [f"layer {i + 1}" for i in range(spec.depth)]),
+        planar.below_bound(found),
+        planar.checks(found),
+    ]  # fmt: skip
+
+
+def draw_boundaries(found: Found) -> "plots.Figure":
+    """The boundaries of the first network: of layer 1, of layers 1 and 2, of all; the newest in full strength."""
+    from matplotlib.collections import LineCollection
+
+    spec, (result,) = found.sweep.spec, found.one().results
+    picture, panels = plots.figure(3.2 * spec.depth, 4.2, columns=spec.depth, sharey=True, squeeze=False)
+    vertices, edges, owner = (np.asarray(result[name]) for name in ("vertices", "edges", "owner"))
+    for shown, axes in enumerate(panels[0]):
+        for layer in range(shown + 1):
+            newest, lines = layer == shown, list(vertices[edges[owner == layer]])
+            axes.add_collection(LineCollection(
+                lines, colors=plots.COLOURS[layer], linewidths=1.8 if newest else 0.9, alpha=1.0 if newest else 0.6,
+                capstyle="round",
+            ))  # fmt: skip
+            if shown == spec.depth - 1:
+                axes.plot([], [], color=plots.COLOURS[layer], label=f"neurons of layer {layer + 1}")
+        axes.set(xlim=(-spec.half, spec.half), ylim=(-spec.half, spec.half), aspect="equal", xlabel="first input",
+                 title=f"layer {shown + 1}: {int(result['cells'][0][shown])} regions")  # fmt: skip
+        axes.grid(False)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(True)
+    panels[0][0].set_ylabel("second input")
+    plots.legend_below(picture, *panels[0][-1].get_legend_handles_labels(), columns=3)
+    return picture
+
+
+_BOUNDARIES = Sweep(planar.partitions, planar.PlanarSpec(4, 3, math.sqrt(2.0), 0.3, 1.0, networks=50))
+
+
+# ---- Figure 3
 
 CLOSE = 0.05
 """Growth follows sqrt(chi) of wide networks if it is that near to it, relatively; width 100 leaves about 1 %."""
@@ -117,7 +174,7 @@ def claims(found: Found) -> list[Claim]:
     ]  # fmt: skip
 
 
-def draw(found: Found) -> "Figure":
+def draw(found: Found) -> "plots.Figure":
     """Panes from left to right: the circle, then its image after each layer; below them the lengths."""
     rows, ratio = found.table, _relative(found)[0]
     panes = [f"pane {i}" for i in range(len(ratio))]
@@ -152,6 +209,11 @@ _QUICK = Sweep(block, CircleSpec(16.0, 100, 6), runs=50, seed=3, block=25)
 
 ARTIFACTS = (
     Artifact(
+        "raghu/fig1", "Boundaries in the plane of two inputs, layer by layer", "Raghu et al., Figure 1, section 2.2",
+        {"quick": _BOUNDARIES, "paper": _BOUNDARIES.but(networks=1000)}, planar.table, boundary_claims,
+        draw_boundaries, ABOUT,
+    ),
+    Artifact(
         "raghu/fig3", "A circle through the layers of a tanh network", "Raghu et al., Figure 3, section 2.2",
         {"quick": _QUICK, "paper": _QUICK.but(runs=1000, block=50)}, table, claims, draw,
         "tanh, width {width}, $\\sigma_w^2$ = {variance:g}, no biases; panes: one network, the first two principal "
@@ -159,4 +221,4 @@ ARTIFACTS = (
         "networks",
     ),
 )  # fmt: skip
-"""Width 100 is the paper's, in both presets."""
+"""Widths and depths of both are the paper's, in both presets."""
