@@ -258,9 +258,7 @@ class Sweep:
         if not block:
             return [Trial(name, spec, seed(spec, run) if seed else first + run) for run in range(runs)]
         return [
-            Trial(
-                name, replace(spec, first=run, networks=min(block, runs - run)), seed(spec, run) if seed else first
-            )
+            Trial(name, replace(spec, first=run, networks=min(block, runs - run)), seed(spec, run) if seed else first)
             for run in range(0, runs, block)
         ]  # fmt: skip
 

@@ -107,15 +107,11 @@ def _he(quantity: str, found: Found) -> list[Claim]:
     squares, errors = np.transpose([off_one(quantity, cell) for cell in narrower])
     rms = np.sqrt(squares)
     return [
-        between(
-            f"He: the mean {name} is inside the exact law's {100 * LEVEL:g} % band, at every layer",
-            ratio, error, low, high, count, rows.told("width {width}, layer {layer}"),
-        ),
+        between(f"He: the mean {name} is inside the exact law's {100 * LEVEL:g} % band, at every layer", ratio, error,
+                low, high, count, rows.told("width {width}, layer {layer}")),
         _law_holds(f"He: the mean {name} is the exact law's", rows),
-        increasing(
-            f"He: the {name} is nearer to 1 the wider the network (root of the mean of (ratio - 1)^2)",
-            rms, errors / (2 * rms), [cell.runs for cell in narrower], _widths(narrower),
-        ),
+        increasing(f"He: the {name} is nearer to 1 the wider the network (root of the mean of (ratio - 1)^2)", rms,
+                   errors / (2 * rms), [cell.runs for cell in narrower], _widths(narrower)),
     ]  # fmt: skip
 
 
@@ -194,11 +190,10 @@ def of_widths(*widths: int, depth: int = DEPTH) -> dict[int, Any]:
     return {width: {"widths": (width,) * depth} for width in widths}
 
 
-_PAPER = Sweep(
-    deep, NormsSpec((1,) * DEPTH, "he", inputs=2000), {"init": INITS, "width": of_widths(100, 500, 2000, 4000)},
-    runs={"width": (240, 120, 30, 10)}, seed=lambda spec, network: 2 * spec.widths[0] + INITS.index(spec.init),
-    block=lambda spec: max(1, _UNITS // spec.widths[0]),
-)  # fmt: skip
+_PAPER = Sweep(deep, NormsSpec((1,) * DEPTH, "he", inputs=2000),
+               {"init": INITS, "width": of_widths(100, 500, 2000, 4000)}, runs={"width": (240, 120, 30, 10)},
+               seed=lambda spec, network: 2 * spec.widths[0] + INITS.index(spec.init),
+               block=lambda spec: max(1, _UNITS // spec.widths[0]))
 _PRESETS = {
     "quick": _PAPER.but(width=of_widths(100, 300, 1000), inputs=200, runs={"width": (240, 120, 40)}),
     "paper": _PAPER,

@@ -111,20 +111,14 @@ def claims(found: Found) -> list[Claim]:
     follows, follows_error = _over_cells(found, over_relative)
     rms = np.sqrt(off)
     return [
-        increasing(
-            "the ratio is further from 1 the more the widths vary (root of the mean of (ratio - 1)^2)",
-            rms, off_error / (2 * rms), count, names,
-        ),
+        increasing("the ratio is further from 1 the more the widths vary (root of the mean of (ratio - 1)^2)", rms,
+                   off_error / (2 * rms), count, names),
         increasing("the ratio differs more between the layers of a network", *between_layers, count, names),
         increasing("the ratio varies more between the inputs of a network", *between_inputs, count, names),
-        between(
-            f"at {names[0]} the mean ratio is inside the exact law's 95 % band, at every layer",
-            ratio, error, low, high, count, exact.told("layer {layer}"),
-        ),
-        agrees(
-            "the mean squared ratio at layer l is n_l / n_L, as the exact law says",
-            follows, follows_error, 1.0, count, names, RESOLUTION, ("measured over n_l / n_L", "1"),
-        ),
+        between(f"at {names[0]} the mean ratio is inside the exact law's 95 % band, at every layer", ratio, error, low,
+                high, count, exact.told("layer {layer}")),
+        agrees("the mean squared ratio at layer l is n_l / n_L, as the exact law says", follows, follows_error, 1.0,
+               count, names, RESOLUTION, ("measured over n_l / n_L", "1")),
     ]  # fmt: skip
 
 
@@ -147,11 +141,9 @@ def draw(found: Found) -> Figure:
         for one in ratio[1:_SHOWN]:
             axes.plot(layers, one, color=plots.COLOURS[index], alpha=0.25, linewidth=0.5, zorder=1.2)
         axes.plot(layers, exact.column("exact_mean"), "k--", linewidth=1.0, zorder=1.6, label="mean of that law")
-        axes.errorbar(
-            layers, ratio[0], yerr=over_inputs(cell)[0], color=plots.COLOURS[index], marker=plots.MARKERS[index],
-            linestyle="-", linewidth=0.8, capsize=2.0, elinewidth=0.8, markersize=3.5,
-            label="one network: mean and std over inputs",
-        )  # fmt: skip
+        axes.errorbar(layers, ratio[0], yerr=over_inputs(cell)[0], color=plots.COLOURS[index],
+                      marker=plots.MARKERS[index], linestyle="-", linewidth=0.8, capsize=2.0, elinewidth=0.8,
+                      markersize=3.5, label="one network: mean and std over inputs")
         axes.plot([], [], color="#777777", linewidth=0.7, label="other networks")
         axes.set(title=f"${name}$", xlabel="layer $l$", xticks=range(1, depth + 1, 3))
         axes.set_ylabel(r"$\|\partial W^l\|_F\,/\,(\|\delta\|\,\|x\|)$" if index == 0 else "")
@@ -172,10 +164,8 @@ def draw(found: Found) -> Figure:
     return picture
 
 
-_PAPER = Sweep(
-    uneven, UnevenSpec(1000, 1, depth=20, inputs=1000), {"variation": (1, 200, 500)}, runs=40,
-    seed=lambda spec, network: spec.variation, block=1,
-)  # fmt: skip
+_PAPER = Sweep(uneven, UnevenSpec(1000, 1, depth=20, inputs=1000), {"variation": (1, 200, 500)}, runs=40,
+               seed=lambda spec, network: spec.variation, block=1)
 
 ARTIFACTS = (
     Artifact(

@@ -86,20 +86,15 @@ def claims(found: Found) -> list[Claim]:
     same = rows.where(width=largest)
     worst = max(rows, key=lambda row: row["most_pieces"] / row["neurons"])
     return [
-        between(
-            "the mean number of pieces grows in proportion to the number of neurons (exponent)",
-            [exponent], [exponent_error], [1 - EXPONENT], [1 + EXPONENT], int(count[deep].sum()),
-            ["networks of two layers and more"],
-        ),
-        at_most(
-            f"there are at most {PER_NEURON:g} pieces a neuron", mean / neurons, error / neurons, PER_NEURON,
-            count, rows.told("depth {depth}, width {width}"),
-        ),
-        equal_within_error(
-            f"break points a neuron, all pieces but one, do not depend on the depth (width {largest})",
-            same.column("breaks_per_neuron")[None], same.column("breaks_per_neuron_error")[None], count[0],
-            resolution=RESOLUTION, settings=[f"width {largest}"], groups=same.told("depth {depth}"),
-        ),
+        between("the mean number of pieces grows in proportion to the number of neurons (exponent)", [exponent],
+                [exponent_error], [1 - EXPONENT], [1 + EXPONENT], int(count[deep].sum()),
+                ["networks of two layers and more"]),
+        at_most(f"there are at most {PER_NEURON:g} pieces a neuron", mean / neurons, error / neurons, PER_NEURON, count,
+                rows.told("depth {depth}, width {width}")),
+        equal_within_error(f"break points a neuron, all pieces but one, do not depend on the depth (width {largest})",
+                           same.column("breaks_per_neuron")[None], same.column("breaks_per_neuron_error")[None],
+                           count[0], resolution=RESOLUTION, settings=[f"width {largest}"],
+                           groups=same.told("depth {depth}")),
         exact(
             "no network has anything like 2^neurons pieces",
             all(row["most_pieces"] < 2 ** (row["neurons"] / 2) for row in rows if row["neurons"] >= 16),
@@ -144,10 +139,8 @@ def _graph(axes: Axes, drawn: Cell, limit: float | None) -> None:
     axes.plot(knots, values, color="black", linewidth=1.0, zorder=1.5)
     for index in range(drawn.spec.depth):
         mine = layer == index + 1
-        axes.plot(
-            t[mine], np.interp(t[mine], knots, values), linestyle="none", marker=plots.MARKERS[index], markersize=3.2,
-            color=plots.COLOURS[index], label=f"made by layer {index + 1} ({int(mine.sum())})",
-        )  # fmt: skip
+        axes.plot(t[mine], np.interp(t[mine], knots, values), linestyle="none", marker=plots.MARKERS[index],
+                  markersize=3.2, color=plots.COLOURS[index], label=f"made by layer {index + 1} ({int(mine.sum())})")
     axes.ticklabel_format(style="sci", scilimits=(-2, 2), useMathText=True)
     axes.set_xlabel("input")
     if limit is not None:
@@ -160,10 +153,8 @@ def _graph(axes: Axes, drawn: Cell, limit: float | None) -> None:
 _PAPER = Sweep(pieces, GraphSpec(0, 0, 400), {"depth": (1, 2, 3, 5), "width": (8, 16, 32, 64)}, stride=1)
 
 ARTIFACTS = (
-    Artifact(
-        "hanin-rolnick/fig4", "The graph of a network from R to R at initialization",
-        "Hanin & Rolnick, Figure 4, section 2.1",
-        {"quick": _PAPER.but(width=(8, 16, 32), networks=60), "paper": _PAPER},
-        table, claims, draw, f"He's weights, biases of standard deviation {BIAS_STD:g}; bars: two standard errors",
-    ),
+    Artifact("hanin-rolnick/fig4", "The graph of a network from R to R at initialization",
+             "Hanin & Rolnick, Figure 4, section 2.1",
+             {"quick": _PAPER.but(width=(8, 16, 32), networks=60), "paper": _PAPER}, table, claims, draw,
+             f"He's weights, biases of standard deviation {BIAS_STD:g}; bars: two standard errors"),
 )  # fmt: skip

@@ -20,15 +20,11 @@ def claims(found: Found) -> list[Claim]:
     moved = float(np.max(result["moved"]))
     wrong = int((cells != parents).any(axis=1).sum())
     return [
-        exact(
-            "each layer only subdivides: every final cell comes from one cell of each layer before",
-            wrong == 0, f"{int(cells[:, -1].sum())} cells of {networks} networks; {wrong} networks contradict",
-            {"contradict": wrong},
-        ),
-        exact(
-            "later layers leave the boundaries of earlier ones where they are",
-            moved < EXACT, f"their lengths differ by at most {moved:.1e} of themselves", {"largest_difference": moved},
-        ),
+        exact("each layer only subdivides: every final cell comes from one cell of each layer before", wrong == 0,
+              f"{int(cells[:, -1].sum())} cells of {networks} networks; {wrong} networks contradict",
+              {"contradict": wrong}),
+        exact("later layers leave the boundaries of earlier ones where they are", moved < EXACT,
+              f"their lengths differ by at most {moved:.1e} of themselves", {"largest_difference": moved}),
         increasing("the number of regions grows with each layer", mean, error, networks,
                    [f"layer {layer + 1}" for layer in range(len(mean))]),
         below_bound(found),
@@ -43,10 +39,9 @@ def draw(found: Found) -> Figure:
 
     setting, (result,) = found.sweep.spec, found.one().results
     names = [f"layer {layer + 1}" for layer in range(setting.depth)]
-    picture, panels = plots.figure(
-        3.0 * setting.depth + 4.6, 4.7, mosaic=[[*names, "graph"]], per_subplot_kw={"graph": {"projection": "3d"}},
-        width_ratios=[*[1.0] * setting.depth, 1.5],
-    )  # fmt: skip
+    picture, panels = plots.figure(3.0 * setting.depth + 4.6, 4.7, mosaic=[[*names, "graph"]],
+                                   per_subplot_kw={"graph": {"projection": "3d"}},
+                                   width_ratios=[*[1.0] * setting.depth, 1.5])
     vertices, edges, owner = (np.asarray(result[name]) for name in ("vertices", "edges", "owner"))
     cells: list[np.ndarray] = []
     for index, name in enumerate(names, start=1):
@@ -101,8 +96,6 @@ ABOUT = (
 _QUICK = Sweep(partitions, PlanarSpec(8, 3, math.sqrt(2.0), 0.3, 1.0, networks=30))
 
 ARTIFACTS = (
-    Artifact(
-        "hanin-rolnick/fig2", "Regions of a network with two inputs, layer by layer", "Hanin & Rolnick, Figure 2",
-        {"quick": _QUICK, "paper": _QUICK.but(width=16, networks=200)}, table, claims, draw, ABOUT,
-    ),
+    Artifact("hanin-rolnick/fig2", "Regions of a network with two inputs, layer by layer", "Hanin & Rolnick, Figure 2",
+             {"quick": _QUICK, "paper": _QUICK.but(width=16, networks=200)}, table, claims, draw, ABOUT),
 )  # fmt: skip

@@ -91,20 +91,15 @@ def claims(found: Found) -> list[Claim]:
     total = whole[-1]["without_noise"]
     shown, neurons = ", ".join(whole.told("{pieces:g}")), ", ".join(whole.told("{neurons}"))
     return [
-        exact(
-            "without noise there are exactly 2^n linear pieces, 2^(n-1) teeth, from n layers of two neurons",
-            not wrong, f"{shown} pieces from {neurons} neurons", {"wrong": len(wrong)},
-        ),
+        exact("without noise there are exactly 2^n linear pieces, 2^(n-1) teeth, from n layers of two neurons",
+              not wrong, f"{shown} pieces from {neurons} neurons", {"wrong": len(wrong)}),
         *(
-            at_most(
-                f"noise of standard deviation {size:g} leaves at most half of the pieces",
-                mean[noise == size] / total, error[noise == size] / total, MOST, count[0], [f"noise {size:g}"],
-            )
+            at_most(f"noise of standard deviation {size:g} leaves at most half of the pieces",
+                    mean[noise == size] / total, error[noise == size] / total, MOST, count[0], [f"noise {size:g}"])
             for size in NOISES
         ),
-        increasing(
-            "the larger the noise the more pieces are lost", total - mean, error, count, noisy.told("noise {noise:g}")
-        ),
+        increasing("the larger the noise the more pieces are lost", total - mean, error, count,
+                   noisy.told("noise {noise:g}")),
     ]  # fmt: skip
 
 

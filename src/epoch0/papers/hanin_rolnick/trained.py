@@ -132,19 +132,14 @@ def claims_5(found: Found) -> list[Claim]:
             breaks[None], start_error[None], networks, resolution=RESOLUTION, settings=["before training"],
             groups=names,
         ),
-        between(
-            "before training the number of regions grows in proportion to the number of neurons (exponent)",
-            [exponent], [error], [1 - EXPONENT], [1 + EXPONENT], networks * len(each), ["all architectures"],
-        ),
-        between(
-            "before training there is about one region a neuron", start, start_error, 1 / CLOSE, CLOSE, networks, names
-        ),
+        between("before training the number of regions grows in proportion to the number of neurons (exponent)",
+                [exponent], [error], [1 - EXPONENT], [1 + EXPONENT], networks * len(each), ["all architectures"]),
+        between("before training there is about one region a neuron", start, start_error, 1 / CLOSE, CLOSE, networks,
+                names),
         *_turns(each, "regions", "the number of regions falls in the initial part of training",
                 "... and then rises until the end"),
-        at_most(
-            f"there are at most {PER_NEURON:g} regions a neuron, throughout training", regions, regions_error,
-            PER_NEURON, found.table.column("runs"), found.table.told(_PLACE),
-        ),
+        at_most(f"there are at most {PER_NEURON:g} regions a neuron, throughout training", regions, regions_error,
+                PER_NEURON, found.table.column("runs"), found.table.told(_PLACE)),
         exact(
             "no line has a quarter of the regions that its network could give it, (width + 1)^depth",
             max(shares) < 0.25,
@@ -240,19 +235,15 @@ def claims_a(found: Found) -> list[Claim]:
         distance, error = means([one / n for one, n in zip(values, neurons, strict=True)])
         exponent, exponent_error = fitted_exponent(neurons, distance, error)
         claims.append(
-            between(
-                f"{when} the mean distance is inversely proportional to the number of neurons (exponent)",
-                [exponent], [exponent_error], [-1 - EXPONENT], [-1 + EXPONENT], sum(len(one) for one in values),
-                ["all architectures"],
-            )
+            between(f"{when} the mean distance is inversely proportional to the number of neurons (exponent)",
+                    [exponent], [exponent_error], [-1 - EXPONENT], [-1 + EXPONENT], sum(len(one) for one in values),
+                    ["all architectures"])
         )  # fmt: skip
     product, error, runs = found.table.of("neurons_times_distance", "neurons_times_distance_error", "runs")
     return [
         *claims,
-        between(
-            f"neurons x distance stays between {ORDER_ONE[0]:g} and {ORDER_ONE[1]:g} throughout training",
-            product, error, *ORDER_ONE, runs, found.table.told(_PLACE),
-        ),
+        between(f"neurons x distance stays between {ORDER_ONE[0]:g} and {ORDER_ONE[1]:g} throughout training", product,
+                error, *ORDER_ONE, runs, found.table.told(_PLACE)),
         *_turns(each, *_EXPAND),
     ]  # fmt: skip
 
@@ -262,11 +253,9 @@ def claims_b(found: Found) -> list[Claim]:
     each = gather(found)
     start, error = means([one.start_product for one in each])
     return [
-        equal_within_error(
-            "before training neurons x distance is the same for all architectures",
-            start[None], error[None], len(each[0].start_product), resolution=RESOLUTION,
-            settings=["before training"], groups=[one.name for one in each],
-        ),
+        equal_within_error("before training neurons x distance is the same for all architectures", start[None],
+                           error[None], len(each[0].start_product), resolution=RESOLUTION, settings=["before training"],
+                           groups=[one.name for one in each]),
         *_turns(each, *_EXPAND),
     ]  # fmt: skip
 
@@ -333,11 +322,9 @@ def draw_c(found: Found) -> Figure:
         style = plots.LINES[found.sweep["depth"].index(one.spec.depth)]
         # errors of shares are drawn inside (0, 1), as the axis has no room for more
         low, high = (np.clip(accuracy + sign * 2 * accuracy_error, 1e-3, 1 - 1e-4) for sign in (-1, 1))
-        axes.errorbar(
-            accuracy, product, xerr=[accuracy - low, high - accuracy], yerr=2 * error, color=plots.COLOURS[width],
-            marker=plots.MARKERS[width], markersize=2.8, linestyle=style, linewidth=1.0, elinewidth=0.4,
-            label=one.name,
-        )  # fmt: skip
+        axes.errorbar(accuracy, product, xerr=[accuracy - low, high - accuracy], yerr=2 * error,
+                      color=plots.COLOURS[width], marker=plots.MARKERS[width], markersize=2.8, linestyle=style,
+                      linewidth=1.0, elinewidth=0.4, label=one.name)
         axes.plot(accuracy[-1], product[-1], marker="x", color="black", markersize=6, zorder=4)
     axes.plot([], [], "kx", label="end of training")
     axes.set_xscale("logit")
@@ -403,18 +390,12 @@ def claims_7(found: Found) -> list[Claim]:
     shift, shift_error = means([shift / every[0].std(axis=1) for shift in moved])
     larger, larger_error = means(moved)
     return [
-        at_least(
-            f"from the 1st to the 99th percentile distances span at least {DECADES:g} orders of magnitude",
-            decades, error, DECADES, len(every[0]), STAGES,
-        ),
-        between(
-            f"the mean of log10 of the distance moves by at most {SHIFT:g} of its standard deviation",
-            shift, shift_error, -SHIFT, SHIFT, len(every[0]), STAGES[1:],
-        ),
-        at_least(
-            "training moves the distances towards larger ones (mean of log10, against before training)",
-            larger, larger_error, 0.0, len(every[0]), STAGES[1:],
-        ),
+        at_least(f"from the 1st to the 99th percentile distances span at least {DECADES:g} orders of magnitude",
+                 decades, error, DECADES, len(every[0]), STAGES),
+        between(f"the mean of log10 of the distance moves by at most {SHIFT:g} of its standard deviation", shift,
+                shift_error, -SHIFT, SHIFT, len(every[0]), STAGES[1:]),
+        at_least("training moves the distances towards larger ones (mean of log10, against before training)", larger,
+                 larger_error, 0.0, len(every[0]), STAGES[1:]),
     ]  # fmt: skip
 
 
@@ -428,9 +409,8 @@ def draw_7(found: Found) -> Figure:
         shares, errors = _shares(one, place)
         label = f"{stage} (epoch {one.epoch[place]:.2g})" if index else stage
         axes.stairs(shares, BINS, color=plots.COLOURS[index], linewidth=1.3, label=label)
-        axes.errorbar(
-            middle, shares, yerr=2 * errors, linestyle="none", color=plots.COLOURS[index], elinewidth=0.8, alpha=0.7
-        )
+        axes.errorbar(middle, shares, yerr=2 * errors, linestyle="none", color=plots.COLOURS[index], elinewidth=0.8,
+                      alpha=0.7)
         axes.axvline(logs(one, place).mean(), color=plots.COLOURS[index], linestyle=":", linewidth=1.0)
         filled = np.flatnonzero(shares)
         first, last = min(first, int(filled[0])), max(last, int(filled[-1]))
@@ -460,10 +440,8 @@ LINES = {
                 networks=20),
         1, UntrainedSpec("digits", 0, 0, networks=120, lines=20, points=200),
     ),
-    "paper": sweep_of(
-        RunSpec("mnist", 0, 0, _EPOCHS, 128, 1e-3, 100, 10, 1000), 5,
-        UntrainedSpec("mnist", 0, 0, networks=60, lines=50, points=500),
-    ),
+    "paper": sweep_of(RunSpec("mnist", 0, 0, _EPOCHS, 128, 1e-3, 100, 10, 1000), 5,
+                      UntrainedSpec("mnist", 0, 0, networks=60, lines=50, points=500)),
 }  # fmt: skip
 HISTOGRAM = {name: one.but(depth=(4,), width=(16,), also={}) for name, one in LINES.items()}
 
