@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes as Axes  # for annotations elsewhere, as plots.Axes
-    from matplotlib.figure import Figure as Figure
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7A5195")
 """Okabe and Ito's colours for all kinds of colour vision, those with enough contrast on white first."""

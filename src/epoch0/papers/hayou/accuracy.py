@@ -19,6 +19,7 @@ from epoch0.papers.hayou.batches import EXTENTS
 from epoch0.papers.hayou.protocol import build, run, shape_for
 from epoch0.papers.hayou.published import COMPETITION, PUBLISHED, Entry, Printed, block
 from epoch0.papers.hayou.recipe import METHODS, Recipe, with_method
+from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
 
 NEAR_CHANCE = 5.0
@@ -345,7 +346,7 @@ _WIDEST = 3  # panels side by side
 _PRINTED_RUNS = 3  # behind each printed standard deviation
 
 
-def draw(name: str, found: Found) -> "plots.Figure":
+def draw(name: str, found: Found) -> Figure:
     """What was measured; below it the paper's own panels, where others stand in for them."""
     panels = panels_of(found)
     apart = [] if any(printed(name, each.recipe) for each in panels) else list(PUBLISHED.get(name, ()))
@@ -372,7 +373,7 @@ def _columns(panels: int) -> int:
     return -(-panels // -(-panels // _WIDEST)) if panels else 0
 
 
-def _measured(axes: "plots.Axes", panel: Panel, there: Printed | None) -> None:
+def _measured(axes: Axes, panel: Panel, there: Printed | None) -> None:
     pruned = _in_order(panel.methods)
     for place, method in enumerate(pruned):
         mine = [mean_and_error(panel.accuracy(method, sparsity)) for sparsity in panel.sparsities]
@@ -388,7 +389,7 @@ def _measured(axes: "plots.Axes", panel: Panel, there: Printed | None) -> None:
     _finish(axes, panel.name, panel.sparsities, whole, panel.chance, lowest)
 
 
-def _printed(axes: "plots.Axes", there: Printed) -> None:
+def _printed(axes: Axes, there: Printed) -> None:
     pruned = _in_order(there.rows)
     for place, method in enumerate(pruned):
         row = there.rows[method]
@@ -399,7 +400,7 @@ def _printed(axes: "plots.Axes", there: Printed) -> None:
     _finish(axes, f"as printed: {there.network}{tanh}, {there.data}", there.sparsities, whole, None, lowest)
 
 
-def _open(axes: "plots.Axes", x: list[float], entries: Sequence[Entry], look: int, **style: Any) -> None:
+def _open(axes: Axes, x: list[float], entries: Sequence[Entry], look: int, **style: Any) -> None:
     """Printed values as open markers."""
     spread = [0.0 if entry.sd is None else entry.sd / _PRINTED_RUNS**0.5 for entry in entries]
     plots.points(axes, x, [entry.value for entry in entries], spread, look, "", markerfacecolor="none", **style)
@@ -417,7 +418,7 @@ def _beside(place: int, count: int, points: int) -> list[float]:
 
 
 def _finish(
-    axes: "plots.Axes", name: str, sparsities: Sequence[float], whole: float | None, chance: float | None, lowest: float
+    axes: Axes, name: str, sparsities: Sequence[float], whole: float | None, chance: float | None, lowest: float
 ) -> None:
     """What all panels have; ``whole`` is the accuracy without pruning."""
     if whole is not None:
@@ -432,7 +433,7 @@ def _finish(
             axes.axhline(chance, color=plots.BOUND, linestyle=":", linewidth=1.2, zorder=1)
 
 
-def _legend(picture: "plots.Figure", methods: Sequence[str], whole: bool, opened: bool) -> None:
+def _legend(picture: Figure, methods: Sequence[str], whole: bool, opened: bool) -> None:
     """Every method once, then what lines and open markers mean."""
     from matplotlib.lines import Line2D
 

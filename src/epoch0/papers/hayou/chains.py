@@ -14,6 +14,7 @@ from epoch0.networks import residual_chain
 from epoch0.networks.residual_blocks import Rung
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou.batches import gaussian, images
+from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Array, Found, Mean, Sweep, Table, mean_and_error
 from epoch0.prune import apply, keep, random, snip
 
@@ -204,7 +205,7 @@ def _growth(each: dict[Key, Array], start: int, count: int) -> Claim:
     )  # fmt: skip
 
 
-def draw(found: Found) -> "plots.Figure":
+def draw(found: Found) -> Figure:
     """1 - c against the block, log-log; and its inverse root, which is a straight line on the edge of chaos."""
     picture, axes = plots.figure(8.8, 4.8, 1, 2)
     last = found.one().spec.blocks

@@ -16,6 +16,7 @@ from epoch0.networks import mlp
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou.batches import EXTENTS, images
+from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
 from epoch0.prune import critical_sparsity, keep, snip
 from epoch0.theory.mean_field import chi, q_star
@@ -156,7 +157,7 @@ def chaotic_claims(found: Found) -> list[Claim]:
     ]  # fmt: skip
 
 
-def draw(found: Found) -> "plots.Figure":
+def draw(found: Found) -> Figure:
     """On the left the paper's picture, one network; on the right all networks, layer by layer, with the prediction."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import PercentFormatter
@@ -179,7 +180,7 @@ def draw(found: Found) -> "plots.Figure":
     return picture
 
 
-def _by_layer(axes: "plots.Axes", found: Found) -> None:
+def _by_layer(axes: Axes, found: Found) -> None:
     cell, rows = found.one(), found.table
     layers = rows.column("layer").tolist()
     for index, density in enumerate(cell["density"]):

@@ -16,6 +16,7 @@ from epoch0.networks import mlp
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou.batches import gaussian
+from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Found, Sweep, Table
 from epoch0.prune import critical_sparsity, snip
 from epoch0.theory.mean_field import chi, q_star
@@ -157,7 +158,7 @@ def _without_biases(rows: Table) -> list[Claim]:
     ]
 
 
-def draw(found: Found) -> "plots.Figure":
+def draw(found: Found) -> Figure:
     """Measured with error bars; the prediction with its spread over networks; the bound where it says something."""
     sweep, biased = found.sweep, found.table.where(bias_std=BIAS_STD)
     depth, width, gains = sweep["depth"], sweep["width"], biased.column("chi")

@@ -14,6 +14,7 @@ from epoch0.experiments.claims import Claim, at_least, at_most
 from epoch0.networks import resnet
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou.batches import images
+from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
 from epoch0.prune import critical_sparsity, keep, snip
 
@@ -136,7 +137,7 @@ def _of_pair(plain: Cell, stable: Cell) -> list[Claim]:
     ]  # fmt: skip
 
 
-def draw_modes(found: Found) -> "plots.Figure":
+def draw_modes(found: Found) -> Figure:
     """Figure 2: one panel for each mode of batch norm, at the middle sparsity."""
     both, middle = list(pairs(found)), 1
     picture, axes = plots.figure(9.0, 4.4, 1, len(both), sharey=True, squeeze=False)
@@ -147,7 +148,7 @@ def draw_modes(found: Found) -> "plots.Figure":
     return _finished(picture, axes)
 
 
-def draw_activations(found: Found) -> "plots.Figure":
+def draw_activations(found: Found) -> Figure:
     """Figure 4: a row for each activation, a column for each sparsity."""
     both, sparsities = list(pairs(found)), found.sweep["sparsities"]
     picture, axes = plots.figure(10.5, 6.2, len(both), len(sparsities), sharey=True, sharex=True, squeeze=False)
@@ -158,7 +159,7 @@ def draw_activations(found: Found) -> "plots.Figure":
     return _finished(picture, axes)
 
 
-def _layers(axes: "plots.Axes", plain: Cell, stable: Cell, sparsity: int, *, label: bool) -> None:
+def _layers(axes: Axes, plain: Cell, stable: Cell, sparsity: int, *, label: bool) -> None:
     names = layers(plain)
     places = np.arange(1, len(names) + 1)
     shortcuts = np.array(["downsample" in name for name in names])
@@ -174,7 +175,7 @@ def _layers(axes: "plots.Axes", plain: Cell, stable: Cell, sparsity: int, *, lab
         axes.axvline(section[0] + 0.5, color="#999999", linewidth=0.7, linestyle="--", zorder=0.8)
 
 
-def _finished(picture: "plots.Figure", axes: "NDArray[Any]") -> "plots.Figure":
+def _finished(picture: Figure, axes: "NDArray[Any]") -> Figure:
     for panel in axes.flat:
         panel.set_yscale("symlog", linthresh=_LINEAR, linscale=0.4)
         panel.set_ylim(-0.02, 130)

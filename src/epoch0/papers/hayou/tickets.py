@@ -17,6 +17,7 @@ from epoch0.measure.gain import gain
 from epoch0.networks import mlp, vanilla_cnn
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Found, Sweep, Table, mean_and_error
 from epoch0.prune import apply, keep, random
 from epoch0.seeds import generator
@@ -174,7 +175,7 @@ def claims(found: Found) -> list[Claim]:
     ]  # fmt: skip
 
 
-def draw(found: Found) -> "plots.Figure":
+def draw(found: Found) -> Figure:
     """Gain before and after against sigma_w; accuracies of the networks that were trained."""
     picture, axes = plots.figure(8.4, 4.4, mosaic=[["chi", "accuracy"]], width_ratios=[2.0, 1.0])
     left, right = axes["chi"], axes["accuracy"]

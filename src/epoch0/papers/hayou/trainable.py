@@ -21,6 +21,7 @@ from epoch0.networks import mlp
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.checkpoints import checkpoint_of
 from epoch0.papers.hayou.batches import EXTENTS, images
+from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
 from epoch0.prune import Masks, apply, keep, random, rescale, snip
 from epoch0.theory.mean_field import chi, edge_of_chaos, q_star
@@ -257,7 +258,7 @@ def _more(found: Found, larger: str, smaller: str) -> Claim:
     return replace(claim, evidence=f"{both}; {claim.evidence}{extra}")
 
 
-def draw(init: str, found: Found) -> "plots.Figure":
+def draw(init: str, found: Found) -> Figure:
     """One panel, 0 to 100 %; crosses where less than half of the networks train; dead layers are counted."""
     from matplotlib.lines import Line2D
 

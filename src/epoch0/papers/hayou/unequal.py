@@ -11,6 +11,7 @@ from epoch0 import plots
 from epoch0.experiments.claims import Claim, at_most, between, exact
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Found, Sweep, Table, agrees
 from epoch0.prune import critical_sparsity
 from epoch0.seeds import generator
@@ -94,7 +95,7 @@ def claims(found: Found) -> list[Claim]:
     ]  # fmt: skip
 
 
-def draw(found: Found) -> "plots.Figure":
+def draw(found: Found) -> Figure:
     """Table 7 as a picture: critical sparsity against gamma."""
     rows, sweep = found.table, found.sweep
     gammas = rows.column("gamma").tolist()

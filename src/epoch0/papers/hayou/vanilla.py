@@ -15,6 +15,7 @@ from epoch0.papers.hayou.accuracy import NEAR_CHANCE, above_chance, dead, sd, wi
 from epoch0.papers.hayou.protocol import run
 from epoch0.papers.hayou.published import Entry
 from epoch0.papers.hayou.recipe import Network, Recipe
+from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Found, Sweep, Table
 
 SPARSITY = 0.5
@@ -120,7 +121,7 @@ def claims(found: Found) -> list[Claim]:
     ]  # fmt: skip
 
 
-def draw(found: Found) -> "plots.Figure":
+def draw(found: Found) -> Figure:
     """Accuracy against depth, the three starts beside each other; the print as open markers."""
     depths = found.sweep["depth"]
     picture, axes = plots.figure(6.4, 4.0)

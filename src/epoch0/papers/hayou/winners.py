@@ -11,6 +11,7 @@ from epoch0.papers.hayou import accuracy, tables
 from epoch0.papers.hayou.accuracy import REFERENCES, Winner, compared, joined, panels_of, percent, winner
 from epoch0.papers.hayou.published import COMPETITION, WINNERS, Printed, block
 from epoch0.papers.hayou.recipe import METHODS
+from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Found, Sweep, Table
 
 SOURCES = ("tab2", "tab3", "tab5")  # the tables that Table 6 sums up
@@ -99,7 +100,7 @@ def _of_deepest(found: Found) -> list[Claim]:
     return made
 
 
-def draw(found: Found) -> "plots.Figure":
+def draw(found: Found) -> Figure:
     """Two tables: what was measured, and what the printed tables give."""
     measured: Grid = {each.name: {s: (each.winner(s), "") for s in each.sparsities} for each in panels_of(found)}
     printed: Grid = {}
@@ -115,7 +116,7 @@ def draw(found: Found) -> "plots.Figure":
     return picture
 
 
-def _table(axes: "plots.Axes", grid: Grid, name: str) -> None:
+def _table(axes: Axes, grid: Grid, name: str) -> None:
     from matplotlib.patches import Rectangle
 
     columns = sorted({sparsity for row in grid.values() for sparsity in row})
@@ -153,7 +154,7 @@ _FILLS = {
 """Whether a method of the paper is among the best, and whether there is a tie -> colour and opacity."""
 
 
-def _legend(picture: "plots.Figure") -> None:
+def _legend(picture: Figure) -> None:
     from matplotlib.patches import Patch
 
     labels = ("the paper's method alone", "tie with the paper's method", "tie without it", "another alone")
