@@ -50,18 +50,14 @@ def correlations(spec: ChainSpec, seed: int) -> dict[str, Any]:
         inputs, labels = gaussian(spec.width, 10, spec.examples, seed)
     else:
         inputs, labels = images(spec.data, spec.examples, seed, flatten=True, dtype=double)
+
+    def chain() -> nn.Sequential:
+        return residual_chain(spec.blocks, spec.width, inputs=(inputs.shape[1],), seed=seed, dtype=double)
+
     found: dict[str, Any] = {}
-    for method in METHODS:
-        rows = []
-        scores = None
-        for sparsity in spec.sparsities:
-            net = residual_chain(spec.blocks, spec.width, inputs=(inputs.shape[1],), seed=seed, dtype=double)
-            if sparsity:
-                if scores is None:
-                    scores = snip(net, None, [(inputs, labels)]) if method == "snip" else random(net, seed=seed)
-                apply(net, keep(scores, sparsity))
-            rows.append(_distances(net, inputs, spec.pairs))
-        found[method] = np.array(rows)
+    for method, scores in (("snip", snip(chain(), None, [(inputs, labels)])), ("random", random(chain(), seed=seed))):
+        masked = [apply(chain(), keep(scores, sparsity)) if sparsity else chain() for sparsity in spec.sparsities]
+        found[method] = np.array([_distances(net, inputs, spec.pairs) for net in masked])
     return found
 
 

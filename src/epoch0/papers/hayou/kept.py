@@ -61,11 +61,9 @@ def kept(spec: KeptSpec, seed: int) -> dict[str, Any]:
     return {
         "rows": np.stack([mask.double().mean(1).numpy() for mask in masks[:-1]]).astype(np.float32),
         "density": np.array([float(mask.double().mean()) for mask in masks]),
-        "dead": sum(not bool(mask.any()) for mask in masks),
-        "critical": float(critical_sparsity(scores)),
-        "correlation": others / square,
-        "square": square,
-    }
+        "dead": sum(not bool(mask.any()) for mask in masks), "critical": float(critical_sparsity(scores)),
+        "correlation": others / square, "square": square,
+    }  # fmt: skip
 
 
 def gain(spec: KeptSpec) -> float:

@@ -86,14 +86,11 @@ def _computed(cell: Cell) -> dict[str, Any]:
     spec, gain = cell.spec, cell.at["chi"]
     expected, spread = sharper(gain, spec.bias_std, spec.depth, spec.width, spec.examples)
     return {
-        "kappa": abs(math.log(gain)) / 8,
-        "weight_std": weight_std(gain, spec.bias_std),
+        "kappa": abs(math.log(gain)) / 8, "weight_std": weight_std(gain, spec.bias_std),
         "sd_over_networks": float(cell["critical"].std(ddof=1)) if cell.runs > 1 else math.nan,
-        "predicted": expected,
-        "predicted_sd": spread,
-        "bound": bound(spec.depth, spec.width, gain),
+        "predicted": expected, "predicted_sd": spread, "bound": bound(spec.depth, spec.width, gain),
         "bound_log10": bound(spec.depth, spec.width, gain, paper=True),
-    }
+    }  # fmt: skip
 
 
 def claims(found: Found) -> list[Claim]:

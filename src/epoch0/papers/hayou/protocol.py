@@ -242,18 +242,12 @@ def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
     rows = [] if done is None else [row for row in done.history if "test_accuracy" in row]
     lost = done is None or done.diverged
     accuracies = [float(row["test_accuracy"]) for row in rows]
+    history = {"epoch": [float(row["epoch"]) for row in rows], "loss": [row["loss"] for row in rows]}
     return {
-        "accuracy": sets.chance if lost else accuracies[-1],
-        "best": sets.chance if lost else max(accuracies),
-        "chance": sets.chance,
-        "diverged": lost,
-        "history": {
-            "epoch": [float(row["epoch"]) for row in rows],
-            "loss": [row["loss"] for row in rows],
-            "accuracy": accuracies,
-        },
+        "accuracy": sets.chance if lost else accuracies[-1], "best": sets.chance if lost else max(accuracies),
+        "chance": sets.chance, "diverged": lost, "history": {**history, "accuracy": accuracies},
         "images_per_second": None if done is None else done.images_per_second,
-    }
+    }  # fmt: skip
 
 
 def _pruned(net: nn.Module, masked: bool, shape: tuple[int, ...]) -> dict[str, Any]:

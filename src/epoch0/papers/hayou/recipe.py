@@ -77,30 +77,18 @@ class Recipe:
 
     >>> Recipe(Network("resnet", 32, 2.0), "cifar10", "sbp-sr", 0.995)       # one entry of Table 1; 160 epochs
 
-    The defaults are the paper's where it says something: 160 epochs of SGD, learning rate 0.1, a tenth of it from 1/2
-    and again from 3/4 of the epochs on. For the rest it points to Wang et al. (2020), whose published setting is
-    momentum 0.9, weight decay 5e-4, batches of 128, random crops after padding by 4, and flips.
-
-    Three choices decide masks, and the paper leaves them open:
-
-    * ``batch_norm="train"``: scores see the statistics of their batch, as in public code of two of the authors. With
-      running statistics, at initialization the identity, SNIP on a plain ResNet is balanced already and no collapse as
-      that of Table 1 at 99.9 % is to be expected.
-    * One batch of ``score_per_class=10`` images of each class: "we randomly sample a batch" (section 2.2). Public code
-      of two of the authors, and Wang et al., balance the classes and take 10 to 25 of each.
-    * Cross-entropy, for GraSP with the temperature of 200 of its authors.
+    The defaults are the paper's where it says something, else those of Wang et al. (2020), to whom it points. Three
+    choices decide masks, and the paper leaves them open: scores see the statistics of their batch (``batch_norm``), one
+    batch of 10 images of each class, and cross-entropy; docs/hayou-accuracy says why.
 
     Attributes:
         drops: where the rate falls by ``drop_factor``: fractions of the epochs, or epochs if they are integers.
-        augment: training images are padded by 4, cropped and flipped; of ImageNet random parts are taken.
         score_batches: more than one saves memory, and each has its own batch statistics.
         norm_after: score, prune and rescale the network without batch norm, then add it for training, as public code of
             two of the authors does for EOC + rescaling.
         obd_rounds: how often the OBD reference prunes, by an exponential schedule. Its network is trained first, for
             ``obd_epochs`` (None: ``epochs``), and again after each pruning; the last training is that of all methods.
-        obd_batches: its saliencies are estimated on so many batches of ``score_per_class`` images of each class.
         examples, tested: the first so many images only; None takes all.
-        tested_every: epochs from one test to the next; there is one before and one after the training anyway.
     """
 
     network: Network

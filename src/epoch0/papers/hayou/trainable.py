@@ -104,13 +104,10 @@ def trained(spec: DepthSpec, seed: int) -> dict[str, Any]:
         )  # fmt: skip
     shape = (len(INITS), len(spec.sparsities))
     return {
-        "accuracy": np.array(done.history[-1]["accuracy"]).reshape(shape),
-        "diverged": stack.diverged.cpu().numpy().reshape(shape),
-        "dead": np.array(dead).reshape(shape),
-        "unscaled": np.array(unscaled).reshape(shape),
-        "chance": float(np.bincount(labels.numpy()).max() / len(labels)),
-        "device": device.type,
-    }
+        "accuracy": np.array(done.history[-1]["accuracy"]).reshape(shape), "dead": np.array(dead).reshape(shape),
+        "diverged": stack.diverged.cpu().numpy().reshape(shape), "unscaled": np.array(unscaled).reshape(shape),
+        "chance": float(np.bincount(labels.numpy()).max() / len(labels)), "device": device.type,
+    }  # fmt: skip
 
 
 def network(spec: DepthSpec, init: str, seed: int, inputs: int, classes: int) -> nn.Sequential:
