@@ -11,11 +11,11 @@ import torch
 from epoch0 import plots
 from epoch0.activity import dichotomies, random_walk
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, equal_within_error, exact, increasing, linear
+from epoch0.experiments.claims import Claim, equal_within_error, exact, increasing
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.raghu.transitions import a_doubling
+from epoch0.papers.raghu.transitions import a_doubling, exponential
 from epoch0.papers.sweep import Cell, Found, Mean, Sweep, Table, named_seed
 from epoch0.seeds import generator
 
@@ -91,12 +91,11 @@ def _bounded(found: Found) -> Claim:
 
 def by_depth(found: Found) -> list[Claim]:
     """Figure 14a: exponential in depth."""
-    claims = []
-    for width, rows in found.table.by("width"):
-        depth, mean, error = rows.of("depth", "dichotomies", "dichotomies_error")
-        claims.append(linear(f"dichotomies are exponential in depth (width {width})", depth, np.log(mean), error / mean,
-                             found.sweep["runs"], least_r2=0.97))  # fmt: skip
-    return [*claims, _bounded(found)]
+    return [
+        *(exponential("dichotomies are", "dichotomies", rows, 1, "width {width}", "depth")
+          for _, rows in found.table.by("width")),
+        _bounded(found),
+    ]  # fmt: skip
 
 
 def by_width(found: Found) -> list[Claim]:

@@ -18,7 +18,19 @@ from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.curve import CurveSpec, mean_growth
-from epoch0.papers.sweep import Array, Cell, Found, Mean, Sweep, Table, agrees, mean_and_error, named_seed, slopes
+from epoch0.papers.sweep import (
+    Array,
+    Cell,
+    Found,
+    Mean,
+    Sweep,
+    Table,
+    agrees,
+    mean_and_error,
+    named_seed,
+    of_runs,
+    slopes,
+)
 from epoch0.theory import growth as growth_theory
 from epoch0.theory.mean_field import chi, variance_map
 from epoch0.theory.raghu import raghu_lower_bound, raghu_upper_bound
@@ -136,13 +148,12 @@ def _log(values: Array) -> Array:
     return np.asarray(np.log(np.maximum(values, 0.5)))
 
 
-def _log_linear(what: str, name: str, rows: Table, layer: int, template: str) -> Claim:
+def exponential(what: str, name: str, rows: Table, layer: int, template: str, along: str = "layer") -> Claim:
     """Whether the logarithm of a mean is linear in depth, from that layer on."""
     rows = Table(rows[layer - 1 :])
-    means, errors = rows.of(name, f"{name}_error")
+    depth, means, errors = rows.of(along, name, f"{name}_error")
     text = f"{what} exponential in depth ({rows.told(template)[0]})"
-    errors = errors / np.maximum(means, 1e-300)
-    return linear(text, rows.column("layer"), np.log(means), errors, rows[0]["runs"], least_r2=0.97)
+    return linear(text, depth, np.log(means), errors / np.maximum(means, 1e-300), rows[0]["runs"], least_r2=0.97)
 
 
 def depth_claims(found: Found) -> list[Claim]:
@@ -150,19 +161,18 @@ def depth_claims(found: Found) -> list[Claim]:
     sweep, runs, depth = found.sweep, found.sweep["runs"], found.sweep["depth"]
     widest, steepest, variances = max(sweep["width"]), max(sweep["variance"]), sweep["variance"]
     counts = {(cell.at["width"], cell.at["variance"]): _log(cell["transitions"]) for cell in found}
-    rates = [mean_and_error(slopes(counts[widest, variance][:, 1:])) for variance in variances]
+    rates = np.stack([slopes(counts[widest, variance][:, 1:]) for variance in variances], axis=1)
     half, narrow, deeper = depth // 2, widest // 2, counts[widest, steepest]
     by_depth = mean_and_error(deeper[:, -1] - deeper[:, half - 1])
     few, many = (mean_and_error(counts[width, steepest][:, -1]) for width in (narrow, widest))
-    rate, rate_error = zip(*rates, strict=True)
     return [
         *(
-            _log_linear("transitions are", "transitions", found.table.where(width=widest, variance=variance), 2,
+            exponential("transitions are", "transitions", found.table.where(width=widest, variance=variance), 2,
                         "sigma_w^2 = {variance:g}")
             for variance in variances if variance >= 2
         ),
-        increasing("the rate grows with the scale of the weights", rate, rate_error, runs,
-                   [f"sigma_w^2 = {variance:g}" for variance in variances]),
+        of_runs(increasing, "the rate grows with the scale of the weights", rates,
+                names=[f"sigma_w^2 = {variance:g}" for variance in variances]),
         increasing(
             f"doubling the depth adds more transitions than doubling the width (sigma_w^2 = {steepest:g})",
             [many.mean - few.mean, by_depth.mean], [math.hypot(few.error, many.error), by_depth.error], runs,
@@ -196,7 +206,7 @@ def relu_claims(found: Found) -> list[Claim]:
     mean, mean_error = zip(by_width, a_doubling(combined.where(width=widest), "variance", "growth"), strict=True)
     return [
         *(
-            _log_linear("length is", "length", rows.where(width=widest, variance=variance), 1,
+            exponential("length is", "length", rows.where(width=widest, variance=variance), 1,
                         "width {width}, sigma_w^2 = {variance:g}")
             for variance in found.sweep["variance"] if variance != 2  # there lengths stay as they are
         ),
@@ -218,7 +228,7 @@ def a_doubling(rows: Table, swept: str, column: str) -> Mean:
 def hard_tanh_length_claims(found: Found) -> list[Claim]:
     """Figure 13a, b: length is exponential in depth, at a rate that grows with width and variance."""
     claims = [
-        _log_linear("length is", "length", found.table.where(**cell.at), 3, "width {width}, sigma_w^2 = {variance:g}")
+        exponential("length is", "length", found.table.where(**cell.at), 3, "width {width}, sigma_w^2 = {variance:g}")
         for cell in found if cell.spec.variance >= 2 and cell.spec.width >= 16
     ]  # fmt: skip
     return [*claims, *_rates(found)]
