@@ -14,8 +14,8 @@ from torch.nn import functional
 import epoch0 as e0
 from epoch0.errors import InputError
 from epoch0.initialization import initialize as set_weights
-from epoch0.initialization._places import squared_slope
-from epoch0.initialization._stretch import stretch
+from epoch0.initialization.plan import stretch
+from epoch0.initialization.scale import squared_slope
 from epoch0.measure.gain import gain
 from epoch0.tracing.tape import tape
 from init_models import ResNet, images, preactivation_resnet, residual_mlp, vectors

@@ -12,7 +12,7 @@ from torch.nn import functional
 import epoch0 as e0
 from epoch0.activations import get
 from epoch0.initialization import initialize
-from epoch0.initialization._mirror import odd_half
+from epoch0.initialization.draw import odd_half
 from epoch0.measure.gain import gain
 from init_models import ResNet, images, transformer_like, vectors
 

@@ -47,16 +47,7 @@ def written(path: str | Path, what: str, fill: Callable[[Path], None]) -> Path:
     >>> written("net.safetensors", "weights", lambda fresh: save_file(tensors, fresh))
     PosixPath('net.safetensors')
 
-    Args:
-        path: where to; see :func:`check_path`. A file that is there is replaced, or stays as it is on an error.
-        what: is written, in the plural, for the message.
-        fill: writes the content into the path that it gets.
-
-    Returns:
-        The path.
-
-    Raises:
-        InputError: if the path is wrong, or the file cannot be written.
+    A file that is there is replaced, or stays as it is on an error; ``what`` names it in the message, in the plural.
     """
     from safetensors import SafetensorError
 
@@ -90,15 +81,7 @@ def save_tensors(
     >>> save_tensors("masks.safetensors", "masks", "epoch0 masks 1", {"a": bits}, {"shapes": "{}"})
     PosixPath('masks.safetensors')
 
-    Args:
-        path: where to; see :func:`check_path`.
-        what: is written, in the plural, for the message.
-        layout: what is in it and how: words and a version.
-        tensors: any shapes, dtypes and devices.
-        words: goes into the header.
-
-    Raises:
-        InputError: if the path is wrong, or the file cannot be written.
+    The layout says what is in it and how: words and a version.
     """
     from safetensors.torch import save_file
 
@@ -115,15 +98,6 @@ def load_tensors(path: str | Path, what: str, layout: str, writer: str) -> tuple
 
     >>> load_tensors("masks.safetensors", "masks", "epoch0 masks 1", "Masks.save")
     ({'a': tensor([128], dtype=torch.uint8)}, {'shapes': '{}', ...})
-
-    Args:
-        path: the file.
-        what: it should hold, in the plural, for the message.
-        layout: as it was written; the last word is its version.
-        writer: what writes such files, for the message.
-
-    Returns:
-        The tensors, on the CPU, and the strings of the header.
 
     Raises:
         InputError: if the file is missing, cut short, damaged, of another version, or something else.

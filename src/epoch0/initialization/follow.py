@@ -21,15 +21,10 @@ from epoch0.tracing.tape import Tape
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """h -> factor h + offset, with one factor and one offset for each channel.
+    """h -> factor h + offset, with one factor and one offset for each channel."""
 
-    Attributes:
-        factor: shape (channels,), float64.
-        offset: likewise.
-    """
-
-    factor: Tensor
-    offset: Tensor
+    factor: Tensor  # shape (channels,), float64
+    offset: Tensor  # likewise
 
     def factors(self, like: Tensor) -> Tensor:
         """The factors in the shape and dtype in which they multiply a tensor (examples, channels, ...)."""
@@ -41,15 +36,7 @@ class Affine:
 
 
 def affine_of(tape: Tape, op: Op) -> Affine | None:
-    """The affine map that a batch or instance norm is; None if it takes the statistics of the batch.
-
-    >>> affine_of(tape, op).factor                              # of 64 channels
-    tensor([1.0000, ...])
-
-    Args:
-        tape: the record; says which statistics are used.
-        op: any operation.
-    """
+    """The affine map that a batch or instance norm is; None if it takes the statistics of the batch."""
     if tape.batch_norm != "eval" or op.name not in ("batch_norm", "instance_norm"):
         return None
     mean, var, weight, bias = (op.given.get(name) for name in ("running_mean", "running_var", "weight", "bias"))
@@ -65,37 +52,23 @@ def _beside(values: Tensor, like: Tensor) -> Tensor:
     return values.to(like.dtype).reshape(-1, *[1] * (like.dim() - 2))
 
 
-PRODUCTS = ("product", "quotient")
-"""Kinds of operations that scale, by a number or by another signal."""
+PRODUCTS = ("product", "quotient")  # Kinds of operations that scale, by a number or by another signal
 
 
 @dataclass(frozen=True)
 class Follow:
-    """What happens to the output of a weighted operation before the next weights.
+    """What happens to the output of a weighted operation before the next weights."""
 
-    Attributes:
-        activation: the function of one number that is applied to it; None if nothing is.
-        end: node behind the activation, or behind the operation itself.
-        trail: the linear operations behind it, in order, up to the first that is not.
-        averages: the averages over places before the next weights that are not in the trail.
-        affine: the norm with running statistics between the weights and the activation, if there is one.
-        norm: whether another norm follows before the next weights: then the scale of the weights does not matter.
-        no_law: what follows and has a gain that is only known by measuring, in words; else empty.
-        gate: whether the result is multiplied with another signal.
-        bias: the parameter of a bias that is added by an operation of its own; empty if there is none.
-        biased: node behind that addition, else the output of the operation.
-    """
-
-    activation: Activation | None
-    end: int
-    trail: tuple[Op, ...]
-    averages: tuple[Op, ...]
-    affine: Op | None
-    norm: bool
-    no_law: str
-    gate: bool
-    bias: str
-    biased: int
+    activation: Activation | None  # the function of one number that is applied to it; None if nothing is
+    end: int  # node behind the activation, or behind the operation itself
+    trail: tuple[Op, ...]  # the linear operations behind it, in order, up to the first that is not
+    averages: tuple[Op, ...]  # the averages over places before the next weights that are not in the trail
+    affine: Op | None  # the norm with running statistics between the weights and the activation, if there is one
+    norm: bool  # whether another norm follows before the next weights: then the scale of the weights does not matter
+    no_law: str  # what follows and has a gain that is only known by measuring, in words; else empty
+    gate: bool  # whether the result is multiplied with another signal
+    bias: str  # the parameter of a bias that is added by an operation of its own; empty if there is none
+    biased: int  # node behind that addition, else the output of the operation
 
 
 class Follower:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from epoch0.columns import aligned
-from epoch0.initialization._steps import Plan, Step
+from epoch0.initialization.sites import Plan, Step
 from epoch0.tracing.tape import Tape
 
 if TYPE_CHECKING:
@@ -16,73 +16,44 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerInit:
-    """What one weighted operation was set to.
+    """What one weighted operation was set to."""
 
-    Attributes:
-        name: its parameter, by qualified name.
-        module: the module it runs in.
-        layer: the layer of ``epoch0.gain`` that it is in.
-        kind: ``"linear"`` or ``"convolution"``.
-        activation: what is applied to it next; ``"none"`` if nothing is.
-        fan_in: weights into one unit that meet an entry of the input, on average; less than their number at
-            zero-padded borders.
-        density: fraction of the weights that is kept.
-        weight_std_before: root mean square of a kept weight times sqrt(fan_in), as it came.
-        weight_std: the same now.
-        bias_std: of its biases; NaN if it has none.
-        q: mean variance of its pre-activations; NaN where a norm decides it.
-        target: gain asked for from its input to behind its activation.
-        predicted: mean-field gain of that stretch with the weights it has now; None where a norm decides it.
-        measured: gain of its layer, measured with fresh tangents (``how="measured"``); None otherwise.
-        status: in words.
-    """
-
-    name: str
-    module: str
-    layer: str
-    kind: str
-    activation: str
+    name: str  #: its parameter, by qualified name
+    module: str  #: the module it runs in
+    layer: str  #: the layer of ``epoch0.gain`` that it is in
+    kind: str  #: ``"linear"`` or ``"convolution"``
+    activation: str  #: what is applied to it next; ``"none"`` if nothing is
+    #: weights into one unit that meet an entry of the input, on average; less than their number at zero-padded
+    #: borders
     fan_in: float
-    density: float
-    weight_std_before: float
-    weight_std: float
-    bias_std: float
-    q: float
-    target: float
+    density: float  #: fraction of the weights that is kept
+    weight_std_before: float  #: root mean square of a kept weight times sqrt(fan_in), as it came
+    weight_std: float  #: the same now
+    bias_std: float  #: of its biases; NaN if it has none
+    q: float  #: mean variance of its pre-activations; NaN where a norm decides it
+    target: float  #: gain asked for from its input to behind its activation
+    #: mean-field gain of that stretch with the weights it has now; None where a norm decides it
     predicted: float | None
-    measured: float | None
-    status: str
+    measured: float | None  #: gain of its layer, measured with fresh tangents (``how="measured"``); None otherwise
+    status: str  #: in words
 
 
 @dataclass(frozen=True)
 class Initialization:
-    """What :func:`epoch0.initialization.initialize` changed, and what it left alone.
+    """What :func:`epoch0.initialization.initialize` changed, and what it left alone."""
 
-    Attributes:
-        layers: one row for each weighted operation that was set, in order of execution.
-        layer_targets: gain that each layer of ``epoch0.gain`` should have now; None where theory does not say.
-        untouched: parameters of weighted operations that were left alone, each with the reason.
-        norms: parameters of norms at the ends of branches, each with what it was multiplied by.
-        target: gain asked for.
-        how: ``"theory"`` or ``"measured"``.
-        blocks: number of residual blocks.
-        residual: ``"stable"`` or ``"plain"``.
-        rounds: passes over the model.
-        seed: of the draw.
-        notes: what a reader must know.
-    """
-
-    layers: tuple[LayerInit, ...]
+    layers: tuple[LayerInit, ...]  #: one row for each weighted operation that was set, in order of execution
+    #: gain that each layer of ``epoch0.gain`` should have now; None where theory does not say
     layer_targets: Mapping[str, float | None]
-    untouched: Mapping[str, str]
-    norms: Mapping[str, float]
-    target: float
-    how: str
-    blocks: int
-    residual: str
-    rounds: int
-    seed: int
-    notes: tuple[str, ...]
+    untouched: Mapping[str, str]  #: parameters of weighted operations that were left alone, each with the reason
+    norms: Mapping[str, float]  #: parameters of norms at the ends of branches, each with what it was multiplied by
+    target: float  #: gain asked for
+    how: str  #: ``"theory"`` or ``"measured"``
+    blocks: int  #: number of residual blocks
+    residual: str  #: ``"stable"`` or ``"plain"``
+    rounds: int  #: passes over the model
+    seed: int  #: of the draw
+    notes: tuple[str, ...]  #: what a reader must know
 
     @property
     def summary(self) -> str:
@@ -163,13 +134,7 @@ def _number(value: float) -> str:
 
 
 def rows(plan: Plan, biases: Mapping[str, Tensor], gains: Mapping[str, float]) -> tuple[LayerInit, ...]:
-    """One row a weighted operation.
-
-    Args:
-        plan: with what was found.
-        biases: their values, by name.
-        gains: measured gain of each layer; empty if none was.
-    """
+    """One row a weighted operation."""
     return tuple(_row(step, plan, biases, gains) for step in plan.steps)
 
 

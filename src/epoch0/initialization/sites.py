@@ -1,54 +1,41 @@
-"""The weighted operations of a model and the parameters behind them: which can be set, and why others are not.
+"""Weighted operations of a model: the parameters behind them, which can be set, why others are not, what is planned.
 
 Weights may be seen through a mask (``torch.nn.utils.prune``, an elementwise parametrization) or transposed; anything
 else between a parameter and its operation (weight norm, low rank, slices) is left alone (Hayou et al. 2021, App. H).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
+from epoch0.activations import Activation
 from epoch0.errors import InputError, suggest
+from epoch0.initialization.follow import Follow
 from epoch0.seeds import generator
 from epoch0.tracing.graph import Op
+from epoch0.tracing.layers import Layer
 from epoch0.tracing.tape import Tape
 
-MATRIX = ("matmul", "mm", "addmm")
-"""Operations whose weights are (inputs, outputs)."""
+MATRIX = ("matmul", "mm", "addmm")  # Operations whose weights are (inputs, outputs)
 
 
 @dataclass(eq=False)
 class Site:
-    """One weighted operation whose weights can be set.
-
-    Attributes:
-        op: the operation.
-        name: the parameter, by qualified name.
-        parameter: the parameter.
-        view: its memory in the orientation in which the operation uses it.
-        original: its values as they came, in that orientation.
-        effective: the weights that the operation used.
-        direct: whether the operation uses the parameter itself.
-        bias: name of the bias parameter, empty if there is none.
-        fan_in: weights into one unit that meet an entry of the input, on average over the units: at a zero-padded
-            border they are fewer.
-        mask: which weights are kept, in the orientation of the view; None: all.
-        factor: constant between the parameter and the weights that are used.
-    """
+    """One weighted operation whose weights can be set."""
 
     op: Op
-    name: str
+    name: str  # the parameter, by qualified name
     parameter: nn.Parameter
-    view: Tensor
-    original: Tensor
-    effective: Tensor
-    direct: bool
-    bias: str
-    fan_in: float = 0.0
-    mask: Tensor | None = None
-    factor: float = 1.0
+    view: Tensor  # its memory in the orientation in which the operation uses it
+    original: Tensor  # its values as they came, in that orientation
+    effective: Tensor  # the weights that the operation used
+    direct: bool  # whether the operation uses the parameter itself
+    bias: str  # name of the bias parameter, empty if there is none
+    fan_in: float = 0.0  # weights into one unit that meet an entry of the input: fewer at a zero-padded border
+    mask: Tensor | None = None  # which weights are kept, in the orientation of the view; None: all
+    factor: float = 1.0  # constant between the parameter and the weights that are used
 
     @property
     def module(self) -> str:
@@ -152,16 +139,7 @@ def fill_with_noise(sites: list[Site], seed: int) -> None:
 
 
 def read_masks(sites: list[Site], again: list[Site], untouched: dict[str, str]) -> list[Site]:
-    """Find the mask of weights that are no parameter themselves, from two records with different parameters.
-
-    Args:
-        sites: of the model as it came.
-        again: of the same model after :func:`fill_with_noise`.
-        untouched: gains a reason for what is no mask.
-
-    Returns:
-        The sites that can be set.
-    """
+    """Sites that can be set, with masks read from records of the model as it came and after :func:`fill_with_noise`."""
     kept = []
     for site, other in zip(sites, again, strict=True):
         if not site.direct:
@@ -179,11 +157,7 @@ def read_masks(sites: list[Site], again: list[Site], untouched: dict[str, str]) 
 
 
 def apply_masks(sites: list[Site], masks: Mapping[str, Tensor] | None) -> None:
-    """Join the user's masks to those found.
-
-    Raises:
-        InputError: for a mask of an unknown parameter, of another shape or dtype, or one that keeps nothing.
-    """
+    """Join the user's masks to those found."""
     masks = masks or {}
     names = list(dict.fromkeys(site.name for site in sites))
     for name, mask in masks.items():
@@ -219,3 +193,90 @@ def _nothing_kept(site: Site) -> InputError:
         f"the mask of '{site.name}' keeps none of its {site.view.numel()} weights, so no scale gives its layer a gain; "
         "keep some, or take the layer out."
     )
+
+
+@dataclass(eq=False)
+class Step:
+    """A weighted operation and what its weights are to be."""
+
+    site: Site  # the operation
+    follow: Follow  # what comes after it
+    layer: Layer  # the layer it is in
+    goal: float  # gain it is to have, from its input to behind the scalings that follow its activation
+    scaled: float = 1.0  # mean squared stretch of those scalings, 1 without any
+    averages: float = 1.0  # mean squared stretch of averages over places behind it, 1/4 for a 2 by 2 average
+    makes_up: bool = False  # whether the goal is that of a residual branch or shortcut as a whole, averages and all
+    lead: float = 1.0  # mean squared stretch of averages in front of the first weights, which the goal leaves out
+    start: int | None = None  # node from which its gain counts where something without weights lies between
+    closes: bool = False  # whether it ends a residual branch
+    halved: bool = False  # whether it is a shortcut whose target makes up for the activation behind the sum
+    first: "Step | None" = None  # the step that decides the weights when the operation is another use of them
+    shared: bool = False  # whether other operations use the same weights
+    half: Activation | None = None  # odd half of its activation, where its units are pairs of opposite weights
+    paired: bool = False  # whether what comes in is pairs
+    kept: str = ""  # why its weights stay as they are; empty if they do not
+    begins: bool = False  # whether nothing but the input goes into it
+    last: bool = False  # whether no weights come after it
+    by_size: bool = False  # whether the size of its inputs or outputs decided, and not its gain
+    weight_std: float = float("nan")  # what was found; NaN before
+    q: float = float("nan")  # mean variance of its pre-activations
+    arriving: float = 1.0  # mean square of a tangent from the start at the operation's input
+    predicted: float | None = None  # mean-field gain of the stretch that the goal is for
+    fresh: float = 1.0  # gain for a perturbation that no pairs have made, over the target
+
+    @property
+    def law(self) -> Activation | None:
+        """The function that decides what goes on: the activation, or its odd half."""
+        return self.half or self.follow.activation
+
+    @property
+    def pooled(self) -> float:
+        """Stretch behind its activation that the weights make up for."""
+        return self.scaled * self.averages if self.makes_up else self.scaled
+
+    @property
+    def target(self) -> float:
+        """Gain that it is to have from its input to behind its activation."""
+        return self.goal / self.pooled
+
+    @property
+    def scale_free(self) -> bool:
+        """Whether a norm after the weights undoes their scale."""
+        return self.follow.norm and not self.closes
+
+
+@dataclass(eq=False)
+class NormStep:
+    """The norm that ends a residual branch."""
+
+    op: Op
+    weight: str  # the parameter that multiplies
+    bias: str  # the parameter that is added; empty if there is none
+    branch: int  # node at the end of the branch
+    layer: Layer  # the block
+    start: int  # node at which the block starts
+    goal: float  # gain that the branch is to have
+    factor: float = float("nan")  # what its parameters are multiplied by; NaN before
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of its parameters."""
+        return [name for name in (self.weight, self.bias) if name]
+
+
+@dataclass(eq=False)
+class Plan:
+    """Everything that is to be set."""
+
+    steps: list[Step]  # in order of execution
+    norms: list[NormStep]  # ends of branches that are norms
+    blocks: int  # number of residual blocks
+    layer_targets: dict[str, float | None]  # gain of each layer when all is set; None where that is not known
+    notes: list[str] = field(default_factory=list)  # what a reader must know
+    edges: bool = False  # whether what comes in and what goes out is brought to unit size
+    kept: frozenset[str] = frozenset()  # names of the blocks that stay as they are
+
+    @property
+    def starts(self) -> set[int]:
+        """Nodes at which a fresh tangent starts."""
+        return {s.start for s in self.steps if s.start is not None} | {norm.start for norm in self.norms}

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from epoch0.columns import aligned
 from epoch0.errors import InputError, suggest
-from epoch0.initialization.initialize import write_parameters
-from epoch0.initialization.inputs import gaussian_input
+from epoch0.initialization.initialize import gaussian_input, write_parameters
 from epoch0.initialization.result import left_alone
 from epoch0.prune.effects.masked_layers import MaskedLayer, masked_sites, measured_factors, no_scale
 from epoch0.seeds import generator

@@ -1,0 +1,251 @@
+"""Weights of unit scale: drawn from a seed by the parameter's name, or those that are there; and units in pairs.
+
+The scale of a layer is set afterwards, so that a draw with one seed differs by factors only. Torch's own attention gets
+orthogonal queries, keys, values, and an output of its share: with inputs of unit size the scores then have unit size,
+and the softmax neither looks at one place nor at all alike.
+
+In pairs the units of a layer are [z, -z] and the next weights [V, -V]: what goes on is V (phi(z) - phi(-z)), and for
+ReLU, GELU, SiLU and softplus phi(z) - phi(-z) is z itself. The even half, which draws all examples together with depth
+and makes gradients of batch norm explode, is gone, and with V orthogonal no direction is lost (Balduzzi et al. 2017,
+"looks linear"; Saxe et al. 2014).
+"""
+
+import math
+import zlib
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from epoch0.activations import Activation
+from epoch0.errors import InputError
+from epoch0.initialization.result import LayerInit
+from epoch0.initialization.sites import MATRIX, Plan, Step
+from epoch0.seeds import generator
+from epoch0.theory.mean_field import chi
+from epoch0.tracing.graph import Op
+from epoch0.tracing.layers import Layer, events_of, needed
+from epoch0.tracing.tape import Change, Tape
+
+KINDS = ("mirrored", "gaussian", "uniform", "orthogonal", "keep")
+
+_WEIGHTS, _BIASES = 0, 1
+
+
+def named(seed: int, stream: int, name: str) -> torch.Generator:
+    """The random stream of a parameter: the same whatever other parameters the model has."""
+    return generator(seed, stream, zlib.crc32(name.encode()))
+
+
+def draw_weights(step: Step, weights: str, seed: int) -> None:
+    """Fill a step's weights: the kept ones' mean square times fan_in is 1; ``"keep"`` rescales what is there."""
+    site = step.site
+    if weights == "keep":
+        fresh = site.original.clone()
+        if site.mask is None and bool((fresh == 0).any()):
+            site.mask = fresh != 0  # weights that are zero were pruned
+    else:
+        fresh = _fresh(step, weights, named(seed, _WEIGHTS, site.name))
+    kept = fresh if site.mask is None else fresh * site.mask
+    squares = float(kept.double().square().sum())
+    if not squares > 0:
+        raise InputError(
+            f"'{site.name}' holds only zeros where it is kept, and weights='keep' has nothing to rescale; "
+            "draw fresh weights: weights='gaussian'."
+        )
+    scale = math.sqrt(site.view.numel() * site.density / site.fan_in / squares) / site.factor
+    # weights that the model masks itself keep a value behind the mask
+    site.view.copy_((kept if site.direct else fresh).double() * scale)
+
+
+def draw_biases(name: str, shape: torch.Size, pairs: bool, seed: int) -> Tensor:
+    """Standard normal biases, float64; opposite in pairs."""
+    biases = torch.randn(shape, generator=named(seed, _BIASES, name), dtype=torch.float64)
+    return torch.cat([half := biases[: shape[0] // 2], -half]) if pairs else biases
+
+
+def _fresh(step: Step, weights: str, source: torch.Generator) -> Tensor:
+    site, shape = step.site, step.site.view.shape
+    if weights == "gaussian":
+        return torch.randn(shape, generator=source, dtype=torch.float64).to(site.view.device)
+    if weights == "uniform":
+        return torch.rand(shape, generator=source, dtype=torch.float64).mul(2).sub(1).to(site.view.device)
+    groups, places, turned = site.groups, shape[2:], True
+    if site.op.name in MATRIX:
+        groups, columns, rows, places = math.prod(shape[:-2]), shape[-2], shape[-1], shape[:0]
+    elif "transpose" in site.op.name:
+        columns, rows = shape[0] // groups, shape[1]
+    else:
+        rows, columns, turned = shape[0] // groups, shape[1], False
+    # of pairs only one half is drawn, and the other is its opposite
+    rows, columns = rows // (2 if step.half else 1), columns // (2 if step.paired else 1)
+    each = torch.stack([orthogonal(rows, columns * math.prod(places), source) for _ in range(groups)])
+    each = each.reshape(groups, rows, columns, *places)
+    each = torch.cat([each, -each], 2) if step.paired else each
+    each = torch.cat([each, -each], 1) if step.half else each
+    return (each.transpose(1, 2) if turned else each).reshape(shape).to(site.view.device)
+
+
+def orthogonal(rows: int, columns: int, source: torch.Generator) -> Tensor:
+    """Orthonormal rows, or columns where there are more rows than columns; uniformly distributed."""
+    gaussian = torch.randn(max(rows, columns), min(rows, columns), generator=source, dtype=torch.float64)
+    q, r = torch.linalg.qr(gaussian)
+    q = torch.as_tensor(q * r.diagonal().sign())
+    return q if rows >= columns else q.T
+
+
+_ATTENTION = 2
+
+
+def draw_attentions(tape: Tape, layers: tuple[Layer, ...], plan: Plan, seed: int) -> tuple[list[LayerInit], list[str]]:
+    """Fill the parameters of the attentions of residual blocks that are not kept; biases become 0."""
+    rows, changed = list[LayerInit](), list[str]()
+    memory = {p.untyped_storage().data_ptr(): name for name, p in tape.model.named_parameters() if p.numel()}
+    for layer in layers:
+        if layer.kind == "residual block" and layer.name not in plan.kept:
+            for op in events_of(tape, layer):
+                more, names = _draw(op, memory, layer.name, 1 / max(plan.blocks, 1), seed)
+                rows, changed = rows + more, changed + names
+    return rows, changed
+
+
+def in_projection(op: Op) -> Tensor | None:
+    """The stacked weights of queries, keys and values of torch's own attention on one sequence; None for any other."""
+    if op.call is None or op.call.function is not F.multi_head_attention_forward or len(op.inputs) != 1:
+        return None
+    weight = op.call.args[5] if len(op.call.args) > 11 else None
+    return weight.detach() if isinstance(weight, Tensor) and weight.shape[0] == 3 * weight.shape[1] else None
+
+
+def _draw(op: Op, memory: dict[int, str], layer: str, share: float, seed: int) -> tuple[list[LayerInit], list[str]]:
+    rows, changed = list[LayerInit](), list[str]()
+    if in_projection(op) is None or op.call is None:
+        return rows, changed
+    for place, parts, gain in ((5, 3, 1.0), (11, 1, share)):
+        values = [value.detach() for value in op.call.args[place : place + 2] if isinstance(value, Tensor)]
+        names = [memory.get(value.untyped_storage().data_ptr(), "") for value in values]
+        if not all(names):
+            continue
+        weight, size = values[0], values[0].shape[1]
+        before = float(weight.double().square().mean().sqrt()) * size**0.5
+        source = named(seed, _ATTENTION, names[0])
+        weight.copy_(torch.cat([orthogonal(size, size, source) for _ in range(parts)]) * gain**0.5)
+        for bias in values[1:]:
+            bias.zero_()
+        words = "queries, keys and values of unit size" if parts > 1 else "ends a branch"
+        rows.append(LayerInit(
+            names[0], op.module, layer, "attention", "none", size, 1.0, before, gain**0.5, 0.0, float("nan"), gain,
+            None, None, words,
+        ))  # fmt: skip
+        changed += names
+    return rows, changed
+
+
+INPUT = -1  # Among the origins of a tensor: the input itself
+LEAST = 0.25  # Share of an activation's mean squared slope that its odd half must have for pairs to be worth it
+FEWEST = 4  # Units of a layer that is paired: two would carry one number
+_NOISE = 6
+
+
+@lru_cache(maxsize=64)
+def odd_half(phi: Activation) -> Activation | None:
+    """(phi(h) - phi(-h)) / sqrt(2), which is what pairs hand on; None if phi is odd already, or nearly even."""
+    h = np.linspace(0.05, 4, 80)
+    if float(np.abs(phi.function(h) + phi.function(-h)).max()) < 1e-6:
+        return None
+    if phi.slopes is not None and phi.breaks in ((), (0.0,)):
+        breaks: tuple[float, ...] = ()
+        slopes: tuple[float, ...] | None = ((phi.slopes[0] + phi.slopes[-1]) / 2**0.5,)
+    else:
+        breaks, slopes = tuple(sorted({*phi.breaks, *(-point for point in phi.breaks)})), None
+    half = Activation(
+        f"odd half of {phi.name}",
+        lambda h: np.asarray((phi.function(h) - phi.function(-np.asarray(h))) / 2**0.5),
+        lambda h: np.asarray((phi.derivative(h) + phi.derivative(-np.asarray(h))) / 2**0.5),
+        breaks, slopes, phi.parameters, phi,
+    )  # fmt: skip
+    return half if float(chi(half, 1.0, 1.0)) > LEAST * float(chi(phi, 1.0, 1.0)) else None
+
+
+def swapped(tensor: Tensor, kind: str) -> Tensor:
+    """The halves of the units exchanged, of a tensor that goes into a weighted operation of this kind or comes out."""
+    axis = _axis(kind, tensor.dim())
+    return tensor.roll(tensor.shape[axis] // 2, axis)
+
+
+def _axis(kind: str, dims: int) -> int:
+    return 1 if kind == "convolution" else dims - 1
+
+
+def origins(tape: Tape) -> dict[int, frozenset[int]]:
+    """For each tensor the outputs of the last weighted operations that it is made from; :data:`INPUT` for the input."""
+    found = {0: frozenset([INPUT])}
+    for event in needed(tape):
+        behind = frozenset[int]().union(*(found.get(node, frozenset()) for node in event.inputs))
+        found.update({node: frozenset([node]) if event.kind else behind for node in event.outputs})
+    return found
+
+
+def pair_up(tape: Tape, steps: list[Step], origin: Mapping[int, frozenset[int]]) -> None:
+    """Mark the steps whose units become pairs, and those whose inputs then are.
+
+    A pair must stay one on its way: with the halves of the units exchanged, what the next step gets must be exchanged
+    likewise. All steps are tried at once, in two runs on noise.
+    """
+    single = [s for s in steps if s.site.mask is None and s.site.groups == 1 and not s.kept and not s.shared]
+    able: dict[int, Step] = {}
+    for step in single:
+        shape, phi = tape.nodes[step.site.op.outputs[0]].shape, step.follow.activation
+        units = shape[_axis(step.site.op.kind, len(shape))]
+        paired = units % 2 == 0 and units >= FEWEST and not step.follow.gate
+        if phi is not None and paired and odd_half(phi) is not None:
+            able[step.site.op.outputs[0]] = step
+    one, two = (_on_noise(tape, able, {s.site.op.inputs[0] for s in single}, turn) for turn in (False, True))
+    fits = {id(s.site.op): s for s in single if _exchanged(s, one, two)}
+    while True:
+        fits = {key: s for key, s in fits.items() if origin[s.site.op.inputs[0]] <= able.keys()}
+        spoiled = set(origin[tape.output])
+        for op in needed(tape):
+            if op.kind and id(op) not in fits:
+                spoiled = spoiled.union(*(origin.get(node, ()) for node in op.inputs))
+        if not spoiled & able.keys():
+            break
+        able = {node: step for node, step in able.items() if node not in spoiled}
+    for step in able.values():
+        assert step.follow.activation is not None
+        step.half = odd_half(step.follow.activation)
+    for step in fits.values():
+        step.paired = True
+
+
+def _on_noise(tape: Tape, able: Mapping[int, Step], inputs: set[int], swap: bool) -> dict[int, Tensor]:
+    """What goes into the steps when the outputs of those before are noise, or the same with halves exchanged."""
+    got: dict[int, Tensor] = {}
+
+    def put(node: int, step: Step) -> Change:
+        def change(tensor: Tensor) -> Tensor:
+            source = generator(0, _NOISE, node)
+            noise = torch.randn(tensor.shape, generator=source, dtype=tensor.dtype).to(tensor.device)
+            return swapped(noise, step.site.op.kind) if swap else noise
+
+        return change
+
+    def look(node: int) -> Change:
+        return lambda tensor: got.update({node: tensor.clone()})
+
+    looks: dict[int, Change] = {node: look(node) for node in inputs if node not in able}
+    with torch.no_grad():
+        tape.run(tape.x, looks | {node: put(node, step) for node, step in able.items()})
+    return got
+
+
+def _exchanged(step: Step, one: Mapping[int, Tensor], two: Mapping[int, Tensor]) -> bool:
+    node, kind = step.site.op.inputs[0], step.site.op.kind
+    if node not in one or one[node].shape[_axis(kind, one[node].dim())] % 2:
+        return False
+    close = 1e-4 * float(one[node].abs().max())
+    same = torch.allclose(swapped(one[node], kind), two[node], rtol=1e-3, atol=close)
+    return same and not torch.allclose(one[node], two[node], rtol=1e-3, atol=close)

@@ -1,0 +1,403 @@
+"""What is to be set in a recorded model: weights, norms at the ends of branches, and what stays as it is.
+
+Residual branches get a gain of target/blocks each, so that a block's own is 1 + target/blocks (Hayou et al. 2021,
+Proposition 2, Stable ResNet). An average over k places divides a gain by k whatever the weights, and what the places
+have in common passes whole: on the main path it is no part of what weights make up for (B.1.2).
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from epoch0.initialization.draw import INPUT, in_projection, origins, pair_up
+from epoch0.initialization.follow import PRODUCTS, Follower, affine_of, is_average, is_linear, only_moves
+from epoch0.initialization.sites import NormStep, Plan, Site, Step
+from epoch0.seeds import generator
+from epoch0.theory.mean_field import chi
+from epoch0.tracing.graph import Op
+from epoch0.tracing.layers import Branch, Layer, branch, events_of
+from epoch0.tracing.tape import Change, Tape
+
+
+def make_plan(
+    tape: Tape, layers: tuple[Layer, ...], sites: list[Site], target: float, residual: str, weights: str, edges: bool
+) -> Plan:
+    """Find out what each weighted operation is followed by, which ones end branches, and what gain each is to have.
+
+    Args:
+        tape: the record.
+        layers: its layers.
+        sites: operations whose weights can be set.
+        target: gain of a layer.
+        residual: ``"stable"``: branches get target/blocks; ``"plain"``: they get the target.
+        weights: their law; with ``"keep"`` the norms that end branches stay, else they start from 1; with
+            ``"mirrored"`` sound blocks stay and units become pairs.
+        edges: whether what comes in and what goes out is brought to unit size.
+    """
+    follower = Follower(tape)
+    layer_of = {id(event): layer for layer in layers for event in events_of(tape, layer)}
+    steps, first = list[Step](), dict[str, Step]()
+    for site in sites:
+        follow = follower.follow(site.op.outputs[0])
+        site.bias = site.bias or follow.bias
+        step = Step(site, follow, layer_of[id(site.op)], target, first=first.get(site.name))
+        step.shared = step.first is not None
+        first.setdefault(site.name, step).shared |= step.shared
+        steps.append(step)
+    plan = Plan(steps, [], 0, {}, edges=edges)
+    branches = {layer.name: branch(tape, layer) for layer in layers if layer.kind == "residual block"}
+    blocks = {name: found for name, found in branches.items() if found and found.weighted > found.beside}
+    plan.blocks = len(blocks)
+    origin = origins(tape)
+    for step in steps:
+        step.begins = origin[step.site.op.inputs[0]] == frozenset([INPUT])
+        step.last = step.site.op.outputs[0] in origin[tape.output]
+    if weights == "mirrored":
+        plan.kept = keep(tape, layers, blocks, steps)
+        pair_up(tape, steps, origin)
+    share = target / max(plan.blocks, 1) if residual == "stable" else target
+    closed: dict[str, Step | NormStep | None] = {}
+    for layer in layers:
+        found = blocks.get(layer.name)
+        if found is not None:
+            if any(step.kept for step in steps if step.layer is layer):
+                continue
+            closed[layer.name] = _close(tape, plan, layer, found, share, residual)
+            _projected(plan, layer, found, follower, closed[layer.name])
+    for norm in plan.norms:
+        if weights != "keep":
+            tape.model.get_parameter(norm.weight).detach().fill_(1.0)
+    for step in steps:
+        _measure_trail(tape, step)
+    _lead_in(tape, plan, layers[0])
+    for layer in layers:
+        found, close = blocks.get(layer.name), closed.get(layer.name)
+        plan.layer_targets[layer.name] = _layer_target(tape, plan, layer, found, close, follower, target, share)
+    return plan
+
+
+def layer_targets(plan: Plan) -> dict[str, float | None]:
+    """What a fresh perturbation finds in each layer when all is set; None where that is not known."""
+    found = dict(plan.layer_targets)
+    for step in plan.steps:
+        if step.layer.kind != "residual block" and (target := found[step.layer.name]) is not None:
+            found[step.layer.name] = target * step.fresh
+    return found
+
+
+def _measure_trail(tape: Tape, step: Step) -> None:
+    """What the linear operations behind a step do to noise that has the profile of its zero-padded borders."""
+    site, follow = step.site, step.follow
+    if follow.trail:
+        ones = tape.x.new_ones((1, *tape.nodes[site.op.inputs[0]].shape[1:]))
+        weight = torch.ones_like(site.view) if site.mask is None else site.mask.to(ones.dtype)
+        profile = site.responses(ones, weight)
+        step.averages, step.scaled = stretch(tape, follow.trail, profile / profile.mean())
+    step.averages *= averages_among(tape, follow.averages)
+
+
+def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float, residual: str) -> Step | NormStep | None:
+    """The weights or the norm by which a branch is scaled: the last of them before the sum."""
+    made_by = {node: event for event in events_of(tape, layer) for node in event.outputs}
+    by_op = {id(step.site.op): step for step in plan.steps}
+    node, homogeneous = found.node, True
+    while (event := made_by.get(node)) is not None and len(event.inputs) == 1:
+        if event.kind:
+            step = by_op.get(id(event))
+            if step is None or step.first is not None:
+                return None
+            step.goal, step.start, step.closes, step.makes_up = share, layer.input, True, True
+            return step
+        if event.meaning.kind == "norm":
+            weight, bias = _parameters(tape, event)
+            if residual != "plain" and weight and homogeneous:
+                plan.norms.append(NormStep(event, weight, bias, found.node, layer, layer.input, share))
+                return plan.norms[-1]
+            if affine_of(tape, event) is None:
+                return None
+        elif event.elementwise:
+            homogeneous &= event.activation is not None and event.activation.homogeneous
+        elif not only_moves(event) and not is_linear(event):
+            return None
+        node = event.inputs[0]
+    return None
+
+
+def _parameters(tape: Tape, event: Op) -> tuple[str, str]:
+    """Names of a norm's weight and bias."""
+    memory = {p.untyped_storage().data_ptr(): name for name, p in tape.model.named_parameters() if p.numel()}
+    values = event.given.get("weight"), event.given.get("bias")
+    weight, bias = (memory.get(v.untyped_storage().data_ptr(), "") if isinstance(v, Tensor) else "" for v in values)
+    return weight, bias
+
+
+def _lead_in(tape: Tape, plan: Plan, layer: Layer) -> None:
+    """Count what lies between the input and the first weights, if it changes more than the places of entries."""
+    events = events_of(tape, layer)
+    before = []
+    for event in events:
+        if event.kind:
+            break
+        before.append(event)
+    inside = [step for step in plan.steps if step.layer is layer]
+    if layer.weighted == 1 and len(inside) == 1:
+        inside[0].lead = averages_among(tape, tuple(before))
+        if any(not only_moves(event) and not is_average(event) for event in before):
+            inside[0].start = 0
+
+
+def _layer_target(
+    tape: Tape,
+    plan: Plan,
+    layer: Layer,
+    found: Branch | None,
+    closed: Step | NormStep | None,
+    follower: Follower,
+    target: float,
+    share: float,
+) -> float | None:
+    inside = [step for step in plan.steps if step.layer is layer]
+    if layer.kind != "residual block":
+        if layer.weighted != 1 or len(inside) != 1 or inside[0].first is not None or inside[0].kept:
+            return None
+        (step,) = inside
+        return None if step.scale_free or step.follow.gate else target * step.averages * step.lead
+    if found is None or closed is None:
+        return None
+    beside, after = _shortcut(plan, layer, found), follower.follow(found.total)
+    if after.end != layer.output or after.norm or after.no_law:
+        return None
+    averages, scaled = stretch(tape, after.trail)
+    norms = [op for op in events_of(tape, layer) if op.meaning.kind == "norm" and affine_of(tape, op) is None]
+    if norms and averages < 1:
+        # a norm that subtracts means over places takes out what the average would see: all of it for one example,
+        # 1/examples of it for a batch
+        plan.notes.append(f"what the average behind {layer.name} passes depends on the norm in it: no target for gain")
+        return None
+    if found.shortcut == layer.input and after.activation is None:
+        return (1 + share) * averages * scaled
+    if beside is not None and (after.activation is None or beside.halved):
+        return (target + share) * averages * scaled
+    return None
+
+
+def _shortcut(plan: Plan, layer: Layer, found: Branch) -> Step | None:
+    """The projection that is the whole shortcut of a block; None if there is none or a norm is in it."""
+    ends = [s for s in plan.steps if s.layer is layer and s.follow.end == found.shortcut]
+    alone = len(ends) == 1 and found.beside == 1 and ends[0].site.op.inputs[0] == layer.input
+    return ends[0] if alone and not ends[0].scale_free and ends[0].first is None else None
+
+
+def _projected(plan: Plan, layer: Layer, found: Branch, follower: Follower, closer: Step | NormStep | None) -> None:
+    """Make up for an activation behind the sum of two weighted paths; behind an identity it passes more than half."""
+    beside, after = _shortcut(plan, layer, found), follower.follow(found.total)
+    rule = after.activation
+    if beside is not None:
+        beside.makes_up = True
+    if beside is None or closer is None or rule is None or not rule.homogeneous or after.norm or after.no_law:
+        return
+    slope = float(chi(rule, 1.0, 1.0))
+    beside.goal, beside.halved = beside.goal / slope, True
+    closer.goal /= slope
+
+
+SMALLEST, LARGEST = 1e-3, 1e4
+"""Variance over examples of a sound branch over that of its shortcut: 3 percent to 100 times its size (a small
+embedding, which the first blocks of a pre-norm transformer drown)."""
+
+SHARPEST = 5.0  # Standard deviation of attention scores beyond which a softmax looks at one place only
+LOUDEST = 4.0  # Size of the outputs that is left alone in a readout that is kept
+
+
+def keep(tape: Tape, layers: tuple[Layer, ...], blocks: Mapping[str, Branch], steps: list[Step]) -> frozenset[str]:
+    """Give the steps that are to stay the reason why."""
+    made_by = {node: op for op in tape.ops for node in op.outputs}
+    attends = [op for op in tape.ops if op.name == "scaled_dot_product_attention" and len(op.inputs) > 2]
+    scaled = {name: _before_scale(found.node, made_by) for name, found in blocks.items()}
+    sizes, spread = _sizes(tape, [
+        *scaled.values(), *(node for found in blocks.values() for node in (found.node, found.shortcut)),
+        *(node for step in steps for node in (step.site.op.inputs[0], step.site.op.outputs[0])), tape.output,
+        *(node for op in attends for node in op.inputs[:2]),
+    ])  # fmt: skip
+    sharp = {} if not blocks else _scores(tape)
+    for op in attends:
+        sharp[op.index] = math.sqrt(sizes[op.inputs[0]] * sizes[op.inputs[1]])
+    masked = {step.layer.name for step in steps if step.site.mask is not None}
+    kept = list[str]()
+    for layer in layers:
+        if layer.name not in blocks or layer.name in masked:
+            continue
+        found = blocks[layer.name]
+        ratio = spread[scaled[layer.name]] / max(spread[found.shortcut], 1e-30)
+        ops = tape.ops[tape.nodes[layer.input].op + 1 : tape.nodes[layer.output].op + 1]
+        places = 1.0
+        if any("attention" in op.name or op.name == "softmax" for op in ops):
+            # what differs from place to place averages out in attention that is not sharp, and comes back in training
+            places = math.prod(tape.nodes[found.node].shape[:-1]) / len(tape.x)
+        lost = ratio * places < SMALLEST
+        normed = layer.has_norm or any(op.name == "rsqrt" for op in ops)  # a norm that is written out
+        reason = ""
+        if sizes[found.node] == 0:
+            reason = "kept: its branch starts at zero, which is meant"
+        elif normed and not lost and ratio <= LARGEST and all(sharp.get(op.index, 0.0) < SHARPEST for op in ops):
+            reason = "kept: a norm sets the size of this block, and its branch is neither lost nor too large"
+        if reason:
+            kept.append(layer.name)
+        for step in steps:
+            step.kept = reason if step.layer is layer else step.kept
+    for step in steps:
+        before, after = (sizes[node] for node in (step.site.op.inputs[0], step.site.op.outputs[0]))
+        if step.kept or step.layer.name in blocks or step.site.mask is not None:
+            continue
+        if step.last and before > 0 and not bool(step.site.original.any()):
+            step.kept = "kept: the readout starts at zero, which is meant"
+        elif kept and after > 1e-6 and (sizes[tape.output] < LOUDEST**2 or not step.last):
+            step.kept = "kept: it feeds blocks that are kept, or reads them, at a sound size"
+    return frozenset(kept)
+
+
+def _before_scale(node: int, made_by: Mapping[int, Op]) -> int:
+    """The node in front of learnt factors, one for each channel, that end a branch."""
+    while (op := made_by.get(node)) is not None and op.meaning.kind in PRODUCTS and op.weights and len(op.inputs) == 1:
+        node = op.inputs[0]
+    return node
+
+
+def _sizes(tape: Tape, nodes: list[int]) -> tuple[dict[int, float], dict[int, float]]:
+    """Mean square of these tensors, and of what in them differs from example to example."""
+    sizes, spread = dict[int, float](), dict[int, float]()
+
+    def look(node: int) -> Change:
+        def change(tensor: Tensor) -> None:
+            values = tensor.double()
+            sizes[node] = float(values.square().mean())
+            spread[node] = float((values - values.mean(0)).square().mean()) if len(values) > 1 else sizes[node]
+
+        return change
+
+    with torch.no_grad():
+        tape.run(tape.x, {node: look(node) for node in nodes})
+    return sizes, spread
+
+
+def _scores(tape: Tape) -> dict[int, float]:
+    """Standard deviation of the attention scores that each attention makes, by the operation's index."""
+    found: dict[int, float] = {}
+    ops = {op.inputs[0]: op for op in tape.ops if op.kind == "attention"}
+
+    def look(op: Op) -> Change:
+        def change(tensor: Tensor) -> None:
+            weight = in_projection(op)
+            if weight is not None:
+                q, k, _ = F.linear(tensor.double(), weight.double()).chunk(3, -1)
+                found[op.index] = float((q.square().mean() * k.square().mean()).sqrt())
+
+        return change
+
+    with torch.no_grad():
+        tape.run(tape.x, {node: look(op) for node, op in ops.items()})
+    return found
+
+
+ENOUGH = 2_000_000
+"""Outputs of an operation over which its stretch is estimated: an error of 0.1 percent, 0.3 where windows overlap."""
+
+_MIXES = ("select", "repeat")
+
+
+def stretch(tape: Tape, trail: tuple[Op, ...], profile: Tensor | None = None) -> tuple[float, float]:
+    """Mean squared stretch of noise by the averages among these linear operations, and by the others.
+
+    >>> stretch(tape, (pool,))                                  # 2 by 2 averages
+    (0.25, 1.0)
+
+    ``profile`` is the mean square of the noise at each entry, up to a factor; it is broadcast to what goes in.
+    """
+    known = [_known(tape, op) for op in trail]
+    if trail and trail[0].name == "pad":
+        known[0] = _padded(tape, trail[0], profile)
+    if None not in known:
+        pairs = [(k, is_average(op)) for k, op in zip(known, trail, strict=True) if k is not None]
+        return math.prod(k for k, mean in pairs if mean), math.prod(k for k, mean in pairs if not mean)
+    shape = tape.nodes[trail[0].inputs[0]].shape
+    source, outputs = generator(0, 0), 0
+    squares = [0.0] * (len(trail) + 1)
+    for _ in range(256):
+        noise = torch.randn(shape, generator=source, dtype=tape.x.dtype).to(tape.x.device)
+        noise = noise if profile is None else noise * profile.sqrt()
+        squares[0] += float(noise.double().square().mean())
+        for place, op in enumerate(trail):
+            noise = _linear(tape, op, noise)
+            squares[place + 1] += float(noise.double().square().mean())
+        outputs += noise.numel()
+        if outputs >= ENOUGH:
+            break
+    averages = rest = 1.0
+    for op, exact, (before, after) in zip(trail, known, itertools.pairwise(squares), strict=True):
+        ratio = exact if exact is not None else after / before if before > 0 else 0.0
+        if is_average(op):
+            averages *= ratio
+        else:
+            rest *= ratio
+    return averages, rest
+
+
+def _known(tape: Tape, op: Op) -> float | None:
+    """1 for what only moves entries, 1/k for means over all or over windows of k places that tile them; else None."""
+    if only_moves(op) and op.meaning.kind not in _MIXES:
+        return 1.0
+    if not is_average(op):
+        return None
+    before, after = tape.nodes[op.inputs[0]].shape, tape.nodes[op.outputs[0]].shape
+    share = math.prod(after) / math.prod(before)
+    if op.name == "mean":
+        return share
+    given, dims = op.given, int(op.name[-2])
+    sides = before[-dims:]
+    if op.name.startswith("adaptive"):
+        return share if all(side % end == 0 for side, end in zip(sides, after[-dims:], strict=True)) else None
+
+    def sized(value: int | Sequence[int]) -> tuple[int, ...]:
+        values = (value,) if isinstance(value, int) else tuple(value)
+        return values * (dims // len(values))
+
+    kernel = sized(given["kernel_size"])
+    stride = sized(given.get("stride") or kernel)
+    divided = given.get("divisor_override") is not None
+    plain = not any(sized(given.get("padding", 0))) and not divided
+    tiled = stride == kernel and all(side % k == 0 for side, k in zip(sides, kernel, strict=True))
+    return share if plain and tiled else None
+
+
+def _padded(tape: Tape, op: Op, profile: Tensor | None) -> float | None:
+    """What padding does, exactly: each entry of its output is one of its input, or the fill."""
+    assert op.call is not None
+    if op.given.get("value"):
+        return None  # a fill is a constant that no stretch describes
+    before = torch.ones((), dtype=torch.float64) if profile is None else profile.double()
+    before = before.to(tape.x.device).expand(tape.nodes[op.inputs[0]].shape)
+    after: Tensor = op.call({op.inputs[0]: before})
+    total = float(before.mean())
+    return float(after.mean()) / total if total > 0 else None
+
+
+def averages_among(tape: Tape, ops: tuple[Op, ...]) -> float:
+    """The product of the stretches of the averages among operations of any kind, each taken alone."""
+    found = 1.0
+    for op in ops:
+        if is_average(op):
+            found *= stretch(tape, (op,))[0]
+    return found
+
+
+def _linear(tape: Tape, op: Op, noise: Tensor) -> Tensor:
+    assert op.call is not None
+    fixed = affine_of(tape, op)
+    if fixed is None:
+        result: Tensor = op.call({op.inputs[0]: noise})
+        return result
+    return noise * fixed.factors(noise)
