@@ -144,9 +144,9 @@ def _draw(op: Op, memory: dict[int, str], layer: str, share: float, seed: int) -
     return rows, changed
 
 
-INPUT = -1  # Among the origins of a tensor: the input itself
-LEAST = 0.25  # Share of an activation's mean squared slope that its odd half must have for pairs to be worth it
-FEWEST = 4  # Units of a layer that is paired: two would carry one number
+INPUT = -1  # among the origins of a tensor: the input itself
+LEAST = 0.25  # share of an activation's mean squared slope that its odd half must have for pairs to be worth it
+FEWEST = 4  # units of a layer that is paired: two would carry one number
 _NOISE = 6
 
 

@@ -52,7 +52,7 @@ def _beside(values: Tensor, like: Tensor) -> Tensor:
     return values.to(like.dtype).reshape(-1, *[1] * (like.dim() - 2))
 
 
-PRODUCTS = ("product", "quotient")  # Kinds of operations that scale, by a number or by another signal
+PRODUCTS = ("product", "quotient")  # kinds of operations that scale, by a number or by another signal
 
 
 @dataclass(frozen=True)

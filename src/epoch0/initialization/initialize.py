@@ -211,7 +211,7 @@ def write_parameters(model: nn.Module, values: Mapping[str, Tensor]) -> None:
                 setattr(module, hook._tensor_name, hook.apply_mask(module))  # what the hook would do at the next call
 
 
-SIZES = (32, 28, 64, 224, 96, 128, 16, 8, 256, 299)  # Sides of images, in the order in which they are tried
+SIZES = (32, 28, 64, 224, 96, 128, 16, 8, 256, 299)  # sides of images, in the order in which they are tried
 EXAMPLES, IMAGES = 64, 16
 
 _INPUT = 4

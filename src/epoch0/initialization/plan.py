@@ -209,8 +209,8 @@ SMALLEST, LARGEST = 1e-3, 1e4
 """Variance over examples of a sound branch over that of its shortcut: 3 percent to 100 times its size (a small
 embedding, which the first blocks of a pre-norm transformer drown)."""
 
-SHARPEST = 5.0  # Standard deviation of attention scores beyond which a softmax looks at one place only
-LOUDEST = 4.0  # Size of the outputs that is left alone in a readout that is kept
+SHARPEST = 5.0  # standard deviation of attention scores beyond which a softmax looks at one place only
+LOUDEST = 4.0  # size of the outputs that is left alone in a readout that is kept
 
 
 def keep(tape: Tape, layers: tuple[Layer, ...], blocks: Mapping[str, Branch], steps: list[Step]) -> frozenset[str]:

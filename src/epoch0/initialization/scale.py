@@ -38,8 +38,8 @@ from epoch0.tracing.tape import Change, Tape
 
 Array = NDArray[np.float64]
 
-BINS = 64  # Groups of places of like variance that an expectation is taken over
-PAIRS = 2048  # Pairs of a place and a channel with a factor and an offset of its own
+BINS = 64  # groups of places of like variance that an expectation is taken over
+PAIRS = 2048  # pairs of a place and a channel with a factor and an offset of its own
 _REACH = 8.5
 _CUTS_Z, _CUTS_H = (-4.0, -1.5, 0.0, 1.5, 4.0), (-8.0, -3.0, -1.0, 0.0, 1.0, 3.0, 8.0)
 
@@ -118,7 +118,7 @@ def squared_slope(activation: Activation, mean: Array, q: Array) -> Array:
     return np.asarray((mass * slopes).sum(axis=(-2, -1)))
 
 
-LARGEST = 1e6  # Scales beyond this, or below one over it, count as out of reach
+LARGEST = 1e6  # scales beyond this, or below one over it, count as out of reach
 
 
 class OutOfReach(Exception):
@@ -176,7 +176,7 @@ def _root(gain: Callable[[float], float], target: float) -> float:
 SAMPLE = 1 << 16
 """Entries of a layer that its scale is solved for on the batch; four times as many where one look is enough."""
 
-ROOM = 4.0  # Mean squares of inputs and outputs that are of unit size, up to this factor, are left to the gain
+ROOM = 4.0  # mean squares of inputs and outputs that are of unit size, up to this factor, are left to the gain
 _TANGENTS, _ENTRIES = 2, 3
 
 
@@ -383,10 +383,10 @@ def _flat(tensor: Tensor) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"
     return _array(tensor.reshape(-1))
 
 
-DIRECTIONS = 4  # Random tangents a layer for the check
-EXAMPLES = 64  # Examples that the check takes at most
+DIRECTIONS = 4  # random tangents a layer for the check
+EXAMPLES = 64  # examples that the check takes at most
 CLOSE = 0.02  # A layer is left alone when its log gain is this near to that of its target, or three standard errors
-FARTHEST = 4.0  # Largest correction of a target by what was measured, where weights are set for training
+FARTHEST = 4.0  # largest correction of a target by what was measured, where weights are set for training
 _CHECK = 5
 
 

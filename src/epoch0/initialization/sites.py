@@ -18,7 +18,7 @@ from epoch0.tracing.graph import Op
 from epoch0.tracing.layers import Layer
 from epoch0.tracing.tape import Tape
 
-MATRIX = ("matmul", "mm", "addmm")  # Operations whose weights are (inputs, outputs)
+MATRIX = ("matmul", "mm", "addmm")  # operations whose weights are (inputs, outputs)
 
 
 @dataclass(eq=False)
