@@ -241,7 +241,7 @@ def _steps(found: Found) -> Claim:
                     np.hypot(error[1:], error[:-1]).ravel(), 0.0, found.sweep["runs"], names)  # fmt: skip
 
 
-def draw(found: Found) -> "plots.Figure":
+def draw(found: Found) -> pictures.Figure:
     """Length against layer, one line a variance, pooling layers marked."""
     picture, axes = plots.figure(6.4, 4.6)
     axes.set_xticks(range(1, len(LABELS) + 1), LABELS, rotation=35, ha="right")
@@ -252,7 +252,7 @@ def draw(found: Found) -> "plots.Figure":
     return picture
 
 
-def mark_pools(axes: "plots.Axes", kinds: Sequence[str]) -> None:
+def mark_pools(axes: pictures.Axes, kinds: Sequence[str]) -> None:
     """Grey bands behind the pools."""
     for number, kind in enumerate(kinds, start=1):
         if kind == "pooling":

@@ -149,7 +149,7 @@ def of_walk(found: Found) -> list[Claim]:
 # ---- pictures
 
 
-def _axes(found: Found, axes: "plots.Axes", axis: str) -> None:
+def _axes(found: Found, axes: pictures.Axes, axis: str) -> None:
     inputs = found.sweep["inputs"]
     axes.axhline(2**inputs, linestyle="--", color=plots.COLOURS[0], linewidth=1.0)
     axes.annotate(f"all $2^{{{inputs}}}$", (0.01, 2**inputs), xycoords=("axes fraction", "data"), xytext=(2, -10),
@@ -158,7 +158,7 @@ def _axes(found: Found, axes: "plots.Axes", axis: str) -> None:
     axes.set_ylim(top=2.0 ** (inputs + 0.7))
 
 
-def draw(along: str, by: str, label: str, axis: str, found: Found) -> "plots.Figure":
+def draw(along: str, by: str, label: str, axis: str, found: Found) -> pictures.Figure:
     """Figures 14 and 15: dichotomies against depth, width or remaining depth."""
     rows = Table(sorted(found.table, key=lambda row: (row[by], row[along])))
     picture, axes = plots.figure(6.4, 4.8)
@@ -171,7 +171,7 @@ def draw(along: str, by: str, label: str, axis: str, found: Found) -> "plots.Fig
     return picture
 
 
-def draw_walk(found: Found) -> "plots.Figure":
+def draw_walk(found: Found) -> pictures.Figure:
     """Figure 16: dichotomies against flips, every network a point, and the random walk."""
     picture, axes = plots.figure(6.4, 4.8)
     for index, cell in enumerate(found):

@@ -53,7 +53,7 @@ def boundary_claims(found: Found) -> list[Claim]:
     ]  # fmt: skip
 
 
-def draw_boundaries(found: Found) -> "plots.Figure":
+def draw_boundaries(found: Found) -> pictures.Figure:
     """The boundaries of the first network: of layer 1, of layers 1 and 2, of all; the newest in full strength."""
     from matplotlib.collections import LineCollection
 
@@ -174,7 +174,7 @@ def claims(found: Found) -> list[Claim]:
     ]  # fmt: skip
 
 
-def draw(found: Found) -> "plots.Figure":
+def draw(found: Found) -> pictures.Figure:
     """Panes from left to right: the circle, then its image after each layer; below them the lengths."""
     rows, ratio = found.table, _relative(found)[0]
     panes = [f"pane {i}" for i in range(len(ratio))]

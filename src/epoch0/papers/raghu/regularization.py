@@ -27,6 +27,7 @@ from epoch0 import plots
 from epoch0.errors import InputError, suggest
 from epoch0.experiments.claims import Claim, at_least, at_most, between
 from epoch0.experiments.cost import Cost
+from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.raghu.convnet import SMALL, ConvNet, examples
 from epoch0.papers.raghu.trained import history, training
@@ -152,7 +153,7 @@ def claims(found: Found) -> list[Claim]:
     return [*decided, difference(at_most, text, trajectory, batch, 0.0)]
 
 
-def draw(found: Found) -> "plots.Figure":
+def draw(found: Found) -> pictures.Figure:
     """Test accuracy against training step, one line a kind; beside it the second half, enlarged."""
     picture, (whole, late) = plots.figure(8.6, 4.2, 1, 2, width_ratios=(3, 2))
     last = found.sweep["at"][-1]

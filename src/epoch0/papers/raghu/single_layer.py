@@ -24,6 +24,7 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import Claim, at_least, at_most
 from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
+from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou.batches import EXTENTS
 from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, of_runs, slopes
@@ -161,7 +162,7 @@ def claims(low: bool, found: Found) -> list[Claim]:
     return decided
 
 
-def draw(found: Found) -> "plots.Figure":
+def draw(found: Found) -> pictures.Figure:
     """Accuracy against epochs in two panels; colours from dark to bright as the trained layer moves up."""
     from matplotlib import colormaps
 

@@ -393,7 +393,7 @@ def scale_claims(found: Found) -> list[Claim]:
     return [*accurate(found), of_runs(at_least, text, gained, 0.0, names=_layers(cell, "weighted"))]
 
 
-def through_layers(axes: "plots.Axes", rows: Table, column: str) -> None:
+def through_layers(axes: pictures.Axes, rows: Table, column: str) -> None:
     """One line a step from dark to light; grey bands behind pools, dotted lines into batch norms as in Figure 10."""
     from matplotlib import colormaps
 
@@ -417,7 +417,7 @@ def through_layers(axes: "plots.Axes", rows: Table, column: str) -> None:
     axes.set_xlabel("layer")
 
 
-def plain_log(axes: "plots.Axes") -> None:
+def plain_log(axes: pictures.Axes) -> None:
     """A logarithmic y axis with plain numbers at 1, 2 and 5 of each power of ten."""
     from matplotlib import ticker
 
@@ -427,7 +427,7 @@ def plain_log(axes: "plots.Axes") -> None:
     axes.yaxis.set_minor_formatter(ticker.NullFormatter())
 
 
-def draw_lengths(found: Found) -> "plots.Figure":
+def draw_lengths(found: Found) -> pictures.Figure:
     """Length against layer on a log scale, one line a step; a panel for each kind of network."""
     count = len(found.cells)
     picture, row = plots.figure(4.9 * count + 1.5, 4.4, 1, count, squeeze=False, sharey=True)
@@ -440,7 +440,7 @@ def draw_lengths(found: Found) -> "plots.Figure":
     return picture
 
 
-def draw_scale(found: Found) -> "plots.Figure":
+def draw_scale(found: Found) -> pictures.Figure:
     """Figure 9: weight scale against layer, one line a step."""
     picture, axes = plots.figure(6.4, 4.2)
     through_layers(axes, found.table, "scale")
@@ -485,7 +485,7 @@ def norm_claims(found: Found) -> list[Claim]:
     )]  # fmt: skip
 
 
-def draw_norms(found: Found) -> "plots.Figure":
+def draw_norms(found: Found) -> pictures.Figure:
     """Length against layer, one line a step, for both statistics."""
     picture, panels = plots.figure(8.6, 7.6, 2, 1, sharex=True)
     for axes, (mode, rows) in zip(panels, found.table.by("statistics"), strict=True):
@@ -546,7 +546,7 @@ def _printed(cell: Cell, unit: str) -> list[Claim]:
     ]  # fmt: skip
 
 
-def draw_noise(found: Found) -> "plots.Figure":
+def draw_noise(found: Found) -> pictures.Figure:
     """Accuracy against noise, one line a layer; a row of panels for each kind of network, a column for each unit."""
     count = len(found.cells)
     picture, grid = plots.figure(9.2, 3.3 * count + 1.4, count, len(UNITS), squeeze=False, sharey=True)

@@ -18,19 +18,7 @@ from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.curve import CurveSpec, mean_growth
-from epoch0.papers.sweep import (
-    Array,
-    Cell,
-    Found,
-    Mean,
-    Sweep,
-    Table,
-    agrees,
-    mean_and_error,
-    named_seed,
-    of_runs,
-    slopes,
-)
+from epoch0.papers.sweep import Cell, Found, Mean, Sweep, Table, agrees, mean_and_error, named_seed, of_runs, slopes
 from epoch0.theory import growth as growth_theory
 from epoch0.theory.mean_field import chi, variance_map
 from epoch0.theory.raghu import raghu_lower_bound, raghu_upper_bound
@@ -144,8 +132,8 @@ def wide_limit(activation: str, variance: float, depth: int) -> tuple[float, ...
 # ---- claims
 
 
-def _log(values: Array) -> Array:
-    return np.asarray(np.log(np.maximum(values, 0.5)))
+def _log(values: Any) -> Any:
+    return np.log(np.maximum(values, 0.5))
 
 
 def exponential(what: str, name: str, rows: Table, layer: int, template: str, along: str = "layer") -> Claim:
@@ -268,7 +256,7 @@ def bound_claims(found: Found) -> list[Claim]:
 # ---- pictures: measurements with errors, bounds dashed, exact and wide-limit curves dotted
 
 
-def depth_and_width(found: Found) -> "plots.Figure":
+def depth_and_width(found: Found) -> pictures.Figure:
     """Figure 2: transitions against depth, and against width."""
     rows, widths, variance, depth = (
         found.table, found.sweep["width"], found.sweep["variance"][-1], found.sweep["depth"]
@@ -290,7 +278,7 @@ def depth_and_width(found: Found) -> "plots.Figure":
     return picture
 
 
-def against_length(found: Found) -> "plots.Figure":
+def against_length(found: Found) -> pictures.Figure:
     """Figure 5: transitions of each layer against the trajectory's length there."""
     picture, axes = plots.figure(6.4, 5.6)
     widths, variances = found.sweep["width"], found.sweep["variance"]
@@ -316,7 +304,7 @@ def _told(cell: Cell, *varied: str) -> str:
     return ", ".join(part for name, part in parts.items() if not varied or name in varied)
 
 
-def lengths(found: Found) -> "plots.Figure":
+def lengths(found: Found) -> pictures.Figure:
     """Figures 12, 13a and 13b: length against layer on a log scale."""
     picture, axes = plots.figure(6.4, 5.2)
     widths, variances, depth = found.sweep["width"], found.sweep["variance"], found.sweep["depth"]
@@ -338,7 +326,7 @@ def lengths(found: Found) -> "plots.Figure":
     return picture
 
 
-def growth_over(swept: str, found: Found) -> "plots.Figure":
+def growth_over(swept: str, found: Found) -> pictures.Figure:
     """Figures 13c and 13d: growth ratio against width or variance, one colour a value of the other."""
     other, label, axis = {
         "width": ("variance", SIGMA, "width $k$"),
