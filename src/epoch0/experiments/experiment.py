@@ -27,7 +27,7 @@ TrialFunction = Callable[[Any, int], dict[str, Any]]
 class Trial:
     """One run of a function: what it computes is decided by ``function``, ``spec`` and ``seed`` and by nothing else.
 
-    >>> trial = Trial("epoch0.papers.price_tanner.growth:network", {"width": 784, "weights": Gaussian(2.0)}, seed=7)
+    >>> trial = Trial("epoch0.papers.price_tanner.growth:block", {"width": 784, "weights": Gaussian(2.0)}, seed=7)
     >>> len(trial.key)
     64
 
@@ -111,8 +111,8 @@ def read_canonical(text: str) -> Any:
 def resolve(function: str) -> TrialFunction:
     """The function a trial names.
 
-    >>> resolve("epoch0.papers.price_tanner.growth:network")        # doctest: +ELLIPSIS
-    <function network at ...>
+    >>> resolve("epoch0.papers.price_tanner.growth:block")        # doctest: +ELLIPSIS
+    <function block at ...>
 
     Raises:
         InputError: if the module cannot be imported or has no such function.

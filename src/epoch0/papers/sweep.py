@@ -287,12 +287,11 @@ class Sweep:
 
     def costs(self, cost: Callable[[Any], Cost]) -> list[Cost]:
         """What the trials cost, those of one name together; ``cost`` tells it of one spec, without trials."""
-        found: dict[str, Cost] = {}
+        found: dict[str, tuple[Cost, list[Trial]]] = {}
         for trial in self.trials():
             one = cost(trial.spec)
-            one = found.get(one.name, one)
-            found[one.name] = replace(one, trials=[*one.trials, trial])
-        return list(found.values())
+            found.setdefault(one.name, (one, []))[1].append(trial)
+        return [replace(one, trials=trials) for one, trials in found.values()]
 
     @property
     def data(self) -> str | None:
