@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7A5195")
 """Okabe and Ito's colours for all kinds of colour vision, those with enough contrast on white first."""
@@ -75,7 +75,7 @@ def figure(
         The figure and its axes: one, an array of them, or with a mosaic a dict of them by name.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Figure
 
     with style():
         picture = Figure(figsize=(width, height), layout="constrained")
