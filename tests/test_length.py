@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 import epoch0 as e0
 from epoch0.errors import InputError
-from epoch0.measure.module_pieces import module_pieces
-from epoch0.measure.pieces import grid_errors
+from epoch0.measure.pieces import grid_errors, module_pieces
 from epoch0.seeds import generator
 from length_models import DOUBLE, MODELS, Twice, dense, he, line
 

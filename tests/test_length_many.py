@@ -13,7 +13,7 @@ from scipy import special
 from torch import nn
 
 import epoch0 as e0
-from epoch0.measure import _stacked_pieces
+from epoch0.measure import many
 from epoch0.seeds import generator, numpy_generator
 from length_models import DOUBLE, MODELS, Residual, he, line
 
@@ -86,7 +86,7 @@ def test_chunks_do_not_matter(monkeypatch) -> None:
         return [array for one in found for array in (one.network_lengths, one.network_growth, one.length_errors)]
 
     large = measure()
-    for module, budget in (("module_pieces", 4000), ("dense_ensemble", 6000), ("_stacked_pieces", 6000)):
+    for module, budget in (("pieces", 4000), ("many", 6000)):
         monkeypatch.setattr(f"epoch0.measure.{module}._BUDGET", budget)
     for a, b in zip(large, measure(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-13)
@@ -101,13 +101,13 @@ def test_a_list_runs_as_one_program(name: str, monkeypatch) -> None:
             for parameter in model.parameters():
                 parameter.mul_(1 + 0.1 * i)
     offsets = [0.1, 0.3, 0.5, 0.9]
-    loop = _stacked_pieces._one_by_one(models, line(shape), None, 16, offsets, "train", None)
+    loop = many._one_by_one(models, line(shape), None, 16, offsets, "train", None)
 
     def refuse(*_: object) -> None:
         raise AssertionError("the networks were measured one by one")
 
-    monkeypatch.setattr(_stacked_pieces, "_one_by_one", refuse)
-    together = _stacked_pieces.list_pieces(models, line(shape), None, 16, offsets, "train", None)
+    monkeypatch.setattr(many, "_one_by_one", refuse)
+    together = many.list_pieces(models, line(shape), None, 16, offsets, "train", None)
     assert together.layers == loop.layers
     np.testing.assert_allclose(together.norms, loop.norms, rtol=1e-9)
     assert all(model.training for model in models)

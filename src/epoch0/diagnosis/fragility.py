@@ -15,7 +15,7 @@ from torch import Tensor
 from epoch0.diagnosis.weight_noise import predicted_changes, weighted_modules, with_noise
 from epoch0.diagnosis.wording import percent
 from epoch0.errors import InputError
-from epoch0.measure.gain_result import LayerGain
+from epoch0.measure.gain import LayerGain
 from epoch0.tracing.layers import Layer
 from epoch0.tracing.sizes import sum_of_squares
 from epoch0.tracing.tape import Tape

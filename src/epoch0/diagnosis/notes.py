@@ -6,7 +6,7 @@ from epoch0.diagnosis.expressivity import MOST_LINES, Plan, Regions
 from epoch0.diagnosis.outlook import Outlook
 from epoch0.diagnosis.result import LayerCheckup
 from epoch0.diagnosis.verdict import SATURATED
-from epoch0.measure.gain_result import Gain
+from epoch0.measure.gain import Gain
 from epoch0.tracing.layers import Layer
 from epoch0.tracing.tape import Tape
 

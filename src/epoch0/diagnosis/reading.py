@@ -2,7 +2,7 @@
 
 import math
 
-from epoch0.measure.gain_result import LayerGain
+from epoch0.measure.gain import LayerGain
 from epoch0.tracing.layers import Layer, stretches
 from epoch0.tracing.tape import Tape
 

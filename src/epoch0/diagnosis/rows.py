@@ -20,9 +20,8 @@ from epoch0.diagnosis.verdict import (
     read_phase,
     read_status,
 )
-from epoch0.measure.gain import Carried, measure_gains
-from epoch0.measure.gain_result import LayerGain
-from epoch0.measure.signals import signals
+from epoch0.measure.gain import Carried, LayerGain, measure_gains
+from epoch0.measure.passes import signals
 from epoch0.seeds import generator
 from epoch0.tracing.graph import Op
 from epoch0.tracing.labels import Place, labelled

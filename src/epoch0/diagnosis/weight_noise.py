@@ -20,7 +20,7 @@ from torch import Tensor
 
 from epoch0.diagnosis.reading import average_pools
 from epoch0.measure import law_rules
-from epoch0.measure.gain_result import LayerGain
+from epoch0.measure.gain import LayerGain
 from epoch0.measure.law import Walk
 from epoch0.measure.law_flow import Chain, Flow, NoLaw
 from epoch0.seeds import generator

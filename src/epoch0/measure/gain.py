@@ -1,17 +1,17 @@
-"""The gain of every layer of any model: how it stretches signals and gradients (THEORY section 0)."""
+"""The gain of every layer of any model: how it stretches signals and gradients."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 from torch import Tensor, nn
 
+from epoch0.columns import aligned
 from epoch0.errors import InputError
-from epoch0.measure.gain_result import Gain, LayerGain
 from epoch0.measure.law import Law, Walk
 from epoch0.measure.passes import Squares, Station, backward_squares, forward_squares, gradient_norms, mean_squares
 from epoch0.tracing.call import Call, Forward
@@ -20,16 +20,186 @@ from epoch0.tracing.layers import Layer, layers
 from epoch0.tracing.loss import Loss
 from epoch0.tracing.tape import Tape, tape
 
+if TYPE_CHECKING:
+    import pandas
+
+
 Array = NDArray[np.float64]
 
-SURE = 3.0
-"""Standard errors between measurement and law up to which they agree, for one layer."""
 
-NEAR = 0.01
-"""Relative difference between them that is never called a disagreement."""
+@dataclass(frozen=True)
+class LayerGain:
+    """What one layer does to signals and gradients."""
 
-MANY = 1e6
-"""Degrees of freedom from which Student's law is the normal one."""
+    name: str  #: qualified name of its weighted module, or what several have in common
+    kind: str  #: ``"linear"``, ``"convolution"``, ``"residual block"``, ...
+    forward: float  #: chi going forward, (||J v||^2/n_out) / (||v||^2/n_in) averaged over random directions v
+    forward_error: float  #: its standard error over directions, for this batch
+    forward_example_error: float  #: its standard error over examples, for another batch of the same size; or NaN
+    backward: float  #: chi going back, ||J^T g||^2/||g||^2 averaged over random directions g
+    backward_error: float  #: as above
+    backward_example_error: float  #: as above
+    predicted: float | None  #: chi by the law, from weights and measured mean squares; None where there is no law
+    predicted_error: float  #: standard deviation of chi around the law that the finite width leaves; NaN without a law
+    #: ``"as predicted"``, ``"higher than predicted (×1.12)"``, ``"lower than predicted (×0.85)"`` or ``"no law:
+    #: max pool"``; three standard errors, of measurement and law together, or one percent decide
+    agreement: str
+    cause: str  #: what the theory takes for granted that does not hold here, where measurement and law differ
+    pre_activation: float  #: q, mean square of a pre-activation; NaN unless there is exactly one known activation
+    square_in: float  #: mean square of one unit entering, over units and examples
+    square_out: float  #: mean square of one unit leaving
+    tangent: float  #: mean square a unit, relative to the input's, of a tangent carried from the input to its end
+    tangent_error: float  #: its standard error over directions
+    gradient: float  #: norm of the gradient at its end (of the loss, or of random cotangents at the output)
+    weight_gradients: Mapping[str, float] = field(repr=False)  #: norm of each weight's gradient
+    weighted: int  #: how many weighted operations the layer has
+    has_norm: bool  #: whether a norm is in it
+    verdict: (
+        str  #: ``"keeps"``, ``"grows"``, ``"shrinks"``, ``"unclear"``, ``"dead"``, ``"overflows"``; see :func:`gain`
+    )
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The gains of a model on a batch; one row a layer."""
+
+    layers: tuple[LayerGain, ...]  #: the rows, from the input on
+    examples: int  #: size of the batch
+    directions: int  #: random directions a layer
+    seed: int  #: of the directions
+    #: ``"train"`` (statistics of the batch) or ``"eval"`` (running ones); None if the model has no batch norm
+    batch_norm: str | None
+    dropout: bool  #: whether the model has dropout; it was off
+    input_gradient: float  #: norm of the gradient at the input
+    loss: float | None  #: the loss that the gradients are of; None for random cotangents at the output
+
+    @property
+    def depth(self) -> int:
+        """How many layers."""
+        return len(self.layers)
+
+    @property
+    def chi_forward(self) -> Array:
+        """Forward chi of each layer, shape (layers,)."""
+        return np.array([layer.forward for layer in self.layers])
+
+    @property
+    def chi_backward(self) -> Array:
+        """Backward chi of each layer, shape (layers,)."""
+        return np.array([layer.backward for layer in self.layers])
+
+    @property
+    def total_forward(self) -> float:
+        """Log of the product of the forward gains; a tangent's norm a unit changes by exp of half of it. -inf if a
+        layer is dead.
+        """
+        return _log_sum(self.chi_forward)
+
+    @property
+    def total_forward_error(self) -> float:
+        """Standard error of :attr:`total_forward` over directions."""
+        return _log_error(self.chi_forward, np.array([layer.forward_error for layer in self.layers]))
+
+    @property
+    def total_backward(self) -> float:
+        """Log of the product of the backward gains; a gradient's norm changes by exp of half of it. -inf if a layer
+        is dead.
+        """
+        return _log_sum(self.chi_backward)
+
+    @property
+    def total_backward_error(self) -> float:
+        """Standard error of :attr:`total_backward` over directions."""
+        return _log_error(self.chi_backward, np.array([layer.backward_error for layer in self.layers]))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know: how batch norm and dropout were treated, and which layers hold several
+        operations.
+        """
+        found = []
+        if self.batch_norm:
+            statistics = (
+                "the statistics of this batch, as in training"
+                if self.batch_norm == "train"
+                else "the running statistics"
+            )
+            found.append(f"batch norm used {statistics}")
+        if self.dropout:
+            found.append("dropout was off")
+        for layer in self.layers:
+            if layer.weighted > 1 and layer.kind != "residual block":
+                found.append(
+                    f"'{layer.name}' is one layer of {layer.weighted} weighted operations: "
+                    "all paths meet only at its end"
+                )
+        return tuple(found)
+
+    def __str__(self) -> str:
+        """The table: chi forward and backward with errors, prediction, mean squares, gradients, verdict."""
+        lines = [f"gain of {self.depth} layers over {self.examples} examples, {self.directions} random directions each"]
+        lines += aligned([_HEAD, *(_cells(layer) for layer in self.layers)])
+        forward, backward = _factor(self.total_forward / 2), _factor(self.total_backward / 2)
+        lines.append(f"whole depth: tangents times {forward}, gradients times {backward} in norm")
+        return "\n".join([*lines, *self.notes])
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """One row a layer, with the attributes of :class:`LayerGain` as columns."""
+        import pandas
+
+        names = [name for name in LayerGain.__dataclass_fields__ if name != "weight_gradients"]
+        frame = pandas.DataFrame([{name: getattr(layer, name) for name in names} for layer in self.layers])
+        frame["weight_gradient"] = [math.hypot(*layer.weight_gradients.values()) for layer in self.layers]
+        return frame
+
+
+_HEAD = (
+    "layer", "kind", "chi forward", "chi backward", "predicted", "square in", "square out", "gradient", "verdict",
+    "measured is",
+)  # fmt: skip
+
+
+def _cells(layer: LayerGain) -> tuple[str, ...]:
+    return (
+        layer.name,
+        layer.kind,
+        _with_error(layer.forward, layer.forward_error),
+        _with_error(layer.backward, layer.backward_error),
+        "" if layer.predicted is None else f"{layer.predicted:.3g}",
+        f"{layer.square_in:.3g}",
+        f"{layer.square_out:.3g}",
+        f"{layer.gradient:.3g}",
+        layer.verdict,
+        layer.agreement,
+    )
+
+
+def _log_sum(chi: Array) -> float:
+    return float(np.log(chi).sum()) if (chi > 0).all() else (-math.inf if (chi == 0).any() else math.nan)
+
+
+def _log_error(chi: Array, error: Array) -> float:
+    return float(np.sqrt(((error / chi) ** 2).sum())) if (chi > 0).all() else math.nan
+
+
+def _with_error(value: float, error: float) -> str:
+    """A number with its error, both to the error's first digit."""
+    if not (math.isfinite(value) and math.isfinite(error) and error > 0) or not 1e-4 <= value < 1e5:
+        return f"{value:.3g} ± {error:.1g}"
+    if error < 1e-5 * value:
+        return f"{value:.4g} ± 0"
+    digits = max(0, -math.floor(math.log10(error)))
+    return f"{value:.{digits}f} ± {error:.{digits}f}"
+
+
+def _factor(log: float) -> str:
+    """The exponential of a logarithm that may be too large for one."""
+    return f"{math.exp(log):.3g}" if not abs(log) > 100 or log == -math.inf else f"10^{log / math.log(10):.0f}"
+
+
+SURE = 3.0  # standard errors between measurement and law up to which they agree, for one layer
+NEAR = 0.01  # relative difference between them that is never called a disagreement
+MANY = 1e6  # degrees of freedom from which Student's law is the normal one
 
 
 def gain(
@@ -86,32 +256,21 @@ def gain(
 
 
 def check_directions(directions: Any) -> None:
-    """Refuse what is no number of directions.
-
-    Raises:
-        InputError: if it is no integer of at least 2.
-    """
+    """Refuse what is no number of directions."""
     if isinstance(directions, bool) or not isinstance(directions, int) or directions < 2:
         raise InputError(f"directions={directions!r}; give an integer of at least 2, or there is no error to state.")
 
 
 @dataclass(frozen=True)
 class Carried:
-    """What has become of a signal and of a gradient at one place of the model.
+    """What has become of a signal and of a gradient at one place of the model."""
 
-    Attributes:
-        output: the node of the record that is looked at.
-        weights: whose gradients are measured there.
-        tangent: mean square a unit of a tangent carried from the input to there, relative to the input's.
-        gradient: norm of the gradient there.
-        square: mean square of a unit.
-    """
-
-    output: int
-    weights: tuple[str, ...] = ()
+    output: int  # the node of the record that is looked at
+    weights: tuple[str, ...] = ()  # whose gradients are measured there
+    # mean square a unit of a tangent carried from the input to there, relative to the input's
     tangent: float = math.nan
-    gradient: float = math.nan
-    square: float = math.nan
+    gradient: float = math.nan  # norm of the gradient there
+    square: float = math.nan  # mean square of a unit
 
 
 def measure_gains(
@@ -236,13 +395,6 @@ def agreement(measured: float, errors: Sequence[float], directions: int, law: La
     They agree within three standard errors, those of the measurement and of the law at finite width together, or within
     one percent. With few directions errors are uncertain themselves, and with many layers one is off by chance:
     Student's law and the number of layers widen the three, so that 3 of 1000 tables hold a disagreement by chance.
-
-    Args:
-        measured: mean of the forward and the backward gain.
-        errors: standard errors over directions of the parts that it is a sum of.
-        directions: how many each of them is from.
-        law: what was predicted.
-        layers: how many layers are judged together.
     """
     if law.predicted is None:
         return f"no law: {law.reason}"

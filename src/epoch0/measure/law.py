@@ -28,28 +28,18 @@ IN_WORDS = {
 }
 
 
-CENTRED = 0.3
-"""Mean over root mean square up to which a pre-activation counts as centred."""
-
-GAUSSIAN = 1.5
-"""Excess kurtosis up to which a pre-activation counts as Gaussian."""
+CENTRED = 0.3  # mean over root mean square up to which a pre-activation counts as centred
+GAUSSIAN = 1.5  # excess kurtosis up to which a pre-activation counts as Gaussian
 
 
 @dataclass(frozen=True)
 class Law:
-    """What the law says about one layer.
+    """What the law says about one layer."""
 
-    Attributes:
-        predicted: expected chi, None where there is no law.
-        error: standard deviation of chi around it that a finite width leaves.
-        reason: why there is no law; empty where there is one.
-        shapes: of each pre-activation, how far it is from the Gaussian of theory.
-    """
-
-    predicted: float | None
-    error: float
-    reason: str
-    shapes: tuple[Shape, ...]
+    predicted: float | None  # expected chi, None where there is no law
+    error: float  # standard deviation of chi around it that a finite width leaves
+    reason: str  # why there is no law; empty where there is one
+    shapes: tuple[Shape, ...]  # of each pre-activation, how far it is from the Gaussian of theory
 
     @property
     def cause(self) -> str:
@@ -66,20 +56,7 @@ class Law:
 
 
 class Walk:
-    """The law of each layer, worked out while the model runs: what is carried at each tensor that is still to be used.
-
-    >>> with tape(mlp([100, 300, 300, 10], weights=Gaussian(2**.5)), x) as t:         # x of shape (examples, 100)
-    ...     walk = Walk(t, layers(t))
-    ...     t.run(t.x, walk.changes())
-    ...     [round(law.predicted, 1) for law in walk.found]
-    [1.0, 1.0, 2.0]
-
-    Args:
-        tape: the record.
-        layers: its layers.
-
-    Source: Hayou et al. 2021, B.1.2 (activations); the rest is linear algebra, see :mod:`epoch0.measure.law_rules`.
-    """
+    """The law of each layer, worked out while the model runs, from what is carried at each tensor still to be used."""
 
     def __init__(self, tape: Tape, layers: Sequence[Layer]) -> None:
         self.tape, self.examples = tape, len(tape.x)

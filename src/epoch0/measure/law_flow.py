@@ -22,18 +22,12 @@ from epoch0.tracing.graph import Op, Slot, made_activation
 Array = NDArray[np.float64]
 Signal = Literal["known", "gaussian", "mixed", "other"]
 
-SAMPLE = 1 << 17
-"""At most about this many entries are looked at for the spread over units."""
-
+SAMPLE = 1 << 17  # at most about this many entries are looked at for the spread over units
 LOCAL = 32
 """With this many units or more at each place the variance there decides; with fewer, that of the whole example."""
 
-LIKE = 256
-"""Units with this many weights or more have the same variance, within a percent."""
-
-GRID = 64
-"""Variances at which a smooth mean is computed; between them it is interpolated in log q."""
-
+LIKE = 256  # units with this many weights or more have the same variance, within a percent
+GRID = 64  # variances at which a smooth mean is computed; between them it is interpolated in log q
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
@@ -44,86 +38,46 @@ class NoLaw(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Flow:
-    """One tensor of the walk.
+    """One tensor of the walk."""
 
-    Attributes:
-        square: mean square of the tangent at each entry, relative to the layer's input; the tensor's own shape.
-        signal: ``"known"``: computed from the layer's input without weights; ``"gaussian"``: the output of weights,
-            Gaussian over units; ``"mixed"``: a known tensor plus a Gaussian one; ``"other"``: anything else.
-        roots: the weights, or the input, that the tangent came from last; tangents with different roots are
-            uncorrelated.
-        white: whether entries of the tangent are uncorrelated.
-        variance: relative variance that finite width leaves to the mean of ``square``.
-        units: dimension of the units (channels), None where a reshape lost it.
-        fan: weights into one unit of the last weighted operation, 0 before the first.
-        taps: how many of those come from one unit of its input (the size of a kernel).
-        gains: weights of each unit relative to the mean, as its variance is; broadcasts with ``square``; None if alike.
-        coupling: one over the number of entries whose mean a norm took out.
-        known: the known part of a mixed signal.
-        random: variance of its Gaussian part, shape (examples,) or (1,).
-    """
-
-    square: Tensor
-    signal: Signal
-    roots: frozenset[str]
-    white: bool = True
-    variance: float = 0.0
-    units: int | None = None
-    fan: int = 0
-    taps: int = 1
-    gains: Tensor | None = None
-    coupling: float = 0.0
-    known: Tensor | None = None
-    random: Array | None = None
+    square: Tensor  # mean square of the tangent at each entry, relative to the layer's input; the tensor's own shape
+    signal: Signal  # "known": made of the input without weights; "gaussian": by weights; "mixed": a sum of both
+    roots: frozenset[str]  # weights, or the input, that the tangent came from last; with other roots it is uncorrelated
+    white: bool = True  # whether entries of the tangent are uncorrelated
+    variance: float = 0.0  # relative variance that finite width leaves to the mean of ``square``
+    units: int | None = None  # dimension of the units (channels), None where a reshape lost it
+    fan: int = 0  # weights into one unit of the last weighted operation, 0 before the first
+    taps: int = 1  # how many of those come from one unit of its input (the size of a kernel)
+    gains: Tensor | None = None  # weights of each unit relative to the mean, as its variance is; None if alike
+    coupling: float = 0.0  # one over the number of entries whose mean a norm took out
+    known: Tensor | None = None  # the known part of a mixed signal
+    random: Array | None = None  # variance of its Gaussian part, shape (examples,) or (1,)
 
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """A tensor that is a function of one number of another, entry by entry: activations, powers, products with itself.
+    """A tensor that is, entry by entry, a function of another: activations, powers, products with itself."""
 
-    Attributes:
-        base: node of that other tensor.
-        flow: what was carried there.
-        value: its value.
-        function: the function.
-        key: the same for the same function; None if it is another one in each place.
-        name: of the function.
-        activation: the activation it is, where that is known already.
-        scale: the factor, where the function is multiplication by a number.
-    """
-
-    base: int
-    flow: Flow
+    base: int  # node of that other tensor
+    flow: Flow  # what was carried there
     value: Tensor
     function: Callable[[Tensor], Tensor]
-    key: object
-    name: str
-    activation: Activation | None = None
-    scale: float | None = None
+    key: object  # the same for the same function; None if it is another one in each place
+    name: str  # of the function
+    activation: Activation | None = None  # the activation it is, where that is known already
+    scale: float | None = None  # the factor, where the function is multiplication by a number
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How far a pre-activation is from the centred Gaussian that theory takes it to be.
+    """How far a pre-activation is from the centred Gaussian that theory takes it to be."""
 
-    Attributes:
-        offset: its mean over its root mean square.
-        kurtosis: its excess kurtosis.
-    """
-
-    offset: float
-    kurtosis: float
+    offset: float  # its mean over its root mean square
+    kurtosis: float  # its excess kurtosis
 
 
 def through(flow: Flow, value: Tensor, rule: Activation, examples: int) -> tuple[Flow, Shape | None]:
-    """What is carried after an activation: times E phi'(h)^2, h the signal.
-
-    Args:
-        flow: before it.
-        value: the signal before it.
-        rule: the activation.
-        examples: size of the batch.
-    """
+    """What is carried after an activation: times E phi'(h)^2, h the signal."""
     if flow.signal == "other":
         raise NoLaw("activation of a signal that is neither Gaussian nor given")
     if flow.signal == "known":
@@ -239,17 +193,11 @@ def _shape(values: Array) -> Shape:
     return Shape(float(values.mean()) / math.sqrt(square), kurtosis)
 
 
-SCALES = frozenset({"product", "quotient", "negation"})
-"""Kinds that multiply by a number where one is given."""
+SCALES = frozenset({"product", "quotient", "negation"})  # kinds that multiply by a number where one is given
 
 
 def chained(event: Op, links: Sequence[Chain]) -> Chain | None:
-    """The output of an operation as a function of one number of an earlier tensor; None if it is no such function.
-
-    Args:
-        event: the operation.
-        links: its inputs, each as a function of one number of an earlier tensor.
-    """
+    """The output of an operation as a function of one number of an earlier tensor; None if it is no such function."""
     if event.call is None or event.results != 1 or (event.name == "prelu" and event.rule is None):
         return None
     if event.rule is None and event.call.key is None:
@@ -277,15 +225,7 @@ def chained(event: Op, links: Sequence[Chain]) -> Chain | None:
 
 
 def worked_out(chain: Chain, examples: int) -> tuple[Flow, Shape | None]:
-    """What is carried after a function of one number, and how far that number is from a centred Gaussian.
-
-    Args:
-        chain: the function, and what is carried before it.
-        examples: size of the batch.
-
-    Raises:
-        NoLaw: if its mean square slope cannot be had.
-    """
+    """What is carried after a function of one number, and how far that number is from a centred Gaussian."""
     if chain.scale is not None:
         flow, factor = chain.flow, chain.scale**2
         random = None if flow.random is None else flow.random * factor

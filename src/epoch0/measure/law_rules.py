@@ -20,13 +20,7 @@ from epoch0.tracing.graph import FunctionCall, Op, Slot
 
 
 def weighted(op: Op, flow: Flow, squared: Callable[[Tensor], Tensor] = torch.square) -> Flow:
-    """Linear map or convolution: the tangent's squares through the squared weights.
-
-    Args:
-        op: the operation.
-        flow: what is carried at its input.
-        squared: the squares of the weights, or what is to stand for them.
-    """
+    """Linear map or convolution: the tangent's squares through the squared weights."""
     call, given = call_of(op), op.given
     bias = given.get("bias")
     if op.name == "linear" or op.kind == "convolution":
@@ -183,11 +177,7 @@ def scaled(op: Op, flow: Flow) -> Flow:
 
 
 def call_of(op: Op) -> FunctionCall:
-    """The call of an operation.
-
-    Raises:
-        NoLaw: if it cannot be made again.
-    """
+    """The call of an operation."""
     if op.call is None:
         raise NoLaw(f"{op.name.replace('_', ' ')} that changes a constant")
     return op.call

@@ -11,10 +11,8 @@ from torch import nn
 
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.measure._stacked_pieces import check_one_architecture, list_pieces
-from epoch0.measure.dense_ensemble import ensemble_pieces, grid_offset
-from epoch0.measure.module_pieces import in_dtype, module_pieces
-from epoch0.measure.pieces import Array, Pieces, lengths_and_growth, mean_known
+from epoch0.measure.many import check_one_architecture, ensemble_pieces, grid_offset, list_pieces
+from epoch0.measure.pieces import Array, Pieces, in_dtype, lengths_and_growth, mean_known, module_pieces
 from epoch0.networks.ensemble import Ensemble
 from epoch0.tracing.call import Forward
 
@@ -31,26 +29,18 @@ class TrajectoryLength:
     Length and growth are those of plain Euclidean norms, as in the papers. Growth is the mean over small pieces of the
     curve of ``|dz_l| / |dz_(l-1)|``; a piece that an earlier layer already mapped to a point has no ratio and is left
     out. So is one that has become too short for the dtype (1e-34 in float32, 2e-304 in float64).
-
-    Attributes:
-        layers: names of the L layers.
-        network_lengths: shape (networks, L + 1); column 0 is the input curve.
-        network_growth: shape (networks, L); NaN where every piece had vanished before.
-        piece_length_errors: shape (L + 1,), for one network: the standard error over t of tangents (conservative:
-            up to about 4 times too large where the network has kinks), or what chords lose when every second point is
-            left out; zeros for several networks.
-        piece_growth_errors: shape (L,), the same for the growth.
-        method: ``"tangents"`` or ``"chords"``.
-        points: tangents or chords per network.
     """
 
-    layers: tuple[str, ...]
-    network_lengths: Array
-    network_growth: Array
+    layers: tuple[str, ...]  #: names of the L layers
+    network_lengths: Array  #: shape (networks, L + 1); column 0 is the input curve
+    network_growth: Array  #: shape (networks, L); NaN where every piece had vanished before
+    #: shape (L + 1,), for one network: the standard error over t of tangents (conservative: up to about 4 times
+    #: too large where the network has kinks), or what chords lose when every second point is left out; zeros
+    #: for several networks
     piece_length_errors: Array
-    piece_growth_errors: Array
-    method: str
-    points: int
+    piece_growth_errors: Array  #: shape (L,), the same for the growth
+    method: str  #: ``"tangents"`` or ``"chords"``
+    points: int  #: tangents or chords per network
 
     @property
     def networks(self) -> int:

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from epoch0 import plots
 from epoch0.curves import Curve
 from epoch0.errors import InputError
-from epoch0.measure.dense_ensemble import grid_offset
-from epoch0.measure.module_pieces import shares_statistics
-from epoch0.measure.pieces import Array, grid_errors, row_norms
+from epoch0.measure.many import grid_offset
+from epoch0.measure.pieces import Array, grid_errors, row_norms, shares_statistics
 from epoch0.tracing.guard import bare, unchanged
 from epoch0.tracing.labels import Place, labelled
 from epoch0.tracing.tape import Tape, tape
