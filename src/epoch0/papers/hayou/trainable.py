@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -175,66 +174,49 @@ def _grid(found: Found) -> tuple[Array, Array]:
 
 def claims(init: str, found: Found) -> list[Claim]:
     """What section 4.1 says of that panel, and how it compares with the one before."""
-    own = {"rescaled": _rescaled, "edge": _edge, "ordered": _ordered}[init](found)
-    return [*own, *(_more(found, larger, smaller) for larger, smaller in _COMPARED[init])]
-
-
-_COMPARED = {
-    "rescaled": (("rescaled", "edge"),),
-    "edge": (("edge", "ordered"), ("rescaled", "edge")),
-    "ordered": (("edge", "ordered"),),
-}
-"""Pairs of which the first is said to train where the second does, and in more cells."""
+    own = _rescaled(found) if init == "rescaled" else _untrained(init, found)
+    # the first of a pair is said to train where the second does, and in more cells
+    pairs = {"rescaled": (INITS[:2],), "edge": (INITS[1:], INITS[:2]), "ordered": (INITS[1:],)}
+    return [*own, *(_more(found, *pair) for pair in pairs[init])]
 
 
 def _rescaled(found: Found) -> list[Claim]:
     depth, sparsity = _grid(found)
-    limit, runs = threshold(found.cells[0]), found.sweep["runs"]
-
-    def block(init: str, cells: NDArray[np.bool_]) -> Array:
-        """Mean of each run over some cells: what they have in common shows with fewer runs than each by itself."""
-        return np.asarray(runs_of(found, "accuracy", init)[:, cells].mean(1))
-
+    runs, limit = found.sweep["runs"], threshold(found.cells[0])
+    # of each run the mean over some cells: what they have in common shows with fewer runs than each by itself
+    each, plain = (runs_of(found, "accuracy", init) for init in INITS[:2])
     made = []
     for text, part in (
         (f"with rescaling networks of depth {DEEP} and more train up to 50 % sparsity, on average", sparsity <= 0.5),
         ("... and above 50 %", sparsity > 0.5),
     ):
-        mean, error = mean_and_error(block("rescaled", (depth >= DEEP) & part))
+        mean, error = mean_and_error(each[:, (depth >= DEEP) & part].mean(1))
         made.append(at_least(text, [mean], [error], limit, runs, ["mean"]))
     both = (depth >= DEEP) & (sparsity >= 0.5)
-    gain, error = mean_and_error(block("rescaled", both) - block("edge", both))
+    gain, error = mean_and_error(each[:, both].mean(1) - plain[:, both].mean(1))
     text = f"rescaling adds {100 * MARGIN:g} % and more from depth {DEEP} and 50 % sparsity on: mean over the cells"
     return [*made, at_least(text, [gain], [error], MARGIN, runs, ["difference"])]
 
 
-def _untrained(text: str, found: Found, init: str, cells: NDArray[np.bool_]) -> Claim:
-    """Every one of some cells is below the threshold."""
+def _untrained(init: str, found: Found) -> list[Claim]:
+    """On the edge of chaos without rescaling, and in the ordered phase, no deep and sparse network trains."""
+    depth, sparsity = _grid(found)
+    if init == "edge":
+        cells = (depth >= DEEP) & (sparsity >= 0.5)
+        text = f"without rescaling nothing trains on the edge of chaos from depth {DEEP} and 50 % sparsity on"
+    else:
+        cells = (depth > DEEP) & (sparsity > SPARSE)
+        text = f"in the ordered phase nothing trains above {100 * SPARSE:g} % sparsity and depth {DEEP}"
     mean, error = mean_and_error(runs_of(found, "accuracy", init)[:, cells])
-    depth, sparsity = (values[cells] for values in _grid(found))
-    names = [f"depth {d:g}, {100 * s:g} %" for d, s in zip(depth, sparsity, strict=True)]
-    return at_most(text, mean, error, threshold(found.cells[0]), found.sweep["runs"], names)
-
-
-def _edge(found: Found) -> list[Claim]:
-    depth, sparsity = _grid(found)
-    text = f"without rescaling nothing trains on the edge of chaos from depth {DEEP} and 50 % sparsity on"
-    return [_untrained(text, found, "edge", (depth >= DEEP) & (sparsity >= 0.5))]
-
-
-def _ordered(found: Found) -> list[Claim]:
-    depth, sparsity = _grid(found)
-    both = (depth > DEEP) & (sparsity > SPARSE)
-    dead = runs_of(found, "dead", "ordered")[:, both]
-    text = f"in the ordered phase nothing trains above {100 * SPARSE:g} % sparsity and depth {DEEP}"
-    return [
-        _untrained(text, found, "ordered", both),
-        exact(
-            "... as at least one layer is fully pruned", bool((dead > 0).all()),
-            f"in {(dead > 0).sum():g} of {dead.size} networks; {dead.mean():.3g} layers on average",
-            {"share": float((dead > 0).mean()), "mean": float(dead.mean())},
-        ),
-    ]  # fmt: skip
+    names = [f"depth {d:g}, {100 * s:g} %" for d, s in zip(depth[cells], sparsity[cells], strict=True)]
+    claim = at_most(text, mean, error, threshold(found.cells[0]), found.sweep["runs"], names)
+    dead = runs_of(found, "dead", init)[:, cells]
+    pruned = exact(
+        "... as at least one layer is fully pruned", bool((dead > 0).all()),
+        f"in {(dead > 0).sum():g} of {dead.size} networks; {dead.mean():.3g} layers on average",
+        {"share": float((dead > 0).mean()), "mean": float(dead.mean())},
+    )  # fmt: skip
+    return [claim] if init == "edge" else [claim, pruned]
 
 
 def _more(found: Found, larger: str, smaller: str) -> Claim:
