@@ -12,7 +12,7 @@ import pytest
 import epoch0 as e0
 import toy_artifact
 from epoch0.errors import InputError
-from epoch0.experiments.experiment import resolve
+from epoch0.experiments.experiment import canonical_json, resolve
 from epoch0.experiments.store import Store, merge
 from epoch0.papers import catalogue, reproduce
 
@@ -57,6 +57,14 @@ def test_an_artifact_says_what_it_is_and_has_both_presets(name: str) -> None:
     assert artifact.setting("quick") != artifact.setting("paper")
     trials = artifact.trials(artifact.setting("quick"))
     assert len({trial.key for trial in trials}) == len(trials) > 0
+
+
+@pytest.mark.parametrize("preset", ["quick", "paper"])
+def test_every_setting_can_be_written_down(preset: str) -> None:
+    """As a file of claims has it: labels of axes may be numbers or pairs."""
+    for artifact in catalogue.catalogue().values():
+        told = artifact.setting(preset).to_dict()
+        assert json.loads(canonical_json(told))["function"].startswith("epoch0.papers."), artifact.id
 
 
 def test_expand() -> None:

@@ -301,7 +301,10 @@ class Sweep:
 
     def to_dict(self) -> dict[str, Any]:
         """What it is, for JSON."""
-        axes = {name: values if isinstance(values, Mapping) else list(values) for name, values in self.axes.items()}
+        axes = {  # labels need not be text: pairs, not names
+            name: [list(pair) for pair in values.items()] if isinstance(values, Mapping) else list(values)
+            for name, values in self.axes.items()
+        }
         told = {"function": f"{self.function.__module__}:{self.function.__qualname__}", "spec": self.spec}
         return {**told, "axes": axes, "runs": self.runs, **{name: one.to_dict() for name, one in self.also.items()}}
 
