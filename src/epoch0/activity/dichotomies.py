@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 EXACT_UP_TO = 4096
 """Neurons above the swept layer times inputs up to which sweeps are followed exactly unless the user says otherwise."""
-MOST = 200_000
-"""Break points at which "auto" turns to halving steps."""
+MOST = 200_000  # break points at which "auto" turns to halving steps
 EXACT_INPUTS = 60
 """Inputs up to which a labelling is one integer; beyond, labellings are told apart by random 128-bit sums."""
 _FUNCTIONS = 1024  # of inputs and networks that are searched at a time
@@ -299,14 +298,10 @@ def _halved(values: Evaluate, networks: int, inputs: int, name: str, asked: _Ask
 
 
 def seen(first: np.ndarray, flips: np.ndarray) -> np.ndarray:
-    """Distinct sign vectors so far: at the start, and after each flip.
+    """Distinct sign vectors so far: at the start, and after each flip of one input's sign.
 
     >>> seen(np.array([True, False]), np.array([0, 1, 1, 0]))
     array([1, 2, 3, 3, 3])
-
-    Args:
-        first: the signs at the start, shape (inputs,), bool.
-        flips: which input's sign flips, one after another, shape (flips,).
     """
     inputs = len(first)
     if inputs <= EXACT_INPUTS:

@@ -288,13 +288,8 @@ class Search:
 def search(evaluate: Evaluate, functions: int, of_group: int, caution: float, points: int | None, seed: int) -> Search:
     """Find the sign changes of functions, ``of_group`` of them in a group: what is found does not depend on the others.
 
-    Args:
-        evaluate: the functions.
-        functions: how many.
-        of_group: functions of one network.
-        caution: how many times the departure from the chord seen in a step is allowed for in its halves.
-        points: at most about so many values a function, on average over the group; None is no limit.
-        seed: names the steps that are looked at again.
+    At most about ``points`` values a function are looked at, on average over the group; None is no limit. The seed
+    names the steps that are looked at again.
     """
     groups = -(-functions // of_group)
     grid = torch.linspace(0, 1, _FIRST_OF_EACH + 1, dtype=torch.float64)

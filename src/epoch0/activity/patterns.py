@@ -19,8 +19,7 @@ from epoch0.tracing.guard import bare, check_model, unchanged
 if TYPE_CHECKING:
     import pandas
 
-OUTPUT = "output"
-"""Name of the network's output where it is watched."""
+OUTPUT = "output"  # name of the network's output where it is watched
 _VALUES = 1 << 24  # numbers of all layers held at a time
 _PAIRS = 1 << 24  # bytes compared at a time
 _ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)  # of each byte
@@ -47,14 +46,7 @@ class Reading:
 
 
 def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[float] | None, output: bool) -> Reading:
-    """Read a network.
-
-    Args:
-        model: any torch module whose nonlinearities are piecewise linear, or, with a threshold, modules of any kind.
-        shape: of one input.
-        threshold: value or values of the pre-activation at which a neuron of a smooth network counts as switching; for
-            the output, where it is watched, the value it crosses (0 by default).
-        output: watch the output alone.
+    """What of a network switches: its layers, or with ``output`` its output alone, at the threshold or 0.
 
     Raises:
         InputError: a smooth network without a threshold, or one with no nonlinearity that can be watched.

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 EXACT_UP_TO = 4096
 """Neurons up to which circles are walked exactly unless the user says otherwise; above, halving steps is cheaper."""
-MOST = 200_000
-"""Break points on circles at which "auto" turns to halving steps."""
+MOST = 200_000  # break points on circles at which "auto" turns to halving steps
 
 
 @dataclass(frozen=True, eq=False)

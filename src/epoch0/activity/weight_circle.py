@@ -26,11 +26,7 @@ def layer_names(model: nn.Module) -> list[str]:
 
 
 def named_layer(model: nn.Module, layer: Any) -> str:
-    """The name of a layer given by its name or its number among those with weights.
-
-    Raises:
-        InputError: if there is no such layer, or it has no weights of its own that can be swept.
-    """
+    """The name of a layer given by its name or its number among those with weights."""
     names = layer_names(model)
     if isinstance(layer, int) and not isinstance(layer, bool):
         if not -len(names) <= layer < len(names):
@@ -69,16 +65,9 @@ def own_weight(model: nn.Module, layer: str) -> Tensor:
 
 
 def sweep(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sweep:
-    """Prepare a sweep of one layer's weights from the network's own to others a quarter turn away.
+    """Prepare a sweep of one layer's weights from the network's own to others, W', a quarter turn away.
 
-    Args:
-        model: a checked module.
-        inputs: shape (inputs, \\*shape), float64.
-        layer: name of a dense or convolutional layer.
-        other: W', of the layer's own weight's shape.
-
-    Raises:
-        InputError: if the layer is used more than once in a run, or its weight is computed by a parametrization.
+    The model is checked; inputs, shape (inputs, \\*shape), are float64.
     """
     model = bare(model)
     weight = own_weight(model, layer)
@@ -177,17 +166,10 @@ def _by_hooks(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sw
 def dense_sweeps(
     nets: Ensemble, inputs: Tensor, layer: int, others: Tensor, output: int
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """Sweep one layer of all networks of an ensemble.
+    """Sweep one layer of all networks of an ensemble, to weights ``others`` (networks, out, in) a quarter turn away.
 
-    Args:
-        nets: the networks.
-        inputs: shape (inputs, size) or (networks, inputs, size), float64.
-        layer: which is swept, from 0.
-        others: weights a quarter turn away, shape (networks, out, in), float64.
-        output: which output is looked at.
-
-    Returns:
-        Numbers of (network, input), never decreasing, and angles, shape (m,) each, to outputs, shape (m,).
+    Inputs have shape (inputs, size) or (networks, inputs, size). What comes back takes numbers of (network, input),
+    never decreasing, and angles, shape (m,) each, to one output, shape (m,).
     """
     drawn = nets.stacked(0, len(nets))
     layers: list[tuple[Tensor, Tensor | None]] = [
