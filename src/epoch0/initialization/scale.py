@@ -27,7 +27,7 @@ from torch import Tensor
 from epoch0.activations import Activation
 from epoch0.errors import InputError
 from epoch0.initialization.draw import swapped
-from epoch0.initialization.follow import affine_of
+from epoch0.initialization.follow import Affine, affine_of
 from epoch0.initialization.sites import NormStep, Plan, Step
 from epoch0.measure.passes import forward_squares
 from epoch0.seeds import generator, numpy_generator
@@ -317,12 +317,16 @@ class Pass:
             x = (x - swapped(x, site.op.kind)) / math.sqrt(2)  # the rest goes out in the weights
         square = site.through(x.square())
         share = site.through(torch.ones_like(x[:1])).expand_as(square)
-        fixed = None if step.follow.affine is None else affine_of(self.tape, step.follow.affine)
+        fixed = self._fixed(step)
         if fixed is None:
             return places(_flat(square), _flat(share))
         channels = square.shape[1]
         square, share = (t.movedim(1, 0).reshape(channels, -1) for t in (square, share))
         return places_behind(_array(square), _array(share), _flat(fixed.factor), _flat(fixed.offset))
+
+    def _fixed(self, step: Step) -> Affine | None:
+        """The norm with running statistics between the weights and the activation."""
+        return None if step.follow.affine is None else affine_of(self.tape, step.follow.affine)
 
     def _seen(self, step: Step, output: Tensor) -> Places:
         """Variances over the units of each example, of the pre-activations themselves."""
@@ -330,7 +334,7 @@ class Pass:
         rows = h.shape[0] if h.shape[:1] == self.tape.x.shape[:1] else 1
         square = np.asarray(h.double().reshape(rows, -1).square().mean(1).cpu())
         share = np.full_like(square, step.site.density)
-        fixed = None if step.follow.affine is None else affine_of(self.tape, step.follow.affine)
+        fixed = self._fixed(step)
         if fixed is None:
             return Places(square, share)
         return places_behind(square[None], share[None], _flat(fixed.factor), _flat(fixed.offset))
@@ -347,7 +351,7 @@ class Pass:
         gains = site.responses(torch.ones_like(x[:1]), site.used().square()).expand_as(h)
         bias = self.biases.get(site.bias)
         offsets = torch.zeros_like(h[:1]) if bias is None else _beside(bias, site.op.kind, h.dim())
-        fixed = None if step.follow.affine is None else affine_of(self.tape, step.follow.affine)
+        fixed = self._fixed(step)
         if fixed is not None:
             factors = fixed.factors(h)
             gains, h, offsets = gains * factors**2, h * factors, offsets * factors + fixed.offsets(h)
@@ -375,11 +379,11 @@ def _beside(bias: Tensor, kind: str, dims: int) -> Tensor:
     return bias.reshape(-1, *[1] * (dims - 2)) if kind == "convolution" else bias
 
 
-def _array(tensor: Tensor) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
+def _array(tensor: Tensor) -> Array:
     return np.asarray(tensor.detach().double().cpu())
 
 
-def _flat(tensor: Tensor) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
+def _flat(tensor: Tensor) -> Array:
     return _array(tensor.reshape(-1))
 
 
