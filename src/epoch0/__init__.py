@@ -1,8 +1,9 @@
 """Know your network before epoch 1: measure, predict and set what a neural network is at initialization.
 
 >>> import epoch0 as e0
->>> net = e0.networks.mlp([784, 256, 256, 10], seed=0)
->>> print(e0.checkup(net, torch.randn(64, 784)).verdict)
+>>> net = e0.networks.mlp([64, 100, 100, 10], seed=0)
+>>> print(e0.checkup(net, torch.randn(100, 64)).verdict)
+Trains with either, Adam at a rate of about 0.003 or SGD at 0.1.
 """
 
 import importlib

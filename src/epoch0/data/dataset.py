@@ -123,7 +123,7 @@ class DataSet:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """What `inputs` subtracts from every channel, and what it then divides it by.
 
-        >>> digits.scaling("unit")                              # each of shape (channels,)
+        >>> load("digits").scaling("unit")                      # each of shape (channels,)
         (array([0.]), array([16.]))
 
         Args:

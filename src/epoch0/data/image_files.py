@@ -25,9 +25,12 @@ _IMAGENET_CLASSES = 1000
 class ImageFiles:
     """The image files of one split, in order, each with its class; no image has been opened.
 
-    >>> files = image_files("tiny-imagenet", "test")
-    >>> len(files), files.path(0).name, files.classes[files.labels[0]]
-    (10000, 'val_0.JPEG', 'n03444034')
+    >>> for animal in ("cat", "dog"):
+    ...     Path("animals", animal).mkdir(parents=True)
+    ...     Path("animals", animal, "0.png").touch()
+    >>> files = image_files("folder:animals")
+    >>> len(files), files.path(1).name, files.classes[files.labels[1]]
+    (2, '0.png', 'dog')
 
     Args:
         name: what the set is called.

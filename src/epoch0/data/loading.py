@@ -31,8 +31,8 @@ def load(
 
     >>> str(load("digits"))
     'digits (train): 1,437 images of 1 x 8 x 8, 10 classes, official content'
-    >>> load("mnist", split="test").images.shape                # (n, channels, height, width)
-    (10000, 1, 28, 28)
+    >>> load("digits", split="test").images.shape               # (n, channels, height, width)
+    (360, 1, 8, 8)
 
     Args:
         name: ``"digits"`` (inside the package), ``"mnist"``, ``"fashion-mnist"``, ``"cifar10"``, ``"cifar100"``,

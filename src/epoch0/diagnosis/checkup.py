@@ -62,10 +62,10 @@ def checkup(
 ) -> Checkup:
     """Judge a network before its first epoch: does it train, with which optimizer and rate, and if not, why and where.
 
-    >>> net = epoch0.networks.mlp([64, *[64] * 20, 10], weights=epoch0.Gaussian(1.0))
-    >>> found = checkup(net, x, y)                              # x of shape (128, 64), y of shape (128,)
+    >>> net = epoch0.networks.mlp([64, *[64] * 20, 10], weights=epoch0.Gaussian(1.0), seed=0)
+    >>> found = checkup(net, x, y)                              # x of shape (100, 64), y of shape (100,)
     >>> found.recipes["adam"].trains, found.recipes["sgd"].reason
-    (True, 'gradients shrink by 3.0 orders of magnitude on the way to the first layer')
+    (True, 'gradients shrink by 2.9 orders of magnitude on the way to the first layer (in 150 steps at the best ...')
 
     Args:
         model: any module, in whatever mode; it is given back unchanged to the bit.

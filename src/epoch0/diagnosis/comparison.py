@@ -32,7 +32,10 @@ BY_LAYER = (
 class Comparison:
     """What a change did to a network.
 
-    >>> found = checkup(net, x).compare(checkup(mended, x))                    # x of shape (examples, ...)
+    >>> laws = epoch0.Gaussian(0.5), epoch0.Gaussian(2**0.5)
+    >>> net, mended = (epoch0.networks.mlp([*[64] * 13, 10], weights=law, seed=0) for law in laws)
+    >>> before, after = (checkup(one, x, y, trial=False) for one in (net, mended))     # x of shape (100, 64)
+    >>> found = before.compare(after)
     >>> found.to_dict()["before"]["outcome"], found.to_dict()["after"]["outcome"]
     ('vanishing', 'trains')
 

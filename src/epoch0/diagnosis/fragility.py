@@ -66,9 +66,9 @@ class LayerFragility:
 class Fragility:
     """What noise in the weights of one module at a time does to the outputs on a batch.
 
-    >>> found = e0.checkup(net, x).fragility                    # x of shape (examples, ...)
+    >>> found = e0.checkup(net, x, y, noise=0.1).fragility      # x of shape (100, 64), y of shape (100,)
     >>> found.sentence
-    "Most fragile: layer '0': 10 % noise in its weights changes the outputs by 43 % (predicted 45 %), and the ..."
+    'No layer stands out as fragile: 10 % noise in the weights of any one layer changes the outputs by 9.5 ...'
 
     Attributes:
         noise: standard deviation, as a part of the root mean square of the module's weights that are not zero.

@@ -29,7 +29,11 @@ UNKNOWN = "its weights are not as random as the law takes them to be, as after t
 def kind(record: Tape, layer: Layer) -> str:
     """What a layer is made of, in words: its operations in order, each said once.
 
-    >>> kind(record, layer)
+    >>> from epoch0.tracing.layers import layers
+    >>> from epoch0.tracing.tape import tape
+    >>> net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+    >>> with tape(net, torch.randn(5, 1, 8, 8)) as record:
+    ...     kind(record, layers(record)[0])
     'convolution, batch norm, relu'
     """
     words: dict[str, int] = {}

@@ -135,11 +135,11 @@ class VerdictError(InputError):
 class Checkup:
     """The state of a network before its first epoch, judged.
 
-    >>> found = checkup(model, x, y)                            # x of shape (examples, ...)
+    >>> found = checkup(model, x, y)                            # x of shape (100, 64), y of shape (100,)
     >>> found.verdict
     'Trains with either, Adam at a rate of about 0.003 or SGD at 0.1.'
-    >>> found.recipes["adam"].probability, found.trains
-    (0.98, True)
+    >>> round(found.recipes["adam"].probability, 1), found.trains
+    (1.0, True)
 
     Attributes:
         model: name of the model.
@@ -295,7 +295,11 @@ class Checkup:
     def compare(self, after: "Checkup", changes: Sequence[str] = ()) -> Comparison:
         """This checkup and that of the same model after something was changed, side by side.
 
-        >>> print(checkup(net, x).compare(checkup(mended, x), ["All weights times 2.45."]))
+        >>> mended = epoch0.networks.mlp([64, 32, 32, 10], weights=epoch0.Gaussian(2.0), seed=0)
+        >>> print(checkup(net, x, y).compare(checkup(mended, x, y), ["All weights times 1.41."]))
+        before: Trains with either, Adam at a rate of about 0.003 or SGD at 0.1.
+        after:  Trains with either, Adam at a rate of about 0.003 or SGD at 0.1.
+        trains before, trains after: ...
 
         Args:
             after: the checkup of the changed model.

@@ -124,8 +124,9 @@ def trial(
 ) -> Trial:
     """Train copies of the model for a few steps with each rate of each optimizer.
 
-    >>> done = trial(Call.of(model, x, y), 60)
-    >>> [(run.optimizer, run.rate, run.known) for run in done.runs]
+    >>> done = trial(Call.of(model, x, y), 60)                  # x of shape (100, 64), y of shape (100,)
+    >>> [(run.optimizer, run.rate) for run in done.runs], done.runs[-1].known > 0.9
+    ([('adam', 0.0003), ('adam', 0.001), ('adam', 0.003), ('sgd', 0.01), ('sgd', 0.1)], True)
 
     Args:
         call: a model, a batch and a loss; the model itself is not touched.

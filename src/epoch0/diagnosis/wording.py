@@ -176,8 +176,8 @@ def with_error(value: float | None, error: float | None) -> str:
 def regions_line(checkup: Mapping[str, Any]) -> str:
     """Regions on segments and on the plane in a sentence, or why there are none.
 
-    >>> regions_line(found.to_dict())
-    'Linear regions: 0.46 ± 0.03 a neuron on 6 segments between examples, 0.50 expected; 512 on a plane through three.'
+    >>> regions_line(e0.checkup(net, x, regions=True).to_dict())     # x of shape (100, 64)
+    'Linear regions: 0.33 ± 0.02 a neuron on 6 segments between examples, 0.347 expected; 366 in a square ...'
 
     Args:
         checkup: ``Checkup.to_dict()``.

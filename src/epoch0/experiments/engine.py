@@ -65,9 +65,12 @@ class Died:
 class Engine:
     """Worker processes, started when first needed, good for several runs.
 
-    >>> with Engine(workers=2) as engine:
-    ...     for artifact_trials in everything:
-    ...         run(artifact_trials, store, engine=engine)
+    >>> from epoch0.experiments.run import run
+    >>> from epoch0.papers.hanin_rolnick.sawtooth import SawtoothSpec
+    >>> trials = [Trial("epoch0.papers.hanin_rolnick.sawtooth:pieces", SawtoothSpec(n, 0.0, 1), 0) for n in (2, 3, 4)]
+    >>> with Engine(workers=1) as engine:
+    ...     [int(run([trial], engine=engine)[0]["count"][0]) for trial in trials]      # pieces of a sawtooth
+    [4, 8, 16]
 
     Args:
         workers: processes on this machine; default one per CPU.

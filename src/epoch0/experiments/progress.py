@@ -7,9 +7,12 @@ from epoch0.meter import Meter, spelt
 
 
 class Progress:
-    """Shows one run, or one run after another.
+    """Shows one run, or one run after another: ``run(trials, store, progress=Progress("price-tanner/fig3b"))``.
 
-    >>> run(trials, store, progress=Progress("price-tanner/fig3b"))
+    >>> import sys
+    >>> shown = Progress("price-tanner/fig3b", stream=sys.stdout)
+    >>> shown.begin(total=1000, found=120)
+    price-tanner/fig3b: 120 of 1000 done (12 %)
 
     On a terminal this is a bar with the time left; in a file or a pipe it is at most one line every few seconds::
 

@@ -53,10 +53,12 @@ def run(
 ) -> list[dict[str, Any]]:
     """The results of all trials, in their order; those in the store already are not run again.
 
+    >>> from epoch0.papers.hanin_rolnick.sawtooth import SawtoothSpec
+    >>> trials = [Trial("epoch0.papers.hanin_rolnick.sawtooth:pieces", SawtoothSpec(n, 0.0, 1), 0) for n in (2, 3, 4)]
     >>> with Store("results.sqlite") as store:
-    ...     results = run([Trial("package.module:name", {"width": 32}, seed) for seed in range(100)], store, workers=2)
-    >>> len(results)
-    100
+    ...     results = run(trials, store, workers=1)
+    >>> [int(result["count"][0]) for result in results]         # pieces of a sawtooth of n layers
+    [4, 8, 16]
 
     Ctrl-C stops the workers and raises ``KeyboardInterrupt`` when all that is finished is in the store; a second one
     does not wait for that.

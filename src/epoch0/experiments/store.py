@@ -39,6 +39,7 @@ _COLUMNS = "key, function, seed, spec, result, arrays, digest"
 class Store:
     """The results file of one driver: keys to results.
 
+    >>> trial = Trial("package.module:name", {"width": 32}, seed=0)
     >>> with Store("results.sqlite") as store:
     ...     store.put(trial, {"growth": np.ones(10)})
     ...     store.get(trial.key)["growth"].shape
@@ -275,8 +276,11 @@ class Store:
 def merge(sources: Iterable[str | os.PathLike[str]] | str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
     """Join results files, such as those of a job array, into one; all or nothing.
 
-    >>> merge(["part1.sqlite", "part2.sqlite"], into="results.sqlite")
-    200
+    >>> for seed in (1, 2):
+    ...     with Store(f"part{seed}.sqlite") as part:
+    ...         part.put(Trial("package.module:name", {"width": 32}, seed), {"growth": 1.5})
+    >>> merge(["part1.sqlite", "part2.sqlite"], into="merged.sqlite")
+    2
 
     Args:
         sources: results files, or one; they are only read, and may still be growing.

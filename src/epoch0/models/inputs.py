@@ -56,9 +56,9 @@ def inputs_for(
 ) -> Inputs:
     """A batch for a model whose input layout is not known.
 
-    >>> batch = inputs_for(mlp([64, 32, 10]), data="digits")
+    >>> batch = inputs_for(e0.networks.mlp([64, 32, 10]), data="digits")
     >>> batch.x.shape, batch.targets.shape                      # flat, because the model refuses images
-    (torch.Size([128, 64]), torch.Size([128]))
+    (torch.Size([64, 64]), torch.Size([64]))
 
     Args:
         model: is run on two examples per layout, images first, and left unchanged.

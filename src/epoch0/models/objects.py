@@ -24,8 +24,11 @@ SHOWN = 4
 def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, str]]:
     """Import what a command-line name stands for, and lend the surroundings in which it may be called.
 
-    >>> with named_object("nets/small.py:build", "model") as (build, file):
+    >>> _ = Path("small.py").write_text("import torch; build = lambda: torch.nn.Linear(64, 10)")
+    >>> with named_object("small.py:build", "model") as (build, file):
     ...     model = build()
+    >>> file, model
+    ('small.py', Linear(in_features=64, out_features=10, bias=True))
 
     Inside, the file's neighbours can be imported, torch's global generator starts from the seed (and is put back
     afterwards), and what the user's code prints goes to stderr.
@@ -109,8 +112,11 @@ def _import_package(source: str, what: str) -> ModuleType:
 def where(problem: BaseException, file: str) -> str:
     """File and line at which the user's code failed, then the failure itself.
 
-    >>> where(problem, "small.py")
-    'small.py, line 7: ValueError: no'
+    >>> try:
+    ...     exec(compile("1 / 0", "small.py", "exec"))
+    ... except ZeroDivisionError as problem:
+    ...     where(problem, "small.py")
+    'small.py, line 1: ZeroDivisionError: division by zero'
 
     The innermost frame of the user's file is what its author has to look at, not the library below it.
     """

@@ -103,11 +103,13 @@ def boundary_density(
 ) -> BoundaryDensity:  # fmt: skip
     """Expected boundary between the regions of a random network, without finding a single region.
 
-    >>> nets = networks.ensemble(200, [784, 64, 64, 64, 10], biases=Gaussian(1e-3), seed=0)
-    >>> found = boundary_density(nets, (x0, x1))                        # a line: x0, x1 of shape (784,)
-    >>> found.expected, found.expected_error                             # break points between x0 and x1
-    (94.5, 2.2)
-    >>> boundary_density(nets, regions.square(x, u, v, 1.0), k=2).mean   # vertices a unit of area
+    >>> nets = networks.ensemble(20, [64, 32, 32, 10], biases=Gaussian(1e-3), seed=0)
+    >>> found = boundary_density(nets, (x0, x1))                        # a line: x0, x1 of shape (64,)
+    >>> round(found.expected, 1), round(found.expected_error, 1)        # break points between x0 and x1
+    (19.3, 2.3)
+    >>> window = regions.square(x0, x[1], x[2], 1.0)                    # shape (4, 64)
+    >>> round(boundary_density(nets, window, k=2).mean, 2)              # vertices a unit of area
+    0.87
 
     A neuron with pre-activation z(x) before its bias folds at x if the bias is ``face - z(x)``. So k neurons fold in a
     small part of a line or window around x with a chance of rho * J times its size: rho is the joint density of their

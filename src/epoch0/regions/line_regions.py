@@ -27,10 +27,11 @@ def on_line(
 ) -> LinePartition | LinePartitions:  # fmt: skip
     """The regions of a network along a line through x0 and x1, or along many lines at once.
 
-    >>> p = on_line(net, torch.zeros(784), x)                # x of shape (784,)
+    >>> p = on_line(net, x0, x1)                             # net: 64-32-32-10; x0, x1 of shape (64,)
     >>> p.count, p.linear_count, p.breakpoints.shape
-    (511, 509, (510,))
-    >>> on_line(net, zeros, images).counts                   # both of shape (100, 784): 100 lines
+    (22, 22, (21,))
+    >>> on_line(net, torch.zeros(100, 64), images).counts.shape      # images of shape (100, 64): 100 lines
+    (100,)
 
     Args:
         model: any torch module made of affine and piecewise linear operations: dense, convolutional, residual, with
@@ -77,9 +78,9 @@ def on_curve(
 ) -> LinePartition:  # fmt: skip
     """The regions of a network along a curve, taken as a polyline of many straight pieces.
 
-    >>> p = on_curve(net, epoch0.curves.Arc(x0, x1), pieces=500)
+    >>> p = on_curve(net, epoch0.curves.Arc(x0, x1), pieces=500)        # x0, x1 of shape (64,)
     >>> p.count, p.notes
-    (733, ('the polyline is at most 3.1e-06 away from the curve, ...',))
+    (22, ("the polyline is at most 1.2e-05 away from the curve, ...",))
 
     Args:
         model: as for :func:`on_line`.

@@ -54,7 +54,7 @@ class Shown:
     """A progress to look at: a bar on a terminal, in a file or a pipe at most one line every few seconds.
 
     >>> with Shown("regions") as shown:
-    ...     on_line(net, x0, x1, progress=shown)
+    ...     found = regions.on_line(net, x0, x1, progress=shown)
 
     Args:
         title: what is being done.

@@ -45,9 +45,9 @@ class Step:
 class Call:
     """A model and one batch, called as its owner calls it; :meth:`of` makes one.
 
-    >>> call = Call.of(model, tokenizer(texts, return_tensors="pt"))       # input_ids, attention_mask: (8, 64)
-    >>> call.output(call.run()).shape                                      # model(**batch).logits
-    torch.Size([8, 64, 50257])
+    >>> call = Call.of(nn.Bilinear(64, 32, 10), {"input1": torch.ones(8, 64), "input2": torch.ones(8, 32)})
+    >>> call.output(call.run()).shape, call.examples                       # model(**batch)
+    (torch.Size([8, 10]), 8)
 
     A batch is a tensor, ``model(x)``; a tuple or list, ``model(*batch)``; a mapping, ``model(**batch)``, or
     ``model(batch)`` where forward takes that one argument only; a graph (with ``.x`` and ``.edge_index``),

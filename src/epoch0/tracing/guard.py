@@ -91,7 +91,9 @@ def unchanged(model: nn.Module, *, weights: bool = True) -> Iterator[None]:
     """Give the model and the global random states back as they were, also after an exception or Ctrl-C.
 
     >>> with unchanged(model):
-    ...     model.eval()(x)                     # modes, buffers, gradients, hooks, attributes: all come back
+    ...     outputs = model.eval()(x)           # modes, buffers, gradients, hooks, attributes: all come back
+    >>> model.training
+    True
 
     Parameters, buffers and other tensors keep their identity and their bits, ``.grad`` stays the same object, and so do
     the hooks, the train/eval mode of every submodule, ``requires_grad``, plain attributes, and the random states of

@@ -104,7 +104,9 @@ def stretches(tape: Tape) -> list[tuple[int, int, list[Op]]]:
 def layers(tape: Tape) -> tuple[Layer, ...]:
     """The layers of a recorded model, in order; their gains multiply to that of the model.
 
-    >>> [layer.name for layer in layers(tape)]                 # Linear, ReLU, Linear
+    >>> from epoch0.tracing.tape import tape
+    >>> with tape(nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)), x) as record:
+    ...     [layer.name for layer in layers(record)]
     ['0', '2']
 
     A new layer starts where a weighted operation does; what has no weights of that kind (activation, norm, pool,
@@ -130,9 +132,11 @@ def events_of(tape: Tape, layer: Layer) -> list[Op]:
 def branch(tape: Tape, layer: Layer) -> Branch | None:
     """The branch of a residual block, by its last sum of two; None if there is none.
 
-    >>> with tape(net, x) as t:                                # blocks x + F(x)
-    ...     branch(t, layers(t)[0]).beside
-    0
+    >>> from epoch0.tracing.tape import tape
+    >>> with tape(e0.networks.residual_chain(2, 32, inputs=(64,)), x) as record:
+    ...     found = [branch(record, layer) for layer in layers(record)]
+    >>> [block and (block.weighted, block.beside) for block in found]
+    [None, (1, 0), (1, 0), None]
 
     Args:
         tape: the record.

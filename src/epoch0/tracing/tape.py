@@ -229,8 +229,9 @@ def tape(
 
     >>> with tape(model, x) as t:                              # x of shape (examples, ...)
     ...     [tap.name for tap in t.nonlinearities]
-    ...     t.values(t.x, [tap.node for tap in t.nonlinearities])
+    ...     [values.shape for values in t.values(t.x, [tap.node for tap in t.nonlinearities])]
     ['1', '3']
+    [torch.Size([100, 32]), torch.Size([100, 32])]
 
     Args:
         model: any module, in whatever mode, on whatever device; or a :class:`Call`, which holds its batch.

@@ -96,7 +96,8 @@ class CropResizeFlip:
     """A random part of an image of any size, stretched to a square, and every second one mirrored.
 
     >>> view = CropResizeFlip(224)
-    >>> view(image, np.full(view.numbers, 0.5)).shape               # of a pillow image; doctest: +SKIP
+    >>> from PIL import Image
+    >>> view(Image.new("RGB", (300, 200)), np.full(view.numbers, 0.5)).shape
     (224, 224, 3)
 
     A part has a share of the image's area drawn from `area` and a ratio of width to height whose logarithm is drawn

@@ -35,13 +35,11 @@ class TrajectoryLengths:
     """Measure how long a curve is after each layer of a model while it trains, and keep what was measured.
 
     >>> watch = TrajectoryLengths(e0.Arc(x0, x1))              # x0, x1 of the shape of one input
-    >>> train(net, data, epochs=5, callbacks=[Every(100, watch)])       # our loop, every 100 steps
-    >>> for step, batch in enumerate(batches):                 # or any other
-    ...     if step % 100 == 0:
-    ...         watch(step, net)
-    >>> watch.layers, watch.kinds, watch.lengths.shape         # 3 measurements; input and three layers
-    (('conv1', 'pool1', 'output'), ('convolution', 'pooling', 'linear'), (3, 4))
-    >>> watch.plot()
+    >>> done = train(net, (x, y), steps=20, callbacks=[Every(10, watch)])      # our loop, every 10 steps
+    >>> row = watch(30, net)                                   # or any other loop, in which this is step 30
+    >>> watch.layers, watch.kinds, watch.lengths.shape         # 4 measurements; input and three layers
+    (('0', '2', '4'), ('linear', 'linear', 'linear'), (4, 4))
+    >>> watch.plot().savefig("lengths.png")
 
     Every linear map, convolution, pool, norm and residual sum is a layer. An activation right behind a linear map or a
     convolution belongs to it, as in the papers; behind a norm it is a layer of its own, so that what the norm does is

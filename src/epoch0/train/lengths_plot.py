@@ -18,7 +18,9 @@ def draw_lengths(
 ) -> None:  # fmt: skip
     """Draw into axes of a constrained layout: one line a step in the colour of the step, dots at pools and norms.
 
-    >>> draw_lengths(axes, watch.steps, watch.layers, watch.kinds, watch.lengths, watch.errors)
+    >>> from matplotlib.figure import Figure
+    >>> axes = Figure(layout="constrained").subplots()
+    >>> draw_lengths(axes, [0, 100], ["0", "2"], ["linear", "linear"], np.ones((2, 3)))
 
     Lengths and their standard errors have the shape (measurements, layers + 1), the input first; a number that is not
     finite or not above 0 is left out.

@@ -13,8 +13,8 @@ from epoch0.tracing.guard import bare
 class TrajectoryRegularization(nn.Module):
     """Multiply by a learnt lambda, and add scale * lambda * (current length / original length) to the loss.
 
-    >>> net = nn.Sequential(nn.Linear(784, 100), TrajectoryRegularization(), nn.ReLU(), nn.Linear(100, 10))
-    >>> loss = F.cross_entropy(net(x), y)                      # x of shape (64, 784); nothing is added here
+    >>> net = nn.Sequential(nn.Linear(64, 100), TrajectoryRegularization(), nn.ReLU(), nn.Linear(100, 10))
+    >>> loss = F.cross_entropy(net(x), y)                      # x of shape (100, 64); nothing is added here
     >>> loss.backward()                                        # the gradients are those of the loss and the penalty
     >>> penalty(net)                                           # what the last forward pass has added to the loss
     tensor(0.0100)
@@ -183,7 +183,9 @@ def penalty(model: nn.Module) -> Tensor:
 def scale_penalty(model: nn.Module, share: float) -> None:
     """From the next forward pass on the gradient of the penalty counts this many times in each backward pass.
 
+    >>> net = nn.Sequential(nn.Linear(64, 10), TrajectoryRegularization())
     >>> scale_penalty(net, 1 / 4)                               # (loss / 4).backward() on each of four batches
+    >>> scaler = torch.amp.GradScaler("cpu")
     >>> scale_penalty(net, scaler.get_scale())                  # before scaler.scale(loss).backward(), each step
     """
     if not 0 <= share < float("inf"):
@@ -216,7 +218,8 @@ def replace_batch_norm(model: nn.Module, scale: float = 0.01) -> Replaced:
     >>> print(replace_batch_norm(net))
     21 batch norms replaced: bn1, layer1.0.bn1, ...
     >>> optimizer = torch.optim.SGD(net.parameters(), lr=0.1)               # made afterwards: the lambdas are new
-    >>> F.cross_entropy(net(x), y).backward()                               # trains on the penalties too
+    >>> images, labels = torch.randn(4, 3, 32, 32), torch.arange(4)
+    >>> F.cross_entropy(net(images), labels).backward()                     # trains on the penalties too
 
     BatchNorm1d, 2d, 3d, SyncBatchNorm and their subclasses; those shared by several places stay shared. Names, modes,
     devices and dtypes stay. It is meant for a model that is not trained yet: running statistics, weights and biases of

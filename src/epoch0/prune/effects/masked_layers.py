@@ -62,11 +62,7 @@ class MaskedLayer:
 
 
 def by_row(site: Site, values: Tensor) -> Tensor:
-    """Sums of numbers, one a weight, over the weights into each unit; over input channels and kernel of a convolution.
-
-    >>> by_row(site, site.view.square()).shape                 # Conv2d(3, 16, 5): a weight of shape (16, 3, 5, 5)
-    torch.Size([16])
-    """
+    """Sums of numbers, one a weight, over the weights into each unit: from (16, 3, 5, 5) of a convolution to (16,)."""
     if site.op.name in MATRIX:
         return values.sum(tuple(range(values.dim() - 1)))
     if "transpose" in site.op.name:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[int, ...]) -> Masks:
     """The weights that are kept and lie on a path of kept weights from the input to the output.
 
-    >>> effective = on_paths(model, masks, x=(3, 32, 32))
+    >>> effective = on_paths(model, masks, x=(64,))               # the shape of one example
     >>> effective.kept <= masks.kept, effective.sparsity >= masks.sparsity
     (True, True)
 
@@ -212,7 +212,13 @@ class MaskSummary:
 def summary(masks: Masks, model: nn.Module | None = None, x: Tensor | tuple[int, ...] | None = None) -> MaskSummary:
     """Kept weights, dead layers, rows and columns, and with the model the weights that lie on no path.
 
-    >>> print(masks.summary(model, x=(3, 32, 32)))          # shape of one example, or a batch
+    >>> print(masks.summary(model, x=(64,)))                # shape of one example, or a batch
+    1,696 of 3,392 weights kept, sparsity 50.0000%; 1,696 on a path, effective sparsity 50.0000%
+    every layer lies on a path
+    weights   shape  kept  of     density  effective  dead rows  dead columns  status
+    0.weight  32x64  913   2,048  0.4458   913        0          0             ok
+    2.weight  32x32  595   1,024  0.5811   595        0          0             ok
+    4.weight  10x32  188   320    0.5875   188        0          0             ok
 
     Args:
         model: what the masks are for, pruned or not; None leaves the effective sparsity out.

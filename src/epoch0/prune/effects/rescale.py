@@ -141,7 +141,7 @@ def rescale(
     """Multiply the kept weights of a pruned model, so that each layer has the variance of an unpruned one.
 
     >>> net = epoch0.networks.mlp([100, *[300] * 20, 10], "tanh", weights=epoch0.Gaussian(1.0))
-    >>> torch.nn.utils.prune.random_unstructured(net[2], "weight", 0.9)      # a mask of shape (300, 300)
+    >>> _ = torch.nn.utils.prune.random_unstructured(net[2], "weight", 0.9)  # a mask of shape (300, 300)
     >>> rescale(net, x=torch.randn(64, 100)).layers[0].factor.__round__(1)   # about 1/sqrt(0.1)
     3.2
 

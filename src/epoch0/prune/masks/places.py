@@ -211,8 +211,10 @@ class Place:
 def places(model: nn.Module) -> dict[str, list[Place]]:
     """Every parameter of a model, under the name that it had when nothing was masked, and all places it is used in.
 
-    >>> {name: len(where) for name, where in places(model).items()}     # tied weights: one name, two places
-    {'embedding.weight': 2, 'body.weight': 1, 'body.bias': 1}
+    >>> model = nn.Sequential(nn.Embedding(50, 8), nn.Linear(8, 50))
+    >>> model[1].weight = model[0].weight                               # tied weights: one name, two places
+    >>> {name: len(where) for name, where in places(model).items()}
+    {'0.weight': 2, '1.bias': 1}
 
     The order is that of ``model.named_parameters()`` before the model was masked, and so is the name of a parameter in
     several places: the first one.

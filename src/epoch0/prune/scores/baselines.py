@@ -39,7 +39,8 @@ def magnitude(model: nn.Module) -> Scores:
 def random(model: nn.Module, seed: int = 0) -> Scores:
     """Score each weight by chance: independent uniform numbers in (0, 1).
 
-    >>> random(net, seed=0)["0.weight"].shape
+    >>> net = epoch0.networks.mlp([784, 256, 10], seed=0)
+    >>> random(net, seed=0)["0.weight"].shape                       # of each weight's own shape
     torch.Size([256, 784])
 
     Args:

@@ -28,9 +28,9 @@ def grasp(
 ) -> Scores:
     """Score each weight by what it does for the gradient flow: W (H g), H the Hessian and g the gradient of the loss.
 
-    >>> net = epoch0.networks.mlp([784, 256, 10], seed=0)
-    >>> grasp(net, None, [(images, labels)])["0.weight"].shape      # images (100, 784), labels (100,)
-    torch.Size([256, 784])
+    >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
+    >>> grasp(net, None, [(images, labels)])["0.weight"].shape      # images (100, 64), labels (100,)
+    torch.Size([256, 64])
 
     To first order, taking weight i away changes ``g . g`` by ``-2 W_i (H g)_i``. The authors' score is ``-W (H g)`` and
     they remove its largest; this is its negative, so that the largest are kept, as with every score here. Positive: the
@@ -142,9 +142,9 @@ def obd(
 ) -> Scores:
     """Score each weight by its diagonal-curvature saliency W^2 H_ii/2, H the Hessian of the loss.
 
-    >>> net = epoch0.networks.mlp([784, 256, 10], seed=0)
-    >>> obd(net, None, [(images, labels)])["0.weight"].shape        # images (100, 784), labels (100,)
-    torch.Size([256, 784])
+    >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
+    >>> obd(net, None, [(images, labels)])["0.weight"].shape        # images (100, 64), labels (100,)
+    torch.Size([256, 64])
 
     To second order the loss rises by this when a weight is taken out of a trained network, whose gradient is 0. The
     diagonal is estimated, without bias, from random probes:

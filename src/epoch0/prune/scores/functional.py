@@ -55,7 +55,7 @@ def only_forward(model: nn.Module, running: Sequence[object]) -> Iterator[None]:
 
     >>> with only_forward(model, running := []):
     ...     running.append(True)                                # from here on it may run
-    ...     model(x)
+    ...     outputs = model(x)
 
     Args:
         model: whose modules are watched.

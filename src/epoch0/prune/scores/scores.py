@@ -157,8 +157,8 @@ class Scores(dict[str, Tensor]):
     def save(self, path: str | Path) -> Path:
         """Write the scores to a safetensors file, whole or not at all.
 
-        >>> scores.save("snip.safetensors")
-        PosixPath('snip.safetensors')
+        >>> scores.save("scores.safetensors")
+        PosixPath('scores.safetensors')
 
         Args:
             path: where to; the ending must be ``.safetensors`` and the folder must exist.
@@ -177,8 +177,8 @@ class Scores(dict[str, Tensor]):
     def load(cls, path: str | Path) -> "Scores":
         """Read scores that :meth:`save` wrote.
 
-        >>> Scores.load("snip.safetensors").method
-        'snip, ...'
+        >>> Scores.load(scores.save("scores.safetensors")).method
+        'magnitude'
 
         Args:
             path: the file.

@@ -239,7 +239,8 @@ def shifted(
     shifted sideways; shifts up and down are then only other starts in the same memory. A point's result does not depend
     on the points beside it.
 
-    >>> shifted(x, weight, bias, (1, 1), (1, 1), (1, 1)).shape     # (7, 3, 32, 32), (8, 3, 3, 3), (8,)
+    >>> x, weight, bias = torch.randn(7, 3, 32, 32), torch.randn(8, 3, 3, 3), torch.randn(8)
+    >>> shifted(x, weight, bias, (1, 1), (1, 1), (1, 1)).shape
     torch.Size([7, 8, 32, 32])
 
     Args:

@@ -21,9 +21,9 @@ def on_plane(
 ) -> PlanePartition:
     """The regions of a network on a window: a convex polygon in any plane of input space.
 
-    >>> p = on_plane(net, regions.through(images[0], images[1], images[2]))
-    >>> p.count, p.vertices.shape, p.areas.sum()
-    (4711, (4853, 2), 3136.0)
+    >>> p = on_plane(net, regions.through(images[0], images[1], images[2]))     # net: 64-32-32-10
+    >>> p.count, p.vertices.shape, p.areas.shape
+    (258, (293, 2), (258,))
 
     Args:
         model: as for :func:`on_line`.
@@ -53,10 +53,10 @@ def count(
 ) -> int | np.ndarray:  # fmt: skip
     """Only the number of activation regions on a line or a window, without the geometry of the last layer.
 
-    >>> count(net, regions.square(centre, u, v, 28.0))
-    4711
+    >>> count(net, regions.through(images[0], images[1], images[2]))     # a window of shape (4, 64)
+    258
     >>> count(net, (x0, x1))                                  # a segment; with batches, one number a line
-    469
+    22
 
     Args:
         model: as for :func:`on_line`; an ensemble for lines only.

@@ -64,8 +64,9 @@ def draw(
 def pattern_colours(patterns: np.ndarray) -> np.ndarray:
     """A light colour for each pattern that depends on its bits alone.
 
-    >>> pattern_colours(on_plane(net, window).patterns).shape
-    (4711, 3)
+    >>> p = regions.on_plane(net, regions.through(*images[:3]))
+    >>> p.patterns.shape, pattern_colours(p.patterns).shape
+    ((258, 8), (258, 3))
 
     Each byte of the pattern adds its own multiple to a sum, and the sum's bits choose hue, strength and brightness, so
     a cell keeps its colour between training steps as long as its pattern survives.

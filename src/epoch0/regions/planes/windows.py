@@ -137,8 +137,8 @@ def _axes(first: Tensor, others: Tensor) -> Tensor | None:
 def square(centre: Any, u: Any, v: Any, half: float) -> Tensor:
     """The corners of a square window.
 
-    >>> square(torch.zeros(784), u, v, 28.0).shape
-    torch.Size([4, 784])
+    >>> square(torch.zeros(2, 2), torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.ones(2, 2), 28.0).shape
+    torch.Size([4, 2, 2])
 
     Args:
         centre: its centre, a point of any shape.
@@ -172,8 +172,8 @@ def square(centre: Any, u: Any, v: Any, half: float) -> Tensor:
 def through(a: Any, b: Any, c: Any, *, margin: float = 1.0) -> Tensor:
     """The square window through three points, centred where all three are equally far away.
 
-    >>> through(images[0], images[1], images[2]).shape               # images of shape (3, 784)
-    torch.Size([4, 784])
+    >>> through(images[0], images[1], images[2]).shape               # images of shape (100, 64)
+    torch.Size([4, 64])
 
     Args:
         a: a point of any shape.

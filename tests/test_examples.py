@@ -1,0 +1,82 @@
+"""Every example in a docstring runs and prints what it says.
+
+An example may use, without importing them, the names of its own module, what its room exports, the public names of
+epoch0, and what a reader would have at hand: see `at_hand`. `net` and everything else is made anew for each docstring.
+"""
+
+import doctest
+import functools
+import importlib
+import pkgutil
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import epoch0 as e0
+
+LATER = ("__main__", "activity", "cli", "initialization", "measure", "papers", "theory")
+ROOMS = ["epoch0", *(module.name for module in pkgutil.iter_modules(e0.__path__) if module.name not in LATER)]
+DIGITS = e0.data.load("digits")
+
+
+def modules(room: str) -> Iterator[ModuleType]:
+    found = importlib.import_module("epoch0" if room == "epoch0" else f"epoch0.{room}")
+    yield found
+    for part in pkgutil.walk_packages(getattr(found, "__path__", []) if found is not e0 else [], f"{found.__name__}."):
+        yield importlib.import_module(part.name)
+
+
+def exported(module: ModuleType) -> dict[str, Any]:
+    return {name: getattr(module, name) for name in getattr(module, "__all__", [])}
+
+
+def at_hand() -> dict[str, Any]:
+    """A small network, a labelled batch of real digits, two of its points, batches, scores and masks."""
+    images, labels = torch.from_numpy(DIGITS.inputs("standard"))[:100], torch.from_numpy(DIGITS.labels)[:100]
+    net, model = (e0.networks.mlp([64, 32, 32, 10], seed=0) for _ in range(2))
+    scores = e0.prune.magnitude(net)
+    return {
+        "e0": e0,
+        "epoch0": e0,
+        "torch": torch,
+        "nn": nn,
+        "F": F,
+        "np": np,
+        "functools": functools,
+        "Path": Path,
+        "net": net,
+        "model": model,
+        "scores": scores,
+        "masks": e0.prune.keep(scores, sparsity=0.5),
+        "images": images,
+        "labels": labels,
+        "x": images,
+        "y": labels,
+        "x0": images[0],
+        "x1": images[1],
+        "batches": [(images[:50], labels[:50]), (images[50:], labels[50:])],
+    }
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_examples(room: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    failures: list[str] = []
+    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    public, *parts = list(modules(room))
+    for module in [public, *parts]:
+        for examples in doctest.DocTestFinder(exclude_empty=True).find(module, module.__name__):
+            if examples.examples:
+                examples.globs = {**at_hand(), **exported(e0), **exported(public), **vars(module)}
+                for seed in (random.seed, np.random.seed, torch.manual_seed):
+                    seed(0)
+                runner.run(examples, out=failures.append)
+    assert not failures, "\n".join(failures)
