@@ -20,10 +20,8 @@ from scipy import integrate, optimize, stats
 
 from epoch0.errors import InputError
 from epoch0.theory import norms
-from epoch0.theory.norms.distortion import _below_one
-from epoch0.theory.norms.rates import saddle
-from epoch0.theory.norms.tails import _by_contour, _by_sum, layer_failure, tail
-from epoch0.theory.norms.widths import _subspace_width
+from epoch0.theory.norms.failure import _by_contour, _by_sum, _subspace_width, layer_failure, saddle, tail
+from epoch0.theory.norms.ratio import _below_one
 
 METHODS = ("paper", "chernoff", "exact")
 # samples, layers -> for eps 0.05, 0.1, 0.2, 0.5 the widths by the paper, by the best lambda, by the exact law

@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from epoch0.theory.pruning.following import fit, following_moments, following_tail
-from epoch0.theory.pruning.log_grid import GRID
-from epoch0.theory.pruning.score_law import entry_of_mean, entry_tail, law_of_moments
+from epoch0.theory.pruning.score_law import (
+    GRID,
+    entry_of_mean,
+    entry_tail,
+    fit,
+    following_moments,
+    following_tail,
+    law_of_moments,
+)
 
 
 def sample(correlation: float, count: int, seed: int = 0) -> np.ndarray:

@@ -9,9 +9,17 @@ from hypothesis import strategies as st
 from scipy.special import erfc, k0
 
 from epoch0.errors import InputError
-from epoch0.theory.pruning.log_grid import GRID, histogram, times
-from epoch0.theory.pruning.score_law import ScoreLaw, entry_of_mean, entry_tail, law_of_moments, score_law
-from epoch0.theory.pruning.survival import Layers
+from epoch0.theory.pruning.prediction import Layers
+from epoch0.theory.pruning.score_law import (
+    GRID,
+    ScoreLaw,
+    entry_of_mean,
+    entry_tail,
+    histogram,
+    law_of_moments,
+    score_law,
+    times,
+)
 
 POINTS = np.array([0.01, 0.1, 0.5, 1.0, 2.0, 4.0, 6.0])
 

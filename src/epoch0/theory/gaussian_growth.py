@@ -13,19 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from epoch0.errors import InputError
-
 Array = NDArray[np.float64]
-
-
-def check_width(width: int, name: str = "width") -> None:
-    """Refuse a width that is not an integer >= 1.
-
-    Raises:
-        InputError: naming the argument and its value.
-    """
-    if isinstance(width, bool) or not isinstance(width, int | np.integer) or width < 1:
-        raise InputError(f"{name}={width!r} is no width; it is the number of units of a layer, an integer >= 1.")
 
 
 def binomial(trials: int, probability: float) -> tuple[Array, Array]:
@@ -34,10 +22,6 @@ def binomial(trials: int, probability: float) -> tuple[Array, Array]:
     >>> counts, mass = binomial(2, 0.5)
     >>> counts, mass.round(12)                      # both of shape (3,)
     (array([0., 1., 2.]), array([0.25, 0.5 , 0.25]))
-
-    Args:
-        trials: number of coins, >= 0.
-        probability: of each coin, in (0, 1].
     """
     if probability == 1.0:
         return np.array([float(trials)]), np.ones(1)
@@ -56,9 +40,6 @@ def chi_mean(degrees: Array) -> Array:
 
     >>> chi_mean(np.array([0.0, 1.0, 2.0])).round(6)
     array([0.      , 0.797885, 1.253314])
-
-    Args:
-        degrees: numbers of degrees of freedom a >= 0, any shape.
     """
     half = np.asarray(degrees, dtype=np.float64) / 2
     safe = np.where(half > 0, half, 1.0)
@@ -89,10 +70,8 @@ def mean_root_of_sum(terms: int, lost: Callable[[Array], Array], typical: float)
     analytic in a strip around the real line and decays like exp(-|t|/2), so that the trapezoidal rule is exact to
     rounding.
 
-    Args:
-        terms: number of copies.
-        lost: s, shape (m,), to 1 - E exp(-s X), shape (m,), without cancellation at small s.
-        typical: size of the sum, such as its mean; > 0.
+    ``lost`` takes s, shape (m,), to 1 - E exp(-s X) without cancellation at small s; ``typical`` is the size of the
+    sum.
     """
     step = 0.25
     t = np.arange(-76.0, 76.0 + step / 2, step)
@@ -103,13 +82,7 @@ def mean_root_of_sum(terms: int, lost: Callable[[Array], Array], typical: float)
 
 
 def one_hot_mean(width: int, density: float, slopes: tuple[float, float]) -> float:
-    """Growth of a one-hot direction through ``width`` rows of unit Gaussians kept with probability ``density``.
-
-    Args:
-        width: number of rows.
-        density: probability that a weight is kept, in (0, 1]; at 1 every direction grows like this.
-        slopes: slope of the activation left and right of zero.
-    """
+    """Growth of a one-hot direction through rows of unit Gaussians kept with ``density``; at 1 of every direction."""
     if 0.0 in slopes:
         return max(map(abs, slopes)) * binomial_chi_mean(width, density / 2)
     if abs(slopes[0]) == abs(slopes[1]):
@@ -122,12 +95,6 @@ def flat_mean(width: int, fan_in: int, density: float, slopes: tuple[float, floa
     """Growth of a flat direction (all fan_in entries equal) through rows of unit Gaussians kept with ``density``.
 
     Given that a row keeps n of its entries, (w . u)^2 is n/fan_in times a squared standard normal.
-
-    Args:
-        width: number of rows.
-        fan_in: number of columns.
-        density: probability that a weight is kept, in (0, 1].
-        slopes: slope of the activation left and right of zero.
     """
     counts, mass = binomial(fan_in, density)
 

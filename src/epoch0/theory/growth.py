@@ -1,10 +1,12 @@
 """Growth of a trajectory's length in one layer and over depth: every bound, and the exact law where there is one.
 
 Conventions, the same in all functions here: ``law`` is the law of one entry of the weight matrix as stored, that is
-after a division by sqrt(fan_in); ``width`` is the number of rows, the fan-out. Growth is the ratio E||dz'|| / ||dz||
-for z' = phi(W z + b) with even biases, zero included. Fan-in enters only the exact maximum of a sparse law. Straight
-trajectories are as good as curves: the sign of a pre-activation is a fair coin, independent of the size of its
-derivative. Layers multiply.
+after a division by sqrt(fan_in); it must be even, and Sparse brings the density alpha. ``width`` is the number of rows,
+the fan-out, >= 1. ``activation`` is "relu", or one with a slope each left and right of 0: "leaky_relu", "identity",
+"abs". All raise InputError for anything else. Growth is the ratio E||dz'|| / ||dz|| for z' = phi(W z + b) with even
+biases, zero included. Fan-in enters only the exact maximum of a sparse law. Straight trajectories are as good as
+curves: the sign of a pre-activation is a fair coin, independent of the size of its derivative. Layers multiply:
+functions over depth take one law for all layers or a sequence of one a layer, and the number of rows of each layer.
 
 All of it holds for the length of any fixed curve, however sparse the weights: where a pre-activation stays 0 along a
 piece its derivative is 0 too, so that ties occur at isolated points only. At such a point (no bias, and a tangent that
@@ -14,18 +16,22 @@ Price-Tanner section 2 (the lower bound) and THEORY 1.2 (all the rest).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from epoch0.activations import Activation, get
 from epoch0.distributions import Gaussian, Law, Sparse
-from epoch0.errors import InputError
-from epoch0.theory.gaussian_growth import check_width, flat_mean, one_hot_mean
-from epoch0.theory.growth_bounds import GrowthBounds, LayerGrowth
-from epoch0.theory.product_law import GrowthLaw
+from epoch0.errors import InputError, suggest
+from epoch0.theory.checks import check_width
+from epoch0.theory.gaussian_growth import binomial, chi_mean, flat_mean, one_hot_mean
+from epoch0.theory.growth_law import GrowthLaw
 from epoch0.theory.raghu import raghu_lower_bound, raghu_upper_bound
-from epoch0.theory.subvectors import expected_subvector_norm
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = [
     "GrowthBounds",
@@ -48,6 +54,104 @@ __all__ = [
 ]
 
 
+_COLUMNS = ("paper_lower", "lower", "minimum", "exact", "maximum", "upper")
+
+
+@dataclass(frozen=True)
+class LayerGrowth:
+    """What is known about the expected growth in one layer, or over all of them.
+
+    ``paper_lower`` is Price and Tanner's bound, ``lower`` the better of it and the fourth-moment bound; ``minimum`` and
+    ``maximum`` are exact over all directions, where they are known, and ``exact`` where the direction does not matter.
+    ``status`` is "exact", "sharp interval" (minimum and maximum of one layer are attained) or "bounded". The product
+    over depth has layer 0 and the width of the last layer.
+    """
+
+    layer: int
+    width: int
+    paper_lower: float
+    lower: float
+    minimum: float | None
+    exact: float | None
+    maximum: float | None
+    upper: float
+    status: str
+
+
+@dataclass(frozen=True)
+class GrowthBounds:
+    """Growth bounds of every layer of a network.
+
+    >>> print(bounds(e0.Gaussian(2.0).scaled(100**-0.5), [100, 100]))
+    layer  width  paper lower     lower   minimum     exact   maximum     upper  status
+    1        100     0.797885  1.380131  1.405349  1.405349  1.405349  1.414214  exact
+    2        100     0.797885  1.380131  1.405349  1.405349  1.405349  1.414214  exact
+    total  2 deep    0.636620  1.904762  1.975006  1.975006  1.975006  2.000000  exact
+    """
+
+    activation: str
+    rows: tuple[LayerGrowth, ...]
+
+    @property
+    def over_depth(self) -> LayerGrowth:
+        """The products over all layers: bounds on the growth of the whole length."""
+        values = {name: _product(getattr(row, name) for row in self.rows) for name in _COLUMNS}
+        return LayerGrowth(layer=0, width=self.rows[-1].width, status=self.status, **values)  # type: ignore[arg-type]
+
+    @property
+    def cumulative(self) -> tuple[LayerGrowth, ...]:
+        """The products over the first 1, 2, ... layers, which are bounds on the length after each layer."""
+        return tuple(
+            replace(GrowthBounds(self.activation, self.rows[:n]).over_depth, layer=n)
+            for n in range(1, len(self.rows) + 1)
+        )
+
+    @property
+    def status(self) -> str:
+        """The weakest status of any layer."""
+        order = ("exact", "sharp interval", "bounded")
+        return max((row.status for row in self.rows), key=order.index)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionaries, lists, numbers and strings, ready for JSON."""
+        return {
+            "activation": self.activation,
+            "depth": len(self.rows),
+            "status": self.status,
+            "layers": [asdict(row) for row in self.rows],
+            "cumulative": [asdict(row) for row in self.cumulative],
+            "over_depth": {name: getattr(self.over_depth, name) for name in _COLUMNS},
+        }
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """One row a layer; columns as in :class:`LayerGrowth`, then the products so far as ``cumulative_...``."""
+        import pandas
+
+        return pandas.DataFrame(
+            [
+                asdict(row) | {f"cumulative_{name}": getattr(total, name) for name in _COLUMNS}
+                for row, total in zip(self.rows, self.cumulative, strict=True)
+            ]
+        )
+
+    def __str__(self) -> str:
+        """Aligned table, one line a layer, ending with the product over depth; "-" where nothing is known."""
+        lines = [["layer", "width", *(name.replace("_", " ") for name in _COLUMNS), "status"]]
+        for row in self.rows:
+            lines.append([str(row.layer), str(row.width), *_cells(row), row.status])
+        total = self.over_depth
+        lines.append(["total", f"{len(self.rows)} deep", *_cells(total), total.status])
+        sizes = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+        last = len(sizes) - 1
+        return "\n".join(
+            "  ".join(
+                cell.ljust(size) if column in (0, last) else cell.rjust(size)
+                for column, (cell, size) in enumerate(zip(line, sizes, strict=True))
+            ).rstrip()
+            for line in lines
+        )
+
+
 def absolute_moment_constant(law: Law) -> float:
     """The constant M of Theorem 2: E|u . w| >= M ||u|| for every vector u, w of independent entries of ``law``.
 
@@ -56,12 +160,6 @@ def absolute_moment_constant(law: Law) -> float:
 
     It is std * sqrt(2/pi) for Gaussian entries, where it is sharp, and E|w| / sqrt(2) for all others, by Khintchine's
     inequality; a mask multiplies it by the density.
-
-    Args:
-        law: an even law.
-
-    Raises:
-        InputError: if the law is not even, or has no first moment.
 
     Source: Price-Tanner Theorem 2 and the proofs of Corollaries 1-3.
     """
@@ -78,16 +176,7 @@ def lower_bound(law: Law, width: int, activation: str | Activation = "relu") -> 
     >>> round(lower_bound(law, 784), 6)
     0.398942
 
-    Args:
-        law: law of one entry as stored, even; Sparse brings the density alpha.
-        width: number of rows, >= 1.
-        activation: "relu", or one with a slope each left and right of 0: the 1/2 becomes their mean absolute value.
-
-    Returns:
-        A factor that the expected growth is at least.
-
-    Raises:
-        InputError: for a law that is not even, a width below 1, or another activation.
+    For other slopes than ReLU's the 1/2 becomes the mean of their absolute values.
 
     Source: Price-Tanner Theorem 2 and Corollaries 1-3.
     """
@@ -105,18 +194,8 @@ def fourth_moment_lower_bound(
     >>> round(fourth_moment_lower_bound(law, 784), 5)
     0.99306
 
-    Args:
-        law: law of one entry as stored, even, with a fourth moment; kappa is its excess kurtosis, mask included.
-        width: number of rows, >= 1.
-        fourth_power_sum: sum of the fourth powers of the unit direction, in (0, 1]; None for the worst direction.
-        activation: "relu", or one with a slope each left and right of 0.
-
-    Returns:
-        A factor that the expected growth is at least.
-
-    Raises:
-        InputError: for a law that is not even or has no fourth moment, a width below 1, another activation, or a
-            fourth_power_sum outside (0, 1].
+    kappa is the excess kurtosis of the law, mask included; ``fourth_power_sum`` is that of the unit direction, in
+    (0, 1], or None for the worst direction.
 
     Source: THEORY 1.2 (F5); E S^(1/2) >= (E S)^(3/2) / (E S^2)^(1/2) for the squared growth S.
     """
@@ -140,8 +219,6 @@ def best_lower_bound(law: Law, width: int, activation: str | Activation = "relu"
     >>> best_lower_bound(e0.Gaussian(2**0.5), 1) == lower_bound(e0.Gaussian(2**0.5), 1)
     True
 
-    Args, Raises: as there.
-
     Source: Price-Tanner Theorem 2; THEORY 1.2.
     """
     return max(lower_bound(law, width, activation), fourth_moment_lower_bound(law, width, activation=activation))
@@ -152,17 +229,6 @@ def upper_bound(law: Law, width: int, activation: str | Activation = "relu") -> 
 
     >>> round(upper_bound(e0.Sparse(e0.Gaussian(2.0), 0.5).scaled(784**-0.5), 784), 6)
     1.0
-
-    Args:
-        law: law of one entry as stored, even; the variance includes the mask.
-        width: number of rows, >= 1.
-        activation: "relu" (a = 0), "leaky_relu" or "identity" (a = 1).
-
-    Returns:
-        A factor that the expected growth is at most, for any direction.
-
-    Raises:
-        InputError: for a law that is not even, a width below 1, or another activation.
 
     Source: THEORY 1.2 (F2), Jensen's inequality.
     """
@@ -178,13 +244,7 @@ def exact(law: Law, width: int, activation: str | Activation = "relu") -> float:
     >>> round(exact(e0.Gaussian(2.0).scaled(784**-0.5), 784), 6)
     1.413086
 
-    Args:
-        law: Gaussian, the law of one entry as stored.
-        width: number of rows, >= 1.
-        activation: "relu", or one with a slope each left and right of 0.
-
-    Raises:
-        InputError: if the law is not a dense Gaussian, the width is below 1, or for another activation.
+    A sparse law is refused: there growth depends on the direction.
 
     Source: THEORY 1.2 (F3).
     """
@@ -203,14 +263,6 @@ def sparse_minimum(law: Law, width: int, activation: str | Activation = "relu") 
     >>> round(sparse_minimum(e0.Sparse(e0.Gaussian(2.0), 0.5).scaled(784**-0.5), 784), 6)
     0.998244
 
-    Args:
-        law: Gaussian, or Sparse over one; the law of one entry as stored.
-        width: number of rows, >= 1.
-        activation: "relu", or one with a slope each left and right of 0.
-
-    Raises:
-        InputError: if the kept entries are not Gaussian, the width is below 1, or for another activation.
-
     Source: THEORY 1.2 (F4): growth is a symmetric concave function of the squared direction.
     """
     density, std = _gaussian(law)
@@ -224,14 +276,7 @@ def sparse_maximum(law: Law, width: int, fan_in: int | None = None, activation: 
     >>> round(sparse_maximum(e0.Sparse(e0.Gaussian(2.0), 0.5).scaled(784**-0.5), 784), 6)
     0.999201
 
-    Args:
-        law: Gaussian, or Sparse over one; the law of one entry as stored.
-        width: number of rows, >= 1.
-        fan_in: number of columns, over which the flat direction spreads; the width if not given.
-        activation: "relu", or one with a slope each left and right of 0.
-
-    Raises:
-        InputError: if the kept entries are not Gaussian, width or fan_in is below 1, or for another activation.
+    It spreads over ``fan_in`` columns; as many as rows if not given.
 
     Source: THEORY 1.2 (F4).
     """
@@ -250,14 +295,6 @@ def over_depth(rule: Callable[[Law, int], float], law: Law | Sequence[Law], widt
     >>> round(over_depth(upper_bound, laws, [784, 12]), 6)
     1.414214
 
-    Args:
-        rule: a function of a law and a width, such as :func:`lower_bound`.
-        law: law of one entry as stored, for all layers, or a sequence of one law a layer.
-        widths: number of rows of each layer, or of the only one.
-
-    Raises:
-        InputError: if there is not one law a layer, and whatever the rule refuses.
-
     Source: Price-Tanner, the remark after Theorem 2; THEORY 1.2 for the rest.
     """
     sizes = _sizes(widths)
@@ -270,23 +307,11 @@ def bounds(
     activation: str | Activation = "relu",
     fan_in: int | None = None,
 ) -> GrowthBounds:
-    """Everything known about the growth in each layer, and its product over depth.
+    """Everything known about the growth in each layer, and its product over depth; fan_in is the first layer's.
 
     >>> table = bounds(e0.Sparse(e0.Gaussian(2.0), 0.5).scaled(784**-0.5), [784] * 10)
     >>> table.status, round(table.rows[0].minimum, 4), round(table.over_depth.maximum, 4)
     ('sharp interval', 0.9982, 0.992)
-
-    Args:
-        law: law of one entry as stored, for all layers, or a sequence of one law a layer.
-        widths: number of rows of each layer, or of the only one.
-        activation: "relu", or one with a slope each left and right of 0.
-        fan_in: number of inputs of the first layer; its width if not given.
-
-    Returns:
-        GrowthBounds with one row a layer.
-
-    Raises:
-        InputError: for a law that is not even, a width below 1, another activation, or not one law a layer.
     """
     sizes = _sizes(widths)
     laws = _one_each(law, sizes)
@@ -301,19 +326,9 @@ def bounds(
             minimum = sparse_minimum(entry, width, activation)
             maximum = sparse_maximum(entry, width, before, activation)
             expected, status = (minimum, "exact") if density == 1.0 else (None, "sharp interval")
-        rows.append(
-            LayerGrowth(
-                layer=layer,
-                width=int(width),
-                paper_lower=lower_bound(entry, width, activation),
-                lower=best_lower_bound(entry, width, activation),
-                minimum=minimum,
-                exact=expected,
-                maximum=maximum,
-                upper=upper_bound(entry, width, activation),
-                status=status,
-            )
-        )
+        least, best = lower_bound(entry, width, activation), best_lower_bound(entry, width, activation)
+        most = upper_bound(entry, width, activation)
+        rows.append(LayerGrowth(layer, int(width), least, best, minimum, expected, maximum, most, status))
         before = width
     return GrowthBounds(get(activation).name, tuple(rows))
 
@@ -325,13 +340,6 @@ def law_over_depth(law: Law | Sequence[Law], widths: int | Sequence[int]) -> Gro
     >>> round(law.mean, 3), round(law.log_std, 3)
     (30.05, 0.36)
 
-    Args:
-        law: Gaussian law of one entry as stored, for all layers, or a sequence of one law a layer.
-        widths: number of rows of each layer, or of the only one.
-
-    Raises:
-        InputError: if a law is not a dense Gaussian of positive std, a width is below 1, or not one law a layer.
-
     Source: THEORY 1.2 (F3).
     """
     sizes = _sizes(widths)
@@ -342,6 +350,36 @@ def law_over_depth(law: Law | Sequence[Law], widths: int | Sequence[int]) -> Gro
             raise InputError(f"law_over_depth: {entry!r} is sparse; only the law of dense Gaussian weights is known.")
         stds.append(std)
     return GrowthLaw(tuple(int(size) for size in sizes), tuple(stds))
+
+
+def expected_subvector_norm(direction: str, density: float, size: int) -> float:
+    """E||u_S|| for a unit vector u and a random set S that keeps each entry with probability ``density``.
+
+    >>> expected_subvector_norm("one-hot", 0.25, 100), round(expected_subvector_norm("flat", 0.25, 100), 4)
+    (0.25, 0.4981)
+
+    It lies between the density (one-hot: the case that the paper's bound, linear in alpha, must allow for) and its
+    square root.
+
+    Args:
+        direction: "one-hot", "flat" (all entries equal) or "sphere" (uniform on the unit sphere).
+        density: probability that an entry is kept (alpha), in (0, 1].
+        size: number of entries of u, >= 1.
+
+    Source: Price-Tanner appendix B; on the sphere the squared norm of n of N entries is Beta(n/2, (N - n)/2).
+    """
+    check_width(size, "size")
+    if not 0 < density <= 1:
+        raise InputError(f"density={density!r} is no density; it is the fraction of entries kept (alpha), in (0, 1].")
+    counts, mass = binomial(size, density)
+    if direction == "one-hot":
+        return float(density)
+    if direction == "flat":
+        return float(mass @ np.sqrt(counts / size))
+    if direction == "sphere":
+        return float(mass @ chi_mean(counts) / chi_mean(np.array(float(size))))
+    known = ["one-hot", "flat", "sphere"]
+    raise InputError(f"direction={direction!r} is not known; use one of {known}.{suggest(direction, known)}")
 
 
 def _sizes(widths: int | Sequence[int]) -> list[int]:
@@ -388,3 +426,18 @@ def _slopes(activation: str | Activation) -> tuple[float, float]:
             "of any activation see epoch0.theory.mean_field.chi."
         )
     return rule.slopes[0], rule.slopes[-1]
+
+
+def _product(values: Iterable[float | None]) -> float | None:
+    """The product, None if a factor is not known."""
+    known = list(values)
+    return None if any(value is None for value in known) else math.prod(value for value in known if value is not None)
+
+
+def _cells(row: LayerGrowth) -> list[str]:
+    values = [getattr(row, name) for name in _COLUMNS]
+    return ["-" if value is None else _number(value) for value in values]
+
+
+def _number(value: float) -> str:
+    return f"{value:.6f}" if value == 0 or 1e-3 <= value < 1e6 else f"{value:.5e}"

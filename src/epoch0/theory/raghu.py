@@ -5,7 +5,8 @@ import math
 import numpy as np
 
 from epoch0.errors import InputError, suggest
-from epoch0.theory.gaussian_growth import check_width, chi_mean
+from epoch0.theory.checks import check_std, check_width
+from epoch0.theory.gaussian_growth import chi_mean
 
 
 def raghu_lower_bound(
@@ -31,16 +32,15 @@ def raghu_lower_bound(
         constant: "proof" for the constant of the proof (0 where it is negative and says nothing), "order" for the
             expression inside the theorem's O(), which is a shape and no bound.
 
-    Returns:
-        The factor by which the expected length grows at least.
-
     Raises:
         InputError: for another activation or constant, or a parameter out of its range; hard tanh's proof needs
             weight_std^2 + bias_std^2 >= 1.
 
     Source: Raghu et al. 2017, Theorem 3 and appendix D, equations (a)-(d).
     """
-    _check(weight_std, bias_std, width)
+    check_std("weight_std", weight_std)
+    check_std("bias_std", bias_std)
+    check_width(width)
     if constant not in ("proof", "order"):
         raise InputError(
             f"constant={constant!r} is not known; use 'proof' or 'order'.{suggest(constant, ['proof', 'order'])}"
@@ -78,21 +78,8 @@ def raghu_upper_bound(weight_std: float, width: int) -> float:
     It holds for every activation whose slopes are at most 1, ReLU included, and is at most
     ``weight_std * sqrt((width + 1)/width)``, the second form that the paper prints.
 
-    Args:
-        weight_std: sigma_w, the standard deviation of a weight times sqrt(width); >= 0.
-        width: k, >= 1.
-
-    Raises:
-        InputError: if weight_std is negative or not finite, or width is not an integer >= 1.
-
     Source: Raghu et al. 2017, appendix D, equations (2) and (3).
     """
-    _check(weight_std, 0.0, width)
-    return float(chi_mean(np.array(float(width)))) * weight_std / math.sqrt(width)
-
-
-def _check(weight_std: float, bias_std: float, width: int) -> None:
-    for name, value in (("weight_std", weight_std), ("bias_std", bias_std)):
-        if not (math.isfinite(value) and value >= 0):
-            raise InputError(f"{name}={value!r} is no standard deviation; it must be finite and >= 0.")
+    check_std("weight_std", weight_std)
     check_width(width)
+    return float(chi_mean(np.array(float(width)))) * weight_std / math.sqrt(width)

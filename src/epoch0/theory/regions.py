@@ -2,7 +2,7 @@
 
 The bounds are exact Python integers. Conventions: ``widths`` are those of the hidden layers, ``inputs`` the dimension
 of the input, or of the line or plane that is looked at, and ``faces`` the number T of break points of the activation:
-1 for ReLU, leaky ReLU and abs, 2 for hard tanh and ReLU6.
+1 for ReLU, leaky ReLU and abs, 2 for hard tanh and ReLU6. An InputError names the argument that cannot be used.
 
 >>> e0.theory.regions.upper_bound([64, 64, 64], inputs=2)
 9011897441
@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from epoch0.errors import InputError, check_finite
+from epoch0.theory.checks import check_choice, is_integer
 
 __all__ = ["arrangement_regions", "line_breaks", "linear_law", "montufar_lower_bound", "pattern_bound", "upper_bound"]
 
@@ -27,13 +28,6 @@ def arrangement_regions(planes: int, dimension: int) -> int:
     (7, 65)
 
     Planes in general position reach it, and so does a layer of as many ReLU neurons with random weights.
-
-    Args:
-        planes: number of hyperplanes, >= 0.
-        dimension: of the space, >= 0.
-
-    Raises:
-        InputError: if one of them is not an integer >= 0.
 
     Source: Zaslavsky's theorem; Raghu et al. 2017, Theorem 5.
     """
@@ -53,23 +47,10 @@ def upper_bound(widths: Sequence[int], inputs: int, *, faces: int = 1, method: s
     O((2k)^(mn)) with two faces. "sharp" also uses that behind a layer narrower than the input its outputs have
     fewer dimensions, and that the faces of one neuron are parallel: sum of C(k, i) faces^i.
 
-    Args:
-        widths: of the hidden layers.
-        inputs: dimension of the input; 1 for a bound on a line, 2 on a plane.
-        faces: break points of the activation.
-        method: "raghu" for the product of the paper, "sharp" for the smaller one.
-
-    Returns:
-        An exact integer.
-
-    Raises:
-        InputError: naming the argument that cannot be used.
-
     Source: Raghu et al. 2017, Theorems 1 and 5; Montufar 2017 for the narrow layers.
     """
     sizes, dimension, faces = _widths(widths), _integer("inputs", inputs, 1), _integer("faces", faces, 1)
-    if method not in ("raghu", "sharp"):
-        raise InputError(f"method={method!r} is not known; use 'raghu' or 'sharp'.")
+    check_choice("method", method, ("raghu", "sharp"))
     bound = 1
     for width in sizes:
         if method == "raghu":
@@ -86,16 +67,6 @@ def pattern_bound(widths: Sequence[int], *, faces: int = 1) -> int:
     >>> pattern_bound([3, 3])
     64
 
-    Args:
-        widths: of the hidden layers.
-        faces: break points of the activation.
-
-    Returns:
-        An exact integer.
-
-    Raises:
-        InputError: naming the argument that cannot be used.
-
     Source: Hanin and Rolnick 2019, equation 1.
     """
     return int((_integer("faces", faces, 1) + 1) ** sum(_widths(widths)))
@@ -108,17 +79,8 @@ def montufar_lower_bound(widths: Sequence[int], inputs: int) -> int:
     891
 
     Every layer but the last folds each coordinate floor(width / inputs) times onto itself, and the last one cuts every
-    copy like planes in general position; :func:`epoch0.networks.folding` is that network.
-
-    Args:
-        widths: of the hidden layers, none but the last smaller than ``inputs``.
-        inputs: dimension of the input.
-
-    Returns:
-        An exact integer.
-
-    Raises:
-        InputError: naming the argument that cannot be used.
+    copy like planes in general position; :func:`epoch0.networks.folding` is that network. None of them but the last may
+    be narrower than the input.
 
     Source: Montufar et al. 2014, Theorem 4; Raghu et al. 2017, section 2.2.
     """
@@ -139,15 +101,6 @@ def linear_law(widths: Sequence[int], *, dimension: int = 1, faces: int = 1, con
     arrangement; the constant is a share of neurons that fold on the line, which :func:`line_breaks` gives for given
     ends: 1 on a whole line and about 1/2 between two unrelated points at He's initialization. In more dimensions it is
     the paper's heuristic, with the number of sets of ``dimension`` neurons in place of the power.
-
-    Args:
-        widths: of the hidden layers.
-        dimension: 1 on a line, 2 on a plane.
-        faces: break points of the activation.
-        constant: share of the faces that are met, one number for all layers.
-
-    Raises:
-        InputError: naming the argument that cannot be used.
 
     Source: Hanin and Rolnick 2019, Theorem 1 and section 2.2.
     """
@@ -185,7 +138,6 @@ def line_breaks(
     its weights are Gaussian; deeper ones have a correction of the order of one over the width.
 
     Args:
-        widths: of the hidden layers.
         x0: where the line starts, (dim,), or many lines, (lines, dim).
         x1: where it ends, or a second point of a ray or of a whole line, the same shape.
         weight_std: sigma_w, standard deviation of a weight times sqrt(fan_in); sqrt(2) is He's.
@@ -195,9 +147,6 @@ def line_breaks(
 
     Returns:
         Expected number of break points, shape (layers,) or (lines, layers).
-
-    Raises:
-        InputError: naming the argument that cannot be used.
 
     Source: Hanin and Rolnick 2019, Theorem 1; the constant by Rice's formula (THEORY section 5).
     """
@@ -241,7 +190,7 @@ def _regions(planes: int, dimension: int, faces: int) -> int:
 
 
 def _integer(name: str, value: int, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+    if not is_integer(value, least):
         raise InputError(f"{name}={value!r}: an integer >= {least} is needed.")
     return int(value)
 

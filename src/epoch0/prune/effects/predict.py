@@ -12,9 +12,8 @@ from epoch0.errors import InputError, check_finite, suggest
 from epoch0.prune.masks.layers import check_sparsity
 from epoch0.prune.scores.connection_sensitivity import snip
 from epoch0.theory.pruning import dense
-from epoch0.theory.pruning.prediction import PredictedDensity, predict
+from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
 from epoch0.theory.pruning.score_law import ScoreLaw, law_of_moments
-from epoch0.theory.pruning.survival import Layers
 from epoch0.tracing.guard import bare, check_input, check_model
 from epoch0.tracing.loss import Loss
 

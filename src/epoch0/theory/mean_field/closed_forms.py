@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import erf, ndtr, owens_t
 
 from epoch0.activations import Activation
 
@@ -23,16 +24,7 @@ def closed_form(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Arr
     >>> closed_form(get("erf"), one, one, half, np.sqrt(1 - half**2), False).round(6)
     array(0.216347)
 
-    Args:
-        rule: the activation.
-        q1: variance of h1, >= 0; float64 arrays of one shape.
-        q2: variance of h2.
-        cosine: correlation of h1 and h2.
-        sine: sqrt(1 - cosine^2), to its own precision.
-        derivative: whether to take phi' in the place of phi.
-
-    Returns:
-        An array of that shape, or None.
+    Float64 arrays of one shape; ``sine`` is sqrt(1 - cosine^2), to its own precision.
     """
     if rule.homogeneous and rule.slopes is not None:
         return _one_kink(rule.slopes[0], rule.slopes[-1], q1, q2, cosine, sine, derivative)
@@ -53,15 +45,8 @@ def closed_form(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Arr
     return None
 
 
-def is_cheap(rule: Activation) -> bool:
-    """Whether E phi' phi' of this activation has a closed form, or a series that takes no longer."""
-    return not rule.breaks or rule.slopes is not None or is_erf(rule)
-
-
 def is_erf(rule: Activation) -> bool:
     """Whether this is the error function itself, not only by name."""
-    from scipy.special import erf
-
     return rule.name == "erf" and np.array_equal(rule.function(_PROBES), erf(_PROBES))
 
 
@@ -74,28 +59,24 @@ def erf_pair(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
     first, second = 1 + 2 * q1, 1 + 2 * q2
     # the sines of both arcs are a and a - b, their cosines are near and far
     a = np.sqrt(2 * q1 / first) * np.sqrt(2 * q2 / second)
-    near = np.sqrt((first + 2 * q2) / first / second)
+    near = np.sqrt((first + 2 * q2) * (1 / first) * (1 / second))
     b = a * gap
-    total = 2 * a - b
-    total *= b
-    far = total + near**2
+    far = 2 * a - b
+    far *= b
+    sine = a * far  # of the difference of both arcs; below is 1 + its cosine
+    far += near**2
     np.sqrt(far, out=far)
-    total /= near + far
-    total *= a
-    # total is the sine of the difference, and below it 1 + its cosine
+    sine /= near + far
     below = a - b
     below *= a
-    b *= near
-    total += b
-    np.multiply(near, far, out=b)
-    below += b
+    below += near * far
     below += 1
-    with np.errstate(divide="ignore"):
-        total /= below
-    np.arctan(total, out=total)
-    total *= 4 / math.pi
-    np.divide(4 / math.pi / np.sqrt(first) / np.sqrt(second), far, out=far)
-    return total, far
+    b *= near
+    sine += b
+    sine /= below
+    np.arctan(sine, out=sine)
+    sine *= 4 / math.pi
+    return sine, (4 / math.pi / np.sqrt(first)) * (1 / np.sqrt(second)) / far
 
 
 def _one_kink(left: float, right: float, q1: Array, q2: Array, cosine: Array, sine: Array, derivative: bool) -> Array:
@@ -113,8 +94,6 @@ def _straight_pieces(
     breaks: tuple[float, ...], slopes: tuple[float, ...], q1: Array, q2: Array, cosine: Array, sine: Array
 ) -> Array:
     """Mean product of slopes that step at the breaks: a sum of probabilities that both variables lie above one."""
-    from scipy.special import ndtr
-
     first, second = (np.sqrt(np.maximum(q, 1e-200)) for q in (q1, q2))
     steps = np.diff(slopes)
     result = np.full(np.shape(cosine), slopes[0] ** 2)
@@ -139,8 +118,6 @@ def straight_pair(rule: Activation) -> Callable[[Array, Array, Array], tuple[Arr
     start = float(rule.function(np.zeros(1))[0]) - sum(t * max(-b, 0.0) for b, t in zip(breaks, steps, strict=True))
 
     def means(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
-        from scipy.special import ndtr
-
         q1, q2, gap = np.broadcast_arrays(q1, q2, gap)
         first, second = (np.sqrt(np.maximum(q, 1e-200)) for q in (q1, q2))
         cosine, sine = 1 - gap, np.sqrt(gap * (2 - gap))
@@ -165,8 +142,6 @@ def straight_pair(rule: Activation) -> Callable[[Array, Array, Array], tuple[Arr
 
 def _hinge(a: Array) -> Array:
     """E max(Z - a, 0)."""
-    from scipy.special import ndtr
-
     return np.asarray(np.exp(-(a**2) / 2) / math.sqrt(2 * math.pi) - a * ndtr(-a))
 
 
@@ -176,8 +151,6 @@ def _hinges(zero: Array, breaks: tuple[float, ...], steps: Array, scale: Array) 
 
 def _hinge_pair(a: Array, b: Array, cosine: Array, sine: Array, chance: Array) -> Array:
     """E max(Z1 - a, 0) max(Z2 - b, 0), given P(Z1 > a, Z2 > b) (moments of a truncated pair, Rosenbaum 1961)."""
-    from scipy.special import ndtr
-
     s = np.maximum(sine, 1e-150)
     lower = 1 / (1 + np.abs(cosine))
 
@@ -195,8 +168,6 @@ def _hinge_pair(a: Array, b: Array, cosine: Array, sine: Array, chance: Array) -
 
 def _both_above(a: Array, b: Array, cosine: Array, sine: Array) -> Array:
     """P(Z1 > a, Z2 > b) for standard normal variables with that angle (Owen 1956)."""
-    from scipy.special import ndtr, owens_t
-
     # Owen's formula divides by a and b; 0 as the limit from above
     a, b = (np.where(np.abs(x) < 1e-100, 1e-100, x) for x in (a, b))
     s = np.maximum(sine, 1e-150)

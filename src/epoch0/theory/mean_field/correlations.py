@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from epoch0.activations import Activation, get
 from epoch0.errors import InputError
+from epoch0.theory.checks import check_variance
 from epoch0.theory.mean_field.closed_forms import closed_form
 from epoch0.theory.mean_field.ray_sums import ray_means
 
@@ -42,30 +43,17 @@ def pair_mean(
     towards the places where two breaks meet as ``|c|`` tends to 1. The error is below 1e-11 of
     sqrt(E phi(h1)^2 E phi(h2)^2) for every activation known by name.
 
-    Args:
-        activation: a name such as "tanh", an Activation, or a function.
-        q1: variance of h1, >= 0; numbers or arrays that broadcast together. At 0: the limit from above.
-        q2: variance of h2.
-        c: correlation of h1 and h2, in [-1, 1].
-        derivative: whether to take phi' in the place of phi.
-
-    Returns:
-        float64 array of the broadcast shape.
-
-    Raises:
-        InputError: for an unknown activation, a variance or a correlation out of its range.
+    ``derivative`` takes phi' in the place of phi; a variance of 0 is the limit from above.
 
     Source: Hayou et al. 2021, B.1 (covariance map and, with phi', its slope by Price's theorem).
     """
     rule = get(activation)
     first, second, cosine = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in (q1, q2, c)))
-    for name, q in (("q1", first), ("q2", second)):
-        if not (np.isfinite(q) & (q >= 0)).all():
-            raise InputError(f"{name}={q!r} is no variance; it must be finite and >= 0.")
+    check_variance("q1", first, first)
+    check_variance("q2", second, second)
     if not (np.abs(cosine) <= 1 + 1e-12).all():
         raise InputError(f"c={cosine!r} is no correlation; it must lie in [-1, 1].")
-    cosine = np.clip(cosine, -1.0, 1.0)
-    cosine = np.asarray(cosine)
+    cosine = np.asarray(np.clip(cosine, -1.0, 1.0))
     sine = np.asarray(np.sqrt((1 - cosine) * (1 + cosine)))
     return np.asarray(mean_at(rule, first, second, cosine, sine, derivative))
 

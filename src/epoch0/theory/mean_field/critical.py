@@ -1,23 +1,17 @@
-"""The edge of chaos of any activation: where chi = 1 at the fixed point of the variance (Hayou et al. 2021, 2.2, B.1).
-
-Both conditions are explicit in the variance q: chi = 1 fixes density * weight_std^2 = 1 / E phi'^2, and then the fixed
-point fixes bias_std^2 = q - E phi^2 / E phi'^2. So the whole edge is one curve over q, and a point on it one root.
-"""
+"""The edge of chaos of any activation: where chi = 1 at the fixed point of the variance (Hayou 2021, 2.2, B.1)."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from epoch0.activations import ActivationLike, get
 from epoch0.errors import InputError
-from epoch0.theory.mean_field._arguments import check_continuous, check_density, check_std
-from epoch0.theory.mean_field.edge_arrays import scale_free
-from epoch0.theory.mean_field.edge_points import EdgePoint, edge_points
+from epoch0.theory.checks import check_continuous, check_density, check_std
+from epoch0.theory.mean_field.edge import EdgePoint, edge_points, scale_free, why_no_edge
 from epoch0.theory.mean_field.moments import Moments, moments_of
-from epoch0.theory.mean_field.no_edge import why_no_edge
 
 Array = NDArray[np.float64]
 
@@ -26,15 +20,9 @@ Array = NDArray[np.float64]
 class EdgeOfChaos:
     """A point on the edge of chaos of an activation.
 
-    Attributes:
-        activation: its name.
-        weight_std: sigma_w, the standard deviation of a kept weight times sqrt(fan_in).
-        bias_std: sigma_b.
-        q: the variance of the pre-activations at the fixed point; None if every q is one, as for ReLU.
-        chi: the gain there, 1 up to rounding.
-        density: fraction of the weights kept.
-        note: what there is to know about this point; empty if nothing.
-        others: (weight_std, bias_std, q) of further points that answer the same question.
+    ``q`` is the variance of the pre-activations at the fixed point, None if every q is one, as for ReLU; ``chi`` the
+    gain there, 1 up to rounding; ``others`` the (weight_std, bias_std, q) of further points that answer the same
+    question.
     """
 
     activation: str
@@ -59,22 +47,12 @@ class EdgeOfChaos:
     def to_dict(self) -> dict[str, object]:
         """Plain values for JSON."""
         names = ("weight_std", "bias_std", "q")
-        return {
-            "activation": self.activation, "weight_std": self.weight_std, "bias_std": self.bias_std, "q": self.q,
-            "chi": self.chi, "density": self.density, "note": self.note,
-            "others": [dict(zip(names, point, strict=True)) for point in self.others],
-        }  # fmt: skip
+        return asdict(self) | {"others": [dict(zip(names, point, strict=True)) for point in self.others]}
 
 
 @dataclass(frozen=True, eq=False)
 class EdgeCurve:
-    """The edge of chaos as arrays of one length; NaN where there is none.
-
-    Attributes:
-        bias_std: sigma_b, shape (n,).
-        weight_std: sigma_w, shape (n,).
-        q: the variance at the fixed point, shape (n,).
-    """
+    """The edge of chaos as arrays of shape (n,), q at the fixed point; NaN where there is none."""
 
     bias_std: Array
     weight_std: Array
@@ -93,20 +71,9 @@ def edge_of_chaos(
     relu: edge of chaos at weight_std=1.41421 (weight_std^2=2), bias_std=0, any q (every q is a fixed point)
 
     The point is a fixed point that attracts the variance. If several do, it is one that deep layers reach from
-    pre-activations of variance 1, and of those the one with the smallest weight_std; ``others`` holds the rest.
-
-    Args:
-        activation: a name such as "tanh", an Activation, or a numpy or torch function.
-        bias_std: sigma_b, the standard deviation of a bias; 0 if neither it nor weight_std is given.
-        weight_std: sigma_w, the standard deviation of a kept weight times sqrt(fan_in).
-        density: fraction of the weights kept (alpha), in (0, 1].
-
-    Returns:
-        An :class:`EdgeOfChaos`.
-
-    Raises:
-        InputError: if there is no such point; the message says how far chi gets, from which weight_std on q diverges,
-            and where there is an edge. If both bias_std and weight_std are given, or one is out of its range.
+    pre-activations of variance 1, and of those the one with the smallest weight_std; ``others`` holds the rest. With
+    neither bias_std nor weight_std bias_std is 0; both are an InputError, and so is a place without an edge: the
+    message says how far chi gets, from which weight_std on q diverges, and where there is an edge.
 
     Source: Hayou et al. 2021, 2.2 and B.1.
     """
@@ -139,21 +106,10 @@ def edge_of_chaos(
 def edge_of_chaos_curve(
     activation: ActivationLike, bias_stds: Sequence[float] | Array, density: float = 1.0
 ) -> EdgeCurve:
-    """The weight_std on the edge of chaos for each bias_std.
+    """The weight_std on the edge of chaos for each bias_std; NaN where :func:`edge_of_chaos` would raise.
 
     >>> edge_of_chaos_curve("tanh", [0.1, 0.2, 0.3]).weight_std.round(4)             # shape (3,)
     array([1.1934, 1.3041, 1.3956])
-
-    Args:
-        activation: a name such as "tanh", an Activation, or a numpy or torch function.
-        bias_stds: sigma_b, n numbers >= 0.
-        density: fraction of the weights kept (alpha), in (0, 1].
-
-    Returns:
-        An :class:`EdgeCurve` of arrays of shape (n,); NaN where :func:`edge_of_chaos` would raise.
-
-    Raises:
-        InputError: for an unknown activation, or a bias_std or density out of its range.
 
     Source: Hayou et al. 2021, 2.2 and B.1.
     """

@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epoch0.activations import Activation, get
-from epoch0.errors import InputError
-from epoch0.theory.mean_field._arguments import check_continuous, check_scales
-from epoch0.theory.mean_field.input_pairs import as_inputs, pair_gaps
-from epoch0.theory.mean_field.layer_steps import LayerScale, Pairs
+from epoch0.errors import InputError, check_finite
+from epoch0.theory.checks import check_continuous, check_scales
+from epoch0.theory.mean_field.layers import LayerScale, Pairs
 from epoch0.theory.mean_field.recursion import parity, run
 
 Array = NDArray[np.float64]
+# Below this, 1 - c from a product of matrices has lost three digits; the difference of the inputs has not.
+_NEAR = 1e-2
+_NUMBERS_AT_ONCE = 4_000_000
 ARCHITECTURES = ("dense", "residual", "stable")
 
 
@@ -24,21 +26,12 @@ ARCHITECTURES = ("dense", "residual", "stable")
 class Kernel:
     """NNGP and NTK of a network with ``depth`` hidden layers and a linear readout, at infinite width.
 
-    Attributes:
-        nngp: covariance of the outputs for inputs i and j, shape (n1, n2).
-        ntk: inner product of the outputs' gradients (NTK parametrization: every parameter a standard normal, scaled in
-            the forward pass), shape (n1, n2).
-        q1: the outputs' variance for each input of x1, shape (n1,); the diagonal of ``nngp`` if x2 is x1.
-        q2: the same for x2, shape (n2,).
-        gap: 1 - c, to its own relative precision, where ``nngp`` has rounded it away; shape (n1, n2).
-        activation: name.
-        weight_std: sigma_w.
-        bias_std: sigma_b.
-        density: fraction of weights kept.
-        depth: hidden layers; for ``"residual"`` and ``"stable"`` residual blocks.
-        architecture: ``"dense"``, ``"residual"`` or ``"stable"``.
-        layer_error: error of a layer's E phi' phi' relative to its largest value: 1e-12, or larger (as measured) for an
-            activation with kinks away from 0 and bent pieces, if the inputs differ in length.
+    ``nngp`` is the covariance of the outputs for inputs i and j and ``ntk`` the inner product of their gradients (NTK
+    parametrization: every parameter a standard normal, scaled in the forward pass), both (n1, n2). ``q1`` and ``q2``
+    are the outputs' variances for x1, (n1,), and x2, (n2,); ``gap``, (n1, n2), is 1 - c to its own relative precision,
+    where ``nngp`` has rounded it away. ``depth`` counts hidden layers, or residual blocks. ``layer_error`` is the error
+    of a layer's E phi' phi' relative to its largest value: 1e-12, or larger (as measured) for an activation with kinks
+    away from 0 and bent pieces, if the inputs differ in length.
     """
 
     nngp: Array
@@ -68,13 +61,10 @@ class Kernel:
 
     def to_dict(self) -> dict[str, Any]:
         """What was asked for and the ranges of what came out, as plain numbers and words; not the matrices."""
-        found: dict[str, Any] = {
-            "activation": self.activation, "weight_std": self.weight_std, "bias_std": self.bias_std,
-            "density": self.density, "depth": self.depth, "architecture": self.architecture,
-            "inputs": list(self.nngp.shape), "layer_error": self.layer_error,
-        }  # fmt: skip
-        for name, values in (("q", np.concatenate([self.q1, self.q2])), ("correlation", self.correlation),
-                             ("ntk", self.ntk)):  # fmt: skip
+        names = ("activation", "weight_std", "bias_std", "density", "depth", "architecture", "layer_error")
+        found: dict[str, Any] = {name: getattr(self, name) for name in names} | {"inputs": list(self.nngp.shape)}
+        ranges = {"q": np.concatenate([self.q1, self.q2]), "correlation": self.correlation, "ntk": self.ntk}
+        for name, values in ranges.items():
             ends = {"least": values.min(), "median": np.median(values), "most": values.max()}
             found[name] = {word: float(value) for word, value in ends.items()}
         return found
@@ -125,26 +115,14 @@ def kernel(
     itself to its input, ``K_(l+1) = K_l + bias_std^2 + weight_std^2 E phi phi``; for ``"stable"`` both variances of a
     block are divided by ``depth``. Blocks come after the first linear map; nothing follows them.
 
-    Variances and ``1 - c`` are carried apart: c is exactly 1 on the diagonal and for equal inputs, and 1 - c keeps its
-    relative precision for nearly equal ones. (An activation with straight pieces and kinks away from 0, such as
-    hardtanh, keeps it once the inputs' variances agree; before that 1 - c is exact to 1e-15.) Computed in float64
-    whatever the inputs' type. Tables in the angle and the variance stand for phi; each layer's covariance is within
-    1e-11 of the exact one.
-    Activations with kinks away from 0 which are not straight between them (hardswish, some functions of your own) are
-    less exact as long as the inputs differ in length, and take seconds a table: ``layer_error`` tells by how much.
+    Computed in float64 whatever the inputs' type; each layer's covariance is within 1e-11 of the exact one. c is
+    exactly 1 on the diagonal and for equal inputs, and 1 - c keeps its relative precision for nearly equal ones
+    (docs/kernels.md says how, and what costs more or is less exact).
 
     Args:
         x1: inputs, shape (n1, d): numpy array, torch tensor or nested lists.
         x2: inputs, shape (n2, d); None: x1 again.
-        activation: a name such as "tanh", an Activation, or a function.
-        weight_std: sigma_w, standard deviation of a kept weight times sqrt(fan_in); >= 0.
-        bias_std: sigma_b; >= 0.
         depth: number of hidden layers, >= 0.
-        density: fraction of the weights kept (alpha), in (0, 1].
-        architecture: ``"dense"``, ``"residual"`` or ``"stable"``.
-
-    Returns:
-        A :class:`Kernel`, in float64.
 
     Raises:
         InputError: for inputs that are no (n, d) arrays of finite numbers or of different d, an argument out of its
@@ -159,8 +137,8 @@ def kernel(
     check_depth(depth)
     if architecture not in ARCHITECTURES:
         raise InputError(f"architecture={architecture!r}; kernel knows {', '.join(ARCHITECTURES)}.")
-    first = as_inputs("x1", x1)
-    second = first if x2 is None else as_inputs("x2", x2)
+    first = _inputs("x1", x1)
+    second = first if x2 is None else _inputs("x2", x2)
     if first.shape[1] != second.shape[1]:
         raise InputError(f"x1 has shape {first.shape} and x2 {second.shape}: inputs of different size.")
     weight = density * weight_std**2
@@ -191,13 +169,56 @@ def kernel(
     if pairs.symmetric:
         np.fill_diagonal(nngp, pairs.first)
     gaps = np.where(signs < 0, 2 - pairs.gap, pairs.gap)
-    return Kernel(
-        nngp, signs * pairs.tangent, pairs.first, pairs.second, gaps, rule.name,
-        float(weight_std), float(bias_std), float(density), int(depth), architecture, error,
-    )  # fmt: skip
+    q1, q2, ntk = pairs.first, pairs.second, signs * pairs.tangent
+    scales = (float(weight_std), float(bias_std), float(density))
+    return Kernel(nngp, ntk, q1, q2, gaps, rule.name, *scales, int(depth), architecture, error)
 
 
 def check_depth(depth: int) -> None:
     """Refuse what is no number of layers."""
     if isinstance(depth, bool) or not isinstance(depth, numbers.Integral) or depth < 0:
         raise InputError(f"depth={depth!r} is no number of layers; it must be a whole number >= 0.")
+
+
+def _inputs(name: str, x: Any) -> Array:
+    """The inputs as a float64 array of shape (n, d), or an error that says what is wrong with them."""
+    if hasattr(x, "detach"):
+        x = x.detach().cpu()
+    try:
+        array = np.asarray(x, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} of type {type(x).__name__} is no array of numbers of shape (n, d).") from None
+    if array.ndim != 2 or 0 in array.shape:
+        raise InputError(f"{name} has shape {array.shape}; it must be (n, d): n >= 1 inputs of d >= 1 numbers each.")
+    check_finite(name, array)
+    return array
+
+
+def pair_gaps(first: Array, second: Array, fold: bool) -> tuple[Array, Array]:
+    """1 - c of every pair of rows, and the sign that was taken off; (n1, d) and (n2, d) to (n1, n2) twice.
+
+    >>> gaps, signs = pair_gaps(np.array([[1.0, 0.0]]), np.array([[1.0, 1e-9], [-2.0, 0.0]]), fold=True)
+    >>> gaps, signs
+    (array([[5.e-19, 0.e+00]]), array([[ 1., -1.]]))
+
+    Gaps in [0, 2]; equal rows have exactly 0, and a row of zeros is at a right angle to every other and equal to
+    another row of zeros. With ``fold``, for an odd phi without biases, which keeps signs apart from the rest, 1 -
+    abs(c) and the sign of c; otherwise every sign is 1.
+    """
+    lengths = [np.sqrt(np.einsum("id,id->i", one, one)) for one in (first, second)]
+    units = [one / np.where(n > 0, n, 1.0)[:, None] for one, n in zip((first, second), lengths, strict=True)]
+    cosine = np.clip(units[0] @ units[1].T, -1.0, 1.0)
+    signs = np.where(cosine < 0, -1.0, 1.0) if fold else np.ones(cosine.shape)
+    gaps = 1 - cosine * signs
+    rows, columns = np.nonzero(gaps < _NEAR)
+    step = max(1, _NUMBERS_AT_ONCE // first.shape[1])
+    for start in range(0, len(rows), step):
+        i, j = rows[start : start + step], columns[start : start + step]
+        difference = second[j] * signs[i, j][:, None] - first[i]
+        # the part of the difference across the first vector is the sine times the second's length
+        difference -= np.einsum("pd,pd->p", difference, units[0][i])[:, None] * units[0][i]
+        sine = np.einsum("pd,pd->p", difference, difference) / lengths[1][j] ** 2
+        gaps[i, j] = sine / (1 + np.sqrt(np.clip(1 - sine, 0.0, 1.0)))
+    both = (lengths[0] == 0)[:, None] & (lengths[1] == 0)[None, :]
+    gaps[both] = 0.0
+    return gaps, signs

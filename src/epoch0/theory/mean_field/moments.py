@@ -1,26 +1,154 @@
-"""E phi^2 and E phi'^2 of an activation as functions of the variance q, tabulated once: all maps are made of these two.
+"""Means over one Gaussian variable, and what one wide layer does to a variance and a perturbation (Hayou, B.1).
 
-Both are analytic in log q, whatever kinks phi has, so a spline of degree 7 through 20 points a decade is exact to
-about ten digits. (Eight where the quadrature itself ends, for a phi that oscillates.)
+All maps are made of E phi^2 and E phi'^2 as functions of the variance q. Both are analytic in log q, whatever kinks phi
+has, so a spline of degree 7 through 20 points a decade is exact to about ten digits. (Eight where the quadrature itself
+ends, for a phi that oscillates.)
 """
 
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from epoch0.activations import Activation
+from epoch0.activations import Activation, ActivationLike, get
 from epoch0.errors import InputError
-from epoch0.theory.mean_field.gaussian import gaussian_mean
+from epoch0.theory.checks import check_density, check_scales, check_std, check_variance
 
 Array = NDArray[np.float64]
 
 LOWEST, HIGHEST = 1e-12, 1e16
 _A_DECADE = 20
 _FLOOR = 1e-31
+# Beyond 12 standard deviations lies 4e-33 of the mass.
+_SDS = 12.0
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
+# times (2 k + 1) / 2 each: the two highest Legendre coefficients that 20 nodes can see
+_HIGHEST = np.polynomial.legendre.legvander(_NODES, 19)[:, 18:] * (np.array([37.0, 39.0]) / 2)
+# Where those are this small against the whole, the error, which goes with their square, is below rounding.
+_ROUGH = 1e-12
+_MOST_PANELS = 4000
+# the mass within 12 standard deviations differs from 1 by less than rounding
+_NORMAL = math.sqrt(2 * math.pi)
+
+
+@overload
+def gaussian_mean(f: Callable[[Any], Any], q: float, breaks: tuple[float, ...] = ...) -> float: ...
+@overload
+def gaussian_mean(f: Callable[[Any], Any], q: Array, breaks: tuple[float, ...] = ...) -> Array: ...
+def gaussian_mean(f: Callable[[Any], Any], q: float | Array, breaks: tuple[float, ...] = ()) -> float | Array:
+    """E f(sqrt(q) Z) for a standard normal Z, accurate also where f has kinks or jumps.
+
+    >>> gaussian_mean(lambda h: np.maximum(h, 0.0) ** 2, 3.0, breaks=(0.0,))
+    1.5
+    >>> gaussian_mean(np.abs, np.array([1.0, 4.0]), breaks=(0.0,)).round(6)          # q shape (2,)
+    array([0.797885, 1.595769])
+
+    Gauss-Legendre on panels which end at the breaks and shrink towards them and towards 0, so that a feature of width
+    about one is resolved however large q is; panels on which f is still rough are halved. At q = 0 the value is the
+    limit from above: the mean of f on both sides of 0. Name every break you know: one that is not named is mostly found
+    by halving, but not if it hides within 0.3 % of a panel from its end. ``f`` works elementwise on float64 arrays; an
+    InputError says if it oscillates too fast for so large a q.
+    """
+    variances = np.asarray(q, dtype=np.float64)
+    check_variance("q", variances, q)
+    flat = variances.reshape(-1)
+    tiny = np.finfo(np.float64).tiny
+    result = np.full(flat.shape, float(np.mean(f(np.array([-tiny, tiny])))))
+    positive = flat > 0
+    if positive.any():
+        result[positive] = _panel_means(f, np.sqrt(flat[positive]), breaks)
+    return float(result[0]) if variances.ndim == 0 else result.reshape(variances.shape)
+
+
+def _panel_means(f: Callable[[Any], Any], scale: Array, breaks: tuple[float, ...]) -> Array:
+    """E f(scale Z) for each scale > 0, shape (m,) to shape (m,)."""
+    farthest = _SDS * float(scale.max())
+    steps = 2.0 ** np.arange(-2, max(math.ceil(math.log2(max(farthest, 1.0))), 0) + 1)
+    around = np.concatenate([-steps, [0.0], steps])
+    marks = np.unique(np.concatenate([point + around for point in {0.0, *breaks}]))
+    # in units of standard deviations, shape (m, edges); marks out of range fold onto the ends, as empty panels
+    with np.errstate(over="ignore"):
+        inner = np.clip(marks / scale[:, None], -_SDS, _SDS)
+    outer = np.broadcast_to(np.linspace(-_SDS, _SDS, 33), (len(scale), 33))
+    edges = np.sort(np.concatenate([inner, outer], axis=1), axis=1)
+    row, panel = np.nonzero(edges[:, 1:] > edges[:, :-1])
+    low, high = edges[row, panel], edges[row, panel + 1]
+    total, size = np.zeros(len(scale)), np.zeros(len(scale))  # the integral, and that of the absolute value
+    evaluated = len(row)
+    while True:
+        part, weight, rough = _panels(f, scale[row], low, high)
+        size += np.bincount(row, weight, len(scale))
+        # rough: the integrand needs more than 20 nodes here, as at a kink that nobody named, or where it oscillates
+        split = rough > _ROUGH * size[row]
+        total += np.bincount(row, np.where(split, 0.0, part), len(scale))
+        if not split.any():
+            return total
+        size -= np.bincount(row, np.where(split, weight, 0.0), len(scale))
+        row, low, high = (np.repeat(values[split], 2) for values in (row, low, high))
+        middle = (low + high) / 2
+        low[1::2], high[::2] = middle[1::2], middle[::2]
+        evaluated += len(row)
+        if evaluated > _MOST_PANELS * len(scale):
+            raise InputError(
+                f"the Gaussian mean does not converge at q={float(scale[row[0]] ** 2):.6g}: the function oscillates "
+                "too fast there, or is not continuous at too many points."
+            )
+
+
+def _panels(f: Callable[[Any], Any], scale: Array, low: Array, high: Array) -> tuple[Array, Array, Array]:
+    """The integral over each panel, that of the absolute value, and the size of what 20 nodes cannot follow."""
+    half = (high - low)[:, None] / 2
+    z = (low + high)[:, None] / 2 + half * _NODES
+    mass = half * _WEIGHTS * np.exp(-0.5 * z**2) / _NORMAL
+    with np.errstate(over="ignore", invalid="ignore"):  # exp(h)^2 for a huge q is infinity, and so is its mean
+        values = np.asarray(f(z * scale[:, None]), dtype=np.float64) * mass
+        return values.sum(axis=1), np.abs(values).sum(axis=1), np.abs(values @ _HIGHEST).sum(axis=1)
+
+
+@overload
+def chi(activation: ActivationLike, weight_std: float, q: float, density: float = ...) -> float: ...
+@overload
+def chi(activation: ActivationLike, weight_std: float, q: Array, density: float = ...) -> Array: ...
+def chi(activation: ActivationLike, weight_std: float, q: float | Array, density: float = 1.0) -> float | Array:
+    """Gain of a wide layer: density * weight_std^2 * E phi'(sqrt(q) Z)^2, the mean squared stretch of a perturbation.
+
+    >>> chi("relu", 2.0, 1.0)                       # any q: ReLU has no scale
+    2.0
+    >>> round(chi("tanh", 1.700796 ** 0.5, 0.512079), 5)              # on the edge of chaos
+    1.0
+
+    Source: Hayou et al. 2021, B.1.2 (printed with phi for phi', a misprint) and appendix H (density).
+    """
+    rule = get(activation)
+    check_std("weight_std", weight_std)
+    check_density(density)
+    return density * weight_std**2 * gaussian_mean(lambda h: rule.derivative(h) ** 2, q, rule.breaks)
+
+
+@overload
+def variance_map(
+    activation: ActivationLike, weight_std: float, bias_std: float, q: float, density: float = ...
+) -> float: ...
+@overload
+def variance_map(
+    activation: ActivationLike, weight_std: float, bias_std: float, q: Array, density: float = ...
+) -> Array: ...
+def variance_map(
+    activation: ActivationLike, weight_std: float, bias_std: float, q: float | Array, density: float = 1.0
+) -> float | Array:
+    """Variance of the next pre-activation: bias_std^2 + density * weight_std^2 * E phi(sqrt(q) Z)^2.
+
+    >>> round(variance_map("relu", 2.0 ** 0.5, 0.5, 3.0), 6)
+    3.25
+
+    Source: Hayou et al. 2021, B.1 and appendix H (density).
+    """
+    rule = get(activation)
+    check_scales(weight_std, bias_std, density)
+    return bias_std**2 + density * weight_std**2 * gaussian_mean(lambda h: rule.function(h) ** 2, q, rule.breaks)
 
 
 class Moments:
@@ -29,12 +157,9 @@ class Moments:
     >>> moments_of(get("relu")).square(np.array([1.0, 4.0])).round(9)              # shape (2,)
     array([0.5, 2. ])
 
-    Attributes:
-        activation: whose moments they are.
-        top: the largest variance they are known for; above it phi^2 overflows or oscillates too fast, or q is 1e16.
-        at_zero: the square of phi at 0.
-        slope_at_zero: the mean of phi'^2 on both sides of 0.
-        increasing: whether E phi^2 increases with q; then so does the variance map, and q moves one way only.
+    ``top`` is the largest variance they are known for: above it phi^2 overflows or oscillates too fast, or q is 1e16.
+    ``at_zero`` is the square of phi at 0, ``slope_at_zero`` the mean of phi'^2 on both sides of it. Where E phi^2 is
+    ``increasing`` with q, so is the variance map, and q moves one way only.
     """
 
     def __init__(self, activation: Activation) -> None:
@@ -119,12 +244,5 @@ def _table(activation: Activation) -> tuple[Array, Array, Array]:
 
 @lru_cache(maxsize=64)
 def moments_of(activation: Activation) -> Moments:
-    """The moments of an activation, made once.
-
-    Args:
-        activation: any activation.
-
-    Raises:
-        InputError: if its Gaussian means cannot be computed even for q up to 10.
-    """
+    """The moments of an activation, made once; an InputError if they cannot be computed even for q up to 10."""
     return Moments(activation)

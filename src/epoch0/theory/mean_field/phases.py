@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from epoch0 import plots
 from epoch0.activations import ActivationLike, get
 from epoch0.errors import InputError
-from epoch0.theory.mean_field._arguments import check_continuous, check_density, check_scales
-from epoch0.theory.mean_field.correlation_maps import scales_at, settled_correlation
+from epoch0.theory.checks import check_continuous, check_density, check_scales
 from epoch0.theory.mean_field.critical import EdgeCurve
-from epoch0.theory.mean_field.edge_arrays import edge_arrays, scale_free
-from epoch0.theory.mean_field.fixed_points import polish, settle, why_it_diverges
+from epoch0.theory.mean_field.edge import edge_arrays, scale_free
+from epoch0.theory.mean_field.fixed_points import polish, scales_at, settle, settled_correlation, why_it_diverges
 from epoch0.theory.mean_field.moments import Moments, moments_of
 
 if TYPE_CHECKING:
@@ -32,19 +31,10 @@ TOLERANCE = 1e-3
 class Phase:
     """What a deep network of one activation does at one (weight_std, bias_std).
 
-    Attributes:
-        activation: its name.
-        weight_std: sigma_w, the standard deviation of a kept weight times sqrt(fan_in).
-        bias_std: sigma_b.
-        density: fraction of the weights kept.
-        word: ``"ordered"`` (chi < 1: inputs become alike, gradients vanish), ``"critical"`` (abs(chi - 1) <= 0.001),
-            ``"chaotic"`` (chi > 1: inputs part, gradients explode), or ``"diverges"``: q grows without bound.
-        chi: the gain at the fixed point; where q diverges, its limit for large q.
-        q: the variance at the fixed point; infinite where it diverges.
-        c_star: the correlation at which two inputs settle; NaN where q diverges.
-        xi_q: depth scale of the variance, in layers; NaN where q diverges.
-        xi_c: depth scale of the correlation, in layers; NaN where q diverges.
-        note: what else there is to know; empty if nothing.
+    ``word`` is "ordered" (chi < 1: inputs become alike, gradients vanish), "critical" (abs(chi - 1) <= 0.001),
+    "chaotic" (chi > 1: inputs part, gradients explode), or "diverges": q grows without bound. ``chi`` and ``q`` are
+    those of the fixed point; where q diverges, chi is its limit for large q. ``c_star`` is the correlation at which two
+    inputs settle, ``xi_q`` and ``xi_c`` the depth scales in layers; all three NaN where q diverges.
     """
 
     activation: str
@@ -79,20 +69,10 @@ class Phase:
 def phase(activation: ActivationLike, weight_std: float, bias_std: float, density: float = 1.0) -> Phase:
     """Whether a deep network is ordered, critical or chaotic, with its fixed points and depth scales.
 
+    Where q diverges that is its word; the note says from which weight_std on it does.
+
     >>> print(phase("tanh", 1.5, 0.1))
     tanh at weight_std=1.5, bias_std=0.1: chaotic, chi=1.12905, q=0.813322, c*=0.180084, xi_q=1.417, xi_c=14.85
-
-    Args:
-        activation: a name such as "tanh", an Activation, or a numpy or torch function.
-        weight_std: sigma_w, the standard deviation of a kept weight times sqrt(fan_in); >= 0.
-        bias_std: sigma_b, the standard deviation of a bias; >= 0.
-        density: fraction of the weights kept (alpha), in (0, 1].
-
-    Returns:
-        A :class:`Phase`. Where q diverges that is its word; the note says from which weight_std on it does.
-
-    Raises:
-        InputError: for an unknown activation or an argument out of its range.
 
     Source: Hayou et al. 2021, 2.2 and B.1.
     """
@@ -128,15 +108,8 @@ def _word(chi: float) -> str:
 class PhaseDiagram:
     """The phase over a grid of bias_std (rows) and weight_std (columns).
 
-    Attributes:
-        activation: its name.
-        weight_std: shape (columns,).
-        bias_std: shape (rows,).
-        density: fraction of the weights kept.
-        chi: the gain at the fixed point, shape (rows, columns); where q diverges its limit for large q.
-        q: the variance at the fixed point, shape (rows, columns); infinite where it diverges.
-        phase: "ordered", "critical", "chaotic" or "diverges", shape (rows, columns).
-        edge: the edge of chaos inside the window, as a curve.
+    ``chi``, ``q`` and ``phase`` are as in :class:`Phase`, of shape (rows, columns); ``edge`` is the edge of chaos
+    inside the window.
     """
 
     activation: str
@@ -242,23 +215,11 @@ def phase_diagram(
     bias_stds: Sequence[float] | Array,
     density: float = 1.0,
 ) -> PhaseDiagram:
-    """The phase at every point of a grid.
+    """The phase at every point of a grid of weight_stds (columns) and bias_stds (rows), both increasing and >= 0.
 
     >>> diagram = phase_diagram("tanh", np.linspace(0.5, 3, 200), np.linspace(0, 1, 100))
     >>> print(diagram)
     tanh: phase diagram of 200 weight_std x 100 bias_std: chaotic 61%, critical 0%, ordered 39%
-
-    Args:
-        activation: a name such as "tanh", an Activation, or a numpy or torch function.
-        weight_stds: sigma_w, increasing numbers >= 0, the columns.
-        bias_stds: sigma_b, increasing numbers >= 0, the rows.
-        density: fraction of the weights kept (alpha), in (0, 1].
-
-    Returns:
-        A :class:`PhaseDiagram`.
-
-    Raises:
-        InputError: for an unknown activation, an empty, negative or not increasing list, or a density out of its range.
 
     Source: Hayou et al. 2021, 2.2 and B.1; Poole et al. 2016 for the picture.
     """

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from epoch0.activations import Activation, get
 from epoch0.errors import InputError
-from epoch0.theory.mean_field._arguments import check_continuous, check_scales
+from epoch0.theory.checks import check_continuous, check_scales, check_variance
 from epoch0.theory.mean_field.correlations import mean_at
 from epoch0.theory.mean_field.kernels import check_depth
 
@@ -30,18 +30,13 @@ _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 class Propagation:
     """What happens to two inputs on their way through a network, and to a gradient on its way back.
 
-    Attributes:
-        q: variance of the pre-activation, shape (depth + 1, ...): q[0] is what was given, q[l] after l layers. For
-            ``"convolutional"`` the positions follow.
-        c: correlation of the two inputs, of the same shape; None if none was given.
-        gap: 1 - c with its relative precision; None likewise.
-        chi: gain of each layer at the variance that enters it, shape (depth, ...); 1 + the branch's for residual.
-        gradient: variance of a gradient at the pre-activations of layer l relative to that at the end, as q.
-        log_gain: log of the product of the layers' gains (for positions: of the mean of ``gradient[0]``): a tangent
-            or gradient changes by exp of half of it in norm.
-        phase: ``"ordered"`` (log_gain below -log 10), ``"critical"`` or ``"chaotic"`` (above log 10): by the whole
-            depth, since that decides whether it trains.
-        architecture: which of the four.
+    ``q``, (depth + 1, ...), is the variance of the pre-activation: q[0] as given, q[l] after l layers; for
+    "convolutional" the positions follow. ``c`` is the correlation of the two inputs and ``gap`` 1 - c with its relative
+    precision, as q, or None. ``chi``, (depth, ...), is the gain of each layer at the variance that enters it (1 + the
+    branch's for residual), ``gradient``, as q, the variance of a gradient at the pre-activations of layer l relative to
+    that at the end. ``log_gain`` is the log of the product of the gains (for positions: of the mean of gradient[0]),
+    ``phase`` "ordered" (below -log 10), "critical" or "chaotic" (above log 10): by the whole depth, which decides
+    whether it trains.
     """
 
     q: Array
@@ -101,18 +96,10 @@ def propagate(
     + bias_std^2 + weight_std^2 E phi^2 and chi = 1 + weight_std^2 E phi'^2. ``"stable"``: y + F(y) / sqrt(depth).
 
     Args:
-        activation: a name such as "tanh", an Activation, or a function.
-        weight_std: sigma_w, standard deviation of a kept weight times sqrt(fan_in); >= 0.
-        bias_std: sigma_b; >= 0.
         depth: number of layers (residual: blocks), >= 0.
-        q: variance of the first pre-activation, >= 0; for ``"convolutional"`` an array over positions (1-D or 2-D).
+        q: variance of the first pre-activation; for "convolutional" an array over positions (1-D or 2-D).
         c: correlation there of the two inputs, in [-1, 1], or None; shape as q.
-        density: fraction of the weights kept (alpha), in (0, 1].
-        architecture: ``"dense"``, ``"convolutional"``, ``"residual"`` or ``"stable"``.
-        kernel_size: odd width of the window, for ``"convolutional"`` only; one number, or one a direction.
-
-    Returns:
-        A :class:`Propagation`.
+        kernel_size: odd width of the window, for "convolutional" only; one number, or one a direction.
 
     Raises:
         InputError: for an argument out of its range, or where q exceeds float64 (the message names the layer).
@@ -162,17 +149,14 @@ def propagate(
     found = [np.stack(qs), chi, gradient] + ([] if c is None else [np.stack([one for one in gaps if one is not None])])
     # a network without positions was carried as one of a single position
     found = found if positions else [one[:, 0] for one in found]
-    kept = None if c is None else found[3]
-    return Propagation(
-        found[0], None if kept is None else 1 - kept, kept, found[1], found[2], total, phase, architecture
-    )  # fmt: skip
+    kept, correlation = (None, None) if c is None else (found[3], 1 - found[3])
+    return Propagation(found[0], correlation, kept, found[1], found[2], total, phase, architecture)
 
 
 def _start(q: ArrayLike, c: ArrayLike | None, architecture: str) -> tuple[Array, Array | None]:
     """The first variances and gaps, of one shape."""
     start = _numbers("q", q)
-    if not (np.isfinite(start) & (start >= 0)).all() or start.size == 0:
-        raise InputError(f"q={q!r} is no variance; it must be finite and >= 0.")
+    check_variance("q", start if start.size else np.array([np.nan]), q)
     if c is None:
         shape, gap = start.shape, None
     else:

@@ -26,13 +26,8 @@ def ray_means(function: Callable[[Any], Array], q: Array, angle: Array) -> Array
     >>> found[:, 0, 0].round(6)
     array([0.5     , 0.159155])
 
-    Args:
-        function: f, smooth but for 0, with features no narrower than about 1.
-        q: variances, > 0.
-        angle: angles between the two variables, in [0, pi].
-
-    Returns:
-        The means, or None where sums of one and a half times as many nodes do not agree with them.
+    f is smooth but for 0, with features no narrower than about 1; variances > 0, angles in [0, pi]. None where sums of
+    one and a half times as many nodes do not agree with these.
     """
     probes = np.unique(angle[[0, len(angle) // 3, -1]])
     ends = np.unique([q.min(), q.max()])

@@ -1,4 +1,9 @@
-"""One activation's covariance map tabulated over angle and variance, for evaluation at many pairs of inputs."""
+"""One activation's covariance map tabulated over angle and variance, for evaluation at many pairs of inputs.
+
+The angle between two inputs is where means over two Gaussian variables are smooth: E phi'(h1) phi'(h2) of a kinked phi
+has square roots at c = 1 and -1 but none in the angle (Cho & Saul 2009 is the plainest case: a straight line). The
+kernel is the integral of that slope (Price's theorem).
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -8,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epoch0.activations import Activation
-from epoch0.theory.mean_field.angle_grids import Angles, basis, gap_matrix, nodes, to_coefficients
 from epoch0.theory.mean_field.correlations import mean_at, mean_grid, on_a_line
-from epoch0.theory.mean_field.gaussian import gaussian_mean
+from epoch0.theory.mean_field.moments import gaussian_mean
 
 Array = NDArray[np.float64]
 
@@ -20,13 +24,167 @@ _COUNTS = (16, 20, 25, 31, 39, 48, 60, 75, 94, 118, 147, 184, 230, 256)
 _LARGEST_RANK = 48
 # variances and angles of a table where kinks let the series fall slowly
 _ROUGH = (8, 48)
-# sums of powers may be this many times larger than their total: three digits of sixteen
-_CANCELLING = 1000.0
+
+
+@dataclass(frozen=True)
+class Angles:
+    """A variable t in [-1, 1] for the angle in [0, end], finer near 0 (and near pi if that is the end).
+
+    >>> Angles(np.pi, np.inf).to_angle(np.array([-1.0, 0.0, 1.0])).round(4)            # shape (3,)
+    array([0.    , 1.5708, 3.1416])
+
+    Angles much above ``width`` are spread on a log scale; infinite for a plain linear scale. A network whose
+    pre-activations are large bends within about 1/sqrt(q) of 0 and pi.
+    """
+
+    end: float
+    width: float
+
+    @staticmethod
+    def of(rule: Activation, high: float, folded: bool) -> "Angles":
+        """Fit for variances up to high; folded: angles beyond pi/2 are never asked for."""
+        width = math.inf if high < 3 or rule.homogeneous else 1 / math.sqrt(high)
+        return Angles(math.pi / 2 if folded else math.pi, width)
+
+    @property
+    def _two_sided(self) -> bool:
+        return self.end > 2.0
+
+    def _raw(self, angle: Array) -> Array:
+        bent = np.asarray(np.arcsinh(angle / self.width))
+        return np.asarray(bent - np.arcsinh((self.end - angle) / self.width)) if self._two_sided else bent
+
+    def _rate(self, angle: Array) -> Array:
+        rate = np.asarray(1 / np.hypot(angle, self.width))
+        return np.asarray(rate + 1 / np.hypot(self.end - angle, self.width)) if self._two_sided else rate
+
+    def of_gap(self, gap: Array) -> Array:
+        """The variable t from 1 - c; any shape."""
+        angle = np.sqrt(0.5 * gap)
+        np.arcsin(angle, out=angle)
+        angle *= 2
+        if np.isinf(self.width):
+            return np.asarray(angle * (2 / self.end) - 1)
+        low, high = self._raw(np.array([0.0, self.end]))
+        return np.asarray((self._raw(angle) - low) * (2 / (high - low)) - 1)
+
+    def slope(self, angle: Array) -> Array:
+        """The derivative of the angle with respect to t."""
+        if np.isinf(self.width):
+            return np.full(angle.shape, self.end / 2)
+        low, high = self._raw(np.array([0.0, self.end]))
+        return np.asarray((high - low) / 2 / self._rate(angle))
+
+    def to_angle(self, t: Array) -> Array:
+        """The angle of each t in [-1, 1]; any shape."""
+        if np.isinf(self.width):
+            return np.asarray((t + 1) * (self.end / 2))
+        low, high = self._raw(np.array([0.0, self.end]))
+        raw = low + (t + 1) * ((high - low) / 2)
+        if not self._two_sided:
+            return np.asarray(self.width * np.sinh(raw))
+        # the two ends mirror each other: solve on the lower half by Newton's method
+        mirrored = raw > 0
+        raw = -np.abs(raw)
+        angle = np.clip(self.width * np.sinh(raw - low), 0.0, self.end / 2)
+        for _ in range(60):
+            step = (self._raw(angle) - raw) / self._rate(angle)
+            angle = np.clip(angle - step, 0.0, self.end / 2)
+            if np.abs(step).max(initial=0.0) < 1e-15 * self.end:
+                break
+        return np.asarray(np.where(mirrored, self.end - angle, angle))
+
+
+def nodes(count: int) -> Array:
+    """Chebyshev points of the first kind in (-1, 1), increasing; shape (count,)."""
+    return np.asarray(-np.cos((np.arange(count) + 0.5) * np.pi / count))
+
+
+def basis(t: Array, count: int) -> Array:
+    """T_0(t) to T_(count-1)(t); shape (..., count)."""
+    return np.asarray(np.polynomial.chebyshev.chebvander(t, count - 1))
+
+
+@lru_cache(maxsize=64)
+def to_coefficients(count: int) -> Array:
+    """Matrix from values at :func:`nodes` to Chebyshev coefficients; shape (count, count)."""
+    matrix = basis(nodes(count), count).T * (2 / count)
+    matrix[0] /= 2
+    return np.asarray(matrix)
+
+
+@lru_cache(maxsize=64)
+def _gap_matrix(angles: Angles, count: int) -> Array:
+    """Matrix from the slope of a kernel at the nodes to its mean slope from c = 1 down; shape (count, count).
+
+    Row k holds the weights of (K(0) - K(angle_k)) / (1 - cos angle_k) = mean of H over c in [cos angle_k, 1], where
+    H = dK/dc. All is positive and nothing cancels, so that nearly equal inputs keep their relative distance.
+    """
+    t = nodes(count)
+    points, weights = np.polynomial.legendre.leggauss(count + 40)
+    # from t = -1 (angle 0) to each node
+    half = (t[:, None] + 1) / 2
+    inner = -1 + half * (points + 1)
+    angle = angles.to_angle(inner)
+    mass = half * weights * np.sin(angle) * angles.slope(angle)
+    total = 2 * np.sin(angles.to_angle(t) / 2) ** 2
+    values = basis(inner, count) @ to_coefficients(count)
+    return np.asarray((mass[:, :, None] * values).sum(axis=1) / total[:, None])
+
+
+def _shift(low: float, high: float) -> float:
+    """Added to sqrt(q) before its log is taken, so that variances over many decades start on a linear scale."""
+    return min(0.1 * math.sqrt(high), 0.3) if low < 1e-6 * high else 0.3 if high == 0 else 0.0
+
+
+def place(q: Array, low: float, shift: float = 0.0) -> Array:
+    """Log of sqrt(q) + shift, counted from the least variance; nearly equal ones keep their difference."""
+    start = math.sqrt(low)
+    return np.asarray(np.log1p((q - low) / np.maximum(np.sqrt(q) + start, 1e-200) / (start + shift)))
+
+
+def needed_rank(low: float, high: float) -> int:
+    """How many variances a table over [low, high] will need: from the distance to the nearest singularity of log q."""
+    shift = _shift(low, high)
+    span = math.log((math.sqrt(high) + shift) / (math.sqrt(low) + shift))
+    if span < 5e-14:
+        return 1
+    # kernels are analytic in log q within about 2.5 of the real axis: Chebyshev series fall like rho^-r
+    ratio = 2.5 / span
+    return max(2, math.ceil(math.log(1e12) / math.log(ratio + math.hypot(ratio, 1.0))))
+
+
+def variance_grid(low: float, high: float, rank: int, shift: float = 0.0) -> Array:
+    """Variances at the Chebyshev nodes of log(sqrt(q) + shift)."""
+    root = math.sqrt(low)
+    step = (root + shift) * np.expm1((nodes(rank) + 1) / 2 * math.log((math.sqrt(high) + shift) / (root + shift)))
+    return np.asarray(low + step * (2 * root + step))
+
+
+def variance_weights(q: Array, low: float, high: float, rank: int, shift: float = 0.0) -> Array:
+    """Interpolation weights of each variance on that grid; (m,) to (m, rank)."""
+    if rank == 1:
+        return np.ones((len(q), 1))
+    # no BLAS here: equal inputs get equal weights, to the last bit, wherever they stand
+    values = basis(2 * place(q, low, shift) / place(np.array([high]), low, shift) - 1, rank)
+    return np.asarray(np.einsum("ik,ka->ia", values, to_coefficients(rank)))
+
+
+def evaluate_series(coefficients: Array, first: Array, second: Array, t: Array) -> Array:
+    """Several series at many pairs: coefficients (s, r, k, n), weights (m1, r), (m2, k), t (m1, m2) to (s, m1, m2)."""
+    count, other, terms = len(coefficients), second.shape[1], coefficients.shape[-1]
+    if coefficients.shape[1] == 1 == other:
+        sums = coefficients.reshape(count, terms) @ basis(t.reshape(-1), terms).T
+        return np.asarray(sums.reshape(count, *t.shape))
+    rows = np.tensordot(first, coefficients, axes=(1, 1)).reshape(len(t), count * other, terms)
+    parts = (rows @ np.moveaxis(basis(t, terms), -1, 1)).reshape(len(t), count, other, -1)
+    parts *= second.T
+    return np.asarray(parts.sum(axis=2).transpose(1, 0, 2))
 
 
 @dataclass(frozen=True)
 class SlopeTable:
-    """H = E phi'(h1) phi'(h2) over variances q1, q2 in a range and every angle, as a Chebyshev series.
+    """H = E phi'(h1) phi'(h2) over variances q1, q2 in [low, high] and every angle, as a Chebyshev series.
 
     >>> table = tabulate(get("tanh"), 0.5, 0.6)
     >>> row = table.weights(np.array([0.55]))
@@ -34,20 +192,10 @@ class SlopeTable:
     >>> slope.round(6), pair_mean("tanh", 0.55, 0.55, 0.9, derivative=True).round(6)
     (array([[0.538056]]), array(0.538056))
 
-    Attributes:
-        angles: the scale of the angle.
-        low: least variance covered.
-        high: largest variance covered.
-        shift: added to sqrt(q) before its log is taken, so that 0 is covered.
-        grid: the r variances tabulated.
-        coefficients: shape (2, r, r, n): of G = (K(0) - K(angle)) / (sqrt(q1 q2) (1 - c)) and of H.
-        powers: the same series in powers of t where their sums do not cancel, else ``coefficients`` again.
-        monomial: which of the two ``powers`` holds.
-        ratios: E phi^2 over (q + shift^2) at the r variances; shape (r,).
-        values: phi at the r variances on a one-dimensional grid; shape (r, points).
-        masses: Gaussian masses of that grid; shape (points,).
-        error: of H, relative to its largest value: measured where kinks let the series fall slowly.
-        exact: the activation itself where the range reaches 0, near which E phi^2 may vanish: it is then summed.
+    ``grid`` holds the r variances tabulated, ``coefficients``, (2, r, r, n), the series of G = (K(0) - K(angle)) /
+    (sqrt(q1 q2) (1 - c)) and of H, ``ratios`` E phi^2 over (q + shift^2), ``values`` phi on a one-dimensional grid with
+    Gaussian ``masses``. ``error`` is that of H relative to its largest value, measured where kinks let the series fall
+    slowly. ``exact`` is the activation where the range reaches 0, near which E phi^2 may vanish: it is then summed.
     """
 
     angles: Angles
@@ -56,8 +204,6 @@ class SlopeTable:
     shift: float
     grid: Array
     coefficients: Array
-    powers: Array
-    monomial: bool
     ratios: Array
     values: Array
     masses: Array
@@ -67,29 +213,19 @@ class SlopeTable:
     @property
     def rank(self) -> int:
         """How many variances were tabulated."""
-        return int(self.coefficients.shape[1])
+        return len(self.grid)
 
     def covers(self, q: Array) -> bool:
         """Whether every variance lies in the range, up to what rounding and a mild extrapolation allow."""
         if math.isinf(self.high):
             return True
-        span = self._place(np.array([self.high]))[0]
+        low, high, span = place(np.array([q.min(), q.max(), self.high]), self.low, self.shift)
         slack = 1e-12 + 0.02 * span
-        low, high = self._place(np.array([q.min(), q.max()]))
         return bool(low >= -slack and high <= span + slack)
-
-    def _place(self, q: Array) -> Array:
-        """Log of sqrt(q) + shift, counted from the least variance; nearly equal ones keep their difference."""
-        return place(q, self.low, self.shift)
 
     def weights(self, q: Array) -> Array:
         """Interpolation weights of each variance; (m,) to (m, r)."""
-        if self.rank == 1:
-            return np.ones((len(q), 1))
-        span = self._place(np.array([self.high]))[0]
-        # no BLAS here: equal inputs get equal weights, to the last bit, wherever they stand
-        values = basis(2 * self._place(q) / span - 1, self.rank)
-        return np.asarray(np.einsum("ik,ka->ia", values, to_coefficients(self.rank)))
+        return variance_weights(q, self.low, self.high, self.rank, self.shift)
 
     def mean_square(self, q: Array, weights: Array) -> Array:
         """E phi(sqrt(q) Z)^2 of each variance; (m,) to (m,)."""
@@ -100,104 +236,27 @@ class SlopeTable:
 
     def evaluate(self, first: Array, second: Array, gap: Array) -> tuple[Array, Array]:
         """G and H where rows have weights first (m1, r), columns second (m2, r) and gap = 1 - c is (m1, m2)."""
-        rows, columns = gap.shape
-        t = np.sqrt(0.5 * gap)
-        np.arcsin(t, out=t)
-        t *= 2
-        t = self.angles.to_unit(t)
-        if self.rank == 1:
-            both = polynomials(self.powers.reshape(2, -1), t.reshape(1, -1), self.monomial)
-            return both[0, 0].reshape(gap.shape), both[0, 1].reshape(gap.shape)
-        series = np.tensordot(first, self.coefficients, axes=(1, 1))
-        series = series.reshape(rows, 2 * self.rank, -1)
-        parts = (series @ powers_of(t, series.shape[-1], monomial=False)).reshape(rows, 2, self.rank, columns)
-        parts *= second.T
-        summed = parts.sum(axis=2)
-        return summed[:, 0], summed[:, 1]
-
-
-def polynomials(series: Array, t: Array, monomial: bool) -> Array:
-    """Several series of one row's t; (rows, m, n) or (m, n) coefficients and (rows, columns) to (rows, m, columns)."""
-    count = series.shape[-1]
-    if monomial:
-        # sums of a few powers by one product of matrices, those summed by Horner's rule: few passes over memory
-        few = math.ceil(math.sqrt(count))
-        chunks = -(-count // few)
-        padded = np.zeros((*series.shape[:-1], few * chunks))
-        padded[..., :count] = series
-        many = series.shape[-2]
-        # the chunks of all series, chunk by chunk
-        padded = np.moveaxis(padded.reshape(*series.shape[:-1], chunks, few), -2, -3)
-        powers = powers_of(t, few, monomial=True)
-        sums = padded.reshape(*series.shape[:-2], chunks * many, few) @ powers
-        step = (powers[:, -1] * t)[:, None]
-        total = sums[:, -many:]
-        for k in range(chunks - 2, -1, -1):
-            total *= step
-            total += sums[:, k * many : (k + 1) * many]
-        return np.asarray(total)
-    return np.asarray(series @ powers_of(t, count, monomial=False))
-
-
-def powers_of(t: Array, count: int, monomial: bool) -> Array:
-    """1, t, t^2, ... or Chebyshev's T_0, T_1, T_2, ...; (rows, columns) to (rows, count, columns)."""
-    result = np.empty((len(t), count, t.shape[1]))
-    result[:, 0] = 1.0
-    if count > 1:
-        result[:, 1] = t
-    double = t if monomial else 2 * t
-    for k in range(2, count):
-        np.multiply(double, result[:, k - 1], out=result[:, k])
-        if not monomial:
-            result[:, k] -= result[:, k - 2]
-    return result
-
-
-def place(q: Array, low: float, shift: float) -> Array:
-    """Log of sqrt(q) + shift, counted from the least variance; nearly equal ones keep their difference."""
-    start = math.sqrt(low)
-    return np.asarray(np.log1p((q - low) / np.maximum(np.sqrt(q) + start, 1e-200) / (start + shift)))
-
-
-def needed_rank(low: float, high: float, shift: float = 0.0) -> int:
-    """How many variances a table over [low, high] will need: from the distance to the nearest singularity of log q."""
-    span = math.log((math.sqrt(high) + shift) / (math.sqrt(low) + shift))
-    if span < 5e-14:
-        return 1
-    # kernels are analytic in log q within about 2.5 of the real axis: Chebyshev series fall like rho^-r
-    ratio = 2.5 / span
-    return max(2, math.ceil(math.log(1e12) / math.log(ratio + math.hypot(ratio, 1.0))))
+        mean, slope = evaluate_series(self.coefficients, first, second, self.angles.of_gap(gap))
+        return mean, slope
 
 
 def tabulate(rule: Activation, low: float, high: float, folded: bool = False) -> SlopeTable:
-    """Tabulate the covariance map of an activation.
+    """Tabulate the covariance map of an activation over variances in [low, high]; equal for one variance.
 
-    Args:
-        rule: the activation.
-        low: least variance, >= 0.
-        high: largest variance, finite; equal to low for one variance.
-        folded: whether angles beyond pi/2 are never asked for (phi odd or even).
-
-    Returns:
-        A table whose G and H are within :data:`TOLERANCE` of the exact ones, relative to the largest of them (checked
-        by the decay of the series: terms are added until it is reached, at most 256 in the angle and 48 variances).
+    G and H are within :data:`TOLERANCE` of the exact ones, relative to the largest of them (checked by the decay of the
+    series: terms are added until it is reached, at most 256 in the angle and 48 variances). ``folded``: angles beyond
+    pi/2 are never asked for (phi odd or even).
     """
     if rule.homogeneous:
         low, high = 1.0, 1.0
     # kinks that pass each other where variances differ: no series falls fast, and many terms take minutes
     rough = high > low and any(rule.breaks)
-    # variances spread over many decades start at 0 or near it: a scale that is linear there
-    shift = min(0.1 * math.sqrt(high), 0.3) if low < 1e-6 * high else 0.3 if high == 0 else 0.0
-    end = math.pi / 2 if folded else math.pi
-    width = math.inf if high < 3 or rule.homogeneous else 1 / math.sqrt(high)
-    angles = Angles(end, width)
+    shift, angles = _shift(low, high), Angles.of(rule, high, folded)
     count = _ROUGH[1] if rough else _angles_needed(rule, angles, np.unique([low, high]))
     most = _ROUGH[0] if rough else _LARGEST_RANK
-    rank = min(needed_rank(low, high, shift), most)
+    rank = min(needed_rank(low, high), most)
     while True:
-        span = math.log((math.sqrt(high) + shift) / (math.sqrt(low) + shift))
-        step = (math.sqrt(low) + shift) * np.expm1((nodes(rank) + 1) / 2 * span)
-        grid = low + step * (2 * math.sqrt(low) + step)
+        grid = variance_grid(low, high, rank, shift)
         coefficients = _series(rule, angles, count, grid)
         largest = np.abs(coefficients).max()
         across = np.tensordot(to_coefficients(rank), coefficients, axes=(1, 1))
@@ -210,14 +269,8 @@ def tabulate(rule: Activation, low: float, high: float, folded: bool = False) ->
     if rule.homogeneous:
         low, high = 0.0, math.inf
     coefficients = coefficients[..., : max(kept, 2)]
-    powers = coefficients @ to_powers(coefficients.shape[-1])
-    monomial = bool(np.abs(powers).sum(axis=-1).max() < _CANCELLING * largest)
-    table = SlopeTable(
-        angles, low, high, shift, grid, coefficients, powers if monomial else coefficients, monomial, ratios, values,
-        masses,
-    )  # fmt: skip
-    if shift > 0 and not rule.homogeneous:
-        table = replace(table, exact=rule)
+    exact = rule if shift > 0 and not rule.homogeneous else None
+    table = SlopeTable(angles, low, high, shift, grid, coefficients, ratios, values, masses, exact=exact)
     return replace(table, error=_measured(rule, table)) if rough else table
 
 
@@ -232,22 +285,13 @@ def _measured(rule: Activation, table: SlopeTable) -> float:
     return max(float(np.abs(found - exact).max() / np.abs(exact).max()), TOLERANCE)
 
 
-@lru_cache(maxsize=64)
-def to_powers(count: int) -> Array:
-    """Matrix from Chebyshev coefficients to those of powers; row k holds T_k, shape (count, count)."""
-    matrix = np.zeros((count, count))
-    for k in range(count):
-        matrix[k, : k + 1] = np.polynomial.chebyshev.cheb2poly(np.eye(count)[k, : k + 1])
-    return matrix
-
-
 def _series(rule: Activation, angles: Angles, count: int, grid: Array) -> Array:
     """Chebyshev coefficients of G and H; shape (2, r, r, count)."""
     angle = angles.to_angle(nodes(count))
     slopes = mean_grid(rule, grid, np.cos(angle), np.sin(angle))
     slopes = (slopes + slopes.transpose(0, 2, 1)) / 2
-    both = np.stack([np.tensordot(gap_matrix(angles, count), slopes, axes=1), slopes])
-    return np.moveaxis(np.tensordot(both, to_coefficients(count), axes=(1, 1)), -1, -1)
+    both = np.stack([np.tensordot(_gap_matrix(angles, count), slopes, axes=1), slopes])
+    return np.tensordot(both, to_coefficients(count), axes=(1, 1))
 
 
 def _angles_needed(rule: Activation, angles: Angles, ends: Array) -> int:

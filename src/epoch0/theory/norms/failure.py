@@ -1,17 +1,84 @@
-"""How likely a ReLU network changes a norm by more than a tolerance, by three methods (Arpit-Bengio Theorems 1, 3).
+"""How likely a ReLU network changes a norm by more than a tolerance, and the width that makes it unlikely.
 
-Weights N(0, 2/fan_out), biases zero. Failure means that in some layer, for some sample, the squared norm changes by
-more than a factor 1 +- eps; without failure the norm after L layers lies between (1 - eps)^L and (1 + eps)^L of the
-input's.
+Weights N(0, 2/fan_out), biases zero (Arpit-Bengio section 3). Failure means that in some layer, for some sample, the
+squared norm changes by more than a factor 1 +- eps; without failure the norm after L layers lies between (1 - eps)^L
+and (1 + eps)^L of the input's.
+
+``||ReLU(R u)||^2 / ||u||^2`` is ``(2/m) chi2_A`` with A ~ Bin(m, 1/2), the mean of m copies of ``2 B Z^2``. Chernoff's
+bound with parameter lambda has the exponent ``lambda t / 2 - log((1 + s) / 2)`` at the ratio t, where
+``s = (1 - 2 lambda)^(-1/2)``. The paper takes a convenient lambda; the best one solves a cubic equation in s. The exact
+tail is a finite sum of chi-square tails for narrow layers, and for wide ones a contour integral of the moment
+generating function through its saddle point, to the same relative accuracy from some hundred points.
 """
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Sequence
 
-from epoch0.theory.norms.checks import DIRECTIONS, METHODS, check_choice, check_count, check_eps, layer_widths
-from epoch0.theory.norms.rates import chernoff_rate, paper_rate
-from epoch0.theory.norms.tails import layer_failure
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammainc, gammaincc, gammaln
+
+from epoch0.errors import InputError
+from epoch0.theory.checks import check_choice, check_count, check_width
+
+METHODS = ("paper", "chernoff", "exact")
+DIRECTIONS = ("forward", "gradient")
+
+# exp(-745) is the smallest float
+_SMALLEST = 745.0
+# An atom at zero has no decaying transform; below exp(-46) = 1e-20 of the tilted law it cannot be seen.
+_NO_ATOM = 46.0
+# Step of the trapezoidal rule in standard deviations: its error is below exp(-2 pi / 0.15) = 6e-19.
+_STEP = 0.15
+
+
+def check_eps(eps: float) -> None:
+    """Refuse a tolerance outside (0, 1)."""
+    if isinstance(eps, bool) or not 0 < eps < 1:
+        raise InputError(
+            f"eps={eps!r} is no tolerance; it is the relative change of the squared norm that is allowed, "
+            "strictly between 0 and 1, such as 0.1."
+        )
+
+
+def check_delta(delta: float) -> None:
+    """Refuse a probability of failure outside (0, 1)."""
+    if isinstance(delta, bool) or not 0 < delta < 1:
+        raise InputError(
+            f"delta={delta!r} is no probability of failure to allow; it lies strictly between 0 and 1, such as 0.05."
+        )
+
+
+def paper_rate(eps: float) -> float:
+    """Exponent c of the paper's bound: a layer of width m fails with probability at most 2 exp(-m c).
+
+    >>> round(paper_rate(0.1), 7)                                         # eps/4 + log(2 / (1 + sqrt(1 + eps)))
+    0.0008886
+
+    Source: Arpit-Bengio Lemma 2 (activations) and Lemma 5 (gradients); about 3 eps^2 / 32.
+    """
+    check_eps(eps)
+    # written so that a small eps keeps its digits: sqrt(1 + eps) - 1 = eps / (1 + sqrt(1 + eps))
+    return eps / 4 - math.log1p(eps / (2 * (1 + math.sqrt(1 + eps))))
+
+
+def chernoff_rate(eps: float, tail: str = "upper") -> float:
+    """Best exponent c that Chernoff's method can give: the tail of a layer of width m is at most exp(-m c).
+
+    >>> round(chernoff_rate(0.1), 7), round(chernoff_rate(0.1, "lower"), 7)
+    (0.0009451, 0.001063)
+
+    By Cramer's theorem no larger one holds for all widths; it is about eps^2 / 10. ``tail`` is "upper" (the ratio is at
+    least 1 + eps) or "lower" (at most 1 - eps).
+
+    Source: THEORY 2, "Chernoff with lambda optimised", solved in closed form.
+    """
+    check_eps(eps)
+    check_choice("tail", tail, ("upper", "lower"))
+    excess = eps if tail == "upper" else -eps
+    return _rate(excess, saddle(excess))
 
 
 def failure_probability(
@@ -26,29 +93,15 @@ def failure_probability(
 
     >>> round(failure_probability(0.1, 1919), 5)                          # one layer, one sample, exact
     0.04997
-    >>> round(failure_probability(0.1, 4152, method="paper"), 5)
-    0.04997
     >>> round(failure_probability(0.1, [2000] * 10, samples=5), 3)        # ten layers, five samples
     1.0
 
+    Layers are independent for one sample, so that exactly 1 - prod(1 - p_l) is its chance of failing; samples share the
+    weights, and their chances are added. With one sample, forward, the exact method's is no bound but the probability.
+
     Args:
-        eps: allowed relative change of the squared norm in a layer, in (0, 1).
         widths: number of units of every layer, or a sequence of one a layer.
-        samples: number of inputs N, >= 1.
-        method: "paper" is the bound of its theorems; "chernoff" the same argument with the best parameter for each
-            tail; "exact" the exact law of a layer. Layers are independent for one sample, so that exactly
-            1 - prod(1 - p_l) is its chance of failing; samples share the weights, and their chances are added (a
-            bound, as in the other two methods).
-        direction: "forward" (activations; Lemma 5 for one step back has the same number) or "gradient" (forward and
-            backward pass: twice as likely; takes the paper's assumption that what comes back is independent of the
-            weights, and layers of nearly one width).
         layers: number of layers, with one width for all of them.
-
-    Returns:
-        A probability, at most 1. With one sample, forward, the exact method's is no bound but the probability itself.
-
-    Raises:
-        InputError: for an eps outside (0, 1), a width, samples or layers below 1, or an unknown method or direction.
 
     Source: Arpit-Bengio Theorem 1 (forward), Theorem 3 (gradient); THEORY 2 for the exact law.
     """
@@ -56,18 +109,198 @@ def failure_probability(
     check_count("samples", samples)
     check_choice("method", method, METHODS)
     check_choice("direction", direction, DIRECTIONS)
-    sizes = layer_widths(widths, layers)
-    chance = samples * _one_sample(eps, sizes, method) * (1 if direction == "forward" else 2)
-    return min(1.0, chance)
-
-
-def _one_sample(eps: float, sizes: "Counter[int]", method: str) -> float:
-    """Chance of one sample's failing in the forward pass; widths and how many layers have each."""
+    sizes = _times_of_widths(widths, layers)
     if method == "exact":
         chances = [(layer_failure(size, eps), times) for size, times in sizes.items()]
-        if any(chance == 1.0 for chance, _ in chances):
-            return 1.0
-        return -math.expm1(math.fsum(times * math.log1p(-chance) for chance, times in chances))
-    paper = method == "paper"
-    rates = [paper_rate(eps)] * 2 if paper else [chernoff_rate(eps, "upper"), chernoff_rate(eps, "lower")]
-    return math.fsum(times * math.exp(-size * rate) for size, times in sizes.items() for rate in rates)
+        certain = any(chance == 1.0 for chance, _ in chances)
+        one = 1.0 if certain else -math.expm1(math.fsum(times * math.log1p(-chance) for chance, times in chances))
+    else:
+        rates = [paper_rate(eps)] * 2 if method == "paper" else [chernoff_rate(eps, t) for t in ("upper", "lower")]
+        one = math.fsum(times * math.exp(-size * rate) for size, times in sizes.items() for rate in rates)
+    return min(1.0, samples * one * (1 if direction == "forward" else 2))
+
+
+def _times_of_widths(widths: int | Sequence[int], layers: int) -> "Counter[int]":
+    """How many layers have each width."""
+    check_count("layers", layers)
+    if isinstance(widths, int | np.integer):
+        check_width(widths)
+        return Counter({int(widths): int(layers)})
+    sizes = list(widths)
+    if not sizes:
+        raise InputError("widths holds no layer; give the number of units of one layer or more.")
+    if layers not in (1, len(sizes)):
+        raise InputError(f"{len(sizes)} widths and layers={layers}; give layers only with one width for all of them.")
+    for size in sizes:
+        check_width(size)
+    return Counter(int(size) for size in sizes)
+
+
+def required_width(
+    eps: float, delta: float, samples: int = 1, layers: int = 1, method: str = "exact", direction: str = "forward"
+) -> int:
+    """The least width, the same for all layers, at which norms are kept within eps with probability 1 - delta.
+
+    >>> [required_width(0.1, 0.05, method=method) for method in ("paper", "chernoff", "exact")]
+    [4152, 3698, 1919]
+
+    The failure probability of all three methods falls as the width grows (the exact one by computation, for every width
+    up to 2,500, not by proof).
+
+    Source: Arpit-Bengio Theorems 1 and 3 solved for the width; THEORY 2, the table.
+    """
+    check_delta(delta)
+
+    def enough(width: int) -> bool:
+        return failure_probability(eps, width, samples, method, direction, layers) <= delta
+
+    if enough(1):
+        return 1
+    fails, width = 1, 2
+    while not enough(width):
+        fails, width = width, 2 * width
+    while width - fails > 1:
+        middle = (fails + width) // 2
+        fails, width = (fails, middle) if enough(middle) else (middle, width)
+    return width
+
+
+def tolerance(
+    width: int, delta: float, samples: int = 1, layers: int = 1, method: str = "exact", direction: str = "forward"
+) -> float:
+    """The least eps that a width keeps with probability 1 - delta, correct to rounding and on the safe side of it.
+
+    >>> [round(tolerance(500, 0.05, method=method), 4) for method in ("paper", "chernoff", "exact")]
+    [0.3026, 0.2741, 0.1956]
+
+    Raises:
+        InputError: also if no eps below 1 is kept at this width; the message names the width that it takes.
+
+    Source: Arpit-Bengio section 4.2, the predicted curve of Figure 2.
+    """
+    check_delta(delta)
+    check_width(width)
+    check_count("layers", layers)
+
+    def failure(eps: float) -> float:
+        return failure_probability(eps, width, samples, method, direction, layers)
+
+    low, high = 0.0, math.nextafter(1.0, 0.0)
+    if failure(high) > delta:
+        raise InputError(
+            f"width={width} keeps no tolerance below 1 with probability 1 - delta = {1 - delta:g} ({method}, "
+            f"samples={samples}, layers={layers}); it takes a width of at least "
+            f"{required_width(high, delta, samples, layers, method, direction)}."
+        )
+    while True:
+        middle = (low + high) / 2
+        if middle in (low, high) or high - low < 1e-15 * high:
+            return high
+        low, high = (low, middle) if failure(middle) <= delta else (middle, high)
+
+
+def required_width_subspace(eps: float, delta: float, dimension: int, layers: int = 1) -> int:
+    """The width at which one layer keeps the norm of **every** input of a subspace at once (Theorem 2, one layer).
+
+    >>> required_width_subspace(0.2, 0.05, dimension=1)
+    19368
+
+    Args:
+        eps: allowed relative change of the norm itself (not of its square).
+        dimension: dimension d of the subspace that holds the inputs, >= 1.
+        layers: only 1 is proved; more are refused, with the reason.
+
+    Source: Arpit-Bengio Lemma 3, which is Theorem 2 with one layer.
+    """
+    check_eps(eps)
+    check_delta(delta)
+    check_count("dimension", dimension)
+    check_count("layers", layers)
+    if layers > 1:
+        raise InputError(
+            f"layers={layers}: the bound over a subspace is proved for one layer only. The proof of Theorem 2 takes "
+            "the outputs of a ReLU layer to lie in a subspace of the inputs' dimension again; they do not (inputs of "
+            "2 dimensions leave a layer of 400 units with rank above 300). Use layers=1, or required_width with a "
+            "finite number of samples."
+        )
+    return math.ceil(_subspace_width(eps, delta, dimension, layers))
+
+
+def _subspace_width(eps: float, delta: float, dimension: int, layers: int) -> float:
+    """Equation (11) as printed, for any number of layers."""
+    spacing = min(eps / (3 * math.sqrt(dimension)), math.sqrt(eps) / (math.sqrt(3) * dimension))
+    third = eps / 3
+    rate = eps / 12 - math.log1p(third / (2 * (1 + math.sqrt(1 + third))))
+    return (dimension * math.log(2 / spacing) + math.log(4 * layers / delta)) / rate
+
+
+def saddle(excess: float) -> float:
+    """Best lambda for the tail beyond the ratio t = 1 + excess, as u = s - 1: the root of 2 (1 + u)^3 = t (2 + u)."""
+    # Newton from the right of the only root above -1, where the cubic is convex: it comes down without a detour. In u
+    # and not in s, so that a small excess keeps its digits.
+    u = 2 * excess / 5 if excess > 0 else 0.0
+    for _ in range(100):
+        step = (((2 * u + 6) * u + 5 - excess) * u - 2 * excess) / ((6 * u + 12) * u + 5 - excess)
+        u -= step
+        if abs(step) <= 1e-16 * abs(u):
+            break
+    return u
+
+
+def _rate(excess: float, u: float) -> float:
+    """Chernoff's exponent at the ratio 1 + excess for the lambda of ``u``."""
+    return (1 + excess) / 4 * u * (2 + u) / (1 + u) ** 2 - math.log1p(u / 2)
+
+
+@functools.lru_cache(maxsize=4096)
+def layer_failure(width: int, eps: float) -> float:
+    """P(the ratio is outside [1 - eps, 1 + eps]) of one layer; a layer that is all off counts."""
+    return min(1.0, tail(width, eps) + tail(width, -eps))
+
+
+def tail(width: int, excess: float) -> float:
+    """P(ratio > 1 + excess) for an excess in (0, 1), P(ratio < 1 + excess) for one in (-1, 0)."""
+    u = saddle(excess)
+    if width * _rate(excess, u) > _SMALLEST:
+        return 0.0
+    # the atom has weight 2^-m in the law and (1 + s)^-m in the one that is tilted to the saddle point
+    if width * math.log1p(1 + u) > _NO_ATOM and width > 256:
+        return _by_contour(width, excess, u)
+    return _by_sum(width, excess)
+
+
+def _by_sum(width: int, excess: float) -> float:
+    """The mixture of chi-square tails, term by term."""
+    on = np.arange(width + 1.0)
+    logs = -gammaln(on + 1) - gammaln(width - on + 1)
+    mass = np.exp(logs - logs.max())
+    mass /= mass.sum()
+    half = width * (1 + excess) / 4
+    beyond = gammaincc(on / 2, half) if excess > 0 else gammainc(on / 2, half)
+    return float(mass @ beyond)
+
+
+def _by_contour(width: int, excess: float, u: float) -> float:
+    """``1/(2 pi i) int exp(m (K(z) - z t/2)) / z dz`` along a vertical line, K(z) = log((1 + (1 - 2z)^(-1/2)) / 2)."""
+    s = 1 + u
+    spread = 1 / math.sqrt(width * s**5 * (3 + 2 * s) / (1 + s) ** 2)  # of the integrand along the line
+    centre = u * (2 + u) / (2 * s**2)
+    # the pole at 0 stays a standard deviation away from the line; where that moves it the tail is not small
+    centre = math.copysign(max(abs(centre), spread), excess)
+
+    def exponent(z: NDArray[np.complex128]) -> NDArray[np.complex128]:
+        root = np.sqrt(1 - 2 * z)
+        grown = z / (root * (1 + root))  # (s - 1) / 2, and then log(1 + it), keeping the digits of a small z
+        real = np.log1p(2 * grown.real + grown.real**2 + grown.imag**2) / 2
+        return np.asarray(width * (real + 1j * np.arctan2(grown.imag, 1 + grown.real) - z * (1 + excess) / 2))
+
+    points = 80
+    while True:
+        z = np.asarray(centre + 1j * spread * _STEP * np.arange(points), dtype=np.complex128)
+        values = exponent(z)
+        if values[-1].real < values[0].real - 40:
+            break
+        points *= 2
+    terms = (np.exp(values - values[0].real) / z).real
+    total = float(terms.sum() - terms[0] / 2)  # the other half of the line is the complex conjugate
+    return abs(total) * _STEP * spread / math.pi * math.exp(values[0].real)

@@ -9,19 +9,26 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammainc
 
 from epoch0.errors import InputError
-from epoch0.theory.gaussian_growth import check_width
-from epoch0.theory.norms.checks import check_count
-from epoch0.theory.norms.distortion import distortion_quantile, mean_distortion
-from epoch0.theory.norms.scales import forward_scales, gradient_scales
-from epoch0.theory.product_law import GrowthLaw
+from epoch0.theory.checks import check_choice, check_count, check_width
+from epoch0.theory.gaussian_growth import binomial, chi_mean
+from epoch0.theory.growth_law import GrowthLaw
 
 Array = NDArray[np.float64]
+
+# Variance of a weight by (fan_in, fan_out); the paper's is "he".
+_VARIANCE = {
+    "he": lambda fan_in, fan_out: 2 / fan_out,
+    "he_fan_in": lambda fan_in, fan_out: 2 / fan_in,
+    "glorot": lambda fan_in, fan_out: 2 / (fan_in + fan_out),
+}
 
 # The quantiles of the law are accurate to about 1e-13 in probability.
 _RAREST = 1e-11
@@ -38,9 +45,7 @@ class NormRatio:
     >>> round(low, 4), round(high, 4)
     (0.1831, 3.0874)
 
-    Attributes:
-        widths: number of units of each layer.
-        scales: variance of the weights of each layer over He's 2/n, > 0; ones if not given.
+    ``scales`` are the variances of each layer's weights over He's 2/n, > 0; ones if not given.
 
     Source: THEORY 2, the exact law.
     """
@@ -68,14 +73,11 @@ class NormRatio:
         0.0833...
 
         Args:
-            sizes: number of inputs, then of units of every layer.
+            sizes: number of inputs, then of units of every layer; two or more.
             init: "he" (variance 2/fan_out, the paper's), "he_fan_in" (2/fan_in, the usual Kaiming initialization)
                 or "glorot" (2/(fan_in + fan_out)).
-
-        Raises:
-            InputError: for fewer than two sizes, a size below 1 or an unknown init.
         """
-        return cls(tuple(int(size) for size in sizes[1:]), forward_scales(sizes, init))
+        return cls._of(sizes[1:], _variances(sizes, init))
 
     @classmethod
     def gradient(cls, sizes: Sequence[int], layer: int, init: str = "he") -> "NormRatio":
@@ -89,17 +91,26 @@ class NormRatio:
         It takes the paper's assumption that what comes back is independent of the weights that it passes.
 
         Args:
-            sizes: number of inputs, then of units of every layer; delta has the size of the last.
+            sizes: number of inputs, then of units of every layer, three or more; delta has the size of the last.
             layer: 1 for the first, up to L.
             init: as in :meth:`forward`.
 
-        Raises:
-            InputError: for fewer than three sizes (with one layer the ratio is 1), a size below 1, a layer that is
-                not there or an unknown init.
-
         Source: Arpit-Bengio equations (19) and (20), Lemma 5.
         """
-        return cls(tuple(int(size) for size in sizes[1:-1]), gradient_scales(sizes, layer, init))
+        variances = _variances(sizes, init)
+        depth = len(variances)
+        check_count("layer", layer)
+        if depth < 2 or layer > depth:
+            raise InputError(
+                f"layer={layer!r} of {depth} cannot be used: it is a layer of the network, from 1, and with one layer "
+                "only the ratio is exactly 1."
+            )
+        # unit i of layer l is scaled by its row of W^l going forward, by its column of W^(l+1) coming back
+        return cls._of(sizes[1:-1], [variances[at] if at + 1 < layer else variances[at + 1] for at in range(depth - 1)])
+
+    @classmethod
+    def _of(cls, widths: Sequence[int], variances: Sequence[float]) -> "NormRatio":
+        return cls(tuple(int(n) for n in widths), tuple(n * one / 2 for n, one in zip(widths, variances, strict=True)))
 
     @functools.cached_property
     def norm(self) -> GrowthLaw:
@@ -133,14 +144,7 @@ class NormRatio:
     @overload
     def cdf(self, x: Array) -> Array: ...
     def cdf(self, x: float | Array) -> float | Array:
-        """Probability that the ratio is at most x.
-
-        Args:
-            x: ratios of squared norms, a number or an array of any shape.
-
-        Returns:
-            A float, or an array of the shape of x; accurate to about 1e-13.
-        """
+        """Probability that the ratio is at most x, to about 1e-13; a number or an array of any shape."""
         ratios = np.asarray(x, dtype=np.float64)
         found = self.norm.cdf(np.where(ratios < 0, -1.0, np.sqrt(np.maximum(ratios, 0.0))))
         return float(found) if ratios.ndim == 0 else found
@@ -150,13 +154,9 @@ class NormRatio:
     @overload
     def pdf(self, x: Array) -> Array: ...
     def pdf(self, x: float | Array) -> float | Array:
-        """Density of the ratio at x > 0; the chance of exactly 0 is :attr:`zero_probability` and not part of it.
+        """Density of the ratio at x, 0 at x <= 0; the chance of exactly 0 is :attr:`zero_probability`, no part of it.
 
-        Args:
-            x: ratios of squared norms, a number or an array of any shape; 0 is returned at x <= 0.
-
-        Returns:
-            A float, or an array of the shape of x; x times it is accurate to about 1e-13.
+        A number or an array of any shape; x times it is accurate to about 1e-13.
         """
         ratios = np.asarray(x, dtype=np.float64)
         roots = np.sqrt(np.maximum(ratios, 0.0))
@@ -168,17 +168,7 @@ class NormRatio:
     @overload
     def quantile(self, p: Array) -> Array: ...
     def quantile(self, p: float | Array) -> float | Array:
-        """The ratio below which a fraction p of the networks lies; 0 where p is at most :attr:`zero_probability`.
-
-        Args:
-            p: probabilities in (0, 1), a number or an array of any shape.
-
-        Returns:
-            A float, or an array of the shape of p.
-
-        Raises:
-            InputError: if a probability is outside (0, 1).
-        """
+        """The ratio below which a fraction p, in (0, 1), of the networks lies; 0 for p <= :attr:`zero_probability`."""
         roots = self.norm.quantile(p)
         return roots**2
 
@@ -186,17 +176,8 @@ class NormRatio:
         """The range that holds the ratios of all samples of a network with probability ``level``, or more.
 
         Each tail has probability (1 - level)/2 for one sample. Samples share the weights, so that for several the
-        tails are divided by their number (a union bound: right for any inputs, however alike).
-
-        Args:
-            level: probability, in (0, 1).
-            samples: number of inputs, >= 1.
-
-        Returns:
-            The lower and the upper end.
-
-        Raises:
-            InputError: for a level outside (0, 1), samples below 1, or a tail below 1e-11.
+        tails are divided by their number (a union bound: right for any inputs, however alike). A level outside (0, 1)
+        or a tail below 1e-11 is an InputError.
         """
         if not 0 < level < 1:
             raise InputError(f"level={level!r} is no probability; it lies strictly between 0 and 1, such as 0.95.")
@@ -212,28 +193,58 @@ class NormRatio:
 
     @property
     def mean_distortion(self) -> float:
-        """Expected ``|1 - ||h_L|| / ||x|| |``, of the norms and not of their squares (equation 25)."""
-        return mean_distortion(self.norm)
+        """Expected distortion ``|1 - ||h_L|| / ||x|| |``, of the norms and not of their squares (equation 25)."""
+        law = self.norm
+        if len(self.widths) == 1:
+            # how many units are on: std * chi_a has partial moments in closed form
+            on, mass = binomial(law.widths[0], 0.5)
+            means, half = law.stds[0] * chi_mean(on), 0.5 / law.stds[0] ** 2
+            short = gammainc(on / 2, half) - means * gammainc((on + 1) / 2, half)
+            return float(mass @ (means - 1 + 2 * short))
+        # E|1 - g| = E g - 1 + 2 E max(1 - g, 0), and the last is the integral of the distribution function up to 1
+        return law.mean - 1 + 2 * _below_one(law)
 
     def distortion_quantile(self, p: float) -> float:
-        """The distortion ``|1 - ||h_L|| / ||x|| |`` of the norms that a fraction p of the networks stays below.
+        """The distortion of the norms that a fraction p, in (0, 1), of the networks stays below (equation 26)."""
+        if not 0 < p < 1:
+            raise InputError(f"p={p!r} is no probability for a quantile; it lies strictly between 0 and 1.")
+        law = self.norm
 
-        Args:
-            p: in (0, 1).
+        def below(distortion: float) -> float:
+            left = law.cdf(1 - distortion) if distortion < 1 else 0.0
+            return law.cdf(1 + distortion) - left
 
-        Raises:
-            InputError: for a p outside (0, 1).
-        """
-        return distortion_quantile(self.norm, p)
+        # a layer that is off leaves exactly 1; beyond it the law may reach far, and is searched by its logarithm
+        low, high = (0.0, 1.0) if below(1.0) >= p else (1.0, max(1.0, law.support[1]))
+        for _ in range(64):
+            middle = (low + high) / 2 if low < 1 else math.sqrt(low) * math.sqrt(high)
+            low, high = (middle, high) if below(middle) < p else (low, middle)
+        return high
 
     def sample(self, n: int, seed: int = 0) -> Array:
-        """Independent ratios, one a network.
-
-        Args:
-            n: how many, >= 0.
-            seed: names the stream, >= 0.
-
-        Returns:
-            Array of shape (n,).
-        """
+        """Independent ratios, one a network; shape (n,)."""
         return np.asarray(self.norm.sample(n, seed) ** 2)
+
+
+def _variances(sizes: Sequence[int], init: str) -> list[float]:
+    """Variance of the weights of every layer."""
+    check_choice("init", init, tuple(_VARIANCE))
+    if len(sizes) < 2:
+        raise InputError(f"sizes={list(sizes)!r} holds no layer; give the number of inputs and of units of each layer.")
+    for size in sizes:
+        check_width(size, "size")
+    return [_VARIANCE[init](fan_in, fan_out) for fan_in, fan_out in pairwise(sizes)]
+
+
+def _below_one(law: GrowthLaw) -> float:
+    """Integral of the distribution function from 0 to 1."""
+    low, high = law.support
+    if low >= 1:
+        return law.zero_probability
+    top = min(high, 1.0)
+    # in the logarithm the law is smooth and its width known; pieces of a standard deviation, 16 points each
+    ends = np.linspace(math.log(low), math.log(top), 2 + math.ceil(math.log(top / low) / law.log_std))
+    nodes, weights = np.polynomial.legendre.leggauss(16)
+    half = np.diff(ends)[:, None] / 2
+    points = np.exp((ends[:-1] + ends[1:])[:, None] / 2 + half * nodes)
+    return law.zero_probability * low + float(np.sum(half * weights * points * law.cdf(points))) + (1 - top)

@@ -5,10 +5,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from epoch0.errors import InputError
-from epoch0.theory.norms.checks import METHODS, check_count, check_delta, check_eps
-from epoch0.theory.norms.failure import failure_probability
+from epoch0.theory.checks import check_count
+from epoch0.theory.norms.failure import (
+    METHODS,
+    check_delta,
+    check_eps,
+    failure_probability,
+    required_width,
+    tolerance,
+)
 from epoch0.theory.norms.ratio import NormRatio
-from epoch0.theory.norms.widths import required_width, tolerance
 
 LEVEL = 0.95
 """Of the interval in :class:`NormsAtWidth`: one input's ratio is inside with this probability."""
@@ -26,14 +32,7 @@ class NormSummary:
     chernoff   6029      1.53   0.0500
     exact      3928      1.00   0.0500
 
-    Attributes:
-        eps: allowed relative change of the squared norm in a layer.
-        delta: allowed probability of failure.
-        samples: number of inputs.
-        layers: number of layers.
-        direction: "forward" or "gradient".
-        widths: method to the least width.
-        failures: method to the failure probability that the method gives at its width, just below delta.
+    ``widths`` and ``failures`` are by method: the least width, and the failure probability there, just below delta.
     """
 
     eps: float
@@ -74,21 +73,10 @@ class NormsAtWidth:
     chernoff       1.0000       0.3590
     exact          0.3695       0.2824
 
-    Attributes:
-        width: number of units of every layer.
-        layers: number of layers.
-        eps: relative change of the squared norm in a layer that is asked about.
-        delta: probability of failure for the tolerances.
-        samples: number of inputs.
-        direction: "forward" or "gradient", of the failures and tolerances.
-        mean: of the squared norm's ratio, output over input.
-        std: its standard deviation over networks.
-        median: its median.
-        interval: the range that holds it for one input with probability 0.95.
-        mean_distortion: expected change of the norm itself, relative.
-        distortion: change of the norm that is not exceeded with probability 0.95.
-        failures: method to the probability that some layer changes some input's squared norm by more than eps.
-        tolerances: method to the least eps that is kept with probability 1 - delta; None if none below 1 is.
+    ``mean`` to ``interval`` (95 % for one input) are of the ratio of squared norms over networks, ``mean_distortion``
+    and ``distortion`` (not exceeded with probability 95 %) of the norm itself. By method: ``failures``, the probability
+    that some layer changes some input's squared norm by more than eps, and ``tolerances``, the least eps that is kept
+    with probability 1 - delta (None if none below 1 is).
     """
 
     width: int
@@ -134,16 +122,6 @@ def summary(eps: float, delta: float, samples: int = 1, layers: int = 1, directi
 
     >>> summary(eps=0.1, delta=0.05).widths
     {'paper': 4152, 'chernoff': 3698, 'exact': 1919}
-
-    Args:
-        eps: allowed relative change of the squared norm in a layer, in (0, 1).
-        delta: allowed probability of failure, in (0, 1).
-        samples: number of inputs, >= 1.
-        layers: number of layers, >= 1.
-        direction: "forward" or "gradient".
-
-    Raises:
-        InputError: whatever :func:`required_width` refuses.
     """
     widths = {method: required_width(eps, delta, samples, layers, method, direction) for method in METHODS}
     failures = {
@@ -165,39 +143,17 @@ def at_width(
     >>> found = at_width(1919)
     >>> round(found.failures["exact"], 5), round(found.std, 4)
     (0.04997, 0.051)
-
-    Args:
-        width: number of units of every layer, >= 1.
-        layers: number of layers, >= 1.
-        eps: relative change of the squared norm in a layer, in (0, 1).
-        delta: probability of failure for the tolerances, in (0, 1).
-        samples: number of inputs, >= 1.
-        direction: "forward" or "gradient".
-
-    Raises:
-        InputError: for an argument out of its range.
     """
     check_eps(eps)
     check_delta(delta)
     check_count("layers", layers)
     failures = {method: failure_probability(eps, width, samples, method, direction, layers) for method in METHODS}
     law = NormRatio((width,) * layers)
+    tolerances = {method: _tolerance(width, delta, samples, layers, method, direction) for method in METHODS}
     return NormsAtWidth(
-        width=width,
-        layers=layers,
-        eps=eps,
-        delta=delta,
-        samples=samples,
-        direction=direction,
-        mean=law.mean,
-        std=law.std,
-        median=law.quantile(0.5),
-        interval=law.interval(LEVEL),
-        mean_distortion=law.mean_distortion,
-        distortion=law.distortion_quantile(LEVEL),
-        failures=failures,
-        tolerances={method: _tolerance(width, delta, samples, layers, method, direction) for method in METHODS},
-    )
+        width, layers, eps, delta, samples, direction, law.mean, law.std, law.quantile(0.5), law.interval(LEVEL),
+        law.mean_distortion, law.distortion_quantile(LEVEL), failures, tolerances,
+    )  # fmt: skip
 
 
 def _tolerance(width: int, delta: float, samples: int, layers: int, method: str, direction: str) -> float | None:

@@ -1,8 +1,15 @@
 """Predict what pruning at initialization leaves of each layer, before anything is built (Hayou et al. 2021)."""
 
+from epoch0.theory.pruning.bounds import (
+    MagnitudeBound,
+    OrderedBound,
+    magnitude_bound,
+    magnitude_density,
+    magnitude_limit,
+    ordered_bound,
+    ordered_bound_of,
+)
 from epoch0.theory.pruning.dense import predicted_density
-from epoch0.theory.pruning.magnitude_limit import MagnitudeBound, magnitude_bound, magnitude_density, magnitude_limit
-from epoch0.theory.pruning.ordered_bound import OrderedBound, ordered_bound, ordered_bound_of
 from epoch0.theory.pruning.prediction import LayerDensity, PredictedDensity
 
 __all__ = [

@@ -12,13 +12,10 @@ from scipy.special import ndtri
 from epoch0.activations import Activation, ActivationLike, get
 from epoch0.errors import InputError
 from epoch0.seeds import numpy_generator
-from epoch0.theory.mean_field._arguments import check_continuous
-from epoch0.theory.pruning.checks import check_count, check_sparsity, check_widths, of_layers
-from epoch0.theory.pruning.dense_moments import DenseMoments, dense_moments, softmax
-from epoch0.theory.pruning.finite_width import log_deviations
-from epoch0.theory.pruning.prediction import PredictedDensity, predict
+from epoch0.theory.checks import check_continuous, check_count, check_sparsity, network_widths, of_layers
+from epoch0.theory.pruning.dense_moments import DenseMoments, dense_moments, log_deviations, softmax
+from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
 from epoch0.theory.pruning.score_law import ScoreLaw, entry_tail, score_law
-from epoch0.theory.pruning.survival import Layers
 
 Array = NDArray[np.float64]
 
@@ -70,18 +67,14 @@ def predicted_density(
         seed: of the drawings.
         names: of the layers; by default "1", "2", ...
 
-    Returns:
-        A :class:`~epoch0.theory.pruning.PredictedDensity`; its standard deviation is over networks.
-
-    Raises:
-        InputError: if an argument is out of its range, or the variance of the pre-activations overflows.
+    The standard deviation of the prediction is over networks.
 
     Source: Hayou et al. 2021, Theorem 1, whose bound this replaces by an estimate.
     """
     rule = get(activation)
     check_continuous(rule)
     check_sparsity(sparsity)
-    sizes = check_widths(widths)
+    sizes = network_widths(widths)
     check_count("examples", examples)
     weights = of_layers("weight_std", weight_std, len(sizes) - 1)
     biases = of_layers("bias_std", bias_std, len(sizes) - 1)

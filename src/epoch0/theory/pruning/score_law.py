@@ -1,35 +1,80 @@
-"""The law of one layer's scores: a row factor times a column factor times one of the entry's own (THEORY section 4)."""
+"""The law of one layer's scores: a row factor times a column factor times one of the entry's own (THEORY section 4).
+
+Laws live on a grid of logarithms, where a product is a sum and a mixture a convolution.
+
+A special case is the first layer of a network that sees white noise, whose weights their gradients follow. The gradient
+of a filter w with a ReLU behind it is a sum of inputs x over the places where w.x > 0. Of white noise these have the
+mean direction of w, so that the gradient is c w plus noise, and the score W (c W + noise) is nearer to a square than to
+a product of strangers.
+"""
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincc, erfc, gammaln, ndtr
 
 from epoch0.errors import InputError
-from epoch0.theory.pruning.following import fit, following_tail
-from epoch0.theory.pruning.log_grid import GRID, STEP, histogram, times
 
 Array = NDArray[np.float64]
 
-HALF_NORMAL = math.sqrt(2 / math.pi)
-"""Mean of |N| for a standard normal N."""
+LOW, STEP, SIZE = -16.0, 0.02, 1100
+GRID: Array = np.asarray(LOW + STEP * np.arange(SIZE), dtype=np.float64)
+"""Logarithms at which laws are known, from -16 to 6: scores are in units of their layer's root mean square."""
 
+_ZERO = round(-LOW / STEP)
+_PAD = SIZE + 200  # beyond the grid a kernel is what it is at its ends
+_HALF_NORMAL = math.sqrt(2 / math.pi)  # E |N| for a standard normal N
+_LOG_NORMAL = -(math.log(2) + np.euler_gamma) / 2  # E log |N|
+# How much lower a mean logarithm may be than that of a square before it tells nothing: its error with 30 scores.
+_UNSURE = 0.3
+_NODES = 240  # of the integral over the weight, whose logarithm runs over what has any weight on the grid
 _FEWEST, _MOST = 1.0005, 1e6  # of the dimensions of a sphere: two values only, and a normal variable
 _ROUNDS = 3
 _LEAST = -40.0  # log of a probability that no product of it need tell from 0
+
+
+def histogram(factors: ArrayLike) -> Array:
+    """Where factors lie on the grid of logarithms, each shared between its two neighbours; (..., n) to (..., 1100).
+
+    >>> histogram(np.array([1.0, 1.0, 0.0])).sum()               # shape (1100,); zeros count nowhere
+    np.float64(2.0)
+    """
+    values = np.asarray(factors, dtype=np.float64)
+    flat = values.reshape(-1, values.shape[-1])
+    row, column = np.nonzero(flat > 0)
+    place = np.clip((np.log(flat[row, column]) - LOW) / STEP, 0, SIZE - 1.000001)
+    left = place.astype(np.int64)
+    share = place - left
+    cells = row * SIZE + left
+    counts = np.bincount(cells, 1 - share, len(flat) * SIZE) + np.bincount(cells + 1, share, len(flat) * SIZE)
+    return np.asarray(counts.reshape(*values.shape[:-1], SIZE))
+
+
+def times(kernel: Array, *histograms: Array) -> Array:
+    """The sum of kernel(log t - log of a product of factors) over all products of one factor from each histogram.
+
+    With a tail function as kernel and histograms that sum to 1 that is the tail function of the product.
+
+    The kernel, (1100,), is a function of log t on the grid, constant beyond its ends; counts are (..., 1100).
+    """
+    padded = np.concatenate([np.full(_PAD, kernel[0]), kernel, np.full(_PAD, kernel[-1])])
+    length = 1 << math.ceil(math.log2(len(padded) + SIZE * len(histograms)))
+    spectrum: NDArray[Any] = np.fft.rfft(padded, length)
+    for counts in histograms:
+        spectrum = spectrum * np.fft.rfft(counts, length)
+    start = _PAD + _ZERO * len(histograms)
+    return np.asarray(np.fft.irfft(spectrum, length)[..., start : start + SIZE])
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreLaw:
     """How the scores of one layer are distributed, in units of ``scale``.
 
-    Attributes:
-        tail: probability that a score exceeds scale * exp(GRID); shape (1100,).
-        none_above: probability that no score of the layer does; shape (1100,).
-        scale: root mean square of the scores.
-        weights: number of scores.
+    On the grid, (1100,): ``tail`` is the probability that a score exceeds scale * exp(GRID), ``none_above`` that no
+    score of the layer does. ``scale`` is the root mean square of the scores, ``weights`` their number.
     """
 
     tail: Array
@@ -47,11 +92,8 @@ def score_law(entry: Array, rows: ArrayLike, columns: ArrayLike, scale: float = 
 
     The largest score depends on what rows and columns share, so it is not that of independent scores.
 
-    Args:
-        entry: tail of X, on the grid: P(X > exp(GRID)); from :func:`entry_tail` or :func:`entry_of_mean`.
-        rows: factors of the rows, >= 0, shape (n_out,), or (draws, n_out) for several drawings to average over.
-        columns: of the columns, (n_in,) or (draws, n_in).
-        scale: > 0.
+    ``entry`` is the tail of X on the grid, P(X > exp(GRID)). Factors of rows, (n_out,), and of columns, (n_in,), are >=
+    0; with a leading axis they are several drawings to average over.
 
     Source: beyond Hayou et al. 2021, who bound the largest score; one convolution of logarithms for each side.
     """
@@ -69,13 +111,9 @@ def score_law(entry: Array, rows: ArrayLike, columns: ArrayLike, scale: float = 
 def entry_tail(shared: float, weights: str = "normal") -> Array:
     """Tail of X = |W| |sqrt(shared) + sqrt(1 - shared) N|: a weight times what its row's gradient does not explain.
 
-    Args:
-        shared: share of the gradient's variance that rows and columns explain, in [0, 1]: 1 where all examples look
-            alike, so that the gradient is a product, near 0 where it is a sum over many different examples.
-        weights: ``"normal"``, or ``"one"`` for a score without the weight in it.
-
-    Returns:
-        P(X > exp(GRID)), shape (1100,).
+    ``shared`` is the share of the gradient's variance that rows and columns explain: 1 where all examples look alike,
+    so that the gradient is a product, near 0 where it is a sum over many different examples. ``weights`` is "normal",
+    or "one" for a score without the weight in it.
     """
     t = np.exp(GRID)
     if shared >= 1:
@@ -94,15 +132,8 @@ def entry_of_mean(mean: float, log_mean: float | None = None) -> Array:
     times a log-normal factor, or with a gradient that follows the weight as far as the mean logarithm asks for it:
     |W (rho W + sqrt(1 - rho^2) N)|, which is a square at rho = 1.
 
-    Args:
-        mean: E X / sqrt(E X^2), in (0, 1].
-        log_mean: E log X - log(E X^2) / 2; only looked at where the mean is below 2/pi.
-
-    Returns:
-        P(X > exp(GRID)), shape (1100,).
-
-    Raises:
-        InputError: if it is no such mean.
+    ``mean`` is E X / sqrt(E X^2), in (0, 1], ``log_mean`` E log X - log(E X^2) / 2; only looked at where the mean is
+    below 2/pi.
     """
     from scipy.optimize import brentq
 
@@ -114,15 +145,74 @@ def entry_of_mean(mean: float, log_mean: float | None = None) -> Array:
     if mean > _sphere_mean(_MOST):
         size = float(brentq(lambda n: _sphere_mean(n) - mean, _FEWEST, _MOST))
         return np.asarray(betaincc(0.5, (size - 1) / 2, np.minimum(t * t / size, 1.0)))
-    if mean >= HALF_NORMAL**2:
-        return entry_tail(float(brentq(lambda k: HALF_NORMAL * _offset_mean(k) - mean, 0.0, 1.0)))
-    correlation, spread = 0.0, math.sqrt(-2 * math.log(mean / HALF_NORMAL**2))
+    if mean >= _HALF_NORMAL**2:
+        return entry_tail(float(brentq(lambda k: _HALF_NORMAL * _offset_mean(k) - mean, 0.0, 1.0)))
+    correlation, spread = 0.0, math.sqrt(-2 * math.log(mean / _HALF_NORMAL**2))
     if log_mean is not None:
         correlation, spread = fit(mean, log_mean)
     tail = following_tail(correlation) if correlation > 0 else entry_tail(0.0)
     if spread < STEP:
         return tail
     return _product(tail, ndtr(-(GRID[:-1] + STEP / 2 + spread**2) / spread))
+
+
+def following_tail(correlation: float) -> Array:
+    """Tail of X = |U V| / sqrt(1 + 2 rho^2) for standard normal U and V with this correlation; E X^2 = 1.
+
+    >>> tail = following_tail(1.0)                              # of N^2 / sqrt(3): P(N^2 > sqrt(3)) at 1
+    >>> float(np.interp(0.0, GRID, tail).round(3))
+    0.188
+    """
+    t = np.exp(GRID) * math.sqrt(1 + 2 * correlation**2)
+    rest = math.sqrt(max(1 - correlation**2, 0.0))
+    if rest < 1e-6:
+        return np.asarray(erfc(np.sqrt(t / 2)))
+    logs = np.linspace(-14.0, 2.2, _NODES)  # |U| up to 9; below 1e-6 lies no mass
+    u = np.exp(logs)
+    mass = np.exp(-(u**2) / 2) * u
+    mass /= mass.sum()
+    up, down = ((t[:, None] / u + sign * correlation * u) / (rest * math.sqrt(2)) for sign in (1, -1))
+    return np.asarray((erfc(up) + erfc(down)) @ mass / 2)
+
+
+def following_moments(correlation: float) -> tuple[float, float]:
+    """E X and E log X of that X.
+
+    >>> following_moments(0.0)                                  # 2 / pi, and twice that of one normal variable
+    (0.6366197723675814, -1.2703628454614782)
+    """
+    size = math.sqrt(1 + 2 * correlation**2)
+    mean = 2 / math.pi * (math.sqrt(max(1 - correlation**2, 0.0)) + correlation * math.asin(correlation))
+    return mean / size, 2 * _LOG_NORMAL - math.log(size)
+
+
+def fit(mean: float, log_mean: float) -> tuple[float, float]:
+    """The correlation and the spread at which X exp(spread Z) / exp(spread^2) has this mean and mean logarithm.
+
+    Both are of a variable of mean square 1. A spread lowers the mean by a factor exp(-spread^2 / 2) and the mean
+    logarithm by spread^2; a correlation lowers the logarithm by more than that. Where they ask for less spread than
+    none, there is none, and the logarithm decides. A logarithm that is lower than a square has it comes from scores
+    next to 0, of units that hardly ever answer, and tells nothing: then the mean decides alone.
+    """
+    from scipy.optimize import brentq
+
+    def by_mean(correlation: float) -> float:
+        return max(-2 * math.log(mean / following_moments(correlation)[0]), 0.0)
+
+    def spread_square(correlation: float) -> float:
+        return following_moments(correlation)[1] - log_mean
+
+    def excess(correlation: float) -> float:
+        return following_moments(correlation)[0] * math.exp(-spread_square(correlation) / 2) - mean
+
+    if excess(1.0) <= 0:
+        lowest = following_moments(1.0)[1] - by_mean(1.0)
+        best = 1.0 if log_mean > lowest - _UNSURE else 0.0
+        return best, math.sqrt(by_mean(best))
+    best = 0.0 if excess(0.0) >= 0 else float(brentq(excess, 0.0, 1.0))
+    if spread_square(best) <= 0:
+        return (0.0 if spread_square(0.0) <= 0 else float(brentq(spread_square, 0.0, 1.0))), 0.0
+    return best, math.sqrt(spread_square(best))
 
 
 def _product(tail: Array, edges: Array) -> Array:
@@ -146,7 +236,7 @@ def _sphere_mean(size: float) -> float:
 def _offset_mean(shared: float) -> float:
     """Mean of |sqrt(k) + sqrt(1 - k) N|."""
     root, rest = math.sqrt(shared), math.sqrt(max(1 - shared, 1e-300))
-    return rest * HALF_NORMAL * math.exp(-0.5 * (root / rest) ** 2) + root * math.erf(root / rest / math.sqrt(2))
+    return rest * _HALF_NORMAL * math.exp(-0.5 * (root / rest) ** 2) + root * math.erf(root / rest / math.sqrt(2))
 
 
 def law_of_moments(
@@ -162,16 +252,9 @@ def law_of_moments(
     S_ij = s sqrt(r_i c_j) X_ij, where r and c are the rows' and columns' mean squares over the whole one s^2, less the
     noise of means over few entries, and the shape of X gives the mean; see :func:`entry_of_mean`.
 
-    Args:
-        row_squares: mean square of the scores of each row, shape (n_out,).
-        column_squares: of each column, shape (n_in,).
-        mean: of all scores.
-        zeros: fraction of scores that are exactly 0 among the rows and columns that are not all 0, in [0, 1).
-        log_mean: mean of the logarithms of those that are not; None: as for weights that know nothing of their
-            gradients.
-
-    Raises:
-        InputError: if they cannot belong to one matrix of scores >= 0.
+    Mean squares of the scores in each row, (n_out,), and column, (n_in,); ``zeros`` is the fraction of exact zeros
+    among the rows and columns that are not all 0, ``log_mean`` the mean of the logarithms of the others; None: as for
+    weights that know nothing of their gradients. An InputError if they cannot belong to one matrix of scores >= 0.
     """
     rows, columns = (np.asarray(a, dtype=np.float64) for a in (row_squares, column_squares))
     for side in (rows, columns):
@@ -223,9 +306,7 @@ def _kurtosis(entry: Array) -> float:
 def _without_noise(squares: Array, noise: float) -> Array:
     """Mean squares of rows with their logarithms drawn together by what few entries a row make them vary.
 
-    Args:
-        squares: mean square of each row, of mean 1; shape (n,).
-        noise: their relative variance for rows that are alike.
+    ``noise`` is the relative variance of the mean squares, of mean 1, for rows that are alike.
     """
     live = squares > 0
     logarithms = np.log(squares[live])

@@ -1,4 +1,4 @@
-"""Magnitude pruning of layers of unequal variance: Proposition 4 as printed and corrected, and its limit (Hayou, E)."""
+"""Critical sparsity by the bounds of the paper, printed and corrected, and its limits (Hayou 2021, Theorem 1, Prop. 4)."""
 
 import math
 from collections.abc import Sequence
@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr
 
+from epoch0.activations import ActivationLike, get
 from epoch0.errors import InputError
-from epoch0.theory.pruning.checks import check_count, check_sparsity, of_layers
-from epoch0.theory.pruning.prediction import PredictedDensity, predict
+from epoch0.theory.checks import check_count, check_sparsity, of_layers
+from epoch0.theory.mean_field.fixed_points import q_star
+from epoch0.theory.mean_field.moments import chi as gain
+from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
 from epoch0.theory.pruning.score_law import entry_tail, score_law
-from epoch0.theory.pruning.survival import Layers
 
 Array = NDArray[np.float64]
 
@@ -20,15 +22,90 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 
 @dataclass(frozen=True)
+class OrderedBound:
+    """What Theorem 1 says of one network.
+
+    ``value`` is (1 + log(kappa L N^2) / kappa) / L with kappa = abs(log chi) / 8; vacuous, because it says nothing,
+    above 1 or with kappa L N^2 below 1, where its proof does not hold; ``paper`` with the decimal logarithm of its
+    example.
+    """
+
+    value: float
+    kappa: float
+    chi: float
+    vacuous: bool
+    paper: bool
+
+    def __str__(self) -> str:
+        used = "log base 10, as in the paper's example" if self.paper else "natural logarithm"
+        empty = ", which says nothing" if self.vacuous else ""
+        return f"chi={self.chi:.6g}, kappa={self.kappa:.6g}: E[s_cr] <= {self.value:.6g}{empty} ({used})"
+
+
+def ordered_bound(chi: float, depth: int, width: int, *, paper: bool = False) -> OrderedBound:
+    """Upper bound on the expected critical sparsity of SNIP in the ordered phase, without its error term.
+
+    >>> kappa = math.exp(-8 * 0.2)                                            # chi at kappa = 0.2
+    >>> round(ordered_bound(kappa, 100, 100).value, 3), round(ordered_bound(kappa, 100, 100, paper=True).value, 3)
+    (0.62, 0.275)
+
+    The error term, O(1/(kappa^2 sqrt(L N^2))), has no stated constant and is left out. The proof needs the natural
+    logarithm; the paper's example, "27 % at kappa = 0.2", is the formula with log base 10. Two limits that the
+    statement leaves out: it holds for bias_std > 0 only (see :func:`ordered_bound_of`), and at L = N = 100 it is above
+    1, so empty, for chi above 0.39. Measured values lie about eight times lower; :func:`predicted_density` comes within
+    5 %.
+
+    ``depth`` is L, ``width`` N, the units of each layer, and ``paper`` takes the logarithm that gives its 27 %.
+
+    Source: Hayou et al. 2021, Theorem 1.
+    """
+    if isinstance(chi, bool) or not 0 < chi < 1:
+        raise InputError(
+            f"chi={chi!r}: the bound is for the ordered phase, 0 < chi < 1"
+            + ("; on the edge of chaos, chi = 1, no layer is weaker than the others." if chi == 1 else ".")
+        )
+    check_count("depth", depth)
+    check_count("width", width)
+    kappa = abs(math.log(chi)) / 8
+    inside = kappa * depth * width**2
+    logarithm = math.log10(inside) if paper else math.log(inside)
+    value = (1 + logarithm / kappa) / depth
+    return OrderedBound(value, kappa, float(chi), value > 1 or inside < 1, paper)
+
+
+def ordered_bound_of(
+    activation: ActivationLike, weight_std: float, bias_std: float, depth: int, width: int, *, paper: bool = False
+) -> OrderedBound:
+    """The same bound for weights and biases of given standard deviations, refused where the theorem is false.
+
+    >>> ordered_bound_of("tanh", 0.4918, 0.3, 100, 100).vacuous                             # chi = 0.2
+    False
+
+    An InputError if the network is not in the ordered phase, or its pre-activations shrink to 0: there it is linear,
+    W dL/dW is the same in sum for every layer, and none vanishes (tanh without biases at chi = 0.8 measures a critical
+    sparsity of 0.997).
+
+    Source: Hayou et al. 2021, Theorem 1; the proof's constant, E phi(sqrt(q) Z)^2 times the gradient, must not be 0.
+    """
+    rule = get(activation)
+    q = q_star(rule, weight_std, bias_std)
+    # towards 0 by ever smaller steps counts as 0: what is left is linear
+    if q < 1e-12:
+        raise InputError(
+            f"{rule.name} at weight_std={weight_std:g}, bias_std={bias_std:g} settles at q = 0: the theorem's constant "
+            "is 0 and the network linear, so that all layers' scores are alike and none vanishes. It needs q > 0, "
+            "which bias_std > 0 gives."
+        )
+    return ordered_bound(gain(rule, weight_std, q), depth, width, paper=paper)
+
+
+@dataclass(frozen=True)
 class MagnitudeBound:
     """Proposition 4 for one ratio of scales.
 
-    Attributes:
-        value: the bound on E[s_cr], without its error term.
-        x: the x of the proposition where the bound is least: below it, the bound supposes that the layer stays.
-        eps: the epsilon that belongs to it.
-        ratio: of the standard deviations that the formula was used with.
-        vacuous: whether it is above 1, so that it says nothing.
+    ``value`` is the bound on E[s_cr], without its error term, vacuous above 1; ``x`` the x of the proposition where it
+    is least (below it, the bound supposes that the layer stays), ``eps`` the epsilon that belongs to it, ``ratio`` that
+    of the standard deviations that the formula was used with.
     """
 
     value: float
@@ -53,16 +130,8 @@ def magnitude_bound(gamma: float, weights: int, *, paper: bool = False) -> Magni
     No grid: with x = P(abs(Z) <= z) the condition on x is that log P(abs(Z) > r z) / log P(abs(Z) > z), which grows
     with z from r to r^2, exceeds r^(2 - eps); so each z belongs to one eps, and the bound is minimized over z.
 
-    Args:
-        gamma: variance of the other layers' weights over that of the weakest layer's, > 1.
-        weights: number of weights of the weakest layer (zeta N^2).
-        paper: whether to take gamma as the ratio of standard deviations, as printed.
-
-    Returns:
-        A :class:`MagnitudeBound`.
-
-    Raises:
-        InputError: for gamma <= 1 or no weights.
+    ``gamma`` is the variance of the other layers' weights over that of the weakest layer's, > 1, ``weights`` the number
+    of weights of that layer (zeta N^2); ``paper`` takes gamma as the ratio of standard deviations, as printed.
 
     Source: Hayou et al. 2021, appendix E, Proposition 4.
     """
@@ -73,10 +142,8 @@ def magnitude_bound(gamma: float, weights: int, *, paper: bool = False) -> Magni
     depths = np.linspace(1e-6, 12.0, 4001)
     start = int(np.argmin(_bound_at(depths, ratio, weights)))
     low, high = depths[max(start - 1, 0)], depths[min(start + 1, len(depths) - 1)]
-    best = minimize_scalar(
-        lambda z: float(_bound_at(np.array([z]), ratio, weights)[0]), bounds=(low, high), method="bounded",
-        options={"xatol": 1e-12},
-    )  # fmt: skip
+    least = {"bounds": (low, high), "method": "bounded", "options": {"xatol": 1e-12}}
+    best = minimize_scalar(lambda z: float(_bound_at(np.array([z]), ratio, weights)[0]), **least)
     z = np.array([float(best.x)])
     power = float(_log_outside(ratio * z)[0] / _log_outside(z)[0])
     value = float(_bound_at(z, ratio, weights)[0])
@@ -93,13 +160,7 @@ def magnitude_limit(gamma: float, weights: int, *, paper: bool = False) -> float
     The threshold at sparsity x is the x-quantile of the other layers' weights, and the weak layer stays while one of
     its M weights exceeds it: the integral of 1 - (1 - P(abs(Z) > r Q_x))^M over x, here over the quantile itself.
 
-    Args:
-        gamma: variance of the other layers' weights over that of the weakest layer's, > 1.
-        weights: M, number of weights of that layer.
-        paper: whether to take gamma as the ratio of standard deviations, as printed.
-
-    Raises:
-        InputError: for gamma <= 1 or no weights.
+    Arguments as for :func:`magnitude_bound`.
 
     Source: beyond Hayou et al. 2021, appendix E, which bounds it.
     """
@@ -123,17 +184,8 @@ def magnitude_density(
     >>> round(found.critical_sparsity, 3), found.at_risk
     (0.926, ['1'])
 
-    Args:
-        weight_std: standard deviation of the weights of each layer, shape (layers,); not times sqrt(fan_in).
-        weights: number of weights of each layer.
-        sparsity: fraction of all weights removed, in [0, 1).
-        names: of the layers; by default "1", "2", ...
-
-    Returns:
-        A :class:`~epoch0.theory.pruning.PredictedDensity`; its standard deviation is over drawings of the weights.
-
-    Raises:
-        InputError: if an argument is out of its range.
+    Standard deviations (not times sqrt(fan_in)) and numbers of weights are one a layer; names are "1", "2", ... if not
+    given. The standard deviation of the prediction is over drawings of the weights.
 
     Source: Hayou et al. 2021, appendix E, where only the limit of infinite depth is bounded.
     """

@@ -13,16 +13,19 @@ from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import digamma, gammaln, loggamma, polygamma
 
 from epoch0.errors import InputError
 from epoch0.seeds import numpy_generator
-from epoch0.theory.gaussian_growth import binomial_chi_mean, check_width
-from epoch0.theory.log_chi import STIRLING, log_moment, log_moments, positive_counts
+from epoch0.theory.checks import check_width
+from epoch0.theory.gaussian_growth import binomial, binomial_chi_mean
 
 Array = NDArray[np.float64]
 
 # exp(-42) = 6e-19: what is left out of the range, on either side
 _NEGLIGIBLE = 42.0
+# From here on Stirling's series is exact to rounding.
+_STIRLING = 100.0
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,7 @@ class GrowthLaw:
     The expected length of a whole trajectory grows by :attr:`mean` too; its spread over networks is at most
     :attr:`std`, since the tangents of one trajectory share their network.
 
-    Attributes:
-        widths: number of units of each layer.
-        stds: standard deviation of an entry of each layer's matrix as stored, > 0.
+    ``stds`` are the standard deviations of an entry of each layer's matrix as stored, > 0.
 
     Source: THEORY 1.2, the exact law of a dense Gaussian layer.
     """
@@ -77,12 +78,12 @@ class GrowthLaw:
     @property
     def log_mean(self) -> float:
         """Mean of the logarithm of the growth, given that it is not zero."""
-        return self._log_scale + sum(n * log_moments(k)[0] for k, n in self._layers.items())
+        return self._log_scale + sum(n * _log_moments(k)[0] for k, n in self._layers.items())
 
     @property
     def log_std(self) -> float:
         """Standard deviation of the logarithm of the growth, given that it is not zero; about sqrt(5/4 sum 1/k)."""
-        return math.sqrt(sum(n * log_moments(k)[1] for k, n in self._layers.items()))
+        return math.sqrt(sum(n * _log_moments(k)[1] for k, n in self._layers.items()))
 
     @property
     def _log_of_mean(self) -> float:
@@ -97,16 +98,10 @@ class GrowthLaw:
     @overload
     def cdf(self, x: Array) -> Array: ...
     def cdf(self, x: float | Array) -> float | Array:
-        """Probability that the growth is at most x.
+        """Probability that the growth is at most x, to about 1e-13; a number or an array of any shape.
 
         >>> GrowthLaw((1,), (1.0,)).cdf(np.array([0.0, 1.0])).round(6)      # half a chance of 0, else |N(0, 1)|
         array([0.5     , 0.841345])
-
-        Args:
-            x: growths, a number or an array of any shape.
-
-        Returns:
-            A float, or an array of the shape of x; accurate to about 1e-13.
         """
         growths = np.asarray(x, dtype=np.float64)
         with np.errstate(divide="ignore"):
@@ -120,16 +115,12 @@ class GrowthLaw:
     @overload
     def pdf(self, x: Array) -> Array: ...
     def pdf(self, x: float | Array) -> float | Array:
-        """Density of the growth at x > 0; the chance of exactly 0 is :attr:`zero_probability` and not part of it.
+        """Density of the growth at x, 0 at x <= 0; the chance of exactly 0 is :attr:`zero_probability`, no part of it.
 
         >>> GrowthLaw((1,), (1.0,)).pdf(np.array([0.0, 1.0])).round(6)      # half the density of |N(0, 1)|
         array([0.      , 0.241971])
 
-        Args:
-            x: growths, a number or an array of any shape; the density is given as 0 at x <= 0.
-
-        Returns:
-            A float, or an array of the shape of x; x times it is accurate to about 1e-13.
+        A number or an array of any shape; x times it is accurate to about 1e-13.
         """
         growths = np.asarray(x, dtype=np.float64)
         safe = np.where(growths > 0, growths, 1.0)
@@ -153,14 +144,7 @@ class GrowthLaw:
     def quantile(self, p: float | Array) -> float | Array:
         """The growth below which a fraction p of the networks lies; 0 where p is at most :attr:`zero_probability`.
 
-        Args:
-            p: probabilities in (0, 1), a number or an array of any shape.
-
-        Returns:
-            A float, or an array of the shape of p.
-
-        Raises:
-            InputError: if a probability is outside (0, 1).
+        A number or an array of any shape; an InputError if one is outside (0, 1).
         """
         chances = np.asarray(p, dtype=np.float64)
         if not ((chances > 0) & (chances < 1)).all():
@@ -177,15 +161,7 @@ class GrowthLaw:
         return float(values) if chances.ndim == 0 else values
 
     def sample(self, n: int, seed: int = 0) -> Array:
-        """Independent growths, one a network.
-
-        Args:
-            n: how many, >= 0.
-            seed: names the stream, >= 0.
-
-        Returns:
-            Array of shape (n,).
-        """
+        """Independent growths, one a network; shape (n,)."""
         generator = numpy_generator(seed)
         squares = np.full(n, 1.0)
         for width, std in zip(self.widths, self.stds, strict=True):
@@ -205,7 +181,7 @@ class GrowthLaw:
             frequencies = 2j * math.pi * np.arange(1, count + 1) / length
             values = np.ones(count, dtype=np.complex128)
             for width, times in self._layers.items():
-                values *= np.array([np.exp(log_moment(width, power)) for power in frequencies]) ** times
+                values *= np.array([np.exp(_log_moment(width, power)) for power in frequencies]) ** times
             values *= np.exp(frequencies * self.log_mean)
             # a whole quarter, so that a zero of the function cannot end the series early
             if np.abs(values[-count // 4 :]).max() < 1e-17 or count >= 1 << 16:
@@ -216,10 +192,10 @@ class GrowthLaw:
         """How far from its mean the tail of the log growth on the side of ``rate`` is below exp(-42), by Chernoff."""
         total = _NEGLIGIBLE
         for width, times in self._layers.items():
-            lowest = positive_counts(width)[0][0]
-            if rate <= -lowest or (lowest > 2 * STIRLING and rate < -lowest / 2):
+            lowest = _positive_counts(width)[0][0]
+            if rate <= -lowest or (lowest > 2 * _STIRLING and rate < -lowest / 2):
                 return math.inf
-            total += times * log_moment(width, rate).real
+            total += times * _log_moment(width, rate).real
         return total / abs(rate)
 
     def _log_cdf(self, logs: Array) -> Array:
@@ -247,3 +223,35 @@ class GrowthLaw:
 def _exp(logarithm: float) -> float:
     """The exponential, infinite where it leaves the range of a float."""
     return math.exp(logarithm) if logarithm < 709 else math.inf
+
+
+@functools.lru_cache(maxsize=64)
+def _positive_counts(width: int) -> tuple[Array, Array]:
+    """Counts >= 1 of rows that are on, and their probabilities given that there is one."""
+    counts, mass = binomial(width, 0.5)
+    on = counts > 0
+    return counts[on], mass[on] / mass[on].sum()
+
+
+def _log_moment(width: int, power: complex) -> complex:
+    """Logarithm of E[(chi_A / c)^power | A >= 1]; log c is the mean of log chi_A, the power's real part is > -1."""
+    counts, mass = _positive_counts(width)
+    half, shift = counts / 2, power / 2
+    if half[0] > _STIRLING:
+        # log-gammas of large numbers cancel; Stirling's series written for their difference does not
+        top = half + shift
+        logs = (top - 0.5) * np.log1p(shift / half) - shift + (1 / top - 1 / half) / 12 - (top**-3 - half**-3) / 360
+        logs = logs + shift * (np.log(2 * half) - 2 * _log_moments(width)[0])
+    else:
+        logs = loggamma(half + shift) - gammaln(half) + shift * (math.log(2) - 2 * _log_moments(width)[0])
+    largest = logs.real.max()
+    return complex(largest + np.log(mass @ np.exp(logs - largest)))
+
+
+@functools.lru_cache(maxsize=64)
+def _log_moments(width: int) -> tuple[float, float]:
+    """Mean and variance of log chi_A given A >= 1, A ~ Bin(width, 1/2)."""
+    counts, mass = _positive_counts(width)
+    centres = (math.log(2) + digamma(counts / 2)) / 2
+    mean = float(mass @ centres)
+    return mean, float(mass @ ((centres - mean) ** 2 + polygamma(1, counts / 2) / 4))

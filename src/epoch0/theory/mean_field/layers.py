@@ -33,13 +33,9 @@ class LayerScale:
 class Pairs:
     """What is known of the inputs at one layer; arrays change in place from layer to layer.
 
-    Attributes:
-        first: variances of the rows, shape (n1,).
-        second: variances of the columns, shape (n2,).
-        gap: 1 - c (1 - abs(c) where signs are kept), shape (n1, n2); the upper half if symmetric.
-        tangent: NTK without its signs, shape (n1, n2); the upper half if symmetric.
-        symmetric: whether rows and columns are the same inputs.
-        passed: product of the layers' E phi' phi', weights and skips included, if it is asked for; shape (n1, n2).
+    Variances of rows and columns, (n1,) and (n2,). Of shape (n1, n2), the upper half if symmetric (rows and columns are
+    the same inputs): ``gap`` is 1 - c (1 - abs(c) where signs are kept), ``tangent`` the NTK without its signs,
+    ``passed``, if asked for, the product of the layers' E phi' phi', weights and skips included.
     """
 
     first: Array
@@ -53,16 +49,10 @@ class Pairs:
 def step(
     table: SlopeTable, pairs: Pairs, scale: LayerScale, even: bool, layer: int, form: PairForm | None = None
 ) -> None:
-    """One layer, block of rows by block of rows.
+    """One layer, block of rows by block of rows; pairs change in place.
 
-    Args:
-        table: covers the variances of this layer.
-        pairs: changed in place.
-        scale: of this layer.
-        even: whether phi is.
-        layer: how many came before, for messages.
-        form: the lost covariance K(c = 1) - K and E phi' phi' as functions of q1, q2 and 1 - c, where there is a closed
-            form that is quicker than the table's series.
+    ``form`` gives the lost covariance K(c = 1) - K and E phi' phi' as functions of q1, q2 and 1 - c, where a closed
+    form is quicker than the table's series; ``even`` says whether phi is.
     """
     weights = [table.weights(pairs.first), table.weights(pairs.second)]
     after = [
@@ -71,44 +61,32 @@ def step(
     ]
     check_variances(after, layer)
     places = _directions(table, weights, scale, pairs)
+    ends = [np.sqrt(np.divide(1.0, a, out=np.zeros_like(a), where=a > 0)) for a in after]
+    roots = [np.sqrt(pairs.first), np.sqrt(pairs.second)]
+    # what the sum below is multiplied by to make it 1 - c again
+    factors = ends if form is not None else [end * root for end, root in zip(ends, roots, strict=True)]
 
     def slopes(rows: slice, columns: slice) -> tuple[Array, Array]:
-        gap, sign = pairs.gap[rows, columns], None
-        if even and gap.max() > 1:
-            sign = np.where(gap > 1, -1.0, 1.0)
-            gap = np.minimum(gap, 2 - gap)
-        ends = [np.sqrt(np.divide(1.0, a, out=np.zeros_like(a), where=a > 0))
-                for a in (after[0][rows], after[1][columns])]  # fmt: skip
-        roots = [np.sqrt(pairs.first[rows])[:, None], np.sqrt(pairs.second[columns])]
+        gap = pairs.gap[rows, columns]
         if form is not None:
-            alike = table.rank == 1 and not math.isinf(table.high)
-            which = (slice(1), slice(1)) if alike else (rows, columns)
-            mean, slope = form(pairs.first[which[0], None], pairs.second[which[1]], gap)
-            mean *= scale.weight
+            lost, slope = form(pairs.first[rows, None], pairs.second[columns], gap)
+            lost *= scale.weight
             if scale.skip:
-                mean += scale.skip * gap * roots[0] * roots[1]
-            if alike:
-                mean *= ends[0][0] * ends[1][0]
-            else:
-                mean *= ends[0][:, None]
-                mean *= ends[1]
-            if places is not None:
-                mean += _apart(places[0][rows], places[1][columns])
-            return mean, slope
-        mean, slope = table.evaluate(weights[0][rows], weights[1][columns], gap)
-        mean *= scale.weight
-        mean += scale.skip
-        # an even phi forgets signs: 1 - abs(c) stands for 1 - c, which a skip connection does not forget
-        if sign is not None:
-            slope *= sign
-            mean = (mean - scale.skip) * gap + scale.skip * pairs.gap[rows, columns]
+                lost += scale.skip * gap * roots[0][rows, None] * roots[1][columns]
         else:
-            mean *= gap
-        mean *= ends[0][:, None] * roots[0]
-        mean *= ends[1] * roots[1]
+            near = np.minimum(gap, 2 - gap) if even else gap
+            lost, slope = table.evaluate(weights[0][rows], weights[1][columns], near)
+            lost *= scale.weight
+            lost *= near
+            if even:
+                slope[gap > 1] *= -1
+            if scale.skip:  # an even phi forgets signs, a skip connection does not
+                lost += scale.skip * gap
+        lost *= factors[0][rows, None]
+        lost *= factors[1][columns]
         if places is not None:
-            mean += _apart(places[0][rows], places[1][columns])
-        return mean, slope
+            lost += _apart(places[0][rows], places[1][columns])
+        return lost, slope
 
     _advance(pairs, after, scale, slopes, layer)
 
@@ -133,8 +111,13 @@ def exact_step(exact: PairForm, pairs: Pairs, scale: LayerScale, layer: int) -> 
     _advance(pairs, after, scale, slopes, layer)
 
 
-def _advance(pairs: Pairs, after: list[Array], scale: LayerScale,
-             slopes: Callable[[slice, slice], tuple[Array, Array]], layer: int) -> None:  # fmt: skip
+def _advance(
+    pairs: Pairs,
+    after: list[Array],
+    scale: LayerScale,
+    slopes: Callable[[slice, slice], tuple[Array, Array]],
+    layer: int,
+) -> None:
     """One layer from the gaps and the means of phi' phi' after it."""
     roots = [np.sqrt(one) for one in after]
 
@@ -155,16 +138,13 @@ def _advance(pairs: Pairs, after: list[Array], scale: LayerScale,
     advance(pairs, after, block, layer)
 
 
-def advance(pairs: Pairs, after: list[Array], block: Callable[[slice, slice], tuple[Array, Array, Array]],
-            layer: int) -> None:  # fmt: skip
+def advance(
+    pairs: Pairs, after: list[Array], block: Callable[[slice, slice], tuple[Array, Array, Array]], layer: int
+) -> None:
     """Write the next gaps and tangent kernel over these, block of rows by block of rows.
 
-    Args:
-        pairs: changed in place.
-        after: the next variances of rows and columns.
-        block: the next gaps, what multiplies the tangent kernel and what is added to it, for a slice of rows and one of
-            columns.
-        layer: how many came before, for messages.
+    ``block`` gives the next gaps, what multiplies the tangent kernel and what is added to it, for a slice of rows and
+    one of columns; ``after`` holds the next variances of both.
     """
     rows, start = len(pairs.first), 0
     while start < rows:
@@ -228,11 +208,7 @@ def _apart(first: Array, second: Array) -> Array:
     """Half the squared distance of unit vectors, given their parts across one direction; (m1, k), (m2, k)."""
     squares = [(one**2).sum(axis=1) for one in (first, second)]
     along = [np.sqrt(np.clip(1 - one, 0.0, 1.0)) for one in squares]
-    total = (squares[0][:, None] - squares[1]) / (along[0][:, None] + along[1])
-    total *= total
+    total = ((squares[0][:, None] - squares[1]) / (along[0][:, None] + along[1])) ** 2
     for a, b in zip(first.T, second.T, strict=True):
-        step = a[:, None] - b
-        step *= step
-        total += step
-    total *= 0.5
-    return np.asarray(total)
+        total += (a[:, None] - b) ** 2
+    return np.asarray(0.5 * total)

@@ -1,0 +1,182 @@
+"""The edge of chaos as a curve over the variance q: all of it, single points to rounding, and why there is none.
+
+Both conditions are explicit in q: chi = 1 fixes density * weight_std^2 = 1 / E phi'^2, and then the fixed point fixes
+bias_std^2 = q - E phi^2 / E phi'^2 (Hayou et al. 2021, 2.2, B.1). So a point on the edge is one root.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from epoch0.theory.mean_field.fixed_points import diverges_from, settle
+from epoch0.theory.mean_field.moments import Moments
+
+Array = NDArray[np.float64]
+
+# The table's own error; smaller relative residuals have no sign.
+_SIGN = 1e-10
+# A moment below this is an underflow of the table, as for a phi that is flat around 0.
+_NOTHING = 1e-28
+_SETTLED = 1e-3
+
+
+def scale_free(moments: Moments) -> bool:
+    """Whether E phi^2 = q E phi'^2 for every q, as for ReLU: then the edge is one point, without biases."""
+    q, square, slope = moments.table(20)
+    return bool((np.abs(square / (q * slope) - 1) < _SIGN).all())
+
+
+def edge_arrays(moments: Moments) -> tuple[Array, Array, Array]:
+    """The attracting part of the edge over a grid of q: q, density * weight_std^2 and bias_std^2, each shape (n,)."""
+    q, square, slope = moments.table(400)
+    logarithmic = np.gradient(np.log(np.maximum(square, 1e-300)), np.log(q))
+    with np.errstate(divide="ignore", over="ignore"):
+        kept = 1 / slope
+        bias = q - square * kept
+        # next to 0 both conditions are decided by rounding
+        attracts = np.abs(logarithmic * square * kept / q) < 1 - 1e-6
+        attracts &= (slope > _NOTHING) & (square > _NOTHING) & (q < moments.top / 10)
+    inside = attracts & (bias >= 10 * _SIGN * q)
+    # where the edge begins or ends at bias_std = 0, between two points of the grid
+    crosses = (bias[1:] * bias[:-1] < 0) & (np.abs(bias[1:]) > 1e-7 * q[1:])
+    starts = np.flatnonzero(crosses & attracts[1:] & attracts[:-1])
+    share = bias[starts] / (bias[starts] - bias[starts + 1])
+    between = [column[starts] + share * (column[starts + 1] - column[starts]) for column in (q, kept)]
+    order = np.argsort(np.concatenate([q[inside], between[0]]), kind="stable")
+    columns = ((q, between[0]), (kept, between[1]), (bias, np.zeros(len(starts))))
+    first, second, third = (np.concatenate([column[inside], extra])[order] for column, extra in columns)
+    return first, second, third
+
+
+@dataclass(frozen=True)
+class EdgePoint:
+    """A fixed point with chi = 1: does it attract the variance, and from q = 1?"""
+
+    weight_std: float
+    bias_std: float
+    q: float
+    attracts: bool
+    reached: bool
+
+
+def edge_points(moments: Moments, bias_std: float | None, weight_std: float | None, density: float) -> list[EdgePoint]:
+    """All fixed points with chi = 1 and this bias_std or weight_std, by growing q."""
+    q, square, slope = moments.table(400)
+    q, square, slope = (column[slope > _NOTHING] for column in (q, square, slope))
+    found: list[float] = []
+    if weight_std is None:
+        assert bias_std is not None
+        bias = bias_std**2
+        # relative to the largest term: for sigmoid E phi^2 / E phi'^2 is far larger than q where q is small
+        residual = (q - square / slope - bias) / np.maximum(q, square / slope)
+        for low, high in _changes(q, residual):
+            found += _root(lambda v: v - moments.exact_square(v) / moments.exact_slope(v) - bias, low, high)
+        at_zero = bias == 0
+    else:
+        target = density * weight_std**2
+        residual = 1 - slope * target
+        for low, high in _changes(q, residual):
+            found += _root(lambda v: 1 - moments.exact_slope(v) * target, low, high)
+        at_zero = abs(target * moments.slope_at_zero - 1) < 1e-9
+    points = []
+    for v in found:
+        kept = 1 / moments.exact_slope(v)
+        bias = bias_std**2 if bias_std is not None else v - kept * moments.exact_square(v)
+        if bias >= -_SIGN * v:
+            points.append(_point(moments, kept, max(bias, 0.0), v, density, weight_std, bias_std))
+    if at_zero and moments.at_zero < 1e-20 and moments.slope_at_zero > 0:
+        points.insert(0, _point(moments, 1 / moments.slope_at_zero, 0.0, 0.0, density, weight_std, bias_std))
+    return points
+
+
+def _point(
+    moments: Moments,
+    kept: float,
+    bias: float,
+    q: float,
+    density: float,
+    weight_std: float | None,
+    bias_std: float | None,
+) -> EdgePoint:
+    if q == 0:
+        near, square, _ = moments.table(20)
+        attracts = bool((kept * square <= near * (1 + _SIGN))[near <= 1e-2].all())
+    else:
+        attracts = abs(kept * moments.square_rate(q)) < 1
+    settled = float(settle(moments, np.array([kept]), np.array([bias]))[0])
+    reached = attracts and abs(settled - q) <= _SETTLED * q + 1e-5
+    weight = math.sqrt(kept / density) if weight_std is None else weight_std
+    return EdgePoint(weight, math.sqrt(bias) if bias_std is None else bias_std, q, attracts, reached)
+
+
+def _changes(q: Array, residual: Array) -> list[tuple[float, float]]:
+    """Where the residual changes its sign, residuals without a sign left out."""
+    signed = np.flatnonzero(np.abs(residual) > _SIGN)
+    sign = np.sign(residual[signed])
+    change = np.flatnonzero(sign[1:] != sign[:-1])
+    return [(float(q[signed[i]]), float(q[signed[i + 1]])) for i in change]
+
+
+def _root(residual: Callable[[float], float], low: float, high: float) -> list[float]:
+    """The root between, by exact quadrature; none if that does not confirm the signs which the table saw."""
+    from scipy.optimize import brentq
+
+    if residual(low) * residual(high) >= 0:
+        return []
+    return [math.exp(brentq(lambda x: residual(math.exp(x)), math.log(low), math.log(high), xtol=1e-14, rtol=1e-14))]
+
+
+def why_no_edge(
+    moments: Moments, found: list[EdgePoint], bias_std: float | None, weight_std: float | None, density: float
+) -> str:
+    """Why there is none, with numbers, and where there is one."""
+    name = moments.activation.name
+    given = f"bias_std={bias_std:g}" if weight_std is None else f"weight_std={weight_std:g}"
+    given += "" if density == 1 else f", density={density:g}"
+    sentences = [f"{name} has no edge of chaos at {given}"]
+    if bias_std is not None:
+        limit = diverges_from(moments, bias_std, density)
+        weights = np.geomspace(1e-3, 1 - 1e-9, 150) * min(limit, 1e3)
+        kept = density * weights**2
+        q = settle(moments, kept, np.full(150, bias_std**2))
+        inside = np.isfinite(q)
+        gain, weights, q = kept[inside] * moments.slope(q[inside]), weights[inside], q[inside]
+        until = f" until q, started at 1, diverges, from weight_std={limit:.6g} on" if math.isfinite(limit) else ""
+        jump = np.flatnonzero((gain[:-1] < 1) & (gain[1:] > 1))
+        if len(jump):
+            i = int(jump[0])
+            sentences[0] += (
+                f": between weight_std={weights[i]:.4g} and {weights[i + 1]:.4g} q jumps from {q[i]:.4g} to "
+                f"{q[i + 1]:.4g}, and chi at the fixed point over 1, from {gain[i]:.4g} to {gain[i + 1]:.4g}"
+            )
+        else:
+            most = max(float(np.max(gain, initial=0.0)), 1e-12)
+            sentences[0] += f": chi at the fixed point stays below {most:.6g}{until}"
+    for point in found:
+        sentences.append(
+            f"At weight_std={point.weight_std:.6g}, bias_std={point.bias_std:.6g}, q={point.q:.6g} chi is 1, but that "
+            "fixed point repels: the variance leaves it"
+        )
+    q, kept, bias = edge_arrays(moments)
+    if not (moments.table(20)[2] > _NOTHING).any():
+        sentences.append("The derivative is 0 everywhere, and so is chi")
+    elif not len(q):
+        sentences.append("Nor is there one at any other setting")
+    elif weight_std is None:
+        assert bias_std is not None
+        sentences.append(f"There is one {_range('bias_std', q, np.sqrt(bias), bias_std)}")
+    else:
+        sentences.append(f"There is one {_range('weight_std', q, np.sqrt(kept / density), weight_std)}")
+    return ". ".join(sentences) + "."
+
+
+def _range(name: str, q: Array, values: Array, asked: float) -> str:
+    """The values on the piece of the edge that comes nearest to what was asked for."""
+    pieces = np.split(values, np.flatnonzero(np.diff(np.log(q)) > 0.03) + 1)
+    nearest = min(pieces, key=lambda piece: float(np.abs(piece - asked).min()))
+    low, high = float(nearest.min()), float(nearest.max())
+    upper = f" to {high:.4g}" if high < 50 else " on"
+    return f"for {name} from {low if low > 1e-4 else 0:.4g}{upper}"
