@@ -24,8 +24,8 @@ import numpy as np
 
 from epoch0.activations import Activation, get
 from epoch0.distributions import Gaussian, Law, Sparse
-from epoch0.errors import InputError, suggest
-from epoch0.theory.checks import check_width
+from epoch0.errors import InputError
+from epoch0.theory.checks import check_choice, check_density, check_width
 from epoch0.theory.gaussian_growth import binomial, chi_mean, flat_mean, one_hot_mean
 from epoch0.theory.growth_law import GrowthLaw
 from epoch0.theory.raghu import raghu_lower_bound, raghu_upper_bound
@@ -369,17 +369,14 @@ def expected_subvector_norm(direction: str, density: float, size: int) -> float:
     Source: Price-Tanner appendix B; on the sphere the squared norm of n of N entries is Beta(n/2, (N - n)/2).
     """
     check_width(size, "size")
-    if not 0 < density <= 1:
-        raise InputError(f"density={density!r} is no density; it is the fraction of entries kept (alpha), in (0, 1].")
-    counts, mass = binomial(size, density)
+    check_density(density)
+    check_choice("direction", direction, ("one-hot", "flat", "sphere"))
     if direction == "one-hot":
         return float(density)
+    counts, mass = binomial(size, density)
     if direction == "flat":
         return float(mass @ np.sqrt(counts / size))
-    if direction == "sphere":
-        return float(mass @ chi_mean(counts) / chi_mean(np.array(float(size))))
-    known = ["one-hot", "flat", "sphere"]
-    raise InputError(f"direction={direction!r} is not known; use one of {known}.{suggest(direction, known)}")
+    return float(mass @ chi_mean(counts) / chi_mean(np.array(float(size))))
 
 
 def _sizes(widths: int | Sequence[int]) -> list[int]:

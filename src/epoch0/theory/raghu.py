@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from epoch0.errors import InputError, suggest
-from epoch0.theory.checks import check_std, check_width
+from epoch0.errors import InputError
+from epoch0.theory.checks import check_choice, check_std, check_width
 from epoch0.theory.gaussian_growth import chi_mean
 
 
@@ -24,32 +24,18 @@ def raghu_lower_bound(
     p <= 1/sigma where a lower bound on p is needed. So "proof" is the paper's number, not a certified one; for ReLU
     the exact law (:func:`epoch0.theory.growth.exact`) is larger at every width.
 
-    Args:
-        weight_std: sigma_w, the standard deviation of a weight times sqrt(width); >= 0.
-        bias_std: sigma_b, the standard deviation of a bias; >= 0. ReLU's bound does not depend on it.
-        width: k, >= 1.
-        activation: "relu" or "hardtanh".
-        constant: "proof" for the constant of the proof (0 where it is negative and says nothing), "order" for the
-            expression inside the theorem's O(), which is a shape and no bound.
-
-    Raises:
-        InputError: for another activation or constant, or a parameter out of its range; hard tanh's proof needs
-            weight_std^2 + bias_std^2 >= 1.
+    ``weight_std`` is sigma_w, a weight's standard deviation times sqrt(width), ``bias_std`` sigma_b, on which ReLU's
+    bound does not depend, and ``activation`` "relu" or "hardtanh", whose proof needs weight_std^2 + bias_std^2 >= 1.
+    The constant "proof" is 0 where it is negative and says nothing; "order" is the expression inside the theorem's O(),
+    which is a shape and no bound.
 
     Source: Raghu et al. 2017, Theorem 3 and appendix D, equations (a)-(d).
     """
     check_std("weight_std", weight_std)
     check_std("bias_std", bias_std)
     check_width(width)
-    if constant not in ("proof", "order"):
-        raise InputError(
-            f"constant={constant!r} is not known; use 'proof' or 'order'.{suggest(constant, ['proof', 'order'])}"
-        )
-    if activation not in ("relu", "hardtanh"):
-        raise InputError(
-            f"activation={activation!r} has no bound of Raghu's; use 'relu' or 'hardtanh'."
-            + suggest(activation, ["relu", "hardtanh"])
-        )
+    check_choice("constant", constant, ("proof", "order"))
+    check_choice("activation", activation, ("relu", "hardtanh"))
     root = math.sqrt(width)
     if activation == "relu":
         if constant == "order":

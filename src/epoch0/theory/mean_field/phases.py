@@ -134,25 +134,18 @@ class PhaseDiagram:
         def plain(values: Array) -> list[Any]:
             return [[v if math.isfinite(v) else None for v in row] for row in np.atleast_2d(values).tolist()]
 
-        return {
-            "activation": self.activation, "density": self.density,
-            "weight_std": self.weight_std.tolist(), "bias_std": self.bias_std.tolist(),
-            "chi": plain(self.chi), "q": plain(self.q), "phase": self.phase.tolist(),
-            "edge": {
-                "weight_std": plain(self.edge.weight_std)[0], "bias_std": plain(self.edge.bias_std)[0],
-                "q": plain(self.edge.q)[0],
-            },
-        }  # fmt: skip
+        found: dict[str, object] = {name: getattr(self, name) for name in ("activation", "density")}
+        found |= {name: getattr(self, name).tolist() for name in ("weight_std", "bias_std", "phase")}
+        found |= {"chi": plain(self.chi), "q": plain(self.q)}
+        return found | {"edge": {name: plain(values)[0] for name, values in vars(self.edge).items()}}
 
     def to_pandas(self) -> "pd.DataFrame":
         """One row per grid point: weight_std, bias_std, chi, q, phase."""
         import pandas as pd
 
         weight, bias = np.meshgrid(self.weight_std, self.bias_std)
-        return pd.DataFrame({
-            "weight_std": weight.ravel(), "bias_std": bias.ravel(), "chi": self.chi.ravel(), "q": self.q.ravel(),
-            "phase": self.phase.ravel(),
-        })  # fmt: skip
+        columns = {"weight_std": weight, "bias_std": bias, "chi": self.chi, "q": self.q, "phase": self.phase}
+        return pd.DataFrame({name: values.ravel() for name, values in columns.items()})
 
     def plot(self) -> "Figure":
         """The diagram as a matplotlib figure: colour for chi, a line for the edge, hatching where q diverges."""
@@ -234,11 +227,9 @@ def phase_diagram(
     words = np.where(chi < 1, "ordered", "chaotic")
     words = np.where(np.abs(chi - 1) <= TOLERANCE, "critical", words)
     words = np.where(np.isinf(q), "diverges", words)
-    shape = (len(biases), len(weights))
-    return PhaseDiagram(
-        moments.activation.name, weights, biases, density, chi.reshape(shape), q.reshape(shape), words.reshape(shape),
-        _edge_inside(moments, weights, biases, density),
-    )  # fmt: skip
+    chi, q, words = (one.reshape(len(biases), len(weights)) for one in (chi, q, words))
+    edge = _edge_inside(moments, weights, biases, density)
+    return PhaseDiagram(moments.activation.name, weights, biases, density, chi, q, words, edge)
 
 
 def _axis(name: str, values: Sequence[float] | Array) -> Array:

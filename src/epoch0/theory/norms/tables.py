@@ -150,10 +150,10 @@ def at_width(
     failures = {method: failure_probability(eps, width, samples, method, direction, layers) for method in METHODS}
     law = NormRatio((width,) * layers)
     tolerances = {method: _tolerance(width, delta, samples, layers, method, direction) for method in METHODS}
-    return NormsAtWidth(
-        width, layers, eps, delta, samples, direction, law.mean, law.std, law.quantile(0.5), law.interval(LEVEL),
-        law.mean_distortion, law.distortion_quantile(LEVEL), failures, tolerances,
-    )  # fmt: skip
+    asked = (width, layers, eps, delta, samples, direction)
+    squares = (law.mean, law.std, law.quantile(0.5), law.interval(LEVEL))
+    norms = (law.mean_distortion, law.distortion_quantile(LEVEL))
+    return NormsAtWidth(*asked, *squares, *norms, failures, tolerances)
 
 
 def _tolerance(width: int, delta: float, samples: int, layers: int, method: str, direction: str) -> float | None:

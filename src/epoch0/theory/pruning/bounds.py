@@ -1,4 +1,4 @@
-"""Critical sparsity by the bounds of the paper, printed and corrected, and its limits (Hayou 2021, Theorem 1, Prop. 4)."""
+"""Critical sparsity by the bounds of the paper, printed and corrected, and limits (Hayou 2021, Theorem 1, Prop. 4)."""
 
 import math
 from collections.abc import Sequence

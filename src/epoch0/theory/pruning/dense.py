@@ -56,16 +56,12 @@ def predicted_density(
     within 11 % in the chaotic phase.
 
     Args:
-        activation: the nonlinearity between the layers: a name, an Activation or a function.
         weight_std: sigma_w, standard deviation of a weight times sqrt(fan_in); one number, or one a layer.
         bias_std: sigma_b; one number, or one a layer.
         widths: number of inputs, then of units of each layer; the last are classes.
-        sparsity: fraction of all weights removed, in [0, 1).
         input_square: mean square of an input.
         input_correlation: correlation of two examples, in [0, 1]; about 0.4 for images of digits in [0, 1].
         examples: number of examples in the batch, whose labels are random.
-        seed: of the drawings.
-        names: of the layers; by default "1", "2", ...
 
     The standard deviation of the prediction is over networks.
 
@@ -102,11 +98,12 @@ def _laws(rule: Activation, widths: list[int], moments: DenseMoments, examples: 
     laws = []
     depth = len(moments.q)
     for layer in range(depth):
+        shares = (moments.shared, moments.entering_c, moments.concentration)
         key = (
-            _rounded(moments.q[layer]), _rounded(moments.entering[layer]), _near_one(moments.shared[layer]),
-            _near_one(moments.entering_c[layer]), _near_one(moments.concentration[layer]), widths[layer],
-            widths[layer + 1], layer == 0, layer == depth - 1,
-        )  # fmt: skip
+            *(_rounded(one[layer]) for one in (moments.q, moments.entering)),
+            *(_near_one(one[layer]) for one in shares),
+            *(widths[layer], widths[layer + 1], layer == 0, layer == depth - 1),
+        )
         if key not in known:
             known[key] = _law(rule, widths, moments, examples, layer, numpy_generator(seed, 2, layer))
         laws.append(known[key])

@@ -26,34 +26,19 @@ _FAR = 0.5  # of q: farther than this from its mean-field value the expansion is
 
 @dataclass(frozen=True, eq=False)
 class DenseMoments:
-    """What mean-field theory says of each of the L layers; arrays of shape (L,), the first layer first.
+    """What mean-field theory says of each of the L layers; arrays of shape (L,), the first layer first."""
 
-    Attributes:
-        q: variance of the pre-activations that the layer makes.
-        c: their correlation over two examples.
-        entering: mean square of what enters the layer.
-        entering_c: correlation of what enters, over two examples.
-        chi: gain of the nonlinearity behind the layer and the weights after that; the last is not used.
-        fourth: E phi'^4 / (E phi'^2)^2 there.
-        errors: variance of the gradient at the pre-activations of one example.
-        errors_c: its correlation over two examples.
-        concentration: sum of squares over square of the sum of the spectrum of the gradients of all examples: 1 if they
-            point in one direction, 1/r if evenly in r.
-        shared: share of the variance of a weight's gradient in the direction that all examples have in common.
-        mean_square: m_l = E (W dL/dW)^2.
-    """
-
-    q: Array
-    c: Array
-    entering: Array
-    entering_c: Array
-    chi: Array
-    fourth: Array
-    errors: Array
-    errors_c: Array
-    concentration: Array
-    shared: Array
-    mean_square: Array
+    q: Array  # variance of the pre-activations that the layer makes
+    c: Array  # their correlation over two examples
+    entering: Array  # mean square of what enters the layer
+    entering_c: Array  # its correlation over two examples
+    chi: Array  # gain of the nonlinearity behind the layer and the weights after that; the last is not used
+    fourth: Array  # E phi'^4 / (E phi'^2)^2 there
+    errors: Array  # variance of the gradient at the pre-activations of one example
+    errors_c: Array  # its correlation over two examples
+    concentration: Array  # of the gradients' spectrum: 1 if all examples' point in one direction, 1/r if evenly in r
+    shared: Array  # share of the variance of a weight's gradient in the direction that all examples have in common
+    mean_square: Array  # m_l = E (W dL/dW)^2
 
 
 def dense_moments(
@@ -88,7 +73,7 @@ def dense_moments(
         c[layer] = min(max(both / q[layer], -1.0), 1.0) if q[layer] > 0 else 1.0
         if layer and (q[layer], c[layer]) == (q[layer - 1], c[layer - 1]):
             continue  # settled: the next layer sees what this one saw
-        square = _square(rule, q[layer], 0)
+        square = gaussian_mean(lambda h: rule.function(h) ** 2, q[layer], rule.breaks)
         pair = float(pair_mean(rule, q[layer], q[layer], c[layer]))
         cosine = min(max(pair / square, -1.0), 1.0) if square > 0 else 1.0
     return _backward(rule, weight_std, widths, examples, seed, (q, c, entering, entering_c))
@@ -111,9 +96,9 @@ def _backward(
     for layer in range(depth - 2, -1, -1):
         at = (float(q[layer]), float(c[layer]))
         if at not in slopes:
-            mean = _square(rule, at[0], 1)
+            mean = _slope(rule, at[0], 2)
             pair = float(pair_mean(rule, at[0], at[0], at[1], derivative=True))
-            slopes[at] = mean, pair / mean if mean > 0 else 1.0, _square(rule, at[0], 2)
+            slopes[at] = mean, pair / mean if mean > 0 else 1.0, _slope(rule, at[0], 4)
         mean, alike, high = slopes[at]
         width, after = widths[layer + 1], widths[layer + 2]
         chi[layer] = weight_std[layer + 1] ** 2 * mean
@@ -142,11 +127,8 @@ def _focused(s: float, step: float) -> float:
     return min(max(s + step * (1 + s + 6 * s**2 - 8 * cubes), 0.0), 1.0)
 
 
-def _square(rule: Activation, q: float, kind: int) -> float:
-    """E phi^2, E phi'^2 or E phi'^4 at variance q, for kind 0, 1 and 2."""
-    if kind == 0:
-        return gaussian_mean(lambda h: rule.function(h) ** 2, q, rule.breaks)
-    power = 2 * kind
+def _slope(rule: Activation, q: float, power: int) -> float:
+    """E phi'^power at variance q."""
     return gaussian_mean(lambda h: rule.derivative(h) ** power, q, rule.breaks)
 
 
