@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from epoch0.errors import InputError
+from epoch0.errors import InputError, suggest
 from epoch0.theory.checks import check_choice, check_std, check_width
 from epoch0.theory.gaussian_growth import chi_mean
 
@@ -35,7 +35,9 @@ def raghu_lower_bound(
     check_std("bias_std", bias_std)
     check_width(width)
     check_choice("constant", constant, ("proof", "order"))
-    check_choice("activation", activation, ("relu", "hardtanh"))
+    if activation not in ("relu", "hardtanh"):
+        hint = suggest(activation, ["relu", "hardtanh"])
+        raise InputError(f"activation={activation!r} has no bound of Raghu's; use 'relu' or 'hardtanh'.{hint}")
     root = math.sqrt(width)
     if activation == "relu":
         if constant == "order":
