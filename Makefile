@@ -50,6 +50,7 @@ test-slow: .venv/.test
 
 lint: .venv/.lint
 	$(BIN)/ruff check src tests benchmarks docs tools zoo
+	$(BIN)/ruff format --check --quiet src tests benchmarks tools zoo
 	$(BIN)/mypy
 
 docs: .venv/.docs

@@ -41,12 +41,12 @@ def scores(net: nn.Module, data: tuple[Tensor, Tensor]) -> dict[str, tuple[Calla
     """What is timed, and what it may cost."""
     rounds = functools.partial(synflow, x=(3, 32, 32))
     return {
-        "SNIP": (lambda: snip(net, None, [data]), "at most 1.2"),
-        "GraSP": (lambda: grasp(net, None, [data]), "at most 4.2"),
+        "SNIP": (lambda: snip(net, [data]), "at most 1.2"),
+        "GraSP": (lambda: grasp(net, [data]), "at most 4.2"),
         "SynFlow, 100 rounds in float64": (lambda: iterate(net, rounds, SPARSITY, steps=100), "at most 4.5"),
         "SynFlow, 1 round": (lambda: synflow(net, (3, 32, 32)), "no target"),
-        "FORCE, 5 steps": (lambda: force(net, None, [data], SPARSITY, 5), "no target"),
-        "OBD, 1 probe": (lambda: obd(net, None, [data], probes=1), "no target"),
+        "FORCE, 5 steps": (lambda: force(net, [data], SPARSITY, 5), "no target"),
+        "OBD, 1 probe": (lambda: obd(net, [data], probes=1), "no target"),
     }
 
 

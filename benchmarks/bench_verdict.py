@@ -30,7 +30,7 @@ FOLDS, REPEATS = 10, 20
 
 STEP = {
     "adam": ("alignment", "second pace", "reached", "growth", "gradient growth", "small input"),
-    "sgd": ("second", "second held", "crawl", "change", "small input", "unlikeness"),
+    "sgd": ("second", "second held", "crawl", "change", "small input", "dissimilarity"),
 }
 """What the verdict reads of the first step; chosen on the same networks, which flatters: see docs/checkup.md."""
 

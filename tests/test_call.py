@@ -532,7 +532,7 @@ class Fails(nn.Module):
 def test_the_model_comes_back_after_a_failure(error: Exception | None) -> None:
     model = Fails(error)
     photograph, config = Photograph(model), model.config
-    for measure in (lambda: e0.gain(model, X, directions=2), lambda: e0.prune.snip(model, None, [(X, Y)])):
+    for measure in (lambda: e0.gain(model, X, directions=2), lambda: e0.prune.snip(model, [(X, Y)])):
         if error is None:
             measure()
         else:
@@ -613,7 +613,7 @@ def test_a_mask_may_hold_minus_infinity() -> None:
 
 def test_pruning_scores_of_any_call() -> None:
     model = Transformer().eval()
-    scores = e0.prune.snip(model, None, {"input_ids": IDS, "attention_mask": MASK, "labels": IDS})
+    scores = e0.prune.snip(model, {"input_ids": IDS, "attention_mask": MASK, "labels": IDS})
     model.zero_grad()
     model(IDS, MASK, IDS).loss.backward()
     for name in ("blocks.0.mix.weight", "head.weight"):
@@ -621,12 +621,12 @@ def test_pruning_scores_of_any_call() -> None:
         torch.testing.assert_close(scores[name], (weight * weight.grad).abs().detach())
     model.zero_grad(set_to_none=True)
     given = [({"input_ids": IDS, "attention_mask": MASK}, IDS)]
-    torch.testing.assert_close(e0.prune.snip(model, None, given)["head.weight"], scores["head.weight"])
-    grasp = e0.prune.grasp(Two(), None, [((X, 2 * X), Y)])
+    torch.testing.assert_close(e0.prune.snip(model, given)["head.weight"], scores["head.weight"])
+    grasp = e0.prune.grasp(Two(), [((X, 2 * X), Y)])
     assert all(bool(score.isfinite().all()) for score in grasp.values())
     two = Two()
-    mine = e0.prune.snip(two, None, [({"a": X}, Y)], forward=lambda model, batch: model(batch["a"], batch["a"]))
-    torch.testing.assert_close(mine["first.weight"], e0.prune.snip(two, None, [((X, X), Y)])["first.weight"])
+    mine = e0.prune.snip(two, [({"a": X}, Y)], forward=lambda model, batch: model(batch["a"], batch["a"]))
+    torch.testing.assert_close(mine["first.weight"], e0.prune.snip(two, [((X, X), Y)])["first.weight"])
 
 
 def test_a_pruned_model_is_rescaled_on_token_ids() -> None:

@@ -222,7 +222,7 @@ def test_module_used_twice_has_two_rows(x: Tensor) -> None:
 def test_states_of_layers_are_noticed(x: Tensor, y: Tensor) -> None:
     collapsed = quick(e0.networks.mlp([32, *[48] * 6, 5], "tanh", e0.Gaussian(0.5), e0.Gaussian(0.5)), x, y)
     assert collapsed.layers[-1].status == "collapsed" and collapsed.layers[0].status != "collapsed"
-    assert collapsed.layers[-1].unlikeness is not None and collapsed.layers[-1].unlikeness < 1e-3
+    assert collapsed.layers[-1].dissimilarity is not None and collapsed.layers[-1].dissimilarity < 1e-3
     assert any("hardly sees its input" in note for note in collapsed.notes)
     saturated = quick(e0.networks.mlp([32, *[48] * 3, 5], "tanh", e0.Gaussian(20.0)), x, y)
     assert [layer.status for layer in saturated.layers[:3]] == ["saturated"] * 3

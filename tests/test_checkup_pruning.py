@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import epoch0 as e0
 from command_line import epoch0
 from epoch0.diagnosis import Checkup
-from epoch0.diagnosis.outlook import Outlook
+from epoch0.diagnosis.pruning_forecast import PruningForecast
 from epoch0.errors import InputError
 
 
@@ -28,16 +28,16 @@ def checked(*given: Any, **settings: Any) -> Checkup:
     return e0.checkup(*given, **{"trial": False, "remedies": False, "directions": 2, **settings})
 
 
-def outlook(net: nn.Module, sparsity: float, **options: object) -> Outlook:
-    found = checked(net, *batch(), sparsity=sparsity, **options).outlook
+def pruning_forecast(net: nn.Module, sparsity: float, **options: object) -> PruningForecast:
+    found = checked(net, *batch(), sparsity=sparsity, **options).pruning_forecast
     assert found is not None
     return found
 
 
 def test_it_is_what_pruning_would_leave() -> None:
     net = network()
-    found = outlook(net, 0.6)
-    scores = e0.prune.snip(net, None, [batch()])
+    found = pruning_forecast(net, 0.6)
+    scores = e0.prune.snip(net, [batch()])
     masks = e0.prune.keep(scores, 0.6)
     assert {row.name: row.density for row in found.layers} == masks.density_of
     assert found.dying == masks.dead
@@ -48,12 +48,12 @@ def test_it_is_what_pruning_would_leave() -> None:
 
 def test_expected_densities_are_close_to_the_true_ones() -> None:
     # 11 weights of 200 to 1,600 entries: the standard error of a density is at most 0.5/sqrt(200) = 0.035; 4 of them
-    found = outlook(network(), 0.5)
+    found = pruning_forecast(network(), 0.5)
     assert max(abs(row.density - row.predicted) for row in found.layers) < 4 * 0.035
 
 
 def test_the_ordered_phase_loses_layers_and_the_edge_keeps_them() -> None:
-    ordered, edge = outlook(network(0.5), 0.7), outlook(network(1.3), 0.7)
+    ordered, edge = pruning_forecast(network(0.5), 0.7), pruning_forecast(network(1.3), 0.7)
     assert ordered.dying and ordered.critical_sparsity < 0.7
     assert not edge.dying and edge.critical_sparsity > 0.7
     assert "would be emptied" in ordered.sentence and ordered.first in ordered.sentence
@@ -62,7 +62,7 @@ def test_the_ordered_phase_loses_layers_and_the_edge_keeps_them() -> None:
 
 @pytest.mark.parametrize("sparsity", [0.3, 0.9])
 def test_each_status_follows_from_the_numbers(sparsity: float) -> None:
-    found = outlook(network(0.7), sparsity)
+    found = pruning_forecast(network(0.7), sparsity)
     for row in found.layers:
         expected = "dies" if row.density == 0 else "at risk" if row.vanishes > 0.05 else "survives"
         assert row.status == expected
@@ -72,20 +72,20 @@ def test_each_status_follows_from_the_numbers(sparsity: float) -> None:
 def test_without_targets_classes_are_drawn_and_it_says_so() -> None:
     x, _ = batch()
     found = checked(network(), x, sparsity=0.5)
-    assert found.outlook is not None and found.outlook.drawn
+    assert found.pruning_forecast is not None and found.pruning_forecast.drawn
     assert any("classes drawn by chance" in note for note in found.notes)
-    assert found.outlook == checked(network(), x, sparsity=0.5).outlook
+    assert found.pruning_forecast == checked(network(), x, sparsity=0.5).pruning_forecast
 
 
 def test_positions_have_classes_of_their_own() -> None:
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 3, 1))
-    found = checked(net, torch.randn(8, 1, 6, 6, generator=e0.seeds.generator(0)), sparsity=0.5).outlook
+    found = checked(net, torch.randn(8, 1, 6, 6, generator=e0.seeds.generator(0)), sparsity=0.5).pruning_forecast
     assert found is not None and [row.name for row in found.layers] == ["0.weight", "2.weight"]
 
 
 def test_it_is_not_there_unless_asked_for() -> None:
     found = checked(network(), *batch())
-    assert found.outlook is None and found.to_dict()["outlook"] is None
+    assert found.pruning_forecast is None and found.to_dict()["pruning_forecast"] is None
 
 
 @pytest.mark.parametrize("sparsity", [-0.1, 1.0, 95.0, float("nan")])
@@ -103,11 +103,11 @@ def test_page_terminal_and_comparison_show_it(tmp_path, capsys: pytest.CaptureFi
     page = before.to_html(tmp_path / "one.html").read_text()
     assert "What would pruning leave?" in page and "✕ dies" in page
     both = before.to_html(tmp_path / "both.html", after).read_text()
-    assert before.outlook is not None and after.outlook is not None
-    assert before.outlook.sentence in both and after.outlook.sentence in both
+    assert before.pruning_forecast is not None and after.pruning_forecast is not None
+    assert before.pruning_forecast.sentence in both and after.pruning_forecast.sentence in both
     before.print(width=200)
-    assert before.outlook.sentence in capsys.readouterr().out
-    assert after.outlook.sentence in str(before.compare(after))
+    assert before.pruning_forecast.sentence in capsys.readouterr().out
+    assert after.pruning_forecast.sentence in str(before.compare(after))
     assert checked(network(), *batch()).to_html(tmp_path / "none.html").read_text().count("pruning leave") == 0
 
 
@@ -117,7 +117,7 @@ def test_command_line(tmp_path) -> None:
     model.write_text(f"import epoch0 as e0\ndef build():\n    {build}\n")
     code, out, _ = epoch0("checkup", f"{model}:build", "--data", "digits", "--sparsity", "0.9", "--json")
     assert code == 0
-    found = json.loads(out)["outlook"]
+    found = json.loads(out)["pruning_forecast"]
     assert found["sparsity"] == 0.9 and len(found["layers"]) == 3
     kept = sum(round(row["density"] * row["weights"]) for row in found["layers"])
     weights = sum(row["weights"] for row in found["layers"])

@@ -72,12 +72,14 @@ def test_checkup_json(models: Path) -> None:
     assert again == out  # seeded throughout
     code, evaluated, _ = epoch0(*plain, "--no-trial", "--batch-norm", "eval")
     assert json.loads(evaluated)["layers"][0] != found["layers"][0]
-    assert found["fragility"]["noise"] == 0.1 and len(found["fragility"]["layers"]) >= 2
+    assert found["noise_sensitivity"]["noise"] == 0.1 and len(found["noise_sensitivity"]["layers"]) >= 2
     _, loud, _ = epoch0(*plain, "--no-trial", "--noise", 0.3)
-    for more, less in zip(json.loads(loud)["fragility"]["layers"], found["fragility"]["layers"], strict=True):
+    for more, less in zip(
+        json.loads(loud)["noise_sensitivity"]["layers"], found["noise_sensitivity"]["layers"], strict=True
+    ):
         assert more["change"] > 1.5 * less["change"]
     _, silent, _ = epoch0(*plain)
-    assert json.loads(silent)["fragility"] is None and json.loads(silent)["layers"] == found["layers"]
+    assert json.loads(silent)["noise_sensitivity"] is None and json.loads(silent)["layers"] == found["layers"]
 
 
 def test_checkup_of_gaussian_inputs_and_npz(models: Path, tmp_path: Path) -> None:

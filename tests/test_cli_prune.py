@@ -60,7 +60,7 @@ def test_snip_is_the_library_s(models: str, tmp_path: Path) -> None:
 
     given = inputs_for(net, data="digits", batch=64)
     assert given.targets is not None
-    scores = e0.prune.snip(net, None, [(given.x, given.targets)])
+    scores = e0.prune.snip(net, [(given.x, given.targets)])
     assert code == 0 and e0.prune.Masks.load(masks) == e0.prune.keep(scores, 0.95)
 
 

@@ -147,6 +147,7 @@ def test_networks_trained_together_are_what_they_are_alone(monkeypatch) -> None:
 
 def _patterns_on(model, x) -> int:
     """Number of activation patterns along the whole line through 0 and x, on dense samples."""
+
     def pattern(t):
         z, bits = torch.as_tensor(t)[:, None] * x, []
         for part in model[:-1]:

@@ -164,7 +164,7 @@ def test_the_batch_norm_mode_of_scores_is_obeyed() -> None:
     for mode in ("train", "eval"):
         recipe = replace(TINY, network=Network("resnet", 20, 0.5), sparsity=0.98, batch_norm=mode)
         masks = masks_at_initialization(net, recipe, batches, (1, 8, 8), 0)
-        assert masks == keep(snip(net, None, batches, batch_norm=mode), 0.98)
+        assert masks == keep(snip(net, batches, batch_norm=mode), 0.98)
 
 
 # ---- the reference
@@ -199,7 +199,7 @@ def test_the_reference_prunes_trained_networks_by_obd_in_rounds(monkeypatch) -> 
         schedule=lambda optimizer, steps: MultiStepLR(optimizer, [round(steps / 2), round(3 * steps / 4)], 0.1),
         seed=seen[0][2],
     )  # fmt: skip
-    scores = obd(dense, None, scored_batches(sets, 2, 2, 20), batch_norm="eval", seed=2)
+    scores = obd(dense, scored_batches(sets, 2, 2, 20), batch_norm="eval", seed=2)
     assert keep(scores, 0.5) == half
 
 
@@ -225,7 +225,7 @@ def test_a_norm_that_comes_after_pruning_takes_weights_and_masks_over() -> None:
     network = Network("vgg", 11, 1 / 16, padding="circular")
     bare, net = (build(each, (1, 16, 16), 10, False, 0) for each in (replace(network, norm=None), network))
     x, y = torch.randn(20, 1, 16, 16, generator=generator(1)), torch.arange(20) % 10
-    masks = keep(snip(bare, None, [(x, y)]), 0.6)
+    masks = keep(snip(bare, [(x, y)]), 0.6)
     apply(bare, masks)
     rescale(bare, x=x)
     kinds = (nn.Conv2d, nn.Linear)

@@ -378,7 +378,6 @@ def test_costs_count_what_runs_train_on() -> None:
     assert sum(p.numel() for p in imagenet.model().parameters()) == 25_557_032 and imagenet.images == 90 * 1_281_167
 
 
-
 def test_extents_are_those_of_the_sets() -> None:
     from epoch0.data import load
 

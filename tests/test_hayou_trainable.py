@@ -33,9 +33,7 @@ def test_a_trial_is_pruning_and_training_each_network_alone() -> None:
     found = trained(TINY, seed=3)
     first, last = load("digits", "train"), load("digits", "test")
     x, y = torch.as_tensor(first.inputs("standard")), torch.as_tensor(first.labels)
-    test = Accuracy(
-        torch.as_tensor(last.inputs("standard", like=first))[:100], torch.as_tensor(last.labels)[:100]
-    )
+    test = Accuracy(torch.as_tensor(last.inputs("standard", like=first))[:100], torch.as_tensor(last.labels)[:100])
     batch, labels = images("digits", 40, 3, flatten=True, dtype=torch.float64)
     for i, init in enumerate(INITS):
         for j, sparsity in enumerate(TINY.sparsities):
@@ -59,6 +57,7 @@ def test_a_trial_is_pruning_and_training_each_network_alone() -> None:
 
 def test_a_network_with_a_dead_layer_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rescaling has nothing to rescale there; the trial goes on and says so."""
+
     def harsh(scores, sparsity):
         masks = dict(keep(scores, sparsity))
         if sparsity > 0.5:
@@ -199,7 +198,7 @@ def test_scores_of_the_library_are_those_of_the_trial(depth: int) -> None:
     spec = replace(TINY, depth=depth)
     net = network(spec, "ordered", 0, 64, 10).double()
     batch = images("digits", 40, 0, flatten=True, dtype=torch.float64)
-    scores = snip(net, None, [batch])
+    scores = snip(net, [batch])
     F.cross_entropy(net(batch[0]), batch[1]).backward()
     for name, parameter in net.named_parameters():
         if parameter.dim() == 2:

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from epoch0.errors import InputError
-from epoch0.meter import Meter, check_progress, spelt
+from epoch0.meter import Meter, check_progress, format_duration
 
 
 class Terminal(io.StringIO):
@@ -39,7 +39,7 @@ def test_a_terminal_gets_a_bar_and_no_lines() -> None:
 
 
 def test_durations_in_the_two_units_that_matter() -> None:
-    assert [spelt(s) for s in (0.4, 59.4, 60, 3599, 3600, 90000)] == [
+    assert [format_duration(s) for s in (0.4, 59.4, 60, 3599, 3600, 90000)] == [
         "0 s", "59 s", "1 min 00 s", "59 min 59 s", "1 h 00 min", "25 h 00 min",
     ]  # fmt: skip
 

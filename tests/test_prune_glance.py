@@ -93,10 +93,10 @@ def test_rounds_tell_where_they_are() -> None:
         told.append((share, what))
 
     expected = [(0.0, "round 1 of 4"), (0.25, "round 2 of 4"), (0.5, "round 3 of 4"), (0.75, "round 4 of 4")]
-    e0.prune.force(net, None, batch, 0.5, steps=4, progress=tell)
+    e0.prune.force(net, batch, 0.5, steps=4, progress=tell)
     assert told == expected
     told.clear()
-    e0.prune.iterate(net, lambda m: e0.prune.snip(m, None, batch), 0.5, steps=4, progress=tell)
+    e0.prune.iterate(net, lambda m: e0.prune.snip(m, batch), 0.5, steps=4, progress=tell)
     assert told == expected
     told.clear()
     import functools

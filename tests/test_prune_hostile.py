@@ -71,7 +71,7 @@ CLASSES, NEXT = torch.randint(0, 4, (20,), generator=SOURCE), torch.randint(0, 1
 def test_a_table_that_is_also_a_layer() -> None:
     model = seeded(Language)
     assert list(prunable(model)) == ["words.weight", "body.weight"]
-    scores = snip(model, None, [(WORDS, NEXT)])
+    scores = snip(model, [(WORDS, NEXT)])
     twin = copy.deepcopy(model)
     F.cross_entropy(twin(WORDS), NEXT).backward()
     for name, parameter in twin.named_parameters():
@@ -83,11 +83,11 @@ def test_a_table_that_is_also_a_layer() -> None:
         masks_of(apply(model, masks)) == masks and model.words.weight.count_nonzero() == masks.kept_of["words.weight"]
     )
     assert torch.equal(model.head.weight, model.words.weight)
-    for again in (snip(model, None, [(WORDS, NEXT)]), force(model, None, [(WORDS, NEXT)], 0.9, 3), magnitude(model)):
+    for again in (snip(model, [(WORDS, NEXT)]), force(model, [(WORDS, NEXT)], 0.9, 3), magnitude(model)):
         assert list(again) == ["words.weight", "body.weight"]
         assert all(torch.equal(again.removed[name], ~masks[name]) for name in again)
         assert keep(again, 0.7) == masks
-    by_rounds = iterate(seeded(Language), lambda m: snip(m, None, [(WORDS, NEXT)]), 0.9, steps=3)
+    by_rounds = iterate(seeded(Language), lambda m: snip(m, [(WORDS, NEXT)]), 0.9, steps=3)
     assert list(by_rounds) == ["words.weight", "body.weight"] and by_rounds.kept == 15
 
 
@@ -103,7 +103,7 @@ class Listed(nn.Module):
 
 def test_parameters_in_lists_are_weights_of_ones_own() -> None:
     model = seeded(Listed)
-    scores = snip(model, None, [(VECTORS, CLASSES)])
+    scores = snip(model, [(VECTORS, CLASSES)])
     assert list(scores) == ["steps.0", "ends.last"]
     twin = copy.deepcopy(model)
     F.cross_entropy(twin(VECTORS), CLASSES).backward()
@@ -117,23 +117,23 @@ def test_parameters_in_lists_are_weights_of_ones_own() -> None:
 
 def test_autocast_around_it_changes_no_score() -> None:
     model = seeded(lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)))
-    expected = snip(model, None, [(VECTORS, CLASSES)])
+    expected = snip(model, [(VECTORS, CLASSES)])
     with torch.autocast("cpu", torch.bfloat16):
-        found = snip(model, None, [(VECTORS, CLASSES)])
+        found = snip(model, [(VECTORS, CLASSES)])
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def test_inference_tensors() -> None:
     with torch.inference_mode():
         model, x, y = seeded(lambda: nn.Linear(6, 4)), VECTORS.clone(), CLASSES.clone()
-        inside = grasp(model, None, [(x, y)])
-    outside = grasp(seeded(lambda: nn.Linear(6, 4)), None, [(VECTORS, CLASSES)])
+        inside = grasp(model, [(x, y)])
+    outside = grasp(seeded(lambda: nn.Linear(6, 4)), [(VECTORS, CLASSES)])
     assert torch.equal(inside["weight"], outside["weight"]) and model.weight.is_inference()
 
 
 def test_attention_has_a_second_derivative() -> None:
     model, twin = seeded(Attention), seeded(Attention).double().eval()
-    scores = grasp(model, None, [(SEQUENCES, CLASSES)], temperature=1.0, dtype=torch.float64)
+    scores = grasp(model, [(SEQUENCES, CLASSES)], temperature=1.0, dtype=torch.float64)
     weights = {name: p for name, p in twin.named_parameters() if name in scores}
     with sdpa_kernel(SDPBackend.MATH):
         loss = F.cross_entropy(twin(SEQUENCES.double()), CLASSES)
@@ -151,9 +151,9 @@ def test_checkpointing_is_refused(score: Callable[..., Any]) -> None:
     model = seeded(lambda: Checkpointed(False))
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(InputError, match=r"runs its Linear again in the backward pass .*switch that off"):
-        score(model, None, [(VECTORS, CLASSES)])
+        score(model, [(VECTORS, CLASSES)])
     with pytest.raises(InputError, match="cannot be differentiated"):
-        score(seeded(lambda: Checkpointed(True)), None, [(VECTORS, CLASSES)])
+        score(seeded(lambda: Checkpointed(True)), [(VECTORS, CLASSES)])
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     model(VECTORS).sum().backward()  # nothing of ours watches it any more
     assert model.o.weight.grad is not None
@@ -163,9 +163,9 @@ def test_checkpointing_is_refused(score: Callable[..., Any]) -> None:
 def test_compiled_parts() -> None:
     """Without a warning of hooks: ours on all modules would bring one."""
     plain = seeded(lambda: nn.Sequential(nn.Linear(6, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU()), nn.Linear(8, 4)))
-    expected = snip(plain, None, [(VECTORS, CLASSES)])
+    expected = snip(plain, [(VECTORS, CLASSES)])
     plain[1] = torch.compile(plain[1], backend="eager")
-    found = snip(plain, None, [(VECTORS, CLASSES)])
+    found = snip(plain, [(VECTORS, CLASSES)])
     assert all(torch.allclose(a, b, atol=1e-9) for a, b in zip(found.values(), expected.values(), strict=True))
 
 
@@ -242,4 +242,4 @@ def test_what_has_no_values_or_examples_is_refused() -> None:
 
 def test_percent_is_no_sparsity() -> None:
     with pytest.raises(InputError, match=r"In percent\? Then it is 0\.9"):
-        force(seeded(lambda: nn.Linear(6, 4)), None, [(VECTORS, CLASSES)], 90.0, 3)
+        force(seeded(lambda: nn.Linear(6, 4)), [(VECTORS, CLASSES)], 90.0, 3)

@@ -113,7 +113,7 @@ def test_critical_sparsity_is_a_number_that_knows_its_layer() -> None:
 
 
 def test_critical_sparsity_of_real_scores() -> None:
-    scores = snip(tanh_net(12, 20, 0.9, 0.3, 0), None, [batch(20)])
+    scores = snip(tanh_net(12, 20, 0.9, 0.3, 0), [batch(20)])
     found = critical_sparsity(scores)
     assert (found.removed, found.layer) == first_empty(scores)
 
@@ -122,7 +122,7 @@ def test_critical_sparsity_of_real_scores() -> None:
     ("chi_weight_std", "bias_std", "well"), [(1.3956, 0.3, True), (1.0, 0.3, False), (1.9, 0.3, False)]
 )
 def test_conditioning_of_the_phases(chi_weight_std: float, bias_std: float, well: bool) -> None:
-    scores = snip(tanh_net(50, 100, chi_weight_std, bias_std, 0), None, [batch(100)])
+    scores = snip(tanh_net(50, 100, chi_weight_std, bias_std, 0), [batch(100)])
     found = conditioning(scores, chi=0.7)
     plain = [float(np.mean(np.square(tensor.numpy()))) for tensor in scores.values()]
     assert [row.relative for row in found.layers] == pytest.approx([one / plain[-1] for one in plain], rel=1e-9)
@@ -157,7 +157,7 @@ def worst(scores: dict[str, Tensor], sparsity: float) -> float:
 
 @pytest.mark.parametrize("weight_std", [1.3956, 1.3156, 1.0, 1.6])
 def test_measured_moments_of_a_50_layer_tanh_network(weight_std: float) -> None:
-    scores = snip(tanh_net(50, 100, weight_std, 0.3, 3), None, [batch(100)])
+    scores = snip(tanh_net(50, 100, weight_std, 0.3, 3), [batch(100)])
     errors = [worst(scores, sparsity) for sparsity in (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)]
     assert max(errors) < 0.045
 
@@ -167,7 +167,7 @@ def test_measured_moments_of_resnet_32(batch_norm: str) -> None:
     """White noise as images, the hardest case: smooth images come out closer."""
     g = torch.Generator().manual_seed(1)
     x, y = torch.randn(32, 3, 32, 32, generator=g), torch.randint(10, (32,), generator=g)
-    scores = snip(resnet(32, width=2, seed=0), None, [(x, y)], batch_norm=batch_norm)
+    scores = snip(resnet(32, width=2, seed=0), [(x, y)], batch_norm=batch_norm)
     errors = [worst(scores, sparsity) for sparsity in (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)]
     assert max(errors) < 0.05  # in eval mode at 80 %, 0.079 of the stem before its gradients were known to follow it
     found = predicted_density(scores, 0.98)
@@ -192,7 +192,7 @@ def test_a_model_and_its_scores_say_the_same_and_the_model_is_left_alone() -> No
     model = tanh_net(6, 30, 1.3, 0.2, 0)
     before = copy.deepcopy(model.state_dict())
     x, y = batch(30)
-    of_model, of_scores = predicted_density(model, 0.6, x, y), predicted_density(snip(model, None, [(x, y)]), 0.6)
+    of_model, of_scores = predicted_density(model, 0.6, x, y), predicted_density(snip(model, [(x, y)]), 0.6)
     assert of_model == of_scores and of_model.basis.startswith("moments of snip")
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
     assert all(p.grad is None for p in model.parameters()) and model.training

@@ -29,12 +29,12 @@ Batch = tuple[Tensor, Tensor]
 SCORES: dict[str, Callable[[nn.Module, Batch], Scores]] = {
     "magnitude": lambda net, batch: magnitude(net),
     "random": lambda net, batch: random(net, seed=1),
-    "snip": lambda net, batch: snip(net, None, [batch]),
-    "grasp": lambda net, batch: grasp(net, None, [batch]),
+    "snip": lambda net, batch: snip(net, [batch]),
+    "grasp": lambda net, batch: grasp(net, [batch]),
     "synflow": lambda net, batch: synflow(net, batch[0]),
-    "force": lambda net, batch: force(net, None, [batch], 0.5, 3),
-    "obd": lambda net, batch: obd(net, None, [batch], probes=2),
-    "obd exact": lambda net, batch: obd(net, None, [batch], probes=1, estimator="hutchinson"),
+    "force": lambda net, batch: force(net, [batch], 0.5, 3),
+    "obd": lambda net, batch: obd(net, [batch], probes=2),
+    "obd exact": lambda net, batch: obd(net, [batch], probes=1, estimator="hutchinson"),
 }
 WITH_LOSS = [snip, grasp, obd]
 
@@ -193,7 +193,7 @@ def test_shared_weights_have_one_score_under_their_first_name() -> None:
     net = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6), nn.Linear(6, 3))
     net[2].weight = net[0].weight
     x, y = dense_batch()
-    scores = snip(net, None, [(x, y)])
+    scores = snip(net, [(x, y)])
     assert list(scores) == ["0.weight", "3.weight"]
     (gradient,) = torch.autograd.grad(F.cross_entropy(net(x), y), [net[0].weight])  # through both uses
     torch.testing.assert_close(scores["0.weight"], (net[0].weight * gradient).abs().detach())
@@ -203,15 +203,15 @@ def test_shared_weights_have_one_score_under_their_first_name() -> None:
 def test_a_module_used_twice_and_functions() -> None:
     net, (x, y) = Functional(), dense_batch()
     gradient = torch.autograd.grad(F.cross_entropy(net(x), y), [net.square])[0]
-    torch.testing.assert_close(snip(net, None, [(x, y)])["square"], (net.square * gradient).abs().detach())
+    torch.testing.assert_close(snip(net, [(x, y)])["square"], (net.square * gradient).abs().detach())
 
 
 def test_frozen_weights_are_scored_too() -> None:
     net, batch = dense().eval(), dense_batch()
-    expected = snip(net, None, [batch])
+    expected = snip(net, [batch])
     net[0].weight.requires_grad_(False)
     with torch.no_grad():
-        found = snip(net, None, [batch])
+        found = snip(net, [batch])
     assert torch.equal(found["0.weight"], expected["0.weight"]) and bool((found["0.weight"] > 0).any())
 
 
@@ -294,7 +294,7 @@ def test_scores_are_functions_of_their_arguments() -> None:
         a, b = score(net, batch), score(net.eval(), batch)  # dropout is off and the mode does not matter
         assert all(torch.equal(a[key], b[key]) for key in a), name
     assert not torch.equal(random(net, 1)["0.weight"], random(net, 2)["0.weight"])
-    assert not torch.equal(obd(net, None, [batch], seed=1)["0.weight"], obd(net, None, [batch], seed=2)["0.weight"])
+    assert not torch.equal(obd(net, [batch], seed=1)["0.weight"], obd(net, [batch], seed=2)["0.weight"])
 
 
 def test_magnitude_is_the_absolute_value_and_random_uniform() -> None:
@@ -315,7 +315,7 @@ def test_tokens_and_outputs_in_a_tuple() -> None:
         def forward(self, tokens: Tensor) -> tuple[Tensor, None]:
             return self.out(self.lstm(self.table(tokens))[0][:, -1]), None
 
-    scores = snip(Tagger(), None, [(torch.randint(7, (9, 5)), torch.randint(3, (9,)))])
+    scores = snip(Tagger(), [(torch.randint(7, (9, 5)), torch.randint(3, (9,)))])
     assert set(scores) == {"lstm.weight_ih_l0", "lstm.weight_hh_l0", "out.weight"}
 
 
@@ -333,7 +333,7 @@ def test_weights_without_influence_are_named() -> None:
 
     for score in WITH_LOSS:
         with pytest.warns(UserWarning, match=r"does not depend on 'spare.weight': those weights score 0"):
-            scores = score(Spare(), None, [dense_batch()])
+            scores = score(Spare(), [dense_batch()])
         assert not bool(scores["spare.weight"].any()) and bool(scores["used.weight"].any())
     with pytest.warns(UserWarning, match=r"'spare.weight'"):
         synflow(Spare(), (6,))
@@ -373,7 +373,7 @@ MODELS: dict[str, tuple[Callable[[], object], str]] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_models_that_cannot_be_scored(name: str) -> None:
     make, message = MODELS[name]
-    for score in (lambda net: snip(net, None, [dense_batch()]), lambda net: synflow(net, (6,))):
+    for score in (lambda net: snip(net, [dense_batch()]), lambda net: synflow(net, (6,))):
         with pytest.raises(Exception, match=message if name != "a class" else "Linear"):
             score(make())
 
@@ -381,7 +381,7 @@ def test_models_that_cannot_be_scored(name: str) -> None:
 def test_a_model_whose_weights_have_no_influence() -> None:
     for score in WITH_LOSS:
         with pytest.raises(InputError, match="the output does not depend on any weight"):
-            score(Detached(), None, [dense_batch()])
+            score(Detached(), [dense_batch()])
 
 
 X, Y = torch.ones(4, 6), torch.tensor([0, 1, 2, 0])
@@ -408,37 +408,37 @@ BATCHES = {
 def test_batches_that_cannot_be_used(name: str, score: Callable[..., Scores]) -> None:
     batches, message = BATCHES[name]
     with pytest.raises(InputError, match=message):
-        score(dense(), None, batches)
+        score(dense(), batches)
 
 
 def test_a_batch_of_one_will_do_in_eval_mode() -> None:
     for score in WITH_LOSS:
-        assert score(dense(), None, [(X[:1], Y[:1])], batch_norm="eval").weights == 72
+        assert score(dense(), [(X[:1], Y[:1])], batch_norm="eval").weights == 72
 
 
 def test_losses_that_cannot_be_used() -> None:
     net, batch = dense(), dense_batch()
     with pytest.raises(InputError, match=r"the loss must return one number .* not a tensor of shape \(9,\)"):
-        snip(net, lambda outputs, targets: F.cross_entropy(outputs, targets, reduction="none"), [batch])
+        snip(net, [batch], loss=lambda outputs, targets: F.cross_entropy(outputs, targets, reduction="none"))
     with pytest.raises(InputError, match="the loss fails on outputs"):
-        snip(net, lambda outputs, targets: outputs @ outputs, [batch])
+        snip(net, [batch], loss=lambda outputs, targets: outputs @ outputs)
     with pytest.raises(InputError, match=r"loss of this batch is -?inf"):
-        snip(net, lambda outputs, targets: outputs.sum() / 0, [batch])
+        snip(net, [batch], loss=lambda outputs, targets: outputs.sum() / 0)
     with pytest.raises(InputError, match="'gauss_newton' knows"):
-        obd(net, F.cross_entropy, [batch])
+        obd(net, [batch], loss=F.cross_entropy)
 
 
 ARGUMENTS: dict[str, tuple[Callable[[nn.Module, Batch], object], str]] = {
-    "batch_norm": (lambda net, b: snip(net, None, [b], batch_norm="test"), "batch_norm='test'; it is 'train'"),
-    "dtype": (lambda net, b: grasp(net, None, [b], dtype=torch.float16), "dtype=torch.float16"),
-    "temperature 0": (lambda net, b: grasp(net, None, [b], temperature=0.0), "temperature=0.0"),
-    "temperature -1": (lambda net, b: snip(net, None, [b], temperature=-1.0), "temperature=-1.0"),
-    "number": (lambda net, b: snip(net, None, [b], number_of_batches=0), "number_of_batches=0"),
-    "reduction": (lambda net, b: snip(net, None, [b], reduction="gradeint"), "Did you mean 'gradient'"),
-    "sparsity": (lambda net, b: force(net, None, [b], 1.0), r"sparsity=1.0 .* \[0, 1\)"),
-    "steps": (lambda net, b: force(net, None, [b], 0.5, 0), "steps=0"),
-    "estimator": (lambda net, b: obd(net, None, [b], estimator="hutchison"), "Did you mean 'hutchinson'"),
-    "probes": (lambda net, b: obd(net, None, [b], probes=0), "probes=0"),
+    "batch_norm": (lambda net, b: snip(net, [b], batch_norm="test"), "batch_norm='test'; it is 'train'"),
+    "dtype": (lambda net, b: grasp(net, [b], dtype=torch.float16), "dtype=torch.float16"),
+    "temperature 0": (lambda net, b: grasp(net, [b], temperature=0.0), "temperature=0.0"),
+    "temperature -1": (lambda net, b: snip(net, [b], temperature=-1.0), "temperature=-1.0"),
+    "number": (lambda net, b: snip(net, [b], number_of_batches=0), "number_of_batches=0"),
+    "reduction": (lambda net, b: snip(net, [b], reduction="gradeint"), "Did you mean 'gradient'"),
+    "sparsity": (lambda net, b: force(net, [b], 1.0), r"sparsity=1.0 .* \[0, 1\)"),
+    "steps": (lambda net, b: force(net, [b], 0.5, 0), "steps=0"),
+    "estimator": (lambda net, b: obd(net, [b], estimator="hutchison"), "Did you mean 'hutchinson'"),
+    "probes": (lambda net, b: obd(net, [b], probes=0), "probes=0"),
     "seed": (lambda net, b: random(net, -1), "seed -1"),
     "no shape": (lambda net, b: synflow(net, ()), r"x=\(\): give the shape"),
     "shape 0": (lambda net, b: synflow(net, (3, 0)), r"x=\(3, 0\): give the shape"),

@@ -46,7 +46,7 @@ def dense(activation: nn.Module, *sizes: int) -> nn.Sequential:
 def test_snip_is_the_weight_times_the_gradient(batch_norm: str) -> None:
     net, x, y = small()
     expected = plain_snip(net.train(batch_norm == "train"), x, y)
-    scores = snip(net, None, [(x, y)], batch_norm=batch_norm)
+    scores = snip(net, [(x, y)], batch_norm=batch_norm)
     assert list(scores) == list(expected)
     for name, score in scores.items():
         torch.testing.assert_close(score, expected[name], rtol=1e-12, atol=0)
@@ -57,7 +57,7 @@ def test_snip_is_the_weight_times_the_gradient(batch_norm: str) -> None:
 def test_grasp_is_the_weight_times_hessian_times_gradient(batch_norm: str, temperature: float) -> None:
     net, x, y = small()
     expected = plain_grasp(net.train(batch_norm == "train"), x, y, temperature)
-    scores = grasp(net, None, [(x, y)], temperature=temperature, batch_norm=batch_norm)
+    scores = grasp(net, [(x, y)], temperature=temperature, batch_norm=batch_norm)
     for name, score in scores.items():
         torch.testing.assert_close(score, expected[name], rtol=1e-9, atol=1e-12 * float(expected[name].abs().max()))
 
@@ -71,7 +71,7 @@ def flow(net: nn.Module, x: Tensor, y: Tensor) -> float:
 def test_grasp_tells_how_the_gradient_flow_changes_without_a_weight() -> None:
     net = dense(nn.Tanh(), 5, 7, 4)
     x, y = torch.randn(30, 5, dtype=torch.float64), torch.randint(4, (30,))
-    scores = grasp(net, None, [(x, y)], temperature=1.0)
+    scores = grasp(net, [(x, y)], temperature=1.0)
     for name, weight in matrices(net).items():
         for i in range(0, weight.numel(), 3):
             flat, step = weight.data.view(-1), 1e-5
@@ -89,23 +89,23 @@ def test_grasp_tells_how_the_gradient_flow_changes_without_a_weight() -> None:
 def test_batches_count_as_one_large_batch(score) -> None:  # type: ignore[no-untyped-def]
     net = dense(nn.Tanh(), 5, 7, 4)
     x, y = torch.randn(30, 5, dtype=torch.float64), torch.randint(4, (30,))
-    whole = score(net, None, [(x, y)])
-    parts = score(net, None, iter([(x[:7], y[:7]), (x[7:], y[7:])]))
+    whole = score(net, [(x, y)])
+    parts = score(net, iter([(x[:7], y[:7]), (x[7:], y[7:])]))
     for name in whole:
         torch.testing.assert_close(parts[name], whole[name], rtol=1e-9, atol=1e-12 * float(whole[name].abs().max()))
-    first = score(net, None, [(x[:7], y[:7]), (x[7:], y[7:])], number_of_batches=1)
-    assert torch.equal(first["0.weight"], score(net, None, (x[:7], y[:7]))["0.weight"])
+    first = score(net, [(x[:7], y[:7]), (x[7:], y[7:])], number_of_batches=1)
+    assert torch.equal(first["0.weight"], score(net, (x[:7], y[:7]))["0.weight"])
 
 
 def test_reduction_of_scores_is_the_mean_of_the_scores() -> None:
     net = dense(nn.Tanh(), 5, 7, 4)
     x, y = torch.randn(30, 5, dtype=torch.float64), torch.randint(4, (30,))
-    a, b = snip(net, None, (x[:10], y[:10])), snip(net, None, (x[10:], y[10:]))
-    mean = snip(net, None, [(x[:10], y[:10]), (x[10:], y[10:])], reduction="score")
+    a, b = snip(net, (x[:10], y[:10])), snip(net, (x[10:], y[10:]))
+    mean = snip(net, [(x[:10], y[:10]), (x[10:], y[10:])], reduction="score")
     by_hand = a * (1 / 3) + b * (2 / 3)
     for name in mean:
         torch.testing.assert_close(mean[name], by_hand[name])
-        assert bool((mean[name] >= snip(net, None, [(x, y)])[name] * (1 - 1e-9)).all())  # nothing cancels
+        assert bool((mean[name] >= snip(net, [(x, y)])[name] * (1 - 1e-9)).all())  # nothing cancels
 
 
 def test_underflow_in_float32_is_noticed() -> None:
@@ -117,10 +117,10 @@ def test_underflow_in_float32_is_noticed() -> None:
     for p in net.parameters():
         nn.init.normal_(p, 0.0, 0.1 / 20**0.5 if p.dim() > 1 else 0.3)
     x, y = torch.randn(10, 20), torch.randint(20, (10,))
-    blunt, sharp = snip(net, None, [(x, y)], dtype=torch.float32), snip(net, None, [(x, y)])
+    blunt, sharp = snip(net, [(x, y)], dtype=torch.float32), snip(net, [(x, y)])
     assert bool((blunt["0.weight"] == 0).all())
     assert sharp["0.weight"].dtype == torch.float64 and bool((sharp["0.weight"] > 0).all())
-    double = snip(net.double(), None, [(x.double(), y)])
+    double = snip(net.double(), [(x.double(), y)])
     torch.testing.assert_close(sharp["0.weight"], double["0.weight"], rtol=1e-5, atol=0)
 
 
@@ -224,11 +224,11 @@ def test_force_equals_a_plain_loop(revive: bool) -> None:
     last = total - round(0.95 * total)
     kept = [*(round(total ** (1 - t / steps) * last ** (t / steps)) for t in range(1, steps)), last]
     expected = plain_force(net.train(), x, y, kept, revive)
-    scores = force(net, None, [(x, y)], 0.95, steps, revive=revive)
+    scores = force(net, [(x, y)], 0.95, steps, revive=revive)
     masks = keep(scores, 0.95)
     assert all(torch.equal(masks[name], expected[name]) for name in expected)
     assert bool(scores.removed) != revive
-    one, plain = force(net, None, [(x, y)], 0.95, 1), snip(net, None, [(x, y)])
+    one, plain = force(net, [(x, y)], 0.95, 1), snip(net, [(x, y)])
     assert all(torch.equal(one[name], plain[name]) for name in one)
 
 
@@ -246,7 +246,7 @@ def test_gauss_newton_is_the_hessians_diagonal_where_networks_are_piecewise_line
     net, x = dense(nn.ReLU(), 4, 6, 5, 3), torch.randn(20, 4, dtype=torch.float64)
     y = torch.randint(3, (20,)) if classes else torch.randn(20, 3, dtype=torch.float64)
     expected = exact_obd(net, x, y, F.cross_entropy if classes else F.mse_loss)
-    scores = obd(net, None, [(x[:8], y[:8]), (x[8:], y[8:])], probes=400)
+    scores = obd(net, [(x[:8], y[:8]), (x[8:], y[8:])], probes=400)
     for name, score in scores.items():
         # each sum of squares is off by at most sqrt(2/400) = 7 %, and the norm over 15 or more of them by less
         assert float((score - expected[name]).norm() / expected[name].norm()) < 0.2
@@ -257,7 +257,7 @@ def test_hutchinson_is_the_exact_diagonal_with_the_stated_error() -> None:
     net, x = dense(nn.Tanh(), 4, 6, 3), torch.randn(20, 4, dtype=torch.float64)
     y, probes = torch.randint(3, (20,)), 300
     expected = exact_obd(net, x, y, F.cross_entropy)
-    scores = obd(net, F.cross_entropy, [(x, y)], estimator="hutchinson", probes=probes)
+    scores = obd(net, [(x, y)], estimator="hutchinson", probes=probes, loss=F.cross_entropy)
     fixed = {name: p.detach() for name, p in net.named_parameters()}
     names = list(scores)
     sizes = [fixed[name].numel() for name in names]
@@ -279,7 +279,7 @@ def test_hutchinson_is_the_exact_diagonal_with_the_stated_error() -> None:
 @pytest.mark.parametrize(("column", "batch_norm"), [(0, "eval"), (1, "train")])
 def test_snip_reproduces_the_published_densities(column: int, batch_norm: str) -> None:
     net, (x, y) = recipe(), recipe_batch()
-    scores = snip(net, None, [(x, y)], batch_norm=batch_norm, dtype=torch.float32)
+    scores = snip(net, [(x, y)], batch_norm=batch_norm, dtype=torch.float32)
     masks = keep(scores, 0.98)
     densities = {name.removesuffix(".weight"): float(mask.double().mean()) for name, mask in masks.items()}
     assert sum(int(mask.sum()) for mask in masks.values()) == 1_855_584 - round(0.98 * 1_855_584)
@@ -293,7 +293,7 @@ def test_snip_reproduces_the_published_densities(column: int, batch_norm: str) -
 
 @pytest.mark.slow
 def test_grasp_reproduces_the_published_densities() -> None:
-    scores = grasp(recipe(), None, [recipe_batch()])
+    scores = grasp(recipe(), [recipe_batch()])
     densities = {name.removesuffix(".weight"): float(m.double().mean()) for name, m in keep(scores, 0.98).items()}
     wanted = {name: row[2] for name, row in TABLE.items()}
     # of the smallest tensors one weight is 0.0012

@@ -13,7 +13,7 @@ import epoch0 as e0
 from carried_models import Recurrent, Tokens, dense, normed, residual
 from epoch0.diagnosis.result import Checkup, LayerCheckup
 from epoch0.diagnosis.rows import to_blame
-from epoch0.diagnosis.verdict import Passage, Signs
+from epoch0.diagnosis.verdict import CumulativeGain, Signs
 from epoch0.seeds import generator
 
 Walk = Callable[[nn.Module, Tensor], list[Tensor]]
@@ -201,19 +201,19 @@ def row(name: str, tangent: float, gradient: float) -> LayerCheckup:
         name=name, kind="linear", shape_in=(4,), shape_out=(4,), norm_in=1.0, norm_out=1.0, forward_gain=1.0,
         forward_error=0.1, backward_gain=1.0, backward_error=0.1, predicted=None, predicted_error=math.nan,
         agreement="", averaged=1.0, tangent=tangent, gradient=gradient, weight_gradient=gradient, update=None,
-        unlikeness=None, dead_units=0.0, saturated=None, status="keeps",
+        dissimilarity=None, dead_units=0.0, saturated=None, status="keeps",
     )  # fmt: skip
 
 
 def test_the_layer_to_blame_does_most_of_the_harm() -> None:
-    signs = Signs(Passage(0.0, 3), Passage(2 * math.log(1e-4), 3), 1.0, 1.0, 0.5)
+    signs = Signs(CumulativeGain(0.0, 3), CumulativeGain(2 * math.log(1e-4), 3), 1.0, 1.0, 0.5)
     rows = [row("a", 1, 1e-4), row("b", 1, 2e-4), row("c", 1, 1.0), row("d", 1, 1.1)]
     blamed = to_blame(rows, "vanishing", signs)
     assert blamed is not None and blamed[0] == "c" and "gradients change by a factor of 0.0002" in blamed[1]
     even = [row(str(place), 1, 10.0 ** (place - 6)) for place in range(6)]
     assert to_blame(even, "vanishing", signs) is None
     assert to_blame(rows, "slow", signs) is None
-    forward = Signs(Passage(2 * math.log(1e5), 3), Passage(0.0, 3), 1.0, 1.0, 0.5)
+    forward = Signs(CumulativeGain(2 * math.log(1e5), 3), CumulativeGain(0.0, 3), 1.0, 1.0, 0.5)
     grown = to_blame([row("a", 1, 1), row("b", 1e5, 1), row("c", 2e5, 1)], "exploding", forward)
     assert grown is not None and grown[0] == "b" and "differences between inputs" in grown[1]
 
@@ -223,6 +223,6 @@ def test_the_layer_to_blame_does_most_of_the_harm() -> None:
     [("overflow", "overflowing"), ("no gradient", "dead"), ("collapsed", "collapsed"), ("saturated", "saturated")],
 )
 def test_a_layer_in_a_bad_state_is_to_blame(cause: str, field: str) -> None:
-    signs = Signs(Passage(0.0, 3), Passage(0.0, 3), 1.0, 1.0, 0.5, **{field: ("x", "y")})
+    signs = Signs(CumulativeGain(0.0, 3), CumulativeGain(0.0, 3), 1.0, 1.0, 0.5, **{field: ("x", "y")})
     blamed = to_blame([], cause, signs)
     assert blamed is not None and blamed[0] == "x"

@@ -12,17 +12,17 @@ from epoch0.diagnosis.step import LADDER, Step
 from epoch0.diagnosis.trial import LENGTHS, RATES, Run, Trial
 from epoch0.diagnosis.verdict import (
     FITTED,
-    Passage,
+    CumulativeGain,
     Recipe,
     Signs,
     best_run,
+    cumulative_gain,
+    estimate_phase,
+    gain_status,
     judge,
     level,
     outcome,
     probability,
-    read_passage,
-    read_phase,
-    read_status,
     sentence,
     step_numbers,
     suggested_rate,
@@ -30,7 +30,7 @@ from epoch0.diagnosis.verdict import (
 )
 
 GAINS = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=50)
-FLAT = Passage(0.0, 5)
+FLAT = CumulativeGain(0.0, 5)
 
 
 def step(optimizer: Any = "adam", **changes: Any) -> Step:
@@ -51,12 +51,12 @@ def lost(optimizer: Any = "adam", **changes: Any) -> Step:
 
 def signs(**changes: Any) -> Signs:
     return Signs(
-        **{"forward": FLAT, "backward": FLAT, "input_size": 1.0, "output_size": 0.3, "unlikeness": 0.3, **changes}
+        **{"forward": FLAT, "backward": FLAT, "input_size": 1.0, "output_size": 0.3, "dissimilarity": 0.3, **changes}
     )
 
 
-def orders(value: float) -> Passage:
-    return Passage(2 * value * math.log(10), 10)
+def orders(value: float) -> CumulativeGain:
+    return CumulativeGain(2 * value * math.log(10), 10)
 
 
 def run(optimizer: Any = "adam", rate: float = 1e-3, **changes: Any) -> Run:
@@ -81,44 +81,46 @@ def joined(adam: tuple[bool, float, str], sgd: tuple[bool, float, str]) -> dict[
 
 @given(st.lists(st.floats(1e-12, 1e12), min_size=2, max_size=50))
 def test_a_passage_is_what_becomes_of_the_norm(norms: list[float]) -> None:
-    passage = read_passage(norms)
+    passage = cumulative_gain(norms)
     assert passage.factor == pytest.approx(norms[-1] / norms[0], rel=1e-9) and passage.layers == len(norms) - 1
     assert passage.orders == pytest.approx(math.log10(norms[-1] / norms[0]), abs=1e-9)
 
 
 def test_passages_that_end_or_cannot_begin() -> None:
-    assert read_passage([1.0, 0.0]).log_gain == -math.inf
-    assert read_passage([]) == Passage(0.0, 0) and read_passage([2.0]) == Passage(0.0, 0)
-    assert math.isnan(read_passage([math.nan, 1.0]).log_gain) and math.isnan(read_passage([math.inf, 1.0]).log_gain)
-    assert read_passage([0.0, 1.0]).log_gain == 0  # nothing to compare with
-    assert read_passage([1e-300, 1e300]).factor == math.inf or read_passage([1e-300, 1e300]).factor > 1e300
+    assert cumulative_gain([1.0, 0.0]).log_gain == -math.inf
+    assert cumulative_gain([]) == CumulativeGain(0.0, 0) and cumulative_gain([2.0]) == CumulativeGain(0.0, 0)
+    assert math.isnan(cumulative_gain([math.nan, 1.0]).log_gain) and math.isnan(
+        cumulative_gain([math.inf, 1.0]).log_gain
+    )
+    assert cumulative_gain([0.0, 1.0]).log_gain == 0  # nothing to compare with
+    assert cumulative_gain([1e-300, 1e300]).factor == math.inf or cumulative_gain([1e-300, 1e300]).factor > 1e300
 
 
 def test_phase_is_critical_only_if_one_is_inside_the_interval() -> None:
-    assert read_phase([0.9, 1.1, 1.0, 1.02], [0.01] * 4).phase == "critical"
-    assert read_phase([0.9, 0.91, 0.9], [0.01] * 3).phase == "ordered"
-    assert read_phase([1.1, 1.12, 1.1], [0.01] * 3).phase == "chaotic"
+    assert estimate_phase([0.9, 1.1, 1.0, 1.02], [0.01] * 4).phase == "critical"
+    assert estimate_phase([0.9, 0.91, 0.9], [0.01] * 3).phase == "ordered"
+    assert estimate_phase([1.1, 1.12, 1.1], [0.01] * 3).phase == "chaotic"
     # one layer: only the noise of the measurement speaks
-    assert read_phase([0.9], [0.01]).phase == "ordered"
-    assert read_phase([0.9], [0.1]).phase == "critical"
-    assert read_phase([], []).phase == "unknown"
-    assert read_phase([0.0, 0.5], [0.0, 0.01]).layers == 1
+    assert estimate_phase([0.9], [0.01]).phase == "ordered"
+    assert estimate_phase([0.9], [0.1]).phase == "critical"
+    assert estimate_phase([], []).phase == "unknown"
+    assert estimate_phase([0.0, 0.5], [0.0, 0.01]).layers == 1
 
 
 @given(GAINS, st.floats(0, 0.5))
 def test_the_interval_holds_the_geometric_mean(gains: list[float], noise: float) -> None:
-    reading = read_phase(gains, [noise * g for g in gains])
+    reading = estimate_phase(gains, [noise * g for g in gains])
     assert reading.chi == pytest.approx(math.exp(sum(math.log(g) for g in gains) / len(gains)))
     assert reading.low <= reading.chi * (1 + 1e-12) and reading.chi <= reading.high * (1 + 1e-12)
 
 
 def test_status_of_a_layer_speaks_of_the_depth() -> None:
-    assert read_status(0.9, 0.001, 5) == "keeps"
-    assert read_status(0.9, 0.001, 50) == "shrinks"
-    assert read_status(1.1, 0.001, 50) == "grows"
-    assert read_status(1.1, 0.2, 50) == "unclear"
-    assert read_status(0.0, 0.0, 5) == "dead"
-    assert read_status(math.inf, 0.0, 5) == read_status(math.nan, 0.0, 5) == "overflows"
+    assert gain_status(0.9, 0.001, 5) == "keeps"
+    assert gain_status(0.9, 0.001, 50) == "shrinks"
+    assert gain_status(1.1, 0.001, 50) == "grows"
+    assert gain_status(1.1, 0.2, 50) == "unclear"
+    assert gain_status(0.0, 0.0, 5) == "dead"
+    assert gain_status(math.inf, 0.0, 5) == gain_status(math.nan, 0.0, 5) == "overflows"
 
 
 # ---- the fitted chance -----------------------------------------------------------------------------------------
@@ -145,7 +147,10 @@ def test_the_chance_is_logistic_in_the_numbers(monkeypatch: pytest.MonkeyPatch) 
 def test_numbers_are_finite_whatever_was_measured(wild: float, cosine: float, other: float) -> None:
     measured = step(alignment=cosine, second=-cosine, pace=other, second_pace=wild, change=wild, largest=0.0)
     found = step_numbers(
-        measured, signs(forward=Passage(wild, 3), backward=Passage(other, 3), input_size=abs(wild), unlikeness=wild)
+        measured,
+        signs(
+            forward=CumulativeGain(wild, 3), backward=CumulativeGain(other, 3), input_size=abs(wild), dissimilarity=wild
+        ),
     )
     assert all(math.isfinite(value) for value in found.values())
 
@@ -162,7 +167,7 @@ def test_kind_of_evidence() -> None:
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_what_learns_is_likelier_than_what_does_not(optimizer: Any) -> None:
     """Whatever the weights are fitted to."""
-    ill = signs(forward=orders(-6), backward=orders(-6), unlikeness=1e-7)
+    ill = signs(forward=orders(-6), backward=orders(-6), dissimilarity=1e-7)
     rates = RATES[optimizer]
     good = trial_of(*(run(optimizer, rate) for rate in rates))
     bad = trial_of(*(run(optimizer, rate, known=0.5, known_seen=0.5, drop=0.0) for rate in rates))

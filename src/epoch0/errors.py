@@ -20,9 +20,9 @@ def suggest(name: str, known: Iterable[str]) -> str:
     >>> suggest("qqq", ["relu", "tanh"])
     ''
     """
-    spelt = {one.lower(): one for one in known}
-    close = difflib.get_close_matches(str(name).lower(), spelt, n=1, cutoff=0.5)
-    return f" Did you mean '{spelt[close[0]]}'?" if close else ""
+    format_duration = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(str(name).lower(), format_duration, n=1, cutoff=0.5)
+    return f" Did you mean '{format_duration[close[0]]}'?" if close else ""
 
 
 def check_finite(name: str, values: Any) -> None:

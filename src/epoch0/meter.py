@@ -149,10 +149,10 @@ class Stages:
         self._meter.end()
 
 
-def spelt(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration in the two units that matter.
 
-    >>> spelt(12.2), spelt(3725)
+    >>> format_duration(12.2), format_duration(3725)
     ('12 s', '1 h 02 min')
     """
     whole = round(seconds)

@@ -182,12 +182,12 @@ def _masks(
     batches = [] if given.targets is None else [(given.x, given.targets)]
     rounds = ROUNDS.get(score, 1) if steps is None else steps
     if score is Score.force:
-        scores = pruning.force(network, None, batches, sparsity, rounds, batch_norm=batch_norm, progress=progress)
+        scores = pruning.force(network, batches, sparsity, rounds, batch_norm=batch_norm, progress=progress)
         return scores, pruning.keep(scores, sparsity)
     one: Any = {
-        Score.snip: functools.partial(pruning.snip, loss=None, batches=batches, batch_norm=batch_norm),
-        Score.grasp: functools.partial(pruning.grasp, loss=None, batches=batches, batch_norm=batch_norm),
-        Score.obd: functools.partial(pruning.obd, loss=None, batches=batches, batch_norm=batch_norm),
+        Score.snip: functools.partial(pruning.snip, batches=batches, batch_norm=batch_norm),
+        Score.grasp: functools.partial(pruning.grasp, batches=batches, batch_norm=batch_norm),
+        Score.obd: functools.partial(pruning.obd, batches=batches, batch_norm=batch_norm),
         Score.synflow: functools.partial(pruning.synflow, x=tuple(given.x.shape[1:])),
         Score.magnitude: pruning.magnitude,
         Score.random: functools.partial(pruning.random, seed=seed),

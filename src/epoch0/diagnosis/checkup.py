@@ -14,17 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.diagnosis.expressivity import count_regions, plan
-from epoch0.diagnosis.fragility import about as about_noise
-from epoch0.diagnosis.fragility import check_noise, fragility
+from epoch0.diagnosis.noise_sensitivity import about as about_noise
+from epoch0.diagnosis.noise_sensitivity import check_noise, noise_sensitivity
 from epoch0.diagnosis.notes import about_pruning, about_regions
 from epoch0.diagnosis.notes import notes as how
-from epoch0.diagnosis.outlook import look_ahead
+from epoch0.diagnosis.pruning_forecast import forecast_pruning
 from epoch0.diagnosis.remedies import advice, try_remedies
 from epoch0.diagnosis.result import Checkup
 from epoch0.diagnosis.rows import Rows, to_blame
 from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, Optimizer, Step, steps
 from epoch0.diagnosis.trial import SECONDS, NotCopied, Trial, affordable, alike, constant_loss, trial
-from epoch0.diagnosis.verdict import Passage, PhaseReading, Signs, judge
+from epoch0.diagnosis.verdict import CumulativeGain, PhaseEstimate, Signs, judge
 from epoch0.errors import InputError
 from epoch0.measure.gain import check_directions
 from epoch0.seeds import generator
@@ -132,9 +132,9 @@ def checkup(
         said.append(f"Gains were measured on {fewer.examples} of the {call.examples} examples, as a pass takes long.")
     said += [] if problem is None else [f"The layers could not be measured: {problem}"]
     signs = dataclasses.replace(rows.signs if rows is not None else _unknown(call), same=same)
-    outlook = None
+    pruning_forecast = None
     if sparsity is not None:
-        outlook = look_ahead(call.model, call.batch, targets, loss, sparsity, batch_norm, seed)
+        pruning_forecast = forecast_pruning(call.model, call.batch, targets, loss, sparsity, batch_norm, seed)
     length, why_not = _trial_length(call, first, trial, batches)
     done = None
     if length is not None:
@@ -173,7 +173,7 @@ def checkup(
         subject=inputs or described(call.batch).removeprefix("an input").removeprefix(" of ").strip(),
         recipes=recipes,
         blame=None if trains or rows is None else to_blame(table, worst.cause, signs),
-        phase_reading=PhaseReading("unknown", math.nan, math.nan, math.nan, 0) if rows is None else rows.phase,
+        phase_reading=PhaseEstimate("unknown", math.nan, math.nan, math.nan, 0) if rows is None else rows.phase,
         backward=signs.backward,
         forward=signs.forward,
         input_gradient=math.nan if rows is None else rows.gains.input_gradient,
@@ -183,15 +183,15 @@ def checkup(
         notes=(
             *said,
             *(about_regions(found, reason, planned) if planned is not None else []),
-            *about_noise(extra.fragility),
-            *about_pruning(outlook, call.examples),
+            *about_noise(extra.noise_sensitivity),
+            *about_pruning(pruning_forecast, call.examples),
         ),
         trial=done,
         trial_reason=why_not,
         regions=found,
         regions_reason=reason,
-        outlook=outlook,
-        fragility=extra.fragility,
+        pruning_forecast=pruning_forecast,
+        noise_sensitivity=extra.noise_sensitivity,
         seconds=(time.process_time() - started, 0.0 if done is None else done.seconds),
     )
 
@@ -201,7 +201,7 @@ class _Extra:
     """What is measured only when asked for."""
 
     regions: tuple[Any, str, Any] = (None, "not asked for", None)
-    fragility: Any = None
+    noise_sensitivity: Any = None
 
 
 def _rows(
@@ -213,7 +213,9 @@ def _rows(
         with tape(call, batch_norm=batch_norm) as record:
             rows = Rows(record, directions, seed)
             if noise is not None:
-                extra.fragility = fragility(record, rows.found, rows.gains.layers, noise, call.targets, seed)
+                extra.noise_sensitivity = noise_sensitivity(
+                    record, rows.found, rows.gains.layers, noise, call.targets, seed
+                )
             planned = plan(record, directions) if regions else None
         if planned is not None:
             extra.regions = (*count_regions(call.model, call.batch, planned, seed), planned)
@@ -226,7 +228,7 @@ def _rows(
 
 def _unknown(call: Call) -> Signs:
     first = next((t for t in [call.batch] if isinstance(t, Tensor) and t.is_floating_point()), torch.ones(1))
-    return Signs(Passage(0.0, 0), Passage(0.0, 0), float(first.square().mean().sqrt()), 1.0, math.nan)
+    return Signs(CumulativeGain(0.0, 0), CumulativeGain(0.0, 0), float(first.square().mean().sqrt()), 1.0, math.nan)
 
 
 def _fewer(call: Call, first: dict[Optimizer, Step]) -> Call:

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 WHOLE = (
     "verdict", "outcome", "trains", "recipes", "blame", "phase", "chi", "chi_low", "chi_high", "backward", "forward",
-    "input_gradient", "regions", "regions_reason", "outlook", "fragility",
+    "input_gradient", "regions", "regions_reason", "pruning_forecast", "noise_sensitivity",
 )  # fmt: skip
 """What is compared of the whole depth."""
 
 BY_LAYER = (
     "forward_gain", "forward_error", "backward_gain", "backward_error", "predicted", "agreement", "norm_out", "tangent",
-    "gradient", "update", "unlikeness", "dead_units", "saturated", "status",
+    "gradient", "update", "dissimilarity", "dead_units", "saturated", "status",
 )  # fmt: skip
 """What is compared of each layer."""
 
@@ -111,7 +111,7 @@ class Comparison:
         lines = [f"before: {self.before['verdict']}", f"after:  {self.after['verdict']}", self.sentence, *self.changes]
         pairs = (("before:", self.before), ("after:", self.after))
         lines += [f"{word:<7} {regions_line(one)}" for word, one in pairs if one["regions"] is not None]
-        for found in ("outlook", "fragility"):
+        for found in ("pruning_forecast", "noise_sensitivity"):
             lines += [f"{word:<7} {one[found]['sentence']}" for word, one in pairs if one[found] is not None]
         for index, (one, other) in enumerate(zip(self.before["layers"], self.after["layers"], strict=True), start=1):
             keys = {"tangent": "tangent", "gradient": "gradient", "chi": "forward_gain"}

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from epoch0.diagnosis.expressivity import MOST_LINES, Plan, Regions
-from epoch0.diagnosis.outlook import Outlook
+from epoch0.diagnosis.pruning_forecast import PruningForecast
 from epoch0.diagnosis.result import LayerCheckup
 from epoch0.diagnosis.verdict import SATURATED
 from epoch0.measure.gain import Gain
@@ -96,7 +96,7 @@ def notes(measured: Gain, rows: Sequence[LayerCheckup], targets: bool, more: Seq
     if collapsed:
         said.append(
             f"From {collapsed[0].name} on all examples point the same way (mean 1 - cosine "
-            f"{collapsed[0].unlikeness:.1g}): the network hardly sees its input."
+            f"{collapsed[0].dissimilarity:.1g}): the network hardly sees its input."
         )
     return said
 
@@ -128,11 +128,11 @@ def about_regions(found: Regions | None, reason: str, planned: Plan) -> list[str
     return [f"{said}. {expected}", *plane]
 
 
-def about_pruning(found: Outlook | None, examples: int) -> list[str]:
-    """How the outlook on pruning came about.
+def about_pruning(found: PruningForecast | None, examples: int) -> list[str]:
+    """How the forecast of pruning came about.
 
     Args:
-        found: the outlook, None if it was not asked for.
+        found: the forecast, None if it was not asked for.
         examples: in the batch.
     """
     if found is None:

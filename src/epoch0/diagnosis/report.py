@@ -84,8 +84,8 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
         checkup: ``Checkup.to_dict()``.
 
     Returns:
-        ``norms``, ``gains``, ``regions``, ``pruning`` and ``fragility`` (empty without them) as SVG text; ``trials``,
-        one dictionary an optimizer; ``predicted``: whether any layer has a law.
+        ``norms``, ``gains``, ``regions``, ``pruning`` and ``noise_sensitivity`` (empty without them) as SVG text;
+        ``trials``, one dictionary an optimizer; ``predicted``: whether any layer has a law.
     """
     layers = checkup["layers"]
     columns = {key: [layer[key] for layer in layers] for key in ("forward_gain", "backward_gain", "predicted")}
@@ -118,8 +118,8 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
         "predicted": has_law,
         "trials": [] if checkup["trial"] is None else _trials(checkup["trial"]),
         "regions": _folds(checkup["regions"]),
-        "pruning": _densities(checkup["outlook"]),
-        "fragility": _changes(checkup["fragility"]),
+        "pruning": _densities(checkup["pruning_forecast"]),
+        "noise_sensitivity": _changes(checkup["noise_sensitivity"]),
     }
 
 
@@ -226,19 +226,19 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, st
     found["gains"] = _gains(_both(gains, errors), stations[1:], " before and after the change")
     found["regions"] = _folds_of_both(before["regions"], after["regions"])
     found["pruning"] = ""
-    if before["outlook"] and after["outlook"]:
-        kept = [[row["density"] for row in one["outlook"]["layers"]] for one in (before, after)]
-        found["pruning"] = _density_chart(after["outlook"], _both(kept, ((), ())))
+    if before["pruning_forecast"] and after["pruning_forecast"]:
+        kept = [[row["density"] for row in one["pruning_forecast"]["layers"]] for one in (before, after)]
+        found["pruning"] = _density_chart(after["pruning_forecast"], _both(kept, ((), ())))
     return found
 
 
-def _densities(outlook: Mapping[str, Any] | None) -> str:
-    """Fraction kept of each layer, as it is with these scores and as expected; empty without an outlook."""
-    if outlook is None:
+def _densities(pruning_forecast: Mapping[str, Any] | None) -> str:
+    """Fraction kept of each layer, as it is with these scores and as expected; empty without a forecast."""
+    if pruning_forecast is None:
         return ""
-    rows = outlook["layers"]
+    rows = pruning_forecast["layers"]
     return _density_chart(
-        outlook,
+        pruning_forecast,
         [
             Series("expected", "predicted", [row["predicted"] for row in rows], marker="none"),
             Series("kept", "forward", [row["density"] for row in rows], joined=False),
@@ -246,14 +246,14 @@ def _densities(outlook: Mapping[str, Any] | None) -> str:
     )
 
 
-def _density_chart(outlook: Mapping[str, Any], series: Sequence[Series]) -> str:
+def _density_chart(pruning_forecast: Mapping[str, Any], series: Sequence[Series]) -> str:
     return log_chart(
         series,
-        [str(i) for i in range(1, len(outlook["layers"]) + 1)],
-        title=f"Fraction of the weights kept of each layer at sparsity {outlook['sparsity']:g}, logarithmic",
+        [str(i) for i in range(1, len(pruning_forecast["layers"]) + 1)],
+        title=f"Fraction of the weights kept of each layer at sparsity {pruning_forecast['sparsity']:g}, logarithmic",
         x_label="weights, in the order of the table",
         y_label="fraction kept",
-        reference=1 - outlook["sparsity"],
+        reference=1 - pruning_forecast["sparsity"],
         decades=1.0,
     )
 

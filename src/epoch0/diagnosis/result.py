@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from epoch0.diagnosis import report
 from epoch0.diagnosis.comparison import Comparison
 from epoch0.diagnosis.expressivity import Regions
-from epoch0.diagnosis.fragility import Fragility
-from epoch0.diagnosis.outlook import Outlook
+from epoch0.diagnosis.noise_sensitivity import NoiseSensitivity
+from epoch0.diagnosis.pruning_forecast import PruningForecast
 from epoch0.diagnosis.step import Optimizer
 from epoch0.diagnosis.terminal import terminal
 from epoch0.diagnosis.trial import Trial
-from epoch0.diagnosis.verdict import NAMES, Passage, Phase, PhaseReading, Recipe, outcome, sentence
+from epoch0.diagnosis.verdict import NAMES, CumulativeGain, Phase, PhaseEstimate, Recipe, outcome, sentence
 from epoch0.diagnosis.wording import number
 from epoch0.errors import InputError
 
@@ -75,7 +75,7 @@ class LayerCheckup:
         weight_gradient: norm of the gradient of the layer's weights.
         update: size of one step of Adam at the suggested rate relative to the layer's weights, the largest of them;
             None without weights.
-        unlikeness: mean 1 - cosine between two examples after it, None if it has no meaning there.
+        dissimilarity: mean 1 - cosine between two examples after it, None if it has no meaning there.
         dead_units: share of units that are zero for every example.
         saturated: share of saturated values, None without a bounded nonlinearity.
         status: 'keeps', 'grows', 'shrinks', 'unclear', 'dead' or 'overflows' as :func:`epoch0.gain` defines them for
@@ -101,7 +101,7 @@ class LayerCheckup:
     gradient: float
     weight_gradient: float
     update: float | None
-    unlikeness: float | None
+    dissimilarity: float | None
     dead_units: float
     saturated: float | None
     status: str
@@ -158,8 +158,8 @@ class Checkup:
         trial_reason: why there was no trial.
         regions: linear regions on segments between examples and on a plane through three, None if there are none.
         regions_reason: why there are none: "not asked for", "smooth: no linear regions (tanh)"; else empty.
-        outlook: what pruning to the sparsity asked for would leave, None if none was asked for.
-        fragility: what noise in the weights of one layer at a time does to the outputs, None if it was left out.
+        pruning_forecast: what pruning to the sparsity asked for would leave, None if none was asked for.
+        noise_sensitivity: what noise in the weights of one layer at a time does to the outputs, None if left out.
         seconds: CPU seconds of the checkup, and of these of the trial.
     """
 
@@ -167,9 +167,9 @@ class Checkup:
     subject: str
     recipes: Mapping[Optimizer, Recipe]
     blame: tuple[str, str] | None
-    phase_reading: PhaseReading
-    backward: Passage
-    forward: Passage
+    phase_reading: PhaseEstimate
+    backward: CumulativeGain
+    forward: CumulativeGain
     input_gradient: float
     layers: tuple[LayerCheckup, ...]
     advice: tuple[str, ...]
@@ -179,8 +179,8 @@ class Checkup:
     trial_reason: str = ""
     regions: Regions | None = None
     regions_reason: str = ""
-    outlook: Outlook | None = None
-    fragility: Fragility | None = None
+    pruning_forecast: PruningForecast | None = None
+    noise_sensitivity: NoiseSensitivity | None = None
     seconds: tuple[float, float] = (0.0, 0.0)
 
     @property
@@ -231,7 +231,7 @@ class Checkup:
         lines += [f"  {NAMES[name]}: {one.probability:.0%}, {one.reason}" for name, one in self.recipes.items()]
         lines += [] if self.blame is None else [f"to blame: {self.blame[0]}: {self.blame[1]}"]
         lines += [f"phase {self.phase_reading}"]
-        lines += [] if self.fragility is None else [self.fragility.sentence]
+        lines += [] if self.noise_sensitivity is None else [self.noise_sensitivity.sentence]
         lines += [
             f"{index:>3} {layer.name:<24} chi forward {number(layer.forward_gain)} backward "
             f"{number(layer.backward_gain)} carried tangent {number(layer.tangent)} gradient {number(layer.gradient)} "
@@ -281,8 +281,8 @@ class Checkup:
             "trial_reason": self.trial_reason,
             "regions": None if self.regions is None else self.regions.to_dict(),
             "regions_reason": self.regions_reason,
-            "outlook": None if self.outlook is None else self.outlook.to_dict(),
-            "fragility": None if self.fragility is None else self.fragility.to_dict(),
+            "pruning_forecast": None if self.pruning_forecast is None else self.pruning_forecast.to_dict(),
+            "noise_sensitivity": None if self.noise_sensitivity is None else self.noise_sensitivity.to_dict(),
         }
 
     def to_pandas(self) -> "pandas.DataFrame":

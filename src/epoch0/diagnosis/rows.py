@@ -13,12 +13,12 @@ from epoch0.diagnosis.result import LayerCheckup, PartCheckup
 from epoch0.diagnosis.verdict import (
     COLLAPSED,
     SATURATED,
-    Passage,
-    PhaseReading,
+    CumulativeGain,
+    PhaseEstimate,
     Signs,
-    read_passage,
-    read_phase,
-    read_status,
+    cumulative_gain,
+    estimate_phase,
+    gain_status,
 )
 from epoch0.measure.gain import Carried, LayerGain, measure_gains
 from epoch0.measure.passes import signals
@@ -66,18 +66,18 @@ class Rows:
         self.phase = self._phase()
         self.signs = self._signs()
 
-    def _phase(self) -> PhaseReading:
+    def _phase(self) -> PhaseEstimate:
         bent = [
             judged(row, pool)
             for row, pool, layer in zip(self.gains.layers, self.pools, self.found, strict=True)
             if layer.nonlinearities
         ]
-        return read_phase([gain for gain, _ in bent], [error for _, error in bent])
+        return estimate_phase([gain for gain, _ in bent], [error for _, error in bent])
 
     def _alike(self) -> list[bool]:
         """After which layers examples look the same, though they did not at the input."""
-        start = self.states[0].unlikeness
-        return [state.unlikeness < min(COLLAPSED, 0.1 * start) for state in self.states[1:]]
+        start = self.states[0].dissimilarity
+        return [state.dissimilarity < min(COLLAPSED, 0.1 * start) for state in self.states[1:]]
 
     def _signs(self) -> Signs:
         rows = self.gains.layers
@@ -90,18 +90,18 @@ class Rows:
         named: dict[str, list[str]] = {}
         for row, status in zip(rows, statuses, strict=True):
             named.setdefault(status, []).append(row.name)
-        unlike = [state.unlikeness for state in self.states[: len(rows)] if not math.isnan(state.unlikeness)]
+        unlike = [state.dissimilarity for state in self.states[: len(rows)] if not math.isnan(state.dissimilarity)]
         dead = [
             row.name
             for row, state, status in zip(rows, self.states[1:], statuses, strict=True)
             if state.dead == 1 or status == "dead"
         ]
         return Signs(
-            forward=read_passage(tangents),
-            backward=_settled(read_passage(gradients)),
+            forward=cumulative_gain(tangents),
+            backward=_settled(cumulative_gain(gradients)),
             input_size=self.states[0].size if self.record.start < 0 else 1.0,  # made of integers: its size is its own
             output_size=self.states[-1].size,
-            unlikeness=unlike[-1] if unlike else math.nan,
+            dissimilarity=unlike[-1] if unlike else math.nan,
             dead=tuple(name for name in dead if name != rows[-1].name),
             overflowing=tuple(named.get("overflows", ())),
             collapsed=tuple(named.get("collapsed", ())),
@@ -110,7 +110,7 @@ class Rows:
 
     def _status(self, index: int) -> str:
         row, after = self.gains.layers[index], self.states[index + 1]
-        status = read_status(*judged(row, self.pools[index]), depth=len(self.gains.layers))
+        status = gain_status(*judged(row, self.pools[index]), depth=len(self.gains.layers))
         if not math.isfinite(after.size):
             return "overflows"
         if status in ("dead", "overflows"):
@@ -149,7 +149,7 @@ class Rows:
             gradient=row.gradient,
             weight_gradient=math.hypot(*row.weight_gradients.values()),
             update=_update(self.found[i].weights, updates, rate),
-            unlikeness=None if math.isnan(after.unlikeness) else after.unlikeness,
+            dissimilarity=None if math.isnan(after.dissimilarity) else after.dissimilarity,
             dead_units=after.dead,
             saturated=None if math.isnan(after.saturated) else after.saturated,
             status=self._status(i),
@@ -221,9 +221,9 @@ def to_blame(rows: Sequence[LayerCheckup], cause: str, signs: Signs) -> tuple[st
     return name, f"{what} change by a factor of {math.exp(size):.2g} in it, more than in all others together"
 
 
-def _settled(passage: Passage) -> Passage:
+def _settled(passage: CumulativeGain) -> CumulativeGain:
     """A gradient that is zero at a readout of zeros has nothing to be compared with."""
-    return Passage(0.0, passage.layers) if math.isnan(passage.log_gain) else passage
+    return CumulativeGain(0.0, passage.layers) if math.isnan(passage.log_gain) else passage
 
 
 def _labels(record: Tape) -> list[Place]:

@@ -84,12 +84,16 @@ def terminal(checkup: Mapping[str, Any], width: int, depth: int | None = None) -
         lines += [Text(""), Text(passages(checkup)), Text(""), table, Text(LEGEND, style="dim")]
     if checkup["regions"] is not None:
         lines += [Text(""), Text(regions_line(checkup))]
-    if checkup["outlook"] is not None:
-        title, said = Text("What pruning would leave", style="bold"), Text(checkup["outlook"]["sentence"])
-        lines += [Text(""), title, said, _outlook(checkup["outlook"])]
-    if checkup["fragility"] is not None:
-        lines += [Text(""), Text(checkup["fragility"]["sentence"])]
-        lines += [_fragility(checkup["fragility"])] if len(checkup["fragility"]["layers"]) > 1 else []
+    if checkup["pruning_forecast"] is not None:
+        title, said = Text("What pruning would leave", style="bold"), Text(checkup["pruning_forecast"]["sentence"])
+        lines += [Text(""), title, said, _pruning_forecast(checkup["pruning_forecast"])]
+    if checkup["noise_sensitivity"] is not None:
+        lines += [Text(""), Text(checkup["noise_sensitivity"]["sentence"])]
+        lines += (
+            [_noise_sensitivity(checkup["noise_sensitivity"])]
+            if len(checkup["noise_sensitivity"]["layers"]) > 1
+            else []
+        )
     return Group(*lines, *_listed("How it was measured", checkup["notes"]))
 
 
@@ -242,7 +246,7 @@ def _wanted(columns: "Mapping[str, Sequence[str | Text]]") -> int:
     return sum(widths.values()) + GAP * (len(widths) - 1)
 
 
-def _fragility(found: Mapping[str, Any]) -> "Table":
+def _noise_sensitivity(found: Mapping[str, Any]) -> "Table":
     """One row a module that noise was put into, and accuracy where classes were given."""
     from rich.text import Text
 
@@ -257,9 +261,9 @@ def _fragility(found: Mapping[str, Any]) -> "Table":
     return _table(columns | {"why": [row["reason"] for row in rows]})
 
 
-def _outlook(outlook: Mapping[str, Any]) -> "Table":
+def _pruning_forecast(pruning_forecast: Mapping[str, Any]) -> "Table":
     """One row a weight: what is kept of it and when it vanishes."""
-    rows = outlook["layers"]
+    rows = pruning_forecast["layers"]
     return _table(
         {
             "weights of": [row["name"] for row in rows],
@@ -289,7 +293,9 @@ def side_by_side(comparison: Mapping[str, Any], width: int) -> "RenderableType":
         one = comparison[word]
         lines.append(Text.assemble(*_verdict(one, f"{word:<8}")))
         told = [passages(one), *([] if one["regions"] is None else [regions_line(one)])]
-        told += [one[found]["sentence"] for found in ("outlook", "fragility") if one[found] is not None]
+        told += [
+            one[found]["sentence"] for found in ("pruning_forecast", "noise_sensitivity") if one[found] is not None
+        ]
         lines += [Padding(Text(sentence), (0, 0, 0, 8)) for sentence in told]
     if comparison["same_square"] is not None:
         both = " → ".join(f"{comparison['same_square'][word]:,}" for word in ("before", "after"))

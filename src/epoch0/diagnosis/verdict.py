@@ -53,7 +53,7 @@ NAMES: dict[Optimizer, str] = {"adam": "Adam", "sgd": "SGD with momentum"}
 
 
 @dataclass(frozen=True)
-class PhaseReading:
+class PhaseEstimate:
     """The phase of a network, with the mean gain a layer and its confidence interval.
 
     Attributes:
@@ -77,10 +77,10 @@ class PhaseReading:
         return f"{self.phase}: chi = {self.chi:.3g} a layer, 95 % interval {self.low:.3g} to {self.high:.3g}"
 
 
-def read_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseReading:
+def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEstimate:
     """The phase from the local gains of the layers that have a nonlinearity.
 
-    >>> str(read_phase([0.17, 0.16, 0.18], [0.01, 0.01, 0.01]))                # one number a layer
+    >>> str(estimate_phase([0.17, 0.16, 0.18], [0.01, 0.01, 0.01]))                # one number a layer
     'ordered: chi = 0.17 a layer, 95 % interval 0.159 to 0.182'
 
     The interval is plus and minus 1.96 standard errors of the mean log gain. The spread over the layers holds both
@@ -94,7 +94,7 @@ def read_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseReading:
     """
     pairs = [(g, e) for g, e in zip(gains, errors, strict=True) if g > 0 and math.isfinite(g)]
     if not pairs:
-        return PhaseReading("unknown", math.nan, math.nan, math.nan, 0)
+        return PhaseEstimate("unknown", math.nan, math.nan, math.nan, 0)
     logs = np.log([g for g, _ in pairs])
     noise = np.array([e / g if math.isfinite(e) else 0.0 for g, e in pairs])
     count = len(pairs)
@@ -105,11 +105,11 @@ def read_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseReading:
         half = max(half, NORMAL * spread)
     low, high = mean - half, mean + half
     phase: Phase = "critical" if low <= 0 <= high else "ordered" if mean < 0 else "chaotic"
-    return PhaseReading(phase, math.exp(mean), math.exp(low), math.exp(high), count)
+    return PhaseEstimate(phase, math.exp(mean), math.exp(low), math.exp(high), count)
 
 
 @dataclass(frozen=True)
-class Passage:
+class CumulativeGain:
     """What the depth does to a norm, carried from end to end.
 
     Attributes:
@@ -131,10 +131,10 @@ class Passage:
         return self.log_gain / 2 / math.log(10)
 
 
-def read_passage(norms: Sequence[float]) -> Passage:
+def cumulative_gain(norms: Sequence[float]) -> CumulativeGain:
     """What became of a norm between the first and the last of these places.
 
-    >>> passage = read_passage([1.0, 0.1, 0.01])
+    >>> passage = cumulative_gain([1.0, 0.1, 0.01])
     >>> round(passage.orders, 2), passage.layers
     (-2.0, 2)
 
@@ -142,10 +142,10 @@ def read_passage(norms: Sequence[float]) -> Passage:
         norms: at each place on the way.
     """
     if len(norms) < 2 or not norms[0] > 0 or math.isinf(norms[0]):
-        return Passage(math.nan if norms and not math.isfinite(norms[0]) else 0.0, max(len(norms) - 1, 0))
+        return CumulativeGain(math.nan if norms and not math.isfinite(norms[0]) else 0.0, max(len(norms) - 1, 0))
     if norms[-1] <= 0:
-        return Passage(-math.inf, len(norms) - 1)
-    return Passage(2 * math.log(norms[-1] / norms[0]), len(norms) - 1)
+        return CumulativeGain(-math.inf, len(norms) - 1)
+    return CumulativeGain(2 * math.log(norms[-1] / norms[0]), len(norms) - 1)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Signs:
         backward: what carried gradients do on the way back, between the same two.
         input_size: root mean square of the input.
         output_size: root mean square of the output.
-        unlikeness: mean 1 - cosine between two examples before the readout; NaN where it has no meaning.
+        dissimilarity: mean 1 - cosine between two examples before the readout; NaN where it has no meaning.
         dead: layers whose output is zero for every example.
         overflowing: layers whose numbers are not finite.
         collapsed: layers after which all examples point the same way.
@@ -168,11 +168,11 @@ class Signs:
         steepest: the layer that changes a carried norm most, with that factor; None without layers.
     """
 
-    forward: Passage
-    backward: Passage
+    forward: CumulativeGain
+    backward: CumulativeGain
     input_size: float
     output_size: float
-    unlikeness: float
+    dissimilarity: float
     dead: tuple[str, ...] = ()
     overflowing: tuple[str, ...] = ()
     collapsed: tuple[str, ...] = ()
@@ -260,7 +260,7 @@ def step_numbers(step: Step, signs: Signs) -> dict[str, float]:
         "gradient decay": _clipped(signs.backward.orders, -10, 0),
         "small input": _log(signs.input_size, -3, 0),
         "large input": _log(signs.input_size, 0, 3),
-        "unlikeness": 0.0 if math.isnan(signs.unlikeness) else _log(signs.unlikeness, -7, 0),
+        "dissimilarity": 0.0 if math.isnan(signs.dissimilarity) else _log(signs.dissimilarity, -7, 0),
     }
 
 
@@ -467,10 +467,10 @@ def outcome(recipes: Mapping[Optimizer, Recipe]) -> str:
     return max(recipes.values(), key=lambda recipe: recipe.probability).cause
 
 
-def read_status(gain: float, error: float, depth: int) -> str:
+def gain_status(gain: float, error: float, depth: int) -> str:
     """What a layer of this gain would do if all of the depth had it, in the words of :func:`epoch0.gain`.
 
-    >>> read_status(1.01, 0.001, 10), read_status(0.5, 0.01, 10), read_status(1.1, 0.2, 10)
+    >>> gain_status(1.01, 0.001, 10), gain_status(0.5, 0.01, 10), gain_status(1.1, 0.2, 10)
     ('keeps', 'shrinks', 'unclear')
     """
     if not math.isfinite(gain):

@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from epoch0.meter import Meter, spelt
+from epoch0.meter import Meter, format_duration
 
 
 class Progress:
@@ -68,7 +68,7 @@ class Progress:
         ran, took = self._done - self._found, time.monotonic() - self._begun
         if self._done == self._total:
             text += f", {self._found} of them before" if self._found else ""
-            text += f", {spelt(took)}"
+            text += f", {format_duration(took)}"
         elif ran:
-            text += f", {spelt(took / ran * (self._total - self._done))} left"
+            text += f", {format_duration(took / ran * (self._total - self._done))} left"
         return text

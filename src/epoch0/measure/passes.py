@@ -281,7 +281,7 @@ class Signals:
 
     size: float  # root mean square of a unit over the batch
     # mean over pairs of examples of 1 - cosine; NaN with one example, fewer than 4 units, or zeros only
-    unlikeness: float
+    dissimilarity: float
     dead: float  # share of units that are zero for every example
     # share of the units' values that are saturated, over the layer's bounded nonlinearities; NaN without any
     saturated: float

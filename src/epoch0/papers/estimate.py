@@ -14,7 +14,7 @@ from epoch0.columns import aligned
 from epoch0.errors import InputError
 from epoch0.experiments.cost import Cost
 from epoch0.experiments.store import Store
-from epoch0.meter import spelt
+from epoch0.meter import format_duration
 from epoch0.papers.catalogue import find
 from epoch0.train.device import chosen_device
 
@@ -57,7 +57,7 @@ class Estimate:
         for line in self.lines:
             steps = "" if line.steps is None else f"{line.steps:,.0f}"
             each = "" if line.seconds_a_step is None else f"{line.seconds_a_step:.2g}"
-            hours = "" if line.hours is None else spelt(3600 * line.hours)
+            hours = "" if line.hours is None else format_duration(3600 * line.hours)
             rows.append((f"  {line.configuration}", f"{line.runs:,}", f"{line.done:,}", steps, each, hours))
         head, *table = aligned(rows)
         text, last = [f"dry run ({self.preset}) on {self.device}", head], ""
@@ -68,7 +68,7 @@ class Estimate:
         parts = [f"together: {runs:,} runs, {done:,} of them done or shared"]
         if any(line.hours is not None for line in self.lines):
             at_once = "one run at a time" if self.workers == 1 else f"{self.workers} runs at a time"
-            parts.append(f"about {spelt(3600 * self.hours)} here with {at_once}")
+            parts.append(f"about {format_duration(3600 * self.hours)} here with {at_once}")
         if unknown := sum(line.runs - line.done for line in self.lines if line.hours is None):
             parts.append(f"the time of {unknown:,} {'further ' if len(parts) > 1 else ''}runs is not known")
         return "\n".join([*text, "; ".join(parts) + "."])

@@ -162,8 +162,9 @@ def reproduce(
     Raises:
         InputError: if there is no such artifact or preset, a data set is absent, or an argument cannot be used.
     """
-    (done,) = reproduce_all([id], preset, out=out, store=store, workers=workers, scheduler=scheduler, progress=progress,
-                            data_dir=data_dir)
+    (done,) = reproduce_all(
+        [id], preset, out=out, store=store, workers=workers, scheduler=scheduler, progress=progress, data_dir=data_dir
+    )
     assert isinstance(done, Reproduction)
     return done
 

@@ -1,6 +1,6 @@
 """Prune a network at initialization: score its weights, keep the best, rescale what is left (Hayou et al. 2021).
 
->>> scores = epoch0.prune.snip(net, None, [(images, labels)])
+>>> scores = epoch0.prune.snip(net, [(images, labels)])
 >>> net = epoch0.prune.apply(net, epoch0.prune.keep(scores, sparsity=0.9))
 >>> done = epoch0.prune.rescale(net, how="measured", x=images)          # images (100, 64), labels (100,)
 >>> [round(layer.factor, 1) for layer in done.layers]

@@ -190,10 +190,14 @@ def of_widths(*widths: int, depth: int = DEPTH) -> dict[int, Any]:
     return {width: {"widths": (width,) * depth} for width in widths}
 
 
-_PAPER = Sweep(deep, NormsSpec((1,) * DEPTH, "he", inputs=2000),
-               {"init": INITS, "width": of_widths(100, 500, 2000, 4000)}, runs={"width": (240, 120, 30, 10)},
-               seed=lambda spec, network: 2 * spec.widths[0] + INITS.index(spec.init),
-               block=lambda spec: max(1, _UNITS // spec.widths[0]))
+_PAPER = Sweep(
+    deep,
+    NormsSpec((1,) * DEPTH, "he", inputs=2000),
+    {"init": INITS, "width": of_widths(100, 500, 2000, 4000)},
+    runs={"width": (240, 120, 30, 10)},
+    seed=lambda spec, network: 2 * spec.widths[0] + INITS.index(spec.init),
+    block=lambda spec: max(1, _UNITS // spec.widths[0]),
+)
 _PRESETS = {
     "quick": _PAPER.but(width=of_widths(100, 300, 1000), inputs=200, runs={"width": (240, 120, 40)}),
     "paper": _PAPER,

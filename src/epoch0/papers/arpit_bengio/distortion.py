@@ -89,10 +89,12 @@ def _overestimates(lemma: str, rows: Table) -> Claim:
     factors = [row["paper_width"] / row["width"] for row in rows]
     ordered = all(row["exact_eps"] < row["chernoff_eps"] < row["paper_eps"] for row in rows)
     told = ", ".join(rows.told("{width}: {paper_width:,}"))
-    return exact(f"{lemma} over-estimates the width, less so at small eps, and the best Chernoff bound lies between",
-                 ordered and min(factors) > 1 and factors == sorted(factors, reverse=True),
-                 f"it asks for {factors[0]:.2f} to {factors[-1]:.2f} times the width that is enough ({told})",
-                 {"largest_factor": factors[0], "smallest_factor": factors[-1]})
+    return exact(
+        f"{lemma} over-estimates the width, less so at small eps, and the best Chernoff bound lies between",
+        ordered and min(factors) > 1 and factors == sorted(factors, reverse=True),
+        f"it asks for {factors[0]:.2f} to {factors[-1]:.2f} times the width that is enough ({told})",
+        {"largest_factor": factors[0], "smallest_factor": factors[-1]},
+    )
 
 
 def draw(direction: str, found: Found) -> Figure:
@@ -122,8 +124,14 @@ def _widths(*widths: int) -> dict[int, Any]:
     return {width: {"widths": (width,)} for width in widths}
 
 
-_PAPER = Sweep(shallow, NormsSpec((500,), "he", inputs=2000), {"width": _widths(*range(500, 4001, 500))}, runs=100,
-               seed=lambda spec, network: spec.widths[0], block=10)
+_PAPER = Sweep(
+    shallow,
+    NormsSpec((500,), "he", inputs=2000),
+    {"width": _widths(*range(500, 4001, 500))},
+    runs=100,
+    seed=lambda spec, network: spec.widths[0],
+    block=10,
+)
 _QUICK = _PAPER.but(width=_widths(500, 1000, 2000, 4000), inputs=200, runs=200)
 
 ARTIFACTS = tuple(

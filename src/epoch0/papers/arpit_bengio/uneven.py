@@ -141,9 +141,19 @@ def draw(found: Found) -> Figure:
         for one in ratio[1:_SHOWN]:
             axes.plot(layers, one, color=plots.COLOURS[index], alpha=0.25, linewidth=0.5, zorder=1.2)
         axes.plot(layers, exact.column("exact_mean"), "k--", linewidth=1.0, zorder=1.6, label="mean of that law")
-        axes.errorbar(layers, ratio[0], yerr=over_inputs(cell)[0], color=plots.COLOURS[index],
-                      marker=plots.MARKERS[index], linestyle="-", linewidth=0.8, capsize=2.0, elinewidth=0.8,
-                      markersize=3.5, label="one network: mean and std over inputs")
+        axes.errorbar(
+            layers,
+            ratio[0],
+            yerr=over_inputs(cell)[0],
+            color=plots.COLOURS[index],
+            marker=plots.MARKERS[index],
+            linestyle="-",
+            linewidth=0.8,
+            capsize=2.0,
+            elinewidth=0.8,
+            markersize=3.5,
+            label="one network: mean and std over inputs",
+        )
         axes.plot([], [], color="#777777", linewidth=0.7, label="other networks")
         axes.set(title=f"${name}$", xlabel="layer $l$", xticks=range(1, depth + 1, 3))
         axes.set_ylabel(r"$\|\partial W^l\|_F\,/\,(\|\delta\|\,\|x\|)$" if index == 0 else "")
@@ -164,8 +174,14 @@ def draw(found: Found) -> Figure:
     return picture
 
 
-_PAPER = Sweep(uneven, UnevenSpec(1000, 1, depth=20, inputs=1000), {"variation": (1, 200, 500)}, runs=40,
-               seed=lambda spec, network: spec.variation, block=1)
+_PAPER = Sweep(
+    uneven,
+    UnevenSpec(1000, 1, depth=20, inputs=1000),
+    {"variation": (1, 200, 500)},
+    runs=40,
+    seed=lambda spec, network: spec.variation,
+    block=1,
+)
 
 ARTIFACTS = (
     Artifact(

@@ -116,8 +116,9 @@ def claims(found: Found) -> list[Claim]:
         means, errors = np.stack([counted, integral], 1), np.stack([0 * error, error], 1)
         names, groups = rows.told("depth {depth}, width {width}"), ["counted", "Theorem 3"]
         claims.append(
-            equal_within_error(text, means, errors, rows[0]["runs"], resolution=RESOLUTION, settings=names,
-                               groups=groups)
+            equal_within_error(
+                text, means, errors, rows[0]["runs"], resolution=RESOLUTION, settings=names, groups=groups
+            )
         )
     return claims
 
@@ -137,8 +138,12 @@ def draw(found: Found) -> Figure:
     return picture
 
 
-_PAPER = Sweep(compare, DensitySpec(784, 0, 0, 0.1, networks=400, planes=200, half=14.0),
-               {"depth width": ((1, 64), (2, 64), (3, 64), (4, 16), (8, 4))}, stride=1)
+_PAPER = Sweep(
+    compare,
+    DensitySpec(784, 0, 0, 0.1, networks=400, planes=200, half=14.0),
+    {"depth width": ((1, 64), (2, 64), (3, 64), (4, 16), (8, 4))},
+    stride=1,
+)
 _SMALL = {"depth width": ((1, 32), (2, 16), (3, 16), (3, 32), (6, 4))}
 
 ARTIFACTS = (

@@ -139,8 +139,15 @@ def _graph(axes: Axes, drawn: Cell, limit: float | None) -> None:
     axes.plot(knots, values, color="black", linewidth=1.0, zorder=1.5)
     for index in range(drawn.spec.depth):
         mine = layer == index + 1
-        axes.plot(t[mine], np.interp(t[mine], knots, values), linestyle="none", marker=plots.MARKERS[index],
-                  markersize=3.2, color=plots.COLOURS[index], label=f"made by layer {index + 1} ({int(mine.sum())})")
+        axes.plot(
+            t[mine],
+            np.interp(t[mine], knots, values),
+            linestyle="none",
+            marker=plots.MARKERS[index],
+            markersize=3.2,
+            color=plots.COLOURS[index],
+            label=f"made by layer {index + 1} ({int(mine.sum())})",
+        )
     axes.ticklabel_format(style="sci", scilimits=(-2, 2), useMathText=True)
     axes.set_xlabel("input")
     if limit is not None:

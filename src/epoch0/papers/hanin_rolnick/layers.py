@@ -39,9 +39,13 @@ def draw(found: Found) -> Figure:
 
     setting, (result,) = found.sweep.spec, found.one().results
     names = [f"layer {layer + 1}" for layer in range(setting.depth)]
-    picture, panels = plots.figure(3.0 * setting.depth + 4.6, 4.7, mosaic=[[*names, "graph"]],
-                                   per_subplot_kw={"graph": {"projection": "3d"}},
-                                   width_ratios=[*[1.0] * setting.depth, 1.5])
+    picture, panels = plots.figure(
+        3.0 * setting.depth + 4.6,
+        4.7,
+        mosaic=[[*names, "graph"]],
+        per_subplot_kw={"graph": {"projection": "3d"}},
+        width_ratios=[*[1.0] * setting.depth, 1.5],
+    )
     vertices, edges, owner = (np.asarray(result[name]) for name in ("vertices", "edges", "owner"))
     cells: list[np.ndarray] = []
     for index, name in enumerate(names, start=1):

@@ -176,7 +176,9 @@ def checks(found: Found) -> Claim:
     """Euler's relation and the area, on every network."""
     (result,) = found.one().results
     euler, area = np.asarray(result["euler"]), float(np.abs(result["area_error"]).max())
-    return exact("vertices - edges + cells = 1, and the areas add up to the square",
-                 bool((euler == 1).all()) and area < EXACT,
-                 f"{len(euler)} networks; areas are off by at most {area:.1e} of the square",
-                 {"area_error": area, "euler_least": float(euler.min()), "euler_most": float(euler.max())})
+    return exact(
+        "vertices - edges + cells = 1, and the areas add up to the square",
+        bool((euler == 1).all()) and area < EXACT,
+        f"{len(euler)} networks; areas are off by at most {area:.1e} of the square",
+        {"area_error": area, "euler_least": float(euler.min()), "euler_most": float(euler.max())},
+    )

@@ -94,10 +94,17 @@ def run(spec: RunSpec, seed: int) -> dict[str, Any]:
             ])  # fmt: skip
 
     together = Stacked.of(nets) if len(nets) > 1 else nets[0]
-    train(together, (inputs, targets), steps=steps[-1], batch_size=spec.batch_size, optimizer="adam",
-          learning_rate=spec.learning_rate, seed=int(_source(spec, seed, _BATCHES).integers(2**31)),
-          loss=together.loss(F.cross_entropy) if isinstance(together, Stacked) else F.cross_entropy,
-          callbacks=[Every(gcd(*steps), measure)])
+    train(
+        together,
+        (inputs, targets),
+        steps=steps[-1],
+        batch_size=spec.batch_size,
+        optimizer="adam",
+        learning_rate=spec.learning_rate,
+        seed=int(_source(spec, seed, _BATCHES).integers(2**31)),
+        loss=together.loss(F.cross_entropy) if isinstance(together, Stacked) else F.cross_entropy,
+        callbacks=[Every(gcd(*steps), measure)],
+    )
     names = measured[0][0]
     return {
         "epoch": np.array(epochs),

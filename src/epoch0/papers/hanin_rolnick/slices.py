@@ -123,9 +123,16 @@ def trained_slices(spec: TrainedSpec, seed: int) -> dict[str, Any]:
             if place == 0 and seed == 0 and steps[step] in spec.drawn:
                 kept.update(drawing(found, chosen, str(spec.drawn.index(steps[step]))))
 
-    train(net, (inputs, labels), steps=max(steps), batch_size=spec.batch_size, optimizer="adam",
-          learning_rate=spec.learning_rate, seed=int(sources[1].integers(2**31)),
-          callbacks=[Every(gcd(*steps), measure)])
+    train(
+        net,
+        (inputs, labels),
+        steps=max(steps),
+        batch_size=spec.batch_size,
+        optimizer="adam",
+        learning_rate=spec.learning_rate,
+        seed=int(sources[1].integers(2**31)),
+        callbacks=[Every(gcd(*steps), measure)],
+    )
     return {**{name: np.array(values) for name, values in told.items()}, **_stacked(rows), **kept}
 
 
@@ -181,8 +188,9 @@ def table(found: Found) -> Table:
 def claims(found: Found) -> list[Claim]:
     """Section 3.3: as many regions as neurons squared, in order of magnitude; and the free checks."""
     rows, drawn = found.table, _drawn(found)
-    neurons, mean, error, lines, count = rows.of("neurons", "regions", "regions_error", "lines_in_general_position",
-                                                 "runs")
+    neurons, mean, error, lines, count = rows.of(
+        "neurons", "regions", "regions_error", "lines_in_general_position", "runs"
+    )
     names = rows.told("{neurons} neurons")
     exponent, exponent_error = fitted_exponent(neurons, mean, error)
     return [
@@ -206,9 +214,12 @@ def checks(cells: Iterable[Cell]) -> Claim:
     """Euler's relation and the areas, of all partitions."""
     euler = np.concatenate([cell["euler"].ravel() for cell in cells])
     area = max(float(np.abs(cell["area_error"]).max()) for cell in cells)
-    return exact("vertices - edges + cells = 1, and the areas add up to the square",
-                 bool((euler == 1).all()) and area < EXACT,
-                 f"{len(euler)} partitions; areas are off by at most {area:.1e} of the square", {"area_error": area})
+    return exact(
+        "vertices - edges + cells = 1, and the areas add up to the square",
+        bool((euler == 1).all()) and area < EXACT,
+        f"{len(euler)} partitions; areas are off by at most {area:.1e} of the square",
+        {"area_error": area},
+    )
 
 
 def draw(found: Found) -> Figure:
@@ -284,8 +295,9 @@ def training_draw(found: Found) -> Figure:
     spec, rows = cell.spec, found.table
     names = [str(index) for index in range(len(spec.drawn))]
     width = 3.1 * len(names)
-    picture, panels = plots.figure(width, 6.4, mosaic=[names, ["count"] * len(names)],
-                                   height_ratios=[width / len(names) / 2.6, 1.0])
+    picture, panels = plots.figure(
+        width, 6.4, mosaic=[names, ["count"] * len(names)], height_ratios=[width / len(names) / 2.6, 1.0]
+    )
     for name, when in zip(names, spec.drawn, strict=True):
         plane(panels[name], cell, name)
         accuracy = float(cell["accuracy"][0, spec.at.index(when)])
@@ -311,9 +323,11 @@ def training_draw(found: Found) -> Figure:
 
 _EARLY = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0)
 _SLICES = Sweep(random_slices, RandomSpec("mnist", 3, 0, networks=40, planes=5, drawn=64), {"width": (16, 32, 64, 128)})
-_TRAINED = Sweep(trained_slices,
-                 TrainedSpec("mnist", 3, 64, (*_EARLY, 15.0, 20.0), 128, 1e-3, planes=10, drawn=(0.0, 1.0, 10.0, 20.0)),
-                 runs=5)
+_TRAINED = Sweep(
+    trained_slices,
+    TrainedSpec("mnist", 3, 64, (*_EARLY, 15.0, 20.0), 128, 1e-3, planes=10, drawn=(0.0, 1.0, 10.0, 20.0)),
+    runs=5,
+)
 _DIGITS: dict[str, Any] = {
     "data": "digits", "at": (*_EARLY, 20.0, 40.0, 60.0), "batch_size": 32, "planes": 5, "drawn": (0.0, 1.0, 10.0, 60.0)
 }  # fmt: skip

@@ -322,9 +322,19 @@ def draw_c(found: Found) -> Figure:
         style = plots.LINES[found.sweep["depth"].index(one.spec.depth)]
         # errors of shares are drawn inside (0, 1), as the axis has no room for more
         low, high = (np.clip(accuracy + sign * 2 * accuracy_error, 1e-3, 1 - 1e-4) for sign in (-1, 1))
-        axes.errorbar(accuracy, product, xerr=[accuracy - low, high - accuracy], yerr=2 * error,
-                      color=plots.COLOURS[width], marker=plots.MARKERS[width], markersize=2.8, linestyle=style,
-                      linewidth=1.0, elinewidth=0.4, label=one.name)
+        axes.errorbar(
+            accuracy,
+            product,
+            xerr=[accuracy - low, high - accuracy],
+            yerr=2 * error,
+            color=plots.COLOURS[width],
+            marker=plots.MARKERS[width],
+            markersize=2.8,
+            linestyle=style,
+            linewidth=1.0,
+            elinewidth=0.4,
+            label=one.name,
+        )
         axes.plot(accuracy[-1], product[-1], marker="x", color="black", markersize=6, zorder=4)
     axes.plot([], [], "kx", label="end of training")
     axes.set_xscale("logit")
@@ -409,8 +419,9 @@ def draw_7(found: Found) -> Figure:
         shares, errors = _shares(one, place)
         label = f"{stage} (epoch {one.epoch[place]:.2g})" if index else stage
         axes.stairs(shares, BINS, color=plots.COLOURS[index], linewidth=1.3, label=label)
-        axes.errorbar(middle, shares, yerr=2 * errors, linestyle="none", color=plots.COLOURS[index], elinewidth=0.8,
-                      alpha=0.7)
+        axes.errorbar(
+            middle, shares, yerr=2 * errors, linestyle="none", color=plots.COLOURS[index], elinewidth=0.8, alpha=0.7
+        )
         axes.axvline(logs(one, place).mean(), color=plots.COLOURS[index], linestyle=":", linewidth=1.0)
         filled = np.flatnonzero(shares)
         first, last = min(first, int(filled[0])), max(last, int(filled[-1]))

@@ -55,7 +55,7 @@ def correlations(spec: ChainSpec, seed: int) -> dict[str, Any]:
         return residual_chain(spec.blocks, spec.width, inputs=(inputs.shape[1],), seed=seed, dtype=double)
 
     found: dict[str, Any] = {}
-    for method, scores in (("snip", snip(chain(), None, [(inputs, labels)])), ("random", random(chain(), seed=seed))):
+    for method, scores in (("snip", snip(chain(), [(inputs, labels)])), ("random", random(chain(), seed=seed))):
         masked = [apply(chain(), keep(scores, sparsity)) if sparsity else chain() for sparsity in spec.sparsities]
         found[method] = np.array([_distances(net, inputs, spec.pairs) for net in masked])
     return found

@@ -53,7 +53,7 @@ def kept(spec: KeptSpec, seed: int) -> dict[str, Any]:
         [inputs.shape[1], *[spec.width] * (spec.depth - 1), classes], spec.activation,
         weights=Gaussian(spec.weight_std), biases=Gaussian(spec.bias_std), seed=seed, dtype=torch.float64,
     )  # fmt: skip
-    scores = snip(net, None, [(inputs, labels)])
+    scores = snip(net, [(inputs, labels)])
     masks = list(keep(scores, spec.sparsity).values())
     square = float(inputs.square().mean())
     pairs = inputs @ inputs.T / inputs.shape[1]

@@ -50,7 +50,7 @@ def critical(spec: CriticalSpec, seed: int) -> dict[str, Any]:
         [spec.width] * (spec.depth + 1), spec.activation, weights=Gaussian(spec.weight_std),
         biases=Gaussian(spec.bias_std), seed=seed, dtype=torch.float64,
     )  # fmt: skip
-    scores = snip(net, None, [(inputs, labels)])
+    scores = snip(net, [(inputs, labels)])
     found = critical_sparsity(scores)
     return {"critical": float(found), "layer": 1 + list(scores).index(found.layer)}
 

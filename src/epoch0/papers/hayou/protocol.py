@@ -122,11 +122,11 @@ def masks_at_initialization(
     elif score == "magnitude":
         scores = prune.magnitude(net)
     elif score == "snip":
-        scores = prune.snip(net, None, batches, batch_norm=recipe.batch_norm)
+        scores = prune.snip(net, batches, batch_norm=recipe.batch_norm)
     elif score == "grasp":
-        scores = prune.grasp(net, None, batches, batch_norm=recipe.batch_norm)
+        scores = prune.grasp(net, batches, batch_norm=recipe.batch_norm)
     else:
-        scores = prune.force(net, None, batches, recipe.sparsity, recipe.force_steps, batch_norm=recipe.batch_norm)
+        scores = prune.force(net, batches, recipe.sparsity, recipe.force_steps, batch_norm=recipe.batch_norm)
     return select(scores, recipe.sparsity)  # a warning of layers that died would be one line for each trial
 
 
@@ -161,7 +161,7 @@ def train_and_prune(
     for stage, sparsity in enumerate(scheduled(recipe.sparsity, recipe.obd_rounds, "exponential")):
         if not train(stage, epochs):
             return False
-        apply(net, keep(prune.obd(net, None, batches, batch_norm="eval", seed=seed), sparsity))
+        apply(net, keep(prune.obd(net, batches, batch_norm="eval", seed=seed), sparsity))
     return True
 
 

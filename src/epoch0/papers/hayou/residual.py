@@ -47,7 +47,7 @@ def densities(spec: ResidualSpec, seed: int) -> dict[str, Any]:
     net = resnet(
         spec.depth, spec.width, spec.stable, 10, spec.activation, inputs=tuple(inputs.shape[1:]), seed=seed
     )  # fmt: skip
-    scores = snip(net, None, [(inputs, labels)], batch_norm=spec.batch_norm)
+    scores = snip(net, [(inputs, labels)], batch_norm=spec.batch_norm)
     kept = [keep(scores, sparsity) for sparsity in spec.sparsities]
     return {
         "density": np.array([[float(mask.double().mean()) for mask in masks.values()] for masks in kept]),

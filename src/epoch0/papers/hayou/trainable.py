@@ -120,7 +120,7 @@ def network(spec: DepthSpec, init: str, seed: int, inputs: int, classes: int) ->
 
 def _masks(spec: DepthSpec, init: str, seed: int, batch: tuple[Tensor, Tensor], classes: int) -> list[Masks]:
     net = network(spec, init, seed, batch[0].shape[1], classes).double()
-    scores = snip(net, None, [batch])
+    scores = snip(net, [batch])
     return [keep(scores, sparsity) for sparsity in spec.sparsities]
 
 

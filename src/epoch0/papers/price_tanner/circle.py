@@ -97,8 +97,9 @@ def table(found: Found) -> Table:
 def claims(found: Found) -> list[Claim]:
     """The length at each layer is between the bounds, and is the exact one."""
     rows = Table(found.table[1:])
-    length, error, low, high, growth, growth_error, count = rows.of("length", "length_error", "paper_lower", "upper",
-                                                                    "growth", "growth_error", "runs")
+    length, error, low, high, growth, growth_error, count = rows.of(
+        "length", "length_error", "paper_lower", "upper", "growth", "growth_error", "runs"
+    )
     exact = theory.exact(_entry(found.sweep.spec), found.sweep["width"])
     names = rows.told("layer {layer}")
     text = "growth in each layer is the exact one of dense Gaussian weights"

@@ -149,8 +149,9 @@ def std_claims(shown: str | None, found: Found) -> list[Claim]:
     """Figures 3a, 5a and 5c: linear in the standard deviation."""
     rows = _shown(shown, found)
     straight = [
-        decide.linear(f"growth is linear in the std of the weights ({law})",
-                      *mine.of("std", "growth", "growth_error", "runs"))
+        decide.linear(
+            f"growth is linear in the std of the weights ({law})", *mine.of("std", "growth", "growth_error", "runs")
+        )
         for law, mine in rows.by("law")
     ]
     return [*_bounds_hold(rows), *straight, *_agreements(rows, found)]
@@ -193,8 +194,9 @@ def _shown(shown: str | None, found: Found) -> Table:
 
 def _bounds_hold(rows: Table) -> list[Claim]:
     """Measured growth against the paper's lower bound, ours, the exact extremes and the second-moment bound."""
-    growth, errors, count, paper, lower, upper = rows.of("growth", "growth_error", "runs", "paper_lower", "lower",
-                                                         "upper")
+    growth, errors, count, paper, lower, upper = rows.of(
+        "growth", "growth_error", "runs", "paper_lower", "lower", "upper"
+    )
     names = rows.told(_NAME)
     decided = [
         at_least("growth is at least the paper's lower bound (Corollaries 1-3)", growth, errors, paper, count, names),
@@ -215,8 +217,9 @@ def _root_shape(law: str, rows: Table) -> Claim:
     """Whether growth goes with the square root of the density or with the density, by the exponent between."""
     density, growth, errors, count = rows.of("density", "growth", "growth_error", "runs")
     text = f"growth has the shape sqrt(density), not density ({law})"
-    claim = decide.better_fit(text, growth, errors, np.sqrt(density), density, count,
-                              names=("sqrt(density)", "density"))
+    claim = decide.better_fit(
+        text, growth, errors, np.sqrt(density), density, count, names=("sqrt(density)", "density")
+    )
     exponent, error = decide.fitted_exponent(density, growth, errors)
     told = f"growth goes like density^p, p = {exponent:.3f} ± {error:.2g}; {claim.evidence}"
     return replace(claim, evidence=told, numbers={**claim.numbers, "exponent": exponent, "exponent_error": error})
@@ -228,8 +231,15 @@ def _printed_values(rows: Table) -> list[Claim]:
     if half := rows.where(density=0.5):
         growth, errors, count = half.of("growth", "growth_error", "runs")
         # growth goes like sqrt(density) close by, so that it is 1 at 0.5 / growth^2
-        claim = between("growth is 1 at density 0.5, to the digit printed: the crossing is in [0.45, 0.55]",
-                        0.5 / growth**2, errors / growth**3, 0.45, 0.55, count, half.told("{law}"))
+        claim = between(
+            "growth is 1 at density 0.5, to the digit printed: the crossing is in [0.45, 0.55]",
+            0.5 / growth**2,
+            errors / growth**3,
+            0.45,
+            0.55,
+            count,
+            half.told("{law}"),
+        )
         first = Table(half[:1])
         told = first.told("growth at density 0.5 is {growth:.4f} ± {growth_error:.2g} ({law}")[0]
         if half[0]["minimum"] is not None:
@@ -262,8 +272,9 @@ def _same(text: str, rows: Table, group: str, name: str) -> Claim:
         np.stack([rows.column(column) for rows in groups.values()], 1) for column in ("growth", "growth_error", "runs")
     )
     settings = next(iter(groups.values())).told(name)
-    return decide.equal_within_error(text, growth, errors, count, resolution=RESOLUTION, settings=settings,
-                                     groups=list(groups))
+    return decide.equal_within_error(
+        text, growth, errors, count, resolution=RESOLUTION, settings=settings, groups=list(groups)
+    )
 
 
 # ---- pictures
@@ -295,8 +306,16 @@ def draw(swept: str, shown: str | None, found: Found) -> Figure:
     axes.set(xlabel=_LABELS[swept], ylabel=r"growth factor $E\,\|dz^{(d+1)}\|\,/\,\|dz^{(d)}\|$")
     axes.set_ylim(0, 1.06 * rows.column("upper").max())
     axes.set_xlim(low - 0.05 * (high - low), high + 0.03 * (high - low))
-    axes.annotate("above: lengths grow with depth", (1.0, 1.0), xycoords=("axes fraction", "data"), xytext=(-4, 3),
-                  textcoords="offset points", fontsize=7.5, color="#333333", ha="right")
+    axes.annotate(
+        "above: lengths grow with depth",
+        (1.0, 1.0),
+        xycoords=("axes fraction", "data"),
+        xytext=(-4, 3),
+        textcoords="offset points",
+        fontsize=7.5,
+        color="#333333",
+        ha="right",
+    )
     plots.legend_below(picture, columns=2)
     return picture
 
@@ -312,8 +331,16 @@ def _theory(axes: Axes, sweep: Sweep, rows: Table, swept: str) -> None:
 
     axes.plot(fine, each(theory.upper_bound), color=plots.BOUND, linestyle=":", zorder=1.2,
               label="upper bound (second moment)")  # fmt: skip
-    axes.fill_between(fine, each(theory.sparse_minimum), each(theory.sparse_maximum), color="#bbbbbb",
-                      edgecolor="#999999", linewidth=0.8, zorder=1.1, label="gaussian: exact range")
+    axes.fill_between(
+        fine,
+        each(theory.sparse_minimum),
+        each(theory.sparse_maximum),
+        color="#bbbbbb",
+        edgecolor="#999999",
+        linewidth=0.8,
+        zorder=1.1,
+        label="gaussian: exact range",
+    )
 
 
 def over_depth(found: Found) -> Figure:
@@ -369,8 +396,16 @@ def _by(swept: str, figure: str, title: str, shown: str | None = None) -> Artifa
     claims = std_claims if swept == "std" else density_claims
     bent = ", bent into semicircles in 100 random planes" if shown == "curved" else ""
     curve, fixed = "{curve}" if shown is None else _LINE + bent, "density 0.5" if swept == "std" else "std 2"
-    return Artifact(f"price-tanner/{figure}", title, f"Price & Tanner, Figure {figure[3:]}", presets, table,
-                    partial(claims, shown), partial(draw, swept, shown), f"{curve}; {_POINT}{fixed}; {_ERRORS}")
+    return Artifact(
+        f"price-tanner/{figure}",
+        title,
+        f"Price & Tanner, Figure {figure[3:]}",
+        presets,
+        table,
+        partial(claims, shown),
+        partial(draw, swept, shown),
+        f"{curve}; {_POINT}{fixed}; {_ERRORS}",
+    )
 
 
 _AGAINST = "Growth factor against {}, random points, {} trajectory"

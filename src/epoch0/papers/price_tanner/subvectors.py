@@ -144,10 +144,16 @@ def _artifact(letter: str, direction: str, kind: str, title: str) -> Artifact:
     """The paper prints no sizes; 784 is the width of its networks."""
     spec = SubvectorSpec(direction, 0, tuple(tenth / 10 for tenth in range(1, 11)), vectors=100, draws=10_000)
     paper = Sweep(norms, spec, {"size": (3, 10, 100, 784)}, seed=lambda spec, run: spec.size)
-    return Artifact(f"price-tanner/fig4{letter}", f"Norm of a random sub-vector of a vector {title}",
-                    f"Price & Tanner, Figure 4{letter}, appendix B", {"quick": paper.but(draws=1000), "paper": paper},
-                    table, claims, draw,
-                    f"{{vectors}} unit vectors {kind}, {{draws:,}} sub-vectors each; bars: two standard errors")
+    return Artifact(
+        f"price-tanner/fig4{letter}",
+        f"Norm of a random sub-vector of a vector {title}",
+        f"Price & Tanner, Figure 4{letter}, appendix B",
+        {"quick": paper.but(draws=1000), "paper": paper},
+        table,
+        claims,
+        draw,
+        f"{{vectors}} unit vectors {kind}, {{draws:,}} sub-vectors each; bars: two standard errors",
+    )
 
 
 ARTIFACTS = (

@@ -96,10 +96,19 @@ def train_and_measure(spec: StackSpec, seed: int) -> dict[str, Any]:
     nets = ensemble(spec.random_networks, spec.sizes, weights=Gaussian(spec.weight_std), seed=weights_seed)
     before = _measured(Stacked.of(nets), ends, spec.points, seed)
     stack = Stacked.of([nets[index] for index in range(spec.networks)])
-    done = train(stack, (inputs, targets), epochs=spec.epochs, batch_size=spec.batch_size, optimizer="adam",
-                 learning_rate=spec.learning_rate, loss=stack.loss(F.cross_entropy), seed=batches_seed,
-                 evaluate=Accuracy(test_inputs, test_targets), callbacks=[FreezeAt("accuracy", spec.accuracy)],
-                 until=lambda row: bool(row["running"] == 0))
+    done = train(
+        stack,
+        (inputs, targets),
+        epochs=spec.epochs,
+        batch_size=spec.batch_size,
+        optimizer="adam",
+        learning_rate=spec.learning_rate,
+        loss=stack.loss(F.cross_entropy),
+        seed=batches_seed,
+        evaluate=Accuracy(test_inputs, test_targets),
+        callbacks=[FreezeAt("accuracy", spec.accuracy)],
+        until=lambda row: bool(row["running"] == 0),
+    )
     stack.settle()
     after = _measured(stack, ends, spec.points, seed)
     at = stack.frozen_at.numpy()
@@ -273,9 +282,16 @@ def _unlike_random(found: Found, gathered: Sequence[Trained]) -> Claim:
     mean, error = np.transpose([mean_and_error(trained.of("growth", "trained").mean(1)) for trained in gathered])
     sizes = found.sweep["sizes"]
     exact = np.array([exact_random(sizes, float(trained.of("std", "trained").mean())) for trained in gathered])
-    agree = agrees("trained and random networks of equal sigma_w grow lines by the same factor", mean, error, exact,
-                   [trained.learned for trained in gathered], [trained.name for trained in gathered], RESOLUTION,
-                   ("trained", "random, exact"))
+    agree = agrees(
+        "trained and random networks of equal sigma_w grow lines by the same factor",
+        mean,
+        error,
+        exact,
+        [trained.learned for trained in gathered],
+        [trained.name for trained in gathered],
+        RESOLUTION,
+        ("trained", "random, exact"),
+    )
     opposite: dict[Verdict, Verdict] = {"holds": "fails", "fails": "holds", "undecided": "undecided"}
     evidence = f"trained over random: {', '.join(f'{ratio:.2f}' for ratio in mean / exact)}; {agree.evidence}"
     text = "trained networks grow lines by another factor than random ones of equal sigma_w"
@@ -361,8 +377,19 @@ def draw_b(found: Found) -> Figure:
                 index = KINDS.index(own[0]["lines"]) if state == "trained" else BLACK
                 first = line in (0, found.sweep["lines"])
                 label = f"trained, one line {own[0]['lines']}" if state == "trained" else "random, one line"
-                _points(axes, own, index, label if first and (state == "trained" or line == 0) else "_", linestyle="-",
-                        linewidth=0.6, markersize=2.2, marker="o", capsize=0, elinewidth=0.4, alpha=0.7)
+                _points(
+                    axes,
+                    own,
+                    index,
+                    label if first and (state == "trained" or line == 0) else "_",
+                    linestyle="-",
+                    linewidth=0.6,
+                    markersize=2.2,
+                    marker="o",
+                    capsize=0,
+                    elinewidth=0.4,
+                    alpha=0.7,
+                )
         _finish(axes, found)
         axes.legend(loc="lower right")
     return picture

@@ -218,7 +218,7 @@ class Conditioning:
 def conditioning(scores: Mapping[str, Tensor], *, chi: float | None = None) -> Conditioning:
     """Mean square of each layer's scores against that of the last layer, and whether they drift with depth.
 
-    >>> found = conditioning(snip(net, None, [(images, labels)]), chi=0.95)
+    >>> found = conditioning(snip(net, [(images, labels)]), chi=0.95)
     >>> round(found.growth, 2), [round(row.relative, 2) for row in found.layers], round(found.layers[0].expected, 2)
     (0.38, [0.14, 0.28, 1.0], 0.9)
 

@@ -81,7 +81,7 @@ def predicted_density(
     if isinstance(source, nn.Module):
         if x is None or targets is None:
             raise InputError("how='measured' scores a model on a batch; give x and targets (or the scores themselves).")
-        source = snip(source, loss, [(x, targets)], batch_norm=batch_norm)
+        source = snip(source, [(x, targets)], batch_norm=batch_norm, loss=loss)
     return _measured(source, sparsity)
 
 

@@ -35,7 +35,7 @@ def iterate(
 ) -> Masks:
     """Prune in rounds: score what is left, remove a little, until exactly ``round(sparsity * M)`` are removed.
 
-    >>> masks = iterate(model, lambda m: snip(m, None, batches), sparsity=0.98, steps=20)
+    >>> masks = iterate(model, lambda m: snip(m, batches), sparsity=0.98, steps=20)
     >>> masks = iterate(model, functools.partial(synflow, x=(64,)), sparsity=0.99)            # 100 rounds
     >>> masks.kept, masks.total
     (34, 3392)

@@ -20,9 +20,9 @@ REDUCTIONS = ("gradient", "score")
 
 def snip(
     model: nn.Module,
-    loss: Loss | None,
     batches: Iterable[Any],
     *,
+    loss: Loss | None = None,
     batch_norm: str = "train",
     dtype: torch.dtype | None = None,
     number_of_batches: int | None = None,
@@ -33,7 +33,7 @@ def snip(
     """Score each weight by its connection sensitivity abs(W dL/dW).
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
-    >>> snip(net, None, [(images, labels)])["0.weight"].shape       # images (100, 64), labels (100,)
+    >>> snip(net, [(images, labels)])["0.weight"].shape       # images (100, 64), labels (100,)
     torch.Size([256, 64])
 
     The model is borrowed and comes back to the bit: parameters, gradients, batch-norm statistics, modes, hooks, random
@@ -41,10 +41,10 @@ def snip(
 
     Args:
         model: any module.
-        loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
-            or the mean squared error.
         batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
             or one pair; moved to the model's device.
+        loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
+            or the mean squared error.
         batch_norm: ``"train"``: statistics of the batch, as the authors' code has it; ``"eval"``: running ones, at
             initialization the identity. This decides the mask: on a ResNet-32 at 98 % the two masks share 6 % of their
             weights (Jaccard index), with 6 of 34 layers empty in train mode and none in eval mode.
@@ -103,11 +103,11 @@ def sensitivity(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -
 
 def force(
     model: nn.Module,
-    loss: Loss | None,
     batches: Iterable[Any],
     sparsity: float,
     steps: int = 60,
     *,
+    loss: Loss | None = None,
     revive: bool = True,
     batch_norm: str = "train",
     dtype: torch.dtype | None = None,
@@ -119,7 +119,7 @@ def force(
     """Score each weight by its connection sensitivity in the network that earlier rounds have left.
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
-    >>> scores = force(net, None, [(images, labels)], sparsity=0.98, steps=10)      # images (100, 64), labels (100,)
+    >>> scores = force(net, [(images, labels)], sparsity=0.98, steps=10)      # images (100, 64), labels (100,)
     >>> print(keep(scores, sparsity=0.98))                          # the last round's choice
     379 of 18,944 weights kept in 2 layers, sparsity 97.9994%
 
@@ -133,10 +133,10 @@ def force(
 
     Args:
         model: any module.
-        loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
-            or the mean squared error.
         batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
             or one pair; every round uses all of them.
+        loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
+            or the mean squared error.
         sparsity: fraction of all weights that is to be removed in the end, in [0, 1).
         steps: rounds, >= 1; the authors recommend 60.
         revive: True for FORCE: a weight removed in an earlier round can come back, as its sensitivity is W times the

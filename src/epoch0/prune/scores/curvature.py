@@ -17,9 +17,9 @@ from epoch0.tracing.loss import Loss, scalar_loss
 
 def grasp(
     model: nn.Module,
-    loss: Loss | None,
     batches: Iterable[Any],
     *,
+    loss: Loss | None = None,
     temperature: float = 200.0,
     batch_norm: str = "train",
     dtype: torch.dtype | None = None,
@@ -29,7 +29,7 @@ def grasp(
     """Score each weight by what it does for the gradient flow: W (H g), H the Hessian and g the gradient of the loss.
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
-    >>> grasp(net, None, [(images, labels)])["0.weight"].shape      # images (100, 64), labels (100,)
+    >>> grasp(net, [(images, labels)])["0.weight"].shape      # images (100, 64), labels (100,)
     torch.Size([256, 64])
 
     To first order, taking weight i away changes ``g . g`` by ``-2 W_i (H g)_i``. The authors' score is ``-W (H g)`` and
@@ -42,10 +42,10 @@ def grasp(
 
     Args:
         model: any module that can be differentiated twice.
-        loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
-            or the mean squared error.
         batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
             or one pair; moved to the model's device.
+        loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
+            or the mean squared error.
         temperature: outputs are divided by it; 200 in the authors' code, which brings the softmax close to uniform. On
             a ResNet-32 at 98 %, the mask with 1 shares 18 % of its weights with that of 200 (Jaccard index).
         batch_norm: ``"train"``: statistics of the batch, as in the authors' code; ``"eval"``: running ones. On that
@@ -129,9 +129,9 @@ _PROBE = 6
 
 def obd(
     model: nn.Module,
-    loss: Loss | None,
     batches: Iterable[Any],
     *,
+    loss: Loss | None = None,
     estimator: str = "gauss_newton",
     probes: int = 16,
     seed: int = 0,
@@ -143,7 +143,7 @@ def obd(
     """Score each weight by its diagonal-curvature saliency W^2 H_ii/2, H the Hessian of the loss.
 
     >>> net = epoch0.networks.mlp([64, 256, 10], seed=0)
-    >>> obd(net, None, [(images, labels)])["0.weight"].shape        # images (100, 64), labels (100,)
+    >>> obd(net, [(images, labels)])["0.weight"].shape        # images (100, 64), labels (100,)
     torch.Size([256, 64])
 
     To second order the loss rises by this when a weight is taken out of a trained network, whose gradient is 0. The
@@ -163,10 +163,10 @@ def obd(
 
     Args:
         model: any module; trained, as its authors have it, or not.
-        loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
-            or the mean squared error. ``"gauss_newton"`` knows only None.
         batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
             or one pair.
+        loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
+            or the mean squared error. ``"gauss_newton"`` knows only None.
         estimator: ``"gauss_newton"`` or ``"hutchinson"``.
         probes: how many for each batch.
         seed: of the probes.

@@ -45,10 +45,10 @@ class LayerOutlook:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class PruningForecast:
     """What SNIP, with one threshold for all layers, would leave of a model.
 
-    >>> found = checkup(net, images, labels, sparsity=0.95).outlook     # of shapes (100, 64), (100,)
+    >>> found = checkup(net, images, labels, sparsity=0.95).pruning_forecast     # of shapes (100, 64), (100,)
     >>> round(found.critical_sparsity, 3), found.first, found.at_risk
     (0.996, '0.weight', ())
 
@@ -82,7 +82,7 @@ class Outlook:
 
     @property
     def sentence(self) -> str:
-        """The outlook in a sentence."""
+        """The forecast in a sentence."""
         said = f"Pruned by SNIP to sparsity {self.sparsity:g}: "
         if self.dying:
             said += f"{_some(self.dying)} would be emptied"
@@ -104,12 +104,12 @@ class Outlook:
         }
 
 
-def look_ahead(
+def forecast_pruning(
     net: nn.Module, x: Tensor, targets: Any, loss: Loss | None, sparsity: float, batch_norm: str, seed: int
-) -> Outlook:
+) -> PruningForecast:
     """Score the weights on the batch and say what a sparsity leaves, exactly for this batch and as expected.
 
-    >>> look_ahead(net, images, labels, None, 0.95, "train", 0).sentence     # images (100, 64), labels (100,)
+    >>> forecast_pruning(net, images, labels, None, 0.95, "train", 0).sentence     # images (100, 64), labels (100,)
     'Pruned by SNIP to sparsity 0.95: no layer would be emptied; the first to vanish is 0.weight, at 0.9965 ...'
 
     Args:
@@ -128,10 +128,10 @@ def look_ahead(
     drawn = targets is None
     if targets is None:
         targets = _classes(net, x, seed)
-    scores = prune.snip(net, loss, [(x, targets)], batch_norm=batch_norm)
+    scores = prune.snip(net, [(x, targets)], batch_norm=batch_norm, loss=loss)
     masks, critical = prune.keep(scores, sparsity), prune.critical_sparsity(scores)
     predicted = prune.predicted_density(scores, sparsity)
-    return Outlook(
+    return PruningForecast(
         sparsity=float(sparsity),
         layers=tuple(_rows(masks, critical, predicted)),
         critical_sparsity=float(critical),

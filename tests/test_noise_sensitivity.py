@@ -11,7 +11,7 @@ from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 import epoch0 as e0
 from epoch0.diagnosis import checkup
-from epoch0.diagnosis.fragility import Fragility, fragility
+from epoch0.diagnosis.noise_sensitivity import NoiseSensitivity, noise_sensitivity
 from epoch0.errors import InputError
 from epoch0.measure.gain import gain
 from epoch0.seeds import generator
@@ -26,10 +26,12 @@ def batch(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=generator(7))
 
 
-def look(net: nn.Module, x: torch.Tensor, noise: float = 0.1, targets=None, batch_norm: str = "train") -> Fragility:
+def look(
+    net: nn.Module, x: torch.Tensor, noise: float = 0.1, targets=None, batch_norm: str = "train"
+) -> NoiseSensitivity:
     rows = gain(net, x, targets, batch_norm=batch_norm, directions=4).layers
     with tape(net, x, batch_norm=batch_norm) as record:
-        return fragility(record, layers(record), rows, noise, targets, 0)
+        return noise_sensitivity(record, layers(record), rows, noise, targets, 0)
 
 
 def test_changed_copies_of_the_model() -> None:
@@ -215,18 +217,18 @@ def test_in_the_checkup_text_page_and_json(tmp_path) -> None:
     found = checkup(net, x, y, **settings)
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(before[name], tensor) for name, tensor in net.state_dict().items())
-    told = found.to_dict()["fragility"]
+    told = found.to_dict()["noise_sensitivity"]
     assert told["noise"] == 0.1 and [row["name"] for row in told["layers"]] == ["0", "2", "4"]
     assert told["sentence"] in str(found) and all(0 <= row["accuracy"] <= 1 for row in told["layers"])
     assert any("Noise was put into the weights of each module 4 times" in note for note in found.notes)
     page = found.to_html(tmp_path / "page.html").read_text()
     assert "Which layer is most fragile?" in page and "change of the outputs, relative to the outputs" in page
     again = checkup(net, x, y, **settings)
-    assert again.to_dict()["fragility"] == told
+    assert again.to_dict()["noise_sensitivity"] == told
     both = found.compare(again)
-    assert both.to_dict()["after"]["fragility"] == told and str(both).count(told["sentence"]) == 2
+    assert both.to_dict()["after"]["noise_sensitivity"] == told and str(both).count(told["sentence"]) == 2
     none = checkup(net, x, y, **{**settings, "noise": None})
-    assert none.fragility is None and none.to_dict()["fragility"] is None
+    assert none.noise_sensitivity is None and none.to_dict()["noise_sensitivity"] is None
     assert "fragile" not in none.to_html(tmp_path / "none.html").read_text().lower()
 
 

@@ -40,7 +40,7 @@ SMALL = 0.5
 
 
 @dataclass(frozen=True)
-class LayerFragility:
+class LayerNoiseSensitivity:
     """What noise in the weights of one module does.
 
     Attributes:
@@ -63,10 +63,10 @@ class LayerFragility:
 
 
 @dataclass(frozen=True)
-class Fragility:
+class NoiseSensitivity:
     """What noise in the weights of one module at a time does to the outputs on a batch.
 
-    >>> found = e0.checkup(net, x, y, noise=0.1).fragility      # x of shape (100, 64), y of shape (100,)
+    >>> found = e0.checkup(net, x, y, noise=0.1).noise_sensitivity      # x of shape (100, 64), y of shape (100,)
     >>> found.sentence
     'No layer stands out as fragile: 10 % noise in the weights of any one layer changes the outputs by 9.5 ...'
 
@@ -82,17 +82,17 @@ class Fragility:
     noise: float
     draws: int
     examples: int
-    layers: tuple[LayerFragility, ...]
+    layers: tuple[LayerNoiseSensitivity, ...]
     accuracy: float | None
     skipped: tuple[str, ...]
 
     @property
-    def measured(self) -> tuple[LayerFragility, ...]:
+    def measured(self) -> tuple[LayerNoiseSensitivity, ...]:
         """The rows with a measured change."""
         return tuple(row for row in self.layers if row.change is not None)
 
     @property
-    def most_fragile(self) -> LayerFragility | None:
+    def most_fragile(self) -> LayerNoiseSensitivity | None:
         """The module whose noise changes the outputs most, None if it does not stand out from the others."""
         rows = self.measured
         if not rows:
@@ -141,7 +141,7 @@ class Fragility:
         return "\n".join([self.sentence, *rows])
 
 
-def _predictions(rows: Sequence[LayerFragility]) -> str:
+def _predictions(rows: Sequence[LayerNoiseSensitivity]) -> str:
     known = [row.predicted for row in rows if row.predicted is not None]
     if len(known) < len(rows):
         return ""
@@ -167,9 +167,9 @@ def check_noise(noise: float) -> None:
         )
 
 
-def fragility(
+def noise_sensitivity(
     tape: Tape, layers: Sequence[Layer], gains: Sequence[LayerGain], noise: float, targets: Any, seed: int
-) -> Fragility:
+) -> NoiseSensitivity:
     """Put noise into one module's weights at a time.
 
     Args:
@@ -207,9 +207,9 @@ def fragility(
             if classes is not None:
                 accuracy = float(accuracies[at].mean())
                 accuracy_error = float(accuracies[at].std(ddof=1) / math.sqrt(draws))
-        rows.append(LayerFragility(entry.name, change, error, value, reason, accuracy, accuracy_error))
+        rows.append(LayerNoiseSensitivity(entry.name, change, error, value, reason, accuracy, accuracy_error))
     clean_accuracy = None if classes is None else _accuracy(clean, classes)
-    return Fragility(noise, draws, len(tape.x), tuple(rows), clean_accuracy, tuple(skipped))
+    return NoiseSensitivity(noise, draws, len(tape.x), tuple(rows), clean_accuracy, tuple(skipped))
 
 
 def _spread(predicted: Sequence[float | None]) -> list[int]:
@@ -243,7 +243,7 @@ def _accuracy(outputs: Tensor, classes: Tensor | None) -> float:
     return math.nan if classes is None else float((outputs.argmax(dim=1) == classes).double().mean())
 
 
-def about(found: Fragility | None) -> list[str]:
+def about(found: NoiseSensitivity | None) -> list[str]:
     """How it was measured, in a sentence; empty where it was not."""
     if found is None or not found.measured:
         return []
