@@ -97,9 +97,9 @@ def dichotomies(
     """Sweep one layer's weights along a great circle and count the labellings of some inputs on the way.
 
     >>> nets = e0.networks.ensemble(20, [100, 64, 64, 1], "hardtanh", e0.Gaussian(8**0.5), seed=0)
-    >>> found = e0.dichotomies(nets, x)                          # x of shape (15, 100): 15 random inputs
+    >>> found = e0.dichotomies(nets, torch.randn(15, 100))       # 15 random inputs of size 100
     >>> found.counts.shape, found.count, found.at_most
-    ((20,), 71.3, 32768)
+    ((20,), 63.4, 32768)
 
     The layer's weights are ``W cos(2 pi t) + W' sin(2 pi t)`` for t in [0, 1], W the network's own; all else stays. The
     label of an input is the sign of one output. In a piecewise linear network every flip of a label has a closed

@@ -240,10 +240,10 @@ def activation_patterns(
 ) -> ActivationPatterns:
     """On which linear stretch every neuron is, for a batch of inputs.
 
-    >>> net = e0.networks.mlp([784, 100, 100, 10], seed=0)
-    >>> p = e0.activation_patterns(net, x)                       # x of shape (1000, 784)
+    >>> net = e0.networks.mlp([64, 100, 100, 10], seed=0)
+    >>> p = e0.activation_patterns(net, x)                       # x of shape (100, 64)
     >>> p.count, p.bits[0].shape, p.hamming().shape              # 100 ReLUs fit into 13 bytes
-    (1000, (1000, 1, 13), (1000, 1000))
+    (100, (100, 1, 13), (100, 100))
 
     Args:
         model: any torch module with piecewise linear nonlinearities, or any with a threshold; it is read in float64 and

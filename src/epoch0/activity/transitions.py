@@ -129,14 +129,16 @@ def transitions(
 ) -> Transitions:  # fmt: skip
     """How often the neurons of a network switch along a curve.
 
-    >>> net = e0.networks.mlp([784, 100, 100, 100, 10], "hardtanh", e0.Gaussian(2.0), seed=0)
-    >>> found = e0.transitions(net, e0.Arc(x0, x1))              # x0, x1 of shape (784,)
+    >>> net = e0.networks.mlp([64, 100, 100, 100, 10], "hardtanh", e0.Gaussian(2.0), seed=0)
+    >>> found = e0.transitions(net, e0.Arc(x0, x1))              # x0, x1 of shape (64,)
     >>> found.count, found.per_layer.shape, found.per_neuron("1").shape, found.exact
-    (1027, (1, 3), (1, 100), True)
-    >>> e0.transitions(nets, e0.Line(x0, x1), of="output").counts      # an ensemble; sign changes of its outputs
-    array([2, 0, 5, ...])
-    >>> e0.transitions(tanh_net, e0.Arc(x0, x1), threshold=0.0).how
-    'steps halved where a crossing could hide, down to 3.1e-05 in t, 1412 points; ...'
+    (250, (1, 3), (1, 100), True)
+    >>> nets = e0.networks.ensemble(3, [64, 100, 100, 10], "hardtanh", e0.Gaussian(2.0), seed=0)
+    >>> e0.transitions(nets, e0.Line(x0, x1), of="output").counts      # sign changes of their outputs
+    array([9, 5, 5])
+    >>> smooth = e0.networks.mlp([64, 32, 10], "tanh", seed=0)
+    >>> e0.transitions(smooth, e0.Arc(x0, x1), threshold=0.0).how
+    'steps halved where a crossing could hide, down to 7.8e-03 in t, 279 points; ...'
 
     A neuron has one transition whenever its pre-activation passes a value where its slope changes: 0 for a ReLU, either
     of -1 and 1 for a hard tanh. On lines and polylines they are the break points of :func:`epoch0.regions.on_line`; on

@@ -44,7 +44,7 @@ def check_path(path: str | Path, what: str = "weights") -> Path:
 def written(path: str | Path, what: str, fill: Callable[[Path], None]) -> Path:
     """Let ``fill`` write a file beside its place, flush it to the disk and only then give it its name.
 
-    >>> written("net.safetensors", "weights", lambda fresh: save_file(tensors, fresh))
+    >>> written("net.safetensors", "weights", lambda fresh: fresh.write_bytes(b"..."))
     PosixPath('net.safetensors')
 
     A file that is there is replaced, or stays as it is on an error; ``what`` names it in the message, in the plural.
@@ -78,7 +78,7 @@ def save_tensors(
 ) -> Path:
     """Write tensors and strings with the layout, the order of the tensors and a checksum in the header.
 
-    >>> save_tensors("masks.safetensors", "masks", "epoch0 masks 1", {"a": bits}, {"shapes": "{}"})
+    >>> save_tensors("masks.safetensors", "masks", "epoch0 masks 1", {"a": torch.ones(2)}, {"shapes": "{}"})
     PosixPath('masks.safetensors')
 
     The layout says what is in it and how: words and a version.
@@ -96,8 +96,9 @@ def save_tensors(
 def load_tensors(path: str | Path, what: str, layout: str, writer: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read what :func:`save_tensors` wrote, in its order, after checking that the file is whole.
 
-    >>> load_tensors("masks.safetensors", "masks", "epoch0 masks 1", "Masks.save")
-    ({'a': tensor([128], dtype=torch.uint8)}, {'shapes': '{}', ...})
+    >>> path = save_tensors("masks.safetensors", "masks", "epoch0 masks 1", {"a": torch.ones(2)}, {"shapes": "{}"})
+    >>> load_tensors(path, "masks", "epoch0 masks 1", "Masks.save")
+    ({'a': tensor([1., 1.])}, {'format': 'epoch0 masks 1', 'shapes': '{}'})
 
     Raises:
         InputError: if the file is missing, cut short, damaged, of another version, or something else.

@@ -312,8 +312,7 @@ _MIXES = ("select", "repeat")
 def stretch(tape: Tape, trail: tuple[Op, ...], profile: Tensor | None = None) -> tuple[float, float]:
     """Mean squared stretch of noise by the averages among these linear operations, and by the others.
 
-    >>> stretch(tape, (pool,))                                  # 2 by 2 averages
-    (0.25, 1.0)
+    Two by two averages alone give (0.25, 1.0).
 
     ``profile`` is the mean square of the noise at each entry, up to a factor; it is broadcast to what goes in.
     """

@@ -150,11 +150,11 @@ def trajectory_length(
 ) -> TrajectoryLength:
     """Length of a curve at the input and after each layer, and its growth factor from layer to layer.
 
-    >>> net = e0.networks.mlp([784, 256, 256, 10], seed=0)
-    >>> length = e0.trajectory_length(net, e0.Line(x0, x1))     # x0, x1 of shape (784,)
+    >>> net = e0.networks.mlp([64, 256, 256, 10], seed=0)
+    >>> length = e0.trajectory_length(net, e0.Line(x0, x1))     # x0, x1 of shape (64,)
     >>> length.lengths.shape, length.growth.shape               # input and two ReLU layers
     ((3,), (2,))
-    >>> nets = e0.networks.ensemble(100, [784, 256, 256, 10], seed=0)
+    >>> nets = e0.networks.ensemble(20, [64, 256, 256, 10], seed=0)
     >>> e0.trajectory_length(nets, e0.Line(x0, x1)).growth_errors.shape         # over networks
     (2,)
 

@@ -66,7 +66,7 @@ def edge_of_chaos(
 
     >>> point = edge_of_chaos("tanh", bias_std=0.2)
     >>> round(point.weight_std ** 2, 6), round(point.q, 6)
-    (1.700796, 0.512078)
+    (1.700796, 0.512079)
     >>> print(edge_of_chaos("relu"))
     relu: edge of chaos at weight_std=1.41421 (weight_std^2=2), bias_std=0, any q (every q is a fixed point)
 

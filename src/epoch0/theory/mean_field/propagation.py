@@ -89,7 +89,7 @@ def propagate(
 
     >>> found = propagate("relu", 2**0.5, 0.0, 3, c=0.5)
     >>> found.q, found.c.round(4), found.gradient                                      # shape (4,)
-    (array([1., 1., 1., 1.]), array([0.5   , 0.609 , 0.6863, 0.7427]), array([1., 1., 1., 1.]))
+    (array([1., 1., 1., 1.]), array([0.5   , 0.609 , 0.6839, 0.7381]), array([1., 1., 1., 1.]))
 
     ``"dense"``: q' = bias_std^2 + weight_std^2 E phi^2. ``"convolutional"``: the same averaged over the window of a
     circular convolution, position by position (both inputs have the variances q). ``"residual"``: y + F(y), so q' = q

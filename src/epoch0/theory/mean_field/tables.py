@@ -186,11 +186,11 @@ def evaluate_series(coefficients: Array, first: Array, second: Array, t: Array) 
 class SlopeTable:
     """H = E phi'(h1) phi'(h2) over variances q1, q2 in [low, high] and every angle, as a Chebyshev series.
 
-    >>> table = tabulate(get("tanh"), 0.5, 0.6)
+    >>> table = tabulate(e0.activations.get("tanh"), 0.5, 0.6)
     >>> row = table.weights(np.array([0.55]))
     >>> gap, slope = table.evaluate(row, row, np.array([[0.1]]))                        # distance 1 - c = 0.1
-    >>> slope.round(6), pair_mean("tanh", 0.55, 0.55, 0.9, derivative=True).round(6)
-    (array([[0.538056]]), array(0.538056))
+    >>> slope.round(6), e0.theory.mean_field.pair_mean("tanh", 0.55, 0.55, 0.9, derivative=True).round(6)
+    (array([[0.558586]]), np.float64(0.558586))
 
     ``grid`` holds the r variances tabulated, ``coefficients``, (2, r, r, n), the series of G = (K(0) - K(angle)) /
     (sqrt(q1 q2) (1 - c)) and of H, ``ratios`` E phi^2 over (q + shift^2), ``values`` phi on a one-dimensional grid with
