@@ -34,9 +34,8 @@ class TrajectoryLength:
     layers: tuple[str, ...]  #: names of the L layers
     network_lengths: Array  #: shape (networks, L + 1); column 0 is the input curve
     network_growth: Array  #: shape (networks, L); NaN where every piece had vanished before
-    #: shape (L + 1,), for one network: the standard error over t of tangents (conservative: up to about 4 times
-    #: too large where the network has kinks), or what chords lose when every second point is left out; zeros
-    #: for several networks
+    #: of one network, shape (L + 1,), the standard error over t of tangents (conservative, up to about 4 times too
+    #: large where the network has kinks), or what chords lose when every second point is left out; zeros for several
     piece_length_errors: Array
     piece_growth_errors: Array  #: shape (L,), the same for the growth
     method: str  #: ``"tangents"`` or ``"chords"``
