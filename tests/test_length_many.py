@@ -151,6 +151,7 @@ def test_ensemble_errors_are_over_networks() -> None:
     np.testing.assert_allclose(result.spread, result.network_lengths.std(0, ddof=1))
 
 
+@pytest.mark.slow
 def test_memory_of_a_large_ensemble() -> None:
     code = """
 import torch, epoch0 as e0

@@ -223,6 +223,7 @@ print((after - before) * 1024, masks.kept)
 """
 
 
+@pytest.mark.slow
 def test_twenty_five_million_scores_are_copied_twice_at_most() -> None:
     run = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
     grown, kept = map(int, run.stdout.split())
