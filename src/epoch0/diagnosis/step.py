@@ -236,11 +236,11 @@ class _Probe:
             self.kept[id(call)] = kept = (weights, draw, output)
         _, draw, before = kept if self.noisy and kept is not None else (weights, pull.draw - 1, pull.output)
         length = SHORT
-        rounded = ROUNDED * torch.finfo(before.dtype).eps * float(before.double().norm())
-        far = max(FAR * float(_less_mean(before.double()).norm()), 10 * rounded)
+        rounded = ROUNDED * torch.finfo(before.dtype).eps * math.sqrt(sum_of_squares(before))
+        far = max(FAR * math.sqrt(sum_of_squares(_less_mean(before))), 10 * rounded)
         for attempt in range(3):
             moved = outputs(draw, length) - before
-            size = float(_less_mean(moved.double()).norm())
+            size = math.sqrt(sum_of_squares(_less_mean(moved)))
             if attempt < 2 and size > far:
                 length /= 10
             elif attempt < 2 and size < rounded:
