@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from epoch0.experiments.cost import Cost
 from epoch0.experiments.experiment import canonical_json, resolve
@@ -134,7 +135,7 @@ def test_costs_are_grouped_by_their_names() -> None:
     made = Sweep(alone, Spec(), {"depth": (1, 2), "width": (1, 2)}, runs=3)
 
     def cost(spec):
-        return Cost(f"depth {spec.depth}", (), None, (1,), 2, 10, 100 * spec.depth)
+        return Cost(f"depth {spec.depth}", (), nn.Identity, (1,), 2, 10, 100 * spec.depth)
 
     costs = made.costs(cost)
     assert [(one.name, len(one.trials), one.images) for one in costs] == [("depth 1", 6, 100), ("depth 2", 6, 200)]
