@@ -97,8 +97,9 @@ def load_tensors(path: str | Path, what: str, layout: str, writer: str) -> tuple
     """Read what :func:`save_tensors` wrote, in its order, after checking that the file is whole.
 
     >>> path = save_tensors("masks.safetensors", "masks", "epoch0 masks 1", {"a": torch.ones(2)}, {"shapes": "{}"})
-    >>> load_tensors(path, "masks", "epoch0 masks 1", "Masks.save")
-    ({'a': tensor([1., 1.])}, {'format': 'epoch0 masks 1', 'shapes': '{}'})
+    >>> tensors, words = load_tensors(path, "masks", "epoch0 masks 1", "Masks.save")
+    >>> tensors["a"], words["shapes"]
+    (tensor([1., 1.]), '{}')
 
     Raises:
         InputError: if the file is missing, cut short, damaged, of another version, or something else.

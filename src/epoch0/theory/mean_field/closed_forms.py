@@ -21,7 +21,7 @@ def closed_form(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Arr
     """E phi(h1) phi(h2), or of phi', in closed form; None where the activation has none.
 
     >>> one, half = np.ones(()), np.array(0.5)
-    >>> closed_form(e0.activations.get("erf"), one, one, half, np.sqrt(1 - half**2), False).round(6)
+    >>> closed_form(e0.activations.get("erf"), one, one, half, np.asarray(0.75**0.5), False).round(6)
     np.float64(0.216347)
 
     Float64 arrays of one shape; ``sine`` is sqrt(1 - cosine^2), to its own precision.
