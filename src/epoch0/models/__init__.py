@@ -6,8 +6,8 @@
 torch.Size([64, 64])
 """
 
-from epoch0.models.functions import load_activation
 from epoch0.models.inputs import Inputs, inputs_for
 from epoch0.models.loading import load_model
+from epoch0.models.objects import load_activation
 
 __all__ = ["Inputs", "inputs_for", "load_activation", "load_model"]
