@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import lr_scheduler
 
+from epoch0.files import write_atomic
 from epoch0.seeds import generator
 from epoch0.train.augmentation import PadCropFlip
 from epoch0.train.data import Images
@@ -107,7 +108,7 @@ def run(given: argparse.Namespace, group) -> None:
             return {"accuracy": float((model(x).argmax(1) == torch.arange(given.examples) % 4).double().mean())}
 
     def beat(step: int, model: nn.Module, row: object) -> None:
-        (given.out / "step").write_text(str(step))
+        write_atomic(given.out / "step", str(step).encode())  # a kill must not find it empty
 
     said: dict[str, object] = {"rank": group.rank}
     try:
