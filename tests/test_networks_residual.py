@@ -12,7 +12,7 @@ from epoch0.errors import InputError
 from epoch0.initialization import initialize
 from epoch0.models import load_model
 from epoch0.networks import resnet
-from epoch0.networks.residual_blocks import BasicBlock
+from epoch0.networks.residual import BasicBlock
 from region_twins import line_breaks
 
 SMALL = {

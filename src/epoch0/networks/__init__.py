@@ -4,18 +4,7 @@ from epoch0.networks.constructions import folding, sawtooth
 from epoch0.networks.convolutional import vanilla_cnn
 from epoch0.networks.dense import mlp
 from epoch0.networks.ensemble import Ensemble, ensemble
-from epoch0.networks.residual import resnet
-from epoch0.networks.residual_chain import residual_chain
+from epoch0.networks.residual import residual_chain, resnet
 from epoch0.networks.vgg import vgg
 
-__all__ = [
-    "Ensemble",
-    "ensemble",
-    "folding",
-    "mlp",
-    "residual_chain",
-    "resnet",
-    "sawtooth",
-    "vanilla_cnn",
-    "vgg",
-]
+__all__ = ["Ensemble", "ensemble", "folding", "mlp", "residual_chain", "resnet", "sawtooth", "vanilla_cnn", "vgg"]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -17,21 +17,11 @@ from epoch0.seeds import generator
 
 Padding = Literal["zeros", "circular"]
 PADDINGS: dict[str, Padding] = {"zeros": "zeros", "circular": "circular"}
-_CONVOLUTIONS: dict[int, type[nn.Conv1d] | type[nn.Conv2d]] = {1: nn.Conv1d, 2: nn.Conv2d}
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The choices that all layers of one network share; :func:`parts` checks them.
-
-    Attributes:
-        activation: the nonlinearity.
-        weights: law of a weight before the division by sqrt(fan_in).
-        biases: law of a bias.
-        norm: ``"batch"`` for batch norm after every convolution, which then has no bias; None for neither.
-        padding: ``"zeros"`` or ``"circular"``.
-        dtype: of parameters and buffers.
-    """
+    """The choices that all layers of one network share; :func:`parts` checks them."""
 
     activation: Activation
     weights: Law
@@ -42,10 +32,9 @@ class Parts:
 
     def convolution(self, inputs: int, outputs: int, kernel: int, stride: int = 1, dims: int = 2) -> nn.Module:
         """A convolution that keeps the size at stride 1; like all layers here without memory until :meth:`fill`."""
-        return _CONVOLUTIONS[dims](
-            inputs, outputs, kernel, stride, kernel // 2, bias=self.norm is None, padding_mode=self.padding,
-            device="meta", dtype=self.dtype,
-        )  # fmt: skip
+        kind = nn.Conv1d if dims == 1 else nn.Conv2d
+        options: dict[str, Any] = {"bias": self.norm is None, "padding_mode": self.padding}
+        return kind(inputs, outputs, kernel, stride, kernel // 2, **options, device="meta", dtype=self.dtype)
 
     def linear(self, inputs: int, outputs: int) -> nn.Linear:
         """A fully connected layer with a bias."""
@@ -79,59 +68,48 @@ class Parts:
 
 
 def parts(
-    activation: str | Activation, weights: Law | None, biases: Law | None, norm: str | None, padding: str,
-    dtype: torch.dtype, seed: int,
-) -> Parts:  # fmt: skip
-    """The checked choices; None stands for He's law and for biases of zero.
-
-    Raises:
-        InputError: naming the argument that cannot be used.
-    """
+    activation: str | Activation,
+    laws: tuple[Law | None, Law | None],
+    norm: str | None,
+    padding: str,
+    dtype: torch.dtype,
+    seed: int,
+) -> Parts:
+    """The checked choices; None stands for He's law and for biases of zero."""
     generator(seed)  # a bad seed is refused before anything is built
     if norm not in ("batch", None):
         raise InputError(f"norm={norm!r} is not known; use 'batch' for batch norm, or None.")
     if padding not in PADDINGS:
         raise InputError(f"padding={padding!r} is not known; use 'zeros' or 'circular'.{suggest(padding, PADDINGS)}")
-    return Parts(activations.get(activation), *checked_laws(weights, biases, dtype), norm, PADDINGS[padding], dtype)
+    return Parts(activations.get(activation), *checked_laws(*laws, dtype), norm, PADDINGS[padding], dtype)
 
 
 def checked_laws(weights: Law | None, biases: Law | None, dtype: torch.dtype) -> tuple[Law, Law]:
-    """Laws of weights and biases that can be drawn in that dtype; by default He's law, and zero.
-
-    Raises:
-        InputError: naming the argument that cannot be used.
-    """
+    """Laws of weights and biases that can be drawn in that dtype; by default He's law, and zero."""
     weights = Gaussian(math.sqrt(2.0)) if weights is None else weights
     biases = Gaussian(0.0) if biases is None else biases
     for name, law in (("weights", weights), ("biases", biases)):
         if not isinstance(law, Law):
             raise InputError(f"{name}={law!r} is no law; use one such as Gaussian(1.0) or Sparse(Uniform(1.0), 0.5).")
-    if dtype not in (torch.float32, torch.float64):
-        raise InputError(f"dtype {dtype} is not supported; use torch.float32 or torch.float64.")
+    check_dtype(dtype)
     return weights, biases
 
 
-def check_count(name: str, value: object, what: str, least: int = 1) -> None:
-    """Refuse what is no integer or too small.
+def check_counts(**counts: object) -> None:
+    """Refuse what is no integer > 0, by name."""
+    for name, value in counts.items():
+        if not is_count(value):
+            raise InputError(f"{name}={value!r}: give an integer >= 1.")
 
-    Raises:
-        InputError: saying what the argument is.
-    """
-    if not is_count(value, least):
-        raise InputError(f"{name}={value!r}: {what} is an integer >= {least}.")
+
+def check_dtype(dtype: torch.dtype) -> None:
+    """Refuse what weights cannot be drawn in."""
+    if dtype not in (torch.float32, torch.float64):
+        raise InputError(f"dtype {dtype} is not supported; use torch.float32 or torch.float64.")
 
 
 def check_inputs(inputs: object, example: tuple[int, ...], dims: Sequence[int]) -> tuple[int, ...]:
-    """The shape of one input, channels first.
-
-    Args:
-        inputs: what the caller gave.
-        example: a shape that would do, for the message.
-        dims: how many sides an input may have.
-
-    Raises:
-        InputError: if these are not so many integers > 0.
-    """
+    """The shape of one input, channels first and then so many sides; the example is for the message."""
     shape = tuple(inputs) if isinstance(inputs, Sequence) and not isinstance(inputs, str) else ()
     if len(shape) - 1 not in dims or not all(is_count(side) for side in shape):
         raise InputError(f"inputs={inputs!r} is no shape of one input, channels first; use one such as {example}.")
@@ -139,14 +117,7 @@ def check_inputs(inputs: object, example: tuple[int, ...], dims: Sequence[int]) 
 
 
 def scaled_channels(channels: Sequence[int], width: float) -> tuple[int, ...]:
-    """Channels of each stage, times the width.
-
-    >>> scaled_channels((16, 32, 64), 2)
-    (32, 64, 128)
-
-    Raises:
-        InputError: if they are no whole numbers; names the nearest width with which they are.
-    """
+    """Channels of each stage, times the width; the error names the nearest width that makes them whole numbers."""
     number = isinstance(width, int | float) and not isinstance(width, bool) and math.isfinite(width) and width > 0
     if not number or not float(width * channels[0]).is_integer():
         step = max(1, round(width * channels[0])) / channels[0] if number else 2

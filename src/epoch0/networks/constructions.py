@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from epoch0.errors import InputError
+from epoch0.errors import InputError, is_count
+from epoch0.networks._parts import check_counts, check_dtype
 from epoch0.seeds import generator
 
 _VERTICES = 200_000  # intersections of the last layer's planes that are looked at
@@ -27,13 +28,9 @@ def sawtooth(depth: int, *, dtype: torch.dtype = torch.float32) -> nn.Sequential
         depth: number of hidden layers, each of two ReLU neurons; >= 1.
         dtype: torch.float32 or torch.float64.
 
-    Raises:
-        InputError: if depth is not an integer >= 1, or the dtype is another.
-
     Source: Telgarsky 2015; Hanin and Rolnick 2019, Figure 3.
     """
-    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
-        raise InputError(f"depth={depth!r}: a sawtooth has at least one layer.")
+    check_counts(depth=depth)
     return folding(1, [2] * depth, dtype=dtype)
 
 
@@ -67,12 +64,11 @@ def folding(
     Source: Montufar et al. 2014, section 3; Raghu et al. 2017, section 2.2.
     """
     sides = tuple(folds) if isinstance(folds, Sequence) else ()
-    if not sides or not all(_count(p, 1) for p in sides):
+    if not sides or not all(is_count(p) for p in sides):
         raise InputError(f"folds={folds!r}: each folding layer folds a side once or more: [2, 2].")
-    if not _count(inputs, 1) or not _count(last, 0):
+    if not is_count(inputs) or not is_count(last, 0):
         raise InputError(f"inputs={inputs!r}, last={last!r}: at least one input and 0 neurons or more are needed.")
-    if dtype not in (torch.float32, torch.float64):
-        raise InputError(f"dtype {dtype} is not supported; use torch.float32 or torch.float64.")
+    check_dtype(dtype)
     eye = torch.eye(inputs, dtype=torch.float64)
     out: Tensor = eye  # the folded point, from the neurons of the layer before
     layers: list[nn.Module] = []
@@ -90,10 +86,6 @@ def folding(
     else:
         layers.append(_linear(out, torch.zeros(inputs), dtype))
     return nn.Sequential(*layers)
-
-
-def _count(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _linear(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> nn.Linear:

@@ -9,7 +9,7 @@ from torch import nn
 from epoch0.activations import Activation
 from epoch0.distributions import Law
 from epoch0.errors import InputError, is_count
-from epoch0.networks._parts import Parts, check_count, check_inputs, parts
+from epoch0.networks._parts import Parts, check_counts, check_inputs, parts
 
 HEADS = ("flatten", "mean")
 
@@ -46,28 +46,24 @@ def vanilla_cnn(
         inputs: shape of one input, (channels, length) or (channels, height, width).
         classes: outputs of the fully connected layer at the end; None leaves it out, and the network ends with the
             pre-activations of its last convolution.
-        activation: a name of :mod:`epoch0.activations`, or an activation.
-        weights: law of a weight before the division by sqrt(fan_in); None is ``Gaussian(sqrt 2)``, He's law.
-        biases: law of a bias, one a channel; None is zero.
+        activation: this, the laws, ``seed`` and ``dtype`` are those of :func:`mlp`.
         head: what the classifier sees: ``"flatten"``, every place of every channel; ``"mean"``, the average of each
             channel, which any size of input has.
-        seed: names the draw.
-        dtype: torch.float32 or torch.float64.
 
     Raises:
         InputError: naming the argument that cannot be used.
 
     Source: Hayou et al. 2021, section 2.1, equation (3), and Table 4.
     """
-    check_count("depth", depth, "the number of convolutional layers")
+    check_counts(depth=depth)
     shape = check_inputs(inputs, (1, 28, 28), dims=(1, 2))
     widths = _widths(channels, depth)
     check_kernel(kernel, shape[1:])
     if head not in HEADS:
         raise InputError(f"head={head!r} is not known; use 'flatten' or 'mean'.")
     if classes is not None:
-        check_count("classes", classes, "the number of outputs")
-    chosen = parts(activation, weights, biases, None, "circular", dtype, seed)
+        check_counts(classes=classes)
+    chosen = parts(activation, (weights, biases), None, "circular", dtype, seed)
     layers: list[nn.Module] = []
     for before, after in zip((shape[0], *widths), widths, strict=False):
         layers += [chosen.nonlinearity()] if layers else []
@@ -78,14 +74,7 @@ def vanilla_cnn(
 
 
 def readout(chosen: Parts, features: tuple[int, ...], classes: int, head: str = "flatten") -> list[nn.Module]:
-    """What follows the last pre-activations: the nonlinearity, and a fully connected layer on all or on averages.
-
-    Args:
-        chosen: what layers are made of.
-        features: shape of the pre-activations of one input, (channels, *size).
-        classes: outputs.
-        head: as for :func:`vanilla_cnn`.
-    """
+    """What follows pre-activations of shape (channels, *size): the nonlinearity, and a layer on all or on averages."""
     layers: list[nn.Module] = [chosen.nonlinearity()]
     if head == "mean":
         layers.append(nn.AdaptiveAvgPool1d(1) if len(features) == 2 else nn.AdaptiveAvgPool2d(1))
@@ -94,11 +83,7 @@ def readout(chosen: Parts, features: tuple[int, ...], classes: int, head: str = 
 
 
 def check_kernel(kernel: int, size: tuple[int, ...]) -> None:
-    """Refuse a kernel that circular padding cannot centre, or that goes round the input more than once.
-
-    Raises:
-        InputError: saying what would work.
-    """
+    """Refuse a kernel that circular padding cannot centre, or that goes round the input more than once."""
     if not is_count(kernel) or kernel % 2 == 0:
         near = f"; use {kernel - 1 or 3} or {kernel + 1}" if is_count(kernel) else ", such as 3"
         raise InputError(f"kernel={kernel!r}: circular padding centres odd kernels only{near}.")

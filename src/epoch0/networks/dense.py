@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from epoch0 import activations
 from epoch0.activations import Activation
 from epoch0.distributions import Law
-from epoch0.errors import InputError
+from epoch0.errors import InputError, is_count
 from epoch0.networks._parts import checked_laws
 from epoch0.networks.nonlinearities import module_of
 from epoch0.seeds import generator
@@ -85,13 +85,9 @@ def dense_spec(
     linear_output: bool,
     dtype: torch.dtype,
 ) -> DenseSpec:
-    """The checked description of a dense network.
-
-    Raises:
-        InputError: naming the argument that cannot be used.
-    """
+    """The checked description of a dense network."""
     widths = tuple(sizes)
-    if len(widths) < 2 or not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in widths):
+    if len(widths) < 2 or not all(map(is_count, widths)):
         raise InputError(f"sizes={list(widths)!r}: a network has at least two, all integers > 0: [784, 256, 10].")
     if scaling not in _SCALINGS:
         raise InputError(f"scaling={scaling!r} is not known; use 'fan_in', 'fan_out' or 'none'.")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from epoch0.activations import Activation
 from epoch0.distributions import Law
 from epoch0.errors import InputError
+from epoch0.networks._parts import check_counts
 from epoch0.networks.dense import DenseSpec, dense_spec
 from epoch0.seeds import generator
 
@@ -28,15 +29,11 @@ class Ensemble:
     >>> nets.stacked(0, 5)["0.weight"].shape                    # (networks, fan_out, fan_in)
     torch.Size([5, 100, 784])
 
-    Attributes:
-        spec: what each network is.
-        seed: the ensemble's seed; network i draws from stream (seed, i).
-        indices: which networks of the unlimited ensemble are in it.
     """
 
     spec: DenseSpec
-    seed: int
-    indices: range
+    seed: int  # network i draws from stream (seed, i)
+    indices: range  # which networks of the unlimited ensemble are in it
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -55,8 +52,7 @@ class Ensemble:
         return self.spec.build(generator(self.seed, index))
 
     def __iter__(self) -> Iterator[nn.Sequential]:
-        for index in self.indices:
-            yield self.spec.build(generator(self.seed, index))
+        return (self[place] for place in range(len(self)))
 
     @property
     def batched(self) -> bool:
@@ -114,20 +110,12 @@ def ensemble(
 
     Args:
         networks: how many, >= 1.
-        sizes: inputs, widths, outputs of each network.
-        activation: as for ``mlp``.
-        weights: as for ``mlp``.
-        biases: as for ``mlp``.
-        scaling: as for ``mlp``.
-        linear_output: as for ``mlp``.
         seed: network i draws from its own stream (seed, i).
-        dtype: torch.float32 or torch.float64.
 
     Raises:
         InputError: naming the argument that cannot be used.
     """
-    if isinstance(networks, bool) or not isinstance(networks, int) or networks < 1:
-        raise InputError(f"networks={networks!r}: an ensemble has at least one network.")
+    check_counts(networks=networks)
     generator(seed)  # a bad seed is refused here, not at the first draw
     spec = dense_spec(sizes, activation, weights, biases, scaling, linear_output, dtype)
     return Ensemble(spec, seed, range(networks))

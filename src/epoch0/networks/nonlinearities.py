@@ -79,8 +79,6 @@ def module_of(activation: ActivationLike) -> nn.Module:
     Args:
         activation: a name, an Activation, or a numpy or torch function or module; a module is copied.
 
-    Raises:
-        InputError: if there is no rule for that name, or the function cannot serve as an activation.
     """
     rule = activations.get(activation)
     if isinstance(rule.source, nn.Module):

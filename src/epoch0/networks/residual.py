@@ -1,9 +1,10 @@
-"""Residual networks for CIFAR, Tiny ImageNet and ImageNet, plain or stable (He et al. 2016; Hayou section 3)."""
+"""Residual networks, shortcut + scale * branch: for images (He et al. 2016) and of the theory (Hayou section 3)."""
 
 import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,29 +12,97 @@ from torch import nn
 from epoch0.activations import Activation
 from epoch0.distributions import Law
 from epoch0.errors import InputError, is_count, suggest
-from epoch0.networks._parts import Parts, check_count, check_inputs, parts, scaled_channels
-from epoch0.networks.residual_blocks import BasicBlock, Bottleneck
+from epoch0.networks._parts import Parts, check_counts, check_inputs, parts, scaled_channels
+from epoch0.networks.convolutional import check_kernel, readout
+
+
+class ResidualBlock(nn.Module):
+    """A block whose branch has a fixed factor: 1 in a plain network, 1/sqrt(blocks) in a stable one."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def joined(self, shortcut: Any, branch: Any) -> Any:
+        """The sum; plain networks are spared the product."""
+        return shortcut + (branch if self.scale == 1.0 else self.scale * branch)
+
+    def extra_repr(self) -> str:
+        """The factor of the branch."""
+        return f"scale={self.scale:.6g}"
+
+
+class Rung(ResidualBlock):
+    """y + scale * (W phi(y) + b): the block of the theory, whose shortcut carries pre-activations."""
+
+    def __init__(self, activation: nn.Module, layer: nn.Module, scale: float) -> None:
+        super().__init__(scale)
+        self.activation, self.layer = activation, layer
+
+    def forward(self, y: Any) -> Any:
+        """Any shape that the layer keeps to the same shape."""
+        return self.joined(y, self.layer(self.activation(y)))
+
+
+class BasicBlock(ResidualBlock):
+    """phi(shortcut(x) + scale * branch(x)) with two 3x3 convolutions in the branch."""
+
+    expansion = 1
+
+    def __init__(self, chosen: Parts, inputs: int, channels: int, stride: int, scale: float) -> None:
+        super().__init__(scale)
+        self.conv1, self.bn1 = chosen.convolution(inputs, channels, 3, stride), chosen.normalization(channels)
+        self.activation1 = chosen.nonlinearity()
+        self.conv2, self.bn2 = chosen.convolution(channels, channels, 3), chosen.normalization(channels)
+        self.downsample = _shortcut(chosen, inputs, channels, stride)
+        self.activation2 = chosen.nonlinearity()
+
+    def forward(self, x: Any) -> Any:
+        """(batch, inputs, height, width) to (batch, expansion * channels, height / stride, width / stride)."""
+        branch = self.bn2(self.conv2(self.activation1(self.bn1(self.conv1(x)))))
+        return self.activation2(self.joined(self.downsample(x), branch))
+
+
+class Bottleneck(ResidualBlock):
+    """phi(shortcut(x) + scale * branch(x)) with 1x1, 3x3 and 1x1 convolutions in the branch, the last 4 times wider."""
+
+    expansion = 4
+
+    def __init__(self, chosen: Parts, inputs: int, channels: int, stride: int, scale: float) -> None:
+        super().__init__(scale)
+        outputs = self.expansion * channels
+        self.conv1, self.bn1 = chosen.convolution(inputs, channels, 1), chosen.normalization(channels)
+        self.activation1 = chosen.nonlinearity()
+        self.conv2, self.bn2 = chosen.convolution(channels, channels, 3, stride), chosen.normalization(channels)
+        self.activation2 = chosen.nonlinearity()
+        self.conv3, self.bn3 = chosen.convolution(channels, outputs, 1), chosen.normalization(outputs)
+        self.downsample = _shortcut(chosen, inputs, outputs, stride)
+        self.activation3 = chosen.nonlinearity()
+
+    def forward(self, x: Any) -> Any:
+        """(batch, inputs, height, width) to (batch, expansion * channels, height / stride, width / stride)."""
+        inside = self.activation2(self.bn2(self.conv2(self.activation1(self.bn1(self.conv1(x))))))
+        return self.activation3(self.joined(self.downsample(x), self.bn3(self.conv3(inside))))
+
+
+def _shortcut(chosen: Parts, inputs: int, outputs: int, stride: int) -> nn.Module:
+    if stride == 1 and inputs == outputs:
+        return nn.Identity()
+    return nn.Sequential(chosen.convolution(inputs, outputs, 1, stride), chosen.normalization(outputs))
+
 
 Block = type[BasicBlock] | type[Bottleneck]
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A family of residual networks.
-
-    Attributes:
-        inputs: shape of one input.
-        classes: number of outputs.
-        channels: of each stage at width 1, before the expansion of bottlenecks.
-        stem: first convolution: ``"3x3"``, or ``"7x7"`` with stride 2 and a max pool behind it.
-        classifier: name of the last layer.
-    """
+    """A family of residual networks."""
 
     inputs: tuple[int, int, int]
     classes: int
-    channels: tuple[int, ...]
-    stem: str
-    classifier: str
+    channels: tuple[int, ...]  # of each stage at width 1, before the expansion of bottlenecks
+    stem: str  # the first convolution
+    classifier: str  # name of the last layer
 
 
 VARIANTS = {
@@ -90,16 +159,13 @@ def resnet(
         width: factor on all channels; the pruning literature has ResNet-32 with 2.
         stable: multiply every residual branch by 1/sqrt(L), L the number of blocks in the network: 15 for ResNet-32.
         classes: outputs; by default those of the variant, 10, 200 and 1,000.
-        activation: a name of :mod:`epoch0.activations`, or an activation.
+        activation: this, the laws, ``seed`` and ``dtype`` are those of :func:`mlp`; stable or not, the weights of a
+            seed are the same.
         variant: ``"cifar"``, ``"tiny_imagenet"`` or ``"imagenet"``.
         inputs: shape of one input, (channels, height, width); by default that of the variant. Other sizes pass too.
         stem: ``"3x3"`` or ``"7x7"`` (stride 2, then a max pool); by default that of the variant.
         norm: ``"batch"``: batch norm after each convolution, which then has no bias; None: neither norm, and biases.
         padding: ``"zeros"``, or ``"circular"`` as in the theory.
-        weights: law of a weight before the division by sqrt(fan_in); None is ``Gaussian(sqrt 2)``, He's law.
-        biases: law of a bias; None is zero.
-        seed: names the draw; stable or not, the weights are the same.
-        dtype: torch.float32 or torch.float64.
 
     Raises:
         InputError: naming the argument that cannot be used.
@@ -107,13 +173,12 @@ def resnet(
     Source: He et al. 2016; Hayou et al. 2021, section 3, Proposition 2 (stable) and section 4.2 (doubled filters).
     """
     if variant not in VARIANTS:
-        names = ", ".join(f"'{name}'" for name in VARIANTS)
-        raise InputError(f"variant={variant!r} is not known; use one of {names}.{suggest(variant, VARIANTS)}")
+        raise InputError(f"variant={variant!r} is not known; use one of {[*VARIANTS]}.{suggest(variant, VARIANTS)}")
     family = VARIANTS[variant]
     block, counts = _plan(depth, variant)
     channels = scaled_channels(family.channels, width)
     classes = family.classes if classes is None else classes
-    check_count("classes", classes, "the number of outputs")
+    check_counts(classes=classes)
     stem = family.stem if stem is None else stem
     if stem not in STEMS:
         raise InputError(f"stem={stem!r} is not known; use '3x3' or '7x7'.")
@@ -121,7 +186,7 @@ def resnet(
     least = 2 ** (len(counts) - 1) * (4 if stem == "7x7" else 1)
     if min(shape[1:]) < least:
         raise InputError(f"inputs={inputs!r}: the strides divide the sides by {least}, which they cannot be below.")
-    chosen = parts(activation, weights, biases, norm, padding, dtype, seed)
+    chosen = parts(activation, (weights, biases), norm, padding, dtype, seed)
 
     scale = 1.0 / math.sqrt(sum(counts)) if stable else 1.0
     layers = _stem(chosen, shape[0], channels[0], stem)
@@ -158,3 +223,61 @@ def _plan(depth: int, variant: str) -> tuple[Block, tuple[int, ...]]:
             f"depth={depth!r}: three equal stages of two-layer blocks make 6n + 2 layers; nearest are {near}{other}."
         )
     return BasicBlock, (count,) * 3
+
+
+def residual_chain(
+    blocks: int = 15,
+    width: int = 100,
+    inputs: Sequence[int] = (784,),
+    stable: bool = False,
+    classes: int | None = 10,
+    activation: str | Activation = "relu",
+    weights: Law | None = None,
+    biases: Law | None = None,
+    kernel: int = 3,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+) -> nn.Sequential:
+    """A residual network as the theorems have it: fully connected, or convolutional with circular padding.
+
+    >>> net = residual_chain(50, 300, inputs=(784,), stable=True)
+    >>> net(torch.zeros(5, 784)).shape                          # (batch, inputs) -> (batch, classes)
+    torch.Size([5, 10])
+    >>> residual_chain(50, 32, inputs=(3, 8, 8))(torch.zeros(5, 3, 8, 8)).shape
+    torch.Size([5, 10])
+
+    One layer leads from the input to y; then each block adds W phi(y) + b. With ReLU and wide layers the variance of y
+    grows (1 + sigma_w^2/2)-fold a block, twofold with He's law. ``stable=True`` divides every branch by sqrt(blocks):
+    from the first y to the last it grows (1 + sigma_w^2/(2 blocks))^blocks-fold, below e with He's law at any depth.
+
+    Args:
+        blocks: residual blocks, >= 1.
+        width: neurons, or channels, of every layer.
+        inputs: shape of one input: (features,), (channels, length) or (channels, height, width).
+        stable: whether branches are divided by sqrt(blocks).
+        classes: outputs of the layer at the end, behind one more nonlinearity; None ends with y.
+        activation: this, the laws, ``seed`` and ``dtype`` are those of :func:`mlp`; stable or not, the weights of a
+            seed are the same.
+        kernel: of the convolutions, odd.
+
+    Raises:
+        InputError: naming the argument that cannot be used.
+
+    Source: Hayou et al. 2021, section 3, Theorem 2 and Propositions 2 and 3.
+    """
+    check_counts(blocks=blocks, width=width)
+    shape = check_inputs(inputs, (784,), dims=(0, 1, 2))
+    dims = len(shape) - 1
+    if dims:
+        check_kernel(kernel, shape[1:])
+    if classes is not None:
+        check_counts(classes=classes)
+    chosen = parts(activation, (weights, biases), None, "circular", dtype, seed)
+
+    def layer(before: int) -> nn.Module:
+        return chosen.convolution(before, width, kernel, dims=dims) if dims else chosen.linear(before, width)
+
+    scale = 1.0 / math.sqrt(blocks) if stable else 1.0
+    rungs = [Rung(chosen.nonlinearity(), layer(width), scale) for _ in range(blocks)]
+    end = [] if classes is None else readout(chosen, (width, *shape[1:]), classes)
+    return chosen.fill(nn.Sequential(layer(shape[0]), *rungs, *end), seed)

@@ -9,7 +9,7 @@ from torch import nn
 from epoch0.activations import Activation
 from epoch0.distributions import Law
 from epoch0.errors import InputError
-from epoch0.networks._parts import check_count, check_inputs, parts, scaled_channels
+from epoch0.networks._parts import check_counts, check_inputs, parts, scaled_channels
 
 CHANNELS = (64, 128, 256, 512, 512)
 """Of the convolutions in each block, at width 1."""
@@ -49,14 +49,10 @@ def vgg(
         width: factor on all channels, 64 to 512 at width 1.
         repeat: factor on the number of convolutions in each block.
         classes: number of outputs.
-        activation: a name of :mod:`epoch0.activations`, or an activation.
+        activation: this, the laws, ``seed`` and ``dtype`` are those of :func:`mlp`.
         inputs: shape of one input, (channels, height, width), at least 16 by 16; the network also takes other sizes.
         norm: ``"batch"``: batch norm after each convolution, which then has no bias; None: neither norm, and biases.
         padding: ``"zeros"``, or ``"circular"`` as in the theory.
-        weights: law of a weight before the division by sqrt(fan_in); None is ``Gaussian(sqrt 2)``, He's law.
-        biases: law of a bias; None is zero.
-        seed: names the draw.
-        dtype: torch.float32 or torch.float64.
 
     Raises:
         InputError: naming the argument that cannot be used.
@@ -65,13 +61,12 @@ def vgg(
     """
     if depth not in CONVOLUTIONS:
         raise InputError(f"depth={depth!r}: VGG networks have 11, 13, 16 or 19 layers.")
-    check_count("repeat", repeat, "the factor on the number of convolutions")
-    check_count("classes", classes, "the number of outputs")
+    check_counts(repeat=repeat, classes=classes)
     shape = check_inputs(inputs, (3, 32, 32), dims=(2,))
     if min(shape[1:]) < 16:
         raise InputError(f"inputs={inputs!r}: four pools halve the image, so its sides are at least 16.")
     channels = scaled_channels(CHANNELS, width)
-    chosen = parts(activation, weights, biases, norm, padding, dtype, seed)
+    chosen = parts(activation, (weights, biases), norm, padding, dtype, seed)
     layers: list[nn.Module] = []
     before = shape[0]
     for block, (after, count) in enumerate(zip(channels, CONVOLUTIONS[depth], strict=True)):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from epoch0 import plots
 from epoch0.experiments.claims import Claim, between, linear
 from epoch0.networks import residual_chain
-from epoch0.networks.residual_blocks import Rung
+from epoch0.networks.residual import Rung
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou.batches import gaussian, images
 from epoch0.papers.pictures import Figure
