@@ -15,10 +15,8 @@ from epoch0.errors import InputError, suggest
 ActivationLike = str | Activation | Callable[..., Any]
 """What stands for an activation everywhere: a name, an Activation, or a numpy or torch function or module."""
 
-__all__ = [
-    "KNOWN", "Activation", "ActivationLike", "Known", "custom", "get", "known_call", "known_function", "known_module",
-    "piecewise",
-]  # fmt: skip
+__all__ = ["KNOWN", "Activation", "ActivationLike", "Known", "custom", "get", "piecewise"]
+__all__ += ["known_call", "known_function", "known_module"]
 __all__ += [entry.make.__name__ for entry in KNOWN.values()]
 
 

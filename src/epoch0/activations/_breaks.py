@@ -22,11 +22,7 @@ def scan_points() -> Array:
 
 
 def find_breaks(function: Callable[[Any], Array], derivative: Callable[[Any], Array], what: str) -> tuple[float, ...]:
-    """The points where phi or phi' jumps, to about 14 digits, increasing.
-
-    Raises:
-        InputError: if there are more than 200 of them.
-    """
+    """The points where phi or phi' jumps, to about 14 digits, increasing; more than 200 are an error."""
     marks = scan_points()
     left, right = marks[:-1], marks[1:]
     found: list[float] = []
@@ -44,10 +40,7 @@ def find_breaks(function: Callable[[Any], Array], derivative: Callable[[Any], Ar
         # an interval may hold more than one: look again on both sides of each
         owner = np.searchsorted(left, low, side="right") - 1
         gap = 4 * (high - low)
-        left, right = (
-            np.concatenate([left[owner], high + gap]),
-            np.concatenate([low - gap, right[owner]]),
-        )
+        left, right = np.concatenate([left[owner], high + gap]), np.concatenate([low - gap, right[owner]])
         order = np.argsort(left)
         left, right = left[order], right[order]
         keep = right > left

@@ -1,17 +1,21 @@
 """A user's own function as an activation: tried, differentiated and searched for break points before it is used."""
 
 import copy
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from epoch0.activations import _calls
 from epoch0.activations._breaks import find_breaks, scan_points
 from epoch0.activations._named import KNOWN
 from epoch0.activations._rule import Activation, Array
 from epoch0.errors import InputError
+
+Plain = Callable[[Array], Any]
+"""A function of a flat float64 array that returns whatever the user's function makes of it, as numpy if it can be."""
 
 
 def custom(
@@ -57,9 +61,9 @@ def custom(
     title = _title(function, name)
     what = f"activation {title!r}"
     kept = _frozen(function, what)
-    with _StreamsUntouched():
-        plain, in_torch = _calls.face(kept, what, torch_first=derivative is None)
-        phi = _calls.Face(plain, what)
+    with _streams_untouched():
+        plain, in_torch = _face(kept, what, torch_first=derivative is None)
+        phi = _Face(plain, what)
         _check_finite(phi, what)
         _check_elementwise(phi, what)
         slope = _slope(kept, derivative, in_torch, what)
@@ -80,7 +84,10 @@ def custom(
 
     if in_torch:
         phi.torch_function = kept
-    return Activation(title, phi, left_slope, points, rates, (), _hashable(function), not _jumps(phi, slope, points))
+    source = (
+        function if isinstance(function, Hashable) else function.__call__
+    )  # a bound method has a hash: its object's
+    return Activation(title, phi, left_slope, points, rates, (), source, not _jumps(phi, slope, points))
 
 
 def _title(function: Any, name: str | None) -> str:
@@ -88,34 +95,13 @@ def _title(function: Any, name: str | None) -> str:
         if name in KNOWN:
             raise InputError(f"name={name!r} is the name of a known activation; give yours another one.")
         return str(name)
-    own = repr(function) if _calls.is_module(function) else str(getattr(function, "__name__", type(function).__name__))
+    own = repr(function) if _is_module(function) else str(getattr(function, "__name__", type(function).__name__))
     return f"custom {own}" if own in KNOWN else own.replace("<lambda>", "lambda")
-
-
-class _ByIdentity:
-    """Stands for an object that cannot be hashed; equal to another stand-in of the same object."""
-
-    def __init__(self, held: object) -> None:
-        self.held = held
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ByIdentity) and other.held is self.held
-
-    def __hash__(self) -> int:
-        return id(self.held)
-
-
-def _hashable(function: Any) -> Any:
-    try:
-        hash(function)
-    except TypeError:
-        return _ByIdentity(function)
-    return function
 
 
 def _frozen(function: Any, what: str) -> Any:
     """The function; of a module a copy, so that what is later done to the module changes nothing here."""
-    if not _calls.is_module(function):
+    if not _is_module(function):
         return function
     if any(True for _ in function.parameters()):
         raise InputError(
@@ -125,23 +111,131 @@ def _frozen(function: Any, what: str) -> Any:
     return copy.deepcopy(function)
 
 
-class _StreamsUntouched:
+@contextmanager
+def _streams_untouched() -> Iterator[None]:
     """Whatever a user's function draws while it is tried, the global random streams are afterwards as before."""
-
-    def __enter__(self) -> None:
-        import sys
-
-        torch = sys.modules.get("torch")
-        self.torch = None if torch is None else (torch, torch.get_rng_state())
-        self.numpy = np.random.get_state()  # noqa: NPY002
-
-    def __exit__(self, *error: object) -> None:
-        np.random.set_state(self.numpy)  # noqa: NPY002
-        if self.torch is not None:
-            self.torch[0].set_rng_state(self.torch[1])
+    torch, numpys = sys.modules.get("torch"), np.random.get_state()  # noqa: NPY002
+    torchs = torch and torch.get_rng_state()
+    try:
+        yield
+    finally:
+        np.random.set_state(numpys)  # noqa: NPY002
+        if torch is not None:
+            torch.set_rng_state(torchs)
 
 
-def _check_finite(phi: _calls.Face, what: str) -> None:
+def _is_module(function: object) -> bool:
+    """Whether it is a torch module; a process that has not imported torch has none."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(function, torch.nn.Module)
+
+
+def _torch_value(function: Callable[..., Any]) -> Plain:
+    """The numpy face of a torch function."""
+    import torch
+
+    def value(h: Array) -> Any:
+        with torch.inference_mode(False), torch.no_grad():
+            result = function(torch.from_numpy(h.copy()))
+        return result.detach().cpu().resolve_conj().numpy() if isinstance(result, torch.Tensor) else result
+
+    return value
+
+
+def _torch_slope(function: Callable[..., Any]) -> Plain:
+    """The derivative of a torch function by automatic differentiation; 0 where the graph says nothing."""
+    import torch
+
+    def slope(h: Array) -> Any:
+        with torch.inference_mode(False), torch.enable_grad():
+            leaf = torch.from_numpy(h.copy()).requires_grad_()
+            result = function(leaf * 1)  # not the leaf itself: an in-place ReLU may not write there
+            if not result.requires_grad:
+                return np.zeros(h.shape)
+            (gradient,) = torch.autograd.grad(result.sum(), leaf, allow_unused=True)
+        if gradient is None:
+            return np.zeros(h.shape)
+        # where phi is NaN the graph may well say 0
+        return gradient.masked_fill(result.detach().isnan(), torch.nan).numpy()
+
+    return slope
+
+
+def _numpy_value(function: Callable[..., Any]) -> Plain:
+    """A numpy function, called on a copy."""
+
+    def value(h: Array) -> Any:
+        with np.errstate(all="ignore"):
+            return function(h.copy())
+
+    return value
+
+
+def _face(function: Callable[..., Any], what: str, torch_first: bool) -> tuple[Plain, bool]:
+    """The numpy face of a user's function, found by calling it, and whether it is written in torch.
+
+    ``torch_first`` tries a tensor before an array; a function that takes both then has a derivative for free.
+    """
+    if _is_module(function):
+        return _torch_value(function), True
+    failures = []
+    probe = np.array([-0.5, 0.25, 1.5])
+    for in_torch in (torch_first, not torch_first):
+        plain = _torch_value(function) if in_torch else _numpy_value(function)
+        try:
+            if in_torch:
+                _check_is_torch(function, probe)
+            plain(probe)
+        except Exception as error:  # of the user
+            kind = "float64 tensor" if in_torch else "float64 array"
+            failures.append(f"with a {kind} {type(error).__name__}: {error}")
+        else:
+            return plain, in_torch
+    raise InputError(
+        f"{what} cannot be called. An activation takes an array (numpy) or a tensor (torch) of float64 and returns one "
+        f"of the same shape. It raised {'; '.join(failures)}."
+    )
+
+
+def _check_is_torch(function: Callable[..., Any], probe: Array) -> None:
+    import torch
+
+    with torch.inference_mode(False), torch.enable_grad():
+        # with a gradient wanted, numpy functions refuse a tensor instead of silently taking its values
+        result = function(torch.from_numpy(probe.copy()).requires_grad_() * 1)
+    if not isinstance(result, torch.Tensor):
+        raise TypeError(f"returned {type(result).__name__}, no tensor")
+
+
+class _Face:
+    """A user's function on arrays of any shape, with its answer checked: same shape, real, float64, no NaN."""
+
+    def __init__(self, plain: Plain, what: str) -> None:
+        self.plain, self.what = plain, what
+        self.strict = False  # whether NaN is refused; not while break points are searched for far out
+        self.torch_function: Callable[..., Any] | None = None  # the one behind it, if there is one
+
+    def __call__(self, h: Any) -> Array:
+        points = np.asarray(h, dtype=np.float64)
+        flat = points.reshape(-1)
+        try:
+            value = np.asarray(self.plain(flat))
+        except Exception as error:  # of the user
+            raise InputError(
+                f"{self.what} cannot be called with input of shape {flat.shape}: {type(error).__name__}: {error}. It "
+                "must work on each element of any array."
+            ) from error
+        if value.shape != flat.shape:
+            raise InputError(f"{self.what} returns shape {value.shape} for {flat.shape}; it must keep the shape.")
+        if value.dtype.kind not in "fiub" or (value.dtype.kind == "f" and value.dtype.itemsize < 8):
+            raise InputError(f"{self.what} returns {value.dtype} for float64 input; it must compute in float64.")
+        value = value.astype(np.float64)
+        if self.strict and (bad := np.isnan(value)).any():
+            raise InputError(f"{self.what} returns NaN at h={float(flat[bad][0]):.6g}; it must be finite for every h.")
+        return value.reshape(points.shape)
+
+
+def _check_finite(phi: _Face, what: str) -> None:
     h = np.concatenate([np.linspace(-100, 100, 2001), scan_points()])
     h = h[np.abs(h) <= 100]
     h = h[np.argsort(np.abs(h), kind="stable")]
@@ -151,7 +245,7 @@ def _check_finite(phi: _calls.Face, what: str) -> None:
         raise InputError(f"{what} returns {value[bad][0]} at h={float(h[bad][0]):.6g}; it must be finite for every h.")
 
 
-def _check_elementwise(phi: _calls.Face, what: str) -> None:
+def _check_elementwise(phi: _Face, what: str) -> None:
     h = np.linspace(-6.1, 5.3, 97)
     value = phi(h)
 
@@ -171,12 +265,12 @@ def _check_elementwise(phi: _calls.Face, what: str) -> None:
         )
 
 
-def _slope(function: Any, derivative: Callable[..., Any] | None, in_torch: bool, what: str) -> _calls.Face:
+def _slope(function: Any, derivative: Callable[..., Any] | None, in_torch: bool, what: str) -> _Face:
     if derivative is not None:
-        plain, _ = _calls.face(derivative, f"the derivative of {what}", torch_first=False)
-        return _calls.Face(plain, f"the derivative of {what}")
+        plain, _ = _face(derivative, f"the derivative of {what}", torch_first=False)
+        return _Face(plain, f"the derivative of {what}")
     if in_torch:
-        return _calls.Face(_calls.torch_slope(function), f"the derivative of {what}")
+        return _Face(_torch_slope(function), f"the derivative of {what}")
     raise InputError(
         f"{what} is a numpy function without a derivative; give derivative=..., or write it with torch, which "
         "differentiates it."
@@ -191,9 +285,8 @@ def _given(breaks: Sequence[float]) -> tuple[float, ...]:
 
 
 def _check_derivative(
-    phi: _calls.Face, slope: _calls.Face, breaks: tuple[float, ...], what: str, given: bool,
-    allowed: float = 0.0,
-) -> None:  # fmt: skip
+    phi: _Face, slope: _Face, breaks: tuple[float, ...], what: str, given: bool, allowed: float = 0.0
+) -> None:
     h = np.linspace(-8.03, 8.01, 403)
     step = 1e-5
     for point in breaks:
@@ -208,7 +301,7 @@ def _check_derivative(
         raise InputError(f"the derivative of {what} is wrong: {where} {float(expected[bad][0]):.6g}.{remedy}")
 
 
-def _slopes(phi: _calls.Face, slope: _calls.Face, breaks: tuple[float, ...]) -> tuple[float, ...] | None:
+def _slopes(phi: _Face, slope: _Face, breaks: tuple[float, ...]) -> tuple[float, ...] | None:
     """The slopes of a continuous piecewise-linear function; None for any other."""
     edges = np.array([-1e4, *breaks, 1e4])
     rates = []
@@ -223,7 +316,7 @@ def _slopes(phi: _calls.Face, slope: _calls.Face, breaks: tuple[float, ...]) -> 
     return None if _jumps(phi, slope, breaks) else tuple(rates)
 
 
-def _jumps(phi: _calls.Face, slope: _calls.Face, breaks: tuple[float, ...]) -> bool:
+def _jumps(phi: _Face, slope: _Face, breaks: tuple[float, ...]) -> bool:
     """Whether phi itself, not only its slope, jumps at one of the breaks."""
     points = np.array(breaks)
     margin = 1e-9 * np.maximum(1.0, np.abs(points))

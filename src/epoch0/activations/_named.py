@@ -14,27 +14,16 @@ from epoch0.errors import InputError
 
 @dataclass(frozen=True)
 class Known:
-    """One entry: how an activation is made, and what it is in torch.
+    """One entry: how an activation is made, and what it is in torch."""
 
-    Attributes:
-        make: makes it; by default with torch's parameters.
-        reads: from all that shapes torch's function, by torch's names, to the activation; None where there is none.
-        module: the class of ``torch.nn`` that computes it; empty if there is none.
-        settings: what that class is to be told beside the activation's own parameters.
-        function: torch's function; empty if another entry reads that.
-        aliases: other names of the function.
-        parameters: what shapes torch's function, in torch's order, with torch's defaults.
-        bounds: the range in which it saturates at both ends.
-    """
-
-    make: Callable[..., Activation]
-    reads: Callable[..., Activation | None]
-    module: str = ""
-    settings: tuple[tuple[str, Any], ...] = ()
-    function: str = ""
-    aliases: tuple[str, ...] = ()
-    parameters: tuple[tuple[str, Any], ...] = ()
-    bounds: tuple[float, float] | None = None
+    make: Callable[..., Activation]  #: makes it; by default with torch's parameters
+    reads: Callable[..., Activation | None]  #: from all that shapes torch's function to the activation, where it is one
+    module: str = ""  #: the class of ``torch.nn`` that computes it
+    settings: tuple[tuple[str, Any], ...] = ()  #: what that class is to be told beside the activation's own parameters
+    function: str = ""  #: torch's function; empty if another entry reads that
+    aliases: tuple[str, ...] = ()  #: other names of the function
+    parameters: tuple[tuple[str, Any], ...] = ()  #: what shapes torch's function, in torch's order, with its defaults
+    bounds: tuple[float, float] | None = None  #: the range in which it saturates at both ends
 
     def __call__(self) -> Activation:
         """The activation with torch's parameters."""
@@ -45,21 +34,26 @@ KNOWN: dict[str, Known] = {}
 """Name -> the entry of the activation of that name; called, it gives the one with torch's default parameters."""
 
 Maker = Callable[..., Activation]
+Maths = Callable[[Array], Any]
 
 
 def _known(
-    module: str = "", *aliases: str, name: str = "", function: str | None = None,
-    reads: Callable[..., Activation | None] | None = None, settings: Mapping[str, Any] | None = None,
-    bounds: tuple[float, float] | None = None, **parameters: Any,
-) -> Callable[[Maker], Maker]:  # fmt: skip
+    module: str = "",
+    *aliases: str,
+    name: str = "",
+    function: str | None = None,
+    reads: Callable[..., Activation | None] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    bounds: tuple[float, float] | None = None,
+    **parameters: Any,
+) -> Callable[[Maker], Maker]:
     """Make an entry of a function that makes an activation, which is passed torch's parameters; see :class:`Known`."""
 
     def enter(make: Maker) -> Maker:
         title = name or make.__name__
-        KNOWN[title] = Known(
-            make, reads or make, module, tuple((settings or {}).items()), title if function is None else function,
-            aliases, tuple(parameters.items()), bounds,
-        )  # fmt: skip
+        own = title if function is None else function
+        told = tuple((settings or {}).items())
+        KNOWN[title] = Known(make, reads or make, module, told, own, aliases, tuple(parameters.items()), bounds)
         return make
 
     return enter
@@ -77,12 +71,13 @@ def leaky_relu(negative_slope: float = 0.01) -> Activation:
     return piecewise("leaky_relu", (0.0,), (float(negative_slope), 1.0), negative_slope=float(negative_slope))
 
 
-@_known(
-    "Hardtanh", bounds=(-1.0, 1.0), min_val=-1.0, max_val=1.0,
-    reads=lambda min_val, max_val: (
-        relu6() if (min_val, max_val) == (0, 6) else hardtanh(min_val, max_val) if min_val < 0 < max_val else None
-    ),
-)  # fmt: skip
+def _read_hardtanh(min_val: float, max_val: float) -> Activation | None:
+    if (min_val, max_val) == (0, 6):
+        return relu6()
+    return hardtanh(min_val, max_val) if min_val < 0 < max_val else None
+
+
+@_known("Hardtanh", bounds=(-1.0, 1.0), min_val=-1.0, max_val=1.0, reads=_read_hardtanh)
 def hardtanh(minimum: float = -1.0, maximum: float = 1.0) -> Activation:
     """The input h clipped to [minimum, maximum].
 
@@ -98,12 +93,24 @@ def hardtanh(minimum: float = -1.0, maximum: float = 1.0) -> Activation:
 @_known("Tanh", bounds=(-1.0, 1.0))
 def tanh() -> Activation:
     """Hyperbolic tangent."""
-    return Activation("tanh", lambda h: np.tanh(np.asarray(h, dtype=np.float64)), _tanh_derivative)
+    return _smooth("tanh", np.tanh, _tanh_derivative)
 
 
-def _tanh_derivative(h: Any) -> Array:
+def _smooth(
+    name: str, function: Maths, derivative: Maths, breaks: tuple[float, ...] = (), parameters: Mapping[str, float] = {}
+) -> Activation:
+    """An activation that is not piecewise linear, from functions of float64 arrays."""
+
+    def lifted(maths: Maths) -> Callable[[Any], Array]:
+        return lambda h: np.asarray(maths(np.asarray(h, dtype=np.float64)))
+
+    named = tuple(sorted(parameters.items()))
+    return Activation(name, lifted(function), lifted(derivative), breaks, None, named)
+
+
+def _tanh_derivative(h: Array) -> Array:
     # 1 / cosh^2 keeps its relative precision in the tails, where 1 - tanh^2 cancels to zero
-    return np.asarray(1.0 / np.cosh(np.clip(np.asarray(h, dtype=np.float64), -350.0, 350.0)) ** 2)
+    return np.asarray(1.0 / np.cosh(np.clip(h, -350.0, 350.0)) ** 2)
 
 
 @_known(bounds=(-1.0, 1.0))
@@ -111,25 +118,13 @@ def erf() -> Activation:
     """The error function 2/sqrt(pi) * integral_0^h exp(-t^2) dt."""
     from scipy.special import erf as error_function
 
-    def derivative(h: Any) -> Array:
-        return np.asarray(2.0 / math.sqrt(math.pi) * np.exp(-(np.asarray(h, dtype=np.float64) ** 2)))
-
-    return Activation("erf", lambda h: np.asarray(error_function(np.asarray(h, dtype=np.float64))), derivative)
+    return _smooth("erf", error_function, lambda h: 2.0 / math.sqrt(math.pi) * np.exp(-(h**2)))
 
 
 @_known("ELU", alpha=1.0)
 def elu(alpha: float = 1.0) -> Activation:
     """Equal to h for h > 0, alpha * (exp(h) - 1) below; ``alpha`` as in torch (a scale, not a density)."""
-
-    def function(h: Any) -> Array:
-        h = np.asarray(h, dtype=np.float64)
-        return np.asarray(np.where(h > 0, h, alpha * np.expm1(np.minimum(h, 0.0))))
-
-    def derivative(h: Any) -> Array:
-        h = np.asarray(h, dtype=np.float64)
-        return np.asarray(np.where(h > 0, 1.0, alpha * np.exp(np.minimum(h, 0.0))))
-
-    return Activation("elu", function, derivative, (0.0,), None, (("alpha", float(alpha)),))
+    return _exponential("elu", 1.0, float(alpha), 1.0, alpha=float(alpha))
 
 
 @_known("GELU", approximate="none", reads=lambda approximate: gelu() if approximate == "none" else gelu_tanh())
@@ -137,15 +132,10 @@ def gelu() -> Activation:
     """The product h * Phi(h), with the exact normal distribution function Phi."""
     from scipy.special import ndtr
 
-    def derivative(h: Any) -> Array:
-        h = np.asarray(h, dtype=np.float64)
+    def derivative(h: Array) -> Array:
         return np.asarray(ndtr(h) + h * np.exp(-0.5 * h**2) / math.sqrt(2 * math.pi))
 
-    def function(h: Any) -> Array:
-        h = np.asarray(h, dtype=np.float64)
-        return np.asarray(h * ndtr(h))
-
-    return Activation("gelu", function, derivative)
+    return _smooth("gelu", lambda h: h * ndtr(h), derivative)
 
 
 @_known("SiLU")
@@ -153,16 +143,7 @@ def silu() -> Activation:
     """The product h * sigmoid(h), also called swish."""
     from scipy.special import expit
 
-    def function(h: Any) -> Array:
-        h = np.asarray(h, dtype=np.float64)
-        return np.asarray(h * expit(h))
-
-    def derivative(h: Any) -> Array:
-        h = np.asarray(h, dtype=np.float64)
-        sigmoid = expit(h)
-        return np.asarray(sigmoid * (1.0 + h * expit(-h)))
-
-    return Activation("silu", function, derivative)
+    return _smooth("silu", lambda h: h * expit(h), lambda h: expit(h) * (1.0 + h * expit(-h)))
 
 
 @_known("Identity", function="")
@@ -181,17 +162,12 @@ def gelu_tanh() -> Activation:
         h = np.clip(h, -50.0, 50.0)
         return np.asarray(scale * (h + cubic * h**3))
 
-    def function(h: Any) -> Array:
-        h = np.asarray(h, dtype=np.float64)
-        return np.asarray(0.5 * h * (1 + np.tanh(inner(h))))
-
-    def derivative(h: Any) -> Array:
-        h = np.asarray(h, dtype=np.float64)
+    def derivative(h: Array) -> Array:
         u = inner(h)
         slope = scale * (1 + 3 * cubic * np.clip(h, -50.0, 50.0) ** 2)
         return np.asarray(0.5 * (1 + np.tanh(u)) + 0.5 * h * _tanh_derivative(u) * slope)
 
-    return Activation("gelu_tanh", function, derivative)
+    return _smooth("gelu_tanh", lambda h: 0.5 * h * (1 + np.tanh(inner(h))), derivative)
 
 
 @_known("SELU")
@@ -215,15 +191,13 @@ def celu(alpha: float = 1.0) -> Activation:
 def _exponential(name: str, scale: float, depth: float, width: float, **parameters: float) -> Activation:
     """The ELU family: scale * h for h > 0, scale * depth * (exp(h / width) - 1) below."""
 
-    def function(h: Any) -> Array:
-        h = np.asarray(h, dtype=np.float64)
+    def function(h: Array) -> Array:
         return np.asarray(scale * np.where(h > 0, h, depth * np.expm1(np.minimum(h, 0.0) / width)))
 
-    def derivative(h: Any) -> Array:
-        h = np.asarray(h, dtype=np.float64)
+    def derivative(h: Array) -> Array:
         return np.asarray(scale * np.where(h > 0, 1.0, depth / width * np.exp(np.minimum(h, 0.0) / width)))
 
-    return Activation(name, function, derivative, (0.0,), None, tuple(sorted(parameters.items())))
+    return _smooth(name, function, derivative, (0.0,), parameters)
 
 
 @_known("Sigmoid", "expit", bounds=(0.0, 1.0))
@@ -231,18 +205,15 @@ def sigmoid() -> Activation:
     """The logistic function 1 / (1 + exp(-h))."""
     from scipy.special import expit
 
-    def derivative(h: Any) -> Array:
-        h = np.asarray(h, dtype=np.float64)
-        return np.asarray(expit(h) * expit(-h))
-
-    return Activation("sigmoid", lambda h: np.asarray(expit(np.asarray(h, dtype=np.float64))), derivative)
+    return _smooth("sigmoid", expit, lambda h: expit(h) * expit(-h))
 
 
-# torch goes over to the line h above threshold / beta; at 20 that is below 3e-9
-@_known(
-    "Softplus", beta=1.0, threshold=20.0,
-    reads=lambda beta, threshold: softplus(float(beta)) if beta > 0 and threshold >= 20 else None,
-)  # fmt: skip
+def _read_softplus(beta: float, threshold: float) -> Activation | None:
+    # torch goes over to the line h above threshold / beta; at 20 that is below 3e-9
+    return softplus(float(beta)) if beta > 0 and threshold >= 20 else None
+
+
+@_known("Softplus", beta=1.0, threshold=20.0, reads=_read_softplus)
 def softplus(beta: float = 1.0) -> Activation:
     """The smooth ReLU log(1 + exp(beta h)) / beta; ``beta`` as in torch.
 
@@ -253,28 +224,14 @@ def softplus(beta: float = 1.0) -> Activation:
         raise InputError(f"softplus(beta={beta!r}) has no meaning; beta must be > 0.")
     from scipy.special import expit
 
-    def function(h: Any) -> Array:
-        return np.asarray(np.logaddexp(0.0, beta * np.asarray(h, dtype=np.float64)) / beta)
-
-    def derivative(h: Any) -> Array:
-        return np.asarray(expit(beta * np.asarray(h, dtype=np.float64)))
-
-    parameters = () if beta == 1 else (("beta", float(beta)),)
-    return Activation("softplus", function, derivative, (), None, parameters)
+    parameters = {} if beta == 1 else {"beta": float(beta)}
+    return _smooth("softplus", lambda h: np.logaddexp(0.0, beta * h) / beta, lambda h: expit(beta * h), (), parameters)
 
 
 @_known("Softsign", bounds=(-1.0, 1.0))
 def softsign() -> Activation:
     """The quotient h / (1 + abs(h))."""
-
-    def function(h: Any) -> Array:
-        h = np.asarray(h, dtype=np.float64)
-        return np.asarray(h / (1 + np.abs(h)))
-
-    def derivative(h: Any) -> Array:
-        return np.asarray(1 / (1 + np.abs(np.asarray(h, dtype=np.float64))) ** 2)
-
-    return Activation("softsign", function, derivative, (0.0,))
+    return _smooth("softsign", lambda h: h / (1 + np.abs(h)), lambda h: 1 / (1 + np.abs(h)) ** 2, (0.0,))
 
 
 @_known("Mish")
@@ -282,16 +239,11 @@ def mish() -> Activation:
     """The product h * tanh(softplus(h))."""
     from scipy.special import expit
 
-    def function(h: Any) -> Array:
-        h = np.asarray(h, dtype=np.float64)
-        return np.asarray(h * np.tanh(np.logaddexp(0.0, h)))
-
-    def derivative(h: Any) -> Array:
-        h = np.asarray(h, dtype=np.float64)
+    def derivative(h: Array) -> Array:
         soft = np.logaddexp(0.0, h)
         return np.asarray(np.tanh(soft) + h * _tanh_derivative(soft) * expit(h))
 
-    return Activation("mish", function, derivative)
+    return _smooth("mish", lambda h: h * np.tanh(np.logaddexp(0.0, h)), derivative)
 
 
 @_known("ReLU6")
@@ -316,37 +268,23 @@ def hardsigmoid() -> Activation:
 def hardswish() -> Activation:
     """The product h * hardsigmoid(h)."""
 
-    def function(h: Any) -> Array:
-        h = np.asarray(h, dtype=np.float64)
-        return np.asarray(h * np.clip((h + 3) / 6, 0.0, 1.0))
-
-    def derivative(h: Any) -> Array:
-        h = np.asarray(h, dtype=np.float64)
+    def derivative(h: Array) -> Array:
         return np.asarray(np.where(h <= -3, 0.0, np.where(h <= 3, h / 3 + 0.5, 1.0)))
 
-    return Activation("hardswish", function, derivative, (-3.0, 3.0))
+    return _smooth("hardswish", lambda h: h * np.clip((h + 3) / 6, 0.0, 1.0), derivative, (-3.0, 3.0))
 
 
 @_known()
 def sin() -> Activation:
     """The sine."""
-    return Activation(
-        "sin",
-        lambda h: np.asarray(np.sin(np.asarray(h, dtype=np.float64))),
-        lambda h: np.asarray(np.cos(np.asarray(h, dtype=np.float64))),
-    )
+    return _smooth("sin", np.sin, np.cos)
 
 
 def known_call(function: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Activation | None:
-    """The known activation that a call of torch's function of this name computes, or None.
+    """The known activation that a call of torch's function of this name computes, or None; the input is left out.
 
     >>> known_call("leaky_relu", (0.2,), {}).parameters
     (('negative_slope', 0.2),)
-
-    Args:
-        function: its plain name.
-        args: its positional arguments behind the input.
-        kwargs: its other arguments.
     """
     entry = next((entry for entry in KNOWN.values() if function and function in (entry.function, *entry.aliases)), None)
     if entry is None:

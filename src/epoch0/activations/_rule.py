@@ -21,25 +21,21 @@ class Activation:
     Two activations are equal when their name and parameters are; those made by :func:`custom` when they were made from
     the same function.
 
-    Attributes:
-        name: the field's word for it, such as ``"leaky_relu"``.
-        function: phi, elementwise, float64 array of any shape to the same shape.
-        derivative: phi', likewise; at a break point it is the slope on the left.
-        breaks: points where a piecewise-linear phi changes its slope, increasing; also the kinks of a smooth one.
-        slopes: slope of each of the ``len(breaks) + 1`` pieces, left to right; None if phi is not piecewise linear.
-        parameters: the numbers that shape it, as torch names them, such as ``(("negative_slope", 0.01),)``.
-        source: the function or module that a custom activation was made from; None for the known ones.
-        continuous: whether phi has no jumps. Where it jumps, two inputs however close are torn apart: chi, the mean of
-            phi' squared between the jumps, is then what a gradient sees and not how far inputs part.
     """
 
-    name: str
+    name: str  #: the field's word for it, such as ``"leaky_relu"``
+    #: phi, elementwise, float64 array of any shape to the same shape
     function: Callable[[Any], Array] = field(compare=False, repr=False)
+    #: phi', likewise; at a break point it is the slope on the left
     derivative: Callable[[Any], Array] = field(compare=False, repr=False)
+    #: points where a piecewise-linear phi changes its slope, increasing; also the kinks of a smooth one
     breaks: tuple[float, ...] = field(default=(), compare=False, repr=False)
+    #: slope of each of the ``len(breaks) + 1`` pieces, left to right; None if phi is not piecewise linear
     slopes: tuple[float, ...] | None = field(default=None, compare=False, repr=False)
-    parameters: tuple[tuple[str, float], ...] = ()
+    parameters: tuple[tuple[str, float], ...] = ()  #: the numbers that shape it, as torch names them
+    #: the function or module that a custom activation was made from; None for the known ones
     source: Any = field(default=None, repr=False)
+    #: whether phi has no jumps; where it has, chi is what a gradient sees and not how far inputs part
     continuous: bool = field(default=True, compare=False, repr=False)
 
     @property
