@@ -113,7 +113,7 @@ def test_residual_convolutional_network_has_regions_but_no_theory() -> None:
 
 
 class Branching(nn.Module):
-    """Asks for values, which torch.fx cannot follow."""
+    """Asks for values of its inputs, by which it branches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ def test_no_regions_is_a_reason_never_an_error(tmp_path: Path) -> None:
     cases = [
         (e0.networks.mlp([32, 16, 5], "tanh"), batch(8), "smooth: no linear regions", 0),
         (wide, torch.randn(4, 1, 16, 16, generator=torch.Generator().manual_seed(0)), "too large: 16,384 neurons", 1),
-        (Branching(), batch(8), "torch.fx cannot trace", 1),
+        (Branching(), batch(8), "does not branch on values", 1),
         (e0.networks.mlp([32, 16, 5]), batch(1).repeat(4, 1), "all the same", 1),
     ]
     for net, x, words, notes in cases:

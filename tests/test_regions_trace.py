@@ -99,6 +99,8 @@ class Product(nn.Module):
             return h - h.mean(0)
         if self.kind == "branch":
             return h if h.sum() > 0 else -h
+        if self.kind == "value":
+            return h * float(h[0, 0])
         return h * h if self.kind == "product" else torch.tanh(h) if self.kind == "tanh" else h.softmax(1)
 
 
@@ -112,7 +114,8 @@ class Product(nn.Module):
         (Product("tanh"), ["tanh"]),
         (Product("softmax"), ["softmax"]),
         (Product("mean"), ["mean", "mixes"]),
-        (Product("branch"), ["torch.fx", "branch"]),
+        (Product("branch"), ["sum", "branch"]),
+        (Product("value"), ["mixes", "branch"]),
         (nn.Linear(3, 3).half(), ["float16"]),
         (nn.Linear(4, 3), ["shape (3,)"]),
     ],
@@ -122,6 +125,28 @@ def test_what_has_no_regions_is_refused(model: nn.Module, words: list[str]) -> N
     with pytest.raises(InputError) as error:
         regions.on_line(model, torch.zeros(3), torch.ones(3))
     assert all(word in str(error.value) for word in words), str(error.value)
+
+
+class Sized(nn.Module):
+    """Asks for the sizes of its points in every way, one of which is 13."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(12, 13), nn.Linear(13, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        points, rows, columns = x.size()
+        h = self.first(x.reshape(points, rows * columns)).relu().view(-1, 13)
+        h = self.second(h).view(len(x), 2, -1).sum(2, keepdim=True).expand(x.shape[0], 2, 3)
+        return h.abs().reshape(h.size(0), h.numel() // len(h))
+
+
+def test_sizes_are_asked_for_in_every_way() -> None:
+    torch.manual_seed(0)
+    model, x = Sized().double(), torch.randn(29, 3, 4, dtype=torch.float64)
+    with torch.no_grad():
+        assert torch.allclose(trace(model, (3, 4)).forward(x), model(x), rtol=1e-12, atol=1e-12)
+    assert regions.on_line(model, *x[:2]).certificate.holds
 
 
 def test_bad_lines_are_refused() -> None:

@@ -12,18 +12,14 @@ from torch.nn import functional
 
 from epoch0.activations import Activation
 from epoch0.errors import InputError
-from epoch0.networks import nonlinearities
 from epoch0.regions.complex import empty
-from epoch0.tracing.operations import MEANINGS, MOVES, meaning
+from epoch0.tracing.operations import MOVES, meaning
 
 AFFINE = MOVES | {
     "linear", "convolution", "product", "quotient", "sum", "negation", "average", "total", "repeat", "join", "pad",
     "place", "resample",
 }  # fmt: skip
 """Kinds that are affine where at most one factor depends on the input; each step is checked on points."""
-
-_BY_CLASS = {name.replace("_", ""): name for name, known in MEANINGS.items()
-             if known.kind in ("activation", "largest", "average") or name == "channel_shuffle"}  # fmt: skip
 
 
 def is_affine(operation: str) -> bool:
@@ -57,46 +53,27 @@ def refusal(operation: str, where: str) -> InputError:
     return InputError(f"the operation {operation} ({where}) cannot be cut into linear regions: {reason}. {instead}")
 
 
-def module_call(module: nn.Module, where: str) -> tuple[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """A leaf module as (operation, function, weights, keywords): function(x, *weights, **keywords) in evaluation mode.
+Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
-    Raises:
-        InputError: if there is no rule for it.
-    """
-    m: Any = module
-    if isinstance(module, nonlinearities.Function):
-        return m.name, module.forward, (), {}
-    names = (kind.__name__.lower() for kind in type(module).__mro__)
-    if (operation := next((_BY_CLASS[name] for name in names if name in _BY_CLASS), None)) is not None:
-        call = getattr(functional, operation, None) or getattr(torch, operation)
-        keywords = {name: getattr(m, name) for _, name in meaning(operation).arguments[1:] if hasattr(m, name)}
-        weights = (keywords.pop("weight"),) if "weight" in keywords else ()
-        return operation, call, weights, keywords
-    if isinstance(module, nn.Linear):
-        return "linear", functional.linear, (m.weight, m.bias), {}
-    if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):  # padding of every mode is in the module's own function
-        return f"conv{len(m.kernel_size)}d", convolution(module), (m.weight, m.bias), {}
-    if isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d):
-        name = f"conv_transpose{len(m.kernel_size)}d"
-        function, settings = getattr(functional, name), (m.stride, m.padding, m.output_padding, m.groups, m.dilation)
-        return name, lambda x, weight, bias: function(x, weight, bias, *settings), (m.weight, m.bias), {}
-    if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        if m.running_mean is None:
+
+def affine_call(
+    func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any], module: Any, where: str
+) -> Call:
+    """A call as regions make it: batch norm by its running statistics, a module's :func:`convolution` by rows."""
+    given = meaning(name).given(args, kwargs)
+    if name == "batch_norm":
+        mean, variance = given.get("running_mean"), given.get("running_var")
+        if mean is None or variance is None or given.get("training"):
             raise InputError(f"{where} keeps no running statistics: it mixes the examples of a batch.")
-        scale = (m.running_var.detach().double() + m.eps).rsqrt()
-        scale = scale if m.weight is None else scale * m.weight.detach().double()
-        shift = torch.zeros_like(scale) if m.bias is None else m.bias.detach().double()
-        return "batch_norm", _normalize, (scale, shift - m.running_mean.double() * scale), {}
-    if isinstance(module, nn.modules.padding._ConstantPadNd | nn.modules.padding._ReflectionPadNd
-                  | nn.modules.padding._ReplicationPadNd | nn.modules.padding._CircularPadNd):  # fmt: skip
-        return "pad", lambda x: m.forward(x), (), {}
-    if isinstance(module, nn.Upsample | nn.UpsamplingNearest2d | nn.PixelShuffle | nn.Flatten | nn.Unflatten):
-        return "reshape", lambda x: m.forward(x), (), {}
-    if isinstance(module, nn.Identity | nn.modules.dropout._DropoutNd):
-        return "identity", lambda x: x, (), {}
-    module_name = type(module).__name__.lower()
-    operation = module_name.removesuffix("norm") + "_norm" if module_name.endswith("norm") else module_name
-    raise refusal(operation, where)
+        scale = (variance + given.get("eps", 1e-5)).rsqrt()
+        scale = scale if given.get("weight") is None else scale * given["weight"]
+        shift = torch.zeros_like(scale) if given.get("bias") is None else given["bias"]
+        return _normalize, (given["input"], scale, shift - mean * scale), {}
+    plain = isinstance(module, nn.Conv2d) and module.groups == 1 and module.padding_mode == "zeros"
+    if name == "conv2d" and plain and not isinstance(module.padding, str):
+        weights = given["weight"], given["bias"]
+        return convolution, (given["input"], *weights, module.stride, module.padding, module.dilation), {}
+    return func, args, kwargs
 
 
 def _normalize(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
@@ -108,12 +85,10 @@ def _normalize(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 FoldCall = tuple[Any, tuple[float, ...], Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]
 
 
-def fold_call(
-    operation: str, args: tuple[Any, ...], weights: tuple[Any, ...], kwargs: dict[str, Any], where: str
-) -> FoldCall:
+def fold_call(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> FoldCall:
     """The input, faces, function and recession function of an elementwise piecewise linear call."""
     known = meaning(operation)
-    given = known.given((*args, *weights), kwargs)
+    given = known.given(args, kwargs)
     values, slope = given.pop("input"), given.get("weight")
     given = {role: float(v) if isinstance(v, Tensor) and v.numel() == 1 else v for role, v in given.items()}
     if operation == "prelu" and isinstance(slope, Tensor) and slope.numel() > 1:
@@ -214,22 +189,7 @@ def _flat_index(point: tuple[int, ...], sizes: tuple[int, ...]) -> int:
 _SHIFTED = 1 << 17  # numbers of shifted input at a time
 
 
-def convolution(module: nn.Module) -> Callable[..., Tensor]:
-    """A convolution as a function of (points, weight, bias): :func:`shifted` wherever that is right and quicker."""
-    m: Any = module
-    if not isinstance(m, nn.Conv2d) or m.groups != 1 or m.padding_mode != "zeros" or isinstance(m.padding, str):
-        return m._conv_forward  # type: ignore[no-any-return]
-    stride, padding, dilation = m.stride, m.padding, m.dilation
-
-    def convolved(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        if x.device.type != "cpu" or x.dtype != torch.float64 or x.requires_grad:
-            return m._conv_forward(x, weight, bias)  # type: ignore[no-any-return]
-        return shifted(x, weight, bias, stride, padding, dilation)
-
-    return convolved
-
-
-def shifted(
+def convolution(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...], padding: tuple[int, ...],
     dilation: tuple[int, ...],
 ) -> Tensor:  # fmt: skip
@@ -240,7 +200,7 @@ def shifted(
     on the points beside it.
 
     >>> x, weight, bias = torch.randn(7, 3, 32, 32), torch.randn(8, 3, 3, 3), torch.randn(8)
-    >>> shifted(x, weight, bias, (1, 1), (1, 1), (1, 1)).shape
+    >>> convolution(x, weight, bias, (1, 1), (1, 1), (1, 1)).shape
     torch.Size([7, 8, 32, 32])
 
     Args:
@@ -249,6 +209,8 @@ def shifted(
         bias: shape (out,).
         stride, padding, dilation: down and across.
     """
+    if x.device.type != "cpu" or x.dtype != torch.float64 or x.requires_grad:
+        return functional.conv2d(x, weight, bias, stride, padding, dilation)
     points, channels, height, width = x.shape
     out, _, rows, columns = weight.shape
     (down, across), (above, beside) = stride, padding

@@ -1,23 +1,34 @@
-"""Any piecewise linear module as a list of steps, by torch.fx (DESIGN: one walk, two shapes)."""
+"""Any piecewise linear module as a list of steps: it runs once on a few points, and every torch function is read.
 
-from inspect import signature
+Weights come in float64; a function of the points becomes a step, checked on those points, any other one is made once.
+"""
+
+import builtins
+import operator
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
 from epoch0.errors import InputError
 from epoch0.networks import nonlinearities
-from epoch0.regions.network.reader import PROBE, Reader
-from epoch0.regions.network.steps import Program
+from epoch0.regions.network.operations import affine_call, fold_call, is_affine, largest_call, multiplies, refusal
+from epoch0.regions.network.steps import Affine, Fold, Largest, Program, Step
 from epoch0.seeds import generator
+from epoch0.tracing.call import as_written
+from epoch0.tracing.graph import FunctionCall, Slot
 from epoch0.tracing.guard import bare, check_model, unchanged
+from epoch0.tracing.operations import Calls, map_tensors, meaning, tensors_in
 
+_PROBE = 13  # points in the run; a size that the model's code fixes to this number is unlikely
+_MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.RReLU)
 _LEAVES = ("torch.nn", "torch.ao.nn", nonlinearities.__name__)
-
-
-class _Tracer(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return not isinstance(m, nn.Sequential) and m.__module__.startswith(_LEAVES)
+_ABOUT = ("size", "shape", "dim", "ndim", "len", "numel", "dtype", "device", "is_contiguous", "is_floating_point")
+_VALUES = ("bool", "item", "float", "int", "index", "tolist", "numpy", "is_nonzero", "equal", "allclose")
+_IN_PLACE = re.compile(r"__i(add|sub|mul|truediv)__|\w*[a-z0-9]_")
 
 
 def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str | None = None) -> Program:
@@ -29,20 +40,21 @@ def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str |
         device: where the steps run; the model's own by default.
 
     Raises:
-        InputError: naming the node and the operation that is not piecewise linear, or that mixes points.
+        InputError: naming the operation that is not piecewise linear, or that mixes points.
     """
     model = bare(model)
     check_model(model)
-    parameter = next(p for p in model.parameters())
+    parameter = next(model.parameters())
     notes: tuple[str, ...] = ()
     if any(m.training and isinstance(m, _MODAL) for m in model.modules()):
         notes = ("the model is in training mode; its regions are those of evaluation mode.",)
-    with unchanged(model), torch.no_grad():
+    # one point more than the probe: code that fixes the number of points is found out
+    points = torch.randn(2 * _PROBE + 1, *shape, generator=generator(0), dtype=torch.float64)
+    probe, others = points[:_PROBE], points[_PROBE:].to(parameter.device)
+    with unchanged(model), torch.no_grad(), as_written():
         model.eval()
-        probe = torch.randn(PROBE, *shape, generator=generator(0), dtype=torch.float64)
-        dtype = parameter.dtype if parameter.is_floating_point() else torch.float32
-        try:  # the run also brings weights up to date that hooks compute, such as those of pruned layers
-            expected = model(probe.to(parameter.device, dtype))
+        try:
+            expected = model(others.to(parameter.dtype if parameter.is_floating_point() else torch.float32))
         except Exception as error:
             said = (str(error).splitlines() or [type(error).__name__])[0]
             raise InputError(
@@ -52,40 +64,247 @@ def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str |
         if not isinstance(expected, Tensor):
             kind = type(expected).__name__
             raise InputError(f"the model returns a {kind}; regions need one tensor as the output: wrap the model.")
-        try:
-            tracer = _Tracer()
-            graph = tracer.trace(model, concrete_args=_defaults(model))
-        except Exception as error:
+        device = torch.device(device or parameter.device)
+        program = _Reader(probe.to(device)).read(model, notes)
+        ours = program.forward(others.to(device)).cpu()
+        agree = _agree(ours, expected.double().cpu(), 1e-3)
+        # a chaotic network in float32 may be far from itself in float64
+        if not agree and not _agree(ours, deepcopy(model).double()(others).cpu(), 1e-9):
             raise InputError(
-                f"torch.fx cannot trace {type(model).__name__}: {error}. Its forward must not branch on values; "
-                "wrap the part without branches in a module of its own."
-            ) from error
-        reader = Reader(model, torch.device(device or parameter.device), shape, probe)
-        program = reader.read(graph, notes)
-        _check(program, model, probe.to(reader.device), expected, parameter.device)
+                f"the steps read from {type(model).__name__} do not compute what it computes; its forward changes "
+                "tensors in place, has state or branches on values. Write it without."
+            )
     return program
 
 
-def _defaults(model: nn.Module) -> dict[str, object]:
-    """Arguments of the forward beyond the input, at their defaults."""
-    parameters = list(signature(model.forward).parameters.values())[1:]
-    return {p.name: p.default for p in parameters if p.default is not p.empty}
+def _agree(ours: Tensor, theirs: Tensor, part: float) -> bool:
+    return ours.shape == theirs.shape and float((ours - theirs).abs().max()) <= part * (float(ours.abs().max()) or 1.0)
 
 
-_MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.RReLU)
+class _Reader(Calls):
+    """Sees every torch function of a run, and writes down those of the points as steps."""
+
+    def __init__(self, probe: Tensor) -> None:
+        super().__init__()
+        self.probe, self.device = probe, probe.device
+        self.steps: list[Step] = []
+        self.slots = {id(probe): (probe, 0)}  # the tensors are kept, so that their ids stay their own
+        self.elements, self.widths = [probe[0].numel()], list[int]()
+        self.names: set[str] = set()
+        self.leaves: list[tuple[str, nn.Module]] = []  # modules of torch that run now, the outermost first
+
+    def read(self, model: nn.Module, notes: tuple[str, ...]) -> Program:
+        """The steps of a model, with notes for whoever reads the result."""
+        for path, module in model.named_modules():
+            if path and not isinstance(module, nn.Sequential) and module.__module__.startswith(_LEAVES):
+                self._watch(path, module)
+        try:
+            with self:
+                found = model(self.probe)
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"the forward of {type(model).__name__} cannot be followed: {error}") from error
+        if not isinstance(found, Tensor) or id(found) not in self.slots:
+            raise InputError("the model's output does not depend on its input, or is no single tensor.")
+        output, shape = self.slots[id(found)][1], tuple(found.shape[1:])
+        sizes = tuple(self.widths), tuple(self.elements)
+        return Program(tuple(self.steps), output, tuple(self.probe.shape[1:]), shape, *sizes, notes)
+
+    def _watch(self, path: str, module: nn.Module) -> None:
+        def enter(*_: Any) -> None:
+            self.leaves.append((path, module))
+
+        def leave(*_: Any) -> None:
+            self.leaves.pop()
+
+        module._forward_pre_hooks.clear()  # those that compute weights have run, others only look
+        module._forward_hooks.clear()
+        module.register_forward_pre_hook(enter)
+        module.register_forward_hook(leave, always_call=True)
+
+    def call(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """Make a call; if the points take part in it, write down its step."""
+        known, in_place = meaning(name), _IN_PLACE.fullmatch(getattr(func, "__name__", ""))
+        given = [tensor for tensor in tensors_in((args, kwargs)) if id(tensor) in self.slots]
+        # what modules of torch make of their weights they make in their own type
+        if given or not (self.leaves or in_place or known.kind == "write"):
+            args, kwargs = map_tensors(args, self._constant), map_tensors(kwargs, self._constant)
+        if not given or name in _ABOUT:
+            return func(*args, **kwargs)
+        if known.kind == "same":
+            return self._know(given[0].clone(memory_format=torch.contiguous_format), given[0])
+        if self.leaves:
+            path, module = self.leaves[0]
+            title, where = self._name(path, "#", 2), f"module '{path}' ({type(module).__name__})"
+        else:
+            title = self._name(name if func.__name__.startswith("__") else func.__name__, "_", 1)
+            where = f"call '{title}'"
+        if name in _VALUES:
+            raise InputError(
+                f"the model asks for values of its points ({name}, {where}): regions need a forward that does not "
+                "branch on values."
+            )
+        if known.kind == "dropout":
+            if kwargs.get("training", args[2] if len(args) > 2 else True):
+                raise InputError(f"dropout is switched on in evaluation mode ({where}): the network is random.")
+            return self._know(given[0].clone(), given[0])
+        try:
+            plain = getattr(torch.Tensor, name) if in_place else func
+            made = self._step(plain, name, args, kwargs, given, title, where)
+            result = func(*args, **kwargs)  # which may change what the model holds in place
+        except (TypeError, RuntimeError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"the operation {name} ({where}) cannot be followed: {error}") from error
+        if isinstance(made, Tensor) and isinstance(result, tuple):  # the largest, and which it is
+            return type(result)((self._know(result[0], made), None))
+        for tensor, like in zip(tensors_in(result), tensors_in(made), strict=True):
+            self._know(tensor, like)
+        return result
+
+    def _constant(self, value: Tensor) -> Tensor:
+        """A tensor as the steps use it, if it does not depend on the points."""
+        if id(value) in self.slots:
+            return value
+        return value.detach().to(self.device, torch.float64 if value.is_floating_point() else value.dtype)
+
+    def _know(self, tensor: Tensor, like: Tensor) -> Tensor:
+        """Note that a tensor holds what is in the slot of another."""
+        self.slots[id(tensor)] = (tensor, self.slots[id(like)][1])
+        return tensor
+
+    def _new(self, step: Step, value: Tensor) -> Tensor:
+        self.steps.append(step)
+        self.slots[id(value)] = (value, len(self.elements))
+        self.elements.append(value[0].numel())
+        return value
+
+    def _name(self, name: str, apart: str, count: int) -> str:
+        unique = name
+        while unique in self.names or (apart == "_" and hasattr(builtins, unique)):
+            unique, count = f"{name}{apart}{count}", count + 1
+        self.names.add(unique)
+        return unique
+
+    def _step(
+        self, func: Any, name: str, args: Any, kwargs: Any, given: list[Tensor], title: str, where: str
+    ) -> Tensor | tuple[Tensor, ...]:
+        """What the call makes, in slots of its own."""
+        kind, values = meaning(name).kind, given[0]
+        if kind == "activation":
+            found, faces, run, recession = fold_call(name, args, kwargs, where)
+            if len(given) > 1 or found is not values:
+                raise InputError(f"the operation {name} ({where}) takes its threshold or slope from the input.")
+            source, slot = self.slots[id(values)][1], len(self.elements)
+            return self._fold(Fold(title, (source,), slot, faces, run, recession), values) if faces else values
+        if kind == "extremum" or (kind == "largest" and len(args) == 2 and isinstance(args[1], Tensor)):
+            pair = self._one(_pair, "stack", args, f"{title}.pair", where)
+            size = pair[0, 0].numel()
+            windows = torch.arange(2 * size).reshape(2, size).T.contiguous()
+            return self._largest(windows, tuple(pair.shape[2:]), pair, "min" in name, title, where)
+        if kind == "largest":
+            windows, shape = largest_call(name, args, kwargs, tuple(values.shape[1:]), where)
+            return self._largest(windows, shape, values, name in ("amin", "min"), title, where)
+        if is_affine(name):
+            return self._affine(func, name, args, kwargs, title, where)
+        raise refusal(name, where)
+
+    def _fold(self, step: Fold | Largest, values: Tensor) -> Tensor:
+        self.widths.append(values[0].numel())
+        return self._new(step, step.run(values))
+
+    def _largest(
+        self, windows: Tensor, shape: tuple[int, ...], values: Tensor, low: bool, title: str, where: str
+    ) -> Tensor:
+        if low:
+            values = self._one(operator.neg, "neg", (values,), f"{title}.negative", where)
+        source, slot = self.slots[id(values)][1], len(self.elements)
+        found = self._fold(Largest(title, (source,), slot, windows.to(self.device), shape), values)
+        return self._one(operator.neg, "neg", (found,), f"{title}.back", where) if low else found
+
+    def _one(self, func: Callable[..., Tensor], name: str, args: Any, title: str, where: str) -> Tensor:
+        found = self._affine(func, name, args, {}, title, where)
+        assert isinstance(found, Tensor)
+        return found
+
+    def _affine(
+        self, func: Any, name: str, args: Any, kwargs: Any, title: str, where: str
+    ) -> Tensor | tuple[Tensor, ...]:
+        kind = meaning(name).kind
+        func, args, kwargs = affine_call(func, name, args, kwargs, self.leaves[0][1] if self.leaves else None, where)
+        given = {self.slots[id(t)][1]: t for t in tensors_in((args, kwargs)) if id(t) in self.slots}
+
+        def placed(value: Any, constant: Callable[[Tensor], Any] = lambda t: t) -> Any:
+            def change(tensor: Tensor) -> Any:
+                return Slot(self.slots[id(tensor)][1]) if id(tensor) in self.slots else constant(tensor)
+
+            return map_tensors(value, change)
+
+        call = squared = FunctionCall(func, placed(args), placed(kwargs))
+        whole = call(given)
+        if kind == "reshape" or name in ("expand", "expand_as", "broadcast_to"):
+            # any number of points, whatever number the code has asked for
+            given = dict([next(iter(given.items()))])
+            change, shape = Tensor.reshape if kind == "reshape" else Tensor.expand, whole.shape[1:]
+            call = squared = FunctionCall(lambda x: change(x, (len(x), *shape)), (Slot(next(iter(given))),), {})
+        elif multiplies(name):
+            numbers = int | float if kind in ("product", "quotient") else ()
+            factors = tuple(a * a if isinstance(a, numbers) else a for a in args)
+            squared = FunctionCall(func, placed(factors, _square), placed(kwargs, _square))
+        elif kind in ("sum", "negation"):
+            squares = tuple(a if isinstance(a, Tensor) and id(a) in self.slots else a * a for a in args[:2])
+            squared = FunctionCall(lambda *terms: sum(terms[1:], start=terms[0]), placed(squares), {})
+        terms = max((t[0].numel() for t in tensors_in(args) if id(t) not in self.slots and t.dim() > 1), default=1)
+        found = []
+        for pick in range(len(whole)) if isinstance(whole, tuple | list) else (None,):
+            run, size = _picked(call, tuple(given), pick), _picked(squared, tuple(given), pick)
+            value = whole if pick is None else whole[pick]
+            _check_rows(run, list(given.values()), value, name, where)
+            _check_affine(run, size, list(given.values()), name, where)
+            biased = bool((run(*(torch.zeros_like(t[:1]) for t in given.values())) != 0).any())
+            slot = len(self.elements)
+            step = Affine(title, tuple(given), slot, run, size, biased, multiplies(name), terms)
+            found.append(self._new(step, value))
+        return tuple(found) if isinstance(whole, tuple | list) else found[0]
 
 
-def _check(program: Program, model: nn.Module, probe: Tensor, expected: Tensor, home: torch.device) -> None:
-    """Refuse a reading that does not compute what the model computes."""
-    ours = program.forward(probe).cpu()
-    scale = float(ours.abs().max()) or 1.0
-    if ours.shape == expected.shape and float((ours - expected.double().cpu()).abs().max()) <= 1e-3 * scale:
-        return
-    from copy import deepcopy  # a chaotic network in float32 may be far from itself in float64
+def _picked(call: FunctionCall, slots: tuple[int, ...], pick: int | None) -> Callable[..., Tensor]:
+    """A call, or one of its results, as a function of the tensors in some slots."""
 
-    twin = deepcopy(model).double().eval()(probe.to(home)).cpu()
-    if ours.shape != twin.shape or float((ours - twin).abs().max()) > 1e-9 * scale:
+    def run(*tensors: Tensor) -> Any:
+        result = call(dict(zip(slots, tensors, strict=True)))
+        return result if pick is None else result[pick]
+
+    return run
+
+
+def _square(value: Tensor) -> Tensor:
+    return value.square() if value.is_floating_point() else value
+
+
+def _pair(first: Tensor, second: Tensor) -> Tensor:
+    return torch.stack(torch.broadcast_tensors(first, second), 1)
+
+
+def _check_rows(run: Callable[..., Tensor], tensors: list[Tensor], whole: Tensor, operation: str, where: str) -> None:
+    """Refuse a step that mixes points or moves their dimension."""
+    part = run(*(t[3:8] for t in tensors)) if whole.dim() and len(whole) == _PROBE else None
+    if part is None or part.shape != whole[3:8].shape or not torch.allclose(part, whole[3:8], rtol=1e-9, atol=1e-12):
         raise InputError(
-            f"the steps read from {type(model).__name__} do not compute what it computes; its forward changes tensors "
-            "in place or has state. Write it without."
+            f"the operation {operation} ({where}) mixes the examples of a batch or moves the batch dimension from its "
+            "first place; regions need a network that treats each example alone and does not branch on values."
         )
+
+
+def _check_affine(
+    run: Callable[..., Tensor], size: Callable[..., Tensor], tensors: list[Tensor], operation: str, where: str
+) -> None:
+    """Refuse a step whose value half way between points is not the mean of the values, beyond rounding of its terms."""
+    a, b = [t[:4] for t in tensors], [t[4:8] for t in tensors]
+    middle = run(*(0.5 * (x + y) for x, y in zip(a, b, strict=True)))
+    mean = 0.5 * (run(*a) + run(*b))
+    terms = torch.as_tensor(size(*(t[:8].square() for t in tensors))).sqrt()
+    rounding = 1e-8 * float(mean.abs().max()) + 1e-13 * float(terms.max()) + 1e-300
+    if not torch.allclose(middle, mean, rtol=1e-8, atol=rounding):
+        raise refusal(operation, where)
