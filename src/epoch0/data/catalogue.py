@@ -28,38 +28,21 @@ class KnownFile:
 
 @dataclass(frozen=True)
 class KnownSet:
-    """A data set epoch0 knows by name.
-
-    Args:
-        name: what the user calls it.
-        what: one line about it.
-        licence: licence, or the terms it comes under.
-        format: ``"idx"`` (files in pairs: images, labels), ``"cifar10"`` or ``"cifar100"`` (binary batches), or
-            ``"tree"`` (image files in folders, never downloaded).
-        folders: where it may lie under a data folder; fetching writes the first.
-        train: files of the train split.
-        test: files of the test split.
-        classes: class names in label order; empty for a tree, whose folders are named after them.
-        mirrors: addresses to download from, in this order: a folder for IDX files, an archive otherwise.
-        archive: the archive at the mirrors, with its own size and MD5; None if files are downloaded one by one.
-        download: bytes to download.
-        peak: the value of a fully lit pixel.
-        home: where to get a tree, in words.
-    """
+    """A data set epoch0 knows by name."""
 
     name: str
-    what: str
-    licence: str
-    format: str
-    folders: tuple[str, ...]
-    train: tuple[KnownFile, ...]
-    test: tuple[KnownFile, ...]
-    classes: tuple[str, ...]
-    mirrors: tuple[str, ...] = ()
-    archive: KnownFile | None = None
-    download: int = 0
-    peak: int = 255
-    home: str = ""
+    what: str  # one line about it
+    licence: str  # or the terms it comes under
+    format: str  # "idx" (pairs of files: images, labels), "cifar10", "cifar100", or "tree" (image files in folders)
+    folders: tuple[str, ...]  # where it may lie under a data folder; fetching writes the first
+    train: tuple[KnownFile, ...] = ()
+    test: tuple[KnownFile, ...] = ()
+    classes: tuple[str, ...] = ()  # in label order; those of a tree are the names of its folders
+    mirrors: tuple[str, ...] = ()  # addresses to download from, in this order: of a folder for IDX files, of an archive
+    archive: KnownFile | None = None  # None if files are downloaded one by one
+    download: int = 0  # bytes
+    peak: int = 255  # the value of a fully lit pixel
+    home: str = ""  # where to get a tree, in words
 
     def files(self, split: str | None = None) -> tuple[KnownFile, ...]:
         """The files of one split, or of both."""
@@ -169,9 +152,6 @@ SETS: dict[str, KnownSet] = {
             "ImageNet's terms: research and teaching, no commerce",
             "tree",
             ("tiny-imagenet-200", "tiny-imagenet/tiny-imagenet-200", "tiny-imagenet"),
-            (),
-            (),
-            (),
             download=248_100_043,
             home="http://cs231n.stanford.edu/tiny-imagenet-200.zip, unpacked as it comes",
         ),
@@ -181,9 +161,6 @@ SETS: dict[str, KnownSet] = {
             "ImageNet's terms: research and teaching, no commerce, by registration",
             "tree",
             ("imagenet", "ILSVRC2012", "ILSVRC/Data/CLS-LOC"),
-            (),
-            (),
-            (),
             download=144_200_000_000,
             home="https://image-net.org (ILSVRC2012, after registration): train/CLASS/*.JPEG and val/CLASS/*.JPEG",
         ),
@@ -192,11 +169,7 @@ SETS: dict[str, KnownSet] = {
 
 
 def known_set(name: str) -> KnownSet:
-    """The set of this name.
-
-    Raises:
-        InputError: if there is none (suggests the nearest).
-    """
+    """The set of this name; the error suggests the nearest."""
     if name not in SETS:
         raise InputError(
             f"data set {name!r} is unknown; there are {', '.join(SETS)}, and folder:PATH for a folder of images."
@@ -271,23 +244,18 @@ def place(known: KnownSet, data_dir: str | os.PathLike[str] | None) -> Path | No
 
 def absent(known: KnownSet, split: str | None, data_dir: str | os.PathLike[str] | None) -> InputError:
     """The error for a set that was found nowhere: what to do, and every folder searched."""
-    if known.tree:
-        looked = [f"{root / folder} ({reason})" for reason, root in places(data_dir) for folder in known.folders]
-        return InputError(
-            f"data set {known.name}{f' ({split})' if split else ''} was not found. Its terms do not allow epoch0 to "
-            f"fetch it: get it from {known.home}; put it into DIR/{known.folders[0]} and name DIR with --data-dir "
-            f"(data_dir=) or {ENVIRONMENT}. Searched for a folder with train/ and val/: {'; '.join(looked)}."
-        )
-    searched = []
+    what, searched = f"data set {known.name}{f' ({split})' if split else ''}", []
     for reason, root in places(data_dir):
         for folder in known.folders:
             here = present(known, split, root / folder)
             missing = [file.name for file in known.files(split) if file not in here]
             searched.append(f"{root / folder} ({reason}{'; lacks ' + ', '.join(missing) if here else ''})")
+    todo = f"Fetch it with `epoch0 data fetch {known.name}` ({known.download / 1e6:.0f} MB)"
+    if known.tree:
+        todo = f"Its terms do not allow epoch0 to fetch it: get it from {known.home}, with train/ and val/"
     return InputError(
-        f"data set {known.name}{f' ({split})' if split else ''} was not found. Fetch it with `epoch0 data fetch "
-        f"{known.name}` ({known.download / 1e6:.0f} MB), or name the folder that holds {known.folders[0]} with "
-        f"--data-dir (data_dir=) or {ENVIRONMENT}. Searched: {'; '.join(searched)}."
+        f"{what} was not found. {todo}; or put it into DIR/{known.folders[0]} and name DIR with --data-dir (data_dir=) "
+        f"or {ENVIRONMENT}. Searched: {'; '.join(searched)}."
     )
 
 

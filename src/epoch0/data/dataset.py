@@ -102,20 +102,22 @@ class DataSet:
             raise InputError(f"dtype {np.dtype(dtype)} cannot hold network inputs; use a floating-point dtype.")
         if like is not None and normalize != "standard":
             raise InputError(f"like= names the statistics for normalize='standard'; normalize is {normalize!r}.")
-        if normalize is None:
-            values = self.images.astype(dtype)
-        elif normalize == "unit":
-            values = self.images.astype(dtype)
-            values /= self.peak
-        elif normalize == "standard":
-            values = self._standardized(self if like is None else like, np.dtype(dtype))
-        elif normalize == "norm":
-            values = self._on_the_sphere(np.dtype(dtype))
-        else:
+        if normalize not in (None, *NORMALIZATIONS):
             raise InputError(
                 f"normalize={normalize!r} is unknown; use one of {', '.join(NORMALIZATIONS)}, or None for plain "
-                f"pixel values.{suggest(normalize, NORMALIZATIONS)}"
+                f"pixel values.{suggest(str(normalize), NORMALIZATIONS)}"
             )
+        mean, scale = None, np.ones(1)
+        if normalize == "unit":
+            scale = np.full(1, float(self.peak))
+        elif normalize == "standard":
+            mean, scale = self.scaling("standard", like)
+        elif normalize == "norm":
+            scale = self._norms()[:, None]
+        values = self.images.astype(dtype)
+        if mean is not None:
+            values -= mean.astype(dtype)[:, None, None]
+        values /= scale.astype(dtype)[..., None, None]
         return values.reshape(len(self), -1) if flatten else values
 
     def scaling(
@@ -155,14 +157,7 @@ class DataSet:
             )
         return mean, std
 
-    def _standardized(self, like: "DataSet", dtype: np.dtype) -> np.ndarray:
-        mean, std = self.scaling("standard", like)
-        values = self.images.astype(dtype)
-        values -= mean.astype(dtype).reshape(-1, 1, 1)
-        values /= std.astype(dtype).reshape(-1, 1, 1)
-        return values
-
-    def _on_the_sphere(self, dtype: np.dtype) -> np.ndarray:
+    def _norms(self) -> NDArray[np.float64]:
         flat = self.images.reshape(len(self), -1)
         # einsum would overflow in uint8; float64 is exact for sums of squares of bytes
         norms = np.array([np.linalg.norm(row.astype(np.float64)) for row in flat])
@@ -171,9 +166,7 @@ class DataSet:
                 f"image {int(np.argmin(norms))} of {self.name} ({self.split}) is entirely black, so it cannot be "
                 "scaled to norm 1; use normalize='unit'."
             )
-        values = self.images.astype(dtype)
-        values /= norms.astype(dtype).reshape(-1, 1, 1, 1)
-        return values
+        return norms
 
 
 def _channel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

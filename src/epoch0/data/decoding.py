@@ -18,11 +18,8 @@ from epoch0.errors import InputError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-BLOCK = 64
-"""Files that a worker takes at a time: few enough to share out evenly, many enough that handing out costs nothing."""
-
-PAUSE = 2.0
-"""Seconds between two lines of progress."""
+BLOCK = 64  # files that a worker takes at a time
+PAUSE = 2.0  # seconds between two lines of progress
 
 
 def default_workers() -> int:
@@ -32,11 +29,7 @@ def default_workers() -> int:
 
 
 def decoded(path: Path) -> "Image":
-    """An image file as a pillow image, wholly read: mode L if it is grayscale, else RGB; an alpha channel is dropped.
-
-    Raises:
-        InputError: if pillow is missing, or the file is missing, cut short or no image (names it).
-    """
+    """An image file as a pillow image, wholly read: mode L if it is grayscale, else RGB without an alpha channel."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -58,14 +51,8 @@ def read_images(
     (2, 3, 64, 64)
 
     One channel if every file is grayscale, else three (red, green, blue; an alpha channel is dropped). Needs pillow.
-
-    Args:
-        paths: the files.
-        progress: called with the number of files decoded so far, every two seconds.
-        workers: threads; by default one for each core.
-
-    Raises:
-        InputError: if pillow is missing, a file is damaged, or sizes differ (names the first such file).
+    The progress is called with the number of files decoded so far, every two seconds. Workers are threads, by default
+    one for each core. A file that is damaged or of another size is named: the first in order.
     """
     first = decoded(paths[0])
     # the array that is given back from the start, so that a hundred thousand images are never held twice

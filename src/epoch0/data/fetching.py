@@ -100,15 +100,13 @@ def _sound(known: KnownSet, file: KnownFile, path: Path, root: Path) -> bool:
         raw, _ = content(path)
         raise InputError(
             f"{path} is in the way: it is a well-formed file of other content than the official {file.name} "
-            f"({len(raw):,} bytes with MD5 {hashlib.md5(raw, usedforsecurity=False).hexdigest()}; official "
-            f"{file.bytes:,} bytes{f' with MD5 {file.md5}' if file.md5 else ''}, decompressed). It can be loaded as it "
-            "is; to get the official one, move it away."
+            f"({_difference(file, raw)}). It can be loaded as it is; to get the official one, move it away."
         )
     return True
 
 
 def _download(url: str, to: Path) -> str:
-    """Download one address to a file; returns what went wrong, "" if nothing."""
+    """Download one address to a file; gives what went wrong, "" if nothing."""
     import pooch
     import requests
 
@@ -140,23 +138,19 @@ def _from_mirrors(known: KnownSet, urls: list[str], to: Path, judge: Callable[[P
     )
 
 
-def _difference(file: KnownFile, raw: bytes, trouble: str) -> str:
+def _difference(file: KnownFile, raw: bytes, trouble: str = "") -> str:
     """What tells downloaded content from the official one, "" if nothing does."""
     md5 = hashlib.md5(raw, usedforsecurity=False).hexdigest()
     if not trouble and md5 == file.md5:
         return ""
     return (
         f"{file.name} {trouble or 'has wrong content'}: {len(raw):,} bytes with MD5 {md5}, expected {file.bytes:,} "
-        f"bytes with MD5 {file.md5}"
+        f"bytes{f' with MD5 {file.md5}' if file.md5 else ''}"
     )
 
 
-def _wrong_member(file: KnownFile, path: Path) -> str:
+def _wrong(file: KnownFile, path: Path) -> str:
     return _difference(file, *content(path))
-
-
-def _wrong_archive(archive: KnownFile, path: Path) -> str:
-    return _difference(archive, path.read_bytes(), "")
 
 
 def _download_files(known: KnownSet, staging: Path, progress: Callable[[str], object] | None) -> None:
@@ -165,7 +159,7 @@ def _download_files(known: KnownSet, staging: Path, progress: Callable[[str], ob
         if progress is not None:
             progress(f"{known.name}: downloading {name}")
         urls = [mirror + name for mirror in known.mirrors]
-        _from_mirrors(known, urls, staging / name, partial(_wrong_member, file))
+        _from_mirrors(known, urls, staging / name, partial(_wrong, file))
 
 
 def _download_archive(
@@ -174,7 +168,7 @@ def _download_archive(
     if progress is not None:
         progress(f"{known.name}: downloading {archive.name} ({archive.bytes / 1e6:.0f} MB)")
     packed = staging.parent / archive.name
-    _from_mirrors(known, list(known.mirrors), packed, partial(_wrong_archive, archive))
+    _from_mirrors(known, list(known.mirrors), packed, lambda path: _difference(archive, path.read_bytes()))
     record = []
     try:
         with tarfile.open(packed) as tar:

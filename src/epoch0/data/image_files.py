@@ -31,22 +31,14 @@ class ImageFiles:
     >>> files = image_files("folder:animals")
     >>> len(files), files.path(1).name, files.classes[files.labels[1]]
     (2, '0.png', 'dog')
-
-    Args:
-        name: what the set is called.
-        split: ``"train"``, ``"test"`` or ``"all"``.
-        root: the folder that the names begin in.
-        names: path of every file under `root`, with forward slashes.
-        labels: class index of every file, shape (n,), int64.
-        classes: name of every class, in label order.
     """
 
     name: str
-    split: str
-    root: Path
-    names: tuple[str, ...] = field(repr=False)
-    labels: NDArray[np.int64] = field(repr=False)
-    classes: tuple[str, ...] = field(repr=False)
+    split: str  #: "train", "test" or "all"
+    root: Path  #: the folder that the names begin in
+    names: tuple[str, ...] = field(repr=False)  #: path of every file under the root, with forward slashes
+    labels: NDArray[np.int64] = field(repr=False)  #: class index of every file, shape (n,)
+    classes: tuple[str, ...] = field(repr=False)  #: name of every class, in label order
 
     def __len__(self) -> int:
         return len(self.names)
@@ -89,8 +81,8 @@ def image_files(name: str, split: str = "train", data_dir: str | os.PathLike[str
 def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
     classes = _lines(root / "wnids.txt")
     if len(set(classes)) != len(classes) or not classes:
-        raise InputError(f"{root / 'wnids.txt'} must name each class once; it has {len(classes)} lines, "
-                         f"{len(set(classes))} of them different.")  # fmt: skip
+        lines = f"{len(classes)} lines, {len(set(classes))} of them different"
+        raise InputError(f"{root / 'wnids.txt'} must name each class once; it has {lines}.")
     classes = sorted(classes)
     if split == "train":
         _check_folders(root / "train", classes, "as wnids.txt has")
@@ -112,11 +104,11 @@ def _tiny_imagenet(known: KnownSet, root: Path, split: str) -> ImageFiles:
             raise InputError(f"line {number} of {annotations} names {file!r} a second time.")
         stated[file] = label[wnid]
     if missing := sorted(there - set(stated)):
-        raise InputError(f"{annotations} names {len(stated):,} files and the folder has {len(there):,}; it lacks "
-                         f"{_some(missing)}.")  # fmt: skip
+        counts = f"names {len(stated):,} files and the folder has {len(there):,}"
+        raise InputError(f"{annotations} {counts}; it lacks {_some(missing)}.")
     if not stated:
         raise InputError(f"{annotations} names no file; it has a line for each image in {root / 'val/images'}.")
-    order = sorted(stated, key=_natural)
+    order = sorted(stated, key=lambda file: (len(file), file))  # val_2 before val_10
     labels = np.array([stated[file] for file in order], np.int64)
     return ImageFiles(known.name, split, root, tuple(f"val/images/{file}" for file in order), labels, tuple(classes))
 
@@ -150,8 +142,7 @@ def _plain_tree(name: str, root: Path, split: str) -> ImageFiles:
         raise InputError(f"{name} has no folder {split!r}; it has {parts[0]!r}.")
     if not parts and split == "test":
         raise InputError(
-            f"{name} has no split folders, so it has no test part; ask for split='train' to get all of it, or sort the "
-            "images into train/ and test/."
+            f"{name} has no split folders, so it has no test part; ask for split='train' to get all of it."
         )
     # classes are those of both splits, so that a label means the same in each
     classes = sorted({one for folder in parts or [""] for one in _subfolders(root / folder)})
@@ -215,11 +206,6 @@ def _lines(path: Path) -> list[str]:
         return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
-
-
-def _natural(name: str) -> tuple[int, str]:
-    """Val_2 before val_10: by the length, then by the letters."""
-    return len(name), name
 
 
 def _some(names: Sequence[str]) -> str:

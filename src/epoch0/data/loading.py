@@ -41,7 +41,6 @@ def load(
             whose split is called ``"all"``, asked for as ``"train"``.
         split: ``"train"`` or ``"test"``.
         data_dir: folder searched first; then the one in the environment variable EPOCH0_DATA, then the cache.
-
         progress: called with a line of text now and then while many image files are decoded.
 
     Raises:
@@ -86,20 +85,12 @@ def path(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
 
 @dataclass(frozen=True)
 class Availability:
-    """One line of the list of known sets.
-
-    Args:
-        name: what to ask for.
-        what: one line about the set.
-        found: the folder it would be loaded from; None if it must be fetched.
-        bytes: size of its files on disk where found, else of the download; of the download for trees of image files.
-        licence: licence, or the terms it comes under.
-    """
+    """One line of the list of known sets."""
 
     name: str
     what: str
-    found: Path | None
-    bytes: int
+    found: Path | None  #: the folder it would be loaded from; None if it must be fetched
+    bytes: int  #: of its files on disk where found, else of the download; of the download for trees of image files
     licence: str
 
 
@@ -114,18 +105,9 @@ def available(data_dir: str | os.PathLike[str] | None = None) -> list[Availabili
 
 
 def check(known: KnownSet, file: KnownFile, path: Path) -> bool | None:
-    """Read one file of a known set in full: True if it is the official one, False if not, None if that is unknown.
-
-    Raises:
-        InputError: if the file is damaged.
-    """
-    return _parsed(known, file, path, _parser(known, file))[1]
-
-
-def _parser(known: KnownSet, file: KnownFile) -> Callable[[bytes, str], object]:
-    if known.format in _LABEL_BYTES:
-        return _cifar_parser(known)
-    return _parse_images if "idx3" in file.name else _parse_labels
+    """Read one file of a known set in full: True if it is the official one, False if not, None if that is unknown."""
+    idx = _parse_images if "idx3" in file.name else _parse_labels
+    return _parsed(known, file, path, _cifar_parser(known) if known.format in _LABEL_BYTES else idx)[1]
 
 
 def _cifar_parser(known: KnownSet) -> Callable[[bytes, str], tuple[np.ndarray, np.ndarray]]:
@@ -188,7 +170,8 @@ def _read_cifar(known: KnownSet, files: dict[KnownFile, Path]) -> tuple[np.ndarr
 
 
 def _read_tree(files: ImageFiles, progress: Callable[[str], object] | None) -> DataSet:
-    images = read_images(files.paths(), progress and (lambda done: progress(
-        f"{files.name} ({files.split}): {done:,} of {len(files):,} images decoded"
-    )))  # fmt: skip
-    return DataSet(files.name, files.split, images, files.labels, files.classes)
+    def tell(done: int) -> None:
+        if progress is not None:
+            progress(f"{files.name} ({files.split}): {done:,} of {len(files):,} images decoded")
+
+    return DataSet(files.name, files.split, read_images(files.paths(), tell), files.labels, files.classes)

@@ -27,9 +27,6 @@ def content(path: Path) -> tuple[bytes, str]:
 
     A damaged gzip file still gives the bytes before the damage, so that an error can say how far it goes. Gzip is told
     by its first two bytes, not by the file's name.
-
-    Raises:
-        InputError: if the file cannot be opened or read.
     """
     try:
         raw = path.read_bytes()
@@ -62,12 +59,7 @@ def parse_idx(raw: bytes, source: str) -> np.ndarray:
     >>> parse_idx(encode_idx(np.zeros((5, 28, 28), np.uint8)), "five images").shape
     (5, 28, 28)
 
-    Args:
-        raw: the whole file.
-        source: what to call it in an error.
-
-    Raises:
-        InputError: if this is no IDX file, or its length differs from what its header says.
+    ``source`` is what to call the file in an error: if it is no IDX file, or not as long as its header says.
     """
     if len(raw) < 4:
         raise InputError(f"{source} is no IDX file: it has {len(raw)} bytes, and the header alone needs 4.")
@@ -97,14 +89,7 @@ def parse_idx(raw: bytes, source: str) -> np.ndarray:
 
 
 def encode_idx(array: np.ndarray) -> bytes:
-    """The bytes of an IDX file that holds this array.
-
-    Args:
-        array: 1 to 32 dimensions; uint8, int8, int16, int32, float32 or float64, in any byte order.
-
-    Raises:
-        InputError: for another dtype, or no dimension.
-    """
+    """The bytes of an IDX file that holds this array, of 1 to 32 dimensions and a dtype that IDX has."""
     codes = {np.dtype(name): code for code, name in IDX_TYPES.items()}
     big_endian = array.dtype.newbyteorder(">")
     if big_endian not in codes or array.ndim == 0:
@@ -154,14 +139,8 @@ def parse_cifar(raw: bytes, source: str, label_bytes: int, classes: int) -> tupl
     >>> images.shape, labels.shape
     ((5, 3, 32, 32), (5,))
 
-    Args:
-        raw: records of `label_bytes` label bytes and 3,072 pixel bytes (red, green and blue plane, row by row).
-        source: what to call the file in an error.
-        label_bytes: 1 for CIFAR-10, 2 for CIFAR-100 (coarse label, then fine label; the fine one is returned).
-        classes: number of (fine) classes.
-
-    Raises:
-        InputError: if the bytes are not whole records, or a label is out of range.
+    A record has ``label_bytes`` label bytes (1 for CIFAR-10, 2 for CIFAR-100: coarse, then fine, which is returned) and
+    3,072 pixel bytes (red, green and blue plane, row by row).
 
     Source: A. Krizhevsky, "The CIFAR-10 and CIFAR-100 datasets", section "Binary version".
     """
