@@ -164,7 +164,7 @@ def test_the_data_folder_reaches_the_workers_and_is_forgotten_afterwards(toy, tm
 def test_progress_is_named_after_the_artifact(toy, tmp_path) -> None:
     import io
 
-    from epoch0.experiments.progress import Progress
+    from epoch0.experiments.run import Progress
 
     run_here(toy, tmp_path / "r.sqlite")
     stream = io.StringIO()

@@ -22,8 +22,7 @@ from epoch0.experiments import store as store_module
 from epoch0.experiments.encoding import decode, encode
 from epoch0.experiments.engine import Engine, one_thread
 from epoch0.experiments.experiment import Trial
-from epoch0.experiments.progress import Progress
-from epoch0.experiments.run import TrialError, TrialInputError, run
+from epoch0.experiments.run import Progress, TrialError, TrialInputError, run
 from epoch0.experiments.store import Store, merge
 
 TESTS = str(Path(__file__).parent)
@@ -408,7 +407,7 @@ def test_progress_in_a_log(two, tmp_path):
 
 def test_progress_lines_are_few_and_tell_the_time_left(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("epoch0.experiments.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("epoch0.experiments.run.time.monotonic", lambda: now[0])
     log = io.StringIO()
     progress = Progress("fig2", log, every=5)
     progress.begin(1000, 0)

@@ -67,7 +67,7 @@ def reproduce(
     if dry_run:
         _dry_run(names, preset.value, seconds, out, workers, as_json)
         return
-    from epoch0.experiments.progress import Progress
+    from epoch0.experiments.run import Progress
     from epoch0.papers.reproduce import reproduce_all
 
     results = []

@@ -27,16 +27,12 @@ Numbers = Any
 
 @dataclass(frozen=True)
 class Settings:
-    """Means with standard errors over the settings of an experiment, checked.
-
-    Shapes: ``measured``, ``errors`` and ``samples`` are equal; samples are infinite where the errors are known
-    exactly or zero. ``names`` has one name for each entry of the first dimension.
-    """
+    """Means with standard errors over the settings of an experiment, checked; arrays of one shape."""
 
     measured: Array
     errors: Array
-    samples: Array
-    names: tuple[str, ...]
+    samples: Array  # infinite where the errors are known exactly or zero
+    names: tuple[str, ...]  # one for each entry of the first dimension
 
     @property
     def unmeasured(self) -> bool:
@@ -49,11 +45,7 @@ class Settings:
 
 
 def settings_of(measured: Numbers, errors: Numbers, samples: Numbers, names: Sequence[str] | None) -> Settings:
-    """Check and align what was measured.
-
-    Raises:
-        InputError: if something is not finite, negative, of the wrong shape, or there is nothing.
-    """
+    """Check and align what was measured."""
     check_finite("measured", measured)
     values = np.atleast_1d(np.asarray(measured, dtype=np.float64))
     if values.size == 0:
@@ -79,11 +71,8 @@ def settings_of(measured: Numbers, errors: Numbers, samples: Numbers, names: Seq
 def scores(differences: Array, errors: Array, freedom: Array, scale: Array) -> Array:
     """Differences in standard errors, as normal scores: exactly normal at a true difference of zero and normal data.
 
-    Args:
-        differences: positive where the claim is right; any shape.
-        errors: their standard errors; zero means the difference is known.
-        freedom: degrees of freedom of the errors; infinite where they are known.
-        scale: size of what was subtracted, to tell a difference from rounding.
+    Differences are positive where the claim is right; freedom is that of the errors, infinite where they are known. The
+    scale is the size of what was subtracted, to tell a difference from rounding.
     """
     exact = errors <= _NO_ERROR * scale
     ratio = np.divide(differences, errors, out=np.zeros_like(differences), where=~exact)
@@ -122,17 +111,11 @@ def pooled(favour: Array) -> float:
     return float(np.minimum(favour, CAP).mean())
 
 
-def factor_needed(decided: Callable[[float], bool]) -> float | None:
-    """The least of a grid of factors on the number of samples (steps of 19 %, up to a million) at which that is so."""
-    factors: list[float] = [2.0 ** (step / 4) for step in range(1, 81)]
-    return next((factor for factor in factors if decided(factor)), None)
-
-
 def samples_needed(samples: Array, decided: Callable[[float], bool]) -> int | None:
     """Samples a setting that would decide; None if no number would, or it is unknown how many there were."""
     largest = float(np.where(np.isfinite(samples), samples, 0.0).max())
-    factor = factor_needed(decided) if largest > 0 else None
-    return None if factor is None else math.ceil(factor * largest)
+    factors = [2.0 ** (step / 4) for step in range(1, 81)] if largest > 0 else []  # up to a million, in steps of 19 %
+    return next((math.ceil(factor * largest) for factor in factors if decided(factor)), None)
 
 
 def scores_decide(favour: Array, comparisons: int) -> Callable[[float], bool]:
@@ -152,12 +135,9 @@ def chi_square_shows(excess: float, freedom: int, level: float) -> bool:
 
 
 def grows_past(score: float, error_floor: float, factor: float) -> bool:
-    """Whether a score passes the critical value from so many times the samples, part of its error staying.
+    """Whether a score passes the critical value from that many times the samples.
 
-    Args:
-        score: distance in standard errors now.
-        error_floor: variance that more samples do not remove, in units of the variance they do.
-        factor: on the number of samples.
+    The error floor is the variance that more samples do not remove, in units of that which they do.
     """
     shrunk = math.sqrt((1 / factor + error_floor) / (1 + error_floor))
     return abs(score) / shrunk - _POWER > CRITICAL
@@ -222,11 +202,7 @@ def chi_square_p(value: float, freedom: int, error_freedom: float) -> float:
 
 
 def coarseness(given: Settings) -> float:
-    """Half-width of the widest 99 % interval of a difference of two groups, relative to its setting's largest mean.
-
-    Args:
-        given: of shape (settings, groups).
-    """
+    """Half-width of the widest 99 % interval of a difference of two groups, relative to its setting's largest mean."""
     pairs = np.array(list(itertools.combinations(range(given.measured.shape[1]), 2))).T
     errors, samples = (np.moveaxis(a[:, pairs], 1, 0) for a in (given.errors, given.samples))  # (2, settings, pairs)
     half = (t_quantile(welch_freedom(errors, samples), 0.995) * np.hypot(*errors)).max(1)

@@ -51,6 +51,7 @@ from epoch0.experiments._evidence import (
 
 Verdict = Literal["holds", "fails", "undecided"]
 Decides = Callable[[float], bool]
+Names = Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -59,20 +60,13 @@ class Claim:
 
     >>> print(at_most("growth stays below the bound", [1.30, 1.55], [0.01, 0.01], [1.41, 1.73], samples=100))
     holds: growth stays below the bound (closest is setting 1: 1.3 ± 0.01 against 1.41, ...)
-
-    Args:
-        text: the statement.
-        verdict: "holds", "fails" or "undecided".
-        evidence: the numbers that decided, in one line.
-        numbers: the same for programs.
-        needed: if undecided, samples a setting that would decide, when that can be told.
     """
 
-    text: str
-    verdict: Verdict
-    evidence: str
-    numbers: Mapping[str, float] = field(default_factory=dict)
-    needed: int | None = None
+    text: str  #: the statement
+    verdict: Verdict  #: "holds", "fails" or "undecided"
+    evidence: str  #: the numbers that decided, in one line
+    numbers: Mapping[str, float] = field(default_factory=dict)  #: the same for programs
+    needed: int | None = None  #: if undecided, samples a setting that would decide, when that can be told
 
     def __str__(self) -> str:
         return f"{self.verdict}: {self.text} ({self.evidence})"
@@ -89,12 +83,7 @@ def exact(text: str, holds: bool, evidence: str, numbers: Mapping[str, float] | 
 
 
 def at_most(
-    text: str,
-    measured: Numbers,
-    errors: Numbers,
-    bounds: Numbers,
-    samples: Numbers = None,
-    settings: Sequence[str] | None = None,
+    text: str, measured: Numbers, errors: Numbers, bounds: Numbers, samples: Numbers = None, settings: Names = None
 ) -> Claim:
     """Every mean is at most its bound.
 
@@ -116,12 +105,7 @@ def at_most(
 
 
 def at_least(
-    text: str,
-    measured: Numbers,
-    errors: Numbers,
-    bounds: Numbers,
-    samples: Numbers = None,
-    settings: Sequence[str] | None = None,
+    text: str, measured: Numbers, errors: Numbers, bounds: Numbers, samples: Numbers = None, settings: Names = None
 ) -> Claim:
     """Every mean is at least its bound; arguments as in :func:`at_most`."""
     return _within(text, settings_of(measured, errors, samples, settings), bounds, None)
@@ -134,15 +118,13 @@ def between(
     lower: Numbers,
     upper: Numbers,
     samples: Numbers = None,
-    settings: Sequence[str] | None = None,
+    settings: Names = None,
 ) -> Claim:
     """Every mean is between its two bounds; other arguments as in :func:`at_most`."""
     return _within(text, settings_of(measured, errors, samples, settings), lower, upper)
 
 
-def increasing(
-    text: str, measured: Numbers, errors: Numbers, samples: Numbers = None, settings: Sequence[str] | None = None
-) -> Claim:
+def increasing(text: str, measured: Numbers, errors: Numbers, samples: Numbers = None, settings: Names = None) -> Claim:
     """The means grow from each setting to the later ones.
 
     >>> increasing("grows with depth", [1.0, 1.5, 2.1], 0.1, samples=50).verdict
@@ -177,8 +159,8 @@ def equal_within_error(
     samples: Numbers = None,
     *,
     resolution: float = 0.05,
-    settings: Sequence[str] | None = None,
-    groups: Sequence[str] | None = None,
+    settings: Names = None,
+    groups: Names = None,
 ) -> Claim:
     """Several groups have the same mean, in every setting.
 
@@ -336,10 +318,7 @@ def fitted_exponent(x: Numbers, measured: Numbers, errors: Numbers) -> tuple[flo
     >>> round(exponent, 6)
     1.0
 
-    Args:
-        x: places, shape (points,), positive, three or more.
-        measured: means, shape (points,), positive.
-        errors: their standard errors.
+    Places and means are positive, of shape (points,), three or more.
     """
     given = settings_of(measured, errors, None, None)
     places = fitting("x", x, given)

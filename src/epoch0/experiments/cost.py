@@ -22,23 +22,16 @@ class Cost:
     >>> net = Cost("linear map, digits", [], lambda: nn.Linear(64, 10), (64,), 10, batch_size=32, images=32 * 100)
     >>> net.steps, net.seconds_a_step(0.1) > 0
     (100.0, True)
-
-    Attributes:
-        name: of the configuration, such as ``"ResNet-32 x2, CIFAR-10"``; costs of one name are timed once.
-        trials: its runs.
-        model: makes the network, or a stack of networks, for inputs of that shape and so many classes.
-        batch_size: examples a step.
-        images: examples one run trains on, all epochs together; ``evaluated`` ones it only passes forward.
     """
 
-    name: str
-    trials: Sequence[Trial] = field(repr=False)
-    model: Callable[[], nn.Module] = field(repr=False)
+    name: str  #: of the configuration, such as "ResNet-32 x2, CIFAR-10"; costs of one name are timed once
+    trials: Sequence[Trial] = field(repr=False)  #: its runs
+    model: Callable[[], nn.Module] = field(repr=False)  #: makes the network, or a stack of networks
     inputs: tuple[int, ...]
     classes: int
     batch_size: int
-    images: int
-    evaluated: int = 0
+    images: int  #: examples one run trains on, all epochs together
+    evaluated: int = 0  #: examples it only passes forward
 
     @property
     def steps(self) -> float:

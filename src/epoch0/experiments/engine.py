@@ -12,10 +12,9 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
-from epoch0.errors import InputError
+from epoch0.errors import InputError, is_count
 from epoch0.experiments.encoding import Encoded, encode
 from epoch0.experiments.experiment import Trial, read_canonical, resolve
 from epoch0.heap import heap_environment
@@ -83,7 +82,7 @@ class Engine:
     """
 
     def __init__(self, *, workers: int | None = None, scheduler: str | None = None, accelerators: int = 0) -> None:
-        if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        if workers is not None and not is_count(workers):
             raise InputError(f"workers is {workers!r}; give the number of worker processes, 1 or more.")
         if workers is not None and scheduler is not None:
             raise InputError(f"workers={workers} and scheduler={scheduler!r}: a scheduler has workers; give one.")
@@ -115,13 +114,9 @@ class Engine:
         self._some_worker = time.monotonic()
 
     def slots(self, ask: bool = False) -> int:
-        """How many groups can run at this moment: one a worker thread, nothing is queued behind another.
+        """How many groups can run at this moment: one a worker thread. ``ask`` counts now, whenever the last count was.
 
-        Args:
-            ask: count now, whenever the last count was.
-
-        Raises:
-            InputError: if there has been no worker at all for a minute.
+        No worker at all for a minute is an InputError.
         """
         self.start()
         now = time.monotonic()
@@ -153,8 +148,7 @@ class Engine:
     def outcomes(self, handle: Any) -> list[Outcome] | Died:
         """What became of an ended group: one outcome for each trial that was reached, in order.
 
-        Raises:
-            InputError: if the scheduler went away, or its workers cannot run this package.
+        A scheduler that went away, or workers that cannot run this package, are an InputError.
         """
         from concurrent.futures import CancelledError
 
@@ -175,11 +169,7 @@ class Engine:
             ) from error
 
     def close(self, now: bool = False) -> None:
-        """Stop the processes started here, or leave the scheduler; the engine can be used again afterwards.
-
-        Args:
-            now: do not let running trials end first.
-        """
+        """Stop the processes started here, or leave the scheduler; with ``now`` running trials do not end first."""
         stack, client, cluster = self._open, self._client, self._cluster
         self._open = self._client = self._cluster = None
         self._counted = (-_ASK_AGAIN, 0)
@@ -192,39 +182,30 @@ class Engine:
             client.cancel(list(client.futures), force=True)
         stack.close()
 
-    @contextmanager
-    def _connected(self) -> Iterator[Any]:
+    def _connected(self) -> Any:
+        """A client of the processes or of the scheduler."""
         from distributed import Client
 
         address = self._cluster if self.scheduler is None else self.scheduler
         try:
-            client = Client(address, timeout=_PATIENCE, set_as_default=False)
+            return Client(address, timeout=_PATIENCE, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
             raise InputError(
                 f"no scheduler answers at {self.scheduler!r} ({error}); start one with 'dask scheduler' and give its "
                 "address, such as tcp://host:8786."
             ) from error
-        with client:
-            yield client
 
     def __enter__(self) -> "Engine":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close(now=error is not None)
+    def __exit__(self, kind: object, *rest: object) -> None:
+        self.close(now=kind is not None)
 
 
 def run_group(group: Sequence[tuple[str, str, int]], seconds: float) -> list[Outcome]:
-    """Run trials one after another on a worker, until the time is up; the rest is left for another group.
+    """Run trials (function, canonical spec, seed) one after another on a worker, until the time is up.
 
-    Args:
-        group: function name, canonical spec and seed of each.
-        seconds: no further trial is begun after this time.
-
-    Returns:
-        The outcomes of the trials that were run, in order; at least one.
+    At least one is run; the rest is left for another group.
     """
     outcomes: list[Outcome] = []
     begun = time.perf_counter()

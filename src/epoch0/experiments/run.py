@@ -1,9 +1,11 @@
 """Run trials: only what is missing, stored as it finishes, the same results for any workers and after any kill."""
 
 import math
+import re
 import signal
 import tempfile
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,8 +15,8 @@ from typing import Any
 from epoch0.errors import InputError
 from epoch0.experiments.engine import Died, Engine, Failure, Outcome
 from epoch0.experiments.experiment import Trial, resolve
-from epoch0.experiments.progress import Progress
 from epoch0.experiments.store import Store
+from epoch0.meter import Meter, format_duration
 
 _GROUP_SECONDS = 0.2  # small trials travel together until they take about this long; a kill loses no more than that
 _LARGEST_GROUP = 512
@@ -25,11 +27,8 @@ _DEATHS = 3  # a trial whose worker dies this often is given up
 class TrialError(RuntimeError):
     """A trial could not be finished; all others were, and are in the store.
 
-    Attributes:
-        trial: the first that failed, in the order given.
-        cause: its error, as ``"Type: message"``.
-        traceback: where it happened inside the worker; empty if the worker died.
-        failed: how many trials failed.
+    It names the first ``trial`` that failed, in the order given, its ``cause``, its ``traceback`` in the worker (empty
+    if that died), and how many ``failed``.
     """
 
     def __init__(self, message: str, trial: Trial, cause: str, traceback: str, failed: int) -> None:
@@ -39,6 +38,55 @@ class TrialError(RuntimeError):
 
 class TrialInputError(TrialError, InputError):
     """A trial refused its input: the first failure was an :class:`~epoch0.errors.InputError`."""
+
+
+class Progress(Meter):
+    """Shows one run, or one run after another: ``run(trials, store, progress=Progress("price-tanner/fig3b"))``.
+
+    >>> import sys
+    >>> shown = Progress("price-tanner/fig3b", stream=sys.stdout)
+    >>> shown.begin(total=1000, done=120)
+    price-tanner/fig3b: 120 of 1000 done (12 %)
+
+    On a terminal this is a bar with the time left; in a file or a pipe it is at most one line every few seconds::
+
+        price-tanner/fig3b: 120 of 1000 done (12 %), 45 s left
+    """
+
+    def __init__(self, title: str = "trials", stream: Any = None, every: float = 5.0) -> None:
+        super().__init__(title, stream, every)
+        self._total = self._found = self._done = 0
+        self._begun = 0.0
+
+    def begin(self, total: float, done: float = 0.0) -> None:
+        """A run starts, of so many trials, of which an earlier run finished some."""
+        self._total, self._found, self._done = int(total), int(done), int(done)
+        self._begun = time.monotonic()
+        super().begin(total, done)
+        self.line(self._said())
+
+    def advance(self) -> None:
+        """One more trial ended."""
+        self._done += 1
+        if self.on_terminal or self._done < self._total:  # a log hears of the last ones from `end`
+            self.show(self._done, "", self._said)
+
+    def end(self) -> None:
+        """The run is over, finished or not."""
+        if self._done > self._found:  # with nothing new, the first line has said it all
+            self.line(self._said())
+        super().end()
+
+    def _said(self) -> str:
+        share = 100 * self._done // self._total if self._total else 100
+        text = f"{self._done} of {self._total} done ({share} %)"
+        ran, took = self._done - self._found, time.monotonic() - self._begun
+        if self._done == self._total:
+            text += f", {self._found} of them before" if self._found else ""
+            text += f", {format_duration(took)}"
+        elif ran:
+            text += f", {format_duration(took / ran * (self._total - self._done))} left"
+        return text
 
 
 def run(
@@ -231,10 +279,10 @@ def _interrupts_wait() -> Iterator[threading.Event]:
 
 def _shard(trials: Sequence[Trial], shard: str) -> list[Trial]:
     """The trials of one job of an array."""
-    first, _, second = shard.partition("/")
-    if not (first.isascii() and first.isdigit() and second.isascii() and second.isdigit()):
+    found = re.fullmatch(r"([0-9]+)/([0-9]+)", shard)
+    if found is None:
         raise InputError(f"shard {shard!r} is not of the form i/n, such as 2/8.")
-    part, parts = int(first), int(second)
+    part, parts = map(int, found.groups())
     if not 1 <= part <= parts:
         raise InputError(f"shard {shard!r}: the part must be from 1 to {parts}.")
     return list(trials[part - 1 :: parts])

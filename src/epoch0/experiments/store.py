@@ -13,7 +13,6 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from epoch0.errors import InputError
@@ -56,13 +55,7 @@ class Store:
             or damaged, or cannot be opened; it is never changed then.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        read_only: bool = False,
-        journal: str = "auto",
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False, journal: str = "auto") -> None:
         if journal not in ("auto", "wal", "delete"):
             raise InputError(f"journal {journal!r} is not known; use 'auto', 'wal' or 'delete'.")
         self.path = Path(path)
@@ -96,11 +89,7 @@ class Store:
             raise
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """The result of the trial with this key, or None.
-
-        Raises:
-            InputError: if the row or its array file was damaged since it was written.
-        """
+        """The result of the trial with this key, or None; an InputError if it was damaged since it was written."""
         with self._explained("read"):
             row = self._execute("SELECT result, arrays, digest FROM results WHERE key = ?", (key,)).fetchone()
             return None if row is None else decode(self._checked(key, *row))
@@ -108,14 +97,8 @@ class Store:
     def put(self, trial: Trial, result: Mapping[str, Any] | Encoded) -> None:
         """Keep a finished trial: when this returns, a kill of the process cannot lose it.
 
-        A key that is there already is left as it is: trials are pure, so it is the same result.
-
-        Args:
-            trial: what was run.
-            result: what it returned, or :func:`encode` of it.
-
-        Raises:
-            InputError: if the disk is full or not writable; the trial is then not in the file, all others are.
+        A key that is there already is left as it is: trials are pure, so it is the same result. A disk that is full or
+        not writable is an InputError; the trial is then not in the file, all others are.
         """
         if self._database is not None and not self._writes:
             raise InputError(f"{self.path} was opened to read only; open it with Store({str(self.path)!r}) to write.")
@@ -152,9 +135,7 @@ class Store:
     def __enter__(self) -> "Store":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -319,9 +300,7 @@ def merge(sources: Iterable[str | os.PathLike[str]] | str | os.PathLike[str], in
 def on_network(folder: str | os.PathLike[str], mounts: str = "/proc/mounts") -> bool:
     """Whether a folder is on a network file system, where SQLite's write-ahead log does not work.
 
-    Args:
-        folder: an existing folder.
-        mounts: the system's table of mounted file systems; without one the answer is True, the safe side.
+    The mounts are the system's table of file systems; without one the answer is True, the safe side.
     """
     try:
         lines = Path(mounts).read_text(encoding="utf-8", errors="replace").splitlines()

@@ -18,8 +18,7 @@ from epoch0.errors import InputError
 from epoch0.experiments.claims import Claim
 from epoch0.experiments.engine import Engine
 from epoch0.experiments.experiment import Trial, canonical_json
-from epoch0.experiments.progress import Progress
-from epoch0.experiments.run import run
+from epoch0.experiments.run import Progress, run
 from epoch0.experiments.store import Store
 from epoch0.papers.catalogue import Artifact, find
 from epoch0.papers.sweep import Results, Sweep
