@@ -177,7 +177,7 @@ def remedies() -> dict[str, Remedy]:
     """By name; those of anyinit only where it is installed."""
     found: dict[str, Remedy] = {
         "initialize (theory)": lambda model, x: initialize(model, x=x),
-        "initialize (measured)": lambda model, x: initialize(model, x=x, how="measured"),
+        "initialize (measured)": lambda model, x: initialize(model, x=x, method="measured"),
         "initialize, Gaussian": lambda model, x: initialize(model, x=x, weights="gaussian"),
         "torch's default": default,
         "LSUV": lsuv,
@@ -303,8 +303,8 @@ def in_forward_passes(net: nn.Module, x: Tensor, how: str) -> dict[str, float]:
             net(x)
 
     one = cpu_seconds(forward, 3)
-    layers = len(initialize(net, how=how, x=x).layer_targets)
-    whole = cpu_seconds(lambda: initialize(net, how=how, x=x), 2)
+    layers = len(initialize(net, method=how, x=x).layer_targets)
+    whole = cpu_seconds(lambda: initialize(net, method=how, x=x), 2)
     return {"forward_seconds": one, "seconds": whole, "passes": whole / one, "layers": layers,
             "passes_a_layer": whole / one / layers}  # fmt: skip
 

@@ -49,7 +49,7 @@ def models(tmp_path: Path) -> Path:
 def test_the_written_weights_train(models: Path, tmp_path: Path, how: str) -> None:
     out = tmp_path / "w.safetensors"
     trial = ("--no-trial",) if how == "measured" else ()
-    code, text, _ = epoch0("init", f"{models}:deep", "--data", "digits", "--out", out, "--how", how, *trial)
+    code, text, _ = epoch0("init", f"{models}:deep", "--data", "digits", "--out", out, "--method", how, *trial)
     assert code == 0 and "before: " in text and "now:    Trains with either" in text and str(out) in text
     code, found, _ = epoch0("checkup", f"{models}:deep", "--data", "digits", "--weights", out, "--json", "--no-trial")
     found = json.loads(found)

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 import house
 
 FLOORS: list[set[str]] = [
-    {"columns", "errors", "files", "heap", "meter", "seeds"},
+    {"errors", "files", "heap", "meter", "results", "seeds"},
     {"distributions", "activations", "curves", "data", "plots"},
     {"theory"},
     {"networks"},

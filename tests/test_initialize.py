@@ -23,7 +23,7 @@ FAST = ("mlp tanh", "vgg, averages, tanh", "resnet, batch norm", "layer norm", "
 )
 def test_measured_meets_the_target_on_its_batch(case: str) -> None:
     net, x = (vgg(), images()) if case == "vgg, max pools" else build(case)
-    done = initialize(net, x=x, how="measured", seed=1)
+    done = initialize(net, x=x, method="measured", seed=1)
     measured = gain(net, x, directions=8, seed=7)
     assert case != "vgg, max pools" or done.rounds > 1
     for layer, target in zip(measured.layers, done.layer_targets.values(), strict=True):
@@ -77,7 +77,7 @@ def test_relu_is_he_and_zero_bias() -> None:
 @pytest.mark.parametrize("how", ["theory", "measured"])
 def test_any_target(target: float, how: str) -> None:
     net, x = mlp([100, 400, 400, 300], "tanh"), vectors()
-    initialize(net, chi=target, x=x, how=how)
+    initialize(net, chi=target, x=x, method=how)
     # one draw of width 400: the spread of a layer's gain is about 3 percent by theory
     assert gain(net, x).chi_forward == pytest.approx(np.full(3, target), rel=0.1 if how == "theory" else 0.05)
 

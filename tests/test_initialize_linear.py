@@ -69,7 +69,7 @@ def test_signals_keep_their_size_before_and_behind_a_global_average() -> None:
 @pytest.mark.parametrize("how", ["theory", "measured"])
 def test_a_resnet_with_a_global_average(how: str) -> None:
     net, x = ResNet(2, norm=False), images()
-    done = initialize(net, x=x, how=how)
+    done = initialize(net, x=x, method=how)
     stds = {row.name: row.weight_std for row in done.layers}
     rel = 1e-6 if how == "theory" else 0.15
     for name in ("conv1.weight", "layer1.0.conv1.weight", "layer2.1.conv1.weight"):
@@ -137,7 +137,7 @@ def test_an_average_within_a_branch_is_made_up_for() -> None:
 
 def test_measured_meets_the_target_over_k() -> None:
     net, x = pooled(nn.MaxPool2d), images(16)
-    done = initialize(net, x=x, how="measured")
+    done = initialize(net, x=x, method="measured")
     targets = list(done.layer_targets.values())
     assert targets == pytest.approx([1 / 4, 1, 1 / 16, 1, 1], rel=1e-9)
     found = gain(net, x, directions=16, seed=3)
@@ -208,12 +208,12 @@ def test_running_statistics_are_a_fixed_map_in_theory() -> None:
 
 def test_running_statistics_measured() -> None:
     net, x = trained(normed()), images(8)
-    done = initialize(net, x=x, batch_norm="eval", how="measured")
+    done = initialize(net, x=x, batch_norm="eval", method="measured")
     found = gain(net, x, batch_norm="eval", directions=16, seed=5)
     for layer, target in zip(found.layers, done.layer_targets.values(), strict=True):
         assert target is not None
         assert abs(layer.forward - target) < 8 * layer.forward_error + 0.022 * target, layer.name
-    train = initialize(trained(normed()), x=x, batch_norm="train", how="measured")
+    train = initialize(trained(normed()), x=x, batch_norm="train", method="measured")
     assert train.layer_targets["0"] is None and "the norm after it" in train.layers[0].status
 
 
@@ -240,7 +240,7 @@ def test_a_fixed_norm_that_passes_nothing_is_told() -> None:
 @pytest.mark.parametrize("how", [pytest.param("theory", marks=pytest.mark.slow), "measured"])
 def test_blocks_that_end_in_fixed_norms(how: str) -> None:
     net, x = trained(ResNet(2)), images(4)
-    done = initialize(net, x=x, batch_norm="eval", how=how)
+    done = initialize(net, x=x, batch_norm="eval", method=how)
     assert len([name for name in done.norms if name.endswith("weight")]) == 4
     found = gain(net, x, batch_norm="eval", directions=8, seed=2)
     known = {name: target for name, target in done.layer_targets.items() if target is not None}
@@ -249,7 +249,7 @@ def test_blocks_that_end_in_fixed_norms(how: str) -> None:
     for layer in found.layers:
         if layer.name in known:
             assert layer.forward == pytest.approx(known[layer.name], rel=rel), layer.name
-    plain = initialize(net, x=x, batch_norm="eval", how=how, residual="plain")
+    plain = initialize(net, x=x, batch_norm="eval", method=how, residual="plain")
     assert not plain.norms and sum("ends a branch" in row.status for row in plain.layers) == 4
 
 

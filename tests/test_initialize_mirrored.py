@@ -73,7 +73,7 @@ def test_a_deep_network_starts_as_an_isometry(act: type[nn.Module]) -> None:
 def test_the_gain_that_pairs_hand_on_is_the_target(act: type[nn.Module], how: str) -> None:
     """The carried gain from the second pre-activation to the last but one, by forward derivatives of the network."""
     net, x = deep(act, 8, 256), vectors(32)
-    done = initialize(net, x=x, how=how, chi=1.0)
+    done = initialize(net, x=x, method=how, chi=1.0)
     h = nn.Sequential(*net[:1])(x).detach()
     tangent = torch.randn(32, 128, generator=torch.Generator().manual_seed(1))
     tangent = torch.cat([tangent, -tangent], 1)  # one that came through pairs
@@ -233,7 +233,7 @@ def test_sound_blocks_with_norms_stay_to_the_bit(case: str, how: str) -> None:
     make, x = SOUND[case]
     net = make()
     before = bits(net)
-    done = initialize(net, x=x, how=how)
+    done = initialize(net, x=x, method=how)
     assert same(net, before) and all(row.status.startswith("kept: ") for row in done.layers)
     assert done.summary.startswith("0 weights set") and f"{len(done.layers)} kept" in done.summary
     assert all(row.weight_std == row.weight_std_before for row in done.layers) and not done.norms

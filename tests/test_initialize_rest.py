@@ -66,7 +66,7 @@ def test_everything_but_weights_stays_to_the_bit(how: str) -> None:
     identities = {name: (id(p), p.data_ptr(), p.requires_grad) for name, p in net.named_parameters()}
     hooks = len(net.layer1._forward_hooks)
     copied, states = x.clone(), (torch.get_rng_state(), np.random.get_state()[1].copy())  # noqa: NPY002
-    done = initialize(net, x=x, how=how, weights="orthogonal")
+    done = initialize(net, x=x, method=how, weights="orthogonal")
     # python's own generator comes back too, but the type checker of the tests draws from it
     assert torch.equal(torch.get_rng_state(), states[0]) and torch.equal(x, copied)
     assert (np.random.get_state()[1] == states[1]).all()  # noqa: NPY002
@@ -89,7 +89,7 @@ def test_on_an_error_the_weights_stay_too(calls: int, error: BaseException) -> N
     net.insert(4, Fails(calls, error))
     before = bits(net)
     with pytest.raises((RuntimeError, KeyboardInterrupt, InputError)):
-        initialize(net, x=vectors(), how="measured")
+        initialize(net, x=vectors(), method="measured")
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
 
 
@@ -112,7 +112,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"chi": 0.0}, "finite and > 0"),
     ({"chi": math.nan}, "finite and > 0"),
     ({"chi": math.inf}, "finite and > 0"),
-    ({"how": "guess"}, "'theory' or 'measured'"),
+    ({"method": "guess"}, "'theory' or 'measured'"),
     ({"weights": "normal"}, "gaussian"),
     ({"residual": "none"}, "'stable' or 'plain'"),
     ({"bias_std": -1.0}, "bias_std=-1.0"),
@@ -340,7 +340,7 @@ def test_the_result_reads_well() -> None:
     text = str(done)
     assert text.startswith(done.summary) and "\n" not in done.summary
     assert "a gain of 1.2, by measuring, seed 3" in str(
-        initialize(net_of(9), chi=1.2, how="measured", x=vectors(), seed=3)
+        initialize(net_of(9), chi=1.2, method="measured", x=vectors(), seed=3)
     )
     assert text.startswith("6 weights set for a gain of 1, by theory, seed 0") and "ends a branch, one of 2" in text
     frame = done.to_pandas()
@@ -379,7 +379,7 @@ def test_no_forward_derivative_falls_back() -> None:
             return x + self.two(Clip.apply(self.one(x)))
 
     net = nn.Sequential(Inside(), Inside(), nn.Linear(100, 3))
-    done = initialize(net, x=vectors(), how="measured")
+    done = initialize(net, x=vectors(), method="measured")
     assert "code that cannot be followed" in done.layers[0].status
     assert done.layers[1].weight_std == pytest.approx(math.sqrt(0.5), rel=0.05)
 

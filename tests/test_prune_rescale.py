@@ -314,11 +314,11 @@ def state(net):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"how": "rows"}, "Did you mean 'row'"),
+        ({"method": "rows"}, "Did you mean 'row'"),
         ({"weight_std": 0.0}, "finite and > 0"),
         ({"weight_std": math.nan}, "finite and > 0"),
         ({"x": torch.full((2, 30), math.nan)}, "NaN"),
-        ({"how": "measured", "x": torch.zeros(2, 30)}, r"'0\.weight' passes nothing on"),
+        ({"method": "measured", "x": torch.zeros(2, 30)}, r"'0\.weight' passes nothing on"),
         ({"weight_std": 1e40}, "would leave the range"),
     ],
 )

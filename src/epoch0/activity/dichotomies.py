@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from epoch0.activity.circles import TooMany, turn, turnable
 from epoch0.activity.halving import CAUTION, Evaluate, check_caution, in_order, search, together
 from epoch0.activity.weight_circle import dense_sweeps, layer_names, named_layer, own_weight, sweep
-from epoch0.columns import aligned
 from epoch0.errors import InputError, check_finite, is_count
 from epoch0.networks.ensemble import Ensemble
 from epoch0.regions.network.steps import Fold
+from epoch0.results import aligned
 from epoch0.seeds import generator, numpy_generator
 from epoch0.tracing.guard import bare, check_model
 

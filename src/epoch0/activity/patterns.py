@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from epoch0.columns import aligned
 from epoch0.errors import InputError, check_finite, suggest
 from epoch0.networks.nonlinearities import activation_of
 from epoch0.regions.network.steps import Fold, Largest, Program
 from epoch0.regions.network.trace import trace
+from epoch0.results import aligned
 from epoch0.tracing.guard import bare, check_model, unchanged
 
 if TYPE_CHECKING:

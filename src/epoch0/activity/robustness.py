@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.activity.weight_circle import layer_names, named_layer, own_weight
-from epoch0.columns import aligned
 from epoch0.errors import InputError, check_finite, is_count
+from epoch0.results import aligned
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, Forward, described
 from epoch0.tracing.guard import unchanged

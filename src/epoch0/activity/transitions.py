@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from epoch0.activity.circles import TooMany, turn, turnable
 from epoch0.activity.halving import CAUTION, check_caution, refine
 from epoch0.activity.patterns import OUTPUT, Reading, read
-from epoch0.columns import aligned
 from epoch0.curves import Arc, Curve, GreatCircle, Line, Polyline, SemicircularArcs
 from epoch0.errors import InputError, suggest
 from epoch0.networks.ensemble import Ensemble
 from epoch0.regions import LinePartition, on_curve, on_line
+from epoch0.results import aligned
 
 if TYPE_CHECKING:
     import pandas

@@ -113,7 +113,7 @@ def checkup(
         Path | None,
         typer.Option(help="Set the weights to the edge of chaos, write them to this safetensors file, check again."),
     ] = None,
-    how: Annotated[How, typer.Option(help="With --fix: set by theory, or rescaled until measured.")] = How.theory,
+    method: Annotated[How, typer.Option(help="With --fix: set by theory, or rescaled until measured.")] = How.theory,
     trial: Trial = None,
     depth: Annotated[
         int | None, typer.Option(min=0, help="How many levels of parts to print under a block; by default as fits.")
@@ -155,7 +155,7 @@ def checkup(
         return
     from epoch0.initialization import initialize, save
 
-    done = initialize(network, how=how.value, x=given.x, batch_norm=batch_norm.value, seed=seed)
+    done = initialize(network, method=method.value, x=given.x, batch_norm=batch_norm.value, seed=seed)
     with _progress() as settings["tell"]:
         after = examine(network, given.x, given.targets, inputs=given.description, **settings)
     save(network, fix)
@@ -178,7 +178,7 @@ def init(
     at: Annotated[
         str, typer.Option(help="edge-of-chaos, or the gain chi that every layer is to have.")
     ] = "edge-of-chaos",
-    how: Annotated[
+    method: Annotated[
         How, typer.Option(help="theory: fresh weights by formula; measured: the weights there are, rescaled.")
     ] = How.theory,
     bias_std: Annotated[float | None, typer.Option(help="sigma_b; default 0 for ReLU and its like, else 0.2.")] = None,
@@ -214,8 +214,8 @@ def init(
     }  # fmt: skip
     before = examine(network, given.x, given.targets, inputs=given.description, **settings)
     done = initialize(
-        network, chi=chi, how=how.value, x=given.x, bias_std=bias_std, weights=draw.value, residual=residual.value,
-        batch_norm=batch_norm.value, seed=seed,
+        network, chi=chi, method=method.value, x=given.x, bias_std=bias_std, weights=draw.value,
+        residual=residual.value, batch_norm=batch_norm.value, seed=seed,
     )  # fmt: skip
     after = examine(network, given.x, given.targets, inputs=given.description, **settings)
     save(network, out)

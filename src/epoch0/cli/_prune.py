@@ -139,7 +139,7 @@ def prune(
         verdicts["pruned"] = judge.verdict(network)
         if rescale is not None:
             stage(f"rescaling ({rescale.value})")
-            rescaling = pruning.rescale(network, how=rescale.value, x=given.x, seed=seed)
+            rescaling = pruning.rescale(network, method=rescale.value, x=given.x, seed=seed)
             stage("judging the rescaled model")
             verdicts["rescaled"] = judge.verdict(network)
         pruning.bake(network)

@@ -15,8 +15,8 @@ from epoch0.tracing.call import Call
 from epoch0.tracing.tape import tape
 
 WAYS: dict[str, dict[str, str]] = {
-    "e0.initialize(model, x=batch)": {"how": "theory"},
-    'e0.initialize(model, x=batch, how="measured")': {"how": "measured"},
+    "e0.initialize(model, x=batch)": {"method": "theory"},
+    'e0.initialize(model, x=batch, method="measured")': {"method": "measured"},
 }
 """The call, and its arguments."""
 

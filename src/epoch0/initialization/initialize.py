@@ -34,7 +34,7 @@ def initialize(
     at: str = "edge_of_chaos",
     *,
     chi: float | None = None,
-    how: str = "theory",
+    method: str = "theory",
     x: Any = None,
     forward: Forward | None = None,
     bias_std: float | None = None,
@@ -51,7 +51,7 @@ def initialize(
     >>> print(initialize(net, x=torch.randn(64, 784)))                       # chi = 1 in all three layers
     3 weights set for a gain of 1, by theory, seed 0
     ...
-    >>> round(initialize(net, chi=1.1, how="measured", x=torch.randn(64, 784)).layers[0].weight_std, 2)
+    >>> round(initialize(net, chi=1.1, method="measured", x=torch.randn(64, 784)).layers[0].weight_std, 2)
     1.48
 
     Theory: one pass; at each weighted operation the mean square that comes in, the activation that follows, the fan-in
@@ -76,7 +76,7 @@ def initialize(
             states stay.
         at: ``"edge_of_chaos"``: a gain of 1.
         chi: another gain, > 0.
-        how: ``"theory"`` or ``"measured"``.
+        method: ``"theory"`` or ``"measured"``.
         x: a batch, as the model is called with; None: Gaussian of unit variance.
         forward: ``forward(model, x)``, for a model that is called in another way.
         bias_std: of fresh biases where an activation follows; None: 0, and 0.2 for Gaussian and uniform weights before
@@ -97,7 +97,7 @@ def initialize(
     Source: Hayou et al. 2021, B.1.2 (gain), Proposition 2 (branches), appendix H (density);
     Balduzzi et al. 2017 (pairs); Saxe et al. 2014 (orthogonal weights); THEORY section 3.
     """
-    target = _check(at, chi, how, bias_std, weights, residual, max_rounds, seed)
+    target = _check(at, chi, method, bias_std, weights, residual, max_rounds, seed)
     remarks, mirrored = [], weights == "mirrored"
     if x is None:
         x = gaussian_input(model, seed)
@@ -109,9 +109,9 @@ def initialize(
         plan = make_plan(record, found, sites, target, residual, weights, mirrored and chi is None)
         biases = _prepare(record, plan, weights, bias_std, seed)
         attentions, drawn = draw_attentions(record, found, plan, seed) if mirrored else ([], [])
-        one_pass = Pass(record, plan, how, seed, biases)
+        one_pass = Pass(record, plan, method, seed, biases)
         rounds, gains, off = 1, dict[str, float](), list[str]()
-        if how == "theory":
+        if method == "theory":
             one_pass.run()
             apply(plan, record)
         else:
@@ -121,7 +121,7 @@ def initialize(
         values = {name: record.model.get_parameter(name).detach().clone() for name in changed}
         result = Initialization(
             (*rows(plan, biases, gains), *attentions), layer_targets(plan),
-            {name: why for name, why in untouched.items() if name not in drawn}, factors, target, how, plan.blocks,
+            {name: why for name, why in untouched.items() if name not in drawn}, factors, target, method, plan.blocks,
             residual, rounds, seed, (*remarks, *record.notes, *notes(plan, record, off, rounds)),
         )  # fmt: skip
     write_parameters(bare(model), values)
@@ -131,7 +131,7 @@ def initialize(
 def _check(
     at: str,
     chi: float | None,
-    how: str,
+    method: str,
     bias_std: float | None,
     weights: str,
     residual: str,
@@ -142,8 +142,12 @@ def _check(
         raise InputError(f"at={at!r} is not known; it is 'edge_of_chaos' (a gain of 1), or give chi=... instead.")
     if chi is not None and (isinstance(chi, bool) or not (math.isfinite(chi) and chi > 0)):
         raise InputError(f"chi={chi!r}: the gain asked for must be finite and > 0.")
-    choices = (("how", how, ("theory", "measured")), ("weights", weights, KINDS), ("residual", residual, RESIDUAL))
-    for name, value, known in choices:
+    methods = ("theory", "measured")
+    for name, value, known in (
+        ("method", method, methods),
+        ("weights", weights, KINDS),
+        ("residual", residual, RESIDUAL),
+    ):
         if value not in known:
             words = " or ".join(map(repr, known))
             raise InputError(f"{name}={value!r} is not known; use {words}.{suggest(value, known)}")

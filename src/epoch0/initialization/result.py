@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from epoch0.columns import aligned
 from epoch0.initialization.sites import Plan, Step
+from epoch0.results import aligned
 from epoch0.tracing.tape import Tape
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class LayerInit:
     target: float  #: gain asked for from its input to behind its activation
     #: mean-field gain of that stretch with the weights it has now; None where a norm decides it
     predicted: float | None
-    measured: float | None  #: gain of its layer, measured with fresh tangents (``how="measured"``); None otherwise
+    measured: float | None  #: gain of its layer, measured with fresh tangents (``method="measured"``); None otherwise
     status: str  #: in words
 
 
@@ -48,7 +48,7 @@ class Initialization:
     untouched: Mapping[str, str]  #: parameters of weighted operations that were left alone, each with the reason
     norms: Mapping[str, float]  #: parameters of norms at the ends of branches, each with what it was multiplied by
     target: float  #: gain asked for
-    how: str  #: ``"theory"`` or ``"measured"``
+    method: str  #: ``"theory"`` or ``"measured"``
     blocks: int  #: number of residual blocks
     residual: str  #: ``"stable"`` or ``"plain"``
     rounds: int  #: passes over the model
@@ -59,7 +59,7 @@ class Initialization:
     def summary(self) -> str:
         """What was done, in one line."""
         names = {layer.name: layer.status.startswith("kept") for layer in self.layers}
-        kept, way = sum(names.values()), "by theory" if self.how == "theory" else "by measuring"
+        kept, way = sum(names.values()), "by theory" if self.method == "theory" else "by measuring"
         stay = f", {kept} kept as they are" if kept else ""
         return f"{len(names) - kept} weights set for a gain of {self.target:.4g}, {way}, seed {self.seed}{stay}"
 

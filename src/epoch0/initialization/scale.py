@@ -186,7 +186,7 @@ class Pass:
 
     tape: Tape  # the record; its model's weights have unit scale
     plan: Plan  # what to set; the results are written into its steps
-    how: str  # by theory or on the batch
+    method: str  # by theory or on the batch
     seed: int  # of tangents and samples
     biases: Mapping[str, Tensor]  # values of the bias parameters, by name
     # factors on the targets of steps, by place; of norms by -1, -2 and so on
@@ -279,7 +279,7 @@ class Pass:
                 step.weight_std = math.sqrt(step.target / slope) if slope > 0 else 1.0
             elif (size := self._edge(step, primal)) > 0:
                 step.weight_std, step.by_size = size, True
-            elif self.how == "theory":
+            elif self.method == "theory":
                 step.weight_std = by_theory(activation, target, bias_std, self._places(step, primal))
             else:
                 step.weight_std = self._by_batch(place, step, primal, output, target)
@@ -290,7 +290,7 @@ class Pass:
                 f"{reason}. Nothing was changed."
             ) from None
         if not step.scale_free:
-            at = self._places(step, primal) if self.how == "theory" else self._seen(step, output)
+            at = self._places(step, primal) if self.method == "theory" else self._seen(step, output)
             step.q = at.variance(step.weight_std, bias_std)
             gain = expected(activation, step.weight_std, bias_std, at)
             step.predicted = step.arriving * gain * step.pooled

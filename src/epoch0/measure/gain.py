@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 from torch import Tensor, nn
 
-from epoch0.columns import aligned
 from epoch0.errors import InputError
 from epoch0.measure.law import Law, Walk
 from epoch0.measure.passes import Squares, Station, backward_squares, forward_squares, gradient_norms, mean_squares
+from epoch0.results import aligned
 from epoch0.tracing.call import Call, Forward
 from epoch0.tracing.failures import NoForwardDerivative
 from epoch0.tracing.layers import Layer, layers

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from epoch0.columns import aligned
 from epoch0.errors import InputError
 from epoch0.experiments.cost import Cost
 from epoch0.experiments.store import Store
 from epoch0.meter import format_duration
 from epoch0.papers.catalogue import find
+from epoch0.results import aligned
 from epoch0.train.device import chosen_device
 
 if TYPE_CHECKING:

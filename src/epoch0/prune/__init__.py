@@ -2,7 +2,7 @@
 
 >>> scores = epoch0.prune.snip(net, [(images, labels)])
 >>> net = epoch0.prune.apply(net, epoch0.prune.keep(scores, sparsity=0.9))
->>> done = epoch0.prune.rescale(net, how="measured", x=images)          # images (100, 64), labels (100,)
+>>> done = epoch0.prune.rescale(net, method="measured", x=images)          # images (100, 64), labels (100,)
 >>> [round(layer.factor, 1) for layer in done.layers]
 [2.2, 1.1, 0.5]
 """

@@ -28,7 +28,7 @@ def predicted_density(
     x: Tensor | None = None,
     targets: Any = None,
     *,
-    how: str = "measured",
+    method: str = "measured",
     loss: Loss | None = None,
     batch_norm: str = "train",
     examples: int = 100,
@@ -42,22 +42,22 @@ def predicted_density(
     >>> predicted_density(scores, 0.95).at_risk                     # of any scores >= 0
     []
 
-    ``how="measured"``: the scores of a batch are reduced to the mean squares of each layer's rows and columns, their
+    ``method="measured"``: the scores of a batch are reduced to the mean squares of each layer's rows and columns, their
     mean and that of their logarithms, and the law with these moments answers for any sparsity. It speaks of networks
     with these scales and a fresh draw of the rest, so a layer's risk is not 0 or 1. Densities come out within 0.035 of
     the true ones in 50-layer tanh networks and within 0.045 in a ResNet-32, most within 0.01; the worst seen is 0.056,
     of its stem of 864 weights on photographs in eval mode. Scores that are exactly 0 count as removed.
 
-    ``how="mean_field"``: of a dense network, from the standard deviations of its weights and biases alone, for SNIP on
-    a batch of random labels; the spread is that over networks. It knows neither this network's labels nor its luck.
+    ``method="mean_field"``: of a dense network, from the standard deviations of its weights and biases alone, for SNIP
+    on a batch of random labels; the spread is that over networks. It knows neither this network's labels nor its luck.
 
     Args:
-        source: a model; or scores by name, such as ``snip`` or ``synflow`` give, for ``how="measured"``.
+        source: a model; or scores by name, such as ``snip`` or ``synflow`` give, for ``method="measured"``.
         sparsity: fraction of all weights removed, in [0, 1).
         x: a batch, shape (examples, ...); for ``"measured"`` of a model. For ``"mean_field"`` it is optional: its mean
             square and its examples' correlation are used in place of independent standard normal inputs.
         targets: of the batch, for ``"measured"`` of a model.
-        how: ``"measured"`` or ``"mean_field"``.
+        method: ``"measured"`` or ``"mean_field"``.
         loss: ``loss(outputs, targets) -> scalar``; None for cross-entropy or the mean squared error.
         batch_norm: ``"train"`` or ``"eval"``, as for :func:`snip`: it decides the scores.
         examples: for ``"mean_field"`` without ``x``: size of the batch.
@@ -72,15 +72,17 @@ def predicted_density(
     Source: Hayou et al. 2021, section 2.2, whose Theorem 1 and Proposition 4 bound what this estimates.
     """
     check_sparsity(sparsity)
-    if how not in HOW:
-        raise InputError(f"how={how!r}; it is 'measured' or 'mean_field'.{suggest(how, HOW)}")
-    if how == "mean_field":
+    if method not in HOW:
+        raise InputError(f"method={method!r}; it is 'measured' or 'mean_field'.{suggest(method, HOW)}")
+    if method == "mean_field":
         if not isinstance(source, nn.Module):
-            raise InputError("how='mean_field' needs a model: scores do not tell how its weights were drawn.")
+            raise InputError("method='mean_field' needs a model: scores do not tell how its weights were drawn.")
         return _mean_field(source, sparsity, x, examples, seed)
     if isinstance(source, nn.Module):
         if x is None or targets is None:
-            raise InputError("how='measured' scores a model on a batch; give x and targets (or the scores themselves).")
+            raise InputError(
+                "method='measured' scores a model on a batch; give x and targets (or the scores themselves)."
+            )
         source = snip(source, [(x, targets)], batch_norm=batch_norm, loss=loss)
     return _measured(source, sparsity)
 
@@ -166,12 +168,12 @@ def _chain(model: nn.Module) -> tuple[dict[str, nn.Linear], Activation]:
             continue
         if isinstance(module, nn.Linear):
             if layers and not behind:
-                raise InputError(f"there is no nonlinearity before '{name}'; use how='measured'.")
+                raise InputError(f"there is no nonlinearity before '{name}'; use method='measured'.")
             layers[name], behind = module, False
         elif (found := known_module(module)) is not None and not isinstance(module, nn.Identity):
             if rule is not None and found != rule:
                 raise InputError(
-                    f"'{name}' is {found.name} after {rule.name}; mean field takes only one; use how='measured'."
+                    f"'{name}' is {found.name} after {rule.name}; mean field takes only one; use method='measured'."
                 )
             rule, behind = found, bool(layers)
         elif not isinstance(module, _PASSING):
@@ -179,7 +181,7 @@ def _chain(model: nn.Module) -> tuple[dict[str, nn.Linear], Activation]:
     if not layers:
         raise InputError(f"the model {type(model).__name__} has no linear layer.")
     if rule is None:
-        raise InputError("the model has no nonlinearity that is known by name; use how='measured'.")
+        raise InputError("the model has no nonlinearity that is known by name; use method='measured'.")
     return layers, rule
 
 
@@ -187,7 +189,7 @@ def _unknown(name: str, module: nn.Module) -> InputError:
     where = f"'{name}' ({type(module).__name__})" if name else f"the model ({type(module).__name__})"
     return InputError(
         f"mean field knows nn.Sequential chains of linear layers with one nonlinearity; {where} is neither. "
-        "Use how='measured' with a batch."
+        "Use method='measured' with a batch."
     )
 
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from epoch0.columns import aligned
 from epoch0.errors import InputError, suggest
 from epoch0.initialization.initialize import gaussian_input, write_parameters
 from epoch0.initialization.result import left_alone
 from epoch0.prune.effects.masked_layers import MaskedLayer, masked_sites, measured_factors, no_scale
+from epoch0.results import aligned
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi, edge_of_chaos
 from epoch0.tracing.call import Forward
@@ -42,7 +42,7 @@ class RescaledLayer:
         target: the weight_std of an unpruned layer that it now stands for.
         weight_std_before: root of the mean over rows of the sum of squared kept weights, as it came.
         weight_std: the same now.
-        factor: what the kept weights were multiplied by; with ``how="row"`` the median over rows that keep something.
+        factor: what the kept weights were multiplied by; with ``method="row"`` the median over rows that keep any.
         smallest: the smallest factor of a row.
         largest: the largest.
         note: in words.
@@ -70,13 +70,13 @@ class Rescaling:
     Attributes:
         layers: one row for each masked weight that was rescaled, in order of execution.
         untouched: other weights, each with the reason.
-        how: ``"layer"``, ``"row"`` or ``"measured"``.
+        method: ``"layer"``, ``"row"`` or ``"measured"``.
         notes: what a reader must know.
     """
 
     layers: tuple[RescaledLayer, ...]
     untouched: Mapping[str, str]
-    how: str
+    method: str
     notes: tuple[str, ...]
 
     @property
@@ -86,7 +86,7 @@ class Rescaling:
         empty = sum(layer.empty_rows for layer in self.layers)
         rows = sum(layer.rows for layer in self.layers)
         weights = f"{len(self.layers)} masked weight{'s' if len(self.layers) != 1 else ''}"
-        return f"{weights} rescaled, {way[self.how]}; {empty} of {rows} rows keep nothing"
+        return f"{weights} rescaled, {way[self.method]}; {empty} of {rows} rows keep nothing"
 
     def __str__(self) -> str:
         """The table, then what was left alone."""
@@ -131,7 +131,7 @@ WAYS = ("layer", "row", "measured")
 
 def rescale(
     model: nn.Module,
-    how: str = "layer",
+    method: str = "layer",
     *,
     x: Any = None,
     forward: Forward | None = None,
@@ -161,7 +161,7 @@ def rescale(
 
     Args:
         model: any pruned module.
-        how: ``"layer"``, ``"row"`` or ``"measured"``.
+        method: ``"layer"``, ``"row"`` or ``"measured"``.
         x: a batch, as the model is called with it (see :func:`epoch0.gain`); None: Gaussian of unit variance.
             ``"measured"`` should have real inputs.
         forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
@@ -178,7 +178,7 @@ def rescale(
 
     Source: Hayou et al. 2021, equation 7, Proposition 1, Algorithm 1; THEORY section 4.
     """
-    _check(how, weight_std)
+    _check(method, weight_std)
     generator(seed)
     check_model(model)
     remarks = []
@@ -192,10 +192,10 @@ def rescale(
             raise InputError(f"no masked weight can be rescaled{': ' + reasons if reasons else ''}. Prune first.")
         targets = {each.name: _target(each, record, weight_std) for each in found}
         sums = {each.name: each.row_sums() for each in found}
-        if how == "measured":
+        if method == "measured":
             factors = measured_factors(record, found, follows, targets)
         else:
-            factors = {each.name: _factors(each, sums[each.name], targets[each.name], how) for each in found}
+            factors = {each.name: _factors(each, sums[each.name], targets[each.name], method) for each in found}
         values, rows = {}, []
         for each in found:
             factor = factors[each.name]
@@ -212,7 +212,7 @@ def rescale(
             )
         bare_model = record.model
     write_parameters(bare_model, values)
-    return Rescaling(tuple(rows), untouched, how, tuple(remarks))
+    return Rescaling(tuple(rows), untouched, method, tuple(remarks))
 
 
 @contextmanager
@@ -226,9 +226,9 @@ def _plain_attention() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def _check(how: str, weight_std: float | None) -> None:
-    if how not in WAYS:
-        raise InputError(f"how={how!r} is not known; use 'layer', 'row' or 'measured'.{suggest(how, WAYS)}")
+def _check(method: str, weight_std: float | None) -> None:
+    if method not in WAYS:
+        raise InputError(f"method={method!r} is not known; use 'layer', 'row' or 'measured'.{suggest(method, WAYS)}")
     if weight_std is not None and (isinstance(weight_std, bool) or not (math.isfinite(weight_std) and weight_std > 0)):
         raise InputError(f"weight_std={weight_std!r} is no scale; it must be finite and > 0.")
 
@@ -253,9 +253,9 @@ def _target(each: MaskedLayer, record: Tape, weight_std: float | None) -> float:
         ) from problem
 
 
-def _factors(each: MaskedLayer, sums: Tensor, target: float, how: str) -> Tensor:
+def _factors(each: MaskedLayer, sums: Tensor, target: float, method: str) -> Tensor:
     """One factor a row."""
-    if how == "layer":
+    if method == "layer":
         mean = float(sums.mean())
         if not mean > 0:
             raise no_scale(each)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from epoch0.columns import aligned
 from epoch0.errors import InputError, check_finite
 from epoch0.prune.masks.places import Weight
+from epoch0.results import aligned
 
 if TYPE_CHECKING:
     import pandas

@@ -1,0 +1,45 @@
+"""What every result can do: a data frame, a printed table, the same in a notebook."""
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class Result:
+    """Base of what the measures, predictions and actions give back.
+
+    A subclass gives :meth:`rows` (plain values by name, one row a layer, network or point) and ``__str__``.
+    """
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Plain values by name, one row for each thing that was looked at."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """The rows as a table of pandas."""
+        import pandas
+
+        return pandas.DataFrame(self.rows())
+
+    def print(self) -> None:
+        """Write the result to the terminal, as ``str`` gives it."""
+        print(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """One line a row, each column as wide as its widest cell.
+
+    >>> aligned([("layer", "kept"), ("conv1.weight", "12")])
+    ['layer         kept', 'conv1.weight  12']
+
+    Args:
+        rows: cells of text, equally many in each row; often the first is the heading.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
