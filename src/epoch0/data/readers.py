@@ -9,6 +9,7 @@ import math
 import os
 import sys
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -178,28 +179,33 @@ def load_npz(path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray | Non
     Raises:
         InputError: if the file is missing or damaged, ``x`` is not there, or an array cannot be used.
     """
+    arrays = read_npz(path, ("x", "y"))
+    x, y = arrays["x"], arrays.get("y")
+    if y is not None and len(x) != len(y):
+        raise InputError(f"{path} has {len(x)} examples in x but {len(y)} in y; the counts must agree.")
+    return x, y
+
+
+def read_npz(path: str | os.PathLike[str], names: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """Arrays of finite real numbers by name, one example or more each; of the names the first must be there."""
     try:
         with open(path, "rb") as file:
             if file.read(4)[:2] != b"PK":
                 raise InputError(f"{path} is no .npz file; write one with numpy.savez(path, x=inputs, y=targets).")
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:
-                names = list(archive.files)
-                if "x" not in names:
-                    raise InputError(f"{path} has no array named x; it holds {', '.join(names) or 'nothing'}.")
-                x, y = archive["x"], archive["y"] if "y" in names else None
+                held = list(archive.files)
+                if names and names[0] not in held:
+                    raise InputError(f"{path} has no array named {names[0]}; it holds {', '.join(held) or 'nothing'}.")
+                arrays = {name: archive[name] for name in names or held if name in held}
     except InputError:
         raise
     except Exception as error:  # a damaged file makes zipfile and numpy raise any of a dozen unrelated types
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
-    for name, array in (("x", x), ("y", y)):
-        if array is None:
-            continue
+    for name, array in arrays.items():
         if array.dtype.kind not in "buif":
             raise InputError(f"{name} in {path} is of type {array.dtype}; it must hold real numbers.")
         if array.ndim == 0 or len(array) == 0:
             raise InputError(f"{name} in {path} has shape {array.shape}; it needs at least one example: (n, ...).")
         check_finite(f"{name} in {path}", array)
-    if y is not None and len(x) != len(y):
-        raise InputError(f"{path} has {len(x)} examples in x but {len(y)} in y; the counts must agree.")
-    return x, y
+    return arrays

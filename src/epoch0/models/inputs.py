@@ -1,5 +1,6 @@
 """Inputs for a model named on the command line: a data set, a file, noise, or what the model says it is made for."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0 import data as datasets
-from epoch0.errors import InputError
-from epoch0.models.files import batch_from
+from epoch0.errors import InputError, check_finite, suggest
 from epoch0.models.own_sizes import CLASSES, IMAGES, MOST, image_shape, is_transformers_model, named_inputs, patterned
 from epoch0.seeds import generator, numpy_generator
 from epoch0.tracing.guard import HALF, check_model, unchanged
@@ -22,24 +22,19 @@ EXAMPLES = 64
 TRIED = 2
 """Examples of the trial runs that find the layout."""
 
+INPUTS, TARGETS = ("x", "inputs"), ("y", "targets", "labels")
+"""Names of the one input and of the targets in a file."""
+
 Attempt = tuple[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """A batch that the model accepts, and what it is.
+    """A batch that the model accepts, and what it is."""
 
-    Attributes:
-        x: the batch: a tensor of shape (examples, ...), in the model's dtype and on its device; of a model of
-            transformers or of several arguments a mapping of their names.
-        targets: class index of each example, shape (examples,), or what a file gives, or None.
-        description: what the batch is, and what was decided on the way, such as
-            ``"128 examples of digits (train), flat, 64 numbers each"``.
-    """
-
-    x: Any
-    targets: Tensor | None
-    description: str
+    x: Any  #: shape (examples, ...), in the model's dtype, on its device; of several arguments a mapping of names
+    targets: Tensor | None  #: class index of each example, shape (examples,), or what a file gives
+    description: str  #: such as "128 examples of digits (train), flat, 64 numbers each"
 
 
 def inputs_for(
@@ -68,7 +63,7 @@ def inputs_for(
         input_shape: shape of one example, ``(3, 32, 32)`` or ``"3,32,32"``, for Gaussian inputs of mean 0 and
             variance 1 instead of `data`.
         batch: number of examples, fewer if the set has fewer; or a file that holds the whole batch, see
-            :func:`epoch0.models.files.batch_from`.
+            :func:`batch_from`.
         spec: the model's name on the command line, for what it does not say of itself.
         split: ``"train"`` or ``"test"``, for named sets.
         normalize: how named sets are scaled, see :meth:`epoch0.data.DataSet.inputs`.
@@ -198,3 +193,70 @@ def _targets(labels: Tensor | None, outputs: Any, dense: bool) -> tuple[Tensor |
 
 def _times(sizes: tuple[int, ...]) -> str:
     return "×".join(str(size) for size in sizes)
+
+
+def batch_from(path: str | Path, model: nn.Module) -> tuple[Any, Tensor | None, str]:
+    """The batch in a file, its targets, and what they are in words; nothing is unpickled.
+
+    >>> np.savez("batch.npz", x=np.zeros((16, 64), np.float32), y=np.zeros(16, np.int64))
+    >>> batch_from("batch.npz", model)[2]
+    '16 examples of batch.npz: x (16, 64), y (16,)'
+
+    An ``.npz`` or ``.safetensors`` holds ``x`` (or ``inputs``) for a model of one input, else the arguments of its
+    forward by name; and, where there are any, targets ``y``, ``targets`` or ``labels``. What the forward names, stays in
+    the batch: ``labels`` of a model of transformers.
+    """
+    path = Path(path)
+    if not path.is_file():
+        names = sorted(p.name for ending in ("npz", "safetensors") for p in path.parent.glob(f"*.{ending}"))
+        raise InputError(f"the batch file {str(path)!r} does not exist.{suggest(path.name, names)}")
+    readers = {".npz": _npz, ".safetensors": _safetensors}
+    if path.suffix.lower() not in readers:
+        raise InputError(f"a batch comes as .npz or .safetensors, not {path.name!r}; a pickle is never opened.")
+    arrays = readers[path.suffix.lower()](path)
+    if not arrays:
+        raise InputError(f"{path} holds no arrays; it needs x, or the names of the model's arguments.")
+    shapes = ", ".join(f"{name} {tuple(array.shape)}" for name, array in arrays.items())
+    known = inspect.signature(model.forward).parameters
+    free = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
+    found = [name for name in TARGETS if name in arrays and name not in known]
+    if len(found) > 1:
+        raise InputError(f"{path} holds {' and '.join(found)}; only one of them can be the targets.")
+    targets = arrays.pop(found[0]) if found else None
+    if not arrays:
+        raise InputError(f"{path} holds only {found[0]}; it needs x, or the names of the model's arguments.")
+    said = f"{len(next(iter(arrays.values())))} examples of {path.name}: {shapes}"
+    if len(arrays) == 1 and next(iter(arrays)) in INPUTS:
+        return next(iter(arrays.values())), targets, said
+    if unknown := [name for name in arrays if name not in known and not free]:
+        raise InputError(
+            f"{path} holds {', '.join(unknown)}, which the model's forward does not take; it takes "
+            f"{', '.join(known)}.{suggest(unknown[0], known)}"
+        )
+    return arrays, targets, said
+
+
+def _npz(path: Path) -> dict[str, Tensor]:
+    """Floats in torch's default dtype, integers as long."""
+    found = {}
+    for name, array in datasets.read_npz(path).items():
+        floats = array.dtype.kind == "f"
+        tensor = torch.from_numpy(np.array(array, dtype=np.float64 if floats else None))
+        integers = torch.bool if array.dtype.kind == "b" else torch.long
+        found[name] = tensor.to(torch.get_default_dtype() if floats else integers)
+    return found
+
+
+def _safetensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        arrays: dict[str, Tensor] = load_file(path)
+    except (SafetensorError, OSError, ValueError) as problem:
+        raise InputError(f"{path} cannot be read as safetensors: {problem}.") from problem
+    for name, array in arrays.items():
+        if array.dim() == 0 or len(array) == 0:
+            raise InputError(f"{name} in {path} has shape {tuple(array.shape)}; it needs at least one example.")
+        check_finite(f"{name} in {path}", array)
+    return arrays

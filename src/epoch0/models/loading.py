@@ -4,21 +4,33 @@ Weights come as safetensors only: reading a ``.pt`` file runs whatever code its 
 refused.
 """
 
+import importlib
 import inspect
+import json
+import warnings
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
 from epoch0.errors import InputError, suggest
-from epoch0.models.libraries import is_library_model, library_model
-from epoch0.models.objects import SHOWN, named_object, where
+from epoch0.models.objects import SHOWN, named_object, seeded, where
 
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 """File endings under which pickled weights travel; none of them is ever opened."""
 
 CONVERT = 'safetensors.torch.save_file(torch.load("{name}", weights_only=True), "{stem}.safetensors")'
+
+PACKAGES = {"timm": "timm", "torchvision": "torchvision", "hf": "transformers"}
+"""What stands before the colon, and the package that it asks for."""
+
+LEFT_OUT = ("model_type", "auto_map", "quantization_config", "dtype", "torch_dtype", "_name_or_path")
+"""What a configuration says about files, code and number formats; the model is built without them, in float32."""
+
+TASKS = ("SpeechSeq2Seq", "Seq2SeqLM", "ImageClassification", "AudioClassification", "MaskedLM", "CausalLM")
+"""The heads looked for, in this order, when a configuration names no architecture."""
 
 
 def load_model(spec: str, weights: str | Path | None = None, *, seed: int = 0) -> nn.Module:
@@ -32,7 +44,7 @@ def load_model(spec: str, weights: str | Path | None = None, *, seed: int = 0) -
         spec: ``package.module:callable`` or ``path/file.py:callable``; the callable is a function returning a module,
             a subclass of ``nn.Module``, or a module itself, and is called without arguments. Packages are looked for
             in the working directory too, and a file may import its neighbours. Or a model of a library with random
-            weights, see :func:`epoch0.models.libraries.library_model`: ``timm:resnet50``.
+            weights, see :func:`library_model`: ``timm:resnet50``.
         weights: a safetensors file with exactly the names and shapes of the model's state.
         seed: what the user's code draws from torch's global generator while it builds the model; the generator is
             put back.
@@ -47,7 +59,8 @@ def load_model(spec: str, weights: str | Path | None = None, *, seed: int = 0) -
         raise InputError(_pickle_refused(Path(spec), "the model as 'path/file.py:callable'"))
     if weights is not None:
         _check_weights_path(Path(weights))
-    if is_library_model(spec):
+    source, _, name = str(spec).partition(":")
+    if name and source in PACKAGES:
         model = library_model(spec, seed=seed)
     else:
         with named_object(spec, "model", seed=seed) as (target, file):
@@ -129,11 +142,8 @@ def _load_weights(model: nn.Module, path: Path) -> None:
         if names
     ]
     if problems:
-        raise InputError(
-            f"the weights in {str(path)!r} do not fit the model ({len(own)} tensors wanted, {len(given)} given): "
-            + ", ".join(problems)
-            + "."
-        )
+        counts = f"{len(own)} tensors wanted, {len(given)} given"
+        raise InputError(f"the weights in {str(path)!r} do not fit the model ({counts}): {', '.join(problems)}.")
     model.load_state_dict(given, strict=False)
 
 
@@ -141,3 +151,91 @@ def _tied_to_given(own: dict[str, torch.Tensor], name: str, given: dict[str, tor
     """Is this tensor shared with one that the file holds?  Safetensors stores a shared tensor once, under one name."""
     mine = own[name]
     return any(other in given and mine.data_ptr() == own[other].data_ptr() and mine.numel() > 0 for other in own)
+
+
+def library_model(spec: str, *, seed: int = 0) -> nn.Module:
+    """A model of a library, with random weights.
+
+    >>> library_model("timm:resnet50")                          # doctest: +SKIP
+    >>> library_model("hf:gpt2/config.json")                    # doctest: +SKIP
+
+    Built from code that is installed: nothing is downloaded, and no code that comes with a configuration is run. Of
+    ``hf:`` the rest is a ``config.json`` of transformers, or its folder.
+    """
+    source, _, name = spec.partition(":")
+    build = {"timm": _timm, "torchvision": _torchvision, "hf": _transformers}
+    with seeded(seed), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about defaults of the library, which is not the user's code
+        package = _package(PACKAGES[source], spec)
+        try:
+            model = build[source](package, name)
+        except InputError:
+            raise
+        except Exception as problem:
+            raise InputError(f"{spec!r} failed while building the model: {where(problem, '')}") from problem
+    if not isinstance(model, nn.Module):
+        raise InputError(f"{spec!r} gives a {type(model).__name__}; an nn.Module is needed.")
+    return model
+
+
+def _package(name: str, spec: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as problem:
+        if problem.name == name:
+            raise InputError(f"{spec!r} needs the package {name}, which is not installed: pip install {name}") from None
+        raise InputError(f"the package {name} cannot be imported: {where(problem, '')}") from problem
+    except Exception as problem:
+        other = " Its release must fit that of torch." if name == "torchvision" else ""
+        raise InputError(f"the package {name} cannot be imported: {where(problem, '')}.{other}") from problem
+
+
+def _timm(timm: Any, name: str) -> Any:
+    if not timm.is_model(name):  # also refuses names of a hub, which would be downloaded
+        raise InputError(f"timm has no model {name!r}.{suggest(name, timm.list_models())}")
+    return timm.create_model(name, pretrained=False)
+
+
+def _torchvision(torchvision: Any, name: str) -> Any:
+    models = importlib.import_module("torchvision.models")
+    known = models.list_models()
+    if name not in known:
+        raise InputError(f"torchvision has no model {name!r}.{suggest(name, known)}")
+    # builders for segmentation and detection would download a trained backbone
+    names = inspect.signature(models.get_model_builder(name)).parameters
+    return models.get_model(name, **{key: None for key in ("weights", "weights_backbone") if key in names})
+
+
+def _transformers(transformers: Any, name: str) -> Any:
+    given = _settings(Path(name))
+    kind = given.get("model_type")
+    if not isinstance(kind, str):
+        raise InputError(f"{name!r} names no model_type; give the config.json of a model of transformers.")
+    known = list(transformers.CONFIG_MAPPING)
+    if kind not in known:
+        custom = " It brings its own code, which is not run." if "auto_map" in given else ""
+        raise InputError(f"this transformers has no model type {kind!r}.{suggest(kind, known)}{custom}")
+    config = transformers.CONFIG_MAPPING[kind].from_dict({k: v for k, v in given.items() if k not in LEFT_OUT})
+    if names := given.get("architectures"):
+        if (found := getattr(transformers, names[0], None)) is None:
+            raise InputError(f"this transformers has no architecture {names[0]!r}, which {name!r} asks for.")
+        return found(config)
+    tasks = (getattr(transformers, f"AutoModelFor{task}", None) for task in TASKS)
+    fitting = (task for task in tasks if task is not None and type(config) in task._model_mapping)
+    return next(fitting, transformers.AutoModel).from_config(config)
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    path = path / "config.json" if path.is_dir() else path
+    if not path.is_file():
+        names = sorted(p.name for p in path.parent.glob("*.json")) if path.parent.is_dir() else []
+        raise InputError(
+            f"the configuration {str(path)!r} does not exist; nothing is downloaded.{suggest(path.name, names)}"
+        )
+    try:
+        found = json.loads(path.read_text())
+    except (ValueError, OSError) as problem:
+        raise InputError(f"the configuration {str(path)!r} cannot be read as JSON: {problem}") from problem
+    if not isinstance(found, dict):
+        raise InputError(f"the configuration {str(path)!r} holds a {type(found).__name__}; it must hold settings.")
+    return found

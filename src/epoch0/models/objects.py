@@ -35,16 +35,8 @@ def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, 
     Inside, the file's neighbours can be imported, torch's global generator starts from the seed (and is put back
     afterwards), and what the user's code prints goes to stderr.
 
-    Args:
-        spec: ``package.module:name`` or ``path/file.py:name``; packages are looked for in the working directory too.
-        what: what it is to be, in a word, for errors.
-        seed: what the user's code draws from torch's global generator.
-
-    Yields:
-        The object, and the file or module it came from, for :func:`where`.
-
-    Raises:
-        InputError: for each way in which this can fail, naming the file, line or name.
+    Packages are looked for in the working directory too. ``what`` it is to be is for errors, which name the file, line
+    or name. Gives the object, and the file or module it came from, for :func:`where`.
     """
     source, colon, attribute = str(spec).rpartition(":")
     if not colon or not source or not attribute or "/" in attribute or "\\" in attribute:
@@ -161,8 +153,7 @@ def load_activation(spec: str) -> Activation:
 
     Args:
         spec: a name that :func:`epoch0.activations.get` knows, or ``path/file.py:function`` or
-            ``package.module:function``
-            of an elementwise function of a numpy array or a torch tensor, a module, or a class of modules.
+            ``package.module:function``: an elementwise function of an array or a tensor, a module, or a class of them.
 
     Raises:
         InputError: if there is no such name or file, or what it names is no elementwise function.

@@ -7,7 +7,6 @@ one before, sounds have a pitch: each class has its own rule, under noise.
 import importlib
 import inspect
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,17 +19,11 @@ from epoch0.seeds import generator
 IMAGES, TEXTS = 16, 4
 """Examples when no number is asked for: large models on inputs of full size."""
 
-LENGTH, WORDS, CLASSES = 64, 16, 4
-"""Tokens in a text at most, different tokens, different classes."""
-
-SECOND = 16_000
-"""Values of a sound."""
-
-MOST = 256
-"""Examples at most; a batch of full size is large."""
-
-FRAMES = 16
-"""Pictures of a video."""
+LENGTH, WORDS, CLASSES = 64, 16, 4  # tokens in a text at most, different tokens, different classes
+SECOND = 16_000  # values of a sound
+MOST = 256  # examples at most; a batch of full size is large
+FRAMES = 16  # pictures of a video
+CLASSIFIERS = ("ForSequenceClassification", "ForImageClassification", "ForAudioClassification")
 
 
 def image_shape(model: nn.Module, spec: str = "") -> tuple[int, ...] | None:
@@ -39,9 +32,7 @@ def image_shape(model: nn.Module, spec: str = "") -> tuple[int, ...] | None:
     >>> image_shape(timm.create_model("inception_v3"))          # doctest: +SKIP
     (3, 299, 299)
 
-    Args:
-        model: of timm, it says so itself; of torchvision, its trained weights' transforms do.
-        spec: name on the command line, ``torchvision:...``.
+    One of timm says so itself; of torchvision, the transforms of its trained weights do, found by its name there.
     """
     settings = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None)
     if isinstance(settings, dict) and settings.get("input_size"):
@@ -98,18 +89,10 @@ def named_inputs(model: nn.Module, count: int | None, seed: int = 0) -> tuple[di
     >>> named_inputs(GPT2LMHeadModel(GPT2Config()), 4)          # doctest: +SKIP
     ({'input_ids': ..., 'attention_mask': ..., 'labels': ...}, "4 made-up texts of 64 of the model's 50257 tokens")
 
-    Args:
-        model: see :func:`is_transformers_model`.
-        count: number of examples; by default few.
-        seed: of the noise and the classes.
-
-    Raises:
-        InputError: if it asks for something else than text, images or sound.
+    A model that asks for something else than text, images or sound is an InputError.
     """
     known, main = inspect.signature(model.forward).parameters, str(model.main_input_name)
-    made: dict[str, Callable[..., tuple[Tensor, Tensor, str]]] = {
-        "input_ids": _text, "pixel_values": _image, "input_features": _spectrum, "input_values": _sound
-    }  # fmt: skip
+    made = {"input_ids": _text, "pixel_values": _image, "input_features": _spectrum, "input_values": _sound}
     needed = [n for n in made if n == main or (n in known and known[n].default is inspect.Parameter.empty)]
     both = "input_ids" in known and "pixel_values" in known and "return_loss" in known
     needed = ["input_ids", "pixel_values"] if both else needed
@@ -143,8 +126,7 @@ def _label(model: nn.Module, batch: dict[str, Any], classes: Tensor, known: Any)
         hidden[:, ::6] = True
         batch["labels"] = torch.where(hidden, ids, torch.full_like(ids, -100))
         batch["input_ids"] = torch.where(hidden, _vocabulary(config)[WORDS], ids)
-    elif "labels" in known and kind.endswith(("ForSequenceClassification", "ForImageClassification",
-                                              "ForAudioClassification")) and config.num_labels > 1:  # fmt: skip
+    elif "labels" in known and kind.endswith(CLASSIFIERS) and config.num_labels > 1:
         batch["labels"] = classes % int(config.num_labels)
     elif getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in known:
         batch["decoder_input_ids"] = (_text(config, len(classes), 0)[0] if ids is None else ids).clone()
@@ -176,9 +158,8 @@ def _vocabulary(config: Any) -> Tensor:
 
 def _text(config: Any, count: int, seed: int) -> tuple[Tensor, Tensor, str]:
     text = _part(config, "text")
-    most = next((int(n) for key in ("max_position_embeddings", "n_positions", "max_target_positions")
-                 if isinstance(n := getattr(text, key, None), int) and n > 0), LENGTH)  # fmt: skip
-    length = min(LENGTH, most)
+    longest = [getattr(text, key, None) for key in ("max_position_embeddings", "n_positions", "max_target_positions")]
+    length = min(LENGTH, next((n for n in longest if isinstance(n, int) and n > 0), LENGTH))
     words, labels = _vocabulary(config)[:WORDS], _classes(count, CLASSES, seed)
     order = torch.randperm(WORDS, generator=generator(seed, 3))
     start = torch.randint(WORDS, (count, 1), generator=generator(seed, 4))
