@@ -5,7 +5,5 @@ from epoch0.activity.patterns import ActivationPatterns, activation_patterns
 from epoch0.activity.robustness import Robustness, robustness
 from epoch0.activity.transitions import Transitions, transitions
 
-__all__ = [
-    "ActivationPatterns", "Dichotomies", "Robustness", "Transitions", "activation_patterns", "dichotomies",
-    "random_walk", "robustness", "sauer_shelah", "transitions",
-]  # fmt: skip
+__all__ = ["ActivationPatterns", "Dichotomies", "Robustness", "Transitions", "activation_patterns", "dichotomies"]
+__all__ += ["random_walk", "robustness", "sauer_shelah", "transitions"]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,16 +11,14 @@ from torch import Tensor, nn
 
 from epoch0.activity.circles import TooMany, turn, turnable
 from epoch0.activity.halving import CAUTION, Evaluate, check_caution, in_order, search, together
+from epoch0.activity.patterns import several
 from epoch0.activity.weight_circle import dense_sweeps, layer_names, named_layer, own_weight, sweep
 from epoch0.errors import InputError, check_finite, is_count
 from epoch0.networks.ensemble import Ensemble
 from epoch0.regions.network.steps import Fold
-from epoch0.results import aligned
+from epoch0.results import Result, aligned
 from epoch0.seeds import generator, numpy_generator
 from epoch0.tracing.guard import bare, check_model
-
-if TYPE_CHECKING:
-    import pandas
 
 EXACT_UP_TO = 4096
 """Neurons above the swept layer times inputs up to which sweeps are followed exactly unless the user says otherwise."""
@@ -32,7 +30,7 @@ _WEIGHTS = 1 << 23  # numbers of the networks held at a time
 
 
 @dataclass(frozen=True, eq=False)
-class Dichotomies:
+class Dichotomies(Result):
     """The labellings that a closed sweep of one layer's weights passes through."""
 
     inputs: int  #: s, how many inputs were labelled
@@ -68,20 +66,14 @@ class Dichotomies:
         stretches = np.maximum(1, self.flips)
         return np.asarray(np.minimum(stretches, self.at_most) if self.inputs < 63 else stretches)
 
-    def to_dict(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Any]]:
         """One dict a network."""
         rows = zip(self.counts.tolist(), self.flips.tolist(), strict=True)
         return [{"network": i, "dichotomies": count, "flips": flips} for i, (count, flips) in enumerate(rows)]
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """One row a network."""
-        import pandas
-
-        return pandas.DataFrame(self.to_dict())
-
     def __str__(self) -> str:
         rows = [["network", "dichotomies", "flips"]]
-        rows += [[str(row["network"]), str(row["dichotomies"]), str(row["flips"])] for row in self.to_dict()[:10]]
+        rows += [[str(row["network"]), str(row["dichotomies"]), str(row["flips"])] for row in self.rows()[:10]]
         more = [f"  ... {len(self.counts) - 10} networks more"] if len(self.counts) > 10 else []
         how = "exact" if self.method == "exact" else f"steps halved; at most {self.missed_at_most:.0f} flips missed"
         head = f"{self.count:.6g} of 2^{self.inputs} labellings, sweeping the weights of '{self.layer}' ({how})"
@@ -91,9 +83,17 @@ class Dichotomies:
 
 
 def dichotomies(
-    model: Any, inputs: Tensor, layer: int | str = 0, *, output: int = 0, other: Tensor | None = None,
-    method: str = "auto", caution: float = CAUTION, points: int | None = None, seed: int = 0,
-) -> Dichotomies:  # fmt: skip
+    model: Any,
+    inputs: Tensor,
+    layer: int | str = 0,
+    *,
+    output: int = 0,
+    other: Tensor | None = None,
+    method: str = "auto",
+    caution: float = CAUTION,
+    points: int | None = None,
+    seed: int = 0,
+) -> Dichotomies:
     """Sweep one layer's weights along a great circle and count the labellings of some inputs on the way.
 
     >>> nets = e0.networks.ensemble(20, [100, 64, 64, 1], "hardtanh", e0.Gaussian(8**0.5), seed=0)
@@ -119,16 +119,13 @@ def dichotomies(
         points: when halving, at most about so many angles an input.
         seed: names the new weights.
 
-    Returns:
-        A :class:`Dichotomies`. More than 60 inputs are told apart by hashes, and it says so.
-
     Raises:
         InputError: no such layer or output, a layer without weights, inputs that do not fit, or weights W' that leave
             the outputs as they are.
 
     Source: Raghu et al. 2017, appendix B.3, Figures 14 to 16.
     """
-    models = _models(model, method)
+    models = several(model, method)
     check_caution(caution, points)
     if not isinstance(inputs, Tensor):
         raise InputError(f"inputs are a {type(inputs).__name__}; give a tensor of shape (s, *shape of one input).")
@@ -158,15 +155,6 @@ def dichotomies(
         unresolved=sum(one.unresolved for one in found),
         hashed=given.shape[own] > EXACT_INPUTS,
     )
-
-
-def _models(model: Any, method: str) -> Ensemble | Sequence[nn.Module]:
-    if method not in ("auto", "exact", "refined"):
-        raise InputError(f"method={method!r} is not known; use 'auto', 'exact' or 'refined'.")
-    models = [model] if isinstance(model, nn.Module) else model
-    if not isinstance(models, Ensemble | Sequence) or not len(models):
-        raise InputError(f"model is a {type(model).__name__}; give a module, an ensemble or a list of modules.")
-    return models
 
 
 @dataclass(frozen=True)
@@ -323,26 +311,14 @@ def random_walk(inputs: int, flips: Sequence[int], *, walks: int = 100, seed: in
     >>> mean[:2]
     array([1., 2.])
 
-    Args:
-        inputs: s, how many labels there are.
-        flips: numbers of steps after which to look.
-        walks: independent walks.
-        seed: names them.
-
-    Returns:
-        Mean over the walks and its standard error, shape (len(flips),) each.
-
-    Raises:
-        InputError: if a number is out of its range.
+    Gives the mean over independent walks and its standard error after each of these numbers of steps.
 
     Source: Raghu et al. 2017, Figure 16.
     """
     at = np.asarray(flips, dtype=np.int64)
     if inputs < 1 or walks < 2 or at.ndim != 1 or not len(at) or at.min() < 0:
-        raise InputError(
-            f"random_walk(inputs={inputs}, flips={list(flips)!r}, walks={walks}): it needs an input, two walks and "
-            "numbers of flips >= 0."
-        )
+        given = f"random_walk(inputs={inputs}, flips={list(flips)!r}, walks={walks})"
+        raise InputError(f"{given}: it needs an input, two walks and numbers of flips >= 0.")
     first = np.zeros(inputs, dtype=bool)
     found = [
         seen(first, numpy_generator(seed, walk).integers(0, inputs, size=int(at.max())))[at] for walk in range(walks)
@@ -357,10 +333,6 @@ def sauer_shelah(points: int, dimension: int) -> int:
     (121, True)
 
     It is also the most regions into which s hyperplanes cut a space of d dimensions.
-
-    Args:
-        points: s, points or hyperplanes, >= 0.
-        dimension: d, >= 0.
 
     Source: Sauer 1972; Raghu et al. 2017, Theorem 5.
     """

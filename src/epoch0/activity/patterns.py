@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,14 +10,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from epoch0.errors import InputError, check_finite, suggest
+from epoch0.networks.ensemble import Ensemble
 from epoch0.networks.nonlinearities import activation_of
 from epoch0.regions.network.steps import Fold, Largest, Program
 from epoch0.regions.network.trace import trace
-from epoch0.results import aligned
+from epoch0.results import Result, aligned
 from epoch0.tracing.guard import bare, check_model, unchanged
-
-if TYPE_CHECKING:
-    import pandas
 
 OUTPUT = "output"  # name of the network's output where it is watched
 _VALUES = 1 << 24  # numbers of all layers held at a time
@@ -46,11 +44,7 @@ class Reading:
 
 
 def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[float] | None, output: bool) -> Reading:
-    """What of a network switches: its layers, or with ``output`` its output alone, at the threshold or 0.
-
-    Raises:
-        InputError: a smooth network without a threshold, or one with no nonlinearity that can be watched.
-    """
+    """What of a network switches: its layers, or with ``output`` its output alone, at the threshold or 0."""
     faces = _faces(threshold)
     model = bare(model)
     check_model(model)
@@ -79,6 +73,16 @@ def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[f
     if not layers:
         raise InputError("the network has no nonlinearity: no neuron switches. of='output' watches the output's sign.")
     return Reading(tuple(layers), _by_program(program), program, program.notes)
+
+
+def several(model: Any, method: str) -> Ensemble | Sequence[nn.Module]:
+    """What a user passes as the model, one by one; and a method that is known."""
+    if method not in ("auto", "exact", "refined"):
+        raise InputError(f"method={method!r} is not known; use 'auto', 'exact' or 'refined'.")
+    models = [model] if isinstance(model, nn.Module) else model
+    if not isinstance(models, Ensemble | Sequence) or not len(models):
+        raise InputError(f"model is a {type(model).__name__}; give a module, an ensemble or a list of modules.")
+    return models
 
 
 def _faces(threshold: float | Sequence[float] | None) -> tuple[float, ...]:
@@ -154,7 +158,7 @@ def _by_hooks(model: nn.Module, shape: tuple[int, ...], faces: tuple[float, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class ActivationPatterns:
+class ActivationPatterns(Result):
     """The patterns of some inputs, one bit for every neuron and face.
 
     Bits run over neurons as ``numpy.packbits`` packs them. A hard tanh has two faces, so patterns 00, 10 and 11. A
@@ -190,11 +194,7 @@ class ActivationPatterns:
         return np.asarray(found.sum(axis=1, dtype=np.uint8))
 
     def hamming(self, layer: str | None = None) -> np.ndarray:
-        """Neurons whose state differs between every two inputs, shape (inputs, inputs), int64.
-
-        Args:
-            layer: count its neurons only; by default those of all layers.
-        """
+        """Neurons (of one layer, or of all) whose state differs between every two inputs, shape (inputs, inputs)."""
         total = np.zeros((len(self), len(self)), dtype=np.int64)
         for part in self._parts(layer):
             size = max(1, _PAIRS // max(1, part.size))
@@ -218,20 +218,14 @@ class ActivationPatterns:
             raise InputError(f"there is no layer {layer!r}; there are {known}.{suggest(layer, self.layers)}")
         return self.layers.index(layer)
 
-    def to_dict(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Any]]:
         """One dict a layer."""
         rows = zip(self.layers, self.neurons, self.per_layer.tolist(), strict=True)
         return [{"layer": layer, "neurons": neurons, "patterns": count} for layer, neurons, count in rows]
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """One row a layer."""
-        import pandas
-
-        return pandas.DataFrame(self.to_dict())
-
     def __str__(self) -> str:
         rows = [["layer", "neurons", "distinct patterns"]]
-        rows += [[row["layer"], str(row["neurons"]), str(row["patterns"])] for row in self.to_dict()]
+        rows += [[row["layer"], str(row["neurons"]), str(row["patterns"])] for row in self.rows()]
         return "\n".join([f"{self.count} distinct activation patterns of {len(self)} inputs", *aligned(rows)])
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,17 +11,14 @@ from torch import Tensor, nn
 
 from epoch0.activity.weight_circle import layer_names, named_layer, own_weight
 from epoch0.errors import InputError, check_finite, is_count
-from epoch0.results import aligned
+from epoch0.results import Result, aligned
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, Forward, described
 from epoch0.tracing.guard import unchanged
 
-if TYPE_CHECKING:
-    import pandas
-
 
 @dataclass(frozen=True, eq=False)
-class Robustness:
+class Robustness(Result):
     """Accuracy with noise in one layer's weights at a time."""
 
     layers: tuple[str, ...]  #: names of the layers, in the order they were made
@@ -54,7 +51,7 @@ class Robustness:
         """The layer that loses most accuracy, on average over the sizes of the noise."""
         return self.layers[int(self.cost.mean(axis=1).argmax())]
 
-    def to_dict(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Any]]:
         """One dict for each layer and size of the noise."""
         errors = self.error
         return [
@@ -62,12 +59,6 @@ class Robustness:
             for layer, *columns in zip(self.layers, self.accuracy, errors, self.cost, strict=True)
             for noise, mean, e, cost in zip(self.noise.tolist(), *(c.tolist() for c in columns), strict=True)
         ]
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """One row for each layer and size of the noise."""
-        import pandas
-
-        return pandas.DataFrame(self.to_dict())
 
     def __str__(self) -> str:
         unit = "of each layer's weights" if self.relative else "absolute"
@@ -82,10 +73,17 @@ class Robustness:
 
 
 def robustness(
-    model: nn.Module, data: tuple[Any, Tensor], noise: Sequence[float] | float, *, forward: Forward | None = None,
-    layers: Sequence[str | int] | str | int | None = None, draws: int = 5, relative: bool = True,
-    batch_size: int = 1000, seed: int = 0,
-) -> Robustness:  # fmt: skip
+    model: nn.Module,
+    data: tuple[Any, Tensor],
+    noise: Sequence[float] | float,
+    *,
+    forward: Forward | None = None,
+    layers: Sequence[str | int] | str | int | None = None,
+    draws: int = 5,
+    relative: bool = True,
+    batch_size: int = 1000,
+    seed: int = 0,
+) -> Robustness:
     """Accuracy against Gaussian noise in the weights of one layer at a time.
 
     >>> found = e0.robustness(net, (x, y), [0.1, 0.25, 0.5])     # x of shape (10000, 784), y of shape (10000,)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,15 +11,11 @@ from torch import Tensor, nn
 
 from epoch0.activity.circles import TooMany, turn, turnable
 from epoch0.activity.halving import CAUTION, check_caution, refine
-from epoch0.activity.patterns import OUTPUT, Reading, read
+from epoch0.activity.patterns import OUTPUT, Reading, read, several
 from epoch0.curves import Arc, Curve, GreatCircle, Line, Polyline, SemicircularArcs
 from epoch0.errors import InputError, suggest
-from epoch0.networks.ensemble import Ensemble
 from epoch0.regions import LinePartition, on_curve, on_line
-from epoch0.results import aligned
-
-if TYPE_CHECKING:
-    import pandas
+from epoch0.results import Result, aligned
 
 EXACT_UP_TO = 4096
 """Neurons up to which circles are walked exactly unless the user says otherwise; above, halving steps is cheaper."""
@@ -27,7 +23,7 @@ MOST = 200_000  # break points on circles at which "auto" turns to halving steps
 
 
 @dataclass(frozen=True, eq=False)
-class Transitions:
+class Transitions(Result):
     """How often the neurons of one network, or of several, switch along a curve.
 
     A transition is one passage of one neuron through one of its faces: 0 for a ReLU, -1 or 1 for a hard tanh.
@@ -80,23 +76,15 @@ class Transitions:
             raise InputError(f"no layer {layer!r} was watched; there are {known}.{suggest(layer, self.layers)}")
         return self.neurons[self.layers.index(layer)]
 
-    def to_dict(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Any]]:
         """One dict a layer: mean count over the networks, its standard error (None for one network), busiest neuron."""
         rows = []
         for layer, counts in zip(self.layers, self.neurons, strict=True):
             totals = counts.sum(axis=1)
             error = float(totals.std(ddof=1) / len(totals) ** 0.5) if len(totals) > 1 else None
-            rows.append({
-                "layer": layer, "transitions": float(totals.mean()), "error": error,
-                "per_neuron": float(counts.mean()), "most_of_one_neuron": int(counts.max(initial=0)),
-            })  # fmt: skip
+            row = {"layer": layer, "transitions": float(totals.mean()), "error": error}
+            rows.append({**row, "per_neuron": float(counts.mean()), "most_of_one_neuron": int(counts.max(initial=0))})
         return rows
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """One row a layer."""
-        import pandas
-
-        return pandas.DataFrame(self.to_dict())
 
     @property
     def how(self) -> str:
@@ -114,19 +102,25 @@ class Transitions:
     def __str__(self) -> str:
         who = "one network" if self.networks == 1 else f"{self.networks} networks, means with standard errors"
         rows = [["layer", "transitions", "+-", "a neuron", "at most"]]
-        for row in self.to_dict():
+        for row in self.rows():
             error = "" if row["error"] is None else f"{row['error']:.3g}"
-            rows.append([row["layer"], f"{row['transitions']:.6g}", error, f"{row['per_neuron']:.3g}",
-                         str(row["most_of_one_neuron"])])  # fmt: skip
-        mean = f"{self.counts.mean():.6g}"
-        return "\n".join([f"{mean} transitions, {who}", *aligned(rows), f"  {self.how}",
-                          *(f"  note: {note}" for note in self.notes)])  # fmt: skip
+            numbers = f"{row['transitions']:.6g}", error, f"{row['per_neuron']:.3g}", str(row["most_of_one_neuron"])
+            rows.append([row["layer"], *numbers])
+        head = f"{self.counts.mean():.6g} transitions, {who}"
+        return "\n".join([head, *aligned(rows), f"  {self.how}", *(f"  note: {note}" for note in self.notes)])
 
 
 def transitions(
-    model: Any, curve: Any, *, of: str = "network", threshold: float | Sequence[float] | None = None,
-    method: str = "auto", caution: float = CAUTION, points: int | None = None, seed: int = 0,
-) -> Transitions:  # fmt: skip
+    model: Any,
+    curve: Any,
+    *,
+    of: str = "network",
+    threshold: float | Sequence[float] | None = None,
+    method: str = "auto",
+    caution: float = CAUTION,
+    points: int | None = None,
+    seed: int = 0,
+) -> Transitions:
     """How often the neurons of a network switch along a curve.
 
     >>> net = e0.networks.mlp([64, 100, 100, 100, 10], "hardtanh", e0.Gaussian(2.0), seed=0)
@@ -158,69 +152,50 @@ def transitions(
         points: when halving, at most about so many points of the curve a network; what is left is told.
         seed: names the random steps that are looked at again.
 
-    Returns:
-        A :class:`Transitions` with counts by network, layer, neuron and face.
-
     Raises:
         InputError: a curve of another shape, a network that cannot be read, a smooth one without a threshold, or
             "exact" where there is no closed form.
 
     Source: Raghu et al. 2017, section 2.1 and Theorem 4.
     """
-    _check(curve, of, method, caution, points)
-    models = [model] if isinstance(model, nn.Module) else model
-    if not isinstance(models, Ensemble | Sequence) or not len(models):
-        raise InputError(f"model is a {type(model).__name__}; give a module, an ensemble or a list of modules.")
-    found = [_one(models[i], curve, of, threshold, method, caution, points, seed) for i in range(len(models))]
+    if not isinstance(curve, Curve):
+        raise InputError(f"curve is a {type(curve).__name__}; give one such as epoch0.Arc(x0, x1).")
+    if of not in ("network", OUTPUT):
+        raise InputError(f"of={of!r} is not known; use 'network' or 'output'.{suggest(of, ['network', OUTPUT])}")
+    check_caution(caution, points)
+    models = several(model, method)
+    curve, found = curve.to(torch.float64), []
+    for i in range(len(models)):
+        reading = read(models[i], curve.shape, threshold, of == OUTPUT)
+        own_faces = of == OUTPUT or threshold is None  # closed forms are those of the network's own break points
+        closed = None if method == "refined" else _closed(models[i], reading, curve, method == "exact", own_faces)
+        found.append(_refined(reading, curve, caution, points, seed) if closed is None else closed)
     if any(one.layers != found[0].layers for one in found):
         raise InputError("the modules watch different layers; give modules of one architecture.")
     return found[0] if len(found) == 1 else _together(found)
 
 
-def _check(curve: Any, of: str, method: str, caution: float, points: int | None) -> None:
-    if not isinstance(curve, Curve):
-        raise InputError(f"curve is a {type(curve).__name__}; give one such as epoch0.Arc(x0, x1).")
-    if of not in ("network", OUTPUT):
-        raise InputError(f"of={of!r} is not known; use 'network' or 'output'.{suggest(of, ['network', OUTPUT])}")
-    if method not in ("auto", "exact", "refined"):
-        raise InputError(f"method={method!r} is not known; use 'auto', 'exact' or 'refined'.")
-    check_caution(caution, points)
-
-
-def _one(
-    model: nn.Module,
-    curve: Curve,
-    of: str,
-    threshold: float | Sequence[float] | None,
-    method: str,
-    caution: float,
-    points: int | None,
-    seed: int,
-) -> Transitions:
-    """One network."""
-    curve = curve.to(torch.float64)
-    reading = read(model, curve.shape, threshold, of == OUTPUT)
+def _closed(model: nn.Module, reading: Reading, curve: Curve, insist: bool, own_faces: bool) -> Transitions | None:
+    """One network in closed form, where there is one and it is cheap or insisted on."""
     program = reading.program
-    own_faces = of == OUTPUT or threshold is None  # closed forms are those of the network's own break points
-    if isinstance(curve, Line | Polyline) and program is not None and own_faces and method != "refined":
+    if isinstance(curve, Line | Polyline) and program is not None and own_faces:
         return _on_lines(model, curve, reading)
     circles = _circles(curve) if turnable(program) and own_faces else None
-    neurons = sum(program.sizes) if program is not None else 0
-    if circles is not None and (method == "exact" or (method == "auto" and neurons <= EXACT_UP_TO)):
+    if circles is not None and program is not None and (insist or sum(program.sizes) <= EXACT_UP_TO):
         try:
-            return _on_circles(reading, *circles, None if method == "exact" else MOST)
+            return _on_circles(reading, *circles, None if insist else MOST)
         except TooMany:
-            pass
-    if method == "exact":
-        why = f"a {type(curve).__name__} is no circle and no line"
-        if program is None:
-            why = "its nonlinearities are smooth"
-        elif not own_faces:
-            why = "the thresholds are not those of its nonlinearities"
-        elif not turnable(program):
-            why = "it takes maxima, which have no closed form there"
-        raise InputError(f"transitions of this network have no closed form along this curve: {why}; use 'refined'.")
-    return _refined(reading, curve, caution, points, seed)
+            return None
+    if not insist:
+        return None
+    why = f"a {type(curve).__name__} is no circle and no line"
+    if program is None:
+        why = "its nonlinearities are smooth"
+    elif not own_faces:
+        why = "the thresholds are not those of its nonlinearities"
+    elif not turnable(program):
+        why = "it takes maxima, which have no closed form there"
+    raise InputError(f"transitions of this network have no closed form along this curve: {why}; use 'refined'.")
 
 
 def _on_lines(model: nn.Module, curve: Line | Polyline, reading: Reading) -> Transitions:
@@ -232,8 +207,8 @@ def _on_lines(model: nn.Module, curve: Line | Polyline, reading: Reading) -> Tra
     assert isinstance(line, LinePartition)
     closest = line.certificate.smallest
     if reading.layers[0].name != OUTPUT:
-        owners = (line.owner_layer, line.owner_neuron, line.owner_face)
-        return _exactly(reading, "line", line.breakpoints, *owners, closest)
+        columns = (line.breakpoints, line.owner_layer, line.owner_neuron, line.owner_face)
+        return _exactly(reading, "line", columns, closest)
     ends = np.union1d(np.concatenate([[0.0], line.breakpoints, [1.0]]), np.linspace(0, 1, len(line.corners)))
     values = reading.values(line.point(torch.from_numpy(ends))).pop().numpy()
     faces = np.array(reading.layers[0].faces)[:, None, None]
@@ -241,7 +216,7 @@ def _on_lines(model: nn.Module, curve: Line | Polyline, reading: Reading) -> Tra
     before, after = values[row, element], values[row + 1, element]
     share = (faces[face, 0, 0] - before) / (after - before)
     t = ends[row] + share * (ends[row + 1] - ends[row])
-    return _exactly(reading, "line", t, np.zeros_like(element), element, face, closest)
+    return _exactly(reading, "line", (t, np.zeros_like(element), element, face), closest)
 
 
 def _circles(curve: Curve) -> tuple[Tensor, float] | None:
@@ -266,21 +241,13 @@ def _on_circles(reading: Reading, coefficients: Tensor, span: float, most: int |
     layer = np.repeat(np.arange(len(found)), [len(one.angle) for one in found])
     group, angle, element, face = (torch.cat(column) for column in zip(*found, strict=True))
     t = (group.double() + angle / span) / coefficients.shape[1]
-    return _exactly(reading, "exact", t.numpy(), layer, element.numpy(), face.numpy(), closest)
+    return _exactly(reading, "exact", (t.numpy(), layer, element.numpy(), face.numpy()), closest)
 
 
-def _exactly(
-    reading: Reading,
-    method: str,
-    t: np.ndarray,
-    layer: np.ndarray,
-    element: np.ndarray,
-    face: np.ndarray,
-    closest: float,
-) -> Transitions:
+def _exactly(reading: Reading, method: str, found: Sequence[np.ndarray], closest: float) -> Transitions:
     """The result from the time, layer, element and face of every transition."""
-    order = np.argsort(t, kind="stable")
-    t, layer, element, face = t[order], layer[order], element[order], face[order]
+    order = np.argsort(found[0], kind="stable")
+    t, layer, element, face = (column[order] for column in found)
     neurons, faces = [], []
     for number, watched in enumerate(reading.layers):
         mine = layer == number

@@ -203,8 +203,8 @@ def batch_from(path: str | Path, model: nn.Module) -> tuple[Any, Tensor | None, 
     '16 examples of batch.npz: x (16, 64), y (16,)'
 
     An ``.npz`` or ``.safetensors`` holds ``x`` (or ``inputs``) for a model of one input, else the arguments of its
-    forward by name; and, where there are any, targets ``y``, ``targets`` or ``labels``. What the forward names, stays in
-    the batch: ``labels`` of a model of transformers.
+    forward by name; and, where there are any, targets ``y``, ``targets`` or ``labels``. What the forward names, stays
+    in the batch: ``labels`` of a model of transformers.
     """
     path = Path(path)
     if not path.is_file():
