@@ -1,49 +1,11 @@
-"""What the walk asks of a partition of lines or a plane, and what a cut hands back: new points, mixed of old ones."""
+"""What a cut of lines or a plane hands back to the walk: new points, mixed of old ones."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Optional, Protocol, runtime_checkable
+from typing import Optional
 
 import numpy as np
 import torch
 from torch import Tensor
-
-from epoch0.regions.certificate import Decisions
-from epoch0.regions.network.steps import Largest
-
-
-@runtime_checkable
-class Complex(Protocol):
-    """A partition of lines or of a plane: its rows are points, whose values the walk carries through the network."""
-
-    decisions: Decisions
-    away: Tensor
-    unbounded: bool
-
-    @property
-    def network(self) -> Tensor | None:
-        """Network of each row, where there are many."""
-        ...
-
-    def cut(self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None) -> Optional["Cut"]:
-        """Cut wherever a column of values changes its sign."""
-        ...
-
-    def settle(self, step: Largest, number: int, values: Tensor, limit: Tensor) -> Tensor | None:
-        """Take back what a maximum cut where no window has a tie; the rows kept, if any went."""
-        ...
-
-    def split(self, parts: int) -> Sequence["Part"]:
-        """Parts that can be cut independently, with their rows here; none if it cannot be split."""
-        ...
-
-    def join(self, parts: Sequence[Any]) -> Any:
-        """The whole, made of its parts after they were cut."""
-        ...
-
-
-Part = tuple[Any, Tensor]
-"""A part of a complex, and the rows it has there."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +46,8 @@ class Cut:
     def take(self, values: Tensor, rows: Tensor, faces: Tensor | None = None, width: int = 1) -> Tensor:
         """Some rows only, old ones and new ones: the tensor of all is never made.
 
-        Args:
-            values: the old rows.
-            rows: increasing numbers; the new rows are numbered on from the old ones.
-            faces: for the tensor that was cut: values of its faces; column c is element c % width, face c // width.
-            width: elements of a row.
+        Rows are increasing numbers, those of new rows go on from those of the old ones. For the tensor that was cut
+        there are the values of its faces: column c is element c % width, face c // width.
         """
         old = len(values)
         found = empty((len(rows), *values.shape[1:]), values)

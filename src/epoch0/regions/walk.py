@@ -2,15 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from epoch0.errors import InputError
 from epoch0.regions.certificate import Sizes
-from epoch0.regions.complex import Complex, Cut, Part, empty
+from epoch0.regions.complex import Cut, empty
+from epoch0.regions.line_cutting import Lines
 from epoch0.regions.network.steps import Affine, Fold, Largest, Program
+from epoch0.regions.planes.cutting import Plane
 from epoch0.regions.workers import Progress, Report, ThreadPool, check_workers
+
+Complex = TypeVar("Complex", bound=Lines | Plane)  # a partition: its rows are points, whose values the walk carries
+Part = tuple[Any, Tensor]  # of a partition, and the rows it has there
 
 BLOCK = 96 << 20
 """Bytes of the tensors carried at a time: a few times what a processor's cache holds."""
@@ -57,8 +63,8 @@ def check_room(program: Program, memory: float) -> None:
 
 
 def walk(
-    program: Program, complex_: Complex, values: dict[int, Tensor], sizes: Sizes, most: int = BLOCK,
-    pool: ThreadPool | None = None, start: int = 0, number: int = 0, share: float = 1.0,
+    program: Program, complex_: Complex, values: dict[int, Tensor], sizes: Sizes, most: int, pool: ThreadPool,
+    start: int = 0, number: int = 0, share: float = 1.0,
 ) -> Complex:  # fmt: skip
     """Cut the complex along every fold of the network.
 
@@ -73,25 +79,19 @@ def walk(
             rows at infinity.
         sizes: of the terms in every folding step.
         most: bytes of the tensors carried at a time.
-        pool: who does the parts; the caller alone by default.
-        start: step to begin with.
-        number: number of the first folding step from there on.
+        pool: who does the parts.
+        start, number: the step to begin with, and the number of the first folding step from there on.
         share: the part of the whole work that this is.
-
-    Returns:
-        The partition.
     """
-    pool = pool or ThreadPool()
     folds, last_uses, left = len(program.folds), program.last_uses(), program.work_left
 
     def divided(parts: Sequence[Part], gather: Callable[[Part], dict[int, Tensor]], index: int, number: int) -> Complex:
         rest = share * left[index] / left[start] / sum(len(rows) for _, rows in parts)
 
-        def carried(part: Part) -> Complex:
+        def carried(part: Part) -> Any:
             return walk(program, part[0], gather(part), sizes, most, pool, index, number, rest * len(part[1]))
 
-        whole: Complex = complex_.join(pool.map(carried, parts))
-        return whole
+        return cast(Complex, complex_.join(pool.map(carried, parts)))
 
     for index, step in enumerate(program.steps[start:], start):
         pool.check()

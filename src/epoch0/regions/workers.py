@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Lock
-from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -20,17 +19,7 @@ Progress = Callable[[float, str], None]
 
 
 class Report:
-    """Adds up the parts of the work that are done, whichever thread did them.
-
-    >>> seen = []
-    >>> report = Report(lambda done, what: seen.append((done, what)))
-    >>> report.advance(0.25, "layer 1 of 4")
-    >>> seen
-    [(0.25, 'layer 1 of 4')]
-
-    Args:
-        progress: is called with the part that is done and a text; one call at a time, never with less than before.
-    """
+    """Adds up the parts of the work that are done, whichever thread did them, and tells of it one at a time."""
 
     def __init__(self, progress: Progress | None = None) -> None:
         self._progress = progress
@@ -50,73 +39,44 @@ class Report:
         self.advance(1.0 - self._done, what)
 
 
-class Shown:
+class Shown(Meter):
     """A progress to look at: a bar on a terminal, in a file or a pipe at most one line every few seconds.
 
     >>> with Shown("regions") as shown:
     ...     found = regions.on_line(net, x0, x1, progress=shown)
-
-    Args:
-        title: what is being done.
-        stream: text file to show it in; standard error by default, so that a command's own output stays clean.
-        every: least number of seconds between two lines in a log.
     """
 
     def __init__(self, title: str, stream: Any = None, every: float = 5.0) -> None:
-        self._meter = Meter(title, stream, every, counted=False, transient=True)
-        self._begun = time.monotonic()
+        super().__init__(title, stream, every, counted=False, transient=True)
 
     def __enter__(self) -> "Shown":
         self._begun = time.monotonic()
-        self._meter.begin(1.0)
+        self.begin(1.0)
         return self
 
     def __call__(self, done: float, what: str) -> None:
         """So much is done."""
+        left = (time.monotonic() - self._begun) * (1.0 - done) / max(done, 1e-9)
+        self.show(done, what, lambda: f"{100 * done:.0f} % done, {what}, about {left:.0f} s left")
 
-        def line() -> str:
-            left = (time.monotonic() - self._begun) * (1.0 - done) / max(done, 1e-9)
-            return f"{100 * done:.0f} % done, {what}, about {left:.0f} s left"
-
-        self._meter.show(done, what, line)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._meter.end()
-
-
-_BYTES = 400  # of one cell: its share of vertices, edges, owners and lists, twice while parts are put together
+    def __exit__(self, *problem: object) -> None:
+        self.end()
 
 
 @dataclass
 class Budget:
-    """Cells so far, all parts together.
-
-    Attributes:
-        layers: names of the folding steps.
-        memory: bytes the geometry may take.
-        cells: how many there are.
-        each: bytes that one of them takes.
-        what: their name.
-        advice: what else can be done than to give more memory.
-        lock: parts may be cut by several threads.
-    """
+    """Cells so far, all parts together, and the bytes of memory their geometry may take, so many each."""
 
     layers: tuple[str, ...]
     memory: float
     cells: int = 1
-    each: int = _BYTES
+    each: int = 400  # its share of vertices, edges, owners and lists, twice while parts are put together
     what: str = "cells"
     advice: str = "choose a smaller window, give more memory, or use regions.count"
     lock: Lock = field(default_factory=Lock, repr=False)
 
     def add(self, cells: int, step: int) -> None:
-        """Count more cells.
-
-        Raises:
-            InputError: if their geometry would not fit.
-        """
+        """Count more cells; an InputError says that their geometry would not fit."""
         with self.lock:
             self.cells += cells
         if self.cells * self.each > self.memory:
@@ -153,10 +113,6 @@ class ThreadPool:
     A thread that has several pieces hands one over whenever another thread is idle and does the others itself, one
     after another; a piece may be divided in the same way. The pieces do not depend on the number of workers, so neither
     does any result. PyTorch's own threads are shared among the workers.
-
-    Args:
-        workers: threads that work at a time; with 1 everything is done by the caller.
-        report: who is told how far the work is.
     """
 
     def __init__(self, workers: int = 1, report: Report | None = None) -> None:
@@ -175,9 +131,7 @@ class ThreadPool:
             self._pool = ThreadPoolExecutor(_DEPTH * self.workers, thread_name_prefix="regions")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._pool is not None:
             if error is not None:
                 self._fail(error)
@@ -186,14 +140,9 @@ class ThreadPool:
             torch.set_num_threads(self._threads)
 
     def map(self, function: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
-        """The function of every item, in order.
+        """The function of every item, in order; it may itself call ``map``.
 
-        Args:
-            function: may itself call ``map``.
-            items: independent pieces of work.
-
-        Raises:
-            Exception: what the function raised first; the pieces that are under way stop at their next :meth:`check`.
+        What it raises first is raised; the pieces that are under way stop at their next :meth:`check`.
         """
         if self._pool is None:
             return [function(item) for item in items]
@@ -223,11 +172,7 @@ class ThreadPool:
         return [one.result() if isinstance(one, Future) else one for one in found]
 
     def check(self) -> None:
-        """Stop this piece if the whole has failed.
-
-        Raises:
-            Exception: the failure, in the thread that called first; :class:`Stopped` in the others.
-        """
+        """Raise the failure of the whole, if there is one; in other threads than the first :class:`Stopped`."""
         if self._failure is None:
             return
         if threading.current_thread().name.startswith("regions") or isinstance(self._failure, Stopped):
@@ -253,7 +198,4 @@ class ThreadPool:
             finally:
                 self._idle.release()
 
-        def run(*args: Any) -> Found:
-            return context.run(carried)
-
-        return self._pool.submit(run)
+        return self._pool.submit(context.run, carried)
