@@ -5,8 +5,7 @@ from epoch0.regions.certificate import Certificate
 from epoch0.regions.distance import Distances, distance
 from epoch0.regions.line_partition import LinePartition, LinePartitions
 from epoch0.regions.line_regions import on_curve, on_line
-from epoch0.regions.planes.partition import PlanePartition
-from epoch0.regions.planes.plane_regions import count, on_plane
+from epoch0.regions.planes.partition import PlanePartition, count, on_plane
 from epoch0.regions.planes.plot import pattern_colours
 from epoch0.regions.planes.windows import Window, square, through
 

@@ -9,7 +9,7 @@ that many of them carry everything, which is what makes wide inputs cheap.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,15 +18,13 @@ from torch import Tensor, nn
 from epoch0.errors import InputError
 from epoch0.regions.certificate import RELATIVE
 from epoch0.regions.line_regions import _program, _tensor
-from epoch0.regions.network.pieces import slopes_between
+from epoch0.regions.network.pieces import linear_part, slopes_between
 from epoch0.regions.network.steps import Affine, Fold, Largest, Program
-
-if TYPE_CHECKING:
-    import pandas
+from epoch0.results import Result
 
 
 @dataclass(frozen=True, eq=False)
-class Distances:
+class Distances(Result):
     """Distance of each input from the boundary of its activation region, and which neuron folds there.
 
     Attributes:
@@ -72,14 +70,11 @@ class Distances:
     def __len__(self) -> int:
         return len(self.distance)
 
-    def to_pandas(self) -> "pandas.DataFrame":
+    def rows(self) -> list[dict[str, Any]]:
         """One row an example: distance, layer, neuron, face."""
-        import pandas
-
-        return pandas.DataFrame({
-            "distance": self.distance, "layer": [self.layers[i] if i >= 0 else None for i in self.owner_layer],
-            "neuron": self.owner_neuron, "face": self.owner_face,
-        })  # fmt: skip
+        owners = zip(self.distance.tolist(), self.owner, strict=True)
+        names = ("distance", "layer", "neuron", "face")
+        return [dict(zip(names, (away, *(owner or (None, -1, -1))), strict=True)) for away, owner in owners]
 
     def __str__(self) -> str:
         low, middle, high = np.quantile(self.distance, [0.0, 0.5, 1.0], method="nearest")  # may be infinite
@@ -346,11 +341,3 @@ class _Block:
             for slot in done:
                 squares.pop(slot, None)
         return limits
-
-
-def linear_part(step: Affine, rows: list[Tensor]) -> Tensor:
-    """An affine step without its constant part."""
-    found = step.run(*rows)
-    if step.biased:
-        found = found - step.run(*(torch.zeros_like(t[:1]) for t in rows))
-    return found

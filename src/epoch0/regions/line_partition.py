@@ -12,16 +12,18 @@ from torch import Tensor
 from epoch0.regions.certificate import RELATIVE, Certificate, Sizes
 from epoch0.regions.network.pieces import Pieces, follow
 from epoch0.regions.network.steps import Program
+from epoch0.results import Result
 
 if TYPE_CHECKING:
     import pandas
 
 
 _CHUNK = 1 << 26  # numbers of one tensor held at a time
+_COLUMNS = ("t", "layer", "neuron", "face", "linear")
 
 
 @dataclass(frozen=True, eq=False)
-class LinePartition:
+class LinePartition(Result):
     """Where a network's linear pieces meet along one line.
 
     Activation regions are the stretches on which every neuron keeps its sign; ``count`` counts them. Two neighbours may
@@ -144,14 +146,16 @@ class LinePartition:
         with torch.no_grad():
             return Sizes.measure(self.program, samples, group, group[:1] > 0)
 
-    def to_pandas(self) -> "pandas.DataFrame":
+    def rows(self) -> list[dict[str, Any]]:
         """One row a break point: t, layer, neuron, face, and whether the affine map changes there."""
+        parts = zip(self.breakpoints.tolist(), self.owner, self.linear_breaks.tolist(), strict=True)
+        return [dict(zip(_COLUMNS, (t, *owner, linear), strict=True)) for t, owner, linear in parts]
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """The rows as a table of pandas."""
         import pandas
 
-        return pandas.DataFrame({
-            "t": self.breakpoints, "layer": [self.layers[i] for i in self.owner_layer], "neuron": self.owner_neuron,
-            "face": self.owner_face, "linear": self.linear_breaks,
-        })  # fmt: skip
+        return pandas.DataFrame(self.rows(), columns=_COLUMNS)
 
     def __str__(self) -> str:
         what = {"segment": "a segment", "ray": "a ray", "line": "a whole line", "curve": "a polyline"}[self.kind]
@@ -161,7 +165,7 @@ class LinePartition:
 
 
 @dataclass(frozen=True, eq=False)
-class LinePartitions:
+class LinePartitions(Result):
     """Many lines of one network, or of all networks of an ensemble: a sequence of :class:`LinePartition`.
 
     Attributes:
@@ -200,14 +204,10 @@ class LinePartitions:
     def __iter__(self) -> Iterator[LinePartition]:
         return iter(self.lines)
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """One row a line: counts, and the smallest decision of its certificate."""
-        import pandas
-
-        return pandas.DataFrame({
-            "line": range(len(self)), "count": self.counts.reshape(-1),
-            "smallest": [line.certificate.smallest for line in self.lines],
-        })  # fmt: skip
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a line: its count, and the smallest decision of its certificate."""
+        lines = enumerate(self.lines)
+        return [{"line": i, "count": line.count, "smallest": line.certificate.smallest} for i, line in lines]
 
     def __str__(self) -> str:
         counts = self.counts.reshape(-1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from epoch0.regions.certificate import Sizes
-from epoch0.regions.network.steps import Affine, Fold, Largest, Program
+from epoch0.regions.network.steps import Affine, Fold, Program
 
 _NOTHING = 1e-14  # a pre-activation below this part of its terms' size at a piece's middle is zero on the whole piece
 
@@ -55,7 +55,7 @@ def follow(program: Program, points: Tensor, directions: Tensor, sizes: Sizes, *
         inputs = [values[s] for s in step.inputs]
         if isinstance(step, Affine):
             values[step.output] = step.run(*inputs)
-            slopes[step.output] = _linear_part(step, [slopes[s] for s in step.inputs])
+            slopes[step.output] = _spread_part(step, [slopes[s] for s in step.inputs])
             before = [squares[s] for s in step.inputs]
             squares[step.output] = step.size(*before) - step.size(*(torch.zeros_like(q) for q in before))
         elif isinstance(step, Fold):
@@ -65,10 +65,11 @@ def follow(program: Program, points: Tensor, directions: Tensor, sizes: Sizes, *
             slopes[step.output] = slopes_between(step, inputs[0][:1]).gather(0, place) * slopes[step.inputs[0]]
             found.extend(one.reshape(len(points), -1) for one in above if patterns)
         else:
-            top = _top(step, inputs[0])
+            windows = step.windows.to(inputs[0].device)
+            top = inputs[0].reshape(len(points), -1)[:, windows].argmax(dim=2)
             values[step.output] = step.run(inputs[0])
             flat = slopes[step.inputs[0]].reshape(len(directions), len(points), -1)
-            chosen = step.windows.to(top.device).gather(1, top.T).T
+            chosen = windows.gather(1, top.T).T
             slope = flat.gather(2, chosen.expand(len(directions), -1, -1))
             slopes[step.output] = slope.reshape(len(directions), len(points), *step.shape)
             if patterns:
@@ -84,23 +85,20 @@ def follow(program: Program, points: Tensor, directions: Tensor, sizes: Sizes, *
                   squares[program.output].reshape(-1).sqrt())  # fmt: skip
 
 
-def _linear_part(step: Affine, slopes: list[Tensor]) -> Tensor:
-    count, pieces = slopes[0].shape[:2]
-    flat = [s.reshape(count * pieces, *s.shape[2:]) for s in slopes]
-    found = step.run(*flat)
-    if step.biased:
-        found = found - step.run(*(torch.zeros_like(s[:1]) for s in flat))
-    return found.reshape(count, pieces, *found.shape[1:])
+def linear_part(step: Affine, rows: list[Tensor]) -> Tensor:
+    """An affine step without its constant part."""
+    found = step.run(*rows)
+    return found - step.run(*(torch.zeros_like(t[:1]) for t in rows)) if step.biased else found
+
+
+def _spread_part(step: Affine, slopes: list[Tensor]) -> Tensor:
+    found = linear_part(step, [s.flatten(0, 1) for s in slopes])
+    return found.reshape(*slopes[0].shape[:2], *found.shape[1:])
 
 
 def _above(step: Fold, values: Tensor, squares: Tensor) -> list[Tensor]:
     squares = squares.reshape(values.shape[1:])
     return [values - face > _NOTHING * (squares + face * face).sqrt() for face in step.faces]
-
-
-def _top(step: Largest, values: Tensor) -> Tensor:
-    windows = values.reshape(len(values), -1)[:, step.windows.to(values.device)]
-    return windows.argmax(dim=2)
 
 
 def slopes_between(step: Fold, row: Tensor) -> Tensor:

@@ -7,23 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
+from epoch0.networks.ensemble import Ensemble
 from epoch0.regions.certificate import RELATIVE, Certificate, Sizes
-from epoch0.regions.line_partition import LinePartition
-from epoch0.regions.line_regions import cut_lines
+from epoch0.regions.line_partition import LinePartition, LinePartitions
+from epoch0.regions.line_regions import cut_lines, on_curve, on_line
 from epoch0.regions.network.pieces import Pieces, follow
 from epoch0.regions.network.steps import Fold, Largest, Program
+from epoch0.regions.network.trace import trace
 from epoch0.regions.planes.cutting import Plane
 from epoch0.regions.planes.mesh import straightened
 from epoch0.regions.planes.plot import draw
 from epoch0.regions.planes.windows import Window
-from epoch0.regions.walk import MEMORY, block, walk
+from epoch0.regions.planes.windows import window as checked
+from epoch0.regions.walk import MEMORY, block, check_memory, walk
 from epoch0.regions.workers import Budget, Progress, Report, ThreadPool, check_workers
+from epoch0.results import Result
 
 if TYPE_CHECKING:
-    import pandas
     from matplotlib.figure import Figure
 
 
@@ -31,7 +35,7 @@ _CHUNK = 1 << 22  # numbers of one layer followed at a time
 
 
 @dataclass(frozen=True, eq=False)
-class PlanePartition:
+class PlanePartition(Result):
     """How a network's linear pieces tile a window.
 
     Activation regions are the cells on which every neuron keeps its sign; ``count`` counts them. Neighbours may still
@@ -206,14 +210,12 @@ class PlanePartition:
         found = cut_plane(longer, self.window)
         return np.asarray(found.vertices[found.edges[found.owner_layer == len(program.folds)]])
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """One row a cell: its area, corners, and the number of its linear region."""
-        import pandas
-
-        return pandas.DataFrame({
-            "area": self.areas, "corners": np.diff(self.cell_ends), "x": self.middles[:, 0], "y": self.middles[:, 1],
-            "linear_region": self.linear_regions,
-        })  # fmt: skip
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a cell: its area, corners, middle, and the number of its linear region."""
+        corners, regions = np.diff(self.cell_ends).tolist(), self.linear_regions.tolist()
+        columns = self.areas.tolist(), corners, *self.middles.T.tolist(), regions
+        names = ("area", "corners", "x", "y", "linear_region")
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def _followed(self, *, patterns: bool = False) -> Iterator[Pieces]:
         """The network at the middle of every cell, some cells at a time."""
@@ -257,7 +259,12 @@ def walked(
     plane = Plane.start(window.polygon.clone(), budget, last)
     samples = window.sample()
     group = torch.zeros(len(samples), dtype=torch.int64)
-    pool = ThreadPool(check_workers(workers), Report(_with_cells(budget, progress)))
+
+    def told(done: float, what: str) -> None:
+        assert progress is not None
+        progress(done, f"{what}, {budget.cells:,} cells")
+
+    pool = ThreadPool(check_workers(workers), Report(told if progress else None))
     with torch.no_grad(), pool:
         sizes = Sizes.measure(program, samples, group, torch.zeros(1, dtype=torch.bool))
         found = walk(program, plane, {0: window.points(window.polygon)}, sizes, block(memory), pool)
@@ -265,24 +272,12 @@ def walked(
     return found
 
 
-def _with_cells(budget: Budget, progress: Progress | None) -> Progress | None:
-    """A progress that also says how many cells there are."""
-    if progress is None:
-        return None
-    return lambda done, what: progress(done, f"{what}, {budget.cells:,} cells")
-
-
-def _per_layer(plane: Plane, folds: int) -> tuple[int, ...]:
-    """Cells after each folding step: a step that cut nothing left as many as there were."""
-    return tuple(plane.cells_after(number) for number in range(folds))
-
-
 def cut_plane(
     program: Program, window: Window, memory: float = MEMORY, workers: int = 1, progress: Progress | None = None
 ) -> PlanePartition:
     """The partition of a window by a traced network."""
     plane = walked(program, window, memory, -1, workers, progress)
-    mesh = plane.mesh
+    mesh, per_layer = plane.mesh, tuple(plane.cells_after(number) for number in range(len(program.folds)))
     if any(isinstance(step, Largest) for step in program.folds):
         mesh = straightened(mesh, len(window.polygon))
     vertices, owner = mesh.points.numpy(), mesh.owner
@@ -294,8 +289,81 @@ def cut_plane(
     )  # fmt: skip
     found = PlanePartition(
         window, vertices, mesh.edges, owner[:, 0], owner[:, 1], owner[:, 2], mesh.ends, mesh.half,
-        tuple(step.name for step in program.folds), _per_layer(plane, len(program.folds)), certificate,
+        tuple(step.name for step in program.folds), per_layer, certificate,
         program.notes, program,
     )  # fmt: skip
     found.__dict__["areas"] = areas
     return found
+
+
+def on_plane(
+    model: nn.Module, window: Any, *, memory: float = MEMORY, workers: int = 1, progress: Progress | None = None
+) -> PlanePartition:
+    """The regions of a network on a window: a convex polygon in any plane of input space.
+
+    >>> p = on_plane(net, regions.through(images[0], images[1], images[2]))     # net: 64-32-32-10
+    >>> p.count, p.vertices.shape, p.areas.shape
+    (258, (293, 2), (258,))
+
+    Args:
+        model: as for :func:`on_line`.
+        window: corners of the polygon in order, tensor of shape ``(corners, *shape)``; ``regions.square`` and
+            ``regions.through`` make them.
+        memory: bytes that values and geometry may take, about; larger work is split into strips.
+        workers: threads that work on the strips; the result is the same to the last bit.
+        progress: is called with the part that is done, from 0 to 1, and a text, while the walk runs.
+
+    Returns:
+        A PlanePartition.
+
+    Raises:
+        InputError: if the window is not convex, has no area, or its corners are not in one plane, or the model has an
+            operation that is not piecewise linear, or there are more cells than fit into the memory.
+
+    Source: Hanin and Rolnick 2019, section 3.2.
+    """
+    found = checked(window)
+    program = trace(model, tuple(found.origin.shape), "cpu")
+    return cut_plane(program, found, check_memory(memory), workers, progress)
+
+
+def count(
+    model: nn.Module | Ensemble, where: Any, *, memory: float = MEMORY, workers: int = 1,
+    progress: Progress | None = None,
+) -> int | np.ndarray:  # fmt: skip
+    """Only the number of activation regions on a line or a window, without the geometry of the last layer.
+
+    >>> count(net, regions.through(images[0], images[1], images[2]))     # a window of shape (4, 64)
+    258
+    >>> count(net, (x0, x1))                                  # a segment; with batches, one number a line
+    22
+
+    Args:
+        model: as for :func:`on_line`; an ensemble for lines only.
+        where: a window (tensor of three corners or more), the two ends of a segment (a tuple of two points or of two
+            batches, or a tensor of two points), or a curve of ``epoch0.curves``.
+        memory: bytes that values and geometry may take, about.
+        workers: threads that work on the pieces of a line or window.
+        progress: as for :func:`on_plane`.
+
+    Returns:
+        An int; for batches of lines an array, shape (lines,), for ensembles (networks, lines).
+    """
+    if isinstance(where, Line):
+        where = (where.x0, where.x1)
+    if isinstance(where, Curve):
+        if isinstance(model, Ensemble):
+            raise InputError("curves are counted for one network at a time: regions.count(nets[i], curve).")
+        return on_curve(model, where, memory=memory, workers=workers, progress=progress).count
+    if isinstance(where, Tensor) and len(where) == 2:
+        where = (where[0], where[1])
+    if isinstance(where, tuple | list):
+        if len(where) != 2:
+            raise InputError(f"a segment has two ends, not {len(where)}; give (x0, x1).")
+        lines = on_line(model, *where, memory=memory, workers=workers, progress=progress)
+        return lines.counts if isinstance(lines, LinePartitions) else lines.count
+    if isinstance(model, Ensemble):
+        raise InputError("windows are counted for one network at a time: regions.count(nets[i], window).")
+    found = checked(where)
+    program = trace(model, tuple(found.origin.shape), "cpu")
+    return walked(program, found, check_memory(memory), len(program.folds) - 1, workers, progress).count
