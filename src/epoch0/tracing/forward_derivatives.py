@@ -21,7 +21,8 @@ def prepare_forward_derivatives() -> None:
     """
     if _MODULE not in sys.modules:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
+            for kind in (DeprecationWarning, FutureWarning):  # which of them depends on the version of torch
+                warnings.simplefilter("ignore", kind)
             importlib.import_module(_MODULE)
 
 
