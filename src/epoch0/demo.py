@@ -48,17 +48,11 @@ Say = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class Case:
-    """One network of the demo.
-
-    Attributes:
-        title: what it is.
-        about: why it is here.
-        build: makes it, the same each time.
-    """
+    """One network of the demo."""
 
     title: str
-    about: str
-    build: Callable[[], nn.Module]
+    about: str  # why it is here
+    build: Callable[[], nn.Module]  # the same each time
 
 
 def pytorch_default(depth: int) -> nn.Module:
@@ -97,17 +91,11 @@ CASES = (
 
 @dataclass(frozen=True)
 class Judged:
-    """What the checkup said of a network, and what training then did.
-
-    Attributes:
-        title: what the network is.
-        checkup: what was said.
-        accuracy: test accuracy after training, for each optimizer and learning rate.
-    """
+    """What the checkup said of a network, and what training then did."""
 
     title: str
     checkup: Checkup
-    accuracy: Mapping[Optimizer, Mapping[float, float]]
+    accuracy: Mapping[Optimizer, Mapping[float, float]]  # after training, for each optimizer and learning rate
 
     def best(self, optimizer: Optimizer) -> float:
         """Test accuracy at the better learning rate."""
@@ -124,40 +112,23 @@ class Judged:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        recipes = self.checkup.recipes
-        return {
-            "title": self.title,
-            "outcome": self.checkup.outcome,
-            "verdict": self.checkup.verdict,
-            "recipes": {
-                name: {
-                    "said": recipes[name].trains,
-                    "probability": recipes[name].probability,
-                    "learning_rate": recipes[name].learning_rate,
-                    "accuracy": {str(rate): value for rate, value in rates.items()},
-                    "best": self.best(name),
-                    "right": self.right(name),
-                }
-                for name, rates in self.accuracy.items()
-            },
-        }
+        recipes: dict[str, dict[str, Any]] = {}
+        for name, rates in self.accuracy.items():
+            said, tried = self.checkup.recipes[name], {str(rate): value for rate, value in rates.items()}
+            recipe = {"said": said.trains, "probability": said.probability, "learning_rate": said.learning_rate}
+            recipes[name] = {**recipe, "accuracy": tried, "best": self.best(name), "right": self.right(name)}
+        found = self.checkup
+        return {"title": self.title, "outcome": found.outcome, "verdict": found.verdict, "recipes": recipes}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A case as it is and, where training failed with one of the optimizers, after ``epoch0.initialize``.
-
-    Attributes:
-        case: the network.
-        before: as it is.
-        after: initialized; None where training did not fail.
-        done: what ``initialize`` did, in a line.
-    """
+    """A case as it is and, where training failed with one of the optimizers, after ``epoch0.initialize``."""
 
     case: Case
     before: Judged
     after: Judged | None = None
-    done: str = ""
+    done: str = ""  # what ``initialize`` did
 
     @property
     def both(self) -> list[Judged]:
@@ -174,10 +145,7 @@ def run(out: Path, workers: int | None = None, echo: Say | None = None) -> dict[
     Args:
         out: folder for the report; made if it is missing.
         workers: worker processes for the figure; by default as many as there are cores.
-        echo: is given each line of the summary as soon as it is known.
-
-    Returns:
-        The summary as plain data.
+        echo: is given each line of the summary as soon as it is known; the summary comes back as plain data.
 
     Raises:
         InputError: if the folder cannot be made or written to, or workers is not 1 or more.
@@ -205,12 +173,9 @@ def run(out: Path, workers: int | None = None, echo: Say | None = None) -> dict[
     seconds = time.monotonic() - started
     path = report.write(_page(outcomes, figure, seconds), out / "report.html")
     say(f"Written in {seconds:.0f} s: {path}")
-    return {
-        "report": str(path),
-        "seconds": seconds,
-        "networks": [{**o.before.to_dict(), "after": None if o.after is None else o.after.to_dict()} for o in outcomes],
-        "figure": {"id": FIGURE, "claims": figure["claims"]},
-    }
+    networks = [{**o.before.to_dict(), "after": o.after and o.after.to_dict()} for o in outcomes]
+    claims = {"id": FIGURE, "claims": figure["claims"]}
+    return {"report": str(path), "seconds": seconds, "networks": networks, "figure": claims}
 
 
 Digits = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -242,9 +207,8 @@ def _judged(title: str, net: nn.Module, digits: Digits) -> Judged:
         settings = "adam" if name == "adam" else functools.partial(torch.optim.SGD, momentum=0.9)
         for rate in dict.fromkeys((found.recipes[name].learning_rate, usual)):
             student = copy.deepcopy(net)
-            train(
-                student, (x, labels), epochs=EPOCHS, batch_size=BATCH, optimizer=settings, learning_rate=rate, seed=SEED
-            )
+            plan = dict[str, Any](epochs=EPOCHS, batch_size=BATCH, optimizer=settings, learning_rate=rate, seed=SEED)
+            train(student, (x, labels), **plan)
             accuracy.setdefault(name, {})[rate] = float(measure(student)["accuracy"])
             if accuracy[name][rate] > TRAINS:
                 break
@@ -275,24 +239,16 @@ def _figure(workers: int | None) -> dict[str, Any]:
 
 
 def _page(outcomes: Sequence[Outcome], figure: dict[str, Any], seconds: float) -> str:
-    cases = [
-        {
-            "title": outcome.case.title,
-            "about": outcome.case.about,
-            "done": outcome.done,
-            "both": [
-                {
-                    **judged.to_dict(),
-                    "c": judged.checkup.to_dict(),
-                    "pictures": report.pictures(judged.checkup.to_dict()),
-                }
-                for judged in outcome.both
-            ],
-        }
-        for outcome in outcomes
+    def told(judged: Judged) -> dict[str, Any]:
+        found = judged.checkup.to_dict()
+        return {**judged.to_dict(), "c": found, "pictures": report.pictures(found)}
+
+    cases: list[dict[str, Any]] = [
+        {"title": o.case.title, "about": o.case.about, "done": o.done, "both": [told(judged) for judged in o.both]}
+        for o in outcomes
     ]
     facts = {"cases": cases, "figure": figure, "seconds": seconds, "epochs": EPOCHS, "least": TRAINS}
-    embedded = report.embedded_json([judged.checkup.to_dict() for outcome in outcomes for judged in outcome.both])
+    embedded = report.embedded_json([judged["c"] for case in cases for judged in case["both"]])
     return report.environment().get_template("demo.html.j2").render(**facts, data=embedded)
 
 

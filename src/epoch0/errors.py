@@ -20,21 +20,13 @@ def suggest(name: str, known: Iterable[str]) -> str:
     >>> suggest("qqq", ["relu", "tanh"])
     ''
     """
-    format_duration = {one.lower(): one for one in known}
-    close = difflib.get_close_matches(str(name).lower(), format_duration, n=1, cutoff=0.5)
-    return f" Did you mean '{format_duration[close[0]]}'?" if close else ""
+    spelled = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(str(name).lower(), spelled, n=1, cutoff=0.5)
+    return f" Did you mean '{spelled[close[0]]}'?" if close else ""
 
 
 def check_finite(name: str, values: Any) -> None:
-    """Refuse NaN and infinity in an array or tensor, saying how many there are and where the first one is.
-
-    Args:
-        name: what the values are, as the user would call them.
-        values: a tensor, an array or anything numpy can read; any shape.
-
-    Raises:
-        InputError: if any entry is NaN or infinite.
-    """
+    """Refuse NaN and infinity in a tensor or array of any shape, saying how many there are and where the first is."""
     import numpy as np  # here, so that the command line's help does not wait for it
 
     if hasattr(values, "isfinite"):  # a torch tensor, tested where it lives and in its own dtype

@@ -3,23 +3,16 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from epoch0.errors import InputError
 
 
 def check_progress(progress: object, called_with: str) -> None:
-    """Refuse what cannot be told of progress before any work is begun.
+    """Refuse what is neither None nor a function, before any work is begun; it says what one is called with.
 
     >>> check_progress(print, "the part that is done and a text")
-
-    Args:
-        progress: None or a function.
-        called_with: what the function is called with, in words.
-
-    Raises:
-        InputError: repeating it.
     """
     if progress is not None and not callable(progress):
         raise InputError(f"progress={progress!r} is no function; give one that is called with {called_with}, or None.")
@@ -65,13 +58,7 @@ class Meter:
             self._bar.start()
 
     def show(self, done: float, text: str, line: Callable[[], str]) -> None:
-        """So much is done.
-
-        Args:
-            done: of the total.
-            text: stands behind the title of the bar.
-            line: makes the line of a log, called only if one is due.
-        """
+        """So much is done; the text stands behind the title of the bar, and a log gets the line if one is due."""
         if self._bar is not None:
             self._bar.update(self._task, completed=done, description=f"{self.title}: {text}" if text else self.title)
         elif time.monotonic() - self._shown >= self._every:
@@ -167,8 +154,7 @@ def _bar(stream: Any, counted: bool, transient: bool) -> Any:
     from rich import progress
     from rich.console import Console
 
-    amount: Sequence[Any] = [progress.MofNCompleteColumn() if counted else progress.TaskProgressColumn()]
-    return progress.Progress(
-        progress.TextColumn("{task.description}"), progress.BarColumn(), *amount, progress.TimeElapsedColumn(),
-        progress.TextColumn("left"), progress.TimeRemainingColumn(), console=Console(file=stream), transient=transient,
-    )  # fmt: skip
+    amount = progress.MofNCompleteColumn() if counted else progress.TaskProgressColumn()
+    bar = (progress.TextColumn("{task.description}"), progress.BarColumn(), amount)
+    times = (progress.TimeElapsedColumn(), progress.TextColumn("left"), progress.TimeRemainingColumn())
+    return progress.Progress(*bar, *times, console=Console(file=stream), transient=transient)

@@ -1,9 +1,8 @@
 """Commands on figures of the papers, results of several places, data sets; the demonstration."""
 
 import dataclasses
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -25,21 +24,14 @@ def register(app: typer.Typer) -> None:
     app.add_typer(data, name="data")
 
 
-class Preset(StrEnum):
-    """How much of the paper's setting an artifact runs."""
-
-    quick = "quick"
-    paper = "paper"
-
-
 def reproduce(
     ids: Annotated[
         list[str] | None,
         typer.Argument(help="Artifacts such as price-tanner/fig3b, a paper such as price-tanner, or all."),
     ] = None,
     preset: Annotated[
-        Preset, typer.Option(help="quick: a minute on two cores; paper: the paper's own setting.")
-    ] = Preset.quick,
+        Literal["quick", "paper"], typer.Option(help="quick: a minute on two cores; paper: the paper's own setting.")
+    ] = "quick",
     out: Annotated[Path, typer.Option(help="Folder for tables, pictures and results.")] = Path("results"),
     workers: Annotated[int | None, typer.Option(help="Worker processes; default one a core.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a dask scheduler, such as tcp://head:8786.")] = None,
@@ -65,16 +57,14 @@ def reproduce(
         raise InputError("no artifact was named; give ids, a paper, or all (epoch0 reproduce --list shows them).")
     names = list(dict.fromkeys(name for given in ids for name in catalogue.expand(given)))
     if dry_run:
-        _dry_run(names, preset.value, seconds, out, workers, as_json)
+        _dry_run(names, preset, seconds, out, workers, as_json)
         return
     from epoch0.experiments.run import Progress
     from epoch0.papers.reproduce import reproduce_all
 
+    where = dict[str, Any](out=out, workers=workers, scheduler=scheduler, shard=shard, data_dir=data_dir)
     results = []
-    for done in reproduce_all(
-        names, preset=preset.value, out=out, workers=workers, scheduler=scheduler, shard=shard,
-        data_dir=data_dir, progress=Progress(),
-    ):  # fmt: skip
+    for done in reproduce_all(names, preset=preset, progress=Progress(), **where):
         results.append(done.to_dict())
         if not as_json:
             typer.echo(str(done))

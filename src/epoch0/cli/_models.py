@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -35,45 +34,9 @@ BatchOrFile = Annotated[
         "model's arguments.",
     ),
 ]
+BatchNorm = Literal["train", "eval"]
+How = Literal["theory", "measured"]
 Seed = Annotated[int, typer.Option(help="Names the random directions, inputs and weights.")]
-
-
-class BatchNorm(StrEnum):
-    """Which statistics a batch norm uses while it is measured."""
-
-    train = "train"
-    eval = "eval"
-
-
-class FailOn(StrEnum):
-    """From which verdict on a command leaves with exit code 1."""
-
-    hard = "hard"
-    never = "never"
-
-
-class How(StrEnum):
-    """How the weights are set."""
-
-    theory = "theory"
-    measured = "measured"
-
-
-class Draw(StrEnum):
-    """What the weights are drawn from."""
-
-    mirrored = "mirrored"
-    gaussian = "gaussian"
-    uniform = "uniform"
-    orthogonal = "orthogonal"
-    keep = "keep"
-
-
-class Residual(StrEnum):
-    """How residual branches are scaled."""
-
-    stable = "stable"
-    plain = "plain"
 
 
 Trial = Annotated[
@@ -95,7 +58,7 @@ def checkup(
     input_shape: InputShape = None,
     weights: Weights = None,
     batch: BatchOrFile = None,
-    batch_norm: Norm = BatchNorm.train,
+    batch_norm: Norm = "train",
     directions: Annotated[
         int | None, typer.Option(help="Random directions a layer; more make the errors smaller.")
     ] = None,
@@ -113,14 +76,15 @@ def checkup(
         Path | None,
         typer.Option(help="Set the weights to the edge of chaos, write them to this safetensors file, check again."),
     ] = None,
-    method: Annotated[How, typer.Option(help="With --fix: set by theory, or rescaled until measured.")] = How.theory,
+    method: Annotated[How, typer.Option(help="With --fix: set by theory, or rescaled until measured.")] = "theory",
     trial: Trial = None,
     depth: Annotated[
         int | None, typer.Option(min=0, help="How many levels of parts to print under a block; by default as fits.")
     ] = None,
     fail_on: Annotated[
-        FailOn, typer.Option(help="Leave with exit code 1 if the verdict is this or worse, for a CI job.")
-    ] = FailOn.never,
+        Literal["hard", "never"],
+        typer.Option(help="Leave with exit code 1 if the verdict is this or worse, for a CI job."),
+    ] = "never",
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
@@ -136,10 +100,8 @@ def checkup(
     given = models.inputs_for(
         network, data=data_name, input_shape=input_shape, batch=batch, spec=model, seed=seed, data_dir=data_dir
     )
-    settings: dict[str, Any] = {
-        "batch_norm": batch_norm.value, "directions": directions, "sparsity": sparsity, "noise": noise or None,
-        "regions": regions, "trial": trial, "remedies": fix is None, "seed": seed, "name": model,
-    }  # fmt: skip
+    settings = dict[str, Any](batch_norm=batch_norm, trial=trial, remedies=fix is None, seed=seed, name=model)
+    settings |= {"directions": directions, "sparsity": sparsity, "noise": noise or None, "regions": regions}
     folded = {} if depth is None else {"depth": depth}
     with _progress() as settings["tell"]:
         before = examine(network, given.x, given.targets, inputs=given.description, **settings)
@@ -155,7 +117,7 @@ def checkup(
         return
     from epoch0.initialization import initialize, save
 
-    done = initialize(network, method=method.value, x=given.x, batch_norm=batch_norm.value, seed=seed)
+    done = initialize(network, method=method, x=given.x, batch_norm=batch_norm, seed=seed)
     with _progress() as settings["tell"]:
         after = examine(network, given.x, given.targets, inputs=given.description, **settings)
     save(network, fix)
@@ -180,19 +142,21 @@ def init(
     ] = "edge-of-chaos",
     method: Annotated[
         How, typer.Option(help="theory: fresh weights by formula; measured: the weights there are, rescaled.")
-    ] = How.theory,
+    ] = "theory",
     bias_std: Annotated[float | None, typer.Option(help="sigma_b; default 0 for ReLU and its like, else 0.2.")] = None,
     draw: Annotated[
-        Draw, typer.Option(help="What fresh weights are drawn from; keep: rescale those there are.")
-    ] = Draw.mirrored,
+        Literal["mirrored", "gaussian", "uniform", "orthogonal", "keep"],
+        typer.Option(help="What fresh weights are drawn from; keep: rescale those there are."),
+    ] = "mirrored",
     residual: Annotated[
-        Residual, typer.Option(help="stable: residual branches times 1/sqrt(blocks); plain: as they are.")
-    ] = Residual.stable,
+        Literal["stable", "plain"],
+        typer.Option(help="stable: residual branches times 1/sqrt(blocks); plain: as they are."),
+    ] = "stable",
     data_name: Data = None,
     input_shape: InputShape = None,
     weights: Weights = None,
     batch: BatchOrFile = None,
-    batch_norm: Norm = BatchNorm.train,
+    batch_norm: Norm = "train",
     trial: Trial = None,
     seed: Seed = 0,
     data_dir: DataDir = None,
@@ -209,14 +173,10 @@ def init(
     given = models.inputs_for(
         network, data=data_name, input_shape=input_shape, batch=batch, spec=model, seed=seed, data_dir=data_dir
     )
-    settings: dict[str, Any] = {
-        "batch_norm": batch_norm.value, "trial": trial, "remedies": False, "seed": seed, "name": model,
-    }  # fmt: skip
+    settings = dict[str, Any](batch_norm=batch_norm, trial=trial, remedies=False, seed=seed, name=model)
     before = examine(network, given.x, given.targets, inputs=given.description, **settings)
-    done = initialize(
-        network, chi=chi, method=method.value, x=given.x, bias_std=bias_std, weights=draw.value,
-        residual=residual.value, batch_norm=batch_norm.value, seed=seed,
-    )  # fmt: skip
+    wanted = dict[str, Any](chi=chi, method=method, bias_std=bias_std, weights=draw, residual=residual)
+    done = initialize(network, x=given.x, batch_norm=batch_norm, seed=seed, **wanted)
     after = examine(network, given.x, given.targets, inputs=given.description, **settings)
     save(network, out)
     if as_json:
@@ -246,9 +206,9 @@ def _progress() -> Iterator[Callable[[str, float], None]]:
         meter.end()
 
 
-def _leave(report: Any, fail_on: FailOn) -> None:
+def _leave(report: Any, fail_on: str) -> None:
     """Leave with 1 if the verdict is as bad as that."""
-    if fail_on is FailOn.hard:
+    if fail_on == "hard":
         try:
             report.raise_for_verdict()
         except InputError:  # its message is the report, which was printed

@@ -4,13 +4,12 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from epoch0.cli._models import Batch, BatchNorm, Data, InputShape, Model, Norm, Seed, Weights
+from epoch0.cli._models import Batch, Data, InputShape, Model, Norm, Seed, Weights
 from epoch0.cli._shared import DataDir, Json, command, print_json
 from epoch0.errors import InputError
 from epoch0.meter import Stages
@@ -22,45 +21,15 @@ if TYPE_CHECKING:
     from epoch0.prune import CriticalSparsity, Masks, Scores
 
 
-class Score(StrEnum):
-    """What a weight is worth."""
+Score = Literal["snip", "grasp", "synflow", "force", "obd", "magnitude", "random"]
 
-    snip = "snip"
-    grasp = "grasp"
-    synflow = "synflow"
-    force = "force"
-    obd = "obd"
-    magnitude = "magnitude"
-    random = "random"
-
-
-class Scope(StrEnum):
-    """Over what weights compete."""
-
-    everywhere = "global"
-    layer = "layer"
-
-
-class Layers(StrEnum):
-    """Densities of the layers, where each has its own."""
-
-    uniform = "uniform"
-    erk = "erk"
-
-
-class Rescale(StrEnum):
-    """How the kept weights are rescaled."""
-
-    layer = "layer"
-    row = "row"
-    measured = "measured"
-
-
-NEEDS_TARGETS = {Score.snip, Score.grasp, Score.force, Score.obd}
+NEEDS_TARGETS = {"snip", "grasp", "force", "obd"}
 """Scores that look at the loss."""
 
-ROUNDS = {Score.synflow: 100, Score.force: 60}
+ROUNDS = {"synflow": 100, "force": 60}
 """Rounds of scores that their authors repeat; the others have one."""
+
+Tell = Callable[[float, str], None]
 
 
 def register(app: typer.Typer) -> None:
@@ -71,17 +40,19 @@ def register(app: typer.Typer) -> None:
 def prune(
     model: Model,
     sparsity: Annotated[float, typer.Option(help="Fraction of the weights removed: exactly that many.")],
-    score: Annotated[Score, typer.Option(help="What a weight is worth; the most worthy are kept.")] = Score.snip,
-    scope: Annotated[Scope, typer.Option(help="One threshold for all layers, or one for each.")] = Scope.everywhere,
+    score: Annotated[Score, typer.Option(help="What a weight is worth; the most worthy are kept.")] = "snip",
+    scope: Annotated[
+        Literal["global", "layer"], typer.Option(help="One threshold for all layers, or one for each.")
+    ] = "global",
     layers: Annotated[
-        Layers, typer.Option(help="With --scope layer: equal densities, or Erdos-Renyi-kernel ones.")
-    ] = Layers.uniform,
+        Literal["uniform", "erk"], typer.Option(help="With --scope layer: equal densities, or Erdos-Renyi-kernel ones.")
+    ] = "uniform",
     floor: Annotated[int, typer.Option(help="Weights that each layer keeps at least.")] = 0,
     steps: Annotated[
         int | None, typer.Option(help="Rounds of scoring and removing. Default: 100 for synflow, 60 for force, else 1.")
     ] = None,
     rescale: Annotated[
-        Rescale | None,
+        Literal["layer", "row", "measured"] | None,
         typer.Option(help="Bring what is left to the edge of chaos: measured (best for snip), by layer, by row."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the masks to this safetensors file.")] = None,
@@ -92,7 +63,7 @@ def prune(
     input_shape: InputShape = None,
     weights: Weights = None,
     batch: Batch = 128,
-    batch_norm: Norm = BatchNorm.train,
+    batch_norm: Norm = "train",
     seed: Seed = 0,
     data_dir: DataDir = None,
     as_json: Json = False,
@@ -117,29 +88,28 @@ def prune(
     )
     if given.targets is None and score in NEEDS_TARGETS:
         raise InputError(
-            f"{score.value} looks at the loss, which needs classes: give --data with labels, or score by synflow, "
+            f"{score} looks at the loss, which needs classes: give --data with labels, or score by synflow, "
             f"magnitude or random. The inputs are {given.description}."
         )
-    options: dict[str, Any] = {"scope": scope.value, "layers": layers.value, "floor": floor}
+    options: dict[str, Any] = {"scope": scope, "layers": layers, "floor": floor}
     check_steps(score, steps, options)
-    rescaling = None
+    rounds, rescaling = ROUNDS.get(score, 1) if steps is None else steps, None
     with Stages("prune", 3 + 2 * (rescale is not None)) as stage:
         stage("judging the model as it is")
-        judge = _Judge(given, batch_norm.value, seed)
+        judge = _Judge(given, batch_norm, seed)
         verdicts = {"before": judge.verdict(network)}
-        stage(f"scoring by {score.value}")
+        stage(f"scoring by {score}")
         with told() as said:
-            scores, masks = _masks(
-                network, score, sparsity, given, batch_norm.value, seed, steps, options, stage.within
-            )  # fmt: skip
+            scorer = _scorer(score, given, batch_norm, seed)
+            scores, masks = _masks(network, score, scorer, sparsity, rounds, options, stage.within)
         critical = pruning.critical_sparsity(scores)
         summary = masks.summary(network, given.x)
         pruning.apply(network, masks)
         stage("judging the pruned model")
         verdicts["pruned"] = judge.verdict(network)
         if rescale is not None:
-            stage(f"rescaling ({rescale.value})")
-            rescaling = pruning.rescale(network, method=rescale.value, x=given.x, seed=seed)
+            stage(f"rescaling ({rescale})")
+            rescaling = pruning.rescale(network, method=rescale, x=given.x, seed=seed)
             stage("judging the rescaled model")
             verdicts["rescaled"] = judge.verdict(network)
         pruning.bake(network)
@@ -149,22 +119,20 @@ def prune(
     if out_weights is not None:
         save(network, out_weights)
     if as_json:
-        print_json({
-            "model": model, "inputs": given.description, "method": scores.method, "summary": summary.to_dict(),
-            "critical_sparsity": float(critical), "first_layer_to_vanish": critical.layer, "notes": said,
-            "verdicts": verdicts, "judged": judge.examined,
-            "rescaling": None if rescaling is None else rescaling.to_dict(),
-        })  # fmt: skip
+        told_of = {"model": model, "inputs": given.description, "method": scores.method, "summary": summary.to_dict()}
+        limits = {"critical_sparsity": float(critical), "first_layer_to_vanish": critical.layer, "notes": said}
+        judged = {"verdicts": verdicts, "judged": judge.examined}
+        print_json({**told_of, **limits, **judged, "rescaling": rescaling and rescaling.to_dict()})
         return
     typer.echo(f"{scores.method}; {given.description}")
-    typer.echo(f"{summary}\n{_about(critical, score, steps)}")
+    typer.echo(f"{summary}\n{_about(critical, rounds)}")
     for note in said:
         typer.echo(f"note: {note}")
     if summary.dead or summary.effective == 0:
         typer.echo(f"what helps: {_what_helps(float(critical), score)}")
     if rescaling is not None:
         typer.echo(f"\n{rescaling}")
-    typer.echo(f"\nverdicts ({judge.examined}):" if judge.examined else "")
+    typer.echo(f"\nverdicts ({judge.examined}):")
     for when, verdict in verdicts.items():
         typer.echo(f"{when + ':':<10}{verdict}")
     for what, path in files.items():
@@ -172,71 +140,67 @@ def prune(
             typer.echo(f"{what}: {path}")
 
 
-def _masks(
-    network: "nn.Module", score: Score, sparsity: float, given: "Inputs", batch_norm: str, seed: int,
-    steps: int | None, options: dict[str, Any], progress: Callable[[float, str], None],
-) -> "tuple[Scores, Masks]":  # fmt: skip
-    """Scores of the model as it is, and the masks after all rounds."""
+def _scorer(score: str, given: "Inputs", batch_norm: str, seed: int) -> Any:
+    """The function of a model, or of force of a model and more, that gives the scores."""
     from epoch0 import prune as pruning
 
     batches = [] if given.targets is None else [(given.x, given.targets)]
-    rounds = ROUNDS.get(score, 1) if steps is None else steps
-    if score is Score.force:
-        scores = pruning.force(network, batches, sparsity, rounds, batch_norm=batch_norm, progress=progress)
+    settings: dict[str, Any] = {"magnitude": {}, "random": {"seed": seed}, "synflow": {"x": tuple(given.x.shape[1:])}}
+    of_the_loss = {"batches": batches, "batch_norm": batch_norm}
+    return functools.partial(getattr(pruning, score), **settings.get(score, of_the_loss))
+
+
+def _masks(
+    network: "nn.Module", score: str, scorer: Any, sparsity: float, rounds: int, options: dict[str, Any], progress: Tell
+) -> "tuple[Scores, Masks]":
+    """Scores of the model as it is, and the masks after all rounds."""
+    from epoch0 import prune as pruning
+
+    if score == "force":
+        scores = scorer(network, sparsity=sparsity, steps=rounds, progress=progress)
         return scores, pruning.keep(scores, sparsity)
-    one: Any = {
-        Score.snip: functools.partial(pruning.snip, batches=batches, batch_norm=batch_norm),
-        Score.grasp: functools.partial(pruning.grasp, batches=batches, batch_norm=batch_norm),
-        Score.obd: functools.partial(pruning.obd, batches=batches, batch_norm=batch_norm),
-        Score.synflow: functools.partial(pruning.synflow, x=tuple(given.x.shape[1:])),
-        Score.magnitude: pruning.magnitude,
-        Score.random: functools.partial(pruning.random, seed=seed),
-    }[score]
-    scores = one(network)
-    masks = pruning.keep(scores, sparsity, **options) if rounds == 1 else pruning.iterate(
-        network, one, sparsity, steps=rounds, progress=progress, **options
-    )  # fmt: skip
-    return scores, masks
+    scores = scorer(network)
+    if rounds == 1:
+        return scores, pruning.keep(scores, sparsity, **options)
+    return scores, pruning.iterate(network, scorer, sparsity, steps=rounds, progress=progress, **options)
 
 
-def check_steps(score: Score, steps: int | None, options: dict[str, Any]) -> None:
+def check_steps(score: str, steps: int | None, options: dict[str, Any]) -> None:
     """Refuse what no round could do, before the model is looked at."""
     if steps is not None and steps < 1:
         raise InputError(f"steps={steps} is no number of rounds; use an integer >= 1, such as 100.")
-    if score is Score.force and options != {"scope": "global", "layers": "uniform", "floor": 0}:
+    if score == "force" and options != {"scope": "global", "layers": "uniform", "floor": 0}:
         raise InputError("--score force has one threshold for all layers; leave --scope, --layers and --floor out.")
 
 
 class _Judge:
     """Says each time, on the same examples, whether the model as it is would train."""
 
+    examined = "from the first step, without training"
+
     def __init__(self, given: "Inputs", batch_norm: str, seed: int) -> None:
-        self.given, self.examined = given, "from the first step, without training"
-        self.settings: dict[str, Any] = {"batch_norm": batch_norm, "seed": seed}
+        self.given, self.settings = given, dict[str, Any](batch_norm=batch_norm, seed=seed, trial=False, remedies=False)
 
     def verdict(self, network: "nn.Module") -> str:
         """The verdict of a checkup from the first step alone."""
         from epoch0.diagnosis.checkup import checkup
 
-        given = self.given
         try:
-            found = checkup(network, given.x, given.targets, trial=False, remedies=False, directions=2, **self.settings)
-            return found.verdict
+            return checkup(network, self.given.x, self.given.targets, directions=2, **self.settings).verdict
         except InputError as problem:
             return f"cannot be judged: {problem}"
 
 
-def _about(critical: "CriticalSparsity", score: Score, steps: int | None) -> str:
+def _about(critical: "CriticalSparsity", rounds: int) -> str:
     """The critical sparsity in words."""
-    rounds = ROUNDS.get(score, 1) if steps is None else steps
     when = "" if rounds == 1 else " if all were removed in one round"
     return f"critical sparsity {float(critical):.4%}{when}: {critical.layer} is the first layer to vanish"
 
 
-def _what_helps(critical: float, score: Score) -> str:
+def _what_helps(critical: float, score: str) -> str:
     """What keeps layers alive, in words."""
     ways = [f"a sparsity below {critical:.4g}" if score not in ROUNDS else "a smaller sparsity", "--floor 1"]
-    if score is not Score.synflow:
+    if score != "synflow":
         ways.append("--score synflow, which scores again after every round")
     return f"{', '.join(ways)}, or weights at the edge of chaos first (epoch0 init, then --weights)"
 

@@ -1,8 +1,7 @@
 """The command on linear regions: count and draw them on a line or a plane of input space (Hanin & Rolnick)."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,14 +15,6 @@ if TYPE_CHECKING:
     from epoch0.regions import PlanePartition
 
 Points = "Each is the number of an example of the data, origin, or coordinates with commas."
-
-
-class Kind(StrEnum):
-    """How far a line goes."""
-
-    segment = "segment"
-    ray = "ray"
-    line = "line"
 
 
 def register(app: typer.Typer) -> None:
@@ -41,8 +32,9 @@ def regions(
         typer.Option(help="Three points, the square around the circle through them.", metavar="A B C"),
     ] = None,
     kind: Annotated[
-        Kind, typer.Option(help="With --line: from A to B, from A on through B, or both ways.")
-    ] = Kind.segment,
+        Literal["segment", "ray", "line"],
+        typer.Option(help="With --line: from A to B, from A on through B, or both ways."),
+    ] = "segment",
     margin: Annotated[float, typer.Option(help="With --plane: half the side, in radii of the circle.")] = 1.0,
     count_only: Annotated[
         bool, typer.Option("--count-only", help="The number alone, without geometry: faster.")
@@ -89,20 +81,15 @@ def regions(
         _say_plane(found, plot, as_json)
         return
     with Shown("regions") as shown:
-        cut = exact.on_line(network, *where, kind=kind.value, memory=memory, workers=workers, progress=shown)
+        cut = exact.on_line(network, *where, kind=kind, memory=memory, workers=workers, progress=shown)
     assert isinstance(cut, exact.LinePartition)  # two single points give one line
     if count_only:
         _say({"regions": cut.count}, as_json)
     elif as_json:
-        print_json({
-            "regions": cut.count, "linear_regions": cut.linear_count, "neurons": cut.neurons,
-            "per_layer": dict(zip(cut.layers, cut.per_layer, strict=True)),
-            "breakpoints": [
-                {"t": t, "layer": layer, "neuron": neuron, "face": face}
-                for t, (layer, neuron, face) in zip(cut.breakpoints.tolist(), cut.owner, strict=True)
-            ],
-            "certificate": cut.certificate.to_dict(), "notes": list(cut.notes),
-        })  # fmt: skip
+        owners = zip(cut.breakpoints.tolist(), cut.owner, strict=True)
+        names = ("t", "layer", "neuron", "face")
+        breaks = [dict(zip(names, (t, *owner), strict=True)) for t, owner in owners]
+        print_json({**_counts(cut), "breakpoints": breaks, **_told(cut, cut.certificate)})
     else:
         typer.echo(f"{cut}\n  linear regions: {cut.linear_count}")
 
@@ -110,17 +97,23 @@ def regions(
 def _say_plane(found: "PlanePartition", plot: Path | None, as_json: bool) -> None:
     certificate = found.verify()
     if as_json:
-        print_json({
-            "regions": found.count, "linear_regions": found.linear_count, "neurons": found.neurons,
-            "per_layer": dict(zip(found.layers, found.per_layer, strict=True)),
-            "vertices": len(found.vertices), "edges": len(found.edges), "area": found.window.area,
-            "certificate": certificate.to_dict(), "notes": list(found.notes),
-        })  # fmt: skip
+        sizes = {"vertices": len(found.vertices), "edges": len(found.edges), "area": found.window.area}
+        print_json({**_counts(found), **sizes, **_told(found, certificate)})
     else:
         distinct = "all patterns differ" if certificate.distinct else "patterns REPEAT"
         typer.echo(f"{found}\n  linear regions: {found.linear_count}; {distinct}")
         if plot is not None:
             typer.echo(f"picture: {plot}")
+
+
+def _counts(found: Any) -> dict[str, Any]:
+    layers = dict(zip(found.layers, found.per_layer, strict=True))
+    numbers = {"regions": found.count, "linear_regions": found.linear_count, "neurons": found.neurons}
+    return {**numbers, "per_layer": layers}
+
+
+def _told(found: Any, certificate: Any) -> dict[str, Any]:
+    return {"certificate": certificate.to_dict(), "notes": list(found.notes)}
 
 
 def _say(found: dict[str, Any], as_json: bool) -> None:

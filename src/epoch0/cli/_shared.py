@@ -27,12 +27,9 @@ def command(group: typer.Typer, **options: Any) -> Callable[[Callable[..., None]
         def guarded(*args: Any, **kwargs: Any) -> None:
             try:
                 function(*args, **kwargs)
-            except InputError as problem:
-                typer.echo(f"error: {problem}", err=True)
-                raise typer.Exit(2) from None
-            except RuntimeError as problem:
+            except (InputError, RuntimeError) as problem:
                 # a trial that could not be finished is reported like bad input; any other RuntimeError is a bug of ours
-                if type(problem).__name__ != "TrialError":
+                if not isinstance(problem, InputError) and type(problem).__name__ != "TrialError":
                     raise
                 typer.echo(f"error: {problem}", err=True)
                 raise typer.Exit(2) from None
@@ -50,6 +47,11 @@ def check_picture(path: Path) -> None:
     """Refuse a picture that cannot be written before the work is done."""
     if path.suffix.lower() not in PICTURES:
         raise InputError(f"{str(path)!r} is no picture; its name must end in {', '.join(PICTURES)}.")
+    check_folder(path)
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a file that has no folder to stand in."""
     if not path.parent.is_dir():
         raise InputError(f"there is no folder {str(path.parent)!r} to write {path.name} into.")
 

@@ -1,13 +1,12 @@
 """Commands that need no network: bounds, exact laws, mean-field theory, norm laws."""
 
 import math
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from epoch0.cli._shared import DataDir, Json, check_picture, command, print_json, print_rows
+from epoch0.cli._shared import DataDir, Json, check_folder, check_picture, command, print_json, print_rows
 from epoch0.errors import InputError
 
 Activation = Annotated[
@@ -20,33 +19,11 @@ BIAS_STD = 0.2
 """sigma_b of activations with a scale, unless another is asked for; those without (ReLU) need none."""
 
 
-class Architecture(StrEnum):
-    """What the layers are joined to."""
-
-    dense = "dense"
-    residual = "residual"
-    stable = "stable"
-
-
-class Law(StrEnum):
-    """Weight laws that the command line can name."""
-
-    gaussian = "gaussian"
-    uniform = "uniform"
-    discrete = "discrete"
-
-
 Eps = Annotated[float, typer.Option(help="Tolerance: squared norms within 1 ± eps in every layer, in (0, 1).")]
 Delta = Annotated[float, typer.Option(help="Probability of failure that is accepted, in (0, 1).")]
 Samples = Annotated[int, typer.Option(help="Inputs for which it must hold at once.")]
 Layers = Annotated[int, typer.Option(help="Layers.")]
-
-
-class Direction(StrEnum):
-    """Which norms."""
-
-    forward = "forward"
-    gradient = "gradient"
+Direction = Literal["forward", "gradient"]
 
 
 def register(app: typer.Typer) -> None:
@@ -64,7 +41,7 @@ def register(app: typer.Typer) -> None:
 def growth(
     width: Annotated[int, typer.Option(help="Width k of every layer.")] = 784,
     depth: Annotated[int, typer.Option(help="Number of layers.")] = 10,
-    law: Annotated[Law, typer.Option(help="Law of the weights.")] = Law.gaussian,
+    law: Annotated[Literal["gaussian", "uniform", "discrete"], typer.Option(help="Law of the weights.")] = "gaussian",
     std: Annotated[float, typer.Option(help="Std of a kept weight before the division by sqrt(width).")] = 2.0,
     density: Annotated[float, typer.Option(help="Fraction of the weights kept (alpha), in (0, 1].")] = 1.0,
     largest: Annotated[int, typer.Option(min=1, help="Discrete law: the integers -C..C, scaled to the std.")] = 3,
@@ -78,9 +55,9 @@ def growth(
     if width < 1 or depth < 1:
         raise InputError(f"width {width} and depth {depth} must both be at least 1.")
     unit: distributions.Law = {
-        Law.gaussian: distributions.Gaussian(std),
-        Law.uniform: distributions.Uniform(std * 3**0.5),
-        Law.discrete: distributions.integers(largest, scale=std / (largest * (largest + 1) / 3) ** 0.5),
+        "gaussian": distributions.Gaussian(std),
+        "uniform": distributions.Uniform(std * 3**0.5),
+        "discrete": distributions.integers(largest, scale=std / (largest * (largest + 1) / 3) ** 0.5),
     }[law]
     entry = distributions.Sparse(unit, density).scaled(width**-0.5)
     bounds = laws.bounds(entry, [width] * depth, activation=activation)
@@ -180,8 +157,8 @@ def kernel(
     bias_std: BiasStd = 0.0,
     density: Density = 1.0,
     architecture: Annotated[
-        Architecture, typer.Option(help="stable: residual branches times 1/sqrt(depth).")
-    ] = Architecture.dense,
+        Literal["dense", "residual", "stable"], typer.Option(help="stable: residual branches times 1/sqrt(depth).")
+    ] = "dense",
     data_name: Annotated[str, typer.Option("--data", help="Inputs: digits, mnist, cifar10, ...")] = "digits",
     examples: Annotated[int, typer.Option(min=1, help="How many inputs.")] = 100,
     out: Annotated[Path | None, typer.Option(help="Write both kernels to this safetensors file.")] = None,
@@ -194,15 +171,13 @@ def kernel(
     from epoch0.theory import mean_field
 
     if out is not None:
-        _check_folder(out)
+        check_folder(out)
     rule = load_activation(activation)
     if weight_std is None:
         weight_std = mean_field.edge_of_chaos(rule, bias_std=bias_std, density=density).weight_std
     inputs = data.load(data_name, data_dir=data_dir).inputs("standard")[:examples]
-    found = mean_field.kernel(
-        inputs.reshape(len(inputs), -1), activation=rule, weight_std=weight_std,
-        bias_std=bias_std, depth=depth, density=density, architecture=architecture.value,
-    )  # fmt: skip
+    law = dict[str, Any](activation=rule, weight_std=weight_std, bias_std=bias_std, density=density)
+    found = mean_field.kernel(inputs.reshape(len(inputs), -1), depth=depth, architecture=architecture, **law)
     if out is not None:
         from safetensors.numpy import save_file
 
@@ -223,29 +198,32 @@ def _range(name: str, text: str) -> tuple[float, float]:
     return low, high
 
 
-def _check_folder(out: Path) -> None:
-    if not out.parent.is_dir():
-        raise InputError(f"there is no folder {str(out.parent)!r} to write {out.name} into.")
-
-
 def width(
-    eps: Eps = 0.1, delta: Delta = 0.05, samples: Samples = 1, layers: Layers = 1,
-    direction: Direction = Direction.forward, as_json: Json = False,
-) -> None:  # fmt: skip
+    eps: Eps = 0.1,
+    delta: Delta = 0.05,
+    samples: Samples = 1,
+    layers: Layers = 1,
+    direction: Direction = "forward",
+    as_json: Json = False,
+) -> None:
     """Width that keeps the norms of a ReLU network: by the paper's bound, by the best Chernoff bound, exactly."""
     from epoch0.theory.norms import summary
 
-    found = summary(eps, delta, samples=samples, layers=layers, direction=direction.value)
+    found = summary(eps, delta, samples=samples, layers=layers, direction=direction)
     print_json(found.to_dict()) if as_json else typer.echo(str(found))
 
 
 def norms(
     width: Annotated[int, typer.Option(help="Width of every layer.")] = 500,
-    layers: Layers = 10, eps: Eps = 0.1, delta: Delta = 0.05, samples: Samples = 1,
-    direction: Direction = Direction.forward, as_json: Json = False,
-) -> None:  # fmt: skip
+    layers: Layers = 10,
+    eps: Eps = 0.1,
+    delta: Delta = 0.05,
+    samples: Samples = 1,
+    direction: Direction = "forward",
+    as_json: Json = False,
+) -> None:
     """Law of the norms in a ReLU network of He's weights: mean, spread, quantiles, chance that a layer fails."""
     from epoch0.theory.norms import at_width
 
-    found = at_width(width, layers=layers, eps=eps, delta=delta, samples=samples, direction=direction.value)
+    found = at_width(width, layers=layers, eps=eps, delta=delta, samples=samples, direction=direction)
     print_json(found.to_dict()) if as_json else typer.echo(str(found))
