@@ -48,23 +48,13 @@ def turn(
     most: int | None = None,
     swept: Mapping[int, Affine] | None = None,
 ) -> tuple[list[Crossings], float]:
-    """Carry curves through a network and find every crossing.
+    """Carry curves through a network of affine steps and folds and find every crossing of each folding layer.
 
-    Args:
-        program: the network; affine steps and folds only.
-        coefficients: of cos, sin and 1 of the input, shape (3, curves, \\*shape), float64.
-        span: the angle at which every curve ends; it begins at 0.
-        output: faces of the network's output that are watched.
-        most: give up beyond so many break points.
-        swept: index of an affine step -> the same step with other weights: its weights are then
-            ``W cos(angle) + W' sin(angle)``, its bias stays.
-
-    Returns:
-        The crossings of each folding layer, and last those of the output, in no order; and the smallest distance that
-        decided whether a face is met, as a part of the values' size.
-
-    Raises:
-        TooMany: more than ``most``.
+    The coefficients are those of cos, sin and 1 of the input, shape (3, curves, \\*shape), float64; every curve ends at
+    the angle ``span``. With faces of the ``output`` its crossings are watched, too, and come last. Beyond ``most``
+    break points it gives up with :class:`TooMany`. The affine steps ``swept``, by their index, have the weights
+    ``W cos(angle) + W' sin(angle)``, W' those of the step that is given. Also gives the smallest distance that decided
+    whether a face is met, as a part of the values' size.
     """
     quarters = max(1, math.ceil(span / (math.pi / 2) - 1e-9))
     ends = torch.linspace(0, span, quarters + 1, dtype=torch.float64)

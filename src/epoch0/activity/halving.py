@@ -107,17 +107,12 @@ def refine(
     seed: int = 0,
     corners: Sequence[float] = (),
 ) -> Refined:
-    """Count how often every value crosses its faces for t in [0, 1].
+    """Count how often every value crosses the faces of its layer for t in [0, 1].
 
-    Args:
-        evaluate: t, shape (m,), to the watched values, one tensor (m, columns) a layer, float64 on the CPU.
-        faces: of each layer.
-        first: equal steps to begin with.
-        points: evaluate at most so many, about; None is no limit.
-        caution: how many times the departure from the chord is allowed for.
-        audit: steps to look at again, chosen at random.
-        seed: names the random steps.
-        corners: t at which the curve has corners; steps end there.
+    ``evaluate`` takes t, shape (m,), to the watched values, one tensor (m, columns) a layer, float64 on the CPU, at
+    about ``points`` places at most. It begins with ``first`` equal steps, and steps end at the corners of the curve;
+    ``caution`` is how many times the departure from the chord is allowed for, ``audit`` how many random steps are
+    looked at again.
     """
     ends = torch.from_numpy(np.union1d(np.linspace(0.0, 1.0, first + 1), np.asarray(corners, dtype=np.float64)))
     values = evaluate(ends)
