@@ -17,7 +17,7 @@ from epoch0.papers.hayou.batches import EXTENTS
 from epoch0.papers.hayou.protocol import run
 from epoch0.papers.hayou.published import COMPETITION, PUBLISHED, SLIPS, WINNERS, Entry, block
 from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
-from epoch0.papers.hayou.winners import of_the_print, printed_winners
+from epoch0.papers.hayou.tables import of_the_print, printed_winners
 from pictures import whole_picture
 
 TABLES = ("tab1", "tab2", "tab3", "tab6", "tab8", "tab9", "tab10")
@@ -36,10 +36,16 @@ def made_up(setting, level, *, dead=0, seed=0):
     for trial in setting.trials():
         mean, sd = level(trial.spec, trial.spec.method, trial.spec.sparsity)
         percent = mean + sd * noise.standard_normal()
-        results.append({
-            "accuracy": percent / 100, "best": percent / 100, "chance": 0.1, "dead": ["x"] * dead,
-            "on_paths": 100 if mean > 10 else 0, "diverged": False,
-        })  # fmt: skip
+        results.append(
+            {
+                "accuracy": percent / 100,
+                "best": percent / 100,
+                "chance": 0.1,
+                "dead": ["x"] * dead,
+                "on_paths": 100 if mean > 10 else 0,
+                "diverged": False,
+            }
+        )
     return results
 
 
@@ -262,9 +268,10 @@ def test_rows_have_the_printed_values_beside_measured_ones() -> None:
     rows = artifact_of("tab2").decided(setting, made_up(setting, lambda p, m, s: (50.0, 1.0)))[0]
     assert len(rows) == 126 and not any(math.isnan(row["printed"]) for row in rows)
     (one,) = [
-        row for row in rows
+        row
+        for row in rows
         if (row["data"], row["network"], row["method"], row["sparsity"]) == ("cifar100", "ResNet-104", "SBP-SR", 0.98)
-    ]  # fmt: skip
+    ]
     assert (one["printed"], one["printed_sd"], one["runs"], one["epochs"]) == (67.73, 0.28, 3, 250)
     assert one["accuracy"] == pytest.approx(50, abs=4) and one["accuracy_sd"] > 0
     quick = artifact_of("tab2").setting("quick")
@@ -291,8 +298,11 @@ def test_a_table_is_decided_and_drawn(name: str, preset: str) -> None:
         looks = {METHODS[key].label: look for key, look in accuracy.LOOKS.items()}
         wanted = [plots.COLOURS[looks[label]] for label in order if label in looks]
         for axes in picture.axes:
-            drawn = [(float(bars[0].get_xdata()[0]), bars[0].get_color()) for bars in axes.containers
-                     if bars[0].get_linestyle() == "-"]  # fmt: skip
+            drawn = [
+                (float(bars[0].get_xdata()[0]), bars[0].get_color())
+                for bars in axes.containers
+                if bars[0].get_linestyle() == "-"
+            ]
             left_to_right = [wanted.index(colour) for _, colour in sorted(drawn)]
             assert left_to_right == sorted(left_to_right), "not in the order of the legend"
     assert artifact.caption(setting) and str(setting["runs"]) in artifact.caption(setting)
@@ -358,7 +368,7 @@ def test_tables_share_their_trials() -> None:
         keys = {
             name: {trial.key for trial in artifact_of(name).trials(artifact_of(name).setting(preset))}
             for name in TABLES
-        }  # fmt: skip
+        }
         assert keys["tab9"] == keys["tab10"]
         assert keys["tab2"] <= keys["tab6"]
         assert len(keys["tab1"] & keys["tab2"]) >= 32 if preset == "quick" else len(keys["tab1"] & keys["tab2"]) == 54

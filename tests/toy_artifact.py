@@ -8,7 +8,7 @@ import numpy as np
 from epoch0 import plots
 from epoch0.experiments.claims import between
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.sweep import Sweep, Table
+from epoch0.papers.sweep import Sweep, Table, by
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def table(found):
 def claims(found):
     heads = found.one()["heads"]
     error = heads.std(ddof=1) / len(heads) ** 0.5
-    return [between("the coin is fair", heads.mean(), error, 0.4, 0.6, len(heads))]
+    return {"the coin is fair": by(between, heads.mean(), error, 0.4, 0.6, len(heads))}
 
 
 def draw(found):

@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, Any
 from epoch0.errors import InputError, suggest
 from epoch0.experiments.claims import Claim
 from epoch0.experiments.experiment import Trial
-from epoch0.papers.sweep import Found, Results, Sweep, Table
+from epoch0.papers.sweep import Claims, Found, Results, Sweep, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from epoch0.experiments.cost import Cost
 
-_PAPERS = {name: f"epoch0.papers.{name.replace('-', '_')}" for name in (
-    "price-tanner", "raghu", "arpit-bengio", "hanin-rolnick", "hayou",
-)}  # fmt: skip
-"""Paper -> the package whose modules declare its figures and tables, each in ``ARTIFACTS``."""
+_AUTHORS = {
+    "price-tanner": "Price & Tanner",
+    "raghu": "Raghu et al.",
+    "arpit-bengio": "Arpit & Bengio",
+    "hanin-rolnick": "Hanin & Rolnick",
+    "hayou": "Hayou et al.",
+}  # the packages of the papers are named alike; their modules declare figures and tables in ``ARTIFACTS``
+_KINDS = {"fig": "Figure", "tab": "Table", "th": "Theorem", "prop": "Proposition"}
 
 
 @dataclass(frozen=True)
@@ -31,10 +35,10 @@ class Artifact:
     Attributes:
         id: paper and figure, such as ``"price-tanner/fig3b"``.
         title: what it shows, in a few words.
-        source: where it stands in the paper.
+        place: where else in the paper it is told of, such as ``"section 4"``; number and authors come from the id.
         presets: ``"quick"`` and ``"paper"`` -> what is run.
         table: measurements -> tidy rows.
-        claims: measurements -> the paper's statements, decided; the rows are in ``found.table``.
+        claims: measurements -> the paper's statements, each with what decides it; the rows are in ``found.table``.
         draw: the same -> a matplotlib figure laid out like the paper's; its heading is put above it later.
         about: what was measured, in one line for the heading: a text with the names of axes and fields in braces, such
             as ``"{runs} networks of width {width}"``, or a function of the sweep.
@@ -43,13 +47,21 @@ class Artifact:
 
     id: str
     title: str
-    source: str
+    place: str
     presets: Mapping[str, Sweep]
     table: Callable[[Found], Table]
-    claims: Callable[[Found], list[Claim]]
+    claims: Callable[[Found], Claims]
     draw: Callable[[Found], "Figure"]
     about: str | Callable[[Sweep], str] = ""
     cost: "Callable[[Any], Cost] | None" = None
+
+    @property
+    def source(self) -> str:
+        """Where it stands: authors, number and place."""
+        paper, _, name = self.id.partition("/")
+        kind, number = re.fullmatch(r"([a-z]*)(.*)", name).groups()  # type: ignore[union-attr]
+        numbered = f"{_KINDS[kind]} {number}" if kind in _KINDS else ""
+        return ", ".join(part for part in (_AUTHORS.get(paper, ""), numbered, self.place) if part)
 
     def setting(self, preset: str) -> Sweep:
         """What that preset runs.
@@ -75,7 +87,8 @@ class Artifact:
     def decided(self, setting: Sweep, results: Results) -> "tuple[Table, list[Claim], Callable[[], Figure]]":
         """Table, claims, and what draws the picture."""
         found = self.read(setting, results)
-        return found.table, self.claims(found), lambda: self.draw(found)
+        claims = [decide(text) for text, decide in self.claims(found).items()]
+        return found.table, claims, lambda: self.draw(found)
 
     def caption(self, setting: Sweep) -> str:
         """What was measured."""
@@ -97,8 +110,8 @@ def catalogue() -> dict[str, Artifact]:
     'arpit-bengio/fig1a'
     """
     found: dict[str, Artifact] = {}
-    for package in _PAPERS.values():
-        found |= _declared(package)
+    for paper in _AUTHORS:
+        found |= _declared(f"epoch0.papers.{paper.replace('-', '_')}")
     return found
 
 
@@ -125,7 +138,7 @@ def find(name: str) -> Artifact:
     known = catalogue()
     if name not in known:
         raise InputError(
-            f"there is no artifact {name!r}.{suggest(name, [*known, *_PAPERS])} "
+            f"there is no artifact {name!r}.{suggest(name, [*known, *_AUTHORS])} "
             "`epoch0 reproduce --list` shows all of them."
         )
     return known[name]
@@ -143,6 +156,6 @@ def expand(name: str) -> list[str]:
     known = catalogue()
     if name == "all":
         return list(known)
-    if name in _PAPERS:
+    if name in _AUTHORS:
         return [key for key in known if key.startswith(f"{name}/")]
     return [find(name).id]

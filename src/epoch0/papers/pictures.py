@@ -1,10 +1,7 @@
-"""What pictures of tables share: points with errors, curves, bands, one line for each value of a column, heat maps."""
+"""What pictures of tables share: points with errors, curves, bands, one line for each value of a column."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from epoch0 import plots
 from epoch0.papers.sweep import Table
@@ -34,15 +31,12 @@ def band(axes: Axes, table: Table, x: str, low: str, high: str, label: str, **mo
 
 
 def lines(
-    axes: Axes, table: Table, x: str, y: str, by: str, label: str | Callable[[Any], str] = "{:g}",
-    bounds: Sequence[str] = (), scale: float = 1.0, **more: Any,
-) -> None:  # fmt: skip
-    """One line of means with error bars for each value of a column, and computed bounds dashed in its colour."""
+    axes: Axes, table: Table, x: str, y: str, by: str, label: str | Callable[[Any], str] = "{:g}", **more: Any
+) -> None:
+    """One line of means with error bars for each value of a column."""
     for index, (value, rows) in enumerate(table.by(by)):
         told = label.format(value) if isinstance(label, str) else label(value)
-        points(axes, rows, x, y, index, told, scale, **{"linestyle": "-", "linewidth": 1.0, **more})
-        for bound in bounds:
-            curve(axes, rows, x, bound, index, linestyle="--", linewidth=0.9)
+        points(axes, rows, x, y, index, told, **{"linestyle": "-", "linewidth": 1.0, **more})
 
 
 def ticks(axes: Axes, values: Sequence[Any], axis: str = "x", scale: str | None = None) -> None:
@@ -51,18 +45,3 @@ def ticks(axes: Axes, values: Sequence[Any], axis: str = "x", scale: str | None 
         axes.set(**{f"{axis}scale": scale})
     getattr(axes, f"set_{axis}ticks")(list(values), [f"{one:g}" for one in values])
     axes.minorticks_off()
-
-
-def heat(
-    axes: Axes, values: NDArray[np.float64], x: Sequence[str], y: Sequence[str], low: float, high: float,
-    text: str = "{:.0f}",
-) -> Any:  # fmt: skip
-    """A heat map, shape (y, x), with its numbers in the cells; returns the image, for a colour bar."""
-    image = axes.imshow(values, origin="lower", aspect="auto", cmap="cividis", vmin=low, vmax=high)
-    axes.grid(visible=False)
-    axes.set_xticks(range(len(x)), list(x))
-    axes.set_yticks(range(len(y)), list(y))
-    for (row, column), value in np.ndenumerate(values):
-        colour = "black" if value > low + 0.55 * (high - low) else "white"  # black on light, white on dark
-        axes.text(column, row, text.format(value), ha="center", va="center", color=colour, fontsize=9)
-    return image

@@ -7,7 +7,7 @@ import math
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from epoch0.experiments.engine import Engine
 from epoch0.experiments.experiment import Trial, canonical_json
 from epoch0.experiments.run import Progress, run
 from epoch0.experiments.store import Store
+from epoch0.files import write_atomic
 from epoch0.papers.catalogue import Artifact, find
 from epoch0.papers.sweep import Results, Sweep
 
@@ -105,19 +106,16 @@ class Reproduction:
         writer.writeheader()
         writer.writerows(self.data)
         del told["data"]
-        contents = {
-            ".csv": table.getvalue().encode(), ".json": (json.dumps(told, indent=2, allow_nan=False) + "\n").encode(),
-            ".png": png(self.figure),
-        }  # fmt: skip
+        text = json.dumps(told, indent=2, allow_nan=False) + "\n"
+        contents = {".csv": table.getvalue().encode(), ".json": text.encode(), ".png": png(self.figure)}
+        paths = [base.with_name(base.name + ending) for ending in contents]
         try:
             base.parent.mkdir(parents=True, exist_ok=True)
-            with ExitStack() as stack:
-                # everything is on the disk before the first name changes
-                paths = [(base.with_name(base.name + ending), content) for ending, content in contents.items()]
-                ready = [stack.enter_context(_beside(path, content)) for path, content in paths]
-                return [put_in_place() for put_in_place in ready]
+            for path, content in zip(paths, contents.values(), strict=True):
+                write_atomic(path, content)
         except OSError as error:
             raise InputError(f"{base}.csv, .json and .png cannot be written: {error}.") from error
+        return paths
 
 
 @dataclass(frozen=True)
@@ -139,10 +137,16 @@ class Part:
 
 
 def reproduce(
-    id: str, preset: str = "quick", *, out: StrPath | None = None, store: StrPath | None = None,
-    workers: int | None = None, scheduler: str | None = None, progress: Progress | None = None,
+    id: str,
+    preset: str = "quick",
+    *,
+    out: StrPath | None = None,
+    store: StrPath | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    progress: Progress | None = None,
     data_dir: StrPath | None = None,
-) -> Reproduction:  # fmt: skip
+) -> Reproduction:
     """One figure or table of a paper, with its claims decided.
 
     >>> done = e0.reproduce("price-tanner/fig3b", preset="quick")
@@ -169,10 +173,17 @@ def reproduce(
 
 
 def reproduce_all(
-    ids: Sequence[str], preset: str = "quick", *, out: StrPath | None = None, store: StrPath | None = None,
-    workers: int | None = None, scheduler: str | None = None, shard: str | None = None,
-    progress: Progress | None = None, data_dir: StrPath | None = None,
-) -> Iterator[Reproduction | Part]:  # fmt: skip
+    ids: Sequence[str],
+    preset: str = "quick",
+    *,
+    out: StrPath | None = None,
+    store: StrPath | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    shard: str | None = None,
+    progress: Progress | None = None,
+    data_dir: StrPath | None = None,
+) -> Iterator[Reproduction | Part]:
     """Several artifacts one after another, with the same workers and one results file; trials they share run once.
 
     >>> for done in reproduce_all(expand("price-tanner"), out="results"):
@@ -298,26 +309,6 @@ def accelerators() -> int:
 
     device = chosen_device()
     return torch.cuda.device_count() if device.type == "cuda" and device.index is None else 0
-
-
-@contextmanager
-def _beside(path: Path, content: bytes) -> Iterator[Callable[[], Path]]:
-    """The content under another name in the same folder, and a function that gives it its own."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-
-        def put_in_place() -> Path:
-            os.replace(temporary, path)
-            return path
-
-        yield put_in_place
-    finally:
-        Path(temporary).unlink(missing_ok=True)
 
 
 def _finite(value: Any) -> Any:

@@ -31,6 +31,8 @@ from epoch0.experiments.experiment import Trial
 Array = NDArray[Any]
 Results = Sequence[Mapping[str, Any]]
 Axis = Sequence[Any] | Mapping[Any, Any]
+Decision = Callable[[str], Claim]  # the text of a claim -> the claim, decided
+Claims = Mapping[str, Decision]  # what a paper says -> what decides it
 
 
 class Mean(NamedTuple):
@@ -40,12 +42,13 @@ class Mean(NamedTuple):
     error: Any
 
 
-def mean_and_error(values: Array) -> Mean:
+def mean_and_error(values: Any) -> Mean:
     """Mean over the first axis and its standard error, which is NaN for a single value.
 
     >>> mean_and_error(np.array([1.0, 2.0, 3.0]))               # shape (runs, ...) gives (...)
     Mean(mean=2.0, error=0.5773502691896258)
     """
+    values = np.asarray(values, dtype=np.float64)
     mean = values.mean(axis=0)
     error = values.std(axis=0, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else np.full_like(mean, math.nan)
     return Mean(float(mean), float(error)) if np.ndim(mean) == 0 else Mean(mean, error)
@@ -64,7 +67,7 @@ def named_seed(text: str) -> int:
 
 def columns_of(**values: Array) -> dict[str, float]:
     """Two columns of a row for each name: the mean over the first axis, and its standard error as ``name_error``."""
-    each = {name: mean_and_error(np.asarray(one, dtype=np.float64)) for name, one in values.items()}
+    each = {name: mean_and_error(one) for name, one in values.items()}
     return {f"{name}{part}": one[i] for name, one in each.items() for i, part in enumerate(("", "_error"))}
 
 
@@ -93,6 +96,18 @@ class Table(list[dict[str, Any]]):
     def told(self, template: str) -> list[str]:
         """One text a row, such as ``"width {width}, layer {layer}"``: the settings in the evidence of a claim."""
         return [template.format_map(row) for row in self]
+
+    def claim(self, decide: Callable[..., Claim], column: str, *bounds: Any, names: str, **more: Any) -> Decision:
+        """What decides a claim about a column of means, row by row; bounds are names of columns, numbers or arrays.
+
+        >>> from epoch0.experiments.claims import at_most
+        >>> rows = Table([{"width": 4, "loss": 0.5, "loss_error": 0.01, "runs": 9, "bound": 0.7}])
+        >>> rows.claim(at_most, "loss", "bound", names="width {width}")("the loss is below its bound").verdict
+        'holds'
+        """
+        given = [self.column(one) if isinstance(one, str) else one for one in bounds]
+        means, errors, runs = self.of(column, f"{column}_error", "runs")
+        return by(decide, means, errors, *given, runs, self.told(names), **more)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,10 +182,7 @@ class Found:
         table = Table()
         for cell in self.cells:
             values = measured(cell)
-            means = {
-                name: value if isinstance(value, Mean) else mean_and_error(np.asarray(value, dtype=np.float64))
-                for name, value in values.items()
-            }
+            means = {name: one if isinstance(one, Mean) else mean_and_error(one) for name, one in values.items()}
             count = next((len(value) for value in values.values() if not isinstance(value, Mean)), cell.runs)
             for place in itertools.product(*(range(len(one)) for one in inner.values())):
                 named = {name: inner[name][i] for name, i in zip(inner, place, strict=True)}
@@ -251,21 +263,14 @@ class Sweep:
 
     def trials_of(self, spec: Any, runs: int, place: int = 0) -> list[Trial]:
         """The trials of one cell, the first, second, ... of all."""
-        first = self.first_seed + place * self.stride
+        first = (0 if callable(self.seed) else self.seed) + place * self.stride
         name = f"{self.function.__module__}:{self.function.__qualname__}"
         seed = self.seed if callable(self.seed) else None
         block = self.block(spec) if callable(self.block) else self.block
         if not block:
             return [Trial(name, spec, seed(spec, run) if seed else first + run) for run in range(runs)]
-        return [
-            Trial(name, replace(spec, first=run, networks=min(block, runs - run)), seed(spec, run) if seed else first)
-            for run in range(0, runs, block)
-        ]  # fmt: skip
-
-    @property
-    def first_seed(self) -> int:
-        """Of run 0, if it is the same in all cells."""
-        return 0 if callable(self.seed) else self.seed
+        parts = [replace(spec, first=run, networks=min(block, runs - run)) for run in range(0, runs, block)]
+        return [Trial(name, part, seed(spec, part.first) if seed else first) for part in parts]
 
     def trials(self) -> list[Trial]:
         """All trials, cell by cell, and those of the further sweeps."""
@@ -280,10 +285,8 @@ class Sweep:
             Cell(at, spec, runs, list(itertools.islice(left, len(self.trials_of(spec, runs)))), bool(self.block))
             for at, spec, runs in self.cells()
         ]
-        also = {
-            name: sweep.gather(list(itertools.islice(left, len(sweep.trials())))) for name, sweep in self.also.items()
-        }
-        return Found(self, cells, also)
+        further = {name: list(itertools.islice(left, len(sweep.trials()))) for name, sweep in self.also.items()}
+        return Found(self, cells, {name: self.also[name].gather(own) for name, own in further.items()})
 
     def costs(self, cost: Callable[[Any], Cost]) -> list[Cost]:
         """What the trials cost, those of one name together; ``cost`` tells it of one spec, without trials."""
@@ -327,21 +330,47 @@ class _Listed(tuple[Any, ...]):
         return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in self)
 
 
-def of_runs(decide: Callable[..., Claim], text: str, values: Any, *bounds: Any, names: Sequence[str]) -> Claim:
-    """A claim about means over runs, the first axis, at one setting or several: shape (runs,) or (runs, settings).
+def by(decide: Callable[..., Claim], *arguments: Any, **more: Any) -> Decision:
+    """What decides a claim, given all but its text.
 
-    >>> from epoch0.experiments.claims import at_least
-    >>> of_runs(at_least, "it grows", np.array([1.2, 1.21, 1.22, 1.2]), 1.0, names=["growth"]).verdict
+    >>> from epoch0.experiments.claims import exact
+    >>> by(exact, 2**3 == 8, "8 teeth")("there are 2^3 teeth").verdict
     'holds'
     """
-    mean, error = mean_and_error(np.reshape(values, (len(values), -1)))
-    return decide(text, mean, error, *bounds, len(values), names)
+    return lambda text: decide(text, *arguments, **more)
+
+
+def more(decide: Decision, before: str = "", after: str = "", **numbers: float) -> Decision:
+    """The same with more evidence, in front or behind, and more numbers."""
+
+    def told(text: str) -> Claim:
+        claim = decide(text)
+        evidence = "; ".join(part for part in (before, claim.evidence, after) if part)
+        return replace(claim, evidence=evidence, numbers={**claim.numbers, **numbers})
+
+    return told
+
+
+def over_runs(decide: Callable[..., Claim], values: Any, *bounds: Any, names: Sequence[str]) -> Decision:
+    """The same for means over runs, the first axis, at one setting or several: shape (runs,) or (runs, settings).
+
+    >>> from epoch0.experiments.claims import at_least
+    >>> over_runs(at_least, np.array([1.2, 1.21, 1.22, 1.2]), 1.0, names=["growth"])("it grows").verdict
+    'holds'
+    """
+    return by(decide, *mean_and_error(np.reshape(values, (len(values), -1))), *bounds, len(values), names)
 
 
 def agrees(
-    text: str, measured: Any, errors: Any, exact: Any, samples: Any, settings: Sequence[str], resolution: float,
+    text: str,
+    measured: Any,
+    errors: Any,
+    exact: Any,
+    samples: Any,
+    settings: Sequence[str],
+    resolution: float,
     groups: tuple[str, str] = ("measured", "exact"),
-) -> Claim:  # fmt: skip
+) -> Claim:
     """Measured means are the exact values: a relative difference of ``resolution`` would have been seen, and was not.
 
     >>> agrees("the mean is 1", [1.001, 0.999], [0.002, 0.002], 1.0, 50, ["a", "b"], resolution=0.05).verdict

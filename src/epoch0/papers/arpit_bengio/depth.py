@@ -7,23 +7,20 @@ from typing import Any
 import numpy as np
 
 from epoch0 import plots
-from epoch0.experiments.claims import Claim, at_most, between, increasing
+from epoch0.experiments.claims import at_most, between, increasing
 from epoch0.papers import pictures
 from epoch0.papers.arpit_bengio.norms import INITS, LEVEL, NormsSpec, band, deep, weight_stds
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Cell, Found, Mean, Sweep, Table, agrees, mean_and_error
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Mean, Sweep, Table, agrees, by, mean_and_error
 
 DEPTH = 10
 RESOLUTION = 0.05  # A mean ratio is the exact one if a relative difference of 5 % would have been seen and was not
-COARSE = 0.25
-"""The same for a variance, whose relative error is larger: a factor of 4 or 6 in the place of 5 would be near that."""
-
+COARSE = 0.25  # the same for a variance, whose relative error is larger: a factor of 4 or 6 for 5 would be near that
 NAMES = {"activation": "activation norm ratio", "gradient": "gradient norm ratio"}
 LABELS = {"activation": r"$\|h^l\|\,/\,\|x\|$", "gradient": r"$\|\partial W^l\|_F\,/\,(\|\delta\|\,\|x\|)$"}
+# the backward pass is taken as independent of the forward pass, as the paper does
 LAWS = {"activation": "exact law", "gradient": "law under independence"}
-"""The backward pass is taken as independent of the forward pass, as the paper does."""
-
 _SHOWN = 40  # networks that are drawn one by one
 _UNITS = 2000  # A trial has so many networks that their widths add up to about this
 
@@ -70,70 +67,69 @@ def first_layer(cell: Cell) -> tuple[float, float, float]:
     return mean, mean - difference, error
 
 
-def activation_claims(found: Found) -> list[Claim]:
+def activation_claims(found: Found) -> Claims:
     """Figure 1a: He keeps the norm of the activations, better with width; Glorot does not."""
-    decays = "Glorot: the activation norm ratio decays as the exact law says"
-    variance = "He: one layer's squared norm ratio has the exact law's variance, 5/width"  # beyond the paper
-    return [
-        *_he("activation", found),
-        _law_holds(decays, found.table.where(init="glorot")),
-        _lost("activation", found.table, len(found.sweep["widths"])),
-        _is_one(variance, step_spread, found, COARSE, "measured over exact"),
-    ]
-
-
-def gradient_claims(found: Found) -> list[Claim]:
-    """Figure 1b: the same for the gradients, and the assumption that Theorem 3 makes about them."""
-    independent = "He: the output error is independent of the activations, as Theorem 3 assumes (width/2 x cos^2 is 1)"
-    he = found.where(init="he")
-    measured, expected, errors = np.transpose([first_layer(cell) for cell in he])
-    return [
-        *_he("gradient", found),
-        _law_holds("Glorot: the gradient norm ratio is the exact law's", found.table.where(init="glorot")),
-        _lost("gradient", found.table, 1),
-        _is_one(independent, lambda cell: mean_and_error(cell["alignment"]), found, RESOLUTION, "measured"),
-        agrees(  # beyond the paper: how much larger gradients are for that dependence
-            "He: at layer 1 the mean squared ratio exceeds 1 by what that dependence gives to first order in 1/width",
-            measured, errors, expected, [cell.runs for cell in he], _widths(he), RESOLUTION, ("measured", "predicted"),
+    glorot = found.table.where(init="glorot")
+    return {
+        **_he("activation", found),
+        "Glorot: the activation norm ratio decays as the exact law says": _law_holds(glorot),
+        **_lost("activation", found.table, len(found.sweep["widths"])),
+        # beyond the paper
+        "He: one layer's squared norm ratio has the exact law's variance, 5/width": _is_one(
+            step_spread, found, COARSE, "measured over exact"
         ),
-    ]  # fmt: skip
+    }
 
 
-def _he(quantity: str, found: Found) -> list[Claim]:
+def gradient_claims(found: Found) -> Claims:
+    """Figure 1b: the same for the gradients, and the assumption that Theorem 3 makes about them."""
+    he, glorot = found.where(init="he"), found.table.where(init="glorot")
+    independent = "He: the output error is independent of the activations, as Theorem 3 assumes (width/2 x cos^2 is 1)"
+    # beyond the paper: how much larger gradients are for that dependence
+    larger = "He: at layer 1 the mean squared ratio exceeds 1 by what that dependence gives to first order in 1/width"
+    measured, expected, errors = np.transpose([first_layer(cell) for cell in he])
+    counts, groups = [cell.runs for cell in he], ("measured", "predicted")
+    return {
+        **_he("gradient", found),
+        "Glorot: the gradient norm ratio is the exact law's": _law_holds(glorot),
+        **_lost("gradient", found.table, 1),
+        independent: _is_one(lambda cell: mean_and_error(cell["alignment"]), found, RESOLUTION, "measured"),
+        larger: by(agrees, measured, errors, expected, counts, _widths(he), RESOLUTION, groups),
+    }
+
+
+def _he(quantity: str, found: Found) -> Claims:
     """The statements about He's initialization that both figures share."""
     name, rows = NAMES[quantity], found.table.where(init="he")
-    ratio, error, low, high, count = rows.of("ratio", "ratio_error", "exact_low", "exact_high", "runs")
     narrower = found.where(init="he")[::-1]
     squares, errors = np.transpose([off_one(quantity, cell) for cell in narrower])
-    rms = np.sqrt(squares)
-    return [
-        between(f"He: the mean {name} is inside the exact law's {100 * LEVEL:g} % band, at every layer", ratio, error,
-                low, high, count, rows.told("width {width}, layer {layer}")),
-        _law_holds(f"He: the mean {name} is the exact law's", rows),
-        increasing(f"He: the {name} is nearer to 1 the wider the network (root of the mean of (ratio - 1)^2)", rms,
-                   errors / (2 * rms), [cell.runs for cell in narrower], _widths(narrower)),
-    ]  # fmt: skip
+    rms, counts = np.sqrt(squares), [cell.runs for cell in narrower]
+    nearer = f"He: the {name} is nearer to 1 the wider the network (root of the mean of (ratio - 1)^2)"
+    return {
+        f"He: the mean {name} is inside the exact law's {100 * LEVEL:g} % band, at every layer": rows.claim(
+            between, "ratio", "exact_low", "exact_high", names="width {width}, layer {layer}"
+        ),
+        f"He: the mean {name} is the exact law's": _law_holds(rows),
+        nearer: by(increasing, rms, errors / (2 * rms), counts, _widths(narrower)),
+    }
 
 
-def _law_holds(text: str, rows: Table) -> Claim:
-    ratio, error, exact, count = rows.of("ratio", "ratio_error", "exact_mean", "runs")
-    return agrees(text, ratio, error, exact, count, rows.told("width {width}, layer {layer}"), RESOLUTION)
+def _law_holds(rows: Table) -> Decision:
+    return rows.claim(agrees, "ratio", "exact_mean", names="width {width}, layer {layer}", resolution=RESOLUTION)
 
 
-def _lost(quantity: str, table: Table, layer: int) -> Claim:
+def _lost(quantity: str, table: Table, layer: int) -> Claims:
     """Glorot at the layer that is furthest from where the norm is 1 by definition: below what He's law would give."""
-    glorot = table.where(init="glorot", layer=layer)
-    ratio, error, count = glorot.of("ratio", "ratio_error", "runs")
     bounds = table.where(init="he", layer=layer).column("exact_low")
     text = f"Glorot: at layer {layer} the {NAMES[quantity]} is below the band that He's has"
-    return at_most(text, ratio, error, bounds, count, glorot.told("width {width}"))
+    return {text: table.where(init="glorot", layer=layer).claim(at_most, "ratio", bounds, names="width {width}")}
 
 
-def _is_one(text: str, of: Callable[[Cell], Mean], found: Found, resolution: float, name: str) -> Claim:
+def _is_one(of: Callable[[Cell], Mean], found: Found, resolution: float, name: str) -> Decision:
     """Whether a number is 1 in He's networks of all widths."""
     cells = found.where(init="he")
     values, errors = np.transpose([of(cell) for cell in cells])
-    return agrees(text, values, errors, 1.0, [cell.runs for cell in cells], _widths(cells), resolution, (name, "1"))
+    return by(agrees, values, errors, 1.0, [cell.runs for cell in cells], _widths(cells), resolution, (name, "1"))
 
 
 def _widths(cells: Sequence[Cell]) -> list[str]:
@@ -198,20 +194,19 @@ _PAPER = Sweep(
     seed=lambda spec, network: 2 * spec.widths[0] + INITS.index(spec.init),
     block=lambda spec: max(1, _UNITS // spec.widths[0]),
 )
-_PRESETS = {
-    "quick": _PAPER.but(width=of_widths(100, 300, 1000), inputs=200, runs={"width": (240, 120, 40)}),
-    "paper": _PAPER,
-}
-"""Narrow networks differ more from each other, and cost less, so there are more of them."""
+_QUICK = _PAPER.but(width=of_widths(100, 300, 1000), inputs=200, runs={"width": (240, 120, 40)})
+_PRESETS = {"quick": _QUICK, "paper": _PAPER}  # narrow networks differ more, and cost less, so there are more of them
+_ABOUT = (
+    "10 layers of width {width}; {runs} networks, {inputs} inputs in R^500 each; bars: two standard errors over "
+    "networks"
+)
 
-ARTIFACTS = tuple(
-    Artifact(
-        f"arpit-bengio/fig1{letter}", f"Norm of the {quantity}s at each layer, He and Glorot",
-        f"Arpit & Bengio, Figure 1{letter}, section 4.1", _PRESETS, partial(table, quantity), claims,
-        partial(draw, quantity),
-        "10 layers of width {width}; {runs} networks, {inputs} inputs in R^500 each; bars: two standard errors over "
-        "networks",
-    )
-    for letter, quantity, claims in (("a", "activation", activation_claims), ("b", "gradient", gradient_claims))
-)  # fmt: skip
-"""Both figures are made of the same trials."""
+
+def _artifact(letter: str, quantity: str, claims: Callable[[Found], Claims]) -> Artifact:
+    """Both figures are made of the same trials."""
+    title = f"Norm of the {quantity}s at each layer, He and Glorot"
+    rows, picture = partial(table, quantity), partial(draw, quantity)
+    return Artifact(f"arpit-bengio/fig1{letter}", title, "section 4.1", _PRESETS, rows, claims, picture, _ABOUT)
+
+
+ARTIFACTS = (_artifact("a", "activation", activation_claims), _artifact("b", "gradient", gradient_claims))

@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 
 from epoch0 import plots
-from epoch0.experiments.claims import Claim, at_most, exact, increasing
+from epoch0.experiments.claims import at_most, exact, increasing
 from epoch0.papers import pictures
 from epoch0.papers.arpit_bengio.norms import NormsSpec, shallow
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Cell, Found, Mean, Sweep, Table, agrees, mean_and_error
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Mean, Sweep, Table, agrees, by, mean_and_error
 from epoch0.theory import norms
 
 DELTA = 0.05  # failure probability at which the bounds are turned into a distortion
 METHODS = {"paper": "the paper's bound", "chernoff": "the best Chernoff bound", "exact": "exact"}
 LEMMA = {"forward": "Lemma 2", "backward": "Lemma 5"}
 RATIO = {"forward": r"\|h\|/\|x\|", "backward": r"\|\partial W\|_F/(\|\delta\|\,\|x\|)"}
+# relative differences that would have been seen: of a mean, and of the small share of inputs beyond a tolerance
 RESOLUTION, COARSE = 0.05, 0.1
-"""Relative differences that would have been seen: of a mean, and of the small share of inputs beyond a tolerance."""
 
 
 def table(direction: str, found: Found) -> Table:
@@ -61,40 +61,40 @@ def expected_distortion(width: int) -> float:
     return norms.NormRatio((width,)).mean_distortion
 
 
-def claims(direction: str, found: Found) -> list[Claim]:
+def claims(direction: str, found: Found) -> Claims:
     """Section 4.2: the lemma holds, asks for too much, and less so for small eps; and what is exact."""
     rows, lemma = found.table, LEMMA[direction]
-    names = rows.told("width {width}")
-    mean, error, exact_mean, eps, count = rows.of("mean", "mean_error", "exact_mean", "paper_eps", "runs")
-    share = {name: rows.of(f"{name}_beyond", f"{name}_beyond_error") for name in METHODS}
-    off = "the squared norm is off by more than the"
-    return [
-        at_most(f"the mean distortion is at most the eps of {lemma}", mean, error, eps, count, names),
-        *(
-            at_most(f"{off} eps of {METHODS[name]} for at most {DELTA:g} of the inputs", share[name][0],
-                    share[name][1], DELTA, count, names)
-            for name in ("paper", "chernoff")
+    mean, error, eps, count = rows.of("mean", "mean_error", "paper_eps", "runs")
+    named, off = {"names": "width {width}"}, "the squared norm is off by more than the"
+    decided = {f"the mean distortion is at most the eps of {lemma}": rows.claim(at_most, "mean", "paper_eps", **named)}
+    for name in ("paper", "chernoff"):
+        text = f"{off} eps of {METHODS[name]} for at most {DELTA:g} of the inputs"
+        decided[text] = rows.claim(at_most, f"{name}_beyond", DELTA, **named)
+    return {
+        **decided,
+        f"{off} exact law's eps for {DELTA:g} of the inputs": rows.claim(
+            agrees, "exact_beyond", DELTA, resolution=COARSE, **named
         ),
-        agrees(f"{off} exact law's eps for {DELTA:g} of the inputs", share["exact"][0], share["exact"][1], DELTA, count,
-               names, COARSE),
-        agrees("the mean distortion is the exact law's", mean, error, exact_mean, count, names, RESOLUTION),
-        increasing(f"{lemma} is tighter at smaller eps: measured over predicted grows with the width", mean / eps,
-                   error / eps, count, names),
-        _overestimates(lemma, rows),
-    ]  # fmt: skip
+        "the mean distortion is the exact law's": rows.claim(
+            agrees, "mean", "exact_mean", resolution=RESOLUTION, **named
+        ),
+        f"{lemma} is tighter at smaller eps: measured over predicted grows with the width": by(
+            increasing, mean / eps, error / eps, count, rows.told("width {width}")
+        ),
+        f"{lemma} over-estimates the width, less so at small eps, and the best Chernoff bound lies between": (
+            _overestimates(rows)
+        ),
+    }
 
 
-def _overestimates(lemma: str, rows: Table) -> Claim:
+def _overestimates(rows: Table) -> Decision:
     """The width that the lemma asks for against the one that is enough: two computed numbers."""
     factors = [row["paper_width"] / row["width"] for row in rows]
     ordered = all(row["exact_eps"] < row["chernoff_eps"] < row["paper_eps"] for row in rows)
-    told = ", ".join(rows.told("{width}: {paper_width:,}"))
-    return exact(
-        f"{lemma} over-estimates the width, less so at small eps, and the best Chernoff bound lies between",
-        ordered and min(factors) > 1 and factors == sorted(factors, reverse=True),
-        f"it asks for {factors[0]:.2f} to {factors[-1]:.2f} times the width that is enough ({told})",
-        {"largest_factor": factors[0], "smallest_factor": factors[-1]},
-    )
+    holds = ordered and min(factors) > 1 and factors == sorted(factors, reverse=True)
+    asked = f"it asks for {factors[0]:.2f} to {factors[-1]:.2f} times the width that is enough"
+    told = f"{asked} ({', '.join(rows.told('{width}: {paper_width:,}'))})"
+    return by(exact, holds, told, {"largest_factor": factors[0], "smallest_factor": factors[-1]})
 
 
 def draw(direction: str, found: Found) -> Figure:
@@ -134,13 +134,15 @@ _PAPER = Sweep(
 )
 _QUICK = _PAPER.but(width=_widths(500, 1000, 2000, 4000), inputs=200, runs=200)
 
-ARTIFACTS = tuple(
-    Artifact(
-        f"arpit-bengio/fig2{letter}", f"Distortion of the norm by one layer against its width, {direction}",
-        f"Arpit & Bengio, Figure 2{letter}, section 4.2", {"quick": _QUICK, "paper": _PAPER},
-        partial(table, direction), partial(claims, direction), partial(draw, direction),
-        "{runs} networks a width, {inputs} inputs in R^500 each, delta = 0.05; bars: two standard errors over networks",
-    )
-    for letter, direction in (("a", "forward"), ("b", "backward"))
-)  # fmt: skip
-"""Both figures are made of the same trials."""
+_PRESETS = {"quick": _QUICK, "paper": _PAPER}
+_ABOUT = "{runs} networks a width, {inputs} inputs in R^500 each, delta = 0.05; bars: two standard errors over networks"
+
+
+def _artifact(letter: str, direction: str) -> Artifact:
+    """Both figures are made of the same trials."""
+    title = f"Distortion of the norm by one layer against its width, {direction}"
+    rows, decide, picture = partial(table, direction), partial(claims, direction), partial(draw, direction)
+    return Artifact(f"arpit-bengio/fig2{letter}", title, "section 4.2", _PRESETS, rows, decide, picture, _ABOUT)
+
+
+ARTIFACTS = (_artifact("a", "forward"), _artifact("b", "backward"))

@@ -11,17 +11,15 @@ from typing import Any
 import numpy as np
 
 from epoch0 import plots
-from epoch0.experiments.claims import Claim, between, increasing
+from epoch0.experiments.claims import between, increasing
 from epoch0.papers import pictures
 from epoch0.papers.arpit_bengio.norms import NormsSpec, band, deep, mean
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, agrees, mean_and_error
+from epoch0.papers.sweep import Array, Cell, Claims, Found, Sweep, Table, agrees, by, mean_and_error, over_runs
 from epoch0.seeds import numpy_generator
 
-RESOLUTION = 0.1
-"""The squared ratio follows the widths if a relative difference of 10 % would have been seen and was not."""
-
+RESOLUTION = 0.1  # the squared ratio follows the widths if a relative difference of 10 % would have been seen
 _SHOWN = 30  # networks that are drawn for each variation
 
 
@@ -82,15 +80,11 @@ def table(found: Found) -> Table:
     for cell in found:
         widths, ratio, square, spread = widths_of(cell), cell["gradient"], cell["gradient_square"], over_inputs(cell)
         for (network, place), width in np.ndenumerate(widths):
-            rows.append(
-                {
-                    **cell.at, "network": network, "layer": place + 1, "width": int(width),
-                    "ratio": float(ratio[network, place]), "std_over_inputs": float(spread[network, place]),
-                    "mean_square": float(square[network, place]),
-                    "exact_mean": mean(cell.spec.network(network), "gradient", place + 1),
-                    "exact_mean_square": float(width / widths[network, -1]),
-                }
-            )  # fmt: skip
+            row = {**cell.at, "network": network, "layer": place + 1, "width": int(width)}
+            row |= {"ratio": float(ratio[network, place]), "std_over_inputs": float(spread[network, place])}
+            row["mean_square"] = float(square[network, place])
+            row["exact_mean"] = mean(cell.spec.network(network), "gradient", place + 1)
+            rows.append({**row, "exact_mean_square": float(width / widths[network, -1])})
     return rows
 
 
@@ -100,26 +94,27 @@ def first_band(cell: Cell) -> Table:
     return Table({"layer": at, **band(net, "gradient", at)._asdict()} for at in range(1, cell.spec.depth + 1))
 
 
-def claims(found: Found) -> list[Claim]:
+def claims(found: Found) -> Claims:
     """Section 4.3: closer to 1 and of smaller variance for small v; and what the widths predict."""
     count, names = found.cells[0].runs, [f"v = {cell.at['variation']}" for cell in found]
     off, off_error = _over_cells(found, off_one)
     between_layers, between_inputs = (_over_cells(found, of) for of in SPREADS.values())
     steady, exact = found.cells[0], first_band(found.cells[0])
-    ratio, error = mean_and_error(steady["gradient"])
-    low, high = exact.of("exact_low", "exact_high")
-    follows, follows_error = _over_cells(found, over_relative)
-    rms = np.sqrt(off)
-    return [
-        increasing("the ratio is further from 1 the more the widths vary (root of the mean of (ratio - 1)^2)", rms,
-                   off_error / (2 * rms), count, names),
-        increasing("the ratio differs more between the layers of a network", *between_layers, count, names),
-        increasing("the ratio varies more between the inputs of a network", *between_inputs, count, names),
-        between(f"at {names[0]} the mean ratio is inside the exact law's 95 % band, at every layer", ratio, error, low,
-                high, count, exact.told("layer {layer}")),
-        agrees("the mean squared ratio at layer l is n_l / n_L, as the exact law says", follows, follows_error, 1.0,
-               count, names, RESOLUTION, ("measured over n_l / n_L", "1")),
-    ]  # fmt: skip
+    follows, rms = _over_cells(found, over_relative), np.sqrt(off)
+    groups = ("measured over n_l / n_L", "1")
+    return {
+        "the ratio is further from 1 the more the widths vary (root of the mean of (ratio - 1)^2)": by(
+            increasing, rms, off_error / (2 * rms), count, names
+        ),
+        "the ratio differs more between the layers of a network": by(increasing, *between_layers, count, names),
+        "the ratio varies more between the inputs of a network": by(increasing, *between_inputs, count, names),
+        f"at {names[0]} the mean ratio is inside the exact law's 95 % band, at every layer": over_runs(
+            between, steady["gradient"], *exact.of("exact_low", "exact_high"), names=exact.told("layer {layer}")
+        ),
+        "the mean squared ratio at layer l is n_l / n_L, as the exact law says": by(
+            agrees, *follows, 1.0, count, names, RESOLUTION, groups
+        ),
+    }
 
 
 def _over_cells(found: Found, of: Callable[[Cell], Array]) -> tuple[Array, Array]:
@@ -141,19 +136,10 @@ def draw(found: Found) -> Figure:
         for one in ratio[1:_SHOWN]:
             axes.plot(layers, one, color=plots.COLOURS[index], alpha=0.25, linewidth=0.5, zorder=1.2)
         axes.plot(layers, exact.column("exact_mean"), "k--", linewidth=1.0, zorder=1.6, label="mean of that law")
-        axes.errorbar(
-            layers,
-            ratio[0],
-            yerr=over_inputs(cell)[0],
-            color=plots.COLOURS[index],
-            marker=plots.MARKERS[index],
-            linestyle="-",
-            linewidth=0.8,
-            capsize=2.0,
-            elinewidth=0.8,
-            markersize=3.5,
-            label="one network: mean and std over inputs",
-        )
+        look = {"color": plots.COLOURS[index], "marker": plots.MARKERS[index], "linestyle": "-", "linewidth": 0.8}
+        look |= {"capsize": 2.0, "elinewidth": 0.8, "markersize": 3.5}
+        label = "one network: mean and std over inputs"
+        axes.errorbar(layers, ratio[0], yerr=over_inputs(cell)[0], label=label, **look)
         axes.plot([], [], color="#777777", linewidth=0.7, label="other networks")
         axes.set(title=f"${name}$", xlabel="layer $l$", xticks=range(1, depth + 1, 3))
         axes.set_ylabel(r"$\|\partial W^l\|_F\,/\,(\|\delta\|\,\|x\|)$" if index == 0 else "")
@@ -183,13 +169,11 @@ _PAPER = Sweep(
     block=1,
 )
 
-ARTIFACTS = (
-    Artifact(
-        "arpit-bengio/fig3", "Norm of the gradients at each layer when the widths vary",
-        "Arpit & Bengio, Figure 3, section 4.3",
-        {"quick": _PAPER.but(width=400, variation=(1, 80, 200), inputs=100, runs=100), "paper": _PAPER},
-        table, claims, draw,
-        "{runs} networks of {depth} layers for each v, widths U({width} - v, {width} + v), {inputs} inputs each; bars: "
-        "std over inputs, right: two standard errors",
-    ),
-)  # fmt: skip
+_QUICK = _PAPER.but(width=400, variation=(1, 80, 200), inputs=100, runs=100)
+_PRESETS = {"quick": _QUICK, "paper": _PAPER}
+_ABOUT = (
+    "{runs} networks of {depth} layers for each v, widths U({width} - v, {width} + v), {inputs} inputs each; bars: "
+    "std over inputs, right: two standard errors"
+)
+_TITLE = "Norm of the gradients at each layer when the widths vary"
+ARTIFACTS = (Artifact("arpit-bengio/fig3", _TITLE, "section 4.3", _PRESETS, table, claims, draw, _ABOUT),)

@@ -14,12 +14,11 @@ import torch
 
 from epoch0 import plots, regions
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, equal_within_error
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Found, Sweep, Table, columns_of
+from epoch0.papers.sweep import Claims, Found, Sweep, Table, agrees, by, columns_of
 from epoch0.regions import PlanePartition
 from epoch0.regions.boundary_density import boundary_density
 from epoch0.seeds import numpy_generator
@@ -27,14 +26,13 @@ from epoch0.seeds import numpy_generator
 RESOLUTION = 0.1  # counts and integral agree if a relative difference of this size would have been seen and was not
 WIDE = 8  # crossings are compared in networks of this width and more: narrower ones have too few to tell anything
 
-QUANTITIES = {
+QUANTITIES = {  # what is counted, and what is claimed of it
     "linear break points on a line": "k = 1: Theorem 3 gives the mean number of break points of linear regions on a "
     "line",
     "activation break points on a line": "k = 1: without the condition on good neurons it gives that of activation "
     "regions",
     "crossings in a square": "k = 2: and the mean number of crossings in a square",
 }
-"""What is counted, and what is claimed of it."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +72,8 @@ def compare(spec: DensitySpec, seed: int) -> dict[str, Any]:
         activation.append(found.count - 1)
     window = regions.square(x[2], x[3], x[4], spec.half)
     crossings = [inner_vertices(regions.on_plane(net, window)) for net in in_square]
-    line = (x[0], x[1])
-    densities = [
-        boundary_density(on_line, line, kind="linear", seed=seed),
-        boundary_density(on_line, line, kind="activation", seed=seed),
-        boundary_density(in_square, window, k=2, kind="activation", seed=seed),
-    ]
+    densities = [boundary_density(on_line, (x[0], x[1]), kind=kind, seed=seed) for kind in ("linear", "activation")]
+    densities.append(boundary_density(in_square, window, k=2, kind="activation", seed=seed))
     result: dict[str, Any] = {}
     for index, (counts, density) in enumerate(zip((linear, activation, crossings), densities, strict=True)):
         result[f"counts_{index}"] = np.array(counts, dtype=np.float64)
@@ -105,22 +99,17 @@ def table(found: Found) -> Table:
     return rows
 
 
-def claims(found: Found) -> list[Claim]:
+def claims(found: Found) -> Claims:
     """Theorem 3 for k = 1 and k = 2, at every architecture."""
-    claims = []
+    decided = {}
     for (quantity, rows), text in zip(found.table.by("quantity"), QUANTITIES.values(), strict=True):
         if quantity == "crossings in a square":
             rows = Table(row for row in rows if row["width"] >= WIDE) or rows
         # the error of the difference, network by network, stands for both
-        counted, integral, error = rows.of("counted", "integral", "difference_error")
-        means, errors = np.stack([counted, integral], 1), np.stack([0 * error, error], 1)
-        names, groups = rows.told("depth {depth}, width {width}"), ["counted", "Theorem 3"]
-        claims.append(
-            equal_within_error(
-                text, means, errors, rows[0]["runs"], resolution=RESOLUTION, settings=names, groups=groups
-            )
-        )
-    return claims
+        values = rows.of("integral", "difference_error", "counted", "runs")
+        groups, names = ("Theorem 3", "counted"), rows.told("depth {depth}, width {width}")
+        decided[text] = by(agrees, *values, names, RESOLUTION, groups=groups)
+    return decided
 
 
 def draw(found: Found) -> Figure:
@@ -145,13 +134,11 @@ _PAPER = Sweep(
     stride=1,
 )
 _SMALL = {"depth width": ((1, 32), (2, 16), (3, 16), (3, 32), (6, 4))}
-
+_PRESETS = {"quick": _PAPER.but(inputs=16, networks=150, planes=100, half=1.0, **_SMALL), "paper": _PAPER}
+_ABOUT = (
+    "{inputs} inputs, He's weights, bias std {bias_std:g}; {networks} networks on a line, {planes} in a square; "
+    "bars: two standard errors over networks, the same for counts and integral"
+)
 ARTIFACTS = (
-    Artifact(
-        "hanin-rolnick/th3", "Theorem 3 against exact counts", "Hanin & Rolnick, Theorem 3, section 5",
-        {"quick": _PAPER.but(inputs=16, networks=150, planes=100, half=1.0, **_SMALL), "paper": _PAPER},
-        table, claims, draw,
-        "{inputs} inputs, He's weights, bias std {bias_std:g}; {networks} networks on a line, {planes} in a square; "
-        "bars: two standard errors over networks, the same for counts and integral",
-    ),
-)  # fmt: skip
+    Artifact("hanin-rolnick/th3", "Theorem 3 against exact counts", "section 5", _PRESETS, table, claims, draw, _ABOUT),
+)

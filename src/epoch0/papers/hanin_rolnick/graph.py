@@ -8,18 +8,16 @@ import torch
 
 from epoch0 import plots, regions
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, at_most, between, equal_within_error, exact, fitted_exponent
+from epoch0.experiments.claims import at_most, between, equal_within_error, exact, fitted_exponent
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick.runs import BIAS_STD
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Cell, Found, Sweep, Table
+from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by
 
 EXPONENT = 0.05  # pieces are proportional to neurons if the fitted exponent is this near to 1
-PER_NEURON = 1.5
-"""Pieces a neuron that are still "proportional to the number of neurons"."""
-
+PER_NEURON = 1.5  # pieces a neuron that are still "proportional to the number of neurons"
 RESOLUTION = 0.1  # depths agree if a relative difference of this size would have been seen and was not
 DRAWN = {"depth": 3, "width": 32}
 _LINEAR = 10  # networks whose linear regions are counted beside the activation regions
@@ -52,10 +50,9 @@ def pieces(spec: GraphSpec, seed: int) -> dict[str, Any]:
         values = nets[0](torch.from_numpy(knots)[:, None])[:, 0].numpy()
     layer = first.owner_layer.astype(np.float64) + 1  # type: ignore[union-attr]
     linear = [one.linear_count for one in found[:_LINEAR]]  # type: ignore[union-attr]
-    return {
-        "count": np.array([one.count for one in found], dtype=np.float64), "linear": np.array(linear, dtype=np.float64),
-        "t": t, "layer": layer, "knots": knots, "values": values,
-    }  # fmt: skip
+    count = np.array([one.count for one in found], dtype=np.float64)
+    numbers = {"count": count, "linear": np.array(linear, dtype=np.float64)}
+    return {**numbers, "t": t, "layer": layer, "knots": knots, "values": values}
 
 
 def table(found: Found) -> Table:
@@ -63,10 +60,8 @@ def table(found: Found) -> Table:
 
     def measured(cell: Cell) -> dict[str, Any]:
         (count,), (linear,), neurons = cell["count"], cell["linear"], cell.spec.depth * cell.spec.width
-        return {
-            "pieces": count, "pieces_per_neuron": count / neurons, "breaks_per_neuron": (count - 1) / neurons,
-            "linear_pieces": linear,
-        }  # fmt: skip
+        each = {"pieces": count, "pieces_per_neuron": count / neurons, "breaks_per_neuron": (count - 1) / neurons}
+        return {**each, "linear_pieces": linear}
 
     def beside(cell: Cell) -> dict[str, Any]:
         neurons = cell.spec.depth * cell.spec.width
@@ -75,34 +70,36 @@ def table(found: Found) -> Table:
     return found.rows(measured, beside)
 
 
-def claims(found: Found) -> list[Claim]:
+def claims(found: Found) -> Claims:
     """Section 2.1: as many pieces as neurons, whatever their arrangement, and nothing like 2^neurons."""
-    rows = found.table
+    rows, largest = found.table, max(found.sweep["width"])
     neurons, mean, error, depth, count = rows.of("neurons", "pieces", "pieces_error", "depth", "runs")
     # a single hidden layer has exactly one break point a neuron: no error, and no information for a fit with errors
-    deep = depth > 1
-    exponent, exponent_error = fitted_exponent(neurons[deep], mean[deep], error[deep])
-    largest = max(found.sweep["width"])
+    deep, names = depth > 1, ["networks of two layers and more"]
+    exponent, spread = fitted_exponent(neurons[deep], mean[deep], error[deep])
     same = rows.where(width=largest)
+    breaks, breaks_error = same.of("breaks_per_neuron", "breaks_per_neuron_error")
+    groups = {"settings": [f"width {largest}"], "groups": same.told("depth {depth}")}
     worst = max(rows, key=lambda row: row["most_pieces"] / row["neurons"])
-    return [
-        between("the mean number of pieces grows in proportion to the number of neurons (exponent)", [exponent],
-                [exponent_error], [1 - EXPONENT], [1 + EXPONENT], int(count[deep].sum()),
-                ["networks of two layers and more"]),
-        at_most(f"there are at most {PER_NEURON:g} pieces a neuron", mean / neurons, error / neurons, PER_NEURON, count,
-                rows.told("depth {depth}, width {width}")),
-        equal_within_error(f"break points a neuron, all pieces but one, do not depend on the depth (width {largest})",
-                           same.column("breaks_per_neuron")[None], same.column("breaks_per_neuron_error")[None],
-                           count[0], resolution=RESOLUTION, settings=[f"width {largest}"],
-                           groups=same.told("depth {depth}")),
-        exact(
-            "no network has anything like 2^neurons pieces",
-            all(row["most_pieces"] < 2 ** (row["neurons"] / 2) for row in rows if row["neurons"] >= 16),
-            f"most a neuron at depth {worst['depth']}, width {worst['width']}: {worst['most_pieces']} pieces of "
-            f"{worst['neurons']} neurons, which could be 2^{worst['neurons']}",
-            {"most_pieces": float(worst["most_pieces"]), "neurons": float(worst["neurons"])},
+    few = all(row["most_pieces"] < 2 ** (row["neurons"] / 2) for row in rows if row["neurons"] >= 16)
+    told = (
+        "most a neuron at depth {depth}, width {width}: {most_pieces} pieces of {neurons} neurons, which could be "
+        "2^{neurons}"
+    )
+    return {
+        "the mean number of pieces grows in proportion to the number of neurons (exponent)": by(
+            between, [exponent], [spread], [1 - EXPONENT], [1 + EXPONENT], int(count[deep].sum()), names
         ),
-    ]  # fmt: skip
+        f"there are at most {PER_NEURON:g} pieces a neuron": by(
+            at_most, mean / neurons, error / neurons, PER_NEURON, count, rows.told("depth {depth}, width {width}")
+        ),
+        f"break points a neuron, all pieces but one, do not depend on the depth (width {largest})": by(
+            equal_within_error, breaks[None], breaks_error[None], count[0], resolution=RESOLUTION, **groups
+        ),
+        "no network has anything like 2^neurons pieces": by(
+            exact, few, told.format_map(worst), {name: float(worst[name]) for name in ("most_pieces", "neurons")}
+        ),
+    }
 
 
 def draw(found: Found) -> Figure:
@@ -120,9 +117,11 @@ def draw(found: Found) -> Figure:
     panels["all"].legend(fontsize=7.5)
     axes, depths = panels["count"], found.sweep["depth"]
     for index, (depth, rows) in enumerate(found.table.by("depth")):
-        size = 4.0 + 2.5 * (len(depths) - 1 - index)  # around each other where neurons are as many
-        pictures.points(axes, rows, "neurons", "pieces", index, f"depth {depth}", markersize=size,
-                        markerfacecolor="none")  # fmt: skip
+        hollow: dict[str, Any] = {
+            "markersize": 4.0 + 2.5 * (len(depths) - 1 - index),
+            "markerfacecolor": "none",
+        }  # around each other
+        pictures.points(axes, rows, "neurons", "pieces", index, f"depth {depth}", **hollow)
     neurons = sorted({row["neurons"] for row in found.table})
     axes.plot(neurons, neurons, ":", color=plots.BOUND, label="one a neuron")
     few = np.linspace(min(neurons), 12, 50)
@@ -139,15 +138,14 @@ def _graph(axes: Axes, drawn: Cell, limit: float | None) -> None:
     axes.plot(knots, values, color="black", linewidth=1.0, zorder=1.5)
     for index in range(drawn.spec.depth):
         mine = layer == index + 1
-        axes.plot(
-            t[mine],
-            np.interp(t[mine], knots, values),
-            linestyle="none",
-            marker=plots.MARKERS[index],
-            markersize=3.2,
-            color=plots.COLOURS[index],
-            label=f"made by layer {index + 1} ({int(mine.sum())})",
-        )
+        look: dict[str, Any] = {
+            "linestyle": "none",
+            "marker": plots.MARKERS[index],
+            "color": plots.COLOURS[index],
+            "markersize": 3.2,
+        }
+        label = f"made by layer {index + 1} ({int(mine.sum())})"
+        axes.plot(t[mine], np.interp(t[mine], knots, values), label=label, **look)
     axes.ticklabel_format(style="sci", scilimits=(-2, 2), useMathText=True)
     axes.set_xlabel("input")
     if limit is not None:
@@ -158,10 +156,7 @@ def _graph(axes: Axes, drawn: Cell, limit: float | None) -> None:
 
 
 _PAPER = Sweep(pieces, GraphSpec(0, 0, 400), {"depth": (1, 2, 3, 5), "width": (8, 16, 32, 64)}, stride=1)
-
-ARTIFACTS = (
-    Artifact("hanin-rolnick/fig4", "The graph of a network from R to R at initialization",
-             "Hanin & Rolnick, Figure 4, section 2.1",
-             {"quick": _PAPER.but(width=(8, 16, 32), networks=60), "paper": _PAPER}, table, claims, draw,
-             f"He's weights, biases of standard deviation {BIAS_STD:g}; bars: two standard errors"),
-)  # fmt: skip
+_PRESETS = {"quick": _PAPER.but(width=(8, 16, 32), networks=60), "paper": _PAPER}
+_ABOUT = f"He's weights, biases of standard deviation {BIAS_STD:g}; bars: two standard errors"
+_TITLE = "The graph of a network from R to R at initialization"
+ARTIFACTS = (Artifact("hanin-rolnick/fig4", _TITLE, "section 2.1", _PRESETS, table, claims, draw, _ABOUT),)

@@ -1,8 +1,11 @@
-"""Networks with two inputs, their regions layer by layer: Hanin-Rolnick Figure 2, and Raghu et al. Figure 1.
+"""Hanin-Rolnick Figure 2, the regions of a network with two inputs, layer by layer; its trial is Raghu Figure 1's too.
 
 Every network of a trial is put to the tests of how its regions are made; the first is drawn.
 """
 
+import itertools
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,18 +14,18 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from epoch0 import regions
+from epoch0 import plots, regions
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, at_most, exact
+from epoch0.experiments.claims import at_most, exact, increasing
 from epoch0.networks import ensemble
-from epoch0.papers.sweep import Array, Found, Table, mean_and_error
+from epoch0.papers.catalogue import Artifact
+from epoch0.papers.pictures import Figure
+from epoch0.papers.sweep import Array, Cell, Claims, Found, Sweep, Table, by, over_runs
 from epoch0.regions import PlanePartition, pattern_colours
 from epoch0.theory.regions import upper_bound
 
 EXACT = 1e-9  # relative difference between sums of lengths or areas that rounding explains
-STRAIGHT = 1e-9
-"""Largest angle between directions, in radians and relative to the rounding of short edges, that counts as none."""
-
+STRAIGHT = 1e-9  # angle in radians, beyond the rounding of short edges, up to which two directions are one
 _ROUNDING = 1e-13  # of a coordinate in a window of size 1
 
 
@@ -79,12 +82,10 @@ def _tested(spec: PlanarSpec, whole: PlanePartition, layers: list[PlanePartition
         same = lengths[(whole.owner_layer >= 0) & (whole.owner_layer <= layer)].sum()
         moved.append(abs(own - same) / max(own, 1e-300))
     bends = [bends_of(whole, layer) for layer in range(spec.depth)]
-    return {
-        "cells": [cut.count for cut in layers], "linear": whole.linear_count, "parents": parents, "moved": max(moved),
-        "bends": [len(at) for at, _ in bends], "bent": sum(int((~explained).sum()) for _, explained in bends),
-        "concave": concave_corners(whole), "euler": whole.certificate.euler,
-        "area_error": whole.certificate.measure_error,
-    }  # fmt: skip
+    cells, bent = [cut.count for cut in layers], sum(int((~explained).sum()) for _, explained in bends)
+    found = {"cells": cells, "linear": whole.linear_count, "parents": parents, "moved": max(moved), "bent": bent}
+    found |= {"bends": [len(at) for at, _ in bends], "concave": concave_corners(whole)}
+    return {**found, "euler": whole.certificate.euler, "area_error": whole.certificate.measure_error}
 
 
 def bends_of(partition: PlanePartition, layer: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -135,9 +136,7 @@ def _lengths(partition: PlanePartition) -> Array:
 def _drawing(net: nn.Module, whole: PlanePartition, layers: list[PlanePartition]) -> dict[str, Any]:
     with torch.no_grad():
         heights = net(whole.points)[:, 0].numpy()
-    found: dict[str, Any] = {
-        "vertices": whole.vertices, "edges": whole.edges, "owner": whole.owner_layer, "heights": heights
-    }  # fmt: skip
+    found = {"vertices": whole.vertices, "edges": whole.edges, "owner": whole.owner_layer, "heights": heights}
     for index, cut in enumerate(layers, start=1):
         found[f"vertices_{index}"], found[f"cell_ends_{index}"] = cut.vertices, cut.cell_ends
         found[f"cell_vertices_{index}"], found[f"colours_{index}"] = cut.cell_vertices, pattern_colours(cut.patterns)
@@ -149,36 +148,111 @@ def _drawing(net: nn.Module, whole: PlanePartition, layers: list[PlanePartition]
 
 def table(found: Found) -> Table:
     """One row a network and layer: regions after it, and what the tests of the whole network found."""
-    spec, (result,) = found.sweep.spec, found.one().results
-    whole = {name: np.asarray(result[name]) for name in ("cells", "bends", "linear", "euler", "area_error")}
-    return Table(
-        {
-            "network": network, "layer": layer + 1, "regions": int(whole["cells"][network, layer]),
-            "most_possible": upper_bound([spec.width] * (layer + 1), inputs=2),
-            "bends_of_its_boundaries": int(whole["bends"][network, layer]),
-            "linear_regions_of_the_network": int(whole["linear"][network]), "euler": int(whole["euler"][network]),
-            "area_error": float(whole["area_error"][network]),
-        }
-        for network in range(spec.networks) for layer in range(spec.depth)
-    )  # fmt: skip
+    spec, (result,), rows = found.sweep.spec, found.one().results, Table()
+    linear, euler, area = (result[name] for name in ("linear", "euler", "area_error"))
+    for network, layer in itertools.product(range(spec.networks), range(spec.depth)):
+        row: dict[str, Any] = {"network": network, "layer": layer + 1}
+        row["regions"] = int(result["cells"][network][layer])
+        row["most_possible"] = upper_bound([spec.width] * (layer + 1), inputs=2)
+        row["bends_of_its_boundaries"] = int(result["bends"][network][layer])
+        row |= {"linear_regions_of_the_network": int(linear[network]), "euler": int(euler[network])}
+        rows.append({**row, "area_error": float(area[network])})
+    return rows
 
 
-def below_bound(found: Found) -> Claim:
+def below_bound(found: Found) -> Claims:
     """Theorem 1 of Raghu et al., layer by layer."""
     spec, (result,) = found.sweep.spec, found.one().results
-    mean, error = mean_and_error(np.asarray(result["cells"]))
     bounds = [float(upper_bound([spec.width] * (layer + 1), inputs=2)) for layer in range(spec.depth)]
     text = "the number of regions is at most (1 + k + k(k - 1)/2)^n, k neurons in each of n layers"
-    return at_most(text, mean, error, bounds, spec.networks, [f"layer {i + 1}" for i in range(spec.depth)])
+    return {text: over_runs(at_most, result["cells"], bounds, names=[f"layer {i + 1}" for i in range(spec.depth)])}
 
 
-def checks(found: Found) -> Claim:
-    """Euler's relation and the area, on every network."""
-    (result,) = found.one().results
-    euler, area = np.asarray(result["euler"]), float(np.abs(result["area_error"]).max())
-    return exact(
-        "vertices - edges + cells = 1, and the areas add up to the square",
-        bool((euler == 1).all()) and area < EXACT,
-        f"{len(euler)} networks; areas are off by at most {area:.1e} of the square",
-        {"area_error": area, "euler_least": float(euler.min()), "euler_most": float(euler.max())},
-    )
+def checks(cells: Iterable[Cell], what: str) -> Claims:
+    """Euler's relation and the areas, of all partitions."""
+    euler = np.concatenate([cell["euler"].ravel() for cell in cells])
+    area = max(float(np.abs(cell["area_error"]).max()) for cell in cells)
+    right, told = bool((euler == 1).all()) and area < EXACT, f"areas are off by at most {area:.1e} of the square"
+    numbers = {"area_error": area, "euler_least": float(euler.min()), "euler_most": float(euler.max())}
+    text = "vertices - edges + cells = 1, and the areas add up to the square"
+    return {text: by(exact, right, f"{len(euler)} {what}; {told}", numbers)}
+
+
+# ---- Figure 2
+
+
+def claims(found: Found) -> Claims:
+    """The caption of Figure 2, on every network, and the free checks of a partition."""
+    (result,), networks = found.one().results, found.sweep["networks"]
+    cells, parents = np.asarray(result["cells"]), np.asarray(result["parents"])
+    moved, wrong = float(np.max(result["moved"])), int((cells != parents).any(axis=1).sum())
+    told = f"{int(cells[:, -1].sum())} cells of {networks} networks; {wrong} networks contradict"
+    apart = f"their lengths differ by at most {moved:.1e} of themselves"
+    names = [f"layer {layer + 1}" for layer in range(cells.shape[1])]
+    return {
+        "each layer only subdivides: every final cell comes from one cell of each layer before": by(
+            exact, wrong == 0, told, {"contradict": wrong}
+        ),
+        "later layers leave the boundaries of earlier ones where they are": by(
+            exact, moved < EXACT, apart, {"largest_difference": moved}
+        ),
+        "the number of regions grows with each layer": over_runs(increasing, cells, names=names),
+        **below_bound(found),
+        **checks(found, "networks"),
+    }
+
+
+def draw(found: Found) -> Figure:
+    """The first network: its cells after each layer, coloured by pattern, and its graph over the final cells."""
+    from matplotlib.collections import LineCollection, PolyCollection
+    from mpl_toolkits.mplot3d.art3d import Poly3DCollection  # type: ignore[import-untyped]
+
+    setting, (result,) = found.sweep.spec, found.one().results
+    half, depth = setting.half, setting.depth
+    names = [f"layer {layer + 1}" for layer in range(depth)]
+    grid: dict[str, Any] = {"mosaic": [[*names, "graph"]], "width_ratios": [*[1.0] * depth, 1.5]}
+    picture, panels = plots.figure(3.0 * depth + 4.6, 4.7, per_subplot_kw={"graph": {"projection": "3d"}}, **grid)
+    vertices, edges, owner = (np.asarray(result[name]) for name in ("vertices", "edges", "owner"))
+    window = {"xlim": (-half, half), "ylim": (-half, half), "xlabel": "first input"}
+    cells, own, colours = [], vertices, vertices
+    for index, name in enumerate(names, start=1):
+        axes, parts = panels[name], ("vertices", "cell_vertices", "cell_ends", "colours")
+        own, of, ends, colours = (np.asarray(result[f"{part}_{index}"]) for part in parts)
+        cells = np.split(of, ends[1:-1])
+        corners = [own[cell] for cell in cells]
+        axes.add_collection(PolyCollection(corners, facecolors=colours, edgecolors=colours, linewidths=0.2))
+        for layer in range(index):
+            made = list(vertices[edges[owner == layer]])
+            axes.add_collection(LineCollection(made, colors=plots.COLOURS[layer], linewidths=1.0))
+        axes.set(aspect="equal", title=f"after layer {index}: {len(corners)} regions", **window)
+        axes.grid(False)
+        ticks = [part * half for part in (-1.0, -0.5, 0.0, 0.5, 1.0)]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])  # "1.0 -1.0" of two panels touch
+        axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.tick_params(labelleft=index == 1)
+    panels[names[0]].set_ylabel("second input")
+    for layer in range(depth):
+        panels[names[-1]].plot([], [], color=plots.COLOURS[layer], label=f"made by layer {layer + 1}")
+    plots.legend_below(picture, *panels[names[-1]].get_legend_handles_labels(), columns=depth)
+    heights = np.asarray(result["heights"])
+    solid = [np.column_stack([own[cell], heights[cell]]) for cell in cells]
+    axes = panels["graph"]
+    axes.add_collection3d(Poly3DCollection(solid, facecolors=colours, edgecolors="#555555", linewidths=0.3))
+    axes.set(zlim=(heights.min(), heights.max()), title="its graph over the regions", zlabel="output", **window)
+    axes.set_ylabel("second input")
+    axes.view_init(elev=34, azim=-60)
+    axes.set_xticks([-half, 0, half])
+    axes.set_yticks([-half, 0, half])
+    axes.tick_params(labelsize=7)
+    axes.set_box_aspect((1, 1, 0.7), zoom=0.84)
+    return picture
+
+
+ABOUT = (
+    "2 inputs, {depth} hidden layers of {width}, 1 output; He's weights, bias std {bias_std:g}; the first of "
+    "{networks} networks, all of them tested; exact, no error bars"
+)
+_TITLE = "Regions of a network with two inputs, layer by layer"
+_QUICK = Sweep(partitions, PlanarSpec(8, 3, math.sqrt(2.0), 0.3, 1.0, networks=30))
+_PRESETS = {"quick": _QUICK, "paper": _QUICK.but(width=16, networks=200)}
+ARTIFACTS = (Artifact("hanin-rolnick/fig2", _TITLE, "", _PRESETS, table, claims, draw, ABOUT),)

@@ -77,11 +77,10 @@ def run(spec: RunSpec, seed: int) -> dict[str, Any]:
     nets = networks(spec, inputs.shape[1], len(examples.classes), seed)
     lines, points = (_source(spec, seed, stream) for stream in (_LINES, _POINTS))
     spread = mean_and_std(inputs)
-    places = [
-        (inputs[torch.from_numpy(lines.choice(len(inputs), size=spec.lines, replace=False))].double(),
-         random_points(*spread, spec.points, points))
-        for _ in nets
-    ]  # fmt: skip
+    places = []
+    for _ in nets:
+        through = inputs[torch.from_numpy(lines.choice(len(inputs), size=spec.lines, replace=False))].double()
+        places.append((through, random_points(*spread, spec.points, points)))
     epochs: list[float] = []
     measured: list[list[dict[str, Any]]] = []
 
@@ -89,27 +88,22 @@ def run(spec: RunSpec, seed: int) -> dict[str, Any]:
         if step in steps:
             each = [model.unstack(i) for i in range(len(nets))] if isinstance(model, Stacked) else [model]
             epochs.append(metrics["epoch"])
-            measured.append([
-                {**accuracy(one), **_measured(spec, one, *own)} for one, own in zip(each, places, strict=True)
-            ])  # fmt: skip
+            pairs = zip(each, places, strict=True)
+            measured.append([{**accuracy(one), **_measured(spec, one, *own)} for one, own in pairs])
 
     together = Stacked.of(nets) if len(nets) > 1 else nets[0]
-    train(
-        together,
-        (inputs, targets),
-        steps=steps[-1],
-        batch_size=spec.batch_size,
-        optimizer="adam",
-        learning_rate=spec.learning_rate,
-        seed=int(_source(spec, seed, _BATCHES).integers(2**31)),
-        loss=together.loss(F.cross_entropy) if isinstance(together, Stacked) else F.cross_entropy,
-        callbacks=[Every(gcd(*steps), measure)],
-    )
-    names = measured[0][0]
-    return {
-        "epoch": np.array(epochs),
-        **{name: np.array([[one[name] for one in row] for row in measured]).swapaxes(0, 1) for name in names},
+    loss = together.loss(F.cross_entropy) if isinstance(together, Stacked) else F.cross_entropy
+    batches, every = int(_source(spec, seed, _BATCHES).integers(2**31)), Every(gcd(*steps), measure)
+    more: dict[str, Any] = {
+        "batch_size": spec.batch_size,
+        "learning_rate": spec.learning_rate,
+        "seed": batches,
+        "callbacks": [every],
     }
+    train(together, (inputs, targets), steps=steps[-1], optimizer="adam", loss=loss, **more)
+    names = measured[0][0]
+    found = {name: np.array([[one[name] for one in row] for row in measured]).swapaxes(0, 1) for name in names}
+    return {"epoch": np.array(epochs), **found}
 
 
 @dataclass(frozen=True)
@@ -189,12 +183,9 @@ def _measured(spec: RunSpec, model: nn.Module, through: Tensor, points: Tensor) 
     origin = torch.zeros_like(through)
     found = regions.on_line(model, origin, through, kind="line")
     linear = [found[index].linear_count for index in range(spec.linear_lines)]  # type: ignore[index]
-    away = distance(model, points).distance
-    return {
-        "counts": np.asarray(found.counts, dtype=np.float64),  # type: ignore[union-attr]
-        "linear": np.array(linear, dtype=np.float64),
-        "distance": np.asarray(away, dtype=np.float64),
-    }
+    counts = np.asarray(found.counts, dtype=np.float64)  # type: ignore[union-attr]
+    away = np.asarray(distance(model, points).distance, dtype=np.float64)
+    return {"counts": counts, "linear": np.array(linear, dtype=np.float64), "distance": away}
 
 
 def turn(curves: Array, *, lowest: bool) -> tuple[Array, Array, list[int]]:

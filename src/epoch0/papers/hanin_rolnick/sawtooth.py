@@ -12,18 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from epoch0 import plots, regions
-from epoch0.experiments.claims import Claim, at_most, exact, increasing
+from epoch0.experiments.claims import at_most, exact, increasing
 from epoch0.networks.constructions import sawtooth
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Array, Cell, Found, Mean, Sweep, Table, mean_and_error
+from epoch0.papers.sweep import Array, Cell, Claims, Decision, Found, Mean, Sweep, Table, by, mean_and_error
 from epoch0.seeds import generator
 
+# standard deviations after which "most" pieces should be gone, and that are drawn: a twentieth of the smallest weight,
+# and a variance of about 0.1
 NOISES = (0.1, 0.3)
-"""Standard deviations of the noise after which "most" pieces should be gone: a twentieth of the smallest weight, and a
-variance of about 0.1. One network of each is drawn."""
-
 MOST = 0.5  # noise destroys most of the pieces if it leaves at most this share of them
 
 
@@ -41,19 +40,17 @@ def pieces(spec: SawtoothSpec, seed: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     ends = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     linear, count = [], []
-    drawn: tuple[Array, Array] | None = None
+    drawn: dict[str, Array] = {}
     for network in range(spec.networks):
         net = disturbed(spec, seed, network)
         found = regions.on_line(net, ends[0], ends[1])
         linear.append(found.linear_count)  # type: ignore[union-attr]
         count.append(found.count)
-        if drawn is None:
+        if not drawn:
             knots = np.concatenate([[0.0], found.breakpoints, [1.0]])  # type: ignore[union-attr]
             with torch.no_grad():
-                drawn = knots, net(torch.from_numpy(knots)[:, None])[:, 0].numpy()
-    assert drawn is not None
-    numbers = {"linear": np.array(linear, dtype=np.float64), "count": np.array(count, dtype=np.float64)}
-    return {**numbers, "knots": drawn[0], "values": drawn[1]}
+                drawn = {"knots": knots, "values": net(torch.from_numpy(knots)[:, None])[:, 0].numpy()}
+    return {"linear": np.array(linear, dtype=np.float64), "count": np.array(count, dtype=np.float64), **drawn}
 
 
 def disturbed(spec: SawtoothSpec, seed: int, network: int) -> nn.Module:
@@ -83,24 +80,26 @@ def table(found: Found) -> Table:
     return Table([*found.rows(measured, beside), *found.also["noisy"].rows(measured, beside)])
 
 
-def claims(found: Found) -> list[Claim]:
+def claims(found: Found) -> Claims:
     """2^n pieces exactly, from 2n neurons; noise destroys most of them, the more the larger it is."""
     whole, noisy = found.table.where(noise=0.0), found.table.where(noise=found.also["noisy"].sweep["noise"])
     wrong = [row["depth"] for row in whole if row["pieces"] != row["without_noise"]]
     mean, error, noise, count = noisy.of("pieces", "pieces_error", "noise", "runs")
-    total = whole[-1]["without_noise"]
-    shown, neurons = ", ".join(whole.told("{pieces:g}")), ", ".join(whole.told("{neurons}"))
-    return [
-        exact("without noise there are exactly 2^n linear pieces, 2^(n-1) teeth, from n layers of two neurons",
-              not wrong, f"{shown} pieces from {neurons} neurons", {"wrong": len(wrong)}),
-        *(
-            at_most(f"noise of standard deviation {size:g} leaves at most half of the pieces",
-                    mean[noise == size] / total, error[noise == size] / total, MOST, count[0], [f"noise {size:g}"])
-            for size in NOISES
-        ),
-        increasing("the larger the noise the more pieces are lost", total - mean, error, count,
-                   noisy.told("noise {noise:g}")),
-    ]  # fmt: skip
+    total, names = whole[-1]["without_noise"], noisy.told("noise {noise:g}")
+    told = f"{', '.join(whole.told('{pieces:g}'))} pieces from {', '.join(whole.told('{neurons}'))} neurons"
+    decided: dict[str, Decision] = {
+        "without noise there are exactly 2^n linear pieces, 2^(n-1) teeth, from n layers of two neurons": by(
+            exact, not wrong, told, {"wrong": len(wrong)}
+        )
+    }
+    for size in NOISES:
+        share, spread = mean[noise == size] / total, error[noise == size] / total
+        text = f"noise of standard deviation {size:g} leaves at most half of the pieces"
+        decided[text] = by(at_most, share, spread, MOST, count[0], [f"noise {size:g}"])
+    return {
+        **decided,
+        "the larger the noise the more pieces are lost": by(increasing, total - mean, error, count, names),
+    }
 
 
 def draw(found: Found) -> Figure:
@@ -122,8 +121,8 @@ def draw(found: Found) -> Figure:
     axes.axhline(2 * whole.spec.depth + 1, color=plots.BOUND, linestyle=":", label="neurons + 1")
     label = f"mean of {rows[0]['runs']} networks"
     pictures.points(axes, rows, "noise", "pieces", 0, label, linestyle="-", linewidth=0.8)
-    axes.set(xscale="log", yscale="log", ylabel="linear pieces on [0, 1]",
-             xlabel="standard deviation of the noise on weights and biases")  # fmt: skip
+    axes.set(xscale="log", yscale="log", ylabel="linear pieces on [0, 1]")
+    axes.set_xlabel("standard deviation of the noise on weights and biases")
     y = rows.column("pieces")
     ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 200, 500) if min(y) / 2 < tick < 2 * max(y)]
     pictures.ticks(axes, ticks, "y")
@@ -138,14 +137,12 @@ def sawtooths(depths: tuple[int, ...], networks: int) -> Sweep:
     return Sweep(pieces, SawtoothSpec(0, 0.0, 1), {"depth": depths}, also={"noisy": noisy})
 
 
-ARTIFACTS = (
-    Artifact(
-        "hanin-rolnick/fig3", "A sawtooth of exponentially many pieces, and noise", "Hanin & Rolnick, Figure 3",
-        {"quick": sawtooths((1, 2, 3, 4, 5, 6), 40), "paper": sawtooths((1, 2, 3, 4, 5, 6, 7, 8), 200)},
-        table, claims, draw,
-        lambda sweep: (
-            "Telgarsky's construction, Gaussian noise on every weight and bias; "
-            f"{sweep.also['noisy']['networks']} networks for each; bars: two standard errors"
-        ),
-    ),
-)  # fmt: skip
+def about(sweep: Sweep) -> str:
+    """The setting in one line."""
+    told = "Telgarsky's construction, Gaussian noise on every weight and bias; {networks} networks for each; bars: "
+    return sweep.also["noisy"].told(told) + "two standard errors"
+
+
+_TITLE = "A sawtooth of exponentially many pieces, and noise"
+_PRESETS = {"quick": sawtooths((1, 2, 3, 4, 5, 6), 40), "paper": sawtooths((1, 2, 3, 4, 5, 6, 7, 8), 200)}
+ARTIFACTS = (Artifact("hanin-rolnick/fig3", _TITLE, "", _PRESETS, table, claims, draw, about),)

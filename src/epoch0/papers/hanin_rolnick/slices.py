@@ -5,7 +5,7 @@ classes the paper takes is lost in its text; here 0, 1 and 2. Figure 1 does not 
 it is not.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
@@ -17,13 +17,14 @@ from torch import Tensor, nn
 from epoch0 import plots, regions
 from epoch0.data import load
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, at_least, at_most, between, exact, fitted_exponent
+from epoch0.experiments.claims import at_least, at_most, between, exact, fitted_exponent
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.hanin_rolnick.planar import checks
 from epoch0.papers.hanin_rolnick.runs import BIAS_STD, DATA, tensors, turn
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
+from epoch0.papers.sweep import Array, Cell, Claims, Found, Sweep, Table, by, over_runs
 from epoch0.regions import PlanePartition, pattern_colours
 from epoch0.seeds import numpy_generator
 from epoch0.theory.regions import arrangement_regions
@@ -32,7 +33,6 @@ from epoch0.train.loop import train
 from epoch0.train.record import Every
 
 CLASSES = (0, 1, 2)
-EXACT = 1e-9  # relative error of an area that rounding explains
 EXPONENT = 0.2  # regions grow as the square of the neurons if the fitted exponent is this near to 2
 ORDER = 10.0  # of the order of the number of neurons squared: within this factor
 _WEIGHTS, _BATCHES, _EXAMPLES = range(3)  # streams of a seed
@@ -108,14 +108,15 @@ def trained_slices(spec: TrainedSpec, seed: int) -> dict[str, Any]:
     planes = [three(inputs, labels, sources[2]) for _ in range(spec.planes)]
     steps = {round(epoch * -(-len(inputs) // spec.batch_size)): epoch for epoch in spec.at}
     rows: list[list[dict[str, float]]] = []
-    told: dict[str, list[float]] = {"epoch": [], "accuracy": []}
+    epochs: list[float] = []
+    tested: list[float] = []
     kept: dict[str, Any] = {}
 
     def measure(step: int, model: nn.Module, metrics: Mapping[str, Any]) -> None:
         if step not in steps:
             return
-        told["epoch"].append(metrics["epoch"])
-        told["accuracy"].append(accuracy(model)["accuracy"])
+        epochs.append(metrics["epoch"])
+        tested.append(accuracy(model)["accuracy"])
         rows.append([])
         for place, chosen in enumerate(planes):
             found = regions.on_plane(model, regions.through(*chosen))
@@ -123,17 +124,15 @@ def trained_slices(spec: TrainedSpec, seed: int) -> dict[str, Any]:
             if place == 0 and seed == 0 and steps[step] in spec.drawn:
                 kept.update(drawing(found, chosen, str(spec.drawn.index(steps[step]))))
 
-    train(
-        net,
-        (inputs, labels),
-        steps=max(steps),
-        batch_size=spec.batch_size,
-        optimizer="adam",
-        learning_rate=spec.learning_rate,
-        seed=int(sources[1].integers(2**31)),
-        callbacks=[Every(gcd(*steps), measure)],
-    )
-    return {**{name: np.array(values) for name, values in told.items()}, **_stacked(rows), **kept}
+    seeds, every = int(sources[1].integers(2**31)), Every(gcd(*steps), measure)
+    more: dict[str, Any] = {
+        "batch_size": spec.batch_size,
+        "learning_rate": spec.learning_rate,
+        "seed": seeds,
+        "callbacks": [every],
+    }
+    train(net, (inputs, labels), steps=max(steps), optimizer="adam", **more)
+    return {"epoch": np.array(epochs), "accuracy": np.array(tested), **_stacked(rows), **kept}
 
 
 def three(inputs: Tensor, labels: Tensor, source: np.random.Generator) -> list[Tensor]:
@@ -147,11 +146,9 @@ def drawing(found: PlanePartition, chosen: list[Tensor], name: str) -> dict[str,
     axes = found.window.axes.reshape(2, -1)
     origin = found.window.origin.reshape(-1)
     places = torch.stack([(one - origin) @ axes.T for one in chosen]).numpy()
-    return {
-        f"vertices_{name}": found.vertices, f"cell_vertices_{name}": found.cell_vertices,
-        f"cell_ends_{name}": found.cell_ends, f"colours_{name}": pattern_colours(found.patterns),
-        f"examples_{name}": places, f"window_{name}": found.window.polygon.numpy(),
-    }  # fmt: skip
+    parts = {"vertices": found.vertices, "cell_vertices": found.cell_vertices, "cell_ends": found.cell_ends}
+    parts |= {"colours": pattern_colours(found.patterns), "examples": places, "window": found.window.polygon.numpy()}
+    return {f"{part}_{name}": values for part, values in parts.items()}
 
 
 def _checked(found: PlanePartition) -> dict[str, float]:
@@ -175,51 +172,38 @@ def table(found: Found) -> Table:
         return {"regions": counts, "regions_per_neurons_squared": counts / neurons**2}
 
     def beside(cell: Cell) -> dict[str, Any]:
-        neurons, euler = cell.spec.width * cell.spec.depth, cell["euler"]
-        return {
-            "neurons": neurons, "lines_in_general_position": arrangement_regions(neurons, 2),
-            "euler_least": int(euler.min()), "euler_most": int(euler.max()),
-            "largest_area_error": float(np.abs(cell["area_error"]).max()),
-        }  # fmt: skip
+        neurons, euler, area = cell.spec.width * cell.spec.depth, cell["euler"], cell["area_error"]
+        told = {"neurons": neurons, "lines_in_general_position": arrangement_regions(neurons, 2)}
+        told |= {"euler_least": int(euler.min()), "euler_most": int(euler.max())}
+        return {**told, "largest_area_error": float(np.abs(area).max())}
 
     return found.rows(measured, beside)
 
 
-def claims(found: Found) -> list[Claim]:
+def claims(found: Found) -> Claims:
     """Section 3.3: as many regions as neurons squared, in order of magnitude; and the free checks."""
     rows, drawn = found.table, _drawn(found)
-    neurons, mean, error, lines, count = rows.of(
-        "neurons", "regions", "regions_error", "lines_in_general_position", "runs"
-    )
-    names = rows.told("{neurons} neurons")
-    exponent, exponent_error = fitted_exponent(neurons, mean, error)
-    return [
-        between("the number of regions grows as the number of neurons squared (exponent)", [exponent], [exponent_error],
-                [2 - EXPONENT], [2 + EXPONENT], int(count.sum()), ["all widths"]),
-        between(f"it is within a factor {ORDER:g} of the number of neurons squared", mean / neurons**2,
-                error / neurons**2, 1 / ORDER, ORDER, count, names),
-        at_most("it is at most that of as many lines in general position, 1 + N + N(N - 1)/2", mean, error,
-                lines.astype(float), count, names),
-        exact("no two regions of the network that is drawn have one pattern", bool(drawn["distinct"].all()),
-              f"{int(drawn['counts'][0, 0, 0])} regions, {int(drawn['linear'][0])} of them linear regions"),
-        checks(found),
-    ]  # fmt: skip
+    neurons, mean, error, count = rows.of("neurons", "regions", "regions_error", "runs")
+    exponent, spread = fitted_exponent(neurons, mean, error)
+    shares, names = (mean / neurons**2, error / neurons**2), rows.told("{neurons} neurons")
+    told = f"{int(drawn['counts'][0, 0, 0])} regions, {int(drawn['linear'][0])} of them linear regions"
+    return {
+        "the number of regions grows as the number of neurons squared (exponent)": by(
+            between, [exponent], [spread], [2 - EXPONENT], [2 + EXPONENT], int(count.sum()), ["all widths"]
+        ),
+        f"it is within a factor {ORDER:g} of the number of neurons squared": by(
+            between, *shares, 1 / ORDER, ORDER, count, names
+        ),
+        "it is at most that of as many lines in general position, 1 + N + N(N - 1)/2": rows.claim(
+            at_most, "regions", "lines_in_general_position", names="{neurons} neurons"
+        ),
+        "no two regions of the network that is drawn have one pattern": by(exact, bool(drawn["distinct"].all()), told),
+        **checks(found, "partitions"),
+    }
 
 
 def _drawn(found: Found) -> Cell:
     return found.one(width=found.sweep["drawn"])
-
-
-def checks(cells: Iterable[Cell]) -> Claim:
-    """Euler's relation and the areas, of all partitions."""
-    euler = np.concatenate([cell["euler"].ravel() for cell in cells])
-    area = max(float(np.abs(cell["area_error"]).max()) for cell in cells)
-    return exact(
-        "vertices - edges + cells = 1, and the areas add up to the square",
-        bool((euler == 1).all()) and area < EXACT,
-        f"{len(euler)} partitions; areas are off by at most {area:.1e} of the square",
-        {"area_error": area},
-    )
 
 
 def draw(found: Found) -> Figure:
@@ -244,19 +228,21 @@ def plane(axes: Axes, cell: Cell, name: str) -> None:
     """Cells in the colours of their patterns, with thin edges, and the three examples."""
     from matplotlib.collections import PolyCollection
 
-    vertices, of, ends, colours, examples, window = (
-        np.asarray(cell.results[0][f"{part}_{name}"])
-        for part in ("vertices", "cell_vertices", "cell_ends", "colours", "examples", "window")
-    )
-    corners = np.split(vertices[of], ends[1:-1])
-    axes.add_collection(
-        PolyCollection(corners, facecolors=colours, edgecolors="#333333", linewidths=0.12, rasterized=True)
-    )
-    axes.plot(*examples.T, linestyle="none", marker="o", color="black", markersize=4, markeredgecolor="white",
-              clip_on=False, zorder=3)  # fmt: skip
+    parts = ("vertices", "cell_vertices", "cell_ends", "colours", "examples", "window")
+    vertices, of, ends, colours, examples, window = (np.asarray(cell.results[0][f"{part}_{name}"]) for part in parts)
+    look: dict[str, Any] = {"facecolors": colours, "edgecolors": "#333333", "linewidths": 0.12, "rasterized": True}
+    axes.add_collection(PolyCollection(np.split(vertices[of], ends[1:-1]), **look))
+    dots: dict[str, Any] = {
+        "linestyle": "none",
+        "marker": "o",
+        "color": "black",
+        "markersize": 4,
+        "markeredgecolor": "white",
+    }
+    axes.plot(*examples.T, clip_on=False, zorder=3, **dots)
     low, high = window.min(0), window.max(0)
-    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal",
-             xlabel="in the plane of three examples (dots)", ylabel="")  # fmt: skip
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", ylabel="")
+    axes.set_xlabel("in the plane of three examples (dots)")
     axes.grid(False)
 
 
@@ -271,22 +257,21 @@ def training_table(found: Found) -> Table:
     return Table({**row, "regions_per_neurons_squared": row["regions"] / squared} for row in rows)
 
 
-def training_claims(found: Found) -> list[Claim]:
+def training_claims(found: Found) -> Claims:
     """Section 3.3: the regions expand at first and then contract; their number stays of the order neurons squared."""
     cell = found.one()
     counts, epoch = cell["counts"].mean(2), cell["epoch"][0]
     fall, rise, places = turn(counts, lowest=True)
-    when = [f"lowest near epoch {epoch[max(places)]:.2g}"]
-    mean, error = mean_and_error(counts / (cell.spec.depth * cell.spec.width) ** 2)
-    (down, down_error), (up, up_error) = mean_and_error(fall), mean_and_error(rise)
-    return [
-        at_least("the number of regions falls in the initial part of training", [down], [down_error], 0.0,
-                 cell.runs, when),
-        at_least("... and then rises until the end", [up], [up_error], 0.0, cell.runs, when),
-        between(f"it stays within a factor {ORDER:g} of the number of neurons squared", mean, error, 1 / ORDER, ORDER,
-                cell.runs, [f"epoch {one:.2g}" for one in epoch]),
-        checks(found),
-    ]  # fmt: skip
+    when, names = [f"lowest near epoch {epoch[max(places)]:.2g}"], [f"epoch {one:.2g}" for one in epoch]
+    shares = counts / (cell.spec.depth * cell.spec.width) ** 2
+    return {
+        "the number of regions falls in the initial part of training": over_runs(at_least, fall, 0.0, names=when),
+        "... and then rises until the end": over_runs(at_least, rise, 0.0, names=when),
+        f"it stays within a factor {ORDER:g} of the number of neurons squared": over_runs(
+            between, shares, 1 / ORDER, ORDER, names=names
+        ),
+        **checks(found, "partitions"),
+    }
 
 
 def training_draw(found: Found) -> Figure:
@@ -294,10 +279,8 @@ def training_draw(found: Found) -> Figure:
     cell = found.one()
     spec, rows = cell.spec, found.table
     names = [str(index) for index in range(len(spec.drawn))]
-    width = 3.1 * len(names)
-    picture, panels = plots.figure(
-        width, 6.4, mosaic=[names, ["count"] * len(names)], height_ratios=[width / len(names) / 2.6, 1.0]
-    )
+    width, grid = 3.1 * len(names), [names, ["count"] * len(names)]
+    picture, panels = plots.figure(width, 6.4, mosaic=grid, height_ratios=[width / len(names) / 2.6, 1.0])
     for name, when in zip(names, spec.drawn, strict=True):
         plane(panels[name], cell, name)
         accuracy = float(cell["accuracy"][0, spec.at.index(when)])
@@ -323,14 +306,10 @@ def training_draw(found: Found) -> Figure:
 
 _EARLY = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0)
 _SLICES = Sweep(random_slices, RandomSpec("mnist", 3, 0, networks=40, planes=5, drawn=64), {"width": (16, 32, 64, 128)})
-_TRAINED = Sweep(
-    trained_slices,
-    TrainedSpec("mnist", 3, 64, (*_EARLY, 15.0, 20.0), 128, 1e-3, planes=10, drawn=(0.0, 1.0, 10.0, 20.0)),
-    runs=5,
-)
-_DIGITS: dict[str, Any] = {
-    "data": "digits", "at": (*_EARLY, 20.0, 40.0, 60.0), "batch_size": 32, "planes": 5, "drawn": (0.0, 1.0, 10.0, 60.0)
-}  # fmt: skip
+_MNIST = TrainedSpec("mnist", 3, 64, (*_EARLY, 15.0, 20.0), 128, 1e-3, planes=10, drawn=(0.0, 1.0, 10.0, 20.0))
+_DIGITS = TrainedSpec("digits", 3, 64, (*_EARLY, 20.0, 40.0, 60.0), 32, 1e-3, planes=5, drawn=(0.0, 1.0, 10.0, 60.0))
+_PRESETS = {"quick": _SLICES.but(data="digits", width=(16, 32, 64, 96), planes=2), "paper": _SLICES}
+_TRAINED = {name: Sweep(trained_slices, spec, runs=5) for name, spec in (("quick", _DIGITS), ("paper", _MNIST))}
 
 
 def about(sweep: Sweep) -> str:
@@ -344,11 +323,8 @@ def about(sweep: Sweep) -> str:
     return f"{DATA.get(sweep['data'], sweep['data'])}; {sweep.told(told)}; bars: two standard errors"
 
 
+_TITLE, _TRAINING = "Regions in a plane through three examples", (training_table, training_claims, training_draw, about)
 ARTIFACTS = (
-    Artifact("hanin-rolnick/fig1", "Regions in a plane through three examples", "Hanin & Rolnick, Figure 1",
-             {"quick": _SLICES.but(data="digits", width=(16, 32, 64, 96), planes=2), "paper": _SLICES}, table, claims,
-             draw, about),
-    Artifact("hanin-rolnick/fig8", "Regions in a plane through three examples, through training",
-             "Hanin & Rolnick, Figure 8, section 3.3", {"quick": _TRAINED.but(**_DIGITS), "paper": _TRAINED},
-             training_table, training_claims, training_draw, about),
-)  # fmt: skip
+    Artifact("hanin-rolnick/fig1", _TITLE, "", _PRESETS, table, claims, draw, about),
+    Artifact("hanin-rolnick/fig8", f"{_TITLE}, through training", "section 3.3", _TRAINED, *_TRAINING),
+)

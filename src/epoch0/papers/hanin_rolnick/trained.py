@@ -11,32 +11,24 @@ from typing import Any
 import numpy as np
 
 from epoch0 import plots
-from epoch0.experiments.claims import Claim, at_least, at_most, between, equal_within_error, exact, fitted_exponent
+from epoch0.experiments.claims import at_least, at_most, between, equal_within_error, exact, fitted_exponent
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick.runs import DATA, RunSpec, UntrainedSpec, run, turn, untrained
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
+from epoch0.papers.sweep import Array, Cell, Claims, Found, Sweep, Table, by, mean_and_error, over_runs
 from epoch0.theory.regions import upper_bound
 
 RESOLUTION = 0.05  # architectures agree if a relative difference of this size would have been seen and was not
 EXPONENT = 0.1  # regions go as neurons, and distances as 1/neurons, if the fitted exponent is this near to 1, or to -1
-CLOSE = 1.25
-"""The constant is "very close to 1" if it is within this factor."""
-
-PER_NEURON = 2.0
-"""Regions a neuron that are still "linear in the number of neurons"; the exponential bounds allow far more."""
-
-ORDER_ONE = (0.1, 10.0)
-"""What "a constant of order 1" allows."""
-
+CLOSE = 1.25  # the constant is "very close to 1" if it is within this factor
+PER_NEURON = 2.0  # regions a neuron that are still "linear in the number of neurons"; exponential bounds allow far more
+ORDER_ONE = (0.1, 10.0)  # what "a constant of order 1" allows
 STAGES = ("before training", "during training", "after training")
-DECADES = 2.0
-""""Many orders of magnitude": from the first to the 99th percentile at least this many powers of ten."""
-
+DECADES = 2.0  # "many orders of magnitude": from the first to the 99th percentile at least so many powers of ten
 SHIFT = 0.5  # the distribution changes little if the mean of log10 moves by at most this part of its standard deviation
-_PLACE = "depth {depth}, width {width}, epoch {epoch:.2g}"
 BINS = np.linspace(-8, 1, 91)  # of log10 of the distance
+_PLACE = "depth {depth}, width {width}, epoch {epoch:.2g}"
 
 
 class Runs:
@@ -99,12 +91,10 @@ def table(found: Found) -> Table:
 
     def measured(cell: Cell) -> dict[str, Any]:
         one = each[id(cell)]
-        counts, linear = one["counts"], one["linear"]
-        return {
-            "accuracy": one["accuracy"], "regions": counts.mean(-1), "regions_per_neuron": one.regions,
-            "linear_share": linear.mean(-1) / counts[..., : linear.shape[-1]].mean(-1),
-            "distance": one["distance"].mean(-1), "neurons_times_distance": one.product,
-        }  # fmt: skip
+        counts, linear, away = one["counts"], one["linear"], one["distance"]
+        share = linear.mean(-1) / counts[..., : linear.shape[-1]].mean(-1)
+        found = {"accuracy": one["accuracy"], "regions": counts.mean(-1), "regions_per_neuron": one.regions}
+        return {**found, "linear_share": share, "distance": away.mean(-1), "neurons_times_distance": one.product}
 
     def beside(cell: Cell, epoch: float) -> dict[str, Any]:
         one = each[id(cell)]
@@ -116,50 +106,50 @@ def table(found: Found) -> Table:
 # ---- Figure 5
 
 
-def claims_5(found: Found) -> list[Claim]:
+def claims_5(found: Found) -> Claims:
     """The three observations of section 3.1, and how far the counts are from what is possible."""
     each = gather(found)
     names, networks = [one.name for one in each], len(each[0].start_regions)
-    start, start_error = means([one.start_regions for one in each])
+    start, error = means([one.start_regions for one in each])
     neurons = np.array([float(one.neurons) for one in each])
     breaks = start - 1 / neurons  # a line has one region without any neuron: 3 % of those of 32 neurons
-    exponent, error = fitted_exponent(neurons, start * neurons, start_error * neurons)
-    regions, regions_error = found.table.of("regions_per_neuron", "regions_per_neuron_error")
+    power = [[value] for value in fitted_exponent(neurons, start * neurons, error * neurons)]
     shares = [float(one["counts"].max()) / one.most for one in each]
-    return [
-        equal_within_error(
-            "before training all architectures have the same number of break points (regions but one) a neuron",
-            breaks[None], start_error[None], networks, resolution=RESOLUTION, settings=["before training"],
-            groups=names,
+    ends = (min(each, key=lambda one: one.most), max(each, key=lambda one: one.most))
+    told = "; ".join(f"{one.name}: {int(one['counts'].max())} of {one.most:,}" for one in ends)
+    numbers = {"largest_share": max(shares), "smallest_share": min(shares)}
+    same = {"resolution": RESOLUTION, "settings": ["before training"], "groups": names}
+    return {
+        "before training all architectures have the same number of break points (regions but one) a neuron": by(
+            equal_within_error, breaks[None], error[None], networks, **same
         ),
-        between("before training the number of regions grows in proportion to the number of neurons (exponent)",
-                [exponent], [error], [1 - EXPONENT], [1 + EXPONENT], networks * len(each), ["all architectures"]),
-        between("before training there is about one region a neuron", start, start_error, 1 / CLOSE, CLOSE, networks,
-                names),
-        *_turns(each, "regions", "the number of regions falls in the initial part of training",
-                "... and then rises until the end"),
-        at_most(f"there are at most {PER_NEURON:g} regions a neuron, throughout training", regions, regions_error,
-                PER_NEURON, found.table.column("runs"), found.table.told(_PLACE)),
-        exact(
-            "no line has a quarter of the regions that its network could give it, (width + 1)^depth",
-            max(shares) < 0.25,
-            "; ".join(
-                f"{one.name}: {int(one['counts'].max())} of {one.most:,}"
-                for one in (min(each, key=lambda one: one.most), max(each, key=lambda one: one.most))
-            ),
-            {"largest_share": max(shares), "smallest_share": min(shares)},
+        "before training the number of regions grows in proportion to the number of neurons (exponent)": by(
+            between, *power, [1 - EXPONENT], [1 + EXPONENT], networks * len(each), ["all architectures"]
         ),
-    ]  # fmt: skip
+        "before training there is about one region a neuron": by(
+            between, start, error, 1 / CLOSE, CLOSE, networks, names
+        ),
+        **_turns(each, "regions", "the number of regions falls in the initial part of training"),
+        f"there are at most {PER_NEURON:g} regions a neuron, throughout training": found.table.claim(
+            at_most, "regions_per_neuron", PER_NEURON, names=_PLACE
+        ),
+        "no line has a quarter of the regions that its network could give it, (width + 1)^depth": by(
+            exact, max(shares) < 0.25, told, numbers
+        ),
+    }
 
 
-def _turns(each: list[Runs], of: str, there: str, back: str) -> list[Claim]:
+def _turns(each: list[Runs], of: str, there: str) -> Claims:
     """``"regions"`` fall to a lowest number, or the ``"product"`` rises to a highest, and both go back."""
     curves = [getattr(one, of) for one in each]
     turns = [turn(one, lowest=of == "regions") for one in curves]
-    which, runs = "lowest" if of == "regions" else "highest", len(curves[0])
+    which, back = ("lowest", "rises") if of == "regions" else ("highest", "falls")
     when = [f"{one.name} ({which} near epoch {one.epoch[max(t[2])]:.2g})" for one, t in zip(each, turns, strict=True)]
-    first, second = means([one[0] for one in turns]), means([one[1] for one in turns])
-    return [at_least(there, *first, 0.0, runs, when), at_least(back, *second, 0.0, runs, when)]
+    first, second = (np.transpose([one[i] for one in turns]) for i in (0, 1))
+    return {
+        there: over_runs(at_least, first, 0.0, names=when),
+        f"... and then {back} until the end": over_runs(at_least, second, 0.0, names=when),
+    }
 
 
 def draw_5(found: Found) -> Figure:
@@ -203,11 +193,13 @@ def _start(axes: Axes, sweep: Sweep, each: list[Runs]) -> None:
         mine = [one for one in each if one.spec.depth == depth]
         x = [one.neurons for one in mine]
         mean, error = means([one.start_regions * one.neurons for one in mine])
-        plots.points(axes, x, mean.tolist(), error.tolist(), index, f"measured, depth {depth}", color="black",
-                     markerfacecolor="none")  # fmt: skip
-        style = plots.LINES[index]  # as at the left, where colour tells the width
-        plots.curve(axes, x, [one.most for one in mine], index, f"possible, depth {depth}", linestyle=style,
-                    color="black")  # fmt: skip
+        hollow = {"color": "black", "markerfacecolor": "none"}
+        plots.points(axes, x, mean.tolist(), error.tolist(), index, f"measured, depth {depth}", **hollow)
+        look = {
+            "linestyle": plots.LINES[index],
+            "color": "black",
+        }  # dashes as at the left
+        plots.curve(axes, x, [one.most for one in mine], index, f"possible, depth {depth}", **look)
     ends = np.array([min(one.neurons for one in each), max(one.neurons for one in each)])
     axes.plot(ends, ends, color=plots.BOUND, linestyle=":", label="one a neuron (wide limit)")
     axes.set(xscale="log", yscale="log", xlabel="neurons", ylabel="regions on a line", title="before training")
@@ -220,47 +212,40 @@ def _start(axes: Axes, sweep: Sweep, each: list[Runs]) -> None:
 
 # ---- Figure 6
 
-_EXPAND = ("product", "neurons x distance first rises in training", "... and then falls until the end")
+_EXPAND = ("product", "neurons x distance first rises in training")
 
 
-def claims_a(found: Found) -> list[Claim]:
+def claims_a(found: Found) -> Claims:
     """Section 3.2: the distance is about C / neurons, first increases and then decreases."""
     each = gather(found)
     neurons = [float(one.neurons) for one in each]
-    claims = []
-    products = {
-        "before training": [one.start_product for one in each], "after training": [one.product[:, -1] for one in each]
-    }  # fmt: skip
-    for when, values in products.items():
+    decided = {}
+    starts, ends = [one.start_product for one in each], [one.product[:, -1] for one in each]
+    for when, values in (("before training", starts), ("after training", ends)):
         distance, error = means([one / n for one, n in zip(values, neurons, strict=True)])
-        exponent, exponent_error = fitted_exponent(neurons, distance, error)
-        claims.append(
-            between(f"{when} the mean distance is inversely proportional to the number of neurons (exponent)",
-                    [exponent], [exponent_error], [-1 - EXPONENT], [-1 + EXPONENT], sum(len(one) for one in values),
-                    ["all architectures"])
-        )  # fmt: skip
-    product, error, runs = found.table.of("neurons_times_distance", "neurons_times_distance_error", "runs")
-    return [
-        *claims,
-        between(f"neurons x distance stays between {ORDER_ONE[0]:g} and {ORDER_ONE[1]:g} throughout training", product,
-                error, *ORDER_ONE, runs, found.table.told(_PLACE)),
-        *_turns(each, *_EXPAND),
-    ]  # fmt: skip
+        power = [[value] for value in fitted_exponent(neurons, distance, error)]
+        text = f"{when} the mean distance is inversely proportional to the number of neurons (exponent)"
+        count, names = sum(len(one) for one in values), ["all architectures"]
+        decided[text] = by(between, *power, [-1 - EXPONENT], [-1 + EXPONENT], count, names)
+    text = f"neurons x distance stays between {ORDER_ONE[0]:g} and {ORDER_ONE[1]:g} throughout training"
+    decided[text] = found.table.claim(between, "neurons_times_distance", *ORDER_ONE, names=_PLACE)
+    return {**decided, **_turns(each, *_EXPAND)}
 
 
-def claims_b(found: Found) -> list[Claim]:
+def claims_b(found: Found) -> Claims:
     """Section 3.2 on Figure 6b: one product for all networks at first; it rises and falls again."""
     each = gather(found)
     start, error = means([one.start_product for one in each])
-    return [
-        equal_within_error("before training neurons x distance is the same for all architectures", start[None],
-                           error[None], len(each[0].start_product), resolution=RESOLUTION, settings=["before training"],
-                           groups=[one.name for one in each]),
-        *_turns(each, *_EXPAND),
-    ]  # fmt: skip
+    same = {"resolution": RESOLUTION, "settings": ["before training"], "groups": [one.name for one in each]}
+    return {
+        "before training neurons x distance is the same for all architectures": by(
+            equal_within_error, start[None], error[None], len(each[0].start_product), **same
+        ),
+        **_turns(each, *_EXPAND),
+    }
 
 
-def claims_c(found: Found) -> list[Claim]:
+def claims_c(found: Found) -> Claims:
     """Section 3.2 on Figure 6c: regions expand while accuracy rises, then contract while it rises further."""
     each = gather(found)
     before, after = [], []
@@ -269,12 +254,12 @@ def claims_c(found: Found) -> list[Claim]:
         highest = accuracy[np.arange(len(accuracy)), at]
         before.append(highest - accuracy[:, 0])
         after.append(accuracy[:, -1] - highest)
-    names, runs = [one.name for one in each], len(each[0].product)
-    return [
-        at_least("test accuracy rises while the regions expand", *means(before), 0.0, runs, names),
-        at_least("... and rises further after the distance has begun to fall", *means(after), 0.0, runs, names),
-        *_turns(each, *_EXPAND),
-    ]
+    names, later = [one.name for one in each], "... and rises further after the distance has begun to fall"
+    return {
+        "test accuracy rises while the regions expand": over_runs(at_least, np.transpose(before), 0.0, names=names),
+        later: over_runs(at_least, np.transpose(after), 0.0, names=names),
+        **_turns(each, *_EXPAND),
+    }
 
 
 def draw_a(found: Found) -> Figure:
@@ -292,8 +277,8 @@ def draw_a(found: Found) -> Figure:
     ends = np.array(sorted({one.neurons for one in each}), dtype=float)
     every = found.table.column("neurons_times_distance")
     for bound, which in ((every.min(), "smallest"), (every.max(), "largest")):
-        axes.plot(ends, bound / ends, color=plots.BOUND, linestyle=":" if which == "smallest" else "--",
-                  label=f"{bound:.2g} / neurons ({which} of all means)", zorder=1.4)  # fmt: skip
+        label, dashes = f"{bound:.2g} / neurons ({which} of all means)", ":" if which == "smallest" else "--"
+        axes.plot(ends, bound / ends, color=plots.BOUND, linestyle=dashes, label=label, zorder=1.4)
     axes.set(xscale="log", yscale="log", xlabel="neurons", ylabel="mean distance to the nearest boundary")
     pictures.ticks(axes, ends.tolist())
     low, high = axes.get_ylim()
@@ -322,19 +307,9 @@ def draw_c(found: Found) -> Figure:
         style = plots.LINES[found.sweep["depth"].index(one.spec.depth)]
         # errors of shares are drawn inside (0, 1), as the axis has no room for more
         low, high = (np.clip(accuracy + sign * 2 * accuracy_error, 1e-3, 1 - 1e-4) for sign in (-1, 1))
-        axes.errorbar(
-            accuracy,
-            product,
-            xerr=[accuracy - low, high - accuracy],
-            yerr=2 * error,
-            color=plots.COLOURS[width],
-            marker=plots.MARKERS[width],
-            markersize=2.8,
-            linestyle=style,
-            linewidth=1.0,
-            elinewidth=0.4,
-            label=one.name,
-        )
+        look = {"color": plots.COLOURS[width], "marker": plots.MARKERS[width], "linestyle": style, "markersize": 2.8}
+        bars = {"xerr": [accuracy - low, high - accuracy], "yerr": 2 * error, "elinewidth": 0.4}
+        axes.errorbar(accuracy, product, linewidth=1.0, label=one.name, **bars, **look)
         axes.plot(accuracy[-1], product[-1], marker="x", color="black", markersize=6, zorder=4)
     axes.plot([], [], "kx", label="end of training")
     axes.set_xscale("logit")
@@ -376,12 +351,9 @@ def histogram(found: Found) -> Table:
     for stage, place in zip(STAGES, places, strict=True):
         shares, errors = _shares(one, place)
         for low, high, share, error in zip(BINS, BINS[1:], shares, errors, strict=False):
-            rows.append(
-                {
-                    "stage": stage, "epoch": float(one.epoch[place]), "log10_distance_from": round(float(low), 6),
-                    "log10_distance_to": round(float(high), 6), "share": float(share), "share_error": float(error),
-                }
-            )  # fmt: skip
+            ends = {"log10_distance_from": round(float(low), 6), "log10_distance_to": round(float(high), 6)}
+            measured = {"share": float(share), "share_error": float(error)}
+            rows.append({"stage": stage, "epoch": float(one.epoch[place]), **ends, **measured})
     return rows
 
 
@@ -391,22 +363,24 @@ def _shares(one: Runs, place: int) -> tuple[Array, Array]:
     return shares.mean(0), shares.std(0, ddof=1) / len(shares) ** 0.5
 
 
-def claims_7(found: Found) -> list[Claim]:
+def claims_7(found: Found) -> Claims:
     """Section 3.2: many orders of magnitude, little change, a slight skew towards larger regions."""
     one, places = stages(found)
     every = [logs(one, place) for place in places]
-    decades, error = means([np.quantile(logged, 0.99, axis=1) - np.quantile(logged, 0.01, axis=1) for logged in every])
-    moved = [logged.mean(1) - every[0].mean(1) for logged in every[1:]]
-    shift, shift_error = means([shift / every[0].std(axis=1) for shift in moved])
-    larger, larger_error = means(moved)
-    return [
-        at_least(f"from the 1st to the 99th percentile distances span at least {DECADES:g} orders of magnitude",
-                 decades, error, DECADES, len(every[0]), STAGES),
-        between(f"the mean of log10 of the distance moves by at most {SHIFT:g} of its standard deviation", shift,
-                shift_error, -SHIFT, SHIFT, len(every[0]), STAGES[1:]),
-        at_least("training moves the distances towards larger ones (mean of log10, against before training)", larger,
-                 larger_error, 0.0, len(every[0]), STAGES[1:]),
-    ]  # fmt: skip
+    decades = [np.quantile(logged, 0.99, axis=1) - np.quantile(logged, 0.01, axis=1) for logged in every]
+    moved = np.transpose([logged.mean(1) - every[0].mean(1) for logged in every[1:]])
+    shift = moved / every[0].std(axis=1)[:, None]
+    return {
+        f"from the 1st to the 99th percentile distances span at least {DECADES:g} orders of magnitude": over_runs(
+            at_least, np.transpose(decades), DECADES, names=STAGES
+        ),
+        f"the mean of log10 of the distance moves by at most {SHIFT:g} of its standard deviation": over_runs(
+            between, shift, -SHIFT, SHIFT, names=STAGES[1:]
+        ),
+        "training moves the distances towards larger ones (mean of log10, against before training)": over_runs(
+            at_least, moved, 0.0, names=STAGES[1:]
+        ),
+    }
 
 
 def draw_7(found: Found) -> Figure:
@@ -418,11 +392,10 @@ def draw_7(found: Found) -> Figure:
     for index, (stage, place) in enumerate(zip(STAGES, places, strict=True)):
         shares, errors = _shares(one, place)
         label = f"{stage} (epoch {one.epoch[place]:.2g})" if index else stage
-        axes.stairs(shares, BINS, color=plots.COLOURS[index], linewidth=1.3, label=label)
-        axes.errorbar(
-            middle, shares, yerr=2 * errors, linestyle="none", color=plots.COLOURS[index], elinewidth=0.8, alpha=0.7
-        )
-        axes.axvline(logs(one, place).mean(), color=plots.COLOURS[index], linestyle=":", linewidth=1.0)
+        colour = plots.COLOURS[index]
+        axes.stairs(shares, BINS, color=colour, linewidth=1.3, label=label)
+        axes.errorbar(middle, shares, 2 * errors, linestyle="none", color=colour, elinewidth=0.8, alpha=0.7)
+        axes.axvline(logs(one, place).mean(), color=colour, linestyle=":", linewidth=1.0)
         filled = np.flatnonzero(shares)
         first, last = min(first, int(filled[0])), max(last, int(filled[-1]))
     axes.plot([], [], color=plots.BOUND, linestyle=":", linewidth=1.0, label="means")
@@ -445,15 +418,13 @@ def sweep_of(spec: RunSpec, programs: int, further: UntrainedSpec) -> Sweep:
     return Sweep(run, spec, _SHAPES, programs, also={"untrained": Sweep(untrained, further, _SHAPES, seed=seed)})
 
 
+_AT = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 20.0, 40.0, 60.0)
+_DIGITS = RunSpec("digits", 0, 0, _AT, 32, 1e-3, 25, 1, 250, networks=20)
+_MNIST = RunSpec("mnist", 0, 0, _EPOCHS, 128, 1e-3, 100, 10, 1000)
 LINES = {
-    "quick": sweep_of(
-        RunSpec("digits", 0, 0, (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 20.0, 40.0, 60.0), 32, 1e-3, 25, 1, 250,
-                networks=20),
-        1, UntrainedSpec("digits", 0, 0, networks=120, lines=20, points=200),
-    ),
-    "paper": sweep_of(RunSpec("mnist", 0, 0, _EPOCHS, 128, 1e-3, 100, 10, 1000), 5,
-                      UntrainedSpec("mnist", 0, 0, networks=60, lines=50, points=500)),
-}  # fmt: skip
+    "quick": sweep_of(_DIGITS, 1, UntrainedSpec("digits", 0, 0, networks=120, lines=20, points=200)),
+    "paper": sweep_of(_MNIST, 5, UntrainedSpec("mnist", 0, 0, networks=60, lines=50, points=500)),
+}
 HISTOGRAM = {name: one.but(depth=(4,), width=(16,), also={}) for name, one in LINES.items()}
 
 
@@ -461,26 +432,22 @@ def about(sweep: Sweep) -> str:
     """The setting in one line."""
     together, more = sweep["networks"], sweep.also.get("untrained")
     same = f" ({together} at a time on the same batches)" if together > 1 else ""
-    told = sweep.told(
-        "Adam {learning_rate:g}, batches of {batch_size}; {lines} lines, {points} points; bands, bars: two standard "
-        "errors"
-    )
+    told = "Adam {learning_rate:g}, batches of {batch_size}; {lines} lines, {points} points; bands, bars: two standard "
     further = f" and {more['networks']} untrained networks" if more else ""
     name, runs = DATA.get(sweep["data"], sweep["data"]), sweep["runs"] * together
-    return f"{name}; {runs} runs{same}{further} of each architecture; {told}"
+    return f"{name}; {runs} runs{same}{further} of each architecture; {sweep.told(told)}errors"
 
 
-def _artifact(name: str, title: str, section: str, claims: Any, draw: Any) -> Artifact:
-    source = f"Hanin & Rolnick, Figure {name[3:]}, section {section}"
-    presets, rows = (HISTOGRAM, histogram) if name == "fig7" else (LINES, table)
-    return Artifact(f"hanin-rolnick/{name}", title, source, presets, rows, claims, draw, about)
-
-
-_TITLE = "Distance to the nearest boundary"
+_TITLE, _TITLES = "Distance to the nearest boundary", "Distances to the nearest boundary"
+_WHERE = "section 3.2"
 ARTIFACTS = (
-    _artifact("fig5", "Regions on a line through training", "3.1", claims_5, draw_5),
-    _artifact("fig6a", f"{_TITLE}, and the number of neurons", "3.2", claims_a, draw_a),
-    _artifact("fig6b", f"{_TITLE} through training", "3.2", claims_b, draw_b),
-    _artifact("fig6c", f"{_TITLE}, and accuracy", "3.2", claims_c, draw_c),
-    _artifact("fig7", "Distances to the nearest boundary, all of them", "3.2", claims_7, draw_7),
+    Artifact(
+        "hanin-rolnick/fig5", "Regions on a line through training", "section 3.1", LINES, table, claims_5, draw_5, about
+    ),
+    Artifact(
+        "hanin-rolnick/fig6a", f"{_TITLE}, and the number of neurons", _WHERE, LINES, table, claims_a, draw_a, about
+    ),
+    Artifact("hanin-rolnick/fig6b", f"{_TITLE} through training", _WHERE, LINES, table, claims_b, draw_b, about),
+    Artifact("hanin-rolnick/fig6c", f"{_TITLE}, and accuracy", _WHERE, LINES, table, claims_c, draw_c, about),
+    Artifact("hanin-rolnick/fig7", f"{_TITLES}, all of them", _WHERE, HISTOGRAM, histogram, claims_7, draw_7, about),
 )

@@ -13,18 +13,16 @@ from typing import Any
 import numpy as np
 
 from epoch0 import plots
-from epoch0.experiments.claims import Claim, at_least, at_most, exact
+from epoch0.experiments.claims import at_least, at_most, exact
 from epoch0.experiments.cost import Cost
 from epoch0.papers.hayou.batches import EXTENTS
 from epoch0.papers.hayou.protocol import build, run, shape_for
 from epoch0.papers.hayou.published import COMPETITION, PUBLISHED, Entry, Printed, block
 from epoch0.papers.hayou.recipe import METHODS, Recipe, with_method
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
+from epoch0.papers.sweep import Array, Cell, Claims, Decision, Found, Sweep, Table, by, mean_and_error
 
-NEAR_CHANCE = 5.0
-"""Percent points above what a constant gets that still count as chance; one run in three that learns is above."""
-
+NEAR_CHANCE = 5.0  # percent points above a constant's that still count as chance; one run in three that learns is above
 REFERENCES = ("none", "obd")  # methods that do not prune at initialization
 Pairs = Mapping[str, tuple[Array, Array]]
 
@@ -73,15 +71,14 @@ def table(name: str, found: Found) -> Table:
         recipe, network = cell.spec, cell.spec.network
         there = printed(name, recipe)
         entry = there.entry(recipe.method, recipe.sparsity) if there else None
-        return {
-            "data": recipe.data, "network": network.name, "width": network.width, "activation": network.activation,
-            "method": METHODS[recipe.method].label, "accuracy_sd": sd(100 * cell["accuracy"]),
-            "accuracy_best_epoch": float((100 * cell["best"]).mean()), "chance": 100 * float(cell["chance"][0]),
-            "printed": math.nan if entry is None else entry.value,
-            "printed_sd": math.nan if entry is None or entry.sd is None else entry.sd,
-            "dead_layers": float(dead(cell).mean()), "weights_on_paths": float(cell["on_paths"].astype(float).mean()),
-            "diverged": int(cell["diverged"].sum()), "epochs": recipe.epochs_in_all,
-        }  # fmt: skip
+        row = {"data": recipe.data, "network": network.name, "width": network.width, "activation": network.activation}
+        row |= {"method": METHODS[recipe.method].label, "accuracy_sd": sd(100 * cell["accuracy"])}
+        row |= {"accuracy_best_epoch": float((100 * cell["best"]).mean()), "chance": 100 * float(cell["chance"][0])}
+        row["printed"] = math.nan if entry is None else entry.value
+        row["printed_sd"] = math.nan if entry is None or entry.sd is None else entry.sd
+        row["dead_layers"] = float(dead(cell).mean())
+        row["weights_on_paths"] = float(cell["on_paths"].astype(float).mean())
+        return {**row, "diverged": int(cell["diverged"].sum()), "epochs": recipe.epochs_in_all}
 
     rows = (each.found.rows(lambda cell: {"accuracy": 100 * cell["accuracy"]}, others) for each in panels_of(found))
     return Table(itertools.chain(*rows))
@@ -120,10 +117,9 @@ def cost(recipe: Recipe) -> Cost:
     inputs = shape_for(network, shape)
     name = f"{network.name} x{network.width:g}, {recipe.data}, {network.activation}, batches of {recipe.batch_size}"
     images, tests = min(train, recipe.examples or train), min(test, recipe.tested or test)
-    return Cost(
-        name + ", OBD" * (recipe.method == "obd"), (), partial(build, network, inputs, classes, False, 0), inputs,
-        classes, recipe.batch_size, recipe.epochs_in_all * images, recipe.tests_in_all * tests,
-    )  # fmt: skip
+    name += ", OBD" * (recipe.method == "obd")
+    model, evaluated = partial(build, network, inputs, classes, False, 0), recipe.tests_in_all * tests
+    return Cost(name, (), model, inputs, classes, recipe.batch_size, recipe.epochs_in_all * images, evaluated)
 
 
 # ---- who is best
@@ -214,85 +210,85 @@ def percent(sparsity: float) -> str:
     return f"{100 * sparsity:.4g} %"
 
 
-def compared(text: str, pairs: Pairs, runs: int, bound: float = 0.0, *, most: bool = False) -> Claim:
+def compared(pairs: Pairs, runs: int, bound: float = 0.0, *, most: bool = False) -> Decision:
     """The first of each pair of runs with one seed, so the same weights and images, is ahead by the bound or more."""
-    means, errors = zip(*(mean_and_error(first - second) for first, second in pairs.values()), strict=True)
-    return (at_most if most else at_least)(text, means, errors, bound, runs, list(pairs))
+    each = np.transpose([mean_and_error(first - second) for first, second in pairs.values()])
+    return by(at_most if most else at_least, *each, bound, runs, list(pairs))
 
 
-def claims(name: str, high: float, found: Found) -> list[Claim]:
+def claims(name: str, high: float, found: Found) -> Claims:
     """All that can be asked of the methods and networks; SBP-SR is expected to be ahead from a high sparsity on."""
     panels = panels_of(found)
-    made = [*_ahead(panels[-1], high), *_with_depth(panels, high)]
-    return made + [claim for each in panels for claim in _references(each)] + of_the_print(name)
+    decided = {**_ahead(panels[-1], high), **_with_depth(panels, high)}
+    for each in panels:
+        decided |= _references(each)
+    return {**decided, **of_the_print(name)}
 
 
-def chance_claims(name: str, high: float, found: Found) -> list[Claim]:
+def chance_claims(name: str, high: float, found: Found) -> Claims:
     """Tables 1, 9 and 10: at the highest sparsity SNIP is at chance and SBP-SR is not; then all of :func:`claims`."""
     panels = panels_of(found)
     counts, tops = [each.runs for each in panels], [percent(each.sparsities[-1]) for each in panels]
     names, words = [f"{each.name}, {percent(each.sparsities[-1])}" for each in panels], ", ".join(dict.fromkeys(tops))
-    snip, stable = ([each.found.one(method=m, sparsity=each.sparsities[-1]) for each in panels]
-                    for m in ("snip", "sbp-sr"))  # fmt: skip
-    learnt = sum(int((cell["on_paths"].astype(float) > 0).sum()) for cell in snip)
+    top = {m: [each.found.one(method=m, sparsity=each.sparsities[-1]) for each in panels] for m in ("snip", "sbp-sr")}
+    learnt = sum(int((cell["on_paths"].astype(float) > 0).sum()) for cell in top["snip"])
     text = f"at {words} SNIP is at chance, within {NEAR_CHANCE:g} points"
-    return [
-        at_most(
-            f"{text} (a path from input to output is left in {learnt} of {sum(counts)} runs)", *above_chance(snip),
-            NEAR_CHANCE, counts, names,
-        ),
-        at_least(f"at {words} SBP-SR is not", *above_chance(stable), NEAR_CHANCE, counts, names),
-        *claims(name, high, found),
-    ]  # fmt: skip
+    left = f"(a path from input to output is left in {learnt} of {sum(counts)} runs)"
+    snip, stable = (np.transpose([mean_and_error(above_chance(cell)) for cell in cells]) for cells in top.values())
+    return {
+        f"{text} {left}": by(at_most, *snip, NEAR_CHANCE, counts, names),
+        f"at {words} SBP-SR is not": by(at_least, *stable, NEAR_CHANCE, counts, names),
+        **claims(name, high, found),
+    }
 
 
-def above_chance(cells: Sequence[Cell]) -> tuple[list[float], list[float]]:
-    """Means and errors of what is above the accuracy of the best constant, percent."""
-    found = [mean_and_error(100 * cell["accuracy"] - 100 * float(cell["chance"][0])) for cell in cells]
-    return [one.mean for one in found], [one.error for one in found]
+def above_chance(cell: Cell) -> Array:
+    """What is above the accuracy of the best constant, percent, (runs,)."""
+    return np.asarray(100 * cell["accuracy"] - 100 * float(cell["chance"][0]))
 
 
-def _ahead(panel: Panel, high: float) -> list[Claim]:
+def _ahead(panel: Panel, high: float) -> Claims:
     """SBP-SR against every other method that prunes at initialization, on the deepest network."""
     others = [method for method in panel.methods if method not in (*REFERENCES, "sbp-sr")]
     sparsities = [sparsity for sparsity in panel.sparsities if sparsity >= high]
     if "sbp-sr" not in panel.methods or not others or not sparsities:
-        return []
+        return {}
     where = f"{panel.name}, from {percent(sparsities[0])} on: SBP-SR"
-    made = [
-        compared(f"{where} is at least as accurate as {METHODS[other].label}",
-                 panel.pairs("sbp-sr", other, sparsities), panel.runs)
+    decided = {
+        f"{where} is at least as accurate as {METHODS[other].label}": compared(
+            panel.pairs("sbp-sr", other, sparsities), panel.runs
+        )
         for other in others
-    ]  # fmt: skip
+    }
     if "snip" in others:
         pairs = {percent(s): (panel.dead("sbp-sr", s), panel.dead("snip", s)) for s in sparsities}
-        made.append(compared(f"{where} has no more fully pruned layers than SNIP", pairs, panel.runs, most=True))
-    return made
+        decided[f"{where} has no more fully pruned layers than SNIP"] = compared(pairs, panel.runs, most=True)
+    return decided
 
 
-def _with_depth(panels: Sequence[Panel], high: float) -> list[Claim]:
+def _with_depth(panels: Sequence[Panel], high: float) -> Claims:
     """The lead of SBP-SR over SNIP grows from the shallowest network to the deepest of those that else are alike."""
     families: dict[tuple[Any, ...], list[Panel]] = {}
     for each in panels:
         if {"snip", "sbp-sr"} <= set(each.methods):
             network = each.recipe.network
             families.setdefault((each.recipe.data, network.activation, network.width), []).append(each)
-    made = []
+    decided = {}
     for first, *_, last in (family for family in families.values() if len(family) > 1):
         common = [s for s in last.sparsities if s in first.sparsities and s >= high]
         if common and first.runs == last.runs:
             pairs = {percent(s): (last.lead("sbp-sr", "snip", s), first.lead("sbp-sr", "snip", s)) for s in common}
             text = f"the lead of SBP-SR over SNIP is larger for {last.network} than for {first.name}"
-            made.append(compared(text, pairs, last.runs))
-    return made
+            decided[text] = compared(pairs, last.runs)
+    return decided
 
 
-def _references(panel: Panel) -> list[Claim]:
+def _references(panel: Panel) -> Claims:
     """Section 4.2 on GraSP-SR, and OBD as the table shows it."""
-    made = []
+    decided = {}
     if {"grasp", "grasp-sr"} <= set(panel.methods):
         text = f"{panel.name}: GraSP on the stable network does not improve on GraSP"
-        made.append(compared(text, panel.pairs("grasp-sr", "grasp"), panel.runs, most=True))
+        decided[text] = compared(panel.pairs("grasp-sr", "grasp"), panel.runs, most=True)
     if "obd" in panel.methods:
         pairs = {
             f"{METHODS[method].label}, {where}": pair
@@ -301,22 +297,22 @@ def _references(panel: Panel) -> list[Claim]:
             for where, pair in panel.pairs("obd", method).items()
         }
         text = f"{panel.name}: OBD, which trains before it prunes, is ahead of all that prune at initialization"
-        made.append(compared(text, pairs, panel.runs))
-    return made
+        decided[text] = compared(pairs, panel.runs)
+    return decided
 
 
-def of_the_print(table: str) -> list[Claim]:
+def of_the_print(table: str) -> Claims:
     """What Tables 9 and 10 say about themselves, without a measurement."""
     if table == "tab9":
         apart, shared = _tables_2_and_9()
-        text = "as printed: Tables 2 and 9 agree where they show the same network"
-        return [exact(text, not apart, f"{len(apart)} of {shared} entries differ: {'; '.join(apart)}")]
+        told = f"{len(apart)} of {shared} entries differ: {'; '.join(apart)}"
+        return {"as printed: Tables 2 and 9 agree where they show the same network": by(exact, not apart, told)}
     if table == "tab10":
         count = sum(len(row) for each in PUBLISHED["tab10"] for row in each.rows.values())
         same = PUBLISHED["tab10"] == PUBLISHED["tab9"]
-        text = 'as printed: Table 10 shows a "vanilla-CNN", as its caption says'
-        return [exact(text, not same, f"its {count} accuracies are those of Table 9, of ResNet-32 and ResNet-50")]
-    return []
+        told = f"its {count} accuracies are those of Table 9, of ResNet-32 and ResNet-50"
+        return {'as printed: Table 10 shows a "vanilla-CNN", as its caption says': by(exact, not same, told)}
+    return {}
 
 
 def _tables_2_and_9() -> tuple[list[str], int]:
@@ -325,23 +321,19 @@ def _tables_2_and_9() -> tuple[list[str], int]:
         two = block("tab2", nine.data, nine.network, nine.activation)
         for method, sparsity in itertools.product(nine.rows, nine.sparsities):
             a, b = nine.entry(method, sparsity), None if two is None else two.entry(method, sparsity)
-            if a is not None and b is not None:
-                shared += 1
-                if a != b:
-                    name = f"{nine.network} {METHODS[method].label} {percent(sparsity)}"
-                    apart.append(f"{name}: {b.value} and {a.value}")
+            shared += a is not None and b is not None
+            if a is not None and b is not None and a != b:
+                name = f"{nine.network} {METHODS[method].label} {percent(sparsity)}"
+                apart.append(f"{name}: {b.value} and {a.value}")
     return apart, shared
 
 
 # ---- the picture: accuracy against sparsity, one panel a network; printed values as open markers
 
 
-LOOKS = {
-    "sbp-sr": 0, "eoc-rescaling": 0, "snip": 1, "grasp": 2, "synflow": 3, "magnitude": 4, "random": 5, "obd": 6,
-    "grasp-sr": 7, "force": 4,
-}  # fmt: skip
-"""Colour and marker of each method, the same in every table."""
-
+# colour and marker of each method, the same in every table
+LOOKS = {"sbp-sr": 0, "eoc-rescaling": 0, "snip": 1, "grasp": 2, "synflow": 3, "magnitude": 4, "force": 4, "random": 5}
+LOOKS |= {"obd": 6, "grasp-sr": 7}
 _WIDEST = 3  # panels side by side
 _PRINTED_RUNS = 3  # behind each printed standard deviation
 
@@ -378,8 +370,9 @@ def _measured(axes: Axes, panel: Panel, there: Printed | None) -> None:
     for place, method in enumerate(pruned):
         mine = [mean_and_error(panel.accuracy(method, sparsity)) for sparsity in panel.sparsities]
         x = _beside(place, len(pruned), len(mine))
-        plots.points(axes, x, [one.mean for one in mine], [one.error for one in mine], LOOKS[method],
-                     METHODS[method].label, linestyle="-", linewidth=0.6)  # fmt: skip
+        means, errors = [one.mean for one in mine], [one.error for one in mine]
+        line = {"linestyle": "-", "linewidth": 0.6}
+        plots.points(axes, x, means, errors, LOOKS[method], METHODS[method].label, **line)
         entries = {at: there.entry(method, s) for at, s in zip(x, panel.sparsities, strict=True)} if there else {}
         known = {at + 0.35 / len(pruned): entry for at, entry in entries.items() if entry}
         if known:

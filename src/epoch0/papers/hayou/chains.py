@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from epoch0 import plots
-from epoch0.experiments.claims import Claim, between, linear
+from epoch0.experiments.claims import between, linear
 from epoch0.networks import residual_chain
 from epoch0.networks.residual import Rung
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou.batches import gaussian, images
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Array, Found, Mean, Sweep, Table, mean_and_error
+from epoch0.papers.sweep import Array, Claims, Found, Mean, Sweep, Table, by, mean_and_error, over_runs
 from epoch0.prune import apply, keep, random, snip
 
 METHODS = ("snip", "random")
@@ -24,8 +24,7 @@ EXPONENT = 0.5  # how near to -2 the fitted exponent must be
 RATE = 0.25  # relative difference from the mean field's growth that is allowed
 SLOPE = 2 * math.sqrt(2) / (3 * math.pi)  # ReLU: f(c) = c + SLOPE (1 - c)^(3/2) + ...
 
-Key = tuple[str, float]
-"""How a network was pruned, ``"unpruned"`` too, and the fraction removed."""
+Key = tuple[str, float]  # how a network was pruned, ``"unpruned"`` too, and the fraction removed
 
 
 @dataclass(frozen=True)
@@ -142,12 +141,9 @@ def table(found: Found) -> Table:
     rows = Table()
     for (method, sparsity), apart in measured(found).items():
         mean, error = log_mean(apart)
-        named = {"method": method, "sparsity": sparsity}
-        rows += [
-            {**named, "block": block, "one_minus_c": math.exp(mean[block]), "log_error": float(error[block]),
-             "mean_field": float(value), "runs": len(apart)}
-            for block, value in enumerate(expected(apart, sparsity))
-        ]  # fmt: skip
+        for block, value in enumerate(expected(apart, sparsity).tolist()):
+            row = {"method": method, "sparsity": sparsity, "block": block, "one_minus_c": math.exp(mean[block])}
+            rows.append({**row, "log_error": float(error[block]), "mean_field": value, "runs": len(apart)})
     return rows
 
 
@@ -159,46 +155,37 @@ def _name(method: str, sparsity: float) -> str:
     return word if not sparsity else f"{word}, {100 * sparsity:g} % pruned"
 
 
-def claims(found: Found) -> list[Claim]:
+def claims(found: Found) -> Claims:
     """Proposition 3: 1 - c_l ~ kappa / l^2, pruned or not."""
     spec, count, each = found.one().spec, found.one().runs, measured(found)
-    start, made = first_block(spec), []
-    for text, kind in (
-        ("not pruned", "unpruned"), ("weights pruned at random", "random"), ("pruned by SNIP", "snip")
-    ):  # fmt: skip
+    start, decided = first_block(spec), {}
+    kinds = {"not pruned": "unpruned", "weights pruned at random": "random", "pruned by SNIP": "snip"}
+    for text, kind in kinds.items():
         keys = [key for key in each if key[0] == kind]
-        mean, error = np.transpose([mean_and_error(exponents(each[key], key[1], start)) for key in keys])
-        made.append(
-            between(
-                f"{text}: 1 - c_l falls as (l + l0)^-2 (fitted exponent)", mean, error, -2 - EXPONENT, -2 + EXPONENT,
-                count, [_name(*key) for key in keys],
-            )
-        )  # fmt: skip
+        powers = np.transpose([exponents(each[key], key[1], start) for key in keys])
+        decided[f"{text}: 1 - c_l falls as (l + l0)^-2 (fitted exponent)"] = over_runs(
+            between, powers, -2 - EXPONENT, -2 + EXPONENT, names=[_name(*key) for key in keys]
+        )
     # far apart: neighbours share nearly all of their noise
     blocks = np.unique(np.linspace(start, spec.blocks, 8).astype(int))
     for key, apart in each.items():
         mean, error = log_mean(apart[:, blocks])
         roots = np.exp(-mean / 2)
         text = f"{_name(*key)}: 1/sqrt(1 - c_l) grows linearly with l, as it does on the edge of chaos"
-        made.append(linear(text, blocks, roots, roots * error / 2, count, least_r2=0.98))
-    return [*made, _growth({key: apart for key, apart in each.items() if key[0] != "snip"}, start, count)]
-
-
-def _growth(each: dict[Key, Array], start: int, count: int) -> Claim:
-    """Beyond the paper: the constant."""
-    steps, limits = [], []
-    for key, apart in each.items():
-        span = apart.shape[1] - 1 - start
-        roots, theory = apart**-0.5, expected(apart, key[1]) ** -0.5
-        steps.append(mean_and_error((roots[:, -1] - roots[:, start]) / span))
+        decided[text] = by(linear, blocks, roots, roots * error / 2, count, least_r2=0.98)
+    # the constant is beyond the paper
+    steps, limits, chosen = [], [], [key for key in each if key[0] != "snip"]
+    for key in chosen:
+        span, roots, theory = spec.blocks - start, each[key] ** -0.5, expected(each[key], key[1]) ** -0.5
+        steps.append((roots[:, -1] - roots[:, start]) / span)
         limits.append((theory[-1] - theory[start]) / span)
-    mean, error = np.transpose(steps)
     limit = np.array(limits)
-    return between(
+    text = (
         f"beyond the paper: unpruned or pruned at random, 1/sqrt(1 - c_l) grows as fast as the mean field says, within "
-        f"{100 * RATE:g} %",
-        mean, error, (1 - RATE) * limit, (1 + RATE) * limit, count, [_name(*key) for key in each],
-    )  # fmt: skip
+        f"{100 * RATE:g} %"
+    )
+    near, names = ((1 - RATE) * limit, (1 + RATE) * limit), [_name(*key) for key in chosen]
+    return {**decided, text: over_runs(between, np.transpose(steps), *near, names=names)}
 
 
 def draw(found: Found) -> Figure:
@@ -213,10 +200,10 @@ def draw(found: Found) -> Figure:
         mean, error = log_mean(apart)
         for place, where, sign in ((0, shown, 1.0), (1, even, -0.5)):
             values, spread = np.exp(sign * mean[where]), 2 * abs(sign) * error[where]
-            axes[place].errorbar(
-                where, values, yerr=[values * -np.expm1(-spread), values * np.expm1(spread)], linestyle="none",
-                color=plots.COLOURS[index], marker=plots.MARKERS[index], capsize=2.5, elinewidth=1.0, label=_name(*key),
-            )  # fmt: skip
+            look: dict[str, Any] = {"color": plots.COLOURS[index], "marker": plots.MARKERS[index], "linestyle": "none"}
+            look |= {"capsize": 2.5, "elinewidth": 1.0, "label": _name(*key)}
+            bars = [values * -np.expm1(-spread), values * np.expm1(spread)]
+            axes[place].errorbar(where, values, yerr=bars, **look)
         if key[0] != "snip":
             theory = expected(apart, key[1])
             plots.curve(axes[0], blocks, theory[1:].tolist(), index)
@@ -232,11 +219,9 @@ def draw(found: Found) -> Figure:
 _PAPER = Sweep(correlations, ChainSpec(80, 400, "mnist", 100, 50, (0.0, 0.5, 0.9, 0.98)), runs=8)
 _QUICK = _PAPER.but(width=200, data="digits", examples=50, pairs=20, sparsities=(0.0, 0.5, 0.9))
 
-ARTIFACTS = (
-    Artifact(
-        "hayou/prop3", "Correlation of two inputs in residual networks, pruned and not", "Hayou et al., Proposition 3",
-        {"quick": _QUICK, "paper": _PAPER}, table, claims, draw,
-        "y + W relu(y), {blocks} blocks of width {width}, {pairs} pairs of images of {data}, {runs} networks; bars: "
-        "two standard errors",
-    ),
-)  # fmt: skip
+_TITLE = "Correlation of two inputs in residual networks, pruned and not"
+_ABOUT = (
+    "y + W relu(y), {blocks} blocks of width {width}, {pairs} pairs of images of {data}, {runs} networks; bars: "
+    "two standard errors"
+)
+ARTIFACTS = (Artifact("hayou/prop3", _TITLE, "", {"quick": _QUICK, "paper": _PAPER}, table, claims, draw, _ABOUT),)

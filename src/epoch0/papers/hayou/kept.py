@@ -1,6 +1,7 @@
 """Hayou Figures 1a, 1b: a picture of what SNIP keeps, on the edge of chaos and in the chaotic phase (section 2.2)."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -11,13 +12,13 @@ import torch
 from epoch0 import plots
 from epoch0.data import load
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, at_least, at_most, between, exact
+from epoch0.experiments.claims import at_least, at_most, between, exact
 from epoch0.networks import mlp
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou.batches import EXTENTS, images
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
+from epoch0.papers.sweep import Array, Cell, Claims, Found, Sweep, Table, by, mean_and_error, over_runs
 from epoch0.prune import critical_sparsity, keep, snip
 from epoch0.theory.mean_field import chi, q_star
 from epoch0.theory.pruning import PredictedDensity, predicted_density
@@ -49,21 +50,18 @@ def kept(spec: KeptSpec, seed: int) -> dict[str, Any]:
     """
     inputs, labels = images(spec.data, spec.examples, seed, flatten=True, dtype=torch.float64)
     classes = len(load(spec.data).classes)
-    net = mlp(
-        [inputs.shape[1], *[spec.width] * (spec.depth - 1), classes], spec.activation,
-        weights=Gaussian(spec.weight_std), biases=Gaussian(spec.bias_std), seed=seed, dtype=torch.float64,
-    )  # fmt: skip
+    sizes = [inputs.shape[1], *[spec.width] * (spec.depth - 1), classes]
+    laws: dict[str, Any] = {"weights": Gaussian(spec.weight_std), "biases": Gaussian(spec.bias_std)}
+    net = mlp(sizes, spec.activation, seed=seed, dtype=torch.float64, **laws)
     scores = snip(net, [(inputs, labels)])
     masks = list(keep(scores, spec.sparsity).values())
     square = float(inputs.square().mean())
     pairs = inputs @ inputs.T / inputs.shape[1]
     others = (float(pairs.sum()) - float(pairs.diagonal().sum())) / (len(pairs) * (len(pairs) - 1))
-    return {
-        "rows": np.stack([mask.double().mean(1).numpy() for mask in masks[:-1]]).astype(np.float32),
-        "density": np.array([float(mask.double().mean()) for mask in masks]),
-        "dead": sum(not bool(mask.any()) for mask in masks), "critical": float(critical_sparsity(scores)),
-        "correlation": others / square, "square": square,
-    }  # fmt: skip
+    rows = np.stack([mask.double().mean(1).numpy() for mask in masks[:-1]]).astype(np.float32)
+    found: dict[str, Any] = {"rows": rows, "density": np.array([float(mask.double().mean()) for mask in masks])}
+    found |= {"dead": sum(not bool(mask.any()) for mask in masks), "critical": float(critical_sparsity(scores))}
+    return {**found, "correlation": others / square, "square": square}
 
 
 def gain(spec: KeptSpec) -> float:
@@ -75,11 +73,9 @@ def gain(spec: KeptSpec) -> float:
 @lru_cache(maxsize=32)
 def _predicted(spec: KeptSpec, square: float, correlation: float) -> PredictedDensity:
     shape, classes, *_ = EXTENTS[spec.data]
-    return predicted_density(
-        spec.activation, spec.weight_std, spec.bias_std,
-        [math.prod(shape), *[spec.width] * (spec.depth - 1), classes], spec.sparsity, input_square=square,
-        input_correlation=correlation, examples=spec.examples,
-    )  # fmt: skip
+    sizes = [math.prod(shape), *[spec.width] * (spec.depth - 1), classes]
+    seen: dict[str, Any] = {"input_square": square, "input_correlation": correlation, "examples": spec.examples}
+    return predicted_density(spec.activation, spec.weight_std, spec.bias_std, sizes, spec.sparsity, **seen)
 
 
 def predicted(cell: Cell) -> Array:
@@ -99,60 +95,45 @@ def table(found: Found) -> Table:
     )
 
 
-def _law(found: Found) -> Claim:
+def _law(rows: Table) -> Claims:
     """Beyond the paper."""
-    mean, error, expected, count = found.table.of("density", "density_error", "predicted", "runs")
-    return between(
-        f"beyond the paper: the mean-field prediction of each layer's density is within {CLOSE:g}",
-        mean, error, expected - CLOSE, expected + CLOSE, count, found.table.told("layer {layer}"),
-    )  # fmt: skip
+    expected = rows.column("predicted")
+    text = f"beyond the paper: the mean-field prediction of each layer's density is within {CLOSE:g}"
+    return {text: rows.claim(between, "density", expected - CLOSE, expected + CLOSE, names="layer {layer}")}
 
 
-def edge_claims(found: Found) -> list[Claim]:
+def edge_claims(found: Found) -> Claims:
     """Section 2.2: on the edge of chaos no layer dies, and what is kept is spread evenly."""
-    cell = found.one()
+    cell, rows = found.one(), found.table
     dead, kept = cell["dead"], 1 - cell.spec.sparsity
     most, mean = int(dead.max()), float(dead.mean())
     evidence = f"{mean:g} of {cell.spec.depth} layers on average, at most {most} in {len(dead)} networks"
-
-    def uniform(text: str, rows: Table) -> Claim:
-        middle, error, count = rows.of("density", "density_error", "runs")
-        names = rows.told("layer {layer}")
-        return between(text, middle, error, kept / UNIFORM, kept * UNIFORM, count, names)
-
-    return [
-        exact("no layer is fully pruned", most == 0, evidence, {"most": most, "mean": mean}),
-        uniform(
-            f"the spread is uniform: each layer between the first and the last keeps {kept:g} within a factor "
-            f"{UNIFORM:g}", Table(found.table[1:-1]),
-        ),
-        uniform(
-            f"... and so does the first layer, with {math.prod(EXTENTS[cell.spec.data][0])} inputs a unit",
-            Table(found.table[:1]),
-        ),
-        _law(found),
-    ]  # fmt: skip
+    inner = f"the spread is uniform: each layer between the first and the last keeps {kept:g} within a factor "
+    inner += f"{UNIFORM:g}"
+    first = f"... and so does the first layer, with {math.prod(EXTENTS[cell.spec.data][0])} inputs a unit"
+    decided = {"no layer is fully pruned": by(exact, most == 0, evidence, {"most": most, "mean": mean})}
+    for text, some in ((inner, Table(rows[1:-1])), (first, Table(rows[:1]))):
+        decided[text] = some.claim(between, "density", kept / UNIFORM, kept * UNIFORM, names="layer {layer}")
+    return {**decided, **_law(rows)}
 
 
-def chaotic_claims(found: Found) -> list[Claim]:
+def chaotic_claims(found: Found) -> Claims:
     """Section 2.2: gradients explode in the chaotic phase, and whole layers are pruned."""
     cell = found.one()
     dead, densities, depth = cell["dead"], cell["density"], cell.spec.depth
     least, (mean, error) = int(dead.min()), mean_and_error(dead)
-    drop, drop_error = mean_and_error(densities[:, depth // 2 :].mean(1) - densities[:, : depth // 2].mean(1))
+    drop = densities[:, depth // 2 :].mean(1) - densities[:, : depth // 2].mean(1)
     evidence = f"{mean:g} ± {error:.2g} of {depth} layers on average, at least {least}"
-    return [
-        exact("whole layers are pruned, in every network", least > 0, evidence, {"least": least, "mean": mean}),
-        at_least(
-            "a tenth of the layers or more is fully pruned, on average", [mean], [error], depth / 10, cell.runs,
-            ["layers"],
+    return {
+        "whole layers are pruned, in every network": by(exact, least > 0, evidence, {"least": least, "mean": mean}),
+        "a tenth of the layers or more is fully pruned, on average": over_runs(
+            at_least, dead, depth / 10, names=["layers"]
         ),
-        at_most(
-            "gradients explode on their way back: the second half of the layers keeps less than the first",
-            [drop], [drop_error], 0.0, cell.runs, ["difference of densities"],
+        "gradients explode on their way back: the second half of the layers keeps less than the first": over_runs(
+            at_most, drop, 0.0, names=["difference of densities"]
         ),
-        _law(found),
-    ]  # fmt: skip
+        **_law(found.table),
+    }
 
 
 def draw(found: Found) -> Figure:
@@ -166,10 +147,8 @@ def draw(found: Found) -> Figure:
         engine.set(wspace=0.06)  # between the colour bar and the label of the next panel
     # the paper's axes: a pixel (i, j) is neuron j of layer i
     rows = np.asarray(found.one().results[0]["rows"])
-    image = axes["map"].imshow(
-        100 * rows.T, origin="lower", aspect="auto", cmap="cividis", vmin=0, vmax=100, interpolation="nearest",
-        extent=(0.5, len(rows) + 0.5, 0.5, rows.shape[1] + 0.5),
-    )  # fmt: skip
+    look = {"origin": "lower", "aspect": "auto", "cmap": "cividis", "vmin": 0, "vmax": 100, "interpolation": "nearest"}
+    image = axes["map"].imshow(100 * rows.T, extent=(0.5, len(rows) + 0.5, 0.5, rows.shape[1] + 0.5), **look)
     axes["map"].grid(visible=False)
     axes["map"].set(xlabel="hidden layer", ylabel="neuron", title="one network: incoming weights kept")
     picture.colorbar(image, ax=axes["map"], format=PercentFormatter(decimals=0), pad=0.02)
@@ -204,13 +183,12 @@ def about(phase: str, sweep: Sweep) -> str:
     )
 
 
-def _figure(letter: str, phase: str, weight_std: float, claims: Any) -> Artifact:
+def _figure(letter: str, phase: str, weight_std: float, claims: Callable[[Found], Claims]) -> Artifact:
     paper = Sweep(kept, KeptSpec("mnist", 100, 100, "tanh", weight_std, 0.2, 0.7, 100), runs=10)
-    return Artifact(
-        f"hayou/fig1{letter}", f"Weights that SNIP keeps of each neuron, {phase}",
-        f"Hayou et al., Figure 1{letter}", {"quick": paper.but(data="digits", runs=5), "paper": paper}, table, claims,
-        draw, partial(about, phase.removeprefix("in the ")),
-    )  # fmt: skip
+    presets = {"quick": paper.but(data="digits", runs=5), "paper": paper}
+    told = partial(about, phase.removeprefix("in the "))
+    title = f"Weights that SNIP keeps of each neuron, {phase}"
+    return Artifact(f"hayou/fig1{letter}", title, "", presets, table, claims, draw, told)
 
 
 ARTIFACTS = (

@@ -11,13 +11,13 @@ from scipy.optimize import brentq
 
 from epoch0 import plots
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, at_least, at_most, between, exact, increasing
+from epoch0.experiments.claims import at_least, at_most, between, exact, increasing
 from epoch0.networks import mlp
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou.batches import gaussian
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Cell, Found, Sweep, Table
+from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by
 from epoch0.prune import critical_sparsity, snip
 from epoch0.theory.mean_field import chi, q_star
 from epoch0.theory.pruning import ordered_bound, predicted_density
@@ -25,6 +25,7 @@ from epoch0.theory.pruning import ordered_bound, predicted_density
 PAPER_KAPPA, PAPER_BOUND, PAPER_MEASURED = 0.2, 0.27, 0.22  # what the text below Theorem 1 prints for L = N = 100
 NEAR = 0.25  # relative difference up to which the sharper prediction counts as right
 
+_EXAMPLE = math.exp(-8 * PAPER_KAPPA), math.exp(-2 * PAPER_KAPPA)  # its gain, and if kappa is |log chi|/2
 BIAS_STD = 0.3
 
 
@@ -46,10 +47,8 @@ def critical(spec: CriticalSpec, seed: int) -> dict[str, Any]:
     Computed in float64: in float32 at chi = 0.1 a fifth of the scores is 0.
     """
     inputs, labels = gaussian(spec.width, spec.width, spec.examples, seed)
-    net = mlp(
-        [spec.width] * (spec.depth + 1), spec.activation, weights=Gaussian(spec.weight_std),
-        biases=Gaussian(spec.bias_std), seed=seed, dtype=torch.float64,
-    )  # fmt: skip
+    laws: dict[str, Any] = {"weights": Gaussian(spec.weight_std), "biases": Gaussian(spec.bias_std)}
+    net = mlp([spec.width] * (spec.depth + 1), spec.activation, seed=seed, dtype=torch.float64, **laws)
     scores = snip(net, [(inputs, labels)])
     found = critical_sparsity(scores)
     return {"critical": float(found), "layer": 1 + list(scores).index(found.layer)}
@@ -66,9 +65,8 @@ def weight_std(gain: float, bias_std: float) -> float:
 @lru_cache(maxsize=256)
 def sharper(gain: float, bias_std: float, depth: int, width: int, examples: int) -> tuple[float, float]:
     """Mean-field prediction of E[s_cr] and of its standard deviation over networks."""
-    found = predicted_density(
-        "tanh", weight_std(gain, bias_std), bias_std, [width] * (depth + 1), 0.5, examples=examples
-    )
+    sizes = [width] * (depth + 1)
+    found = predicted_density("tanh", weight_std(gain, bias_std), bias_std, sizes, 0.5, examples=examples)
     return found.critical_sparsity, found.critical_sparsity_sd
 
 
@@ -85,74 +83,62 @@ def table(found: Found) -> Table:
 def _computed(cell: Cell) -> dict[str, Any]:
     spec, gain = cell.spec, cell.at["chi"]
     expected, spread = sharper(gain, spec.bias_std, spec.depth, spec.width, spec.examples)
-    return {
-        "kappa": abs(math.log(gain)) / 8, "weight_std": weight_std(gain, spec.bias_std),
-        "sd_over_networks": float(cell["critical"].std(ddof=1)) if cell.runs > 1 else math.nan,
-        "predicted": expected, "predicted_sd": spread, "bound": bound(spec.depth, spec.width, gain),
-        "bound_log10": bound(spec.depth, spec.width, gain, paper=True),
-    }  # fmt: skip
+    row = {"kappa": abs(math.log(gain)) / 8, "weight_std": weight_std(gain, spec.bias_std)}
+    row["sd_over_networks"] = float(cell["critical"].std(ddof=1)) if cell.runs > 1 else math.nan
+    row |= {"predicted": expected, "predicted_sd": spread, "bound": bound(spec.depth, spec.width, gain)}
+    return {**row, "bound_log10": bound(spec.depth, spec.width, gain, paper=True)}
 
 
-def claims(found: Found) -> list[Claim]:
+def claims(found: Found) -> Claims:
     """Theorem 1, its example, and what is beyond the paper."""
     rows, bare = found.table.where(bias_std=BIAS_STD), found.table.where(bias_std=0.0)
-    mean, error, bounds, expected, count = rows.of(
-        "critical_sparsity", "critical_sparsity_error", "bound", "predicted", "runs"
-    )
-    names = rows.told("chi = {chi:.3g}")
+    names, expected = "chi = {chi:.3g}", rows.column("predicted")
     empty = [row["chi"] for row in rows if row["bound"] > 1]
     lowest = f"{min(empty):.3g}" if empty else "none"
-    return [
-        at_most(
-            f"Theorem 1 with biases: E[s_cr] is at most the bound (which is above 1, so says nothing, for "
-            f"{len(empty)} of these {len(rows)} gains, from chi = {lowest} on)",
-            mean, error, bounds, count, names,
-        ),
-        increasing("the critical sparsity is smaller the further chi is below 1", mean, error, count, names),
-        *_example(found.sweep, rows),
-        between(
-            f"beyond the paper: the sharper prediction is within {100 * NEAR:g} %",
-            mean, error, (1 - NEAR) * expected, (1 + NEAR) * expected, count, names,
-        ),
-        *(_without_biases(bare) if bare else ()),
-    ]  # fmt: skip
-
-
-def _example(sweep: Sweep, rows: Table) -> list[Claim]:
-    """The text below the theorem: kappa = 0.2, L = N = 100."""
-    gain, half = math.exp(-8 * PAPER_KAPPA), math.exp(-2 * PAPER_KAPPA)
-    depth, width = sweep["depth"], sweep["width"]
-    value, decimal = bound(depth, width, gain), bound(depth, width, gain, paper=True)
-    first = exact(
-        f"the example below Theorem 1: at kappa = {PAPER_KAPPA:g} the bound is {100 * PAPER_BOUND:g} % "
-        f"(here L = {depth}, N = {width})",
-        abs(value - PAPER_BOUND) < 0.01,
-        f"the formula gives {value:.3g}; with log base 10 in place of the natural logarithm {decimal:.3g}",
-        {"formula": value, "log10": decimal},
+    theorem = (
+        f"Theorem 1 with biases: E[s_cr] is at most the bound (which is above 1, so says nothing, for "
+        f"{len(empty)} of these {len(rows)} gains, from chi = {lowest} on)"
     )
-    return [first] + [
-        between(
-            f"{text} {100 * PAPER_MEASURED:g} %, within 2", [row["critical_sparsity"]],
-            [row["critical_sparsity_error"]], PAPER_MEASURED - 0.02, PAPER_MEASURED + 0.02, row["runs"],
-            [f"chi = {row['chi']:.3g}"],
-        )
-        for text, wanted in (
-            (f"the example: at kappa = {PAPER_KAPPA:g} E[s_cr] measures", gain),
-            (f"... if kappa is |log chi|/2 (chi = {half:.3g})", half),
-        )
-        for row in rows
-        if abs(row["chi"] - wanted) < 1e-3
-    ]  # fmt: skip
+    return {
+        theorem: rows.claim(at_most, "critical_sparsity", "bound", names=names),
+        "the critical sparsity is smaller the further chi is below 1": rows.claim(
+            increasing, "critical_sparsity", names=names
+        ),
+        **_example(found.sweep, rows),
+        f"beyond the paper: the sharper prediction is within {100 * NEAR:g} %": rows.claim(
+            between, "critical_sparsity", (1 - NEAR) * expected, (1 + NEAR) * expected, names=names
+        ),
+        **(_without_biases(bare) if bare else {}),
+    }
 
 
-def _without_biases(rows: Table) -> list[Claim]:
-    mean, error, bounds, count = rows.of("critical_sparsity", "critical_sparsity_error", "bound", "runs")
-    names = rows.told("chi = {chi:.3g}, no biases")
+def _example(sweep: Sweep, rows: Table) -> Claims:
+    """The text below the theorem: kappa = 0.2, L = N = 100."""
+    depth, width = sweep["depth"], sweep["width"]
+    value, decimal = (bound(depth, width, _EXAMPLE[0], paper=paper) for paper in (False, True))
+    example = (
+        f"the example below Theorem 1: at kappa = {PAPER_KAPPA:g} the bound is {100 * PAPER_BOUND:g} % "
+        f"(here L = {depth}, N = {width})"
+    )
+    told = f"the formula gives {value:.3g}; with log base 10 in place of the natural logarithm {decimal:.3g}"
+    near = abs(value - PAPER_BOUND) < 0.01
+    decided = {example: by(exact, near, told, {"formula": value, "log10": decimal})}
+    first = f"the example: at kappa = {PAPER_KAPPA:g} E[s_cr] measures"
+    for text, wanted in zip((first, f"... if kappa is |log chi|/2 (chi = {_EXAMPLE[1]:.3g})"), _EXAMPLE, strict=True):
+        if there := Table(row for row in rows if abs(row["chi"] - wanted) < 1e-3):
+            decided[f"{text} {100 * PAPER_MEASURED:g} %, within 2"] = there.claim(
+                between, "critical_sparsity", PAPER_MEASURED - 0.02, PAPER_MEASURED + 0.02, names="chi = {chi:.3g}"
+            )
+    return decided
+
+
+def _without_biases(rows: Table) -> Claims:
+    bounds, names = np.minimum(1, rows.column("bound")), "chi = {chi:.3g}, no biases"
     nothing = "without biases q is 0, the network linear, and nothing collapses: s_cr stays above 0.95"
-    return [
-        at_most("Theorem 1 as stated holds without biases too", mean, error, np.minimum(1, bounds), count, names),
-        at_least(nothing, mean, error, 0.95, count, names),
-    ]
+    return {
+        "Theorem 1 as stated holds without biases too": rows.claim(at_most, "critical_sparsity", bounds, names=names),
+        nothing: rows.claim(at_least, "critical_sparsity", 0.95, names=names),
+    }
 
 
 def draw(found: Found) -> Figure:
@@ -162,15 +148,15 @@ def draw(found: Found) -> Figure:
     picture, axes = plots.figure(7.2, 5.0)
     grid = np.unique(np.concatenate([np.linspace(gains.min(), gains.max(), 14), gains]))
     mean, spread = np.transpose([sharper(float(x), BIAS_STD, depth, width, sweep["examples"]) for x in grid])
-    axes.fill_between(
-        grid, np.maximum(mean - 2 * spread, 1e-3), np.minimum(mean + 2 * spread, 1.0), color="#cccccc", zorder=0.9,
-        label="its spread over networks (two sd)", linewidth=0,
-    )  # fmt: skip
+    low, high = np.maximum(mean - 2 * spread, 1e-3), np.minimum(mean + 2 * spread, 1.0)
+    label = "its spread over networks (two sd)"
+    axes.fill_between(grid, low, high, color="#cccccc", zorder=0.9, label=label, linewidth=0)
     plots.curve(axes, grid.tolist(), mean.tolist(), 0, "sharper prediction (mean field)")
     fine = np.linspace(min(0.01, *gains), 0.999, 400)
     for paper, line, label in (
-        (False, "--", "Theorem 1 (natural logarithm)"), (True, ":", "... with log base 10, as in the paper's example"),
-    ):  # fmt: skip
+        (False, "--", "Theorem 1 (natural logarithm)"),
+        (True, ":", "... with log base 10, as in the paper's example"),
+    ):
         values = np.array([bound(depth, width, float(x), paper=paper) for x in fine])
         inside = values <= 1
         axes.plot(fine[inside], values[inside], color=plots.BOUND, linestyle=line, label=label, zorder=1.4)
@@ -179,10 +165,8 @@ def draw(found: Found) -> Figure:
     label = r"measured, $\sigma_b=0$: nothing collapses"
     pictures.points(axes, found.table.where(bias_std=0.0), "chi", "critical_sparsity", 1, label, markerfacecolor="none")
     for value, marker, size, what in ((PAPER_MEASURED, "x", 8, "measured"), (PAPER_BOUND, "+", 10, "bound")):
-        axes.plot(
-            [math.exp(-8 * PAPER_KAPPA)], [value], marker, color="black", markersize=size, linestyle="none",
-            label=rf"printed for $\kappa=0.2$: {what} {100 * value:g} %",
-        )  # fmt: skip
+        label = rf"printed for $\kappa=0.2$: {what} {100 * value:g} %"
+        axes.plot([_EXAMPLE[0]], [value], marker, color="black", markersize=size, linestyle="none", label=label)
     pictures.ticks(axes, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0], "y", "log")
     axes.set(xlabel=r"gain of a layer, $\chi$", ylabel=r"critical sparsity $s_{cr}$", xlim=(0, 1.01), ylim=(0.02, 1.35))
     axes.legend(loc="lower right", fontsize=8)
@@ -195,18 +179,14 @@ def gains(with_biases: tuple[float, ...], without: tuple[float, ...]) -> dict[tu
     return {(gain, bias): {"weight_std": round(weight_std(gain, bias), 9), "bias_std": bias} for gain, bias in pairs}
 
 
-_EXAMPLE = math.exp(-8 * PAPER_KAPPA), math.exp(-2 * PAPER_KAPPA)
 _AXIS = gains((0.1, _EXAMPLE[0], 0.5, _EXAMPLE[1], 0.7, 0.8, 0.85, 0.9, 0.95, 0.99), (_EXAMPLE[0], 0.5, 0.8, 0.95))
 _PAPER = Sweep(
     critical, CriticalSpec(100, 100, "tanh", 1.0, BIAS_STD, 100), {"chi bias_std": _AXIS}, runs=10, stride=1000
 )
-_QUICK = {"chi bias_std": gains((*_EXAMPLE, 0.8, 0.95), (_EXAMPLE[0], 0.8))}
-
-ARTIFACTS = (
-    Artifact(
-        "hayou/th1", "Critical sparsity of SNIP in the ordered phase", "Hayou et al., Theorem 1, section 2.2",
-        {"quick": _PAPER.but(axes=_QUICK, runs=6), "paper": _PAPER}, table, claims, draw,
-        f"tanh, L = {{depth}}, N = {{width}}, sigma_b = {BIAS_STD:g} (and 0); {{runs}} networks a gain, {{examples}} "
-        "Gaussian inputs with random labels; bars: two standard errors",
-    ),
-)  # fmt: skip
+_QUICK = _PAPER.but(axes={"chi bias_std": gains((*_EXAMPLE, 0.8, 0.95), (_EXAMPLE[0], 0.8))}, runs=6)
+_PRESETS, _TITLE = {"quick": _QUICK, "paper": _PAPER}, "Critical sparsity of SNIP in the ordered phase"
+_ABOUT = (
+    f"tanh, L = {{depth}}, N = {{width}}, sigma_b = {BIAS_STD:g} (and 0); {{runs}} networks a gain, {{examples}} "
+    "Gaussian inputs with random labels; bars: two standard errors"
+)
+ARTIFACTS = (Artifact("hayou/th1", _TITLE, "section 2.2", _PRESETS, table, claims, draw, _ABOUT),)

@@ -77,20 +77,14 @@ def enlarged(images: Tensor, factor: int) -> Tensor:
 def build(network: Network, shape: tuple[int, ...], classes: int, stable: bool, seed: int) -> nn.Module:
     """The network for inputs of that shape; plain and stable ones of a seed have the same weights."""
     drawn: dict[str, Any] = {"weights": network.weights, "biases": network.biases, "seed": seed}
+    depth, width, activation = network.depth, network.width, network.activation
     if network.kind == "resnet":
-        return resnet(
-            network.depth, network.width, stable, classes, network.activation, variant=network.variant, inputs=shape,
-            stem=network.stem, norm=network.norm, **drawn,
-        )  # fmt: skip
+        drawn |= {"variant": network.variant, "stem": network.stem, "norm": network.norm}
+        return resnet(depth, width, stable, classes, activation, inputs=shape, **drawn)
     if network.kind == "vgg":
-        return vgg(
-            network.depth, network.width, network.repeat, classes, network.activation, inputs=shape,
-            norm=network.norm, padding=network.padding, **drawn,
-        )  # fmt: skip
-    channels = int(network.width)
-    return vanilla_cnn(
-        network.depth, channels, network.kernel, shape, classes, network.activation, head=network.head, **drawn
-    )
+        drawn |= {"padding": network.padding, "norm": network.norm}
+        return vgg(depth, width, network.repeat, classes, activation, inputs=shape, **drawn)
+    return vanilla_cnn(depth, int(width), network.kernel, shape, classes, activation, head=network.head, **drawn)
 
 
 def scored_batches(sets: Sets, seed: int, batches: int, per_class: int) -> Batches:
@@ -209,16 +203,13 @@ def _run(recipe: Recipe, seed: int, checkpoint: Path | None) -> dict[str, Any]:
             hand_over(scored, net)
     done = fit(checkpoint, recipe.epochs, seed) if fine else None
     result = {**_trained(done, sets), **_pruned(net, method.score is not None and fine, sets.shape)}
-    return {
-        **result, "epochs": recipe.epochs_in_all, "device": device.type,
-        "precision": precision_for(recipe.precision, device),
-    }  # fmt: skip
+    result |= {"epochs": recipe.epochs_in_all, "device": device.type}
+    return {**result, "precision": precision_for(recipe.precision, device)}
 
 
 def _fit(
-    net: nn.Module, recipe: Recipe, sets: Sets, device: torch.device, checkpoint: Path | None, epochs: int,
-    seed: int,
-) -> Training:  # fmt: skip
+    net: nn.Module, recipe: Recipe, sets: Sets, device: torch.device, checkpoint: Path | None, epochs: int, seed: int
+) -> Training:
     precision = precision_for(recipe.precision, device)
     per_epoch = -(-len(sets.train) // recipe.batch_size)
 
@@ -226,15 +217,14 @@ def _fit(
         at = [round(place * (per_epoch if place >= 1 else steps)) for place in recipe.drops]
         return torch.optim.lr_scheduler.MultiStepLR(optimizer, at, recipe.drop_factor)
 
-    return train(
-        net, sets.train, epochs=epochs, batch_size=recipe.batch_size,
-        optimizer=partial(torch.optim.SGD, momentum=recipe.momentum, weight_decay=recipe.weight_decay),
-        learning_rate=recipe.learning_rate, schedule=falling, seed=seed, device=device, precision=precision,
-        # where convolutions are faster so; on a CPU circular ones are not
-        channels_last=precision == "bfloat16" or (device.type == "cpu" and recipe.network.kind == "resnet"),
-        evaluate=Evaluation(sets.test, precision=precision), evaluate_every=recipe.tested_every * per_epoch,
-        checkpoint=checkpoint, checkpoint_every=per_epoch,
-    )  # fmt: skip
+    sgd = partial(torch.optim.SGD, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
+    how: dict[str, Any] = {"batch_size": recipe.batch_size, "optimizer": sgd, "learning_rate": recipe.learning_rate}
+    how |= {"schedule": falling, "seed": seed, "device": device, "precision": precision}
+    how |= {"evaluate": Evaluation(sets.test, precision=precision), "evaluate_every": recipe.tested_every * per_epoch}
+    # where convolutions are faster so; on a CPU circular ones are not
+    last = precision == "bfloat16" or (device.type == "cpu" and recipe.network.kind == "resnet")
+    kept: dict[str, Any] = {"checkpoint": checkpoint, "checkpoint_every": per_epoch}
+    return train(net, sets.train, epochs=epochs, channels_last=last, **kept, **how)
 
 
 def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
@@ -243,11 +233,12 @@ def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
     lost = done is None or done.diverged
     accuracies = [float(row["test_accuracy"]) for row in rows]
     history = {"epoch": [float(row["epoch"]) for row in rows], "loss": [row["loss"] for row in rows]}
-    return {
-        "accuracy": sets.chance if lost else accuracies[-1], "best": sets.chance if lost else max(accuracies),
-        "chance": sets.chance, "diverged": lost, "history": {**history, "accuracy": accuracies},
-        "images_per_second": None if done is None else done.images_per_second,
-    }  # fmt: skip
+    found: dict[str, Any] = {
+        "accuracy": sets.chance if lost else accuracies[-1],
+        "best": sets.chance if lost else max(accuracies),
+    }
+    found |= {"chance": sets.chance, "diverged": lost, "history": {**history, "accuracy": accuracies}}
+    return {**found, "images_per_second": None if done is None else done.images_per_second}
 
 
 def _pruned(net: nn.Module, masked: bool, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -260,8 +251,6 @@ def _pruned(net: nn.Module, masked: bool, shape: tuple[int, ...]) -> dict[str, A
         live = on_paths(net, masks, shape).kept
     except InputError:  # of networks that paths cannot be followed through
         live = None
-    return {
-        "weights": masks.total, "kept": masks.kept, "names": list(masks), "density": list(masks.density_of.values()),
-        "dead": list(masks.dead), "on_paths": live,
-        "effective_sparsity": None if live is None else 1 - live / masks.total,
-    }  # fmt: skip
+    found = {"weights": masks.total, "kept": masks.kept, "names": list(masks), "on_paths": live}
+    found |= {"density": list(masks.density_of.values()), "dead": list(masks.dead)}
+    return {**found, "effective_sparsity": None if live is None else 1 - live / masks.total}

@@ -16,6 +16,8 @@ class Method:
     rescale: str | None = None  # how kept weights are rescaled where the recipe does not say
 
 
+# By the names that recipes use. "obd" is the reference that trains, prunes and trains again; all others prune at
+# initialization and train once.
 METHODS: dict[str, Method] = {
     "none": Method("not pruned", None),
     "obd": Method("OBD", "obd"),
@@ -29,9 +31,6 @@ METHODS: dict[str, Method] = {
     "sbp-sr": Method("SBP-SR", "snip", stable=True),
     "eoc-rescaling": Method("EOC + rescaling", "snip", rescale="layer"),
 }
-"""By the names that recipes use. ``"obd"`` is the reference that trains, prunes and trains again; all others prune at
-initialization and train once."""
-
 KINDS = ("resnet", "vgg", "vanilla_cnn")
 
 
@@ -124,10 +123,8 @@ class Recipe:
             names = ", ".join(METHODS)
             raise InputError(f"method={self.method!r} is not known; use {names}.{suggest(self.method, METHODS)}")
         if not 0 <= self.sparsity < 1 or (self.method == "none") != (self.sparsity == 0):
-            raise InputError(
-                f"method={self.method!r} with sparsity={self.sparsity}: 'none' goes with 0, all others with a sparsity "
-                "above 0 and below 1."
-            )
+            rule = "'none' goes with 0, all others with a sparsity above 0 and below 1"
+            raise InputError(f"method={self.method!r} with sparsity={self.sparsity}: {rule}.")
         if self.tested_every < 1:
             raise InputError(f"tested_every={self.tested_every}; the least is 1, a test after each epoch.")
         if self.obd_rounds < 1:

@@ -10,12 +10,12 @@ import torch
 from numpy.typing import NDArray
 
 from epoch0 import plots
-from epoch0.experiments.claims import Claim, at_least, at_most
+from epoch0.experiments.claims import at_least, at_most
 from epoch0.networks import resnet
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou.batches import images
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
+from epoch0.papers.sweep import Array, Cell, Claims, Decision, Found, Sweep, Table, mean_and_error, over_runs
 from epoch0.prune import critical_sparsity, keep, snip
 
 _LINEAR = 0.1  # percent, below which the axis is linear, so that 0 has a place
@@ -44,17 +44,13 @@ def densities(spec: ResidualSpec, seed: int) -> dict[str, Any]:
     Plain and stable networks of a seed have the same weights and the same images.
     """
     inputs, labels = images(spec.data, spec.examples, seed, flatten=False, dtype=torch.float32)
-    net = resnet(
-        spec.depth, spec.width, spec.stable, 10, spec.activation, inputs=tuple(inputs.shape[1:]), seed=seed
-    )  # fmt: skip
+    shape = tuple(inputs.shape[1:])
+    net = resnet(spec.depth, spec.width, spec.stable, 10, spec.activation, inputs=shape, seed=seed)
     scores = snip(net, [(inputs, labels)], batch_norm=spec.batch_norm)
     kept = [keep(scores, sparsity) for sparsity in spec.sparsities]
-    return {
-        "density": np.array([[float(mask.double().mean()) for mask in masks.values()] for masks in kept]),
-        "names": list(scores),
-        "weights": [score.numel() for score in scores.values()],
-        "critical": float(critical_sparsity(scores)),
-    }
+    density = np.array([[float(mask.double().mean()) for mask in masks.values()] for masks in kept])
+    weights, critical = [score.numel() for score in scores.values()], float(critical_sparsity(scores))
+    return {"density": density, "names": list(scores), "weights": weights, "critical": critical}
 
 
 def layers(cell: Cell) -> list[str]:
@@ -94,10 +90,10 @@ def table(found: Found) -> Table:
         weights = cell.results[0]["weights"][names.index(layer)]
         return {"weights": weights, "critical_sparsity": critical, "critical_sparsity_error": error}
 
-    return found.rows(
-        lambda cell: {"density": cell["density"], "fully_pruned": cell["density"] == 0}, others,
-        sparsity=found.sweep["sparsities"], layer=names,
-    )  # fmt: skip
+    def measured(cell: Cell) -> dict[str, Any]:
+        return {"density": cell["density"], "fully_pruned": cell["density"] == 0}
+
+    return found.rows(measured, others, sparsity=found.sweep["sparsities"], layer=names)
 
 
 def pairs(found: Found) -> Iterator[tuple[Cell, Cell]]:
@@ -105,36 +101,28 @@ def pairs(found: Found) -> Iterator[tuple[Cell, Cell]]:
     return zip(found.where(network="plain"), found.where(network="stable"), strict=True)
 
 
-def claims(found: Found) -> list[Claim]:
+def claims(found: Found) -> Claims:
     """Section 3: Stable ResNet spreads what is kept more evenly, and prunes its deeper layers less."""
-    return [claim for pair in pairs(found) for claim in _of_pair(*pair)]
-
-
-def _of_pair(plain: Cell, stable: Cell) -> list[Claim]:
-    spec, layer_names = plain.spec, layers(plain)
-    kind = f"{spec.activation}, batch norm in {spec.batch_norm} mode"
-    names = [f"{100 * sparsity:g} %" for sparsity in spec.sparsities]
-    last = list(sections(layer_names).values())[-1]
-    gap, gap_error = mean_and_error(stable["critical"] - plain["critical"])
-    uneven = [unevenness(cell["density"], layer_names) for cell in (plain, stable)]
-    means = ", ".join(f"{each[:, -1].mean():.2f}" for each in uneven)
-    even = mean_and_error(uneven[1] - uneven[0])
-    deep = mean_and_error(stable["density"][:, :, last].mean(2) - plain["density"][:, :, last].mean(2))
-    dead = mean_and_error((stable["density"] == 0).sum(2) - (plain["density"] == 0).sum(2).astype(float))
-    return [
-        at_most(
-            f"{kind}: within each section the stable network is more uniform (difference of sd/mean; at "
-            f"{names[-1]} plain and stable have {means})",
-            *even, 0.0, plain.runs, names,
-        ),
-        at_least(f"{kind}: it keeps more of the last section", *deep, 0.0, plain.runs, names),
-        at_most(f"{kind}: it has no more fully pruned layers", *dead, 0.0, plain.runs, names),
-        at_least(
-            f"{kind}: its critical sparsity is higher ({stable['critical'].mean():.4f} against "
-            f"{plain['critical'].mean():.4f})",
-            [gap], [gap_error], 0.0, plain.runs, ["difference"],
-        ),
-    ]  # fmt: skip
+    decided: dict[str, Decision] = {}
+    for plain, stable in pairs(found):
+        spec, layer_names = plain.spec, layers(plain)
+        kind = f"{spec.activation}, batch norm in {spec.batch_norm} mode"
+        names = [f"{100 * sparsity:g} %" for sparsity in spec.sparsities]
+        last = list(sections(layer_names).values())[-1]
+        uneven = [unevenness(cell["density"], layer_names) for cell in (plain, stable)]
+        deep = stable["density"][:, :, last].mean(2) - plain["density"][:, :, last].mean(2)
+        dead = (stable["density"] == 0).sum(2) - (plain["density"] == 0).sum(2).astype(float)
+        means = f"plain and stable have {', '.join(f'{each[:, -1].mean():.2f}' for each in uneven)}"
+        even = f"{kind}: within each section the stable network is more uniform (difference of sd/mean; at {names[-1]} "
+        critical = [cell["critical"] for cell in (stable, plain)]
+        told = " against ".join(f"{each.mean():.4f}" for each in critical)
+        decided[f"{even}{means})"] = over_runs(at_most, uneven[1] - uneven[0], 0.0, names=names)
+        decided[f"{kind}: it keeps more of the last section"] = over_runs(at_least, deep, 0.0, names=names)
+        decided[f"{kind}: it has no more fully pruned layers"] = over_runs(at_most, dead, 0.0, names=names)
+        decided[f"{kind}: its critical sparsity is higher ({told})"] = over_runs(
+            at_least, critical[0] - critical[1], 0.0, names=["difference"]
+        )
+    return decided
 
 
 def draw_modes(found: Found) -> Figure:
@@ -190,16 +178,6 @@ def _finished(picture: Figure, axes: "NDArray[Any]") -> Figure:
     return picture
 
 
-def _figure(name: str, title: str, source: str, draw: Any, **axes: tuple[str, ...]) -> Artifact:
-    spec = ResidualSpec("cifar10", 32, 2, False, "relu", "train", 128, (0.9, 0.98, 0.995))
-    networks = {"plain": {"stable": False}, "stable": {"stable": True}}
-    paper = Sweep(densities, spec, {**axes, "network": networks}, runs=6)
-    return Artifact(
-        f"hayou/{name}", f"Weights that SNIP keeps of each layer, {title}", f"Hayou et al., {source}",
-        {"quick": paper.but(data="digits", width=1, runs=8), "paper": paper}, table, claims, draw, about,
-    )  # fmt: skip
-
-
 def about(sweep: Sweep) -> str:
     """The setting in one line."""
     modes = " and ".join(sweep.axes["batch_norm"])
@@ -209,12 +187,18 @@ def about(sweep: Sweep) -> str:
     )
 
 
+def _figure(name: str, title: str, place: str, draw: Any, **axes: tuple[str, ...]) -> Artifact:
+    spec = ResidualSpec("cifar10", 32, 2, False, "relu", "train", 128, (0.9, 0.98, 0.995))
+    networks = {"plain": {"stable": False}, "stable": {"stable": True}}
+    paper = Sweep(densities, spec, {**axes, "network": networks}, runs=6)
+    presets = {"quick": paper.but(data="digits", width=1, runs=8), "paper": paper}
+    title = f"Weights that SNIP keeps of each layer, {title}"
+    return Artifact(f"hayou/{name}", title, place, presets, table, claims, draw, about)
+
+
+_MODES = {"activation": ("relu",), "batch_norm": ("train", "eval")}
+_ACTIVATIONS = {"activation": ("relu", "tanh"), "batch_norm": ("train",)}
 ARTIFACTS = (
-    _figure(
-        "fig2", "ResNet and Stable ResNet", "Figure 2", draw_modes, activation=("relu",), batch_norm=("train", "eval")
-    ),
-    _figure(
-        "fig4", "ReLU and tanh", "Figure 4, appendix G", draw_activations, activation=("relu", "tanh"),
-        batch_norm=("train",),
-    ),
-)  # fmt: skip
+    _figure("fig2", "ResNet and Stable ResNet", "", draw_modes, **_MODES),
+    _figure("fig4", "ReLU and tanh", "appendix G", draw_activations, **_ACTIVATIONS),
+)

@@ -1,4 +1,4 @@
-"""Hayou's Tables 1, 2, 3, 5, 8, 9, 10 as artifacts: the paper's protocol, and what stands in for it on two cores.
+"""Hayou's Tables 1, 2, 3, 5, 6, 8, 9, 10 as artifacts: the paper's protocol, and what stands in for it on two cores.
 
 Quick presets train on the embedded 8x8 digits for 4 epochs. ResNet-20 and ResNet-32 with halved filters have 67,848 and
 116,232 weights, a sixteenth of networks with doubled ones, so SNIP loses every path at 99.7 % or a little above, where
@@ -15,16 +15,23 @@ of 2x2 for the pools: 3xVGG16 does not train on them in a few epochs, not even u
 and where it falls were chosen after looking at runs with other seeds, see docs/hayou-accuracy.
 """
 
+import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from epoch0.experiments.claims import Claim, equal_within_error
+import numpy as np
+
+from epoch0 import plots
+from epoch0.experiments.claims import equal_within_error, exact
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou import accuracy
-from epoch0.papers.hayou.accuracy import Panel, compared, joined, panel, panels_of, percent
+from epoch0.papers.hayou.accuracy import REFERENCES, Winner, compared, joined, panel, panels_of, percent, winner
+from epoch0.papers.hayou.published import COMPETITION, WINNERS, Printed, block
 from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
-from epoch0.papers.sweep import Found, Sweep, Table, mean_and_error
+from epoch0.papers.pictures import Axes, Figure
+from epoch0.papers.sweep import Claims, Found, Sweep, Table, by, mean_and_error
 
 FOUR = ("snip", "grasp", "synflow", "sbp-sr")
 PAIR = ("snip", "sbp-sr")
@@ -78,10 +85,11 @@ THIRD = _paper("tiny-imagenet", FOUR, _TO_95)
 _BOTTLENECKS = Recipe(  # of a ResNet-50 with a sixteenth of the filters
     Network("resnet", 50, 1 / 16, variant="imagenet", stem="3x3"), "digits", "snip", _ANY, 4, 64, augment=False
 )
+_LARGE = Network("resnet", 50, 1.0, variant="imagenet")
+_SCORES: dict[str, Any] = {"score_per_class": 1, "score_batches": 10}
 _IMAGENET = Recipe(  # appendix F; what is left open as in He et al.: batches of 256, decay 1e-4
-    Network("resnet", 50, 1.0, variant="imagenet"), "imagenet", "snip", _ANY, 90, 256, drops=(30, 60, 80),
-    weight_decay=1e-4, score_per_class=1, score_batches=10,
-)  # fmt: skip
+    _LARGE, "imagenet", "snip", _ANY, 90, 256, drops=(30, 60, 80), weight_decay=1e-4, **_SCORES
+)
 _NINTH = {
     "quick": [
         _quick(depth, PAIR, sparsities, width, activation)
@@ -105,7 +113,7 @@ SIMILAR = 0.01  # relative size of a difference that would show where the paper 
 NOT_MUCH = 1.0  # points by which 3xVGG16 may be ahead where the paper sees no great improvement
 
 
-def claims_5(found: Found) -> list[Claim]:
+def claims_5(found: Found) -> Claims:
     """Section 4.3: on VGG16 the three are alike, on 3xVGG16 rescaling wins."""
     once, thrice = panels_of(found)
     leads = {
@@ -114,29 +122,22 @@ def claims_5(found: Found) -> list[Claim]:
         for s in thrice.sparsities
     }
     gained = {percent(s): (thrice.accuracy(OURS, s), once.accuracy(OURS, s)) for s in thrice.sparsities}
-    label, runs = METHODS[OURS].label, thrice.runs
+    label, runs, methods = METHODS[OURS].label, thrice.runs, (*OTHERS, OURS)
     larger = f"the larger the blocks between pools, the better rescaling does: its lead is larger on {thrice.network}"
     much = f"{thrice.network} does not improve much on {once.network} ({label}): by {NOT_MUCH:g} point or less"
-    return [
-        _similar(once),
-        *(
-            compared(f"{thrice.name}: {label} is ahead of {METHODS[other].label}", thrice.pairs(OURS, other), runs)
-            for other in OTHERS
+    each = np.array([[mean_and_error(once.accuracy(method, s)) for method in methods] for s in once.sparsities])
+    names = {"settings": [percent(s) for s in once.sparsities], "groups": [METHODS[method].label for method in methods]}
+    return {
+        f"{once.name}: the three methods perform similarly": by(
+            equal_within_error, each[..., 0], each[..., 1], once.runs, resolution=SIMILAR, **names
         ),
-        compared(larger, leads, runs),
-        compared(much, gained, runs, NOT_MUCH, most=True),
-    ]
-
-
-def _similar(panel: Panel) -> Claim:
-    methods = (*OTHERS, OURS)
-    each = [[mean_and_error(panel.accuracy(method, s)) for method in methods] for s in panel.sparsities]
-    return equal_within_error(
-        f"{panel.name}: the three methods perform similarly",
-        [[one.mean for one in row] for row in each], [[one.error for one in row] for row in each],
-        panel.runs, resolution=SIMILAR, settings=[percent(s) for s in panel.sparsities],
-        groups=[METHODS[method].label for method in methods],
-    )  # fmt: skip
+        **{
+            f"{thrice.name}: {label} is ahead of {METHODS[other].label}": compared(thrice.pairs(OURS, other), runs)
+            for other in OTHERS
+        },
+        larger: compared(leads, runs),
+        much: compared(gained, runs, NOT_MUCH, most=True),
+    }
 
 
 def table_5(found: Found) -> Table:
@@ -163,57 +164,200 @@ def about_5(sweep: Sweep) -> str:
     )
 
 
-def _panels(
-    data: str, depth: int, width: float, sparsities: Sequence[float], epochs: int, batch_size: int, runs: int,
-    **more: Any,
-) -> list[Sweep]:  # fmt: skip
+def _panels(data: str, depth: int, width: float, runs: int, sparsities: Sequence[float], **more: Any) -> list[Sweep]:
     networks = [Network("vgg", depth, width, repeat=repeat, padding="circular") for repeat in (1, 3)]
-    bases = [Recipe(each, data, "snip", 0.5, epochs, batch_size, norm_after=True, **more) for each in networks]
+    bases = [Recipe(each, data, "snip", 0.5, norm_after=True, **more) for each in networks]
     return [panel(base, (*OTHERS, OURS), sparsities, runs) for base in bases]
 
 
+_FEW = {"epochs": 5, "batch_size": 32, "augment": False, "synflow_steps": 30, "learning_rate": 0.03, "drops": (0.8,)}
 FIFTH = {
-    "quick": _panels(
-        "digits", 11, 1 / 8, (0.9,), 5, 32, 7, augment=False, synflow_steps=30, learning_rate=0.03, drops=(0.8,)
-    ),
-    "paper": _panels("cifar10", 16, 1.0, (0.85, 0.9, 0.95), 160, 128, 3),
+    "quick": _panels("digits", 11, 1 / 8, 7, (0.9,), **_FEW),
+    "paper": _panels("cifar10", 16, 1.0, 3, (0.85, 0.9, 0.95)),
 }
 
 
+# ---- Table 6: which algorithm is best where, with those within one standard deviation of it counted as ties
+
+SOURCES = ("tab2", "tab3", "tab5")  # the tables that Table 6 sums up
+
+Grid = dict[str, dict[float, tuple[Winner, str]]]  # row -> sparsity -> winner, and what Table 6 prints, if anything
+
+
+def printed_winners() -> dict[tuple[str, str, float], tuple[str, Winner]]:
+    """(data, network, sparsity) -> what Table 6 prints, and what Tables 2, 3 and 5 as printed give."""
+    return {
+        (data, network, sparsity): (word, winner(_entries(there, sparsity)))
+        for (data, network), row in WINNERS.items()
+        for sparsity, word in row.items()
+        for there in (block(name, data, network) for name in SOURCES)
+        if there
+    }
+
+
+def _entries(there: Printed, sparsity: float) -> dict[str, tuple[float, float]]:
+    entries = {method: there.entry(method, sparsity) for method in there.rows if method not in REFERENCES}
+    return {name: (one.value, math.nan if one.sd is None else one.sd) for name, one in entries.items() if one}
+
+
+def _named(word: str) -> str:
+    return "no clear winner" if word == COMPETITION else METHODS[word].label
+
+
+def table_6(found: Found) -> Table:
+    """One row a network and sparsity that was measured, then those of the print."""
+
+    def row(source: str, data: str, network: str, s: float, best: Winner, word: str, runs: int) -> dict[str, Any]:
+        place = {"from": source, "data": data, "network": network, "sparsity": s, "best": METHODS[best.best].label}
+        tied = ", ".join(METHODS[method].label for method in best.tied)
+        return {**place, "tied": tied, "table_6": _named(word) if word else "", "runs": runs}
+
+    rows = Table()
+    for each in panels_of(found):
+        key = each.recipe.data, each.network
+        for s in each.sparsities:
+            rows.append(row("measured", *key, s, each.winner(s), WINNERS.get(key, {}).get(s, ""), each.runs))
+    return Table([*rows, *(row("as printed", *key, best, word, 3) for key, (word, best) in printed_winners().items())])
+
+
+def claims_6(found: Found) -> Claims:
+    """Table 6 against the tables it is made of, as printed; then SBP-SR against the best of the others, measured."""
+    return {**of_the_print(), **_of_deepest(found)}
+
+
+def of_the_print() -> Claims:
+    """Table 6 against the tables it is made of."""
+    both, wrong, other = printed_winners(), [], []
+    for (data, network, sparsity), (word, best) in both.items():
+        place = f"{network} {data} {percent(sparsity)}"
+        if word != best.as_printed:
+            wrong.append(f"{place}: {_named(word)} printed, {best.label}")
+        if word not in (COMPETITION, best.best):
+            other.append(place)
+    follows = f"{len(wrong)} of {len(both)} entries do not: {'; '.join(wrong)}"
+    highest = f"{len(other)} of {len(both)} have not: {', '.join(other)}"
+    return {
+        "as printed: Table 6 follows from Tables 2, 3 and 5 with ties inside one sd": by(
+            exact, not wrong, follows, {"different": len(wrong)}
+        ),
+        "as printed: every winner that Table 6 names has the highest mean": by(
+            exact, not other, highest, {"different": len(other)}
+        ),
+    }
+
+
+def _of_deepest(found: Found) -> Claims:
+    deepest = {each.recipe.data: each for each in panels_of(found) if "sbp-sr" in each.methods}
+    decided = {}
+    for each in deepest.values():
+        pairs = {}
+        for s in each.sparsities:
+            rivals = {m: each.accuracy(m, s) for m in each.methods if m not in (*REFERENCES, "sbp-sr")}
+            best = max(rivals, key=lambda method: rivals[method].mean())
+            pairs[f"{percent(s)} against {METHODS[best].label}"] = each.accuracy("sbp-sr", s), rivals[best]
+        text = f"{each.name}: SBP-SR is the best, or as good as the best of the others, at every sparsity"
+        decided[text] = compared(pairs, each.runs)
+    return decided
+
+
+def draw_6(found: Found) -> Figure:
+    """Two tables: what was measured, and what the printed tables give."""
+    measured: Grid = {each.name: {s: (each.winner(s), "") for s in each.sparsities} for each in panels_of(found)}
+    printed: Grid = {}
+    for (data, network, sparsity), (word, best) in printed_winners().items():
+        printed.setdefault(f"{network}, {data}", {})[sparsity] = best, word
+    heights, grid = [len(measured) + 0.6, len(printed) + 0.6], [["measured"], ["printed"]]
+    picture, axes = plots.figure(9.6, 0.52 * sum(heights) + 1.6, mosaic=grid, height_ratios=heights)
+    _grid(axes["measured"], measured, "measured here: the best method, and those within one sd of it")
+    _grid(axes["printed"], printed, "from Tables 2, 3 and 5 as printed; red frames: Table 6 says otherwise")
+    _legend(picture)
+    return picture
+
+
+def _grid(axes: Axes, grid: Grid, name: str) -> None:
+    from matplotlib.patches import Rectangle
+
+    columns = sorted({sparsity for row in grid.values() for sparsity in row})
+    for y, row in enumerate(grid.values()):
+        for x, sparsity in enumerate(columns):
+            if sparsity not in row:
+                axes.text(x, y, "-", ha="center", va="center", color=plots.BOUND)
+                continue
+            best, word = row[sparsity]
+            colour, alpha = _FILLS[bool({best.best, *best.tied} & _OURS), bool(best.tied)]
+            box = (x - 0.48, y - 0.46), 0.96, 0.92
+            axes.add_patch(Rectangle(*box, facecolor=colour, alpha=alpha, linewidth=0))
+            text = "\n".join(textwrap.wrap(best.label, 34)[:2])
+            if word and word != best.as_printed:
+                axes.add_patch(Rectangle(*box, fill=False, edgecolor="#B00020", linewidth=1.4))
+                text += f"\nTable 6: {_named(word)}"
+            axes.text(x, y, text, ha="center", va="center", fontsize=6.6)
+    axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(grid) - 0.5, -0.5), xlabel="sparsity (%)")
+    axes.set_xticks(range(len(columns)), [f"{100 * sparsity:.4g}" for sparsity in columns])
+    axes.set_yticks(range(len(grid)), list(grid))
+    axes.tick_params(length=0)
+    axes.grid(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_visible(False)
+    axes.set_title(name, fontsize=9, loc="left")
+
+
+_OURS = {"sbp-sr", "eoc-rescaling"}
+_FILLS = {  # whether a method of the paper is among the best, and whether there is a tie -> colour and opacity
+    (True, False): (plots.COLOURS[0], 0.5),
+    (True, True): (plots.COLOURS[0], 0.14),
+    (False, True): (plots.COLOURS[4], 0.16),
+    (False, False): (plots.COLOURS[4], 0.55),
+}
+
+
+def _legend(picture: Figure) -> None:
+    from matplotlib.patches import Patch
+
+    labels = ("the paper's method alone", "tie with the paper's method", "tie without it", "another alone")
+    pairs = zip(_FILLS.values(), labels, strict=True)
+    handles = [Patch(facecolor=colour, alpha=alpha, label=label) for (colour, alpha), label in pairs]
+    plots.legend_below(picture, handles=handles, columns=4)
+
+
+def about_6(sweep: Sweep) -> str:
+    """The setting in one line."""
+    each = [sweep, *sweep.also.values()]
+    runs = accuracy.either(one["runs"] for one in each)
+    said = f"means that differ by no more than the larger of their sds are tied (no bars); {runs} runs of each measured"
+    stands = any(one.spec.data == "digits" for one in each)
+    return said + ("; digits and narrow networks stand in for the paper's" if stands else "")
+
+
+# ---- all of them
+
+
 def _table(
-    name: str, text: str, source: str, quick: list[Sweep], paper: list[Sweep], *, chance: bool = False
+    name: str, title: str, place: str, quick: list[Sweep], paper: list[Sweep], *, chance: bool = False
 ) -> Artifact:
     """``chance``: one of the tables that go to sparsities at which SNIP is at chance."""
-    decide = partial(accuracy.chance_claims, name, 0.98) if chance else partial(accuracy.claims, name, 0.0)
-    return Artifact(
-        f"hayou/{name}", text, f"Hayou et al., Table {name[3:]}, {source}",
-        {"quick": joined(quick), "paper": joined(paper)}, partial(accuracy.table, name), decide,
-        partial(accuracy.draw, name), accuracy.about, accuracy.cost,
-    )  # fmt: skip
+    claims = partial(accuracy.chance_claims, name, 0.98) if chance else partial(accuracy.claims, name, 0.0)
+    presets = {"quick": joined(quick), "paper": joined(paper)}
+    rows, picture, told = partial(accuracy.table, name), partial(accuracy.draw, name), (accuracy.about, accuracy.cost)
+    return Artifact(f"hayou/{name}", title, place, presets, rows, claims, picture, *told)
 
 
+_PRUNED = "Accuracy of pruned"
+_SMALL = [_quick(20, PAIR, _WIDER, 1.0), *(_quick(depth, PAIR, (0.98, 0.99, 0.995, 0.997)) for depth in (20, 32))]
+_FIRST = _SMALL, _paper("cifar10", PAIR, _TO_999)
+_THIRD = [_quick(depth, FOUR, (0.98, 0.99, 0.995)) for depth in (20, 32)]
+_EIGHTH = [panel(_BOTTLENECKS, FOUR, _TO_98, 3)], [panel(_IMAGENET, FOUR, _TO_95, 3)]
+_TENTH = 'Accuracy of a pruned "vanilla-CNN", which is Table 9 once more'
+_VGG = {preset: joined(panels) for preset, panels in FIFTH.items()}
+_SUM = {"quick": joined(SECOND["quick"]), "paper": joined([*SECOND["paper"], *FIFTH["paper"], *THIRD])}
+_OF_5, _OF_6 = (table_5, claims_5, partial(accuracy.draw, "tab5"), about_5), (table_6, claims_6, draw_6, about_6)
 ARTIFACTS = (
-    _table(
-        "tab1", "Accuracy of pruned ResNets, SNIP and SBP-SR", "section 1",
-        [_quick(20, PAIR, _WIDER, 1.0), *(_quick(depth, PAIR, (0.98, 0.99, 0.995, 0.997)) for depth in (20, 32))],
-        _paper("cifar10", PAIR, _TO_999), chance=True,
-    ),
-    _table("tab2", "Accuracy after pruning by nine methods", "section 4.2", SECOND["quick"], SECOND["paper"]),
-    _table(
-        "tab3", "Accuracy of pruned ResNets on Tiny ImageNet", "section 4.2",
-        [_quick(depth, FOUR, (0.98, 0.99, 0.995)) for depth in (20, 32)], THIRD,
-    ),
-    Artifact(
-        "hayou/tab5", "Accuracy of pruned VGG16 and 3xVGG16", "Hayou et al., Table 5, section 4.3",
-        {preset: joined(panels) for preset, panels in FIFTH.items()}, table_5, claims_5,
-        partial(accuracy.draw, "tab5"), about_5, accuracy.cost,
-    ),
-    _table(
-        "tab8", "Accuracy of a pruned ResNet-50 on ImageNet", "appendix F",
-        [panel(_BOTTLENECKS, FOUR, _TO_98, 3)], [panel(_IMAGENET, FOUR, _TO_95, 3)],
-    ),
-    _table("tab9", "Accuracy of pruned ReLU and tanh ResNets", "appendix G", _NINTH["quick"], _NINTH["paper"],
-           chance=True),
-    _table("tab10", 'Accuracy of a pruned "vanilla-CNN", which is Table 9 once more', "appendix G", _NINTH["quick"],
-           _NINTH["paper"], chance=True),
-)  # fmt: skip
+    _table("tab1", f"{_PRUNED} ResNets, SNIP and SBP-SR", "section 1", *_FIRST, chance=True),
+    _table("tab2", "Accuracy after pruning by nine methods", "section 4.2", *SECOND.values()),
+    _table("tab3", f"{_PRUNED} ResNets on Tiny ImageNet", "section 4.2", _THIRD, THIRD),
+    Artifact("hayou/tab5", f"{_PRUNED} VGG16 and 3xVGG16", "section 4.3", _VGG, *_OF_5, accuracy.cost),
+    Artifact("hayou/tab6", "Which algorithm performs better", "section 4.3", _SUM, *_OF_6, accuracy.cost),
+    _table("tab8", "Accuracy of a pruned ResNet-50 on ImageNet", "appendix F", *_EIGHTH),
+    _table("tab9", f"{_PRUNED} ReLU and tanh ResNets", "appendix G", *_NINTH.values(), chance=True),
+    _table("tab10", _TENTH, "appendix G", *_NINTH.values(), chance=True),
+)

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from epoch0 import plots
 from epoch0.data import load
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, at_least, between
+from epoch0.experiments.claims import at_least, between
 from epoch0.measure.gain import gain
 from epoch0.networks import mlp, vanilla_cnn
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Cell, Found, Sweep, Table, mean_and_error
+from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, columns_of, over_runs
 from epoch0.prune import apply, keep, random
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import EdgeOfChaos, chi, edge_of_chaos, q_star
@@ -112,11 +112,8 @@ def learn(spec: TrainedSpec, seed: int) -> dict[str, Any]:
 def _network(spec: TicketSpec, seed: int, inputs: int | None = None, classes: int = 10) -> tuple[nn.Module, list[int]]:
     drawn: dict[str, Any] = {"weights": Gaussian(spec.weight_std), "biases": Gaussian(spec.bias_std), "seed": seed}
     if spec.kind == "cnn":
-        shape = [spec.width, 8, 8]
-        cnn = vanilla_cnn(
-            spec.depth, spec.width, inputs=shape, classes=classes, activation=spec.activation, **drawn
-        )  # fmt: skip
-        return cnn, shape
+        shape, drawn["activation"] = [spec.width, 8, 8], spec.activation
+        return vanilla_cnn(spec.depth, spec.width, inputs=shape, classes=classes, **drawn), shape
     size = spec.width if inputs is None else inputs
     return mlp([size, *[spec.width] * spec.depth, classes], spec.activation, **drawn), [size]
 
@@ -140,39 +137,35 @@ def table(found: Found) -> Table:
         factor = spec.weight_std / spec.edge
         q = 1.0 if spec.activation == "relu" else q_star(spec.activation, spec.weight_std, spec.bias_std)
         predicted = float(chi(spec.activation, spec.weight_std, q))
-        return {"factor": factor, "density": 1 / factor**2, "chi_before_predicted": predicted,
-                "accuracy": math.nan, "accuracy_error": math.nan}  # fmt: skip
+        unknown = {"accuracy": math.nan, "accuracy_error": math.nan}
+        return {"factor": factor, "density": 1 / factor**2, "chi_before_predicted": predicted, **unknown}
 
     rows = found.rows(lambda cell: {"chi_before": cell["before"], "chi_after": cell["after"]}, others)
-    trained = found.also["trained"].one()
+    trained, empty = found.also["trained"].one(), dict.fromkeys(rows[0], math.nan)
     factor = trained.spec.ticket.weight_std / trained.spec.ticket.edge
     for name, result, density in (("trained as it came", "dense", 1.0), ("trained, masked", "masked", 1 / factor**2)):
-        mean, error = mean_and_error(trained[result])
-        rows.append({**dict.fromkeys(rows[0], math.nan), "kind": name, "factor": factor, "density": density,
-                     "accuracy": mean, "accuracy_error": error, "runs": trained.runs})  # fmt: skip
+        row = {**empty, "kind": name, "factor": factor, "density": density, "runs": trained.runs}
+        rows.append({**row, **columns_of(accuracy=trained[result])})
     return rows
 
 
-def claims(found: Found) -> list[Claim]:
+def claims(found: Found) -> Claims:
     """Theorem 3, and that the masked networks train."""
     rows, trained = Table(found.table[:-2]), found.also["trained"].one()
-    before, before_error, after, after_error, count = rows.of(
-        "chi_before", "chi_before_error", "chi_after", "chi_after_error", "runs"
-    )
-    names = rows.told("{kind}, {factor:.3g} times the edge")
-    better, better_error = mean_and_error(trained["masked"] - trained["dense"])
-    mean, error = mean_and_error(trained["masked"])
-    spec, runs = trained.spec.ticket, trained.runs
+    spec, names = trained.spec.ticket, "{kind}, {factor:.3g} times the edge"
     what = [f"{spec.activation}, depth {spec.depth}, {spec.weight_std / spec.edge:g} times the edge"]
-    return [
-        at_least("as they come the networks are chaotic: chi is above 1.1", before, before_error, 1.1, count, names),
-        between(
-            f"Theorem 3: random masks of density sigma_EOC^2/sigma_w^2 bring chi to 1, within {CLOSE:g}",
-            after, after_error, 1 - CLOSE, 1 + CLOSE, count, names,
+    return {
+        "as they come the networks are chaotic: chi is above 1.1": rows.claim(at_least, "chi_before", 1.1, names=names),
+        f"Theorem 3: random masks of density sigma_EOC^2/sigma_w^2 bring chi to 1, within {CLOSE:g}": rows.claim(
+            between, "chi_after", 1 - CLOSE, 1 + CLOSE, names=names
         ),
-        at_least("a masked network trains: test accuracy above one half", [mean], [error], 0.5, runs, what),
-        at_least("... and further than the same network without the mask", [better], [better_error], 0.0, runs, what),
-    ]  # fmt: skip
+        "a masked network trains: test accuracy above one half": over_runs(
+            at_least, trained["masked"], 0.5, names=what
+        ),
+        "... and further than the same network without the mask": over_runs(
+            at_least, trained["masked"] - trained["dense"], 0.0, names=what
+        ),
+    }
 
 
 def draw(found: Found) -> Figure:
@@ -196,10 +189,8 @@ def draw(found: Found) -> Figure:
     right.axhline(10, color=plots.BOUND, linestyle=":", label="chance", zorder=1)
     right.set_xticks([0, 1], labels)
     spec = found.also["trained"].one().spec.ticket
-    right.set(
-        xlim=(-0.5, 1.5), ylim=(0, 100), ylabel="test accuracy (%)",
-        title=f"{spec.activation}, {spec.depth} layers, {spec.weight_std / spec.edge:g} times the edge",
-    )  # fmt: skip
+    right.set(xlim=(-0.5, 1.5), ylim=(0, 100), ylabel="test accuracy (%)")
+    right.set_title(f"{spec.activation}, {spec.depth} layers, {spec.weight_std / spec.edge:g} times the edge")
     right.legend(loc="center right")
     return picture
 
@@ -207,11 +198,11 @@ def draw(found: Found) -> Figure:
 def about(sweep: Sweep) -> str:
     """The setting in one line."""
     trained, channels = sweep.also["trained"], min(spec.width for _, spec, _ in sweep.cells())
-    return (
-        sweep.told("{depth} layers of width {width} ") + f"({channels} channels), {sweep.runs} networks each; "
-        + trained.told("trained on {data}: width ") + str(trained.spec.ticket.width)
-        + trained.told(", {steps} steps of SGD at {learning_rate:g}, {runs} runs; bars: two standard errors")
-    )  # fmt: skip
+    measured = sweep.told("{depth} layers of width {width} ") + f"({channels} channels), {sweep.runs} networks each; "
+    return measured + trained.told(
+        "trained on {data}: width {ticket.width}, {steps} steps of SGD at {learning_rate:g}, {runs} runs; bars: two "
+        "standard errors"
+    )
 
 
 def sweep(depth: int, width: int, channels: int, networks: int, runs: int, **trained: Any) -> Sweep:
@@ -222,19 +213,15 @@ def sweep(depth: int, width: int, channels: int, networks: int, runs: int, **tra
         "relu V-CNN": {"kind": "cnn", "activation": "relu", "bias_std": 0.0, "width": channels},
     }
     learnt = TrainedSpec(TicketSpec("dense", "tanh", 30, 100, 0.2, 2.0), batch_size=64, learning_rate=0.02, **trained)
-    return Sweep(
-        measure, TicketSpec("dense", "tanh", depth, width, 0.2, 1.0), {"kind": kinds, "factor": (1.2, 1.6, 2.2)},
-        runs=networks, stride=1000, also={"trained": Sweep(learn, learnt, runs=runs)},
-    )  # fmt: skip
+    spec = TicketSpec("dense", "tanh", depth, width, 0.2, 1.0)
+    axes: dict[str, Any] = {"kind": kinds, "factor": (1.2, 1.6, 2.2)}
+    also = {"trained": Sweep(learn, learnt, runs=runs)}
+    return Sweep(measure, spec, axes, runs=networks, stride=1000, also=also)
 
 
-ARTIFACTS = (
-    Artifact(
-        "hayou/wlth", "Random masks bring networks to the edge of chaos", "Hayou et al., Theorem 3, appendix H",
-        {
-            "quick": sweep(8, 250, 48, 8, 4, data="digits", steps=1500, tested=360),
-            "paper": sweep(12, 400, 64, 4, 3, data="mnist", steps=2000, tested=10000),
-        },
-        table, claims, draw, about,
-    ),
-)  # fmt: skip
+_PRESETS = {
+    "quick": sweep(8, 250, 48, 8, 4, data="digits", steps=1500, tested=360),
+    "paper": sweep(12, 400, 64, 4, 3, data="mnist", steps=2000, tested=10000),
+}
+_TITLE, _PLACE = "Random masks bring networks to the edge of chaos", "Theorem 3, appendix H"
+ARTIFACTS = (Artifact("hayou/wlth", _TITLE, _PLACE, _PRESETS, table, claims, draw, about),)

@@ -1,7 +1,7 @@
 """Hayou Figures 3 and 5: which pruned networks train, over depth and sparsity, for three initializations (4.1, G)."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,14 +14,14 @@ from epoch0 import plots
 from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
-from epoch0.experiments.claims import Claim, at_least, at_most, exact
+from epoch0.experiments.claims import at_least, at_most, exact
 from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.checkpoints import checkpoint_of
 from epoch0.papers.hayou.batches import EXTENTS, images
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error
+from epoch0.papers.sweep import Array, Cell, Claims, Decision, Found, Sweep, Table, by, more, over_runs
 from epoch0.prune import Masks, apply, keep, random, rescale, snip
 from epoch0.theory.mean_field import chi, edge_of_chaos, q_star
 from epoch0.train.device import chosen_device
@@ -29,18 +29,14 @@ from epoch0.train.evaluation import Accuracy
 from epoch0.train.loop import train
 from epoch0.train.stacked import Stacked
 
+# edge of chaos with rescaling, edge of chaos, ordered phase: the panels of the figures, in their order
 INITS = ("rescaled", "edge", "ordered")
-"""Edge of chaos with rescaling, edge of chaos, ordered phase: the panels of the figures, in their order."""
-
-NAMES = dict(zip(INITS, ("EOC + rescaling", "EOC", "ordered phase"), strict=True))
-
-MARGIN = 0.1  # A network is trainable if its test accuracy is that much above the share of the most frequent class
+NAMES = {"rescaled": "EOC + rescaling", "edge": "EOC", "ordered": "ordered phase"}
+MARGIN = 0.1  # a network is trainable if its test accuracy is that much above the share of the most frequent class
 DEEP, SPARSE = 60, 0.4  # above both the paper calls the ordered phase untrainable
-
+# Not in the paper: sigma_b of the point on the edge of chaos (sigma_w = 1 for tanh and ELU); sigma_w, sigma_b in the
+# ordered phase, where chi is 0.70 for tanh and 0.74 for ELU. With sigma_b = 0 no layer would be pruned there.
 BIAS_STD, ORDERED = 0.0, (1.0, 0.3)
-"""Not in the paper: sigma_b of the point on the edge of chaos (sigma_w = 1 for tanh and ELU), and sigma_w, sigma_b in
-the ordered phase, where chi is 0.70 for tanh and 0.74 for ELU. With sigma_b = 0 no layer would be pruned there."""
-
 ONE_MORE = 0.5  # more cells train if the difference is nearer to one than to none
 
 
@@ -93,29 +89,25 @@ def trained(spec: DepthSpec, seed: int) -> dict[str, Any]:
             nets.append(net)
             dead.append(len(masks.dead))
             unscaled.append(failed)
-    device = chosen_device()
+    device, stack = chosen_device(), Stacked.of(nets)
+    how: dict[str, Any] = {"batch_size": spec.batch_size, "learning_rate": spec.learning_rate, "seed": seed}
+    how |= {"loss": stack.loss(F.cross_entropy), "device": device}
+    how |= {"evaluate": Accuracy(held, labels), "evaluate_every": spec.steps}
     with checkpoint_of(spec, seed) as path:
-        stack = Stacked.of(nets)
-        done = train(
-            stack, (x, y), steps=spec.steps, batch_size=spec.batch_size, learning_rate=spec.learning_rate, seed=seed,
-            loss=stack.loss(F.cross_entropy), device=device, evaluate=Accuracy(held, labels), evaluate_every=spec.steps,
-            checkpoint=path, checkpoint_minutes=None if path is None else 2.0,
-        )  # fmt: skip
-    shape = (len(INITS), len(spec.sparsities))
-    return {
-        "accuracy": np.array(done.history[-1]["accuracy"]).reshape(shape), "dead": np.array(dead).reshape(shape),
-        "diverged": stack.diverged.cpu().numpy().reshape(shape), "unscaled": np.array(unscaled).reshape(shape),
-        "chance": float(np.bincount(labels.numpy()).max() / len(labels)), "device": device.type,
-    }  # fmt: skip
+        how |= {"checkpoint": path, "checkpoint_minutes": None if path is None else 2.0}
+        done = train(stack, (x, y), steps=spec.steps, **how)
+    found = {"accuracy": done.history[-1]["accuracy"], "dead": dead, "unscaled": unscaled}
+    found["diverged"] = stack.diverged.cpu().numpy()
+    shape, chance = (len(INITS), len(spec.sparsities)), float(np.bincount(labels.numpy()).max() / len(labels))
+    arrays = {name: np.array(values).reshape(shape) for name, values in found.items()}
+    return {**arrays, "chance": chance, "device": device.type}
 
 
 def network(spec: DepthSpec, init: str, seed: int, inputs: int, classes: int) -> nn.Sequential:
     """One network before it is pruned."""
     weight_std, bias_std = spec.ordered if init == "ordered" else spec.edge
-    return mlp(
-        [inputs, *[spec.width] * (spec.depth - 1), classes], spec.activation, weights=Gaussian(weight_std),
-        biases=Gaussian(bias_std) if bias_std > 0 else None, seed=seed,
-    )  # fmt: skip
+    sizes, biases = [inputs, *[spec.width] * (spec.depth - 1), classes], Gaussian(bias_std) if bias_std > 0 else None
+    return mlp(sizes, spec.activation, weights=Gaussian(weight_std), biases=biases, seed=seed)
 
 
 def _masks(spec: DepthSpec, init: str, seed: int, batch: tuple[Tensor, Tensor], classes: int) -> list[Masks]:
@@ -134,10 +126,9 @@ def cost(spec: DepthSpec) -> Cost:
         masks = [keep(random(net), s) for net, s in zip(nets, spec.sparsities * len(INITS), strict=True)]
         return Stacked.of(nets, masks)
 
-    return Cost(
-        f"{spec.activation} depth {spec.depth}, {spec.data}, {count} networks as one", (), untrained, (inputs,),
-        classes, spec.batch_size, spec.steps * spec.batch_size, spec.tested,
-    )  # fmt: skip
+    name, images = f"{spec.activation} depth {spec.depth}, {spec.data}", spec.steps * spec.batch_size
+    several = f"{name}, {count} networks as one"
+    return Cost(several, (), untrained, (inputs,), classes, spec.batch_size, images, spec.tested)
 
 
 # ---- what is made of them; grids are (depths, sparsities), the depths increasing
@@ -152,8 +143,9 @@ def table(init: str, found: Found) -> Table:
     """One row a depth and sparsity, of all three initializations; those of this panel first."""
 
     def measured(cell: Cell) -> dict[str, Array]:
-        return {"accuracy": cell["accuracy"], "trainable": cell["accuracy"] >= threshold(cell),
-                "dead_layers": cell["dead"], "diverged": cell["diverged"]}  # fmt: skip
+        trains = cell["accuracy"] >= threshold(cell)
+        found = {"accuracy": cell["accuracy"], "trainable": trains, "dead_layers": cell["dead"]}
+        return {**found, "diverged": cell["diverged"]}
 
     names = list(NAMES.values())
     rows = found.rows(measured, initialization=names, sparsity=found.sweep["sparsities"])
@@ -172,33 +164,33 @@ def _grid(found: Found) -> tuple[Array, Array]:
     return depth.astype(float), sparsity
 
 
-def claims(init: str, found: Found) -> list[Claim]:
+def claims(init: str, found: Found) -> Claims:
     """What section 4.1 says of that panel, and how it compares with the one before."""
     own = _rescaled(found) if init == "rescaled" else _untrained(init, found)
     # the first of a pair is said to train where the second does, and in more cells
     pairs = {"rescaled": (INITS[:2],), "edge": (INITS[1:], INITS[:2]), "ordered": (INITS[1:],)}
-    return [*own, *(_more(found, *pair) for pair in pairs[init])]
+    return {**own, **dict(_more(found, *pair) for pair in pairs[init])}
 
 
-def _rescaled(found: Found) -> list[Claim]:
+def _rescaled(found: Found) -> Claims:
     depth, sparsity = _grid(found)
-    runs, limit = found.sweep["runs"], threshold(found.cells[0])
+    deep, limit = depth >= DEEP, threshold(found.cells[0])
     # of each run the mean over some cells: what they have in common shows with fewer runs than each by itself
     each, plain = (runs_of(found, "accuracy", init) for init in INITS[:2])
-    made = []
-    for text, part in (
-        (f"with rescaling networks of depth {DEEP} and more train up to 50 % sparsity, on average", sparsity <= 0.5),
-        ("... and above 50 %", sparsity > 0.5),
-    ):
-        mean, error = mean_and_error(each[:, (depth >= DEEP) & part].mean(1))
-        made.append(at_least(text, [mean], [error], limit, runs, ["mean"]))
-    both = (depth >= DEEP) & (sparsity >= 0.5)
-    gain, error = mean_and_error(each[:, both].mean(1) - plain[:, both].mean(1))
-    text = f"rescaling adds {100 * MARGIN:g} % and more from depth {DEEP} and 50 % sparsity on: mean over the cells"
-    return [*made, at_least(text, [gain], [error], MARGIN, runs, ["difference"])]
+    low, high = (each[:, deep & part].mean(1) for part in (sparsity <= 0.5, sparsity > 0.5))
+    both = deep & (sparsity >= 0.5)
+    gain = each[:, both].mean(1) - plain[:, both].mean(1)
+    adds = f"rescaling adds {100 * MARGIN:g} % and more from depth {DEEP} and 50 % sparsity on: mean over the cells"
+    return {
+        f"with rescaling networks of depth {DEEP} and more train up to 50 % sparsity, on average": over_runs(
+            at_least, low, limit, names=["mean"]
+        ),
+        "... and above 50 %": over_runs(at_least, high, limit, names=["mean"]),
+        adds: over_runs(at_least, gain, MARGIN, names=["difference"]),
+    }
 
 
-def _untrained(init: str, found: Found) -> list[Claim]:
+def _untrained(init: str, found: Found) -> Claims:
     """On the edge of chaos without rescaling, and in the ordered phase, no deep and sparse network trains."""
     depth, sparsity = _grid(found)
     if init == "edge":
@@ -207,34 +199,29 @@ def _untrained(init: str, found: Found) -> list[Claim]:
     else:
         cells = (depth > DEEP) & (sparsity > SPARSE)
         text = f"in the ordered phase nothing trains above {100 * SPARSE:g} % sparsity and depth {DEEP}"
-    mean, error = mean_and_error(runs_of(found, "accuracy", init)[:, cells])
     names = [f"depth {d:g}, {100 * s:g} %" for d, s in zip(depth[cells], sparsity[cells], strict=True)]
-    claim = at_most(text, mean, error, threshold(found.cells[0]), found.sweep["runs"], names)
-    dead = runs_of(found, "dead", init)[:, cells]
-    pruned = exact(
-        "... as at least one layer is fully pruned", bool((dead > 0).all()),
-        f"in {(dead > 0).sum():g} of {dead.size} networks; {dead.mean():.3g} layers on average",
-        {"share": float((dead > 0).mean()), "mean": float(dead.mean())},
-    )  # fmt: skip
-    return [claim] if init == "edge" else [claim, pruned]
+    accuracy, dead = (runs_of(found, name, init)[:, cells] for name in ("accuracy", "dead"))
+    decided = {text: over_runs(at_most, accuracy, threshold(found.cells[0]), names=names)}
+    if init == "ordered":
+        told = f"in {(dead > 0).sum():g} of {dead.size} networks; {dead.mean():.3g} layers on average"
+        numbers = {"share": float((dead > 0).mean()), "mean": float(dead.mean())}
+        decided["... as at least one layer is fully pruned"] = by(exact, bool((dead > 0).all()), told, numbers)
+    return decided
 
 
-def _more(found: Found, larger: str, smaller: str) -> Claim:
+def _more(found: Found, larger: str, smaller: str) -> tuple[str, Decision]:
     """Inclusion, and more cells."""
     limit = threshold(found.cells[0])
     first, second = (runs_of(found, "accuracy", init) >= limit for init in (larger, smaller))
     counts = [trains.sum((1, 2)).astype(float) for trains in (first, second)]
-    gained, error = mean_and_error(counts[0] - counts[1])
     lost = (second.mean(0) >= 0.5) & (first.mean(0) < 0.5)
     cells = zip(*(values[lost] for values in _grid(found)), strict=True)
     where = ", ".join(f"depth {depth:g} at {100 * sparsity:g} %" for depth, sparsity in cells)
-    claim = at_least(
-        f"{NAMES[larger]} trains in more cells than {NAMES[smaller]}, of {lost.size}",
-        [gained], [error], ONE_MORE, len(first), ["difference"],
-    )  # fmt: skip
+    claim = over_runs(at_least, counts[0] - counts[1], ONE_MORE, names=["difference"])
     both = f"{counts[0].mean():.3g} against {counts[1].mean():.3g}"
-    extra = f"; trained only by {NAMES[smaller]}: {where}" if where else f"; and wherever {NAMES[smaller]} does"
-    return replace(claim, evidence=f"{both}; {claim.evidence}{extra}")
+    extra = f"trained only by {NAMES[smaller]}: {where}" if where else f"and wherever {NAMES[smaller]} does"
+    text = f"{NAMES[larger]} trains in more cells than {NAMES[smaller]}, of {lost.size}"
+    return text, more(claim, both, extra)
 
 
 def draw(init: str, found: Found) -> Figure:
@@ -277,41 +264,36 @@ def about(init: str, sweep: Sweep) -> str:
     how = f", rescaled ({spec.rescaling})" if init == "rescaled" else ""
     gain = float(chi(spec.activation, weight_std, q_star(spec.activation, weight_std, bias_std)))
     point = f"{spec.activation}, sigma_w {weight_std:.4g}, sigma_b {bias_std:g} (chi {gain:.3g}){how}; "
-    return point + sweep.told(
-        "width {width}; SNIP on {examples} images; {data}, {steps} steps of SGD at {learning_rate:g}, batch "
-        "{batch_size}, {runs} runs; means (no bars); trainable: "
-    ) + f"{100 * MARGIN:g} % above chance"  # fmt: skip
+    told = "width {width}; SNIP on {examples} images; {data}, {steps} steps of SGD at {learning_rate:g}, batch "
+    told += "{batch_size}, {runs} runs; means (no bars); trainable: "
+    return f"{point}{sweep.told(told)}{100 * MARGIN:g} % above chance"
 
 
 def presets(activation: str) -> dict[str, Sweep]:
     """The paper does not say which point of the edge of chaos, nor which ordered one; see docs/hayou-accuracy."""
-    point = edge_of_chaos(activation, bias_std=BIAS_STD)
-    spec = DepthSpec(
-        "mnist", activation, 2, 100, (round(float(point.weight_std), 6), BIAS_STD), ORDERED,
-        tuple(s / 10 for s in range(1, 10)), 100, "layer", steps=10_000, batch_size=100, learning_rate=1e-3,
-        tested=10_000,
-    )  # fmt: skip
+    edge = round(float(edge_of_chaos(activation, bias_std=BIAS_STD).weight_std), 6), BIAS_STD
+    sparsities = tuple(s / 10 for s in range(1, 10))
+    long: dict[str, Any] = {"steps": 10_000, "batch_size": 100, "learning_rate": 1e-3, "tested": 10_000}
+    spec = DepthSpec("mnist", activation, 2, 100, edge, ORDERED, sparsities, 100, "layer", **long)
     paper = Sweep(trained, spec, {"depth": (100, 80, 60, 40, 20, 2)}, runs=3)  # those that take longest first
-    quick = paper.but(
-        data="digits", sparsities=(0.1, 0.5, 0.9), steps=400, batch_size=64, learning_rate=0.004, tested=360,
-        depth=(80, 60, 20, 2), runs=5, seed=100,
-    )  # fmt: skip
-    return {"quick": quick, "paper": paper}
+    less = {"steps": 400, "batch_size": 64, "learning_rate": 0.004, "tested": 360, "sparsities": (0.1, 0.5, 0.9)}
+    return {"quick": paper.but(data="digits", depth=(80, 60, 20, 2), runs=5, seed=100, **less), "paper": paper}
 
 
-_TITLES = ("edge of chaos with rescaling", "edge of chaos", "ordered phase")
+_TITLES = {"rescaled": "edge of chaos with rescaling", "edge": "edge of chaos", "ordered": "ordered phase"}
+_PRESETS = {activation: presets(activation) for activation in ("tanh", "elu")}
 
 
-def _panels(figure: str, letters: str, activation: str) -> list[Artifact]:
-    runs = presets(activation)
-    return [
-        Artifact(
-            f"hayou/fig{figure}{letter}", f"Accuracy over depth and sparsity: {title}",
-            f"Hayou et al., Figure {figure}{letter}, section 4.1", runs, partial(table, init),
-            partial(claims, init), partial(draw, init), partial(about, init), cost,
-        )
-        for letter, title, init in zip(letters, _TITLES, INITS, strict=True)
-    ]  # fmt: skip
+def _panel(name: str, activation: str, init: str) -> Artifact:
+    title, place = f"Accuracy over depth and sparsity: {_TITLES[init]}", "section 4.1"
+    rows, decide, picture = partial(table, init), partial(claims, init), partial(draw, init)
+    told = partial(about, init)
+    return Artifact(f"hayou/fig{name}", title, place, _PRESETS[activation], rows, decide, picture, told, cost)
 
 
-ARTIFACTS = (*_panels("3", "abc", "tanh"), *_panels("5", "abc", "elu"), *_panels("5", "def", "tanh"))
+_FIGURES = {"3abc": "tanh", "5abc": "elu", "5def": "tanh"}
+ARTIFACTS = tuple(
+    _panel(name[0] + letter, activation, init)
+    for name, activation in _FIGURES.items()
+    for letter, init in zip(name[1:], INITS, strict=True)
+)

@@ -8,18 +8,16 @@ import numpy as np
 import torch
 
 from epoch0 import plots
-from epoch0.experiments.claims import Claim, at_most, between, exact
+from epoch0.experiments.claims import at_most, between, exact
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Cell, Found, Sweep, Table, agrees
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by
 from epoch0.prune import critical_sparsity
 from epoch0.seeds import generator
 from epoch0.theory.pruning import magnitude_bound, magnitude_density, magnitude_limit
 
-PRINTED = {2.0: (5.77, 1.0), 5.0: (0.81, 0.79), 10.0: (0.72, 0.69)}
-"""Table 7: gamma -> the bound and the empirical value."""
-
+PRINTED = {2.0: (5.77, 1.0), 5.0: (0.81, 0.79), 10.0: (0.72, 0.69)}  # Table 7: gamma -> bound and empirical value
 TIGHT = 0.02  # how far below a bound a measurement may be for the bound to count as tight
 _DECIMALS = 0.006  # what printing two decimals leaves open
 
@@ -67,32 +65,32 @@ def computed(spec: UnequalSpec) -> dict[str, float]:
     }
 
 
-def claims(found: Found) -> list[Claim]:
+def claims(found: Found) -> Claims:
     """Proposition 4, its table, and what is beyond the paper."""
     rows = found.table
-    mean, error, count = rows.of("critical_sparsity", "critical_sparsity_error", "runs")
-    printed, corrected, finite = rows.of("bound_as_printed", "bound_corrected", "predicted")
-    bounds, told = rows.of("table_bound", "table_empirical")
-    names = rows.told("gamma = {gamma:g}")
+    corrected, printed, bounds, told = rows.of("bound_corrected", "bound_as_printed", "table_bound", "table_empirical")
     off = float(np.abs(bounds - printed).max())
     pairs = ", ".join(rows.told("{table_bound:g} printed, {bound_as_printed:.3g} computed"))
-    return [
-        exact("Table 7: its bounds are those of Proposition 4", off <= _DECIMALS, pairs, {"largest_difference": off}),
-        between(
-            f"Table 7: its empirical values are found again, within {TIGHT:g}", mean, error, told - TIGHT, told + TIGHT,
-            count, names,
+
+    def of(decide: Any, *bounds: Any, **more: Any) -> Decision:
+        return rows.claim(decide, "critical_sparsity", *bounds, names="gamma = {gamma:g}", **more)
+
+    return {
+        "Table 7: its bounds are those of Proposition 4": by(
+            exact, off <= _DECIMALS, pairs, {"largest_difference": off}
         ),
-        at_most(
-            "Proposition 4 as printed (gamma, the ratio of variances, multiplies a standard deviation)",
-            mean, error, printed, count, names,
+        f"Table 7: its empirical values are found again, within {TIGHT:g}": of(between, told - TIGHT, told + TIGHT),
+        "Proposition 4 as printed (gamma, the ratio of variances, multiplies a standard deviation)": of(
+            at_most, "bound_as_printed"
         ),
-        at_most("Proposition 4 corrected (with the square root of gamma): E[s_cr] is at most the bound",
-                mean, error, corrected, count, names),
-        between(f"... and the bound is tight, within {TIGHT:g}", mean, error, corrected - TIGHT, corrected + 1e-9,
-                count, names),
-        agrees("beyond the paper: E[s_cr] at this depth is what the law of the weights gives", mean, error, finite,
-               count, names, 0.05, groups=("measured", "predicted")),
-    ]  # fmt: skip
+        "Proposition 4 corrected (with the square root of gamma): E[s_cr] is at most the bound": of(
+            at_most, "bound_corrected"
+        ),
+        f"... and the bound is tight, within {TIGHT:g}": of(between, corrected - TIGHT, corrected + 1e-9),
+        "beyond the paper: E[s_cr] at this depth is what the law of the weights gives": of(
+            agrees, "predicted", resolution=0.05, groups=("measured", "predicted")
+        ),
+    }
 
 
 def draw(found: Found) -> Figure:
@@ -111,24 +109,23 @@ def draw(found: Found) -> Figure:
         plots.curve(axes, grid.tolist(), [each[name] for each in values], 0, label, **style)
     pictures.points(axes, rows, "gamma", "critical_sparsity", 0, f"measured, {sweep['runs']} networks")
     inside = Table(row for row in rows if row["table_bound"] <= 1.05)
-    axes.plot(*inside.of("gamma", "table_bound"), "+", color="black", markersize=10, linestyle="none",
-              label="Table 7, bound (at gamma = 2: 5.77)")  # fmt: skip
-    axes.plot(*rows.of("gamma", "table_empirical"), "x", color="black", markersize=7, linestyle="none",
-              label="Table 7, empirical")  # fmt: skip
+    black = {"color": "black", "linestyle": "none"}
+    label = "Table 7, bound (at gamma = 2: 5.77)"
+    axes.plot(*inside.of("gamma", "table_bound"), "+", markersize=10, label=label, **black)
+    axes.plot(*rows.of("gamma", "table_empirical"), "x", markersize=7, label="Table 7, empirical", **black)
     pictures.ticks(axes, [2, 3, 5, 10], scale="log")
-    axes.set(xlabel=r"ratio of the variances, $\gamma$", ylabel=r"critical sparsity $s_{cr}$", ylim=(0.25, 1.05),
-             xlim=(1.5, 1.1 * max(gammas)))  # fmt: skip
+    axes.set(xlabel=r"ratio of the variances, $\gamma$", ylabel=r"critical sparsity $s_{cr}$")
+    axes.set(ylim=(0.25, 1.05), xlim=(1.5, 1.1 * max(gammas)))
     axes.legend(loc="lower left")
     return picture
 
 
 _PAPER = Sweep(critical, UnequalSpec(100, 100, 2.0), {"gamma": (2.0, 5.0, 10.0)}, runs=100, stride=1000)
 
-ARTIFACTS = (
-    Artifact(
-        "hayou/tab7", "Critical sparsity of magnitude pruning when one layer is weaker",
-        "Hayou et al., Table 7, appendix E", {"quick": _PAPER.but(runs=60), "paper": _PAPER}, table, claims, draw,
-        "L = {depth} layers of {width} x {width} normal weights, the first with 1/gamma of the variance; {runs} "
-        "networks a ratio; bars: two standard errors",
-    ),
-)  # fmt: skip
+_PRESETS = {"quick": _PAPER.but(runs=60), "paper": _PAPER}
+_TITLE = "Critical sparsity of magnitude pruning when one layer is weaker"
+_ABOUT = (
+    "L = {depth} layers of {width} x {width} normal weights, the first with 1/gamma of the variance; {runs} networks a "
+    "ratio; bars: two standard errors"
+)
+ARTIFACTS = (Artifact("hayou/tab7", _TITLE, "appendix E", _PRESETS, table, claims, draw, _ABOUT),)

@@ -7,7 +7,7 @@ from typing import Any
 
 from epoch0 import plots
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, at_least, at_most, equal_within_error
+from epoch0.experiments.claims import at_least, at_most, equal_within_error
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou import accuracy
@@ -16,11 +16,10 @@ from epoch0.papers.hayou.protocol import run
 from epoch0.papers.hayou.published import Entry
 from epoch0.papers.hayou.recipe import Network, Recipe
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Cell, Found, Sweep, Table
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, over_runs
 
 SPARSITY = 0.5
-LEARNT = 30.0
-"""Percent of the test images: three times what a constant gets. The table is about who can be trained at all."""
+LEARNT = 30.0  # percent of the test images: three times what a constant gets; the table is about who trains at all
 
 
 @dataclass(frozen=True)
@@ -34,19 +33,17 @@ class Start:
     printed: dict[int, Entry]
 
 
-def _printed(*entries: Entry) -> dict[int, Entry]:
-    return dict(zip((10, 50, 100), entries, strict=True))
+def _printed(*entries: tuple[float, float]) -> dict[int, Entry]:
+    return {depth: Entry(*entry) for depth, entry in zip((10, 50, 100), entries, strict=True)}
 
 
-ORDERED = Start("ordered phase", "snip", 0.9, 0.1, _printed(Entry(98.12, 0.13), Entry(10.0, 0.0), Entry(10.0, 0.0)))
-EDGE = Start("EOC", "snip", 1.0, 0.0, _printed(Entry(98.20, 0.17), Entry(98.75, 0.11), Entry(10.0, 0.0)))
-RESCALED = Start(
-    "EOC + rescaling", "eoc-rescaling", 1.0, 0.0,
-    _printed(Entry(98.18, 0.21), Entry(98.90, 0.07), Entry(99.15, 0.08)),
-)  # fmt: skip
+# The paper does not give the scales: tanh networks have their edge of chaos at (1, 0); (0.9, 0.1) is in the ordered
+# phase, near enough to it that ten layers train.
+ORDERED = Start("ordered phase", "snip", 0.9, 0.1, _printed((98.12, 0.13), (10.0, 0.0), (10.0, 0.0)))
+EDGE = Start("EOC", "snip", 1.0, 0.0, _printed((98.20, 0.17), (98.75, 0.11), (10.0, 0.0)))
+_ENTRIES = _printed((98.18, 0.21), (98.90, 0.07), (99.15, 0.08))
+RESCALED = Start("EOC + rescaling", "eoc-rescaling", 1.0, 0.0, _ENTRIES)
 STARTS = {start.label: start for start in (ORDERED, EDGE, RESCALED)}
-"""The paper does not give the scales: a tanh network has its edge of chaos at (1, 0); (0.9, 0.1) is in the ordered
-phase, near enough to it that ten layers train."""
 
 
 def sweep(base: Recipe, depths: Sequence[int], runs: int, more: int | None = None, seed: int = 0) -> Sweep:
@@ -77,48 +74,44 @@ def table(found: Found) -> Table:
         start, won = STARTS[cell.at["start"]], best[cell.at["depth"]]
         entry = start.printed.get(cell.at["depth"]) if cell.spec.data == "mnist" else None
         place = "tie" if won.tied else "best"
-        return {
-            "weight_std": start.weight_std, "bias_std": start.bias_std, "accuracy_sd": sd(100 * cell["accuracy"]),
-            "chance": 100 * float(cell["chance"][0]), "best": place if start.label in (won.best, *won.tied) else "",
-            "printed": entry.value if entry else math.nan, "printed_sd": entry.sd if entry else math.nan,
-            "dead_layers": float(dead(cell).mean()), "diverged": int(cell["diverged"].sum()),
-        }  # fmt: skip
+        row: dict[str, Any] = {
+            "weight_std": start.weight_std,
+            "bias_std": start.bias_std,
+            "accuracy_sd": sd(100 * cell["accuracy"]),
+        }
+        row["chance"] = 100 * float(cell["chance"][0])
+        row["best"] = place if start.label in (won.best, *won.tied) else ""
+        row |= {"printed": entry.value if entry else math.nan, "printed_sd": entry.sd if entry else math.nan}
+        return {**row, "dead_layers": float(dead(cell).mean()), "diverged": int(cell["diverged"].sum())}
 
     return found.rows(lambda cell: {"accuracy": 100 * cell["accuracy"]}, others)
 
 
-def claims(found: Found) -> list[Claim]:
+def claims(found: Found) -> Claims:
     """What the table shows, entry by entry: who is trained, and who stays at chance."""
     shallow, *middle, deep = found.sweep["depth"]
-    all_starts, name = tuple(STARTS), "{start}, depth {depth}"
+    ordered, edge, rescaled = STARTS
+    name, near = "{start}, depth {depth}", f"stays at chance, within {NEAR_CHANCE:g} points"
 
-    def trained(text: str, start: str | tuple[str, ...], depth: int | tuple[int, ...]) -> Claim:
-        rows = found.table.where(start=start, depth=depth)
-        mean, error, count = rows.of("accuracy", "accuracy_error", "runs")
-        return at_least(text, mean, error, LEARNT, count, rows.told(name))
+    def trained(start: Any, depth: Any) -> Decision:
+        return found.table.where(start=start, depth=depth).claim(at_least, "accuracy", LEARNT, names=name)
 
-    def stuck(text: str, start: str, depth: int) -> Claim:
+    def stuck(start: str, depth: int) -> Decision:
         cell = found.one(depth=depth, start=start)
-        names = found.table.where(start=start, depth=depth).told(name)
-        text = f"depth {depth}: {text} stays at chance, within {NEAR_CHANCE:g} points"
-        return at_most(text, *above_chance([cell]), NEAR_CHANCE, [cell.runs], names)
+        return over_runs(at_most, above_chance(cell), NEAR_CHANCE, names=[f"{start}, depth {depth}"])
 
-    first = found.table.where(depth=shallow)
-    mean, error, count = first.of("accuracy", "accuracy_error", "runs")
-    ordered, edge, rescaled = all_starts
-    return [
-        trained(f"EOC + rescaling trains at every depth, to {LEARNT:g} % or more", rescaled, found.sweep["depth"]),
-        trained(f"depth {deep}: EOC + rescaling trains, to {LEARNT:g} % or more", rescaled, deep),
-        stuck("EOC without rescaling", edge, deep),
-        stuck("the ordered phase", ordered, deep),
-        *(stuck("the ordered phase", ordered, depth) for depth in middle),
-        *(trained(f"depth {depth}: both EOC starts train", (edge, rescaled), depth) for depth in middle),
-        trained(f"depth {shallow}: all three train", all_starts, shallow),
-        equal_within_error(
-            f"depth {shallow}: ... and are equally accurate", [mean], [error], [count], settings=[f"depth {shallow}"],
-            groups=all_starts,
-        ),
-    ]  # fmt: skip
+    mean, error, count = found.table.where(depth=shallow).of("accuracy", "accuracy_error", "runs")
+    alike = {"settings": [f"depth {shallow}"], "groups": tuple(STARTS)}
+    return {
+        f"EOC + rescaling trains at every depth, to {LEARNT:g} % or more": trained(rescaled, found.sweep["depth"]),
+        f"depth {deep}: EOC + rescaling trains, to {LEARNT:g} % or more": trained(rescaled, deep),
+        f"depth {deep}: EOC without rescaling {near}": stuck(edge, deep),
+        f"depth {deep}: the ordered phase {near}": stuck(ordered, deep),
+        **{f"depth {depth}: the ordered phase {near}": stuck(ordered, depth) for depth in middle},
+        **{f"depth {depth}: both EOC starts train": trained((edge, rescaled), depth) for depth in middle},
+        f"depth {shallow}: all three train": trained(tuple(STARTS), shallow),
+        f"depth {shallow}: ... and are equally accurate": by(equal_within_error, [mean], [error], [count], **alike),
+    }
 
 
 def draw(found: Found) -> Figure:
@@ -133,8 +126,8 @@ def draw(found: Found) -> Figure:
         known = Table(row for row in beside if not math.isnan(row["printed"]))
         if known:
             places, values, spread = known.of("x", "printed", "printed_sd")
-            plots.points(axes, (places + 0.04).tolist(), values.tolist(), (spread / 3**0.5).tolist(), index,
-                         f"{label}, as printed", markerfacecolor="none")  # fmt: skip
+            printed = (places + 0.04).tolist(), values.tolist(), (spread / 3**0.5).tolist()
+            plots.points(axes, *printed, index, f"{label}, as printed", markerfacecolor="none")
     axes.set_xticks(range(len(depths)), [str(depth) for depth in depths])
     axes.grid(False, axis="x")
     axes.set(xlabel="depth: convolutions", ylabel="test accuracy (%)", ylim=(0, 103), xlim=(-0.5, len(depths) - 0.5))
@@ -165,20 +158,14 @@ def presets() -> dict[str, Sweep]:
     the epochs and how many runs there are were chosen after looking at other runs; no run of the table was among them.
     See docs/hayou-accuracy.
     """
-    paper = Recipe(  # as many steps as in section 4.1, in whole epochs
-        Network("vanilla_cnn", 10, 32, "tanh", kernel=3), "mnist", "snip", SPARSITY, 17, 100, 0.001, weight_decay=0.0,
-        drop_factor=0.3, augment=False,
-    )  # fmt: skip
-    quick = replace(
-        paper, network=replace(paper.network, width=16), data="digits", epochs=3, batch_size=16, learning_rate=0.0012,
-        drops=(), examples=720, tested_every=3,
-    )  # fmt: skip
+    network = Network("vanilla_cnn", 10, 32, "tanh", kernel=3)
+    more = {"weight_decay": 0.0, "drop_factor": 0.3, "augment": False}
+    # as many steps as in section 4.1, in whole epochs
+    paper = Recipe(network, "mnist", "snip", SPARSITY, 17, 100, 0.001, **more)  # type: ignore[arg-type]
+    less = {"epochs": 3, "batch_size": 16, "learning_rate": 0.0012, "drops": (), "examples": 720, "tested_every": 3}
+    quick = replace(paper, network=replace(network, width=16), data="digits", **less)  # type: ignore[arg-type]
     return {"quick": sweep(quick, (10, 50, 100), 3, 6, seed=20), "paper": sweep(paper, (10, 50, 100), 3)}
 
 
-ARTIFACTS = (
-    Artifact(
-        "hayou/tab4", "Accuracy of pruned V-CNNs of three depths", "Hayou et al., Table 4, section 4.3", presets(),
-        table, claims, draw, about, accuracy.cost,
-    ),
-)  # fmt: skip
+_TITLE, _COST = "Accuracy of pruned V-CNNs of three depths", accuracy.cost
+ARTIFACTS = (Artifact("hayou/tab4", _TITLE, "section 4.3", presets(), table, claims, draw, about, _COST),)

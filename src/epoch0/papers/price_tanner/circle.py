@@ -10,14 +10,14 @@ from torch import nn
 
 from epoch0 import plots
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, at_least, at_most
+from epoch0.experiments.claims import at_least, at_most
 from epoch0.measure.length import trajectory_length
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.curve import CurveSpec
 from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.price_tanner.growth import BlockSpec, block
-from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, agrees, mean_and_error
+from epoch0.papers.sweep import Array, Cell, Claims, Found, Sweep, Table, agrees, mean_and_error
 from epoch0.theory import growth as theory
 
 COVERED = 0.99  # probability of the band in which a single network's length lies
@@ -72,10 +72,8 @@ def table(found: Found) -> Table:
     """One row a layer: mean length with its standard error, that of the network drawn, bounds and exact law."""
     shown = found.also["drawing"].one()
     told = dict(zip(shown.spec.shown, zip(shown["lengths"][0], shown["shares"][0], strict=True), strict=True))
-    bounds = {
-        "paper_lower": theory.lower_bound, "lower": theory.best_lower_bound, "exact": theory.exact,
-        "upper": theory.upper_bound,
-    }  # fmt: skip
+    bounds = {"paper_lower": theory.lower_bound, "lower": theory.best_lower_bound}
+    bounds |= {"exact": theory.exact, "upper": theory.upper_bound}
 
     def beside(cell: Cell, layer: int) -> dict[str, Any]:
         entry, width, start, low, high = _entry(cell.spec), cell.spec.width, 2 * math.pi, 1.0, 1.0
@@ -84,30 +82,30 @@ def table(found: Found) -> Table:
             low, high = (float(law.quantile(p)) for p in ((1 - COVERED) / 2, (1 + COVERED) / 2))
         growth, error = mean_and_error(cell["growth"][:, layer - 1]) if layer else (None, None)
         length, share = told.get(layer, (None, None))
-        return {
-            "growth": growth, "growth_error": error,
-            **{name: start * bound(entry, width) ** layer for name, bound in bounds.items()},
-            "network_low": start * low, "network_high": start * high, "drawn_length": float(cell["lengths"][0, layer]),
-            "drawn_pre_activation_length": length, "drawn_variance_shown": share,
-        }  # fmt: skip
+        row = {"growth": growth, "growth_error": error}
+        row |= {name: start * bound(entry, width) ** layer for name, bound in bounds.items()}
+        row |= {"network_low": start * low, "network_high": start * high}
+        row["drawn_length"] = float(cell["lengths"][0, layer])
+        return {**row, "drawn_pre_activation_length": length, "drawn_variance_shown": share}
 
     return found.rows(lambda cell: {"length": cell["lengths"]}, beside, layer=range(found.sweep["depth"] + 1))
 
 
-def claims(found: Found) -> list[Claim]:
+def claims(found: Found) -> Claims:
     """The length at each layer is between the bounds, and is the exact one."""
-    rows = Table(found.table[1:])
-    length, error, low, high, growth, growth_error, count = rows.of(
-        "length", "length_error", "paper_lower", "upper", "growth", "growth_error", "runs"
-    )
+    rows, names = Table(found.table[1:]), "layer {layer}"
     exact = theory.exact(_entry(found.sweep.spec), found.sweep["width"])
-    names = rows.told("layer {layer}")
-    text = "growth in each layer is the exact one of dense Gaussian weights"
-    return [
-        at_least("mean length at each layer is at least the bound of Corollary 1", length, error, low, count, names),
-        at_most("mean length at each layer is at most the second-moment bound", length, error, high, count, names),
-        agrees(text, growth, growth_error, exact, count, names, resolution=0.05),
-    ]
+    return {
+        "mean length at each layer is at least the bound of Corollary 1": rows.claim(
+            at_least, "length", "paper_lower", names=names
+        ),
+        "mean length at each layer is at most the second-moment bound": rows.claim(
+            at_most, "length", "upper", names=names
+        ),
+        "growth in each layer is the exact one of dense Gaussian weights": rows.claim(
+            agrees, "growth", exact, names=names, resolution=0.05
+        ),
+    }
 
 
 def draw(found: Found) -> Figure:
@@ -148,8 +146,8 @@ def _path(axes: Axes, path: Array, title: str) -> None:
 def _lengths(axes: Axes, rows: Table) -> None:
     """Length against layer on a log scale."""
     layer, upper, exact, lower, drawn = rows.of("layer", "upper", "exact", "paper_lower", "drawn_length")
-    pictures.band(axes, rows, "layer", "network_low", "network_high", f"{COVERED:.0%} of networks (exact law)",
-                  color="#bbbbbb", edgecolor="#bbbbbb", alpha=0.5, linewidth=0, zorder=None)  # fmt: skip
+    grey = {"color": "#bbbbbb", "edgecolor": "#bbbbbb", "alpha": 0.5, "linewidth": 0, "zorder": None}
+    pictures.band(axes, rows, "layer", "network_low", "network_high", f"{COVERED:.0%} of networks (exact law)", **grey)
     axes.plot(layer, upper, ":", color=plots.BOUND, label="upper bound (second moment)")
     axes.plot(layer, exact, "-", color=plots.COLOURS[0], linewidth=1.0, label="exact mean")
     axes.plot(layer, lower, "--", color=plots.BOUND, label="lower bound (Cor. 1)")
@@ -161,20 +159,19 @@ def _lengths(axes: Axes, rows: Table) -> None:
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
 
 
-def circles(width: int, networks: int, block_size: int, shown: tuple[int, ...] = (1, 2, 4, 7, 10), depth: int = 10,
-            points: int = 2000, tangents: int = 64) -> Sweep:  # fmt: skip
+def circles(width: int, networks: int, block_size: int, **more: Any) -> Sweep:
     """Networks whose lengths are averaged; the first of them is drawn."""
-    spec = BlockSpec(CurveSpec("random", "circle", size=width), "gaussian", 2.0, 1.0, width, depth, tangents=tangents)
+    fields = {"depth": 10, "tangents": 64, **more}
+    points, shown = fields.pop("points", 2000), fields.pop("shown", (1, 2, 4, 7, 10))
+    spec = BlockSpec(CurveSpec("random", "circle", size=width), "gaussian", 2.0, 1.0, width, **fields)
     also = {"drawing": Sweep(drawing, DrawingSpec(spec, shown, points))}
     return Sweep(block, spec, runs=networks, block=block_size, also=also)
 
 
-ARTIFACTS = (
-    Artifact(
-        "price-tanner/fig1", "A circle carried through a ReLU network", "Price & Tanner, Figure 1",
-        {"quick": circles(64, 400, 100), "paper": circles(784, 100, 10)}, table, claims, draw,
-        "dense Gaussian ReLU network, sigma_w = 2, bias std 0.01, width {width}; pre-activations of one network along "
-        "the first two principal components; lengths of {runs} networks, bars: two standard errors",
-    ),
-)  # fmt: skip
-"""The paper prints no width; its other figures have 784."""
+_PRESETS = {"quick": circles(64, 400, 100), "paper": circles(784, 100, 10)}  # no width is printed; others have 784
+_TITLE = "A circle carried through a ReLU network"
+_ABOUT = (
+    "dense Gaussian ReLU network, sigma_w = 2, bias std 0.01, width {width}; pre-activations of one network along "
+    "the first two principal components; lengths of {runs} networks, bars: two standard errors"
+)
+ARTIFACTS = (Artifact("price-tanner/fig1", _TITLE, "", _PRESETS, table, claims, draw, _ABOUT),)

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from epoch0 import plots
 from epoch0.distributions import Discrete, Gaussian, Law, Sparse, Uniform, integers
 from epoch0.experiments import claims as decide
-from epoch0.experiments.claims import Claim, at_least, at_most, between
+from epoch0.experiments.claims import at_least, at_most, between
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.networks.ensemble import Ensemble
@@ -20,7 +20,21 @@ from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.curve import CurveSpec, mean_growth
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Cell, Found, Mean, Sweep, Table, agrees, mean_and_error, named_seed, slopes
+from epoch0.papers.sweep import (
+    Cell,
+    Claims,
+    Decision,
+    Found,
+    Mean,
+    Sweep,
+    Table,
+    agrees,
+    by,
+    mean_and_error,
+    more,
+    named_seed,
+    slopes,
+)
 from epoch0.theory import growth as theory
 
 LAWS = ("gaussian", "uniform", "discrete")
@@ -28,9 +42,7 @@ LARGEST = (1, 2, 3, 4, 5)  # C of the discrete laws {-C, ..., C}; the other two 
 STDS = tuple(math.sqrt(largest * (largest + 1) / 3) for largest in LARGEST)
 DENSITIES = tuple(tenth / 10 for tenth in range(1, 11))
 BIAS = 0.01  # standard deviation of Gaussian biases, bound of uniform ones, size of discrete ones
-RESOLUTION = 0.02
-"""Growth factors "match perfectly" in a figure if a relative difference of 2 % would have been seen and was not."""
-
+RESOLUTION = 0.02  # growth factors "match perfectly" if a relative difference of 2 % would have been seen and was not
 _NAME = "{law}, std {std:.3g}, density {density:.3g}"
 
 
@@ -132,59 +144,58 @@ def predicted(spec: BlockSpec) -> dict[str, float | None]:
 @functools.cache
 def _predicted(width: int, law: str, std: float, density: float) -> dict[str, float | None]:
     entry = weight_law(law, std, density).scaled(width**-0.5)
-    gaussian = law == "gaussian"
-    return {
-        "paper_lower": float(theory.lower_bound(entry, width)),
-        "lower": float(theory.best_lower_bound(entry, width)),
-        "minimum": float(theory.sparse_minimum(entry, width)) if gaussian else None,
-        "maximum": float(theory.sparse_maximum(entry, width)) if gaussian else None,
-        "upper": float(theory.upper_bound(entry, width)),
+    bounds: dict[str, Any] = {
+        "paper_lower": theory.lower_bound,
+        "lower": theory.best_lower_bound,
+        "minimum": theory.sparse_minimum,
     }
+    bounds |= {"maximum": theory.sparse_maximum, "upper": theory.upper_bound}
+    known = bounds if law == "gaussian" else bounds.keys() - {"minimum", "maximum"}
+    return {name: float(bound(entry, width)) if name in known else None for name, bound in bounds.items()}
 
 
 # ---- claims
 
 
-def std_claims(shown: str | None, found: Found) -> list[Claim]:
+def std_claims(shown: str | None, found: Found) -> Claims:
     """Figures 3a, 5a and 5c: linear in the standard deviation."""
     rows = _shown(shown, found)
-    straight = [
-        decide.linear(
-            f"growth is linear in the std of the weights ({law})", *mine.of("std", "growth", "growth_error", "runs")
+    straight = {
+        f"growth is linear in the std of the weights ({law})": by(
+            decide.linear, *mine.of("std", "growth", "growth_error", "runs")
         )
         for law, mine in rows.by("law")
-    ]
-    return [*_bounds_hold(rows), *straight, *_agreements(rows, found)]
+    }
+    return {**_bounds_hold(rows), **straight, **_agreements(rows, found)}
 
 
-def density_claims(shown: str | None, found: Found) -> list[Claim]:
+def density_claims(shown: str | None, found: Found) -> Claims:
     """Figures 3b, 5b and 5d: the shape of the dependence on the density, and the values that the text prints."""
     rows = _shown(shown, found)
-    shapes = [_root_shape(law, mine) for law, mine in rows.by("law")]
-    return [*_bounds_hold(rows), *shapes, *(_printed_values(rows) if shown is None else []), *_agreements(rows, found)]
+    shapes = {f"growth has the shape sqrt(density), not density ({law})": _root(mine) for law, mine in rows.by("law")}
+    printed = _printed_values(rows) if shown is None else {}
+    return {**_bounds_hold(rows), **shapes, **printed, **_agreements(rows, found)}
 
 
-def depth_claims(found: Found) -> list[Claim]:
+def depth_claims(found: Found) -> Claims:
     """Figure 2: lengths are exponential in depth, faster for larger density, and between the bounds."""
     deep = found.table.where(layer=tuple(range(1, found.sweep["depth"] + 1)))
-    straight = []
+    decided = {}
     for density, rows in deep.by("density"):
         layer, length, error, count = rows.of("layer", "length", "length_error", "runs")
         text = f"log length is linear in depth (density {density:g})"
-        straight.append(decide.linear(text, layer, np.log(length), error / length, count))
+        decided[text] = by(decide.linear, layer, np.log(length), error / length, count)
     # of each network in which the curve stayed alive
     logs = [np.log(lengths[(lengths > 0).all(axis=1)][:, 1:]) for lengths in (cell["lengths"] for cell in found)]
-    slope, spread = np.transpose([mean_and_error(slopes(one)) for one in logs])
-    names = [f"density {density:g}" for density in found.sweep["density"]]
-    length, error, low, high, count = deep.of("length", "length_error", "paper_lower", "upper", "runs")
-    where = deep.told("density {density:g}, layer {layer}")
-    return [
-        *straight,
-        decide.increasing("the slope of log length increases with the density", slope, spread,
-                          [len(one) for one in logs], names),
-        at_least("mean length is at least the bound of Corollary 1", length, error, low, count, where),
-        at_most("mean length is at most the second-moment bound", length, error, high, count, where),
-    ]  # fmt: skip
+    slope = np.transpose([mean_and_error(slopes(one)) for one in logs])
+    counts, names = [len(one) for one in logs], [f"density {density:g}" for density in found.sweep["density"]]
+    decided["the slope of log length increases with the density"] = by(decide.increasing, *slope, counts, names)
+    for text, decision, bound in (
+        ("mean length is at least the bound of Corollary 1", at_least, "paper_lower"),
+        ("mean length is at most the second-moment bound", at_most, "upper"),
+    ):
+        decided[text] = deep.claim(decision, "length", bound, names="density {density:g}, layer {layer}")
+    return decided
 
 
 def _shown(shown: str | None, found: Found) -> Table:
@@ -192,89 +203,69 @@ def _shown(shown: str | None, found: Found) -> Table:
     return found.table if shown is None else found.table.where(curve=shown)
 
 
-def _bounds_hold(rows: Table) -> list[Claim]:
+def _bounds_hold(rows: Table) -> Claims:
     """Measured growth against the paper's lower bound, ours, the exact extremes and the second-moment bound."""
-    growth, errors, count, paper, lower, upper = rows.of(
-        "growth", "growth_error", "runs", "paper_lower", "lower", "upper"
-    )
-    names = rows.told(_NAME)
-    decided = [
-        at_least("growth is at least the paper's lower bound (Corollaries 1-3)", growth, errors, paper, count, names),
-        at_least("growth is at least the fourth-moment lower bound", growth, errors, lower, count, names),
-        at_most("growth is at most the second-moment upper bound", growth, errors, upper, count, names),
-    ]
-    known = rows.where(law="gaussian")
-    if not known:
-        return decided
-    growth, errors, count, low, high = known.of("growth", "growth_error", "runs", "minimum", "maximum")
-    text = "Gaussian weights: growth agrees with its exact range over directions"
-    # the range is narrower than the errors, so its nearest value counts
-    inside = np.clip(growth, low, high)
-    return [*decided, agrees(text, growth, errors, inside, count, known.told(_NAME), RESOLUTION)]
+    bounds = {
+        "growth is at least the paper's lower bound (Corollaries 1-3)": (at_least, "paper_lower"),
+        "growth is at least the fourth-moment lower bound": (at_least, "lower"),
+        "growth is at most the second-moment upper bound": (at_most, "upper"),
+    }
+    decided = {text: rows.claim(one, "growth", bound, names=_NAME) for text, (one, bound) in bounds.items()}
+    if known := rows.where(law="gaussian"):
+        # the range is narrower than the errors, so its nearest value counts
+        inside = np.clip(*known.of("growth", "minimum", "maximum"))
+        text = "Gaussian weights: growth agrees with its exact range over directions"
+        decided[text] = known.claim(agrees, "growth", inside, names=_NAME, resolution=RESOLUTION)
+    return decided
 
 
-def _root_shape(law: str, rows: Table) -> Claim:
+def _root(rows: Table) -> Decision:
     """Whether growth goes with the square root of the density or with the density, by the exponent between."""
     density, growth, errors, count = rows.of("density", "growth", "growth_error", "runs")
-    text = f"growth has the shape sqrt(density), not density ({law})"
-    claim = decide.better_fit(
-        text, growth, errors, np.sqrt(density), density, count, names=("sqrt(density)", "density")
-    )
+    shapes = {"names": ("sqrt(density)", "density")}
+    better = by(decide.better_fit, growth, errors, np.sqrt(density), density, count, **shapes)
     exponent, error = decide.fitted_exponent(density, growth, errors)
-    told = f"growth goes like density^p, p = {exponent:.3f} ± {error:.2g}; {claim.evidence}"
-    return replace(claim, evidence=told, numbers={**claim.numbers, "exponent": exponent, "exponent_error": error})
+    told = f"growth goes like density^p, p = {exponent:.3f} ± {error:.2g}"
+    return more(better, told, exponent=exponent, exponent_error=error)
 
 
-def _printed_values(rows: Table) -> list[Claim]:
+def _printed_values(rows: Table) -> Claims:
     """Section 4's two numbers, to the digit printed: growth 1 at density about 0.5, and about 1.5 for dense weights."""
-    claims = []
+    decided = {}
     if half := rows.where(density=0.5):
         growth, errors, count = half.of("growth", "growth_error", "runs")
-        # growth goes like sqrt(density) close by, so that it is 1 at 0.5 / growth^2
-        claim = between(
-            "growth is 1 at density 0.5, to the digit printed: the crossing is in [0.45, 0.55]",
-            0.5 / growth**2,
-            errors / growth**3,
-            0.45,
-            0.55,
-            count,
-            half.told("{law}"),
-        )
         first = Table(half[:1])
         told = first.told("growth at density 0.5 is {growth:.4f} ± {growth_error:.2g} ({law}")[0]
         if half[0]["minimum"] is not None:
             told += first.told("; exact extremes {minimum:.4f} and {maximum:.4f}")[0]
-        claims.append(replace(claim, evidence=f"{told}); {claim.evidence}"))
+        # growth goes like sqrt(density) close by, so that it is 1 at 0.5 / growth^2
+        crossing = by(between, 0.5 / growth**2, errors / growth**3, 0.45, 0.55, count, half.told("{law}"))
+        text = "growth is 1 at density 0.5, to the digit printed: the crossing is in [0.45, 0.55]"
+        decided[text] = more(crossing, f"{told})")
     if dense := rows.where(density=1.0):
-        growth, errors, count = dense.of("growth", "growth_error", "runs")
         text = "dense growth is 'approximately 1.5', to the digit printed: in [1.45, 1.55]"
-        claims.append(between(text, growth, errors, 1.45, 1.55, count, dense.told("{law}")))
+        decided[text] = dense.claim(between, "growth", 1.45, 1.55, names="{law}")
     if gaussian := dense.where(law="gaussian"):
-        growth, errors, count, exact = gaussian.of("growth", "growth_error", "runs", "minimum")
-        text = f"dense Gaussian growth is its exact value {exact[0]:.4f}"
-        claims.append(agrees(text, growth, errors, exact, count, ["density 1"], RESOLUTION))
-    return claims
+        text = f"dense Gaussian growth is its exact value {gaussian[0]['minimum']:.4f}"
+        decided[text] = gaussian.claim(agrees, "growth", "minimum", names="density 1", resolution=RESOLUTION)
+    return decided
 
 
-def _agreements(shown: Table, found: Found) -> list[Claim]:
+def _agreements(shown: Table, found: Found) -> Claims:
     """Laws of equal variance, and trajectories of different shape, have the same growth factor."""
-    claims = [_same("the three laws of equal variance have the same growth factor", shown, "law", _NAME[7:])]
+    decided = {"the three laws of equal variance have the same growth factor": _same(shown, "law", _NAME[7:])}
     if len(found.sweep["curve"]) > 1:
         text = "straight and curved trajectories have the same growth factor"
-        claims.append(_same(text, found.table, "curve", _NAME))
-    return claims
+        decided[text] = _same(found.table, "curve", _NAME)
+    return decided
 
 
-def _same(text: str, rows: Table, group: str, name: str) -> Claim:
+def _same(rows: Table, group: str, name: str) -> Decision:
     """Whether the groups agree in every setting that the other axes make."""
-    groups = dict(rows.by(group))
-    growth, errors, count = (
-        np.stack([rows.column(column) for rows in groups.values()], 1) for column in ("growth", "growth_error", "runs")
-    )
-    settings = next(iter(groups.values())).told(name)
-    return decide.equal_within_error(
-        text, growth, errors, count, resolution=RESOLUTION, settings=settings, groups=list(groups)
-    )
+    groups, columns = dict(rows.by(group)), ("growth", "growth_error", "runs")
+    each = [np.stack([rows.column(column) for rows in groups.values()], 1) for column in columns]
+    names = {"settings": next(iter(groups.values())).told(name), "groups": list(groups)}
+    return by(decide.equal_within_error, *each, resolution=RESOLUTION, **names)
 
 
 # ---- pictures
@@ -298,24 +289,19 @@ def draw(swept: str, shown: str | None, found: Found) -> Figure:
         size, dashes = _SIZES[index % 3], _DASHES[index % 3]
         label = f"{law}: the paper's lower bound"
         pictures.curve(axes, mine, swept, "paper_lower", index, label, linestyle=dashes, linewidth=1.2)
-        fill = "none" if index < 2 else None
-        pictures.points(axes, mine, swept, "growth", index, f"{law}: measured", markersize=size, markerfacecolor=fill,
-                        capsize=size / 2)  # fmt: skip
+        look: dict[str, Any] = {
+            "markersize": size,
+            "markerfacecolor": "none" if index < 2 else None,
+            "capsize": size / 2,
+        }
+        pictures.points(axes, mine, swept, "growth", index, f"{law}: measured", **look)
     low, high = rows.column(swept).min(), rows.column(swept).max()
     axes.axhline(1.0, color="#333333", linewidth=0.7, zorder=1)
     axes.set(xlabel=_LABELS[swept], ylabel=r"growth factor $E\,\|dz^{(d+1)}\|\,/\,\|dz^{(d)}\|$")
     axes.set_ylim(0, 1.06 * rows.column("upper").max())
     axes.set_xlim(low - 0.05 * (high - low), high + 0.03 * (high - low))
-    axes.annotate(
-        "above: lengths grow with depth",
-        (1.0, 1.0),
-        xycoords=("axes fraction", "data"),
-        xytext=(-4, 3),
-        textcoords="offset points",
-        fontsize=7.5,
-        color="#333333",
-        ha="right",
-    )
+    place = {"xycoords": ("axes fraction", "data"), "xytext": (-4, 3), "textcoords": "offset points"}
+    axes.annotate("above: lengths grow with depth", (1, 1), fontsize=7.5, color="#333333", ha="right", **place)
     plots.legend_below(picture, columns=2)
     return picture
 
@@ -329,18 +315,10 @@ def _theory(axes: Axes, sweep: Sweep, rows: Table, swept: str) -> None:
     def each(bound: Callable[[Law, int], Any]) -> list[Any]:
         return [bound(entry, width) for entry in entries]
 
-    axes.plot(fine, each(theory.upper_bound), color=plots.BOUND, linestyle=":", zorder=1.2,
-              label="upper bound (second moment)")  # fmt: skip
-    axes.fill_between(
-        fine,
-        each(theory.sparse_minimum),
-        each(theory.sparse_maximum),
-        color="#bbbbbb",
-        edgecolor="#999999",
-        linewidth=0.8,
-        zorder=1.1,
-        label="gaussian: exact range",
-    )
+    upper, exact = "upper bound (second moment)", "gaussian: exact range"
+    axes.plot(fine, each(theory.upper_bound), color=plots.BOUND, linestyle=":", zorder=1.2, label=upper)
+    look: dict[str, Any] = {"color": "#bbbbbb", "edgecolor": "#999999", "linewidth": 0.8, "zorder": 1.1, "label": exact}
+    axes.fill_between(fine, each(theory.sparse_minimum), each(theory.sparse_maximum), **look)
 
 
 def over_depth(found: Found) -> Figure:
@@ -353,8 +331,8 @@ def over_depth(found: Found) -> Figure:
     for index, (density, shade) in enumerate(zip(densities, shades, strict=True)):
         rows = found.table.where(density=density)
         pictures.curve(axes, rows, "layer", "paper_lower", index, linestyle="--", linewidth=0.8, color=shade)
-        pictures.points(axes, rows, "layer", "length", index, f"{density:g}", color=shade, linestyle="-",
-                        linewidth=1.1, markersize=4.5)  # fmt: skip
+        look = {"color": shade, "linestyle": "-", "linewidth": 1.1, "markersize": 4.5}
+        pictures.points(axes, rows, "layer", "length", index, f"{density:g}", **look)
     axes.plot([], [], "--", color="#333333", linewidth=0.8, label="lower bound\n(Corollary 1)\nof that density")
     axes.set_yscale("log")
     axes.set(xlabel="layer $d$", ylabel=r"mean length of the trajectory, $E\,\ell(z^{(d)})$")
@@ -393,32 +371,23 @@ _ERRORS = "bars: two standard errors"
 
 def _by(swept: str, figure: str, title: str, shown: str | None = None) -> Artifact:
     presets = _presets(shown is None, **({"std": STDS} if swept == "std" else {"density": DENSITIES}))
-    claims = std_claims if swept == "std" else density_claims
+    claims = partial(std_claims if swept == "std" else density_claims, shown)
     bent = ", bent into semicircles in 100 random planes" if shown == "curved" else ""
     curve, fixed = "{curve}" if shown is None else _LINE + bent, "density 0.5" if swept == "std" else "std 2"
-    return Artifact(
-        f"price-tanner/{figure}",
-        title,
-        f"Price & Tanner, Figure {figure[3:]}",
-        presets,
-        table,
-        partial(claims, shown),
-        partial(draw, swept, shown),
-        f"{curve}; {_POINT}{fixed}; {_ERRORS}",
-    )
+    about, picture = f"{curve}; {_POINT}{fixed}; {_ERRORS}", partial(draw, swept, shown)
+    return Artifact(f"price-tanner/{figure}", title, "", presets, table, claims, picture, about)
 
 
+_TITLE, _DENSE = "Mean length of a trajectory at each layer, by density", {"law": ("gaussian",), "std": (6.0,)}
+_BY_DEPTH = length_table, depth_claims, over_depth, f"{{curve}}; {_POINT}std 6; {_ERRORS}"
 _AGAINST = "Growth factor against {}, random points, {} trajectory"
-
+# 5a and 5c, and 5b and 5d, measure both trajectories, and share their trials
 ARTIFACTS = (
-    Artifact("price-tanner/fig2", "Mean length of a trajectory at each layer, by density", "Price & Tanner, Figure 2",
-             _presets(True, law=("gaussian",), std=(6.0,), density=DENSITIES[:9]), length_table, depth_claims,
-             over_depth, f"{{curve}}; {_POINT}std 6; {_ERRORS}"),
+    Artifact("price-tanner/fig2", _TITLE, "", _presets(True, density=DENSITIES[:9], **_DENSE), *_BY_DEPTH),
     _by("std", "fig3a", "Growth factor against std of the weights, three laws"),
     _by("density", "fig3b", "Growth factor against density, three laws"),
     _by("std", "fig5a", _AGAINST.format("std of the weights", "straight"), "straight"),
     _by("density", "fig5b", _AGAINST.format("density", "straight"), "straight"),
     _by("std", "fig5c", _AGAINST.format("std of the weights", "curved"), "curved"),
     _by("density", "fig5d", _AGAINST.format("density", "curved"), "curved"),
-)  # fmt: skip
-"""Figures 5a and 5c, and 5b and 5d, measure both trajectories, and share their trials."""
+)

@@ -11,18 +11,17 @@ from typing import Any
 import numpy as np
 
 from epoch0 import plots
-from epoch0.experiments.claims import Claim, at_least, at_most, better_fit, equal_within_error, increasing
+from epoch0.experiments.claims import at_least, at_most, better_fit, equal_within_error, increasing
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Found, Sweep, Table, agrees, mean_and_error
+from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, agrees, by, over_runs
 from epoch0.seeds import numpy_generator
 from epoch0.theory import growth as theory
 
 _AT_ONCE = 2_000_000  # random numbers held at once
 TIGHT = 0.99  # at the widths of networks the upper bound is called tight if the norm is at least this much of it
-MODERATE = 10
-"""The paper says that the norm behaves like sqrt(alpha) "for even moderately large k": from here on."""
+MODERATE = 10  # "for even moderately large k" the norm behaves like sqrt(alpha): from here on
 
 
 @dataclass(frozen=True)
@@ -60,65 +59,55 @@ def norms(spec: SubvectorSpec, seed: int) -> dict[str, Any]:
 def table(found: Found) -> Table:
     """One row a size and density: the mean norm, its standard error over vectors, both bounds and the exact value."""
     direction = found.sweep["direction"]
-    return found.rows(
-        lambda cell: {"norm": cell["norms"][0]},
-        lambda cell, density: {
-            "direction": direction, "lower": density, "upper": math.sqrt(density),
-            "exact": theory.expected_subvector_norm(direction, density, cell.spec.size),
-        },
-        density=found.sweep["densities"],
-    )  # fmt: skip
+
+    def law(cell: Cell, density: float) -> dict[str, Any]:
+        exact = theory.expected_subvector_norm(direction, density, cell.spec.size)
+        return {"direction": direction, "lower": density, "upper": math.sqrt(density), "exact": exact}
+
+    return found.rows(lambda cell: {"norm": cell["norms"][0]}, law, density=found.sweep["densities"])
 
 
-def claims(found: Found) -> list[Claim]:
+def claims(found: Found) -> Claims:
     """Appendix B: both bounds hold, and which of the two is tight."""
-    rows, sphere = found.table, found.sweep["direction"] == "sphere"
-    norm, error, lower, exact, upper, count = rows.of("norm", "norm_error", "lower", "exact", "upper", "runs")
-    names = rows.told("k = {size}, density {density:g}")
+    rows, sphere, names = found.table, found.sweep["direction"] == "sphere", "k = {size}, density {density:g}"
     text = "the norm is its exact expectation" if sphere else "the lower bound is attained: the norm is the density"
-    decided = [
-        at_most("the norm is at most sqrt(density)", norm, error, upper, count, names),
-        agrees(text, norm, error, exact, count, names, resolution=0.05),
-    ]
-    if sphere:
-        decided.insert(0, at_least("the norm is at least the density (Lemma 7)", norm, error, lower, count, names))
+    decided = {"the norm is at least the density (Lemma 7)": rows.claim(at_least, "norm", "lower", names=names)}
+    decided = decided if sphere else {}
+    decided["the norm is at most sqrt(density)"] = rows.claim(at_most, "norm", "upper", names=names)
+    decided[text] = rows.claim(agrees, "norm", "exact", names=names, resolution=0.05)
     columns = {"sqrt(density)": "upper", "density": "lower"}
     shapes = ("sqrt(density)", "density") if sphere else ("density", "sqrt(density)")
     for size, mine in rows.by("size"):
         if sphere and size < MODERATE:
             continue
-        # at density 1 both bounds meet, so that it says nothing
-        norm, error, better, worse, count = Table(row for row in mine if row["density"] < 1).of(
-            "norm", "norm_error", columns[shapes[0]], columns[shapes[1]], "runs"
+        inner = Table(row for row in mine if row["density"] < 1)  # at 1 both bounds meet, so that it says nothing
+        values = inner.of("norm", "norm_error", *(columns[shape] for shape in shapes), "runs")
+        decided[f"the norm has the shape {shapes[0]}, not {shapes[1]} (k = {size})"] = by(
+            better_fit, *values, names=shapes
         )
-        text = f"the norm has the shape {shapes[0]}, not {shapes[1]} (k = {size})"
-        decided.append(better_fit(text, norm, error, better, worse, count, names=shapes))
-    return [*decided, *(_tightness(found) if sphere else _no_size(rows))]
+    return {**decided, **(_tightness(found) if sphere else _no_size(rows))}
 
 
-def _tightness(found: Found) -> list[Claim]:
+def _tightness(found: Found) -> Claims:
     """For vectors on the sphere: the upper bound is approached as k grows."""
-    densities, sizes, count = np.array(found.sweep["densities"]), found.sweep["size"], found.sweep["vectors"]
+    densities, sizes = np.array(found.sweep["densities"]), found.sweep["size"]
     part = densities < 1
     shares = [cell["norms"][0][:, part] / np.sqrt(densities[part]) for cell in found]
-    means, errors = np.transpose([mean_and_error(share.mean(1)) for share in shares])
-    largest, spread = mean_and_error(shares[-1])
-    where = [f"density {density:g}" for density in densities[part]]
+    means = np.transpose([share.mean(1) for share in shares])
+    names, where = [f"k = {size}" for size in sizes], [f"density {density:g}" for density in densities[part]]
     text = f"at k = {sizes[-1]} the upper bound is tight: the norm is at least {TIGHT:g} of it"
-    names = [f"k = {size}" for size in sizes]
-    return [
-        increasing("the norm approaches the upper bound as k grows", means, errors, count, names),
-        at_least(text, largest, spread, TIGHT, count, where),
-    ]
+    return {
+        "the norm approaches the upper bound as k grows": over_runs(increasing, means, names=names),
+        text: over_runs(at_least, shares[-1], TIGHT, names=where),
+    }
 
 
-def _no_size(rows: Table) -> list[Claim]:
+def _no_size(rows: Table) -> Claims:
     """For one-hot vectors: the lower bound is attained, whatever k is."""
     sizes = dict(rows.by("size"))
     norm, error = (np.stack([mine.column(name) for mine in sizes.values()], 1) for name in ("norm", "norm_error"))
-    settings = next(iter(sizes.values())).told("density {density:g}")
-    text, groups = "the norm does not depend on k", [f"k = {size}" for size in sizes]
-    return [equal_within_error(text, norm, error, rows[0]["runs"], settings=settings, groups=groups)]
+    groups = {"settings": next(iter(sizes.values())).told("density {density:g}"), "groups": [f"k = {k}" for k in sizes]}
+    return {"the norm does not depend on k": by(equal_within_error, norm, error, rows[0]["runs"], **groups)}
 
 
 def draw(found: Found) -> Figure:
@@ -132,8 +121,8 @@ def draw(found: Found) -> Figure:
         if direction == "sphere":
             exact = [theory.expected_subvector_norm(direction, float(density), size) for density in fine]
             plots.curve(axes, fine.tolist(), exact, index, linewidth=1.0)
-        pictures.points(axes, rows, "density", "norm", index, f"k = {size}", markerfacecolor="none",
-                        markersize=3.0 + 2.5 * index)  # fmt: skip
+        hollow: dict[str, Any] = {"markerfacecolor": "none", "markersize": 3.0 + 2.5 * index}
+        pictures.points(axes, rows, "density", "norm", index, f"k = {size}", **hollow)
     axes.set(xlabel=r"density $\alpha$ (probability that an entry is kept)", ylabel=r"$E\,\|u_J\|\,/\,\|u\|$")
     axes.set(xlim=(0, 1.03), ylim=(0, 1.05))
     axes.legend(loc="lower right")
@@ -144,16 +133,10 @@ def _artifact(letter: str, direction: str, kind: str, title: str) -> Artifact:
     """The paper prints no sizes; 784 is the width of its networks."""
     spec = SubvectorSpec(direction, 0, tuple(tenth / 10 for tenth in range(1, 11)), vectors=100, draws=10_000)
     paper = Sweep(norms, spec, {"size": (3, 10, 100, 784)}, seed=lambda spec, run: spec.size)
-    return Artifact(
-        f"price-tanner/fig4{letter}",
-        f"Norm of a random sub-vector of a vector {title}",
-        f"Price & Tanner, Figure 4{letter}, appendix B",
-        {"quick": paper.but(draws=1000), "paper": paper},
-        table,
-        claims,
-        draw,
-        f"{{vectors}} unit vectors {kind}, {{draws:,}} sub-vectors each; bars: two standard errors",
-    )
+    presets, name = {"quick": paper.but(draws=1000), "paper": paper}, f"price-tanner/fig4{letter}"
+    about = f"{{vectors}} unit vectors {kind}, {{draws:,}} sub-vectors each; bars: two standard errors"
+    title = f"Norm of a random sub-vector of a vector {title}"
+    return Artifact(name, title, "appendix B", presets, table, claims, draw, about)
 
 
 ARTIFACTS = (

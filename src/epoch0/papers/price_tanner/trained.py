@@ -13,7 +13,8 @@ Definitions the paper leaves open, and what is taken here:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Array, Cell, Found, Mean, Sweep, Table, agrees, mean_and_error
+from epoch0.papers.sweep import Array, Cell, Claims, Decision, Found, Mean, Sweep, Table, agrees, by, mean_and_error
 from epoch0.seeds import numpy_generator
 from epoch0.theory import growth as theory
 from epoch0.train.evaluation import Accuracy
@@ -41,9 +42,9 @@ from epoch0.train.stacked import FreezeAt, Stacked
 
 WEIGHT_STDS = (1.0, 1.4, 1.8, 2.2, 2.6)  # the five initial sigma_w; with these nearly every network learns in time
 KINDS = ("within a class", "between classes")
-LINEAR_R2 = 0.95
-"""Share of the variance a straight line has to explain where the paper says "linear" or "exponential with depth"."""
-
+LINEAR_R2 = (
+    0.95  # variance that a straight line has to explain where the paper says "linear" or "exponential with depth"
+)
 RESOLUTION = 0.05  # lines agree if differences of this relative size would have been seen and were not
 LEAST_SETTINGS = 3  # initial sigma_w with two networks above the accuracy that the claims about trained networks need
 _WEIGHTS, _BATCHES = range(2)  # streams of a trial's seed
@@ -85,10 +86,8 @@ def train_and_measure(spec: StackSpec, seed: int) -> dict[str, Any]:
     examples, held_out = load(spec.data, "train"), load(spec.data, "test")
     inputs, targets = _tensors(examples)
     if inputs.shape[1] != spec.sizes[0] or len(examples.classes) != spec.sizes[-1]:
-        raise InputError(
-            f"{spec.data} has {inputs.shape[1]} pixels and {len(examples.classes)} classes; "
-            f"sizes are {list(spec.sizes)}."
-        )
+        has = f"{inputs.shape[1]} pixels and {len(examples.classes)} classes"
+        raise InputError(f"{spec.data} has {has}; sizes are {list(spec.sizes)}.")
     pairs = line_pairs(held_out.labels, spec.lines, spec.lines_seed)
     test_inputs, test_targets = _tensors(held_out)
     ends = test_inputs[torch.from_numpy(pairs)]  # (lines, 2, pixels)
@@ -96,19 +95,10 @@ def train_and_measure(spec: StackSpec, seed: int) -> dict[str, Any]:
     nets = ensemble(spec.random_networks, spec.sizes, weights=Gaussian(spec.weight_std), seed=weights_seed)
     before = _measured(Stacked.of(nets), ends, spec.points, seed)
     stack = Stacked.of([nets[index] for index in range(spec.networks)])
-    done = train(
-        stack,
-        (inputs, targets),
-        epochs=spec.epochs,
-        batch_size=spec.batch_size,
-        optimizer="adam",
-        learning_rate=spec.learning_rate,
-        loss=stack.loss(F.cross_entropy),
-        seed=batches_seed,
-        evaluate=Accuracy(test_inputs, test_targets),
-        callbacks=[FreezeAt("accuracy", spec.accuracy)],
-        until=lambda row: bool(row["running"] == 0),
-    )
+    how: dict[str, Any] = {"epochs": spec.epochs, "batch_size": spec.batch_size, "learning_rate": spec.learning_rate}
+    how |= {"optimizer": "adam", "loss": stack.loss(F.cross_entropy), "seed": batches_seed}
+    how |= {"evaluate": Accuracy(test_inputs, test_targets), "callbacks": [FreezeAt("accuracy", spec.accuracy)]}
+    done = train(stack, (inputs, targets), until=lambda row: bool(row["running"] == 0), **how)
     stack.settle()
     after = _measured(stack, ends, spec.points, seed)
     at = stack.frozen_at.numpy()
@@ -188,10 +178,8 @@ class Trained:
     def about(self, state: str) -> dict[str, Any]:
         """Columns of every row: sigma_w, how many networks, their accuracy and those left out."""
         std, error = _mean(self.of("std", state))
-        told = {
-            "initial_std": self.cell.at["weight_std"], "weight_std": float(std), "weight_std_error": float(error),
-            "count": len(self.of("std", state)), "accuracy": None, "missed": "",
-        }  # fmt: skip
+        told = {"initial_std": self.cell.at["weight_std"], "weight_std": float(std), "weight_std_error": float(error)}
+        told |= {"count": len(self.of("std", state)), "accuracy": None, "missed": ""}
         if state == "trained":
             told["missed"] = ", ".join(str(index) for index in np.flatnonzero(~self.reached))
             told["accuracy"] = float(self.cell["accuracy"][0][self.reached].mean()) if self.learned else None
@@ -244,29 +232,28 @@ def exact_random(sizes: Sequence[int], std: float) -> float:
 # ---- claims
 
 
-def claims_a(found: Found) -> list[Claim]:
+def claims_a(found: Found) -> Claims:
     """The statements of appendix C.2 and section 4 about averages over lines."""
     gathered = _enough(found)
     if len(gathered) < LEAST_SETTINGS:
-        return [_too_few(found, "what holds for random networks survives training")]
-    claims, counts = [], [trained.learned for trained in gathered]
+        return {"what holds for random networks survives training": _too_few(found)}
+    decided, counts = {}, [trained.learned for trained in gathered]
     for trained in gathered:
         mean, error = mean_and_error(trained.of("log_length", "trained")[:, 1:])
         text = f"length in trained networks is exponential in depth, {trained.name}"
-        claims.append(linear(text, np.arange(2, len(mean) + 2), mean, error, trained.learned, least_r2=LINEAR_R2))
+        decided[text] = by(linear, np.arange(2, len(mean) + 2), mean, error, trained.learned, least_r2=LINEAR_R2)
     stds = [trained.of("std", "trained").mean() for trained in gathered]
     for kind, name in enumerate(KINDS):
         mean, error = np.transpose([mean_and_error(trained.kind("trained", kind).mean(1)) for trained in gathered])
         text = f"growth in trained networks is linear in their sigma_w, lines {name}"
-        claims.append(linear(text, stds, mean, error, counts, least_r2=LINEAR_R2))
+        decided[text] = by(linear, stds, mean, error, counts, least_r2=LINEAR_R2)
     pairs = [[mean_and_error(trained.kind("trained", kind).mean(0)) for kind in (0, 1)] for trained in gathered]
-    claims.append(
-        at_least("in trained networks lines between classes grow more than lines within a class",
-                 [between.mean - within.mean for within, between in pairs],
-                 [float(np.hypot(within.error, between.error)) for within, between in pairs], 0.0, found.sweep["lines"],
-                 [trained.name for trained in gathered])
-    )  # fmt: skip
-    return [*claims, _unlike_random(found, gathered)]
+    more = [between.mean - within.mean for within, between in pairs]
+    errors = [float(np.hypot(within.error, between.error)) for within, between in pairs]
+    text = "in trained networks lines between classes grow more than lines within a class"
+    decided[text] = by(at_least, more, errors, 0.0, found.sweep["lines"], [trained.name for trained in gathered])
+    text = "trained networks grow lines by another factor than random ones of equal sigma_w"
+    return {**decided, text: partial(_unlike_random, found, gathered)}
 
 
 def _enough(found: Found) -> list[Trained]:
@@ -274,41 +261,35 @@ def _enough(found: Found) -> list[Trained]:
     return [trained for trained in map(Trained, found) if trained.learned >= 2]
 
 
-def _unlike_random(found: Found, gathered: Sequence[Trained]) -> Claim:
+def _unlike_random(found: Found, gathered: Sequence[Trained], text: str) -> Claim:
     """Section 4: the factor "is not the same size in random nets as it is in trained nets with the same sigma_w".
 
     The opposite of agreement at every sigma_w; two curves that differ may still cross.
     """
     mean, error = np.transpose([mean_and_error(trained.of("growth", "trained").mean(1)) for trained in gathered])
-    sizes = found.sweep["sizes"]
+    sizes, counts = found.sweep["sizes"], [trained.learned for trained in gathered]
     exact = np.array([exact_random(sizes, float(trained.of("std", "trained").mean())) for trained in gathered])
-    agree = agrees(
-        "trained and random networks of equal sigma_w grow lines by the same factor",
-        mean,
-        error,
-        exact,
-        [trained.learned for trained in gathered],
-        [trained.name for trained in gathered],
-        RESOLUTION,
-        ("trained", "random, exact"),
-    )
+    names = [trained.name for trained in gathered]
+    agree = agrees(text, mean, error, exact, counts, names, RESOLUTION, ("trained", "random, exact"))
     opposite: dict[Verdict, Verdict] = {"holds": "fails", "fails": "holds", "undecided": "undecided"}
     evidence = f"trained over random: {', '.join(f'{ratio:.2f}' for ratio in mean / exact)}; {agree.evidence}"
-    text = "trained networks grow lines by another factor than random ones of equal sigma_w"
     return Claim(text, opposite[agree.verdict], evidence, agree.numbers, agree.needed)
 
 
-def claims_b(found: Found) -> list[Claim]:
+def claims_b(found: Found) -> Claims:
     """The statements of appendix C.2 about single lines: they differ after training and agree before."""
-    trained, text = _enough(found), "the growth factor depends on the line in trained networks"
-    after = _too_few(found, text)
+    trained, after = _enough(found), _too_few(found)
     if len(trained) >= LEAST_SETTINGS:
-        after = _differ(text, [_lines_agree(one.name, [one], "trained") for one in trained])
-    text = "the growth factor does not depend on the line in random networks"
-    return [after, _lines_agree(text, list(map(Trained, found)), "random")]
+        after = partial(_differ, [_lines_agree([one], "trained")(one.name) for one in trained])
+    return {
+        "the growth factor depends on the line in trained networks": after,
+        "the growth factor does not depend on the line in random networks": _lines_agree(
+            list(map(Trained, found)), "random"
+        ),
+    }
 
 
-def _lines_agree(text: str, gathered: Sequence[Trained], state: str) -> Claim:
+def _lines_agree(gathered: Sequence[Trained], state: str) -> Decision:
     """All lines have one growth factor, in every setting.
 
     All lines pass through the same networks, so what a network adds to all of them alike is taken out first.
@@ -318,32 +299,31 @@ def _lines_agree(text: str, gathered: Sequence[Trained], state: str) -> Claim:
     samples = [np.full(growth.shape[1], len(growth)) for growth in each]
     names, lines = [trained.name for trained in gathered], [f"line {line + 1}" for line in range(each[0].shape[1])]
     means, errors = [one.mean for one in own], [one.error for one in own]
-    return equal_within_error(text, means, errors, samples, resolution=RESOLUTION, settings=names, groups=lines)
+    return by(equal_within_error, means, errors, samples, resolution=RESOLUTION, settings=names, groups=lines)
 
 
-def _differ(text: str, agree: Sequence[Claim]) -> Claim:
+def _differ(agree: Sequence[Claim], text: str) -> Claim:
     """The opposite of agreement, in every setting: holds if agreement fails in all, fails if it holds in one."""
     verdicts = [claim.verdict for claim in agree]
     if "holds" in verdicts:
-        place = verdicts.index("holds")
-        return Claim(text, "fails", f"not so: {agree[place].evidence}", agree[place].numbers)
-    if all(verdict == "fails" for verdict in verdicts):
-        place = int(np.argmax([claim.numbers["p"] for claim in agree]))
-        evidence = f"in all {len(agree)} settings, least clearly: {agree[place].evidence}"
-        return Claim(text, "holds", evidence, agree[place].numbers)
-    place = verdicts.index("undecided")
-    least = agree[place]
-    return Claim(text, "undecided", least.evidence, least.numbers, least.needed)
+        found = agree[verdicts.index("holds")]
+        return Claim(text, "fails", f"not so: {found.evidence}", found.numbers)
+    if "undecided" in verdicts:
+        return replace(agree[verdicts.index("undecided")], text=text)
+    found = max(agree, key=lambda claim: claim.numbers["p"])
+    return Claim(text, "holds", f"in all {len(agree)} settings, least clearly: {found.evidence}", found.numbers)
 
 
-def _too_few(found: Found, text: str) -> Claim:
+def _too_few(found: Found) -> Decision:
     target = f"{100 * found.sweep['accuracy']:g} %"
     evidence = f"fewer than {LEAST_SETTINGS} initial sigma_w have two networks above {target} test accuracy"
-    return Claim(text, "undecided", evidence)
+    return lambda text: Claim(text, "undecided", evidence)
 
 
 # ---- pictures
 
+_THIN: dict[str, Any] = {"linestyle": "-", "linewidth": 0.6, "markersize": 2.2, "marker": "o", "capsize": 0}
+_THIN |= {"elinewidth": 0.4, "alpha": 0.7}
 BLACK = 6  # place of black among the colours; the random networks have it, as in the paper
 
 
@@ -375,21 +355,9 @@ def draw_b(found: Found) -> Figure:
             for state in ("random", "trained"):
                 own = both.where(networks=state)
                 index = KINDS.index(own[0]["lines"]) if state == "trained" else BLACK
-                first = line in (0, found.sweep["lines"])
+                first = line == 0 or (state == "trained" and line == found.sweep["lines"])
                 label = f"trained, one line {own[0]['lines']}" if state == "trained" else "random, one line"
-                _points(
-                    axes,
-                    own,
-                    index,
-                    label if first and (state == "trained" or line == 0) else "_",
-                    linestyle="-",
-                    linewidth=0.6,
-                    markersize=2.2,
-                    marker="o",
-                    capsize=0,
-                    elinewidth=0.4,
-                    alpha=0.7,
-                )
+                _points(axes, own, index, label if first else "_", **_THIN)
         _finish(axes, found)
         axes.legend(loc="lower right")
     return picture
@@ -453,10 +421,10 @@ def about(sweep: Sweep) -> str:
     return f"{note}; {sweep.told(told).replace('%', ' %')}"
 
 
-ARTIFACTS = tuple(
-    Artifact(f"price-tanner/fig6{letter}", f"Growth in trained networks, {title}",
-             f"Price & Tanner, appendix C.2, Figure 6{letter}", PRESETS, table, claims, draw, about)
-    for letter, title, table, claims, draw in (
-        ("a", "within and between classes", table_a, claims_a, draw_a), ("b", "each line", table_b, claims_b, draw_b),
-    )
-)  # fmt: skip
+_TITLE, _PLACE = "Growth in trained networks,", "appendix C.2"
+ARTIFACTS = (
+    Artifact(
+        "price-tanner/fig6a", f"{_TITLE} within and between classes", _PLACE, PRESETS, table_a, claims_a, draw_a, about
+    ),
+    Artifact("price-tanner/fig6b", f"{_TITLE} each line", _PLACE, PRESETS, table_b, claims_b, draw_b, about),
+)

@@ -33,7 +33,19 @@ from epoch0.experiments.claims import Claim, at_least, at_most
 from epoch0.measure.length import trajectory_length
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, mean_and_error, named_seed, of_runs
+from epoch0.papers.sweep import (
+    Array,
+    Cell,
+    Claims,
+    Decision,
+    Found,
+    Sweep,
+    Table,
+    by,
+    mean_and_error,
+    named_seed,
+    over_runs,
+)
 from epoch0.seeds import generator, numpy_generator
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
@@ -48,13 +60,11 @@ class Layer(NamedTuple):
     output: str
 
 
+_OUTPUTS = {"conv1": "relu1", "conv2": "relu2", "pool1": "pool1", "conv3": "relu3", "conv4": "relu4", "conv5": "relu5"}
+_OUTPUTS |= {"pool2": "pool2", "fc1": "relu6", "fc2": "relu7", "output": "output"}
 _KINDS = {"conv": "convolution", "pool": "pooling"}
-LAYERS = tuple(Layer(label, _KINDS.get(label[:4], "linear"), output) for label, output in (
-    ("conv1", "relu1"), ("conv2", "relu2"), ("pool1", "pool1"), ("conv3", "relu3"), ("conv4", "relu4"),
-    ("conv5", "relu5"), ("pool2", "pool2"), ("fc1", "relu6"), ("fc2", "relu7"), ("output", "output"),
-))  # fmt: skip
-"""In order, whatever the widths and norms; the first is number 1."""
-
+# in order, whatever the widths and norms; the first is number 1
+LAYERS = tuple(Layer(label, _KINDS.get(label[:4], "linear"), output) for label, output in _OUTPUTS.items())
 LABELS = tuple(layer.label for layer in LAYERS)
 
 
@@ -84,13 +94,11 @@ class ConvNet:
     norm: str = "none"
 
     def __post_init__(self) -> None:
-        for name, counts, length in (("channels", self.channels, 5), ("hidden", self.hidden, 2)):
-            if len(counts) != length or not all(is_count(count) for count in counts):
-                raise InputError(f"{name}={counts!r}; give {length} integers > 0, one a layer.")
+        counts = (*self.channels, *self.hidden, self.colours, self.classes)
+        if (len(self.channels), len(self.hidden)) != (5, 2) or not all(map(is_count, counts)):
+            raise InputError(f"{self}: five channels, two hidden, colours and classes are integers > 0.")
         if not is_count(self.size) or self.size % 4:
             raise InputError(f"size={self.size!r}; two pools halve the image, so it is a multiple of 4, such as 32.")
-        if not (is_count(self.colours) and is_count(self.classes)):
-            raise InputError(f"colours={self.colours!r}, classes={self.classes!r}: both are integers > 0.")
         if not (math.isfinite(self.variance) and self.variance > 0):
             raise InputError(f"variance={self.variance!r}; sigma_w^2 is a finite number > 0, such as 2.")
         if self.norm not in NORMS:
@@ -115,8 +123,10 @@ class ConvNet:
             if label == "fc1":
                 parts["flatten"], before = nn.Flatten(), before * (self.size // 4) ** 2
             after, bias, image = next(widths), self.norm != "batch" or label == "output", kind == "convolution"
-            parts[label] = self._drawn(nn.Conv2d(before, after, 3, padding=1, bias=bias, device="meta") if image else
-                                       nn.Linear(before, after, bias, device="meta"), source)  # fmt: skip
+            layer: nn.Conv2d | nn.Linear = nn.Linear(before, after, bias, device="meta")
+            if image:
+                layer = nn.Conv2d(before, after, 3, padding=1, bias=bias, device="meta")
+            parts[label] = self._drawn(layer, source)
             if output != label:
                 if self.norm == "batch":
                     parts[f"norm{output[4:]}"] = nn.BatchNorm2d(after) if image else nn.BatchNorm1d(after)
@@ -151,12 +161,9 @@ def examples(data: str, split: str, shape: tuple[int, ...]) -> tuple[Tensor, Ten
 
 # ---- Figure 4
 
-SIMILAR = 0.25
-"""Growth in two kinds of layers is similar if it differs by no more than this part."""
-
+SIMILAR = 0.25  # growth in two kinds of layers is similar if it differs by no more than this part
+# layers with weights that have as many neurons as there are before them: their growth is that of one of Theorem 3
 KEEPING = ("conv2", "conv3", "conv4", "conv5", "fc1")
-"""Layers with weights that have as many neurons as there are before them: their growth is that of one of Theorem 3."""
-
 POOLS = ("pool1", "pool2")
 
 
@@ -190,8 +197,11 @@ def block(spec: ConvArcSpec, seed: int) -> dict[str, Any]:
 def table(found: Found) -> Table:
     """One row for each variance and layer: length, and growth from the layer before."""
     named = {number: {"name": layer.label, "kind": layer.kind} for number, layer in enumerate(LAYERS, start=1)}
-    return found.rows(lambda cell: {"length": cell["lengths"][:, 1:], "growth": _growth(cell)},
-                      lambda cell, layer: named[layer], layer=list(named))  # fmt: skip
+
+    def measured(cell: Cell) -> dict[str, Array]:
+        return {"length": cell["lengths"][:, 1:], "growth": _growth(cell)}
+
+    return found.rows(measured, lambda cell, layer: named[layer], layer=list(named))
 
 
 def _growth(cell: Cell) -> Array:
@@ -199,7 +209,7 @@ def _growth(cell: Cell) -> Array:
     return np.asarray(lengths[:, 1:] / lengths[:, :-1])
 
 
-def claims(found: Found) -> list[Claim]:
+def claims(found: Found) -> Claims:
     """What the text and the caption say of Figure 4, and Figure 8 of its step 0."""
     first, *larger = found.sweep["variance"]
     kept, pools = (
@@ -210,35 +220,34 @@ def claims(found: Found) -> list[Claim]:
     shares = {v: each[:, :-1] / each[:, -1].mean() for v, each in kept.items()}
     means = {v: each.mean(1, keepdims=True) for v, each in kept.items()}
 
-    def at(
-        decide: Callable[..., Claim], text: str, values: dict[float, Array], names: Sequence[str], bound: float
-    ) -> Claim:
-        """A claim about some layers at every variance."""
+    def at(decide: Callable[..., Claim], values: dict[float, Array], names: Sequence[str], bound: float) -> Decision:
+        """Of some layers at every variance."""
         settings = [f"{name}, sigma_w^2 = {v:g}" for v in values for name in names]
-        return of_runs(decide, text, np.stack(list(values.values()), axis=1), bound, names=settings)
+        return over_runs(decide, np.stack(list(values.values()), axis=1), bound, names=settings)
 
-    return [
-        at(at_least, "length grows with depth at sigma_w^2 above 2: growth of a layer that keeps the number of neurons",
-           {v: means[v] for v in larger}, ["mean"], 1.0),
-        of_runs(at_most, "at sigma_w^2 = 2 it does not (step 0 of Figure 8)", means[first], 1.0,
-                names=[f"sigma_w^2 = {first:g}, mean"]),
-        _steps(found),
-        at(at_most, "pooling layers reduce length: their growth", pools, POOLS, 1.0),
-        at(at_least, "... more than layers that keep the number of neurons: growth of those, less that of a pool", over,
-           KEEPING, 0.0),
-        at(at_least, f"convolutions grow like fully connected layers: at least {1 - SIMILAR:g} times as much as fc1",
-           shares, KEEPING[:-1], 1 - SIMILAR),
-        at(at_most, f"... and at most {1 + SIMILAR:g} times", shares, KEEPING[:-1], 1 + SIMILAR),
-    ]  # fmt: skip
+    grows = "length grows with depth at sigma_w^2 above 2: growth of a layer that keeps the number of neurons"
+    less = "... more than layers that keep the number of neurons: growth of those, less that of a pool"
+    alike = f"convolutions grow like fully connected layers: at least {1 - SIMILAR:g} times as much as fc1"
+    return {
+        grows: at(at_least, {v: means[v] for v in larger}, ["mean"], 1.0),
+        "at sigma_w^2 = 2 it does not (step 0 of Figure 8)": over_runs(
+            at_most, means[first], 1.0, names=[f"sigma_w^2 = {first:g}, mean"]
+        ),
+        "length grows with sigma_w^2 at every layer": _steps(found),
+        "pooling layers reduce length: their growth": at(at_most, pools, POOLS, 1.0),
+        less: at(at_least, over, KEEPING, 0.0),
+        alike: at(at_least, shares, KEEPING[:-1], 1 - SIMILAR),
+        f"... and at most {1 + SIMILAR:g} times": at(at_most, shares, KEEPING[:-1], 1 + SIMILAR),
+    }
 
 
-def _steps(found: Found) -> Claim:
+def _steps(found: Found) -> Decision:
     """Change of the mean log length from each variance to the next, at every layer."""
     parts = [mean_and_error(np.log(cell["lengths"][:, 1:])) for cell in found]
     mean, error = (np.stack([part[i] for part in parts]) for i in (0, 1))
     names = [f"{name}, sigma_w^2 {a:g} to {b:g}" for a, b in pairwise(found.sweep["variance"]) for name in LABELS]
-    return at_least("length grows with sigma_w^2 at every layer", np.diff(mean, axis=0).ravel(),
-                    np.hypot(error[1:], error[:-1]).ravel(), 0.0, found.sweep["runs"], names)  # fmt: skip
+    errors = np.hypot(error[1:], error[:-1]).ravel()
+    return by(at_least, np.diff(mean, axis=0).ravel(), errors, 0.0, found.sweep["runs"], names)
 
 
 def draw(found: Found) -> pictures.Figure:
@@ -259,8 +268,7 @@ def mark_pools(axes: pictures.Axes, kinds: Sequence[str]) -> None:
             axes.axvspan(number - 0.4, number + 0.4, color="#e8e8e8", zorder=0)
 
 
-SMALL = ConvNet((16,) * 5, (64, 32), colours=1, size=8)
-"""For digits."""
+SMALL = ConvNet((16,) * 5, (64, 32), colours=1, size=8)  # for digits
 
 
 def by_variance(network: ConvNet, *variances: float) -> dict[float, dict[str, Any]]:
@@ -268,18 +276,21 @@ def by_variance(network: ConvNet, *variances: float) -> dict[float, dict[str, An
     return {variance: {"network": replace(network, variance=variance)} for variance in variances}
 
 
-_QUICK = Sweep(block, ConvArcSpec("digits", SMALL, (100, 300)), {"variance": by_variance(SMALL, 2.0, 4.0, 8.0, 16.0)},
-               runs=100, seed=lambda spec, _: named_seed(f"conv {spec.network.variance!r}"), block=25)  # fmt: skip
-_PAPER = _QUICK.but(
-    data="cifar10", network=ConvNet(), ends=(100, 1000), variance=by_variance(ConvNet(), 2.0, 4.0, 8.0, 16.0), block=10
-)
+def _stream(spec: ConvArcSpec, first: int) -> int:
+    return named_seed(f"conv {spec.network.variance!r}")
 
-ARTIFACTS = (
-    Artifact(
-        "raghu/fig4", "Trajectory length through a conv net before training", "Raghu et al., Figure 4, section 2.2",
-        {"quick": _QUICK, "paper": _PAPER}, table, claims, draw,
-        "{data}, an arc between test images {ends[0]} and {ends[1]}; ReLU, {network.channels[0]} channels, fully "
-        "connected {network.hidden[0]} and {network.hidden[1]}, biases zero; {runs} networks at each sigma_w^2; grey: "
-        "pooling layers; bars: two standard errors",
-    ),
-)  # fmt: skip
+
+def _preset(spec: ConvArcSpec, block_size: int) -> Sweep:
+    axes = {"variance": by_variance(spec.network, 2.0, 4.0, 8.0, 16.0)}
+    return Sweep(block, spec, axes, runs=100, seed=_stream, block=block_size)
+
+
+_DIGITS, _CIFAR = ConvArcSpec("digits", SMALL, (100, 300)), ConvArcSpec("cifar10", ConvNet(), (100, 1000))
+_PRESETS = {"quick": _preset(_DIGITS, 25), "paper": _preset(_CIFAR, 10)}
+_TITLE = "Trajectory length through a conv net before training"
+_ABOUT = (
+    "{data}, an arc between test images {ends[0]} and {ends[1]}; ReLU, {network.channels[0]} channels, fully connected "
+    "{network.hidden[0]} and {network.hidden[1]}, biases zero; {runs} networks at each sigma_w^2; grey: pooling "
+    "layers; bars: two standard errors"
+)
+ARTIFACTS = (Artifact("raghu/fig4", _TITLE, "section 2.2", _PRESETS, table, claims, draw, _ABOUT),)

@@ -11,16 +11,15 @@ import torch
 from epoch0 import plots
 from epoch0.activity import dichotomies, random_walk
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, equal_within_error, exact, increasing
+from epoch0.experiments.claims import equal_within_error, exact, increasing
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.raghu.transitions import a_doubling, exponential
-from epoch0.papers.sweep import Cell, Found, Mean, Sweep, Table, named_seed
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Mean, Sweep, Table, by, named_seed
 from epoch0.seeds import generator
 
-_INPUTS = 10**6
-"""Stream of the inputs' seed, away from those of networks."""
+_INPUTS = 10**6  # stream of the inputs' seed, away from those of networks
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,8 @@ def swept(spec: TurnSpec, seed: int) -> dict[str, Any]:
     """
     sizes = [spec.size] + [spec.width] * spec.depth + [1]
     nets = ensemble(spec.networks, sizes, "hardtanh", Gaussian(math.sqrt(spec.variance)), seed=seed)
-    x = torch.stack([  # each with inputs of its own, so that the networks are independent
-        torch.randn(spec.inputs, spec.size, generator=generator(seed, _INPUTS, index), dtype=torch.float64)
-        for index in range(spec.networks)
-    ])  # fmt: skip
+    sources = [generator(seed, _INPUTS, index) for index in range(spec.networks)]  # so that networks are independent
+    x = torch.stack([torch.randn(spec.inputs, spec.size, generator=s, dtype=torch.float64) for s in sources])
     x = x / x.norm(dim=2, keepdim=True) * math.sqrt(spec.size)
     found = dichotomies(nets, x, spec.layer, method="refined", seed=seed)
     return {"counts": found.counts, "flips": found.flips, "unresolved": found.unresolved}
@@ -78,72 +75,69 @@ def table(found: Found) -> Table:
 # ---- claims
 
 
-def _bounded(found: Found) -> Claim:
+def _bounded(found: Found) -> Claims:
     """No count above 2^s, nor above the stretches between flips."""
-    inputs = found.sweep["inputs"]
-    most = found.table.column("most").max()
+    inputs, most = found.sweep["inputs"], found.table.column("most").max()
     above = sum(int((c["counts"] > np.minimum(2**inputs, np.maximum(1, c["flips"]))).sum()) for c in found)
-    return exact(
-        f"there are at most 2^{inputs} dichotomies, and no more than flips", above == 0,
-        f"{above} networks above; the most seen are {most:.0f} of {2**inputs}", {"above": above, "most": most},
-    )  # fmt: skip
+    told = f"{above} networks above; the most seen are {most:.0f} of {2**inputs}"
+    text = f"there are at most 2^{inputs} dichotomies, and no more than flips"
+    return {text: by(exact, above == 0, told, {"above": above, "most": most})}
 
 
-def by_depth(found: Found) -> list[Claim]:
+def by_depth(found: Found) -> Claims:
     """Figure 14a: exponential in depth."""
-    return [
-        *(exponential("dichotomies are", "dichotomies", rows, 1, "width {width}", "depth")
-          for _, rows in found.table.by("width")),
-        _bounded(found),
-    ]  # fmt: skip
+    decided = {
+        f"dichotomies are exponential in depth (width {width})": exponential("dichotomies", rows, 1, "depth")
+        for width, rows in found.table.by("width")
+    }
+    return {**decided, **_bounded(found)}
 
 
-def by_width(found: Found) -> list[Claim]:
+def by_width(found: Found) -> Claims:
     """Figure 14b: increasing in width, and more slowly than in depth."""
-    rows, runs = found.table, found.sweep["runs"]
     deepest, widest = max(found.sweep["depth"]), max(found.sweep["width"])
+    wider, deeper = found.table.where(depth=deepest), found.table.where(width=widest)
+    each = a_doubling(wider, "width", "dichotomies"), a_doubling(deeper, "depth", "dichotomies")
+    names = ["log ratio a doubling of width", "a doubling of depth"]
+    return {
+        f"dichotomies increase with the width (depth {deepest})": wider.claim(
+            increasing, "dichotomies", names="width {width}"
+        ),
+        "they grow much more slowly in width than in depth": by(
+            increasing, *zip(*each, strict=True), found.sweep["runs"], names
+        ),
+        **_bounded(found),
+    }
 
-    wider, deeper = rows.where(depth=deepest), rows.where(width=widest)
-    mean, error = wider.of("dichotomies", "dichotomies_error")
-    ratio, ratio_error = zip(
-        a_doubling(wider, "width", "dichotomies"), a_doubling(deeper, "depth", "dichotomies"), strict=True
-    )  # fmt: skip
-    return [
-        increasing(f"dichotomies increase with the width (depth {deepest})", mean, error, runs,
-                   wider.told("width {width}")),
-        increasing("they grow much more slowly in width than in depth", ratio, ratio_error, runs,
-                   ["log ratio a doubling of width", "a doubling of depth"]),
-        _bounded(found),
-    ]  # fmt: skip
 
-
-def by_remaining(found: Found) -> list[Claim]:
+def by_remaining(found: Found) -> Claims:
     """Figure 15: depends on the remaining depth alone."""
-    claims = []
+    decided = {}
     for remaining in sorted(set(found.table.column("remaining").tolist())):
         some = found.table.where(remaining=remaining)
         if len(some) < 2:
             continue
         mean, error = some.of("dichotomies", "dichotomies_error")
-        claims.append(equal_within_error(
-            f"dichotomies do not depend on the layers below ({remaining} hidden layers from the swept one on)",
-            mean[None], error[None], found.sweep["runs"], resolution=0.15, settings=[f"{remaining} layers"],
-            groups=tuple(some.told("depth {depth}")),
-        ))  # fmt: skip
-    return [*claims, _bounded(found)]
+        groups = {"settings": [f"{remaining} layers"], "groups": some.told("depth {depth}")}
+        text = f"dichotomies do not depend on the layers below ({remaining} hidden layers from the swept one on)"
+        decided[text] = _alike(found, mean, error, **groups)
+    return {**decided, **_bounded(found)}
 
 
-def of_walk(found: Found) -> list[Claim]:
+def _alike(found: Found, mean: Any, error: Any, **groups: Any) -> Decision:
+    """Means of one setting are equal within 15 %."""
+    return by(equal_within_error, np.array([mean]), np.array([error]), found.sweep["runs"], resolution=0.15, **groups)
+
+
+def of_walk(found: Found) -> Claims:
     """Figure 16: as many as a random walk with the same number of flips."""
-    claims = []
+    decided = {}
     for row in found.table:
+        mean, error = ([row[f"{name}{what}"] for name in ("dichotomies", "walk")] for what in ("", "_error"))
+        groups = {"settings": [f"depth {row['depth']}"], "groups": ("measured", "random walk")}
         text = f"labellings seen are those of a random walk with as many flips (depth {row['depth']})"
-        mean, error = ([[row[f"{name}{what}"] for name in ("dichotomies", "walk")]] for what in ("", "_error"))
-        claims.append(equal_within_error(
-            text, np.array(mean), np.array(error), found.sweep["runs"], resolution=0.15,
-            settings=[f"depth {row['depth']}"], groups=("measured", "random walk"),
-        ))  # fmt: skip
-    return [*claims, _bounded(found)]
+        decided[text] = _alike(found, mean, error, **groups)
+    return {**decided, **_bounded(found)}
 
 
 # ---- pictures
@@ -152,8 +146,8 @@ def of_walk(found: Found) -> list[Claim]:
 def _axes(found: Found, axes: pictures.Axes, axis: str) -> None:
     inputs = found.sweep["inputs"]
     axes.axhline(2**inputs, linestyle="--", color=plots.COLOURS[0], linewidth=1.0)
-    axes.annotate(f"all $2^{{{inputs}}}$", (0.01, 2**inputs), xycoords=("axes fraction", "data"), xytext=(2, -10),
-                  textcoords="offset points", fontsize=8, color=plots.COLOURS[0])  # fmt: skip
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "xytext": (2, -10), "textcoords": "offset points"}
+    axes.annotate(f"all $2^{{{inputs}}}$", (0.01, 2**inputs), fontsize=8, color=plots.COLOURS[0], **place)
     axes.set(yscale="log", xlabel=axis, ylabel=f"dichotomies of {inputs} inputs")
     axes.set_ylim(top=2.0 ** (inputs + 0.7))
 
@@ -175,8 +169,9 @@ def draw_walk(found: Found) -> pictures.Figure:
     """Figure 16: dichotomies against flips, every network a point, and the random walk."""
     picture, axes = plots.figure(6.4, 4.8)
     for index, cell in enumerate(found):
-        axes.plot(cell["flips"], cell["counts"], linestyle="none", marker=plots.MARKERS[index % 8], markersize=4,
-                  color=plots.COLOURS[index % 8], alpha=0.8, label=f"{cell.spec.depth} hidden layers")  # fmt: skip
+        look = {"marker": plots.MARKERS[index % 8], "color": plots.COLOURS[index % 8], "alpha": 0.8, "markersize": 4}
+        label = f"{cell.spec.depth} hidden layers"
+        axes.plot(cell["flips"], cell["counts"], linestyle="none", label=label, **look)
     flips = found["flips"]
     least, most = float(flips.min()), float(flips.max())
     at = np.unique(np.geomspace(max(1.0, least), most, 40).astype(int))
@@ -210,29 +205,28 @@ def _by_remaining(width: int, depths: tuple[int, ...], runs: int, block: int) ->
     return Sweep(swept, TurnSpec(8.0), {"width": (width,), "depth layer": pairs}, runs, own_seed, block=block)
 
 
+_FOURTEEN_A = {
+    "quick": _sweep((16, 64), (1, 2, 3, 4, 5, 6), 20, 20),
+    "paper": _sweep((32, 64, 128, 256), (1, 2, 3, 4, 5, 6, 7, 8), 20, 10),
+}
+_FOURTEEN_B = {
+    "quick": _sweep((8, 16, 32, 64), (1, 2, 4), 30, 30),
+    "paper": _sweep((16, 32, 64, 128, 256, 512), (1, 2, 4, 6), 20, 10),
+}
+_FIFTEEN = {"quick": _by_remaining(32, (3, 5), 60, 30), "paper": _by_remaining(128, (5, 7, 9), 20, 10)}
+_SIXTEEN = {
+    "quick": _sweep((32,), (1, 2, 3, 4, 5), 40, 20).but(variance=16.0),
+    "paper": _sweep((128,), (1, 2, 3, 4, 5, 6, 7, 8), 20, 10).but(variance=16.0),
+}
+_WALK_ABOUT = ABOUT.replace("a point; bars: two standard errors", "a depth; every point a network, no bars")
+_BY_DEPTH = partial(draw, "depth", "width", "width {}", "depth: hidden layers $n$")
+_BY_WIDTH = partial(draw, "width", "depth", "{} hidden layers", "width $k$")
+_REMAINING = partial(draw, "remaining", "depth", "{} hidden layers in all", "hidden layers from the swept one on")
+_TITLE, _PLACE = "Dichotomies against", "appendix B.3"
+_WALK = f"{_TITLE} transitions, and a random walk"
 ARTIFACTS = (
-    Artifact(
-        "raghu/fig14a", "Dichotomies against depth", "Raghu et al., Figure 14a, appendix B.3",
-        {"quick": _sweep((16, 64), (1, 2, 3, 4, 5, 6), 20, 20),
-         "paper": _sweep((32, 64, 128, 256), (1, 2, 3, 4, 5, 6, 7, 8), 20, 10)},
-        table, by_depth, partial(draw, "depth", "width", "width {}", "depth: hidden layers $n$"), ABOUT,
-    ),
-    Artifact(
-        "raghu/fig14b", "Dichotomies against width", "Raghu et al., Figure 14b, appendix B.3",
-        {"quick": _sweep((8, 16, 32, 64), (1, 2, 4), 30, 30),
-         "paper": _sweep((16, 32, 64, 128, 256, 512), (1, 2, 4, 6), 20, 10)},
-        table, by_width, partial(draw, "width", "depth", "{} hidden layers", "width $k$"), ABOUT,
-    ),
-    Artifact(
-        "raghu/fig15", "Dichotomies against the remaining depth", "Raghu et al., Figure 15, appendix B.3",
-        {"quick": _by_remaining(32, (3, 5), 60, 30), "paper": _by_remaining(128, (5, 7, 9), 20, 10)},
-        table, by_remaining, partial(draw, "remaining", "depth", "{} hidden layers in all",
-                                    "hidden layers from the swept one on"), ABOUT,
-    ),
-    Artifact(
-        "raghu/fig16", "Dichotomies against transitions, and a random walk", "Raghu et al., Figure 16, appendix B.3",
-        {"quick": _sweep((32,), (1, 2, 3, 4, 5), 40, 20).but(variance=16.0),
-         "paper": _sweep((128,), (1, 2, 3, 4, 5, 6, 7, 8), 20, 10).but(variance=16.0)}, table, of_walk, draw_walk,
-        ABOUT.replace("a point; bars: two standard errors", "a depth; every point a network, no bars"),
-    ),
-)  # fmt: skip
+    Artifact("raghu/fig14a", f"{_TITLE} depth", _PLACE, _FOURTEEN_A, table, by_depth, _BY_DEPTH, ABOUT),
+    Artifact("raghu/fig14b", f"{_TITLE} width", _PLACE, _FOURTEEN_B, table, by_width, _BY_WIDTH, ABOUT),
+    Artifact("raghu/fig15", f"{_TITLE} the remaining depth", _PLACE, _FIFTEEN, table, by_remaining, _REMAINING, ABOUT),
+    Artifact("raghu/fig16", _WALK, _PLACE, _SIXTEEN, table, of_walk, draw_walk, _WALK_ABOUT),
+)

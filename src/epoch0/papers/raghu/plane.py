@@ -17,40 +17,43 @@ import torch
 from epoch0 import plots
 from epoch0.curves import GreatCircle
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, at_least, between, exact, increasing
+from epoch0.experiments.claims import at_least, between, exact, increasing
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick import planar
-from epoch0.papers.hanin_rolnick.layers import ABOUT
 from epoch0.papers.raghu.transitions import wide_limit
-from epoch0.papers.sweep import Array, Found, Sweep, Table, mean_and_error
+from epoch0.papers.sweep import Array, Claims, Found, Sweep, Table, by, over_runs
 from epoch0.seeds import generator
 
 # ---- Figure 1
 
 
-def boundary_claims(found: Found) -> list[Claim]:
+def boundary_claims(found: Found) -> Claims:
     """The caption of Figure 1, section 2.2 and Theorem 1, on every network."""
     spec, (result,) = found.sweep.spec, found.one().results
     bends, cells = np.asarray(result["bends"]), np.asarray(result["cells"])
     straight, later = int(bends[:, 0].sum()), int(bends[:, 1:].sum())
     bent, concave = int(np.sum(result["bent"])), int(np.sum(result["concave"]))
     corners = int(cells[:, -1].sum())
-    mean, error = mean_and_error(cells)
-    return [
-        exact("the boundaries of the first layer are straight lines", straight == 0,
-              f"{straight} bends in {spec.networks} networks of {spec.width} lines", {"bends": straight}),
-        exact("those of later layers bend only where they meet boundaries of earlier layers", bent == 0,
-              f"{later} bends, {bent} of them elsewhere", {"bends": float(later), "elsewhere": bent}),
-        exact("every region is convex", concave == 0, f"{corners} regions, {concave} concave corners",
-              {"regions": corners, "concave_corners": concave}),
-        increasing("each layer adds regions", mean, error, spec.networks,
-                   [f"layer {i + 1}" for i in range(spec.depth)]),
-        planar.below_bound(found),
-        planar.checks(found),
-    ]  # fmt: skip
+    names = [f"layer {i + 1}" for i in range(spec.depth)]
+    told = f"{straight} bends in {spec.networks} networks of {spec.width} lines"
+    return {
+        "the boundaries of the first layer are straight lines": by(exact, straight == 0, told, {"bends": straight}),
+        "those of later layers bend only where they meet boundaries of earlier layers": by(
+            exact, bent == 0, f"{later} bends, {bent} of them elsewhere", {"bends": float(later), "elsewhere": bent}
+        ),
+        "every region is convex": by(
+            exact,
+            concave == 0,
+            f"{corners} regions, {concave} concave corners",
+            {"regions": corners, "concave_corners": concave},
+        ),
+        "each layer adds regions": over_runs(increasing, cells, names=names),
+        **planar.below_bound(found),
+        **planar.checks(found, "networks"),
+    }
 
 
 def draw_boundaries(found: Found) -> pictures.Figure:
@@ -63,14 +66,12 @@ def draw_boundaries(found: Found) -> pictures.Figure:
     for shown, axes in enumerate(panels[0]):
         for layer in range(shown + 1):
             newest, lines = layer == shown, list(vertices[edges[owner == layer]])
-            axes.add_collection(LineCollection(
-                lines, colors=plots.COLOURS[layer], linewidths=1.8 if newest else 0.9, alpha=1.0 if newest else 0.6,
-                capstyle="round",
-            ))  # fmt: skip
+            look = {"linewidths": 1.8, "alpha": 1.0} if newest else {"linewidths": 0.9, "alpha": 0.6}
+            axes.add_collection(LineCollection(lines, colors=plots.COLOURS[layer], capstyle="round", **look))
             if shown == spec.depth - 1:
                 axes.plot([], [], color=plots.COLOURS[layer], label=f"neurons of layer {layer + 1}")
-        axes.set(xlim=(-spec.half, spec.half), ylim=(-spec.half, spec.half), aspect="equal", xlabel="first input",
-                 title=f"layer {shown + 1}: {int(result['cells'][0][shown])} regions")  # fmt: skip
+        axes.set(xlim=(-spec.half, spec.half), ylim=(-spec.half, spec.half), aspect="equal", xlabel="first input")
+        axes.set_title(f"layer {shown + 1}: {int(result['cells'][0][shown])} regions")
         axes.grid(False)
         for side in ("top", "right"):
             axes.spines[side].set_visible(True)
@@ -84,11 +85,8 @@ _BOUNDARIES = Sweep(planar.partitions, planar.PlanarSpec(4, 3, math.sqrt(2.0), 0
 
 # ---- Figure 3
 
-CLOSE = 0.05
-"""Growth follows sqrt(chi) of wide networks if it is that near to it, relatively; width 100 leaves about 1 %."""
-
-_PLANE = 0
-"""Stream of the plane of a network's circle."""
+CLOSE = 0.05  # growth follows sqrt(chi) of wide networks if it is that near, relatively; width 100 leaves about 1 %
+_PLANE = 0  # stream of the plane of a network's circle
 
 
 @dataclass(frozen=True)
@@ -116,8 +114,8 @@ def block(spec: CircleSpec, seed: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     sizes = [spec.width] * (spec.depth + 1)
     stop = spec.first + spec.networks
-    every = ensemble(stop, sizes, "tanh", Gaussian(math.sqrt(spec.variance)), linear_output=False, seed=seed,
-                     dtype=torch.float64)  # fmt: skip
+    drawn: dict[str, Any] = {"weights": Gaussian(math.sqrt(spec.variance)), "seed": seed, "dtype": torch.float64}
+    every = ensemble(stop, sizes, "tanh", linear_output=False, **drawn)
     for index in range(spec.first, stop):
         plane = torch.randn(spec.width, 2, generator=generator(seed, _PLANE, index), dtype=torch.float64)
         basis = torch.linalg.qr(plane).Q * math.sqrt(spec.width)
@@ -160,27 +158,26 @@ def table(found: Found) -> Table:
     )
 
 
-def claims(found: Found) -> list[Claim]:
+def claims(found: Found) -> Claims:
     """The caption of Figure 3, and section 2.2 on how fast."""
     rows, runs = found.table, found.sweep["runs"]
-    names = rows.told("layer {layer}")
-    length, length_error, growth, error, wide = rows.of("length", "length_error", "growth", "growth_error", "wide")
-    return [
-        increasing("the image of the circle grows longer with depth", [1.0, *length], [0.0, *length_error], runs,
-                   ["the circle", *names]),
-        at_least("... in every layer", growth, error, 1.0, runs, names),
-        between(f"growth in every layer is within {100 * CLOSE:g} % of sqrt(chi), the wide limit", growth, error,
-                (1 - CLOSE) * wide, (1 + CLOSE) * wide, runs, names),
-    ]  # fmt: skip
+    length, error = rows.of("length", "length_error")
+    names, wide = ["the circle", *rows.told("layer {layer}")], rows.column("wide")
+    return {
+        "the image of the circle grows longer with depth": by(increasing, [1.0, *length], [0.0, *error], runs, names),
+        "... in every layer": rows.claim(at_least, "growth", 1.0, names="layer {layer}"),
+        f"growth in every layer is within {100 * CLOSE:g} % of sqrt(chi), the wide limit": rows.claim(
+            between, "growth", (1 - CLOSE) * wide, (1 + CLOSE) * wide, names="layer {layer}"
+        ),
+    }
 
 
 def draw(found: Found) -> pictures.Figure:
     """Panes from left to right: the circle, then its image after each layer; below them the lengths."""
     rows, ratio = found.table, _relative(found)[0]
     panes = [f"pane {i}" for i in range(len(ratio))]
-    picture, axes = plots.figure(
-        1.75 * len(panes), 5.2, mosaic=[panes, ["lengths"] * len(panes)], height_ratios=[1.0, 1.25],
-    )  # fmt: skip
+    grid = [panes, ["lengths"] * len(panes)]
+    picture, axes = plots.figure(1.75 * len(panes), 5.2, mosaic=grid, height_ratios=[1.0, 1.25])
     images, shares = (np.asarray(found.one().results[0][name]) for name in ("images", "shares"))
     for layer, name in enumerate(panes):
         pane = axes[name]
@@ -207,18 +204,15 @@ def draw(found: Found) -> pictures.Figure:
 
 _QUICK = Sweep(block, CircleSpec(16.0, 100, 6), runs=50, seed=3, block=25)
 
+_CIRCLES = {"quick": _QUICK, "paper": _QUICK.but(runs=1000, block=50)}  # widths and depths are the paper's in both
+_PLANES = {"quick": _BOUNDARIES, "paper": _BOUNDARIES.but(networks=1000)}
+_ABOUT = (
+    "tanh, width {width}, $\\sigma_w^2$ = {variance:g}, no biases; panes: one network, the first two principal "
+    "components of each image, and how many times longer than the circle it is; bars: two standard errors over networks"
+)
+_TITLE, _FIRST = "Boundaries in the plane of two inputs, layer by layer", (boundary_claims, draw_boundaries)
+_THIRD = "A circle through the layers of a tanh network"
 ARTIFACTS = (
-    Artifact(
-        "raghu/fig1", "Boundaries in the plane of two inputs, layer by layer", "Raghu et al., Figure 1, section 2.2",
-        {"quick": _BOUNDARIES, "paper": _BOUNDARIES.but(networks=1000)}, planar.table, boundary_claims,
-        draw_boundaries, ABOUT,
-    ),
-    Artifact(
-        "raghu/fig3", "A circle through the layers of a tanh network", "Raghu et al., Figure 3, section 2.2",
-        {"quick": _QUICK, "paper": _QUICK.but(runs=1000, block=50)}, table, claims, draw,
-        "tanh, width {width}, $\\sigma_w^2$ = {variance:g}, no biases; panes: one network, the first two principal "
-        "components of each image, and how many times longer than the circle it is; bars: two standard errors over "
-        "networks",
-    ),
-)  # fmt: skip
-"""Widths and depths of both are the paper's, in both presets."""
+    Artifact("raghu/fig1", _TITLE, "section 2.2", _PLANES, planar.table, *_FIRST, planar.ABOUT),
+    Artifact("raghu/fig3", _THIRD, "section 2.2", _CIRCLES, table, claims, draw, _ABOUT),
+)

@@ -24,22 +24,18 @@ import torch
 from torch import nn
 
 from epoch0 import plots
-from epoch0.errors import InputError, suggest
 from epoch0.experiments.claims import Claim, at_least, at_most, between
 from epoch0.experiments.cost import Cost
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.raghu.convnet import SMALL, ConvNet, examples
 from epoch0.papers.raghu.trained import history, training
-from epoch0.papers.sweep import Cell, Found, Sweep, Table, of_runs
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, over_runs
 from epoch0.train.evaluation import Accuracy
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
-KINDS = {"batch": "batch norm", "trajectory": "trajectory regularization", "none": "neither"}
-"""What stands in a network's norm -> its name in the figure."""
-
-COMPARABLE = 0.02
-"""Accuracies perform "comparably" if they differ by less."""
+KINDS = {"batch": "batch norm", "trajectory": "trajectory regularization", "none": "neither"}  # norm -> its name
+COMPARABLE = 0.02  # accuracies perform "comparably" if they differ by less
 
 
 @dataclass(frozen=True)
@@ -76,22 +72,11 @@ def regularized(spec: RegularizedSpec, seed: int) -> dict[str, Any]:
         x, y = x[: -spec.held_out], y[: -spec.held_out]
     tested = Accuracy(held[: spec.tested], labels[: spec.tested])
     few = x[: spec.examples], y[: spec.examples]
-    with training(spec, seed, few, optimizer(spec), lambda _, net: {**tested(net), **_layers(net)}) as (net, done):
+    optimizer = torch.optim.Adam if spec.optimizer == "adam" else partial(torch.optim.SGD, momentum=0.9)
+    with training(spec, seed, few, optimizer, lambda _, net: {**tested(net), **_layers(net)}) as (net, done):
         found = history(spec, done, "accuracy", "multipliers", "ratios")
     found["accuracy"] = np.nan_to_num(found["accuracy"], nan=1 / spec.network.classes)  # what is left is a guess
     return {**found, "device": next(net.parameters()).device.type}
-
-
-def optimizer(spec: RegularizedSpec) -> Callable[..., torch.optim.Optimizer]:
-    """What makes the optimizer.
-
-    Raises:
-        InputError: for one that is not known.
-    """
-    if spec.optimizer not in ("adam", "sgd"):
-        near = suggest(spec.optimizer, ("adam", "sgd"))
-        raise InputError(f"optimizer={spec.optimizer!r}; it is 'adam' or 'sgd'.{near}")
-    return torch.optim.Adam if spec.optimizer == "adam" else partial(torch.optim.SGD, momentum=0.9)
 
 
 def _layers(model: nn.Module) -> dict[str, list[float]]:
@@ -107,10 +92,9 @@ def _layers(model: nn.Module) -> dict[str, list[float]]:
 def cost(spec: RegularizedSpec) -> Cost:
     """Of one network."""
     net = spec.network
-    return Cost(
-        f"conv net, {KINDS[net.norm]}, {spec.data}", (), partial(net.build, 0), net.inputs, net.classes,
-        spec.batch_size, spec.at[-1] * spec.batch_size, spec.tested * len(spec.at),
-    )  # fmt: skip
+    name, images = f"conv net, {KINDS[net.norm]}, {spec.data}", spec.at[-1] * spec.batch_size
+    build, tested = partial(net.build, 0), spec.tested * len(spec.at)
+    return Cost(name, (), build, net.inputs, net.classes, spec.batch_size, images, tested)
 
 
 def table(found: Found) -> Table:
@@ -127,30 +111,29 @@ def table(found: Found) -> Table:
     return found.rows(lambda cell: {"accuracy": cell["accuracy"]}, more, step=at)
 
 
-def claims(found: Found) -> list[Claim]:
+def claims(found: Found) -> Claims:
     """Section 3.3: both "perform comparably, and considerably better than not using batch norm"; "slightly more train
     time" for trajectory regularization (Figure 11).
     """
-    decided: list[Claim] = []
-    for when, part in (("after training", slice(-1, None)), ("through training, mean of the tests", slice(1, None))):
-        own = {cell.at["network"]: cell["accuracy"][:, part].mean(1) for cell in found}
-        batch, trajectory, none = KINDS.values()
+    batch, trajectory, none = KINDS.values()
+    tests = {cell.at["network"]: cell["accuracy"] for cell in found}
+    decided = {}
 
-        def difference(
-            decide: Callable[..., Claim], text: str, a: str, b: str, *bounds: float, own: dict[str, Any] = own
-        ) -> Claim:
-            """Of accuracies, run by run."""
-            told = " minus ".join(f"{own[name].mean():.4f} ({name})" for name in (a, b))
-            return of_runs(decide, text, own[a] - own[b], *bounds, names=[told])
+    def difference(part: slice, a: str, b: str, decide: Callable[..., Claim], *bounds: float) -> Decision:
+        """Of accuracies, run by run."""
+        first, second = (tests[name][:, part].mean(1) for name in (a, b))
+        told = f"{first.mean():.4f} ({a}) minus {second.mean():.4f} ({b})"
+        return over_runs(decide, first - second, *bounds, names=[told])
 
-        decided += [
-            *(difference(at_least, f"{when}: {name} is better than neither: difference in test accuracy", name, none,
-                         0.0) for name in (batch, trajectory)),
-            difference(between, f"{when}: {trajectory} and {batch} differ by less than {COMPARABLE:g} in test accuracy",
-                       trajectory, batch, -COMPARABLE, COMPARABLE),
-        ]  # fmt: skip
+    last, every = slice(-1, None), slice(1, None)
+    for when, part in (("after training", last), ("through training, mean of the tests", every)):
+        for name in (batch, trajectory):
+            text = f"{when}: {name} is better than neither: difference in test accuracy"
+            decided[text] = difference(part, name, none, at_least, 0.0)
+        text = f"{when}: {trajectory} and {batch} differ by less than {COMPARABLE:g} in test accuracy"
+        decided[text] = difference(part, trajectory, batch, between, -COMPARABLE, COMPARABLE)
     text = f"{trajectory} takes more training than {batch}: its mean of the tests is lower, difference"
-    return [*decided, difference(at_most, text, trajectory, batch, 0.0)]
+    return {**decided, text: difference(every, trajectory, batch, at_most, 0.0)}
 
 
 def draw(found: Found) -> pictures.Figure:
@@ -194,22 +177,15 @@ def kinds(network: ConvNet, *rates: float) -> dict[str, dict[str, Any]]:
     }
 
 
-_QUICK = Sweep(
-    regularized, RegularizedSpec("digits", SMALL, (0, 25, 50, 100, 150, 200, 300, 400, 500, 600), 32, 0.0, tested=360),
-    {"network": kinds(SMALL, 0.01, 0.01, 0.003)}, runs=12,
-)  # fmt: skip
-# 20,000 steps are 51 epochs
-_PAPER = Sweep(
-    regularized, RegularizedSpec(
-        "cifar10", ConvNet(), (0, 500, 1000, 2000, 4000, 6000, 8000, 12_000, 16_000, 20_000), 128, 0.0, tested=10_000
-    ),
-    {"network": kinds(ConvNet(), 0.001, 0.001, 0.001)}, runs=4,
-)  # fmt: skip
-
-ARTIFACTS = (
-    Artifact(
-        "raghu/fig11", "Test accuracy with batch norm, trajectory regularization and neither",
-        "Raghu et al., Figure 11, section 3.3", {"quick": _QUICK, "paper": _PAPER}, table, claims, draw, about, cost,
-    ),
-)  # fmt: skip
-"""Figure 11."""
+_AT = (0, 25, 50, 100, 150, 200, 300, 400, 500, 600)
+_LONG = (0, 500, 1000, 2000, 4000, 6000, 8000, 12_000, 16_000, 20_000)  # 51 epochs
+_SPECS = (
+    RegularizedSpec("digits", SMALL, _AT, 32, 0.0, tested=360),
+    RegularizedSpec("cifar10", ConvNet(), _LONG, 128, 0.0, tested=10_000),
+)
+_PRESETS = {
+    "quick": Sweep(regularized, _SPECS[0], {"network": kinds(SMALL, 0.01, 0.01, 0.003)}, runs=12),
+    "paper": Sweep(regularized, _SPECS[1], {"network": kinds(ConvNet(), 0.001, 0.001, 0.001)}, runs=4),
+}
+_TITLE = "Test accuracy with batch norm, trajectory regularization and neither"
+ARTIFACTS = (Artifact("raghu/fig11", _TITLE, "section 3.3", _PRESETS, table, claims, draw, about, cost),)

@@ -21,26 +21,21 @@ from torch import Tensor, nn
 from epoch0 import plots
 from epoch0.data import DataSet, load
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, at_least, at_most
+from epoch0.experiments.claims import at_least, at_most
 from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou.batches import EXTENTS
-from epoch0.papers.sweep import Array, Cell, Found, Sweep, Table, of_runs, slopes
+from epoch0.papers.sweep import Array, Cell, Claims, Found, Sweep, Table, over_runs, slopes
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
 from epoch0.train.evaluation import Accuracy
 from epoch0.train.single_layer import train_one_layer
 
-SPLITS = {"train": 0, "test": 1}
-"""Streams of where the images of a split are moved to."""
-
-LOW = 0.6
-"""Test accuracy is low below this; dense networks that are trained whole reach about 0.6 on CIFAR-10."""
-
-GAP = 0.1
-"""... and generalisation is poor if it is so far below training accuracy."""
+SPLITS = {"train": 0, "test": 1}  # streams of where the images of a split are moved to
+LOW = 0.6  # test accuracy is low below this; dense networks that are trained whole reach about 0.6 on CIFAR-10
+GAP = 0.1  # ... and generalisation is poor if it is so far below training accuracy
 
 
 @dataclass(frozen=True)
@@ -81,11 +76,10 @@ def trained(spec: LayerSpec, seed: int) -> dict[str, Any]:
     def judge(model: nn.Module) -> dict[str, Any]:
         return {key: value for one in judges for key, value in one(model).items()}
 
-    done = train_one_layer(
-        net, spec.layer, (x, y), epochs=spec.epochs, batch_size=spec.batch_size,
-        optimizer=partial(torch.optim.SGD, momentum=spec.momentum), learning_rate=spec.learning_rate,
-        seed=seed, device=chosen_device(), evaluate=judge,
-    )  # fmt: skip
+    how: dict[str, Any] = {"epochs": spec.epochs, "batch_size": spec.batch_size, "learning_rate": spec.learning_rate}
+    sgd = partial(torch.optim.SGD, momentum=spec.momentum)
+    how |= {"optimizer": sgd, "seed": seed, "device": chosen_device(), "evaluate": judge}
+    done = train_one_layer(net, spec.layer, (x, y), **how)
     found = {}
     for split in SPLITS:
         values = [row[split] for row in done.history if split in row]
@@ -125,8 +119,8 @@ def cost(spec: LayerSpec) -> Cost:
         return net
 
     name = f"{spec.data}, width {spec.width}, layer {spec.layer + 1} alone"
-    return Cost(name, (), frozen, (inputs,), classes, spec.batch_size, spec.epochs * train,
-                (spec.epochs + 1) * (min(spec.judged, train) + test))  # fmt: skip
+    tested = (spec.epochs + 1) * (min(spec.judged, train) + test)
+    return Cost(name, (), frozen, (inputs,), classes, spec.batch_size, spec.epochs * train, tested)
 
 
 def table(found: Found) -> Table:
@@ -141,24 +135,24 @@ def table(found: Found) -> Table:
     return found.rows(accuracy, more, epoch=range(found.sweep["epochs"] + 1))
 
 
-def claims(low: bool, found: Found) -> list[Claim]:
+def claims(low: bool, found: Found) -> Claims:
     """Section 3.1: accuracy rises monotonically as lower layers are trained; Figure 17: generalisation stays low."""
     train, test = (found[split][:, :, -1].T for split in SPLITS)  # (runs, layers)
     layers = found.sweep["layer"]
-    decided = [
-        of_runs(at_least, "training a lower layer gives more training accuracy than the next one up",
-                train[:, :-1] - train[:, 1:], 0.0, names=[f"layer {a + 1} over {b + 1}" for a, b in pairwise(layers)]),
-    ]  # fmt: skip
-    for text, accuracy in (
-        ("training accuracy falls with the number of the trained layer", train), ("and so does test accuracy", test)
-    ):  # fmt: skip
-        decided.append(of_runs(at_most, f"{text} (slope a layer)", slopes(accuracy), 0.0, names=["slope"]))
+    pairs, names = [f"layer {a + 1} over {b + 1}" for a, b in pairwise(layers)], [f"layer {one + 1}" for one in layers]
+    slopes_of = [over_runs(at_most, slopes(accuracy), 0.0, names=["slope"]) for accuracy in (train, test)]
+    decided = {
+        "training a lower layer gives more training accuracy than the next one up": over_runs(
+            at_least, train[:, :-1] - train[:, 1:], 0.0, names=pairs
+        ),
+        "training accuracy falls with the number of the trained layer (slope a layer)": slopes_of[0],
+        "and so does test accuracy (slope a layer)": slopes_of[1],
+    }
     if low:
-        names = [f"layer {layer + 1}" for layer in layers]
-        decided += [
-            of_runs(at_most, f"test accuracy stays below {LOW:g} whichever layer is trained", test, LOW, names=names),
-            of_runs(at_least, f"... and at least {GAP:g} below training accuracy", train - test, GAP, names=names),
-        ]
+        below = f"test accuracy stays below {LOW:g} whichever layer is trained"
+        decided[below] = over_runs(at_most, test, LOW, names=names)
+        apart = f"... and at least {GAP:g} below training accuracy"
+        decided[apart] = over_runs(at_least, train - test, GAP, names=names)
     return decided
 
 
@@ -171,8 +165,9 @@ def draw(found: Found) -> pictures.Figure:
     for axes, split, title in zip(panels, SPLITS, ("training accuracy", "test accuracy"), strict=True):
         for place, (layer, rows) in enumerate(found.table.by("layer")):
             epochs, mean, error = rows.of("epoch", f"{split}_accuracy", f"{split}_accuracy_error")
-            axes.plot(epochs, mean, color=colours[place], marker=plots.MARKERS[place % len(plots.MARKERS)],
-                      markevery=(place, max(1, len(mean) // 6)), label=f"hidden layer {layer + 1}")  # fmt: skip
+            look = {"color": colours[place], "marker": plots.MARKERS[place % len(plots.MARKERS)]}
+            look |= {"markevery": (place, max(1, len(mean) // 6)), "label": f"hidden layer {layer + 1}"}
+            axes.plot(epochs, mean, **look)
             if found.sweep["runs"] > 1:
                 low, high = mean - 2 * error, mean + 2 * error
                 axes.fill_between(epochs, low, high, color=colours[place], alpha=0.2, linewidth=0)
@@ -198,14 +193,12 @@ _DIGITS = Sweep(
     trained, LayerSpec("digits", 0, 100, 8, 1.0, 1, 30, 64, 0.3, 0.9, 10_000), {"layer": tuple(range(1, 8))}, runs=10
 )
 _MNIST = _DIGITS.but(data="mnist", epochs=20, runs=5)
-
-ARTIFACTS = tuple(
-    Artifact(f"raghu/{name}", f"Accuracy with exactly one hidden layer trained{title}",
-             f"Raghu et al., Figure {name.removeprefix('fig')}, section 3.1", {"quick": quick, "paper": paper}, table,
-             partial(claims, name == "fig17"), draw, about, cost)
-    for name, title, quick, paper in (
-        ("fig7", "", _DIGITS, _MNIST),
-        ("fig17", ", harder images", _DIGITS.but(side=14, width=200, runs=5),
-         _MNIST.but(data="cifar10", width=200, epochs=40)),
-    )
-)  # fmt: skip
+_PRESETS = {"quick": _DIGITS, "paper": _MNIST}
+_CIFAR = _MNIST.but(data="cifar10", width=200, epochs=40)
+_HARDER = {"quick": _DIGITS.but(side=14, width=200, runs=5), "paper": _CIFAR}
+_TITLE = "Accuracy with exactly one hidden layer trained"
+_SEVENTH, _SEVENTEENTH = ((table, partial(claims, low), draw, about, cost) for low in (False, True))
+ARTIFACTS = (
+    Artifact("raghu/fig7", _TITLE, "section 3.1", _PRESETS, *_SEVENTH),
+    Artifact("raghu/fig17", f"{_TITLE}, harder images", "section 3.1", _HARDER, *_SEVENTEENTH),
+)

@@ -36,14 +36,27 @@ from epoch0.activity.robustness import robustness
 from epoch0.curves import Arc
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
-from epoch0.experiments.claims import Claim, at_least, at_most, between
+from epoch0.experiments.claims import at_least, at_most, between
 from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.checkpoints import checkpoint_of
 from epoch0.papers.raghu.convnet import KEEPING, LAYERS, SMALL, ConvNet, examples, mark_pools
-from epoch0.papers.sweep import Array, Cell, Found, Results, Sweep, Table, mean_and_error, of_runs, slopes
+from epoch0.papers.sweep import (
+    Array,
+    Cell,
+    Claims,
+    Found,
+    Results,
+    Sweep,
+    Table,
+    by,
+    mean_and_error,
+    more,
+    over_runs,
+    slopes,
+)
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
 from epoch0.train.evaluation import Accuracy
@@ -54,12 +67,8 @@ from epoch0.train.record import Every, Training
 MOMENTUM = 0.9
 
 PLAIN, NORMED = "without batch norm", "with batch norm"
-
-HIGH = {"digits": 0.95, "mnist": 0.97, "cifar10": 0.7}
-"""Test accuracy that counts as high for these data."""
-
-_WEIGHTS, _BATCHES, _ARCS, _NOISE = range(4)
-"""Streams of a trial's seed."""
+HIGH = {"digits": 0.95, "mnist": 0.97, "cifar10": 0.7}  # test accuracy that counts as high for these data
+_WEIGHTS, _BATCHES, _ARCS, _NOISE = range(4)  # streams of a trial's seed
 
 
 @dataclass(frozen=True)
@@ -128,13 +137,12 @@ def training(
     def wanted(step: int, model: nn.Module, metrics: Mapping[str, Any]) -> dict[str, Any] | None:
         return look(step, model) if step in spec.at else None
 
+    how: dict[str, Any] = {"batch_size": spec.batch_size, "learning_rate": spec.learning_rate, "optimizer": optimizer}
+    how |= {"seed": batches, "device": device, "evaluate_every": pace, "callbacks": [Every(pace, wanted)]}
     with checkpoint_of(spec, seed) as path:
-        kept: dict[str, Any] = {"checkpoint": path, "checkpoint_every": spec.at[-1], "checkpoint_minutes": 5.0}
-        yield net, train(
-            net, examples, steps=spec.at[-1], batch_size=spec.batch_size, optimizer=optimizer,
-            learning_rate=spec.learning_rate, seed=batches, device=device, evaluate_every=pace,
-            callbacks=[Every(pace, wanted)], **({} if path is None else kept),
-        )  # fmt: skip
+        if path is not None:
+            how |= {"checkpoint": path, "checkpoint_every": spec.at[-1], "checkpoint_minutes": 5.0}
+        yield net, train(net, examples, steps=spec.at[-1], **how)
 
 
 def trained(spec: TrainedSpec, seed: int) -> dict[str, Any]:
@@ -173,9 +181,8 @@ def trained(spec: TrainedSpec, seed: int) -> dict[str, Any]:
         found = history(spec, done, "accuracy", *modes, "scale")
         for unit, sizes in (("absolute", spec.absolute), ("relative", spec.relative)):
             if sizes:
-                noisy = robustness(
-                    net, (held, labels), sizes, draws=spec.draws, relative=unit == "relative", seed=noise
-                )
+                relative = unit == "relative"
+                noisy = robustness(net, (held, labels), sizes, draws=spec.draws, relative=relative, seed=noise)
                 found |= {unit: noisy.accuracy, "clean": noisy.clean}
     first = done.history[0]
     names = {"layers": first["layers"], "kinds": first["kinds"], "weighted": list(weighted(net))}
@@ -227,9 +234,18 @@ class TrainedSweep(Sweep):
 
 
 _DIGITS = TrainedSpec(
-    "digits", SMALL, (0, 10, 30, 100, 300, 1000), batch_size=32, learning_rate=0.01, arcs=4, points=32,
-    absolute=(0.05, 0.1, 0.25, 0.5, 1.0), relative=(0.1, 0.25, 0.5, 1.0, 2.0), draws=5, tested=360,
-)  # fmt: skip
+    "digits",
+    SMALL,
+    (0, 10, 30, 100, 300, 1000),
+    batch_size=32,
+    learning_rate=0.01,
+    arcs=4,
+    points=32,
+    absolute=(0.05, 0.1, 0.25, 0.5, 1.0),
+    relative=(0.1, 0.25, 0.5, 1.0, 2.0),
+    draws=5,
+    tested=360,
+)
 _CIFAR = replace(_DIGITS, data="cifar10", at=(0, 100, 300, 1000, 3000, 10_000), batch_size=128, tested=2000)
 _DENSE_DIGITS = replace(_DIGITS, learning_rate=0.02, absolute=(), relative=(), draws=0)
 _DENSE_MNIST = replace(_DENSE_DIGITS, data="mnist", at=_CIFAR.at, batch_size=128, tested=10_000)
@@ -264,17 +280,17 @@ def dense_nets(*variances: float) -> dict[str, Sweep]:
     }
 
 
-def accurate(found: Found, cells: Sequence[Cell] | None = None) -> list[Claim]:
+def accurate(found: Found, cells: Sequence[Cell] | None = None) -> Claims:
     """Every kind is trained to high test accuracy: without it the figure says nothing."""
-    claims = []
-    high = HIGH[found.sweep["data"]]
+    decided, high = {}, HIGH[found.sweep["data"]]
     for cell in found.cells if cells is None else cells:
-        text = f"{cell.at['networks']}: trained to high test accuracy, {100 * high:g} % and more"
-        claim = of_runs(at_least, text, cell["accuracy"][:, -1], high, names=["accuracy"])
         diverged = found.sweep["runs"] - cell.runs
-        told = f"; {diverged} diverged and were left out everywhere" if diverged else ""
-        claims.append(replace(claim, evidence=claim.evidence + told))
-    return claims
+        told = f"{diverged} diverged and were left out everywhere" if diverged else ""
+        claim = over_runs(at_least, cell["accuracy"][:, -1], high, names=["accuracy"])
+        decided[f"{cell.at['networks']}: trained to high test accuracy, {100 * high:g} % and more"] = more(
+            claim, after=told
+        )
+    return decided
 
 
 def about(more: str, sweep: Sweep) -> str:
@@ -296,25 +312,17 @@ def cost(spec: TrainedSpec) -> Cost:
     net = spec.network
     count = len(net.sizes) - 1 if isinstance(net, DenseNet) else sum(layer.kind != "pooling" for layer in LAYERS)
     noisy = count * (len(spec.absolute) + len(spec.relative)) * spec.draws
-    return Cost(
-        f"{type(net).__name__} {name_of(net)}, {spec.data}", (), partial(net.build, 0), net.inputs, 10,
-        spec.batch_size, spec.at[-1] * spec.batch_size, spec.tested * (len(spec.at) + noisy),
-    )  # fmt: skip
+    name, images = f"{type(net).__name__} {name_of(net)}, {spec.data}", spec.at[-1] * spec.batch_size
+    evaluated, build = spec.tested * (len(spec.at) + noisy), partial(net.build, 0)
+    return Cost(name, (), build, net.inputs, 10, spec.batch_size, images, evaluated)
 
 
+# what was measured -> whose statistics a batch norm used
 MODES = {"lengths": "running statistics, as in evaluation", "lengths_batch": "statistics of the arc's points"}
-"""What was measured -> whose statistics a batch norm used."""
-
-SETTLED = 300
-"""Where "after just a few hundred gradient steps" is taken to begin."""
-
+SETTLED = 300  # where "after just a few hundred gradient steps" is taken to begin
 UNITS = ("absolute", "relative")
-
-PRINTED_NOISE = 0.25
-"""Of which the caption of Figure 6 says what it costs."""
-
-FIFTH = "conv4"
-"""Layer 5 as Figure 4 numbers them, pools counted."""
+PRINTED_NOISE = 0.25  # of which the caption of Figure 6 says what it costs
+FIFTH = "conv4"  # layer 5 as Figure 4 numbers them, pools counted
 
 
 def _layers(cell: Cell, name: str = "layers") -> list[str]:
@@ -334,63 +342,66 @@ def length_table(found: Found, measured: str = "lengths") -> Table:
     """One row for each kind of network, step and layer: length, its growth, accuracy at that step."""
     steps, layers = list(found.sweep["at"]), _layers(found.cells[0])
 
-    def more(cell: Cell, step: int, layer: str) -> dict[str, Any]:
+    def beside(cell: Cell, step: int, layer: str) -> dict[str, Any]:
         accuracy = cell["accuracy"].mean(0)[steps.index(step)]
         return {"accuracy": float(accuracy), "kind": cell.results[0]["kinds"][layers.index(layer)]}
 
-    return found.rows(lambda cell: {"length": cell[measured][..., 1:], "growth": _growth(cell[measured])}, more,
-                      step=steps, layer=layers)  # fmt: skip
+    def lengths(cell: Cell) -> dict[str, Array]:
+        return {"length": cell[measured][..., 1:], "growth": _growth(cell[measured])}
+
+    return found.rows(lengths, beside, step=steps, layer=layers)
 
 
 def scale_table(found: Found) -> Table:
     """Figure 9: one row for each step and layer with weights."""
-    names = _layers(found.cells[0], "weighted")
-    return found.rows(lambda cell: {"scale": cell["scale"]}, lambda cell, **_: {"kind": "linear"},
-                      step=found.sweep["at"], layer=names)  # fmt: skip
+    inner = {"step": found.sweep["at"], "layer": _layers(found.cells[0], "weighted")}
+    return found.rows(lambda cell: {"scale": cell["scale"]}, lambda cell, **_: {"kind": "linear"}, **inner)
 
 
-def conv_claims(found: Found) -> list[Claim]:
+def conv_claims(found: Found) -> Claims:
     """The caption of Figure 8."""
     cell = found.one()
     growth = _growth(cell["lengths"])[..., [_layers(cell).index(name) for name in KEEPING]]
-    return [
-        *accurate(found),
-        of_runs(at_most, "at step 0 length does not grow: mean over the layers that keep the number of neurons",
-                growth[:, 0].mean(1), 1.0, names=["growth"]),
-        *_longer(cell),
-        of_runs(at_least, "after training length grows through every layer but pools and those with fewer neurons than "
-                "before", growth[:, -1], 1.0, names=KEEPING),
-    ]  # fmt: skip
+    grows = "after training length grows through every layer but pools and those with fewer neurons than before"
+    return {
+        **accurate(found),
+        "at step 0 length does not grow: mean over the layers that keep the number of neurons": over_runs(
+            at_most, growth[:, 0].mean(1), 1.0, names=["growth"]
+        ),
+        **_longer(cell),
+        grows: over_runs(at_least, growth[:, -1], 1.0, names=KEEPING),
+    }
 
 
-def dense_claims(found: Found) -> list[Claim]:
+def dense_claims(found: Found) -> Claims:
     """The caption of Figure 18."""
-    decided = accurate(found)
+    decided = dict(accurate(found))
     for cell in found:
         said, after = f"{cell.at['networks']}: ", _growth(cell["lengths"])[:, -1, 1:-1]
         text = f"{said}after training length grows through every hidden layer behind the first"
         names = [f"layer {place}" for place in _layers(cell)[1:-1]]
-        decided += [*_longer(cell, said), of_runs(at_least, text, after, 1.0, names=names)]
+        decided |= {**_longer(cell, said), text: over_runs(at_least, after, 1.0, names=names)}
     return decided
 
 
-def _longer(cell: Cell, said: str = "") -> list[Claim]:
+def _longer(cell: Cell, said: str = "") -> Claims:
     """Training increases length, the more the deeper the layer."""
     gained = np.log(cell["lengths"][:, -1, 1:] / cell["lengths"][:, 0, 1:])
-    return [
-        of_runs(at_least, f"{said}training increases length after every layer: log of length at the end over that at "
-                "step 0", gained, 0.0, names=[f"layer {i}" if i.isdigit() else i for i in _layers(cell)]),
-        of_runs(at_least, f"{said}... by a factor that grows with depth: rise of that log a layer", slopes(gained), 0.0,
-                names=["slope"]),
-    ]  # fmt: skip
+    names = [f"layer {i}" if i.isdigit() else i for i in _layers(cell)]
+    longer = f"{said}training increases length after every layer: log of length at the end over that at step 0"
+    deeper = f"{said}... by a factor that grows with depth: rise of that log a layer"
+    return {
+        longer: over_runs(at_least, gained, 0.0, names=names),
+        deeper: over_runs(at_least, slopes(gained), 0.0, names=["slope"]),
+    }
 
 
-def scale_claims(found: Found) -> list[Claim]:
+def scale_claims(found: Found) -> Claims:
     """The caption of Figure 9."""
     cell = found.one()
     text = "training increases the weight scale of every layer: log of sigma_w^2 at the end over that at step 0"
     gained = np.log(cell["scale"][:, -1] / cell["scale"][:, 0])
-    return [*accurate(found), of_runs(at_least, text, gained, 0.0, names=_layers(cell, "weighted"))]
+    return {**accurate(found), text: over_runs(at_least, gained, 0.0, names=_layers(cell, "weighted"))}
 
 
 def through_layers(axes: pictures.Axes, rows: Table, column: str) -> None:
@@ -404,10 +415,9 @@ def through_layers(axes: pictures.Axes, rows: Table, column: str) -> None:
     for place, (step, some) in enumerate(steps):
         mean, error = some.of(column, f"{column}_error")
         beside = 0.06 * (place - (len(steps) - 1) / 2)  # so that bars do not hide each other
-        plots.points(
-            axes, (x + beside).tolist(), mean.tolist(), error.tolist(), place, f"{step:,}", color=colours[place],
-            linestyle="none" if normed else "-", linewidth=1.2, markersize=3.6, capsize=1.5,
-        )  # fmt: skip
+        look = {"color": colours[place], "linewidth": 1.2, "markersize": 3.6, "capsize": 1.5}
+        look["linestyle"] = "none" if normed else "-"
+        plots.points(axes, (x + beside).tolist(), mean.tolist(), error.tolist(), place, f"{step:,}", **look)
         for end in range(1, len(names) if normed else 0):
             into, part = end in normed, slice(end - 1, end + 1)
             axes.plot(x[part], mean[part], ":" if into else "-", color=colours[place], linewidth=1.6 if into else 1.0)
@@ -458,31 +468,29 @@ def norm_table(found: Found) -> Table:
     return Table({"statistics": mode, **row} for name, mode in MODES.items() for row in length_table(normed, name))
 
 
-def norm_claims(found: Found) -> list[Claim]:
+def norm_claims(found: Found) -> Claims:
     """The caption of Figure 10 and what section 3.2 says of it."""
     plain, cell = found.one(networks=PLAIN), found.one(networks=NORMED)
     layers, kinds, steps = cell.results[0]["layers"], cell.results[0]["kinds"], found.sweep["at"]
     late = [s for s, step in enumerate(steps) if step >= min(SETTLED, steps[-1])]
-    decided = accurate(found, [cell])
+    decided = dict(accurate(found, [cell]))
     for measured, mode in MODES.items():
         for what, behind in (("convolution", "convolutions"), ("linear", "fully connected layers")):
             norms = [n for n in range(1, len(kinds)) if (kinds[n - 1], kinds[n]) == (what, "batch norm")]
             growth = _growth(cell[measured])[..., norms]
             names = [f"{layers[n]}, step {steps[s]}" for s in late for n in norms]
+            last = zip(norms, growth[:, -1].mean(0), strict=True)
+            told = "at the end " + ", ".join(f"{layers[n]} {value:.3g}" for n, value in last)
             text = f"{mode}: from step {SETTLED} on batch norms behind {behind} reduce length: their growth"
-            claim = of_runs(at_most, text, growth[:, late], 1.0, names=names)
-            last = growth[:, -1].mean(0)
-            told = ", ".join(f"{layers[n]} {value:.3g}" for n, value in zip(norms, last, strict=True))
-            decided.append(replace(claim, evidence=f"{claim.evidence}; at the end {told}"))
+            decided[text] = more(over_runs(at_most, growth[:, late], 1.0, names=names), after=told)
             if measured == "lengths_batch":
                 text = f"{mode}: at step 0 batch norms behind {behind} increase it, dividing by a small variance"
-                decided.append(of_runs(at_least, text, growth[:, 0], 1.0, names=[layers[n] for n in norms]))
+                decided[text] = over_runs(at_least, growth[:, 0], 1.0, names=[layers[n] for n in norms])
     own, other = (mean_and_error(np.log(each["lengths"][:, -1, -1])) for each in (cell, plain))
-    return [*decided, at_most(
-        "after training length at the output is less than without batch norm: difference of the logs",
-        [own.mean - other.mean], [float(np.hypot(own.error, other.error))], 0.0, min(cell.runs, plain.runs),
-        ["difference"],
-    )]  # fmt: skip
+    less, error = [own.mean - other.mean], [float(np.hypot(own.error, other.error))]
+    text = "after training length at the output is less than without batch norm: difference of the logs"
+    decided[text] = by(at_most, less, error, 0.0, min(cell.runs, plain.runs), ["difference"])
+    return decided
 
 
 def draw_norms(found: Found) -> pictures.Figure:
@@ -507,43 +515,45 @@ def noise_table(found: Found) -> Table:
     def measured(unit: str, cell: Cell) -> dict[str, Array]:
         return {"accuracy": cell[unit], "cost": cell["clean"][:, None, None] - cell[unit]}
 
-    return Table(
-        {"noise": unit, **row}
-        for unit in UNITS for row in found.rows(partial(measured, unit), layer=layers, size=found.sweep[unit])
-    )  # fmt: skip
+    rows = Table()
+    for unit in UNITS:
+        own = found.rows(partial(measured, unit), layer=layers, size=found.sweep[unit])
+        rows += [{"noise": unit, **row} for row in own]
+    return rows
 
 
-def noise_claims(found: Found) -> list[Claim]:
+def noise_claims(found: Found) -> Claims:
     """The caption of Figure 6, for networks with and without batch norm and for both units of noise."""
-    pairs = [(cell, unit) for cell in found for unit in UNITS]
-    printed = pairs if found.sweep["data"] == "cifar10" else []
-    return [
-        *accurate(found), *(claim for pair in pairs for claim in _earlier(*pair)),
-        *(claim for pair in printed for claim in _printed(*pair)),
-    ]  # fmt: skip
+    decided, pairs = dict(accurate(found)), [(cell, unit) for cell in found for unit in UNITS]
+    for decide in (_earlier, _printed) if found.sweep["data"] == "cifar10" else (_earlier,):
+        for pair in pairs:
+            decided |= decide(*pair)
+    return decided
 
 
-def _earlier(cell: Cell, unit: str) -> list[Claim]:
+def _earlier(cell: Cell, unit: str) -> Claims:
     """Earlier layers are less robust."""
     kept = cell[unit].mean(2)  # over the sizes, (runs, layers)
-    said = f"{cell.at['networks']}, {unit} noise"
-    return [
-        of_runs(at_least, f"{said}: the first layer is the least robust: accuracy with noise in another one, less that "
-                "with noise in it", kept[:, 1:] - kept[:, :1], 0.0, names=_layers(cell, "weighted")[1:]),
-        of_runs(at_least, f"{said}: earlier layers are less robust: rise of accuracy a layer", slopes(kept), 0.0,
-                names=["slope"]),
-    ]  # fmt: skip
+    said, names = f"{cell.at['networks']}, {unit} noise", _layers(cell, "weighted")[1:]
+    least = f"{said}: the first layer is the least robust: accuracy with noise in another one, less that "
+    least += "with noise in it"
+    rises = f"{said}: earlier layers are less robust: rise of accuracy a layer"
+    return {
+        least: over_runs(at_least, kept[:, 1:] - kept[:, :1], 0.0, names=names),
+        rises: over_runs(at_least, slopes(kept), 0.0, names=["slope"]),
+    }
 
 
-def _printed(cell: Cell, unit: str) -> list[Claim]:
+def _printed(cell: Cell, unit: str) -> Claims:
     """What noise of 0.25 costs in the first and in the fifth layer; only said of CIFAR-10."""
     lost = cell["clean"][:, None] - cell[unit][:, :, getattr(cell.spec, unit).index(PRINTED_NOISE)]
     said, fifth = f"{cell.at['networks']}, {unit} noise of {PRINTED_NOISE:g}", _layers(cell, "weighted").index(FIFTH)
-    return [
-        of_runs(between, f"{said} in the first layer costs 0.7 in accuracy, to 0.1", lost[:, 0], 0.6, 0.8,
-                names=["cost"]),
-        of_runs(at_most, f"{said} in the fifth layer costs 0.02, at most 0.05", lost[:, fifth], 0.05, names=["cost"]),
-    ]  # fmt: skip
+    first = f"{said} in the first layer costs 0.7 in accuracy, to 0.1"
+    later = f"{said} in the fifth layer costs 0.02, at most 0.05"
+    return {
+        first: over_runs(between, lost[:, 0], 0.6, 0.8, names=["cost"]),
+        later: over_runs(at_most, lost[:, fifth], 0.05, names=["cost"]),
+    }
 
 
 def draw_noise(found: Found) -> pictures.Figure:
@@ -557,8 +567,8 @@ def draw_noise(found: Found) -> pictures.Figure:
             for place, (layer, some) in enumerate(layers):
                 beside = 1.0 + 0.02 * (place - (len(layers) - 1) / 2)  # so that bars do not hide each other
                 size, mean, error = some.of("size", "accuracy", "accuracy_error")
-                plots.points(axes, (size * beside).tolist(), mean.tolist(), error.tolist(), place, f"noise in {layer}",
-                             linestyle="-", linewidth=1.0)  # fmt: skip
+                means = (size * beside).tolist(), mean.tolist(), error.tolist()
+                plots.points(axes, *means, place, f"noise in {layer}", linestyle="-", linewidth=1.0)
             axes.axhline(cell["clean"].mean(), color=plots.BOUND, linestyle="--", linewidth=1.0, label="without noise")
             axes.set(title=f"{cell.at['networks']}, {unit} noise", ylim=(0, 1.03))
             pictures.ticks(axes, found.sweep[unit], scale="log")
@@ -574,30 +584,20 @@ def draw_noise(found: Found) -> pictures.Figure:
 
 _BETWEEN = ", {arcs} arcs between test images in each; "
 _BOTH, _PLAIN = conv_nets("none", "batch"), conv_nets("none")
-
+_NOISE_IN = partial(about, " of each kind, {draws} draws of noise, {tested} test images")
+_SCALE = partial(about, "; scale: fan-in times the mean square of the weights")
+_OF_EACH = partial(about, " of each sigma_w^2, {arcs} arcs between test images in each")
+_GREY, _DOTTED = (partial(about, f"{_BETWEEN}{one}grey: pooling layers") for one in ("", "dotted: into batch norm; "))
+_TITLE, _WHERE = "Trajectory length through training", "section 3.2"
+_SIXTH = ("Accuracy against noise in one layer's weights", "section 3.1", _BOTH, noise_table, noise_claims, draw_noise)
+_EIGHTH = ("Trajectory length of each layer through training", _WHERE, _PLAIN, length_table, conv_claims, draw_lengths)
+_NINTH = ("Weight scale of each layer through training", _WHERE, _PLAIN, scale_table, scale_claims, draw_scale)
+_TENTH = (_WHERE, _BOTH, norm_table, norm_claims, draw_norms)
+_DENSE = (dense_nets(1.0, 2.0), length_table, dense_claims, draw_lengths)
 ARTIFACTS = (
-    Artifact(
-        "raghu/fig6", "Accuracy against noise in one layer's weights", "Raghu et al., Figure 6, section 3.1", _BOTH,
-        noise_table, noise_claims, draw_noise,
-        partial(about, " of each kind, {draws} draws of noise, {tested} test images"), cost,
-    ),
-    Artifact(
-        "raghu/fig8", "Trajectory length of each layer through training", "Raghu et al., Figure 8, section 3.2", _PLAIN,
-        length_table, conv_claims, draw_lengths, partial(about, _BETWEEN + "grey: pooling layers"), cost,
-    ),
-    Artifact(
-        "raghu/fig9", "Weight scale of each layer through training", "Raghu et al., Figure 9, section 3.2", _PLAIN,
-        scale_table, scale_claims, draw_scale,
-        partial(about, "; scale: fan-in times the mean square of the weights"), cost,
-    ),
-    Artifact(
-        "raghu/fig10", "Trajectory length through training with batch norm", "Raghu et al., Figure 10, section 3.2",
-        _BOTH, norm_table, norm_claims, draw_norms,
-        partial(about, _BETWEEN + "dotted: into batch norm; grey: pooling layers"), cost,
-    ),
-    Artifact(
-        "raghu/fig18", "Trajectory length through training, fully connected", "Raghu et al., Figure 18, section 3.2",
-        dense_nets(1.0, 2.0), length_table, dense_claims, draw_lengths,
-        partial(about, " of each sigma_w^2, {arcs} arcs between test images in each"), cost,
-    ),
-)  # fmt: skip
+    Artifact("raghu/fig6", *_SIXTH, _NOISE_IN, cost),
+    Artifact("raghu/fig8", *_EIGHTH, _GREY, cost),
+    Artifact("raghu/fig9", *_NINTH, _SCALE, cost),
+    Artifact("raghu/fig10", f"{_TITLE} with batch norm", *_TENTH, _DOTTED, cost),
+    Artifact("raghu/fig18", f"{_TITLE}, fully connected", _WHERE, *_DENSE, _OF_EACH, cost),
+)

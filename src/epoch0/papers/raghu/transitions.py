@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,24 +13,35 @@ from epoch0 import plots
 from epoch0.activity import transitions
 from epoch0.curves import Arc
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, at_least, at_most, between, increasing, linear
+from epoch0.experiments.claims import at_least, at_most, between, increasing, linear
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.curve import CurveSpec, mean_growth
-from epoch0.papers.sweep import Cell, Found, Mean, Sweep, Table, agrees, mean_and_error, named_seed, of_runs, slopes
+from epoch0.papers.sweep import (
+    Cell,
+    Claims,
+    Decision,
+    Found,
+    Mean,
+    Sweep,
+    Table,
+    agrees,
+    by,
+    mean_and_error,
+    named_seed,
+    over_runs,
+    slopes,
+)
 from epoch0.theory import growth as growth_theory
 from epoch0.theory.mean_field import chi, variance_map
 from epoch0.theory.raghu import raghu_lower_bound, raghu_upper_bound
 
-CLOSE = 0.03
-"""Curves "fit" if they are closer than one sees in a figure; the correction of width, sigma_w^2/(4 k chi), is less."""
-
-SETTLED = 3
-"""The first layer, counted from 1, from which growth is averaged: there variances have settled."""
-
+CLOSE = 0.03  # curves "fit" if one sees no difference; the correction of width, sigma_w^2/(4 k chi), is less
+SETTLED = 3  # the first layer, counted from 1, from which growth is averaged: there variances have settled
 SIGMA = r"$\sigma_w^2$ = {:g}"
+_NAME = "width {width}, sigma_w^2 = {variance:g}"
 
 
 @dataclass(frozen=True)
@@ -60,11 +72,8 @@ def block(spec: ArcSpec, seed: int) -> dict[str, Any]:
     start, end = spec.ends.points()
     arc = Arc(start * math.sqrt(spec.ends.size), end * math.sqrt(spec.ends.size))
     sizes = [spec.ends.size] + [spec.width] * spec.depth
-    every = ensemble(
-        spec.first + spec.networks, sizes, spec.activation, Gaussian(math.sqrt(spec.variance)), linear_output=False,
-        seed=seed,
-    )  # fmt: skip
-    nets = every[spec.first :]
+    count, law = spec.first + spec.networks, Gaussian(math.sqrt(spec.variance))
+    nets = ensemble(count, sizes, spec.activation, law, linear_output=False, seed=seed)[spec.first :]
     measured = trajectory_length(nets, arc, points=spec.tangents, seed=seed)
     found = {"lengths": np.asarray(measured.network_lengths), "growth": np.asarray(measured.network_growth)}
     return {**found, "transitions": transitions(nets, arc).per_layer} if spec.counted else found
@@ -136,15 +145,14 @@ def _log(values: Any) -> Any:
     return np.log(np.maximum(values, 0.5))
 
 
-def exponential(what: str, name: str, rows: Table, layer: int, template: str, along: str = "layer") -> Claim:
+def exponential(name: str, rows: Table, layer: int, along: str = "layer") -> Decision:
     """Whether the logarithm of a mean is linear in depth, from that layer on."""
     rows = Table(rows[layer - 1 :])
     depth, means, errors = rows.of(along, name, f"{name}_error")
-    text = f"{what} exponential in depth ({rows.told(template)[0]})"
-    return linear(text, depth, np.log(means), errors / np.maximum(means, 1e-300), rows[0]["runs"], least_r2=0.97)
+    return by(linear, depth, np.log(means), errors / np.maximum(means, 1e-300), rows[0]["runs"], least_r2=0.97)
 
 
-def depth_claims(found: Found) -> list[Claim]:
+def depth_claims(found: Found) -> Claims:
     """Figure 2: exponential in depth, slower in width, and it depends on the scale of the weights."""
     sweep, runs, depth = found.sweep, found.sweep["runs"], found.sweep["depth"]
     widest, steepest, variances = max(sweep["width"]), max(sweep["variance"]), sweep["variance"]
@@ -153,56 +161,62 @@ def depth_claims(found: Found) -> list[Claim]:
     half, narrow, deeper = depth // 2, widest // 2, counts[widest, steepest]
     by_depth = mean_and_error(deeper[:, -1] - deeper[:, half - 1])
     few, many = (mean_and_error(counts[width, steepest][:, -1]) for width in (narrow, widest))
-    return [
-        *(
-            exponential("transitions are", "transitions", found.table.where(width=widest, variance=variance), 2,
-                        "sigma_w^2 = {variance:g}")
-            for variance in variances if variance >= 2
-        ),
-        of_runs(increasing, "the rate grows with the scale of the weights", rates,
-                names=[f"sigma_w^2 = {variance:g}" for variance in variances]),
-        increasing(
-            f"doubling the depth adds more transitions than doubling the width (sigma_w^2 = {steepest:g})",
-            [many.mean - few.mean, by_depth.mean], [math.hypot(few.error, many.error), by_depth.error], runs,
-            [f"log ratio, width {narrow} to {widest}", f"log ratio, layer {half} to {depth}"],
-        ),
-    ]  # fmt: skip
+    gained = [many.mean - few.mean, by_depth.mean], [math.hypot(few.error, many.error), by_depth.error]
+    ways = [f"log ratio, width {narrow} to {widest}", f"log ratio, layer {half} to {depth}"]
+    decided = {
+        f"transitions are exponential in depth (sigma_w^2 = {v:g})": exponential(
+            "transitions", found.table.where(width=widest, variance=v), 2
+        )
+        for v in variances
+        if v >= 2
+    }
+    names = [f"sigma_w^2 = {variance:g}" for variance in variances]
+    decided["the rate grows with the scale of the weights"] = over_runs(increasing, rates, names=names)
+    text = f"doubling the depth adds more transitions than doubling the width (sigma_w^2 = {steepest:g})"
+    return {**decided, text: by(increasing, *gained, runs, ways)}
 
 
-def length_claims(found: Found) -> list[Claim]:
+def length_claims(found: Found) -> Claims:
     """Figure 5: transitions are proportional to length, slope 1 in logarithms, layer by layer."""
-    claims = []
+    decided, names = {}, ["slope of log transitions over log length"]
     for cell in found:
         if cell.spec.variance < 2:
             continue  # lengths hardly change from layer to layer: no slope can be told
         lengths, counts = _log(cell["lengths"][:, 2:]), _log(cell["transitions"][:, 1:])
         x = lengths - lengths.mean(axis=1, keepdims=True)
         slope, error = mean_and_error((x * counts).sum(axis=1) / (x * x).sum(axis=1))
-        told = f"transitions are proportional to length (width {cell.spec.width}, sigma_w^2 = {cell.spec.variance:g})"
-        claims.append(agrees(told, [slope], [error], 1.0, cell.runs, ["slope of log transitions over log length"], 0.1,
-                             ("measured", "proportional")))  # fmt: skip
-    return claims
+        same = by(agrees, [slope], [error], 1.0, cell.runs, names, 0.1, ("measured", "proportional"))
+        decided[f"transitions are proportional to length ({_NAME.format_map(cell.at)})"] = same
+    return decided
 
 
-def relu_claims(found: Found) -> list[Claim]:
+def relu_claims(found: Found) -> Claims:
     """Figure 12: exponential in depth, faster with scale than with width, and growth by the exact law."""
     rows, widest, runs = found.table, max(found.sweep["width"]), found.sweep["runs"]
     later = rows.where(layer=tuple(range(2, found.sweep["depth"] + 1)))
     growth, error, exact = later.of("growth", "growth_error", "exact")
     combined = growth_table(found)
     by_width = a_doubling(combined.where(variance=max(found.sweep["variance"])), "width", "growth")
-    mean, mean_error = zip(by_width, a_doubling(combined.where(width=widest), "variance", "growth"), strict=True)
-    return [
-        *(
-            exponential("length is", "length", rows.where(width=widest, variance=variance), 1,
-                        "width {width}, sigma_w^2 = {variance:g}")
-            for variance in found.sweep["variance"] if variance != 2  # there lengths stay as they are
+    faster = zip(by_width, a_doubling(combined.where(width=widest), "variance", "growth"), strict=True)
+    ways = ["log growth a doubling of the width", "log growth a doubling of sigma_w^2"]
+    return {
+        # at sigma_w^2 = 2 lengths stay as they are
+        **_lengths(found, 1, [cell for cell in found.where(width=widest) if cell.spec.variance != 2]),
+        "growth in each layer is the exact one of Gaussian weights": by(
+            agrees, growth, error, exact, runs, later.told(f"{_NAME}, layer {{layer}}"), 0.05
         ),
-        agrees("growth in each layer is the exact one of Gaussian weights", growth, error, exact, runs,
-               later.told("width {width}, sigma_w^2 = {variance:g}, layer {layer}"), 0.05),
-        increasing("growth increases faster with scale than with width", mean, mean_error, runs,
-                   ["log growth a doubling of the width", "log growth a doubling of sigma_w^2"]),
-    ]  # fmt: skip
+        "growth increases faster with scale than with width": by(increasing, *faster, runs, ways),
+    }
+
+
+def _lengths(found: Found, first: int, cells: Sequence[Cell]) -> Claims:
+    """Lengths are exponential from that layer on."""
+    return {
+        f"length is exponential in depth ({_NAME.format_map(cell.at)})": exponential(
+            "length", found.table.where(**cell.at), first
+        )
+        for cell in cells
+    }
 
 
 def a_doubling(rows: Table, swept: str, column: str) -> Mean:
@@ -213,44 +227,41 @@ def a_doubling(rows: Table, swept: str, column: str) -> Mean:
     return Mean(math.log(last[column] / first[column]) / doublings, math.hypot(*errors) / doublings)
 
 
-def hard_tanh_length_claims(found: Found) -> list[Claim]:
+def hard_tanh_length_claims(found: Found) -> Claims:
     """Figure 13a, b: length is exponential in depth, at a rate that grows with width and variance."""
-    claims = [
-        exponential("length is", "length", found.table.where(**cell.at), 3, "width {width}, sigma_w^2 = {variance:g}")
-        for cell in found if cell.spec.variance >= 2 and cell.spec.width >= 16
-    ]  # fmt: skip
-    return [*claims, *_rates(found)]
+    chosen = [cell for cell in found if cell.spec.variance >= 2 and cell.spec.width >= 16]
+    return {**_lengths(found, 3, chosen), **_rates(found)}
 
 
-def _rates(found: Found) -> list[Claim]:
+def _rates(found: Found) -> Claims:
     """Growth increases along the widths at the largest variance, and along the variances at the largest width."""
-    rows, claims = growth_table(found), []
+    rows, decided = growth_table(found), {}
     for swept, name, some in (
         ("width", "width {width}", rows.where(variance=found.sweep["variance"][-1])),
         ("variance", "sigma_w^2 = {variance:g}", rows.where(width=found.sweep["width"][-1])),
     ):
         if len(some) > 1:
-            text, (growth, error) = f"the growth rate increases with the {swept}", some.of("growth", "growth_error")
-            claims.append(increasing(text, growth, error, found.sweep["runs"], some.told(name)))
-    return claims
+            growth = some.of("growth", "growth_error")
+            text = f"the growth rate increases with the {swept}"
+            decided[text] = by(increasing, *growth, found.sweep["runs"], some.told(name))
+    return decided
 
 
-def bound_claims(found: Found) -> list[Claim]:
+def bound_claims(found: Found) -> Claims:
     """Figure 13c, d: growth lies between the bounds of Theorem 3, and for wide networks on sqrt(chi)."""
     rows, runs, widest = found.table, found.sweep["runs"], max(found.sweep["width"])
-    growth, errors, lower, upper = rows.of("growth", "growth_error", "lower", "upper")
-    names = rows.told("width {width}, sigma_w^2 = {variance:g}")
-    wide = rows.where(width=widest)
-    widely, wide_errors, limit = wide.of("growth", "growth_error", "wide")
-    return [
-        at_least("growth is at least the bound of Theorem 3", growth, errors, lower, runs, names),
-        at_most("growth is at most the chi bound (D.2)", growth, errors, upper, runs, names),
-        between(
-            f"at width {widest} growth is the wide limit sqrt(chi) to {CLOSE:.0%}", widely, wide_errors,
-            (1 - CLOSE) * limit, (1 + CLOSE) * limit, runs, wide.told("width {width}, sigma_w^2 = {variance:g}"),
+    growth, error, lower, upper = rows.of("growth", "growth_error", "lower", "upper")
+    names, wide = rows.told(_NAME), rows.where(width=widest)
+    widely, wide_error, limit = wide.of("growth", "growth_error", "wide")
+    inside = (1 - CLOSE) * limit, (1 + CLOSE) * limit
+    return {
+        "growth is at least the bound of Theorem 3": by(at_least, growth, error, lower, runs, names),
+        "growth is at most the chi bound (D.2)": by(at_most, growth, error, upper, runs, names),
+        f"at width {widest} growth is the wide limit sqrt(chi) to {CLOSE:.0%}": by(
+            between, widely, wide_error, *inside, runs, wide.told(_NAME)
         ),
-        *_rates(found),
-    ]  # fmt: skip
+        **_rates(found),
+    }
 
 
 # ---- pictures: measurements with errors, bounds dashed, exact and wide-limit curves dotted
@@ -258,14 +269,13 @@ def bound_claims(found: Found) -> list[Claim]:
 
 def depth_and_width(found: Found) -> pictures.Figure:
     """Figure 2: transitions against depth, and against width."""
-    rows, widths, variance, depth = (
-        found.table, found.sweep["width"], found.sweep["variance"][-1], found.sweep["depth"]
-    )  # fmt: skip
+    rows, widths = found.table, found.sweep["width"]
+    variance, depth = found.sweep["variance"][-1], found.sweep["depth"]
     picture, (left, right) = plots.figure(10.0, 5.0, columns=2, sharey=True)
     shown = [cell for width in (widths[len(widths) // 2], widths[-1]) for cell in found.where(width=width)]
     for index, cell in enumerate(shown):
-        pictures.points(left, rows.where(**cell.at), "layer", "transitions", index, _told(cell), linestyle="-",
-                        linewidth=1.0)  # fmt: skip
+        look: dict[str, Any] = {"linestyle": "-", "linewidth": 1.0}
+        pictures.points(left, rows.where(**cell.at), "layer", "transitions", index, _told(cell), **look)
     left.set(xlabel="layer $d$", ylabel="transitions of the neurons of layer $d$", yscale="log")
     some = rows.where(variance=variance, layer=(2, depth // 2, depth))
     pictures.lines(right, some, "width", "transitions", "layer", f"layer {{}}, {SIGMA.format(variance)}")
@@ -283,17 +293,15 @@ def against_length(found: Found) -> pictures.Figure:
     picture, axes = plots.figure(6.4, 5.6)
     widths, variances = found.sweep["width"], found.sweep["variance"]
     for cell in found:
-        axes.plot(
-            *found.table.where(**cell.at).of("length", "transitions"), linewidth=0.8, label=_told(cell),
-            color=plots.COLOURS[variances.index(cell.spec.variance)],
-            marker=plots.MARKERS[widths.index(cell.spec.width)],
-        )  # fmt: skip
+        look = {"color": plots.COLOURS[variances.index(cell.spec.variance)], "label": _told(cell)}
+        x, y = found.table.where(**cell.at).of("length", "transitions")
+        axes.plot(x, y, linewidth=0.8, marker=plots.MARKERS[widths.index(cell.spec.width)], **look)
     lengths, counts = found.table.of("length", "transitions")
     x = np.array([lengths.min(), lengths.max()])
-    axes.plot(x, np.exp(np.mean(np.log(np.maximum(counts, 0.5) / lengths))) * x, "--", color=plots.BOUND,
-              label="slope 1: proportional")  # fmt: skip
-    axes.set(xscale="log", yscale="log", xlabel=r"length of the trajectory after layer $d$, $\ell(z^{(d)})$",
-             ylabel="transitions of the neurons of layer $d$")  # fmt: skip
+    y = np.exp(np.mean(np.log(np.maximum(counts, 0.5) / lengths))) * x
+    axes.plot(x, y, "--", color=plots.BOUND, label="slope 1: proportional")
+    axes.set(xscale="log", yscale="log", ylabel="transitions of the neurons of layer $d$")
+    axes.set_xlabel(r"length of the trajectory after layer $d$, $\ell(z^{(d)})$")
     plots.legend_below(picture, columns=3)
     return picture
 
@@ -313,8 +321,8 @@ def lengths(found: Found) -> pictures.Figure:
     for cell in found:
         some, index = found.table.where(**cell.at), widths.index(cell.spec.width)
         colour = plots.COLOURS[variances.index(cell.spec.variance) if len(variances) > 1 else index]
-        pictures.points(axes, some, "layer", "length", index, _told(cell, *varied), color=colour, linestyle="-",
-                        linewidth=1.0)  # fmt: skip
+        look: dict[str, Any] = {"color": colour, "linestyle": "-", "linewidth": 1.0}
+        pictures.points(axes, some, "layer", "length", index, _told(cell, *varied), **look)
         if relu or cell.spec.width == max(widths):
             ratios = np.cumprod([1.0, *some.column("exact" if relu else "wide")[1:]])
             axes.plot(some.column("layer"), some[0]["length"] * ratios, ":", color=colour, linewidth=1.0)
@@ -367,11 +375,13 @@ _MNIST = CurveSpec("mnist", size=784, first=100, second=1000)
 _RANDOM = CurveSpec("random", size=100)
 
 
-def _sweep(spec: ArcSpec, width: tuple[int, ...], variance: tuple[float, ...], runs: int, block_size: int) -> Sweep:
+def _stream(spec: ArcSpec, network: int) -> int:
     """Each combination has an ensemble of its own."""
-    axes = {"width": width, "variance": variance}
-    return Sweep(block, spec, axes, runs, lambda own, _: named_seed(f"{own.activation} {own.width} {own.variance!r}"),
-                 block=block_size)  # fmt: skip
+    return named_seed(f"{spec.activation} {spec.width} {spec.variance!r}")
+
+
+def _sweep(spec: ArcSpec, width: tuple[int, ...], variance: tuple[float, ...], runs: int, block_size: int) -> Sweep:
+    return Sweep(block, spec, {"width": width, "variance": variance}, runs, _stream, block=block_size)
 
 
 _COUNTED = {
@@ -388,23 +398,19 @@ _GRID = {
     "paper": _sweep(ArcSpec("hardtanh", _RANDOM, 10), _WIDTHS, _VARIANCES, 50, 50),
 }
 
+_WIDTH_ALONE = {name: sweep.but(variance=(4.0,)) for name, sweep in _GRID.items()}
+_VARIANCE_ALONE = {name: sweep.but(width=sweep["width"][-1:]) for name, sweep in _GRID.items()}
+_LENGTH, _GROWTH = "Length at each layer", "Growth of length in a layer against"
+_BY_LAYER, _BOUNDS = (table, hard_tanh_length_claims, lengths, about), (growth_table, bound_claims)
+_BY_DEPTH, _BY_LENGTH = (table, depth_claims, depth_and_width, about), (table, length_claims, against_length)
+_RELU_LAYER, _NO_BARS = (table, relu_claims, lengths, about), partial(about, bars="means over the networks, no bars")
+_OVER = {swept: (*_BOUNDS, partial(growth_over, swept), about) for swept in ("width", "variance")}
 ARTIFACTS = (
-    Artifact("raghu/fig2", "Transitions against depth and against width", "Raghu et al., Figure 2, section 2.1.1",
-             _COUNTED, table, depth_claims, depth_and_width, about),
-    Artifact("raghu/fig5", "Transitions against trajectory length", "Raghu et al., Figure 5, Theorem 4", _COUNTED,
-             table, length_claims, against_length, partial(about, bars="means over the networks, no bars")),
-    Artifact("raghu/fig12", "Length at each layer of ReLU networks", "Raghu et al., Figure 12, section 2.2", _RELU,
-             table, relu_claims, lengths, about),
-    Artifact("raghu/fig13a", "Length at each layer, hard tanh, by width", "Raghu et al., Figure 13a",
-             {name: sweep.but(variance=(4.0,)) for name, sweep in _GRID.items()}, table, hard_tanh_length_claims,
-             lengths, about),
-    Artifact("raghu/fig13b", "Length at each layer, hard tanh, by variance", "Raghu et al., Figure 13b",
-             {name: sweep.but(width=sweep["width"][-1:]) for name, sweep in _GRID.items()}, table,
-             hard_tanh_length_claims, lengths, about),
-    Artifact("raghu/fig13c", "Growth of length in a layer against width, with bounds",
-             "Raghu et al., Figure 13c, Theorem 3", _GRID, growth_table, bound_claims, partial(growth_over, "width"),
-             about),
-    Artifact("raghu/fig13d", "Growth of length in a layer against variance, with bounds",
-             "Raghu et al., Figure 13d, Theorem 3", _GRID, growth_table, bound_claims,
-             partial(growth_over, "variance"), about),
-)  # fmt: skip
+    Artifact("raghu/fig2", "Transitions against depth and against width", "section 2.1.1", _COUNTED, *_BY_DEPTH),
+    Artifact("raghu/fig5", "Transitions against trajectory length", "Theorem 4", _COUNTED, *_BY_LENGTH, _NO_BARS),
+    Artifact("raghu/fig12", f"{_LENGTH} of ReLU networks", "section 2.2", _RELU, *_RELU_LAYER),
+    Artifact("raghu/fig13a", f"{_LENGTH}, hard tanh, by width", "", _WIDTH_ALONE, *_BY_LAYER),
+    Artifact("raghu/fig13b", f"{_LENGTH}, hard tanh, by variance", "", _VARIANCE_ALONE, *_BY_LAYER),
+    Artifact("raghu/fig13c", f"{_GROWTH} width, with bounds", "Theorem 3", _GRID, *_OVER["width"]),
+    Artifact("raghu/fig13d", f"{_GROWTH} variance, with bounds", "Theorem 3", _GRID, *_OVER["variance"]),
+)
