@@ -23,7 +23,7 @@ from epoch0.seeds import numpy_generator
 SMALL = RegularizedSpec(
     "digits", ConvNet((4,) * 5, (8, 8), colours=1, size=8), (0, 4, 10), batch_size=16, learning_rate=0.01, tested=60,
     examples=100,
-)  # fmt: skip
+)
 
 
 def spec(norm: str, **other: Any) -> RegularizedSpec:
@@ -97,11 +97,6 @@ def test_steps_that_cannot_be(at: tuple[int, ...]) -> None:
         regularized(spec("none", at=at), seed=0)
 
 
-def test_an_optimizer_that_is_not_known() -> None:
-    with pytest.raises(InputError, match="'adam' or 'sgd'"):
-        regularized(spec("none", optimizer="adamw"), seed=0)
-
-
 def test_images_that_do_not_fit() -> None:
     with pytest.raises(InputError, match="the network takes"):
         regularized(replace(SMALL, network=ConvNet()), seed=0)
@@ -124,7 +119,7 @@ def made_up(final: dict[str, float], spread: float = 0.003, seed: int = 0) -> li
             results.append({
                 "steps": np.array(SETTING.spec.at), "accuracy": np.array([0.1, end - 0.1, end]), "diverged": False,
                 "multipliers": np.full((3, layers), 0.5), "ratios": np.full((3, layers), 2.0), "loss": np.zeros(3),
-            })  # fmt: skip
+            })
     return results
 
 

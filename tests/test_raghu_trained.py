@@ -137,7 +137,7 @@ def test_networks_that_diverge_are_left_out_and_counted() -> None:
     setting = named(wild, [NET], 2)
     found = setting.gather([bad, good])
     assert found.one().runs == 1 and found["lengths"].shape[:2] == (1, 1)
-    (claim,) = accurate(found)
+    (claim,) = [decide(text) for text, decide in accurate(found).items()]
     assert claim.verdict == "undecided" and "1 diverged" in claim.evidence
     with pytest.raises(InputError, match="all 2 networks without batch norm diverged"):
         setting.gather([bad, bad])
