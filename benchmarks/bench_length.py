@@ -10,7 +10,7 @@ from epoch0.experiments.experiment import resolve
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.papers.catalogue import find
-from epoch0.papers.curve import CurveSpec
+from epoch0.papers.trials import CurveSpec
 from epoch0.seeds import generator
 
 DENSITY, STD, BIAS, WIDTH, DEPTH, CHORDS = 0.5, 2.0, 0.01, 784, 10, 10_000

@@ -13,7 +13,7 @@ from epoch0.experiments.experiment import resolve
 from epoch0.networks import mlp, resnet
 from epoch0.papers import catalogue
 from epoch0.papers.hayou import chains, kept, ordered, residual, tickets, unequal
-from epoch0.papers.hayou.batches import gaussian, images
+from epoch0.papers.trials import gaussian, images
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi, correlation_map, q_star
 from pictures import whole_picture

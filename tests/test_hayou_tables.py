@@ -13,11 +13,11 @@ from epoch0 import plots
 from epoch0.papers import catalogue
 from epoch0.papers.hayou import accuracy
 from epoch0.papers.hayou.accuracy import Winner, joined, panel, winner
-from epoch0.papers.hayou.batches import EXTENTS
 from epoch0.papers.hayou.protocol import run
 from epoch0.papers.hayou.published import COMPETITION, PUBLISHED, SLIPS, WINNERS, Entry, block
 from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
 from epoch0.papers.hayou.tables import of_the_print, printed_winners
+from epoch0.papers.trials import EXTENTS
 from pictures import whole_picture
 
 TABLES = ("tab1", "tab2", "tab3", "tab6", "tab8", "tab9", "tab10")

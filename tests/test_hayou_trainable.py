@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from epoch0.data import load
 from epoch0.papers.hayou import trainable
-from epoch0.papers.hayou.batches import images
 from epoch0.papers.hayou.trainable import ARTIFACTS, INITS, DepthSpec, network, presets, runs_of, trained
 from epoch0.papers.sweep import Sweep
+from epoch0.papers.trials import images
 from epoch0.prune import apply, keep, snip
 from epoch0.prune.effects.rescale import rescale
 from epoch0.train.evaluation import Accuracy

@@ -11,12 +11,12 @@ import torch
 from epoch0.data import load
 from epoch0.errors import InputError
 from epoch0.experiments.experiment import resolve
-from epoch0.papers import catalogue, curve, sweep
-from epoch0.papers.curve import CurveSpec
+from epoch0.papers import catalogue, means
 from epoch0.papers.price_tanner import circle, growth, subvectors
 from epoch0.papers.price_tanner.growth import BlockSpec
 from epoch0.papers.price_tanner.subvectors import SubvectorSpec
 from epoch0.papers.reproduce import planned
+from epoch0.papers.trials import CurveSpec
 from epoch0.seeds import numpy_generator
 from epoch0.theory import growth as theory
 from pictures import whole_picture
@@ -169,10 +169,10 @@ def test_the_circle_is_a_unit_circle_about_the_origin() -> None:
 
 def test_mean_growth_is_the_plain_mean_and_its_error_is_over_networks() -> None:
     values = np.random.default_rng(0).normal(1.0, 0.1, (50, 10))
-    mean, error, networks = curve.mean_growth(values)
+    mean, error, networks = means.mean_growth(values)
     assert (mean, networks) == (pytest.approx(values.mean()), 50)
     assert error == pytest.approx(values.mean(1).std(ddof=1) / math.sqrt(50))
-    assert math.isnan(curve.mean_growth(values[:1])[1])
+    assert math.isnan(means.mean_growth(values[:1])[1])
 
 
 def test_a_dead_network_does_not_pull_the_mean_down() -> None:
@@ -181,14 +181,14 @@ def test_a_dead_network_does_not_pull_the_mean_down() -> None:
     kills = source.random((4000, 10)) < 0.25
     values = np.where(kills, 0.0, 2.0)
     values[np.cumsum(np.cumsum(kills, 1), 1) > 1] = np.nan
-    mean, error, _ = curve.mean_growth(values)
+    mean, error, _ = means.mean_growth(values)
     assert abs(mean - 1.5) < 4 * error  # a fair coin fails this once in 16,000
     assert 0.0 < error < 0.02 and np.nanmean(values, axis=1).mean() < 1.4
 
 
 def test_mean_and_error() -> None:
-    assert sweep.mean_and_error(np.array([1.0, 2.0, 3.0])) == (2.0, pytest.approx(3**-0.5))
-    mean, error = sweep.mean_and_error(np.ones((1, 4)))
+    assert means.mean_and_error(np.array([1.0, 2.0, 3.0])) == (2.0, pytest.approx(3**-0.5))
+    mean, error = means.mean_and_error(np.ones((1, 4)))
     assert mean.shape == error.shape == (4,) and np.isnan(error).all()
 
 

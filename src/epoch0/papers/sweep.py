@@ -16,59 +16,26 @@
 
 import hashlib
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from epoch0.experiments.claims import Claim, equal_within_error
 from epoch0.experiments.cost import Cost
 from epoch0.experiments.experiment import Trial
+from epoch0.papers.means import Array, Mean, mean_and_error
 
-Array = NDArray[Any]
 Results = Sequence[Mapping[str, Any]]
 Axis = Sequence[Any] | Mapping[Any, Any]
 Decision = Callable[[str], Claim]  # the text of a claim -> the claim, decided
 Claims = Mapping[str, Decision]  # what a paper says -> what decides it
 
 
-class Mean(NamedTuple):
-    """A mean and its standard error, numbers or arrays of one shape."""
-
-    mean: Any
-    error: Any
-
-
-def mean_and_error(values: Any) -> Mean:
-    """Mean over the first axis and its standard error, which is NaN for a single value.
-
-    >>> mean_and_error(np.array([1.0, 2.0, 3.0]))               # shape (runs, ...) gives (...)
-    Mean(mean=2.0, error=0.5773502691896258)
-    """
-    values = np.asarray(values, dtype=np.float64)
-    mean = values.mean(axis=0)
-    error = values.std(axis=0, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else np.full_like(mean, math.nan)
-    return Mean(float(mean), float(error)) if np.ndim(mean) == 0 else Mean(mean, error)
-
-
-def slopes(values: Array) -> Array:
-    """Least-squares slope of values along the last axis, a step apart, shape (...) of (..., places)."""
-    places = np.arange(values.shape[-1]) - (values.shape[-1] - 1) / 2
-    return np.asarray(values @ places / (places @ places))
-
-
 def named_seed(text: str) -> int:
     """A seed that only this text has, whatever else is swept: for cells that share no random numbers."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
-
-
-def columns_of(**values: Array) -> dict[str, float]:
-    """Two columns of a row for each name: the mean over the first axis, and its standard error as ``name_error``."""
-    each = {name: mean_and_error(one) for name, one in values.items()}
-    return {f"{name}{part}": one[i] for name, one in each.items() for i, part in enumerate(("", "_error"))}
 
 
 class Table(list[dict[str, Any]]):

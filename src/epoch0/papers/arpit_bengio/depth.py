@@ -11,8 +11,9 @@ from epoch0.experiments.claims import at_most, between, increasing
 from epoch0.papers import pictures
 from epoch0.papers.arpit_bengio.norms import INITS, LEVEL, NormsSpec, band, deep, weight_stds
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.means import Mean, mean_and_error
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Mean, Sweep, Table, agrees, by, mean_and_error
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by
 
 DEPTH = 10
 RESOLUTION = 0.05  # A mean ratio is the exact one if a relative difference of 5 % would have been seen and was not

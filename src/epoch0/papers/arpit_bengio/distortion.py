@@ -15,8 +15,9 @@ from epoch0.experiments.claims import at_most, exact, increasing
 from epoch0.papers import pictures
 from epoch0.papers.arpit_bengio.norms import NormsSpec, shallow
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.means import Mean, mean_and_error
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Mean, Sweep, Table, agrees, by, mean_and_error
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by
 from epoch0.theory import norms
 
 DELTA = 0.05  # failure probability at which the bounds are turned into a distortion
@@ -124,14 +125,8 @@ def _widths(*widths: int) -> dict[int, Any]:
     return {width: {"widths": (width,)} for width in widths}
 
 
-_PAPER = Sweep(
-    shallow,
-    NormsSpec((500,), "he", inputs=2000),
-    {"width": _widths(*range(500, 4001, 500))},
-    runs=100,
-    seed=lambda spec, network: spec.widths[0],
-    block=10,
-)
+_SPEC, _SEED = NormsSpec((500,), "he", inputs=2000), lambda spec, network: spec.widths[0]
+_PAPER = Sweep(shallow, _SPEC, {"width": _widths(*range(500, 4001, 500))}, runs=100, seed=_SEED, block=10)
 _QUICK = _PAPER.but(width=_widths(500, 1000, 2000, 4000), inputs=200, runs=200)
 
 _PRESETS = {"quick": _QUICK, "paper": _PAPER}

@@ -15,8 +15,9 @@ from epoch0.experiments.claims import between, increasing
 from epoch0.papers import pictures
 from epoch0.papers.arpit_bengio.norms import NormsSpec, band, deep, mean
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.means import Array, mean_and_error
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Array, Cell, Claims, Found, Sweep, Table, agrees, by, mean_and_error, over_runs
+from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, agrees, by, over_runs
 from epoch0.seeds import numpy_generator
 
 RESOLUTION = 0.1  # the squared ratio follows the widths if a relative difference of 10 % would have been seen
@@ -160,15 +161,8 @@ def draw(found: Found) -> Figure:
     return picture
 
 
-_PAPER = Sweep(
-    uneven,
-    UnevenSpec(1000, 1, depth=20, inputs=1000),
-    {"variation": (1, 200, 500)},
-    runs=40,
-    seed=lambda spec, network: spec.variation,
-    block=1,
-)
-
+_SPEC, _SEED = UnevenSpec(1000, 1, depth=20, inputs=1000), lambda spec, network: spec.variation
+_PAPER = Sweep(uneven, _SPEC, {"variation": (1, 200, 500)}, runs=40, seed=_SEED, block=1)
 _QUICK = _PAPER.but(width=400, variation=(1, 80, 200), inputs=100, runs=100)
 _PRESETS = {"quick": _QUICK, "paper": _PAPER}
 _ABOUT = (

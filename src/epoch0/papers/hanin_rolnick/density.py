@@ -17,8 +17,9 @@ from epoch0.distributions import Gaussian
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.means import columns_of
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Claims, Found, Sweep, Table, agrees, by, columns_of
+from epoch0.papers.sweep import Claims, Found, Sweep, Table, agrees, by
 from epoch0.regions import PlanePartition
 from epoch0.regions.boundary_density import boundary_density
 from epoch0.seeds import numpy_generator
@@ -127,12 +128,8 @@ def draw(found: Found) -> Figure:
     return picture
 
 
-_PAPER = Sweep(
-    compare,
-    DensitySpec(784, 0, 0, 0.1, networks=400, planes=200, half=14.0),
-    {"depth width": ((1, 64), (2, 64), (3, 64), (4, 16), (8, 4))},
-    stride=1,
-)
+_SPEC = DensitySpec(784, 0, 0, 0.1, networks=400, planes=200, half=14.0)
+_PAPER = Sweep(compare, _SPEC, {"depth width": ((1, 64), (2, 64), (3, 64), (4, 16), (8, 4))}, stride=1)
 _SMALL = {"depth width": ((1, 32), (2, 16), (3, 16), (3, 32), (6, 4))}
 _PRESETS = {"quick": _PAPER.but(inputs=16, networks=150, planes=100, half=1.0, **_SMALL), "paper": _PAPER}
 _ABOUT = (

@@ -19,8 +19,9 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_most, exact, increasing
 from epoch0.networks import ensemble
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.means import Array
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Array, Cell, Claims, Found, Sweep, Table, by, over_runs
+from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by, over_runs
 from epoch0.regions import PlanePartition, pattern_colours
 from epoch0.theory.regions import upper_bound
 

@@ -16,8 +16,9 @@ from epoch0.experiments.claims import at_most, exact, increasing
 from epoch0.networks.constructions import sawtooth
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.means import Array, Mean, mean_and_error
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Array, Cell, Claims, Decision, Found, Mean, Sweep, Table, by, mean_and_error
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by
 from epoch0.seeds import generator
 
 # standard deviations after which "most" pieces should be gone, and that are drawn: a twentieth of the smallest weight,
@@ -137,12 +138,11 @@ def sawtooths(depths: tuple[int, ...], networks: int) -> Sweep:
     return Sweep(pieces, SawtoothSpec(0, 0.0, 1), {"depth": depths}, also={"noisy": noisy})
 
 
-def about(sweep: Sweep) -> str:
-    """The setting in one line."""
+def _about(sweep: Sweep) -> str:
     told = "Telgarsky's construction, Gaussian noise on every weight and bias; {networks} networks for each; bars: "
     return sweep.also["noisy"].told(told) + "two standard errors"
 
 
 _TITLE = "A sawtooth of exponentially many pieces, and noise"
 _PRESETS = {"quick": sawtooths((1, 2, 3, 4, 5, 6), 40), "paper": sawtooths((1, 2, 3, 4, 5, 6, 7, 8), 200)}
-ARTIFACTS = (Artifact("hanin-rolnick/fig3", _TITLE, "", _PRESETS, table, claims, draw, about),)
+ARTIFACTS = (Artifact("hanin-rolnick/fig3", _TITLE, "", _PRESETS, table, claims, draw, _about),)

@@ -23,8 +23,9 @@ from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick.planar import checks
 from epoch0.papers.hanin_rolnick.runs import BIAS_STD, DATA, tensors, turn
+from epoch0.papers.means import Array
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Array, Cell, Claims, Found, Sweep, Table, by, over_runs
+from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by, over_runs
 from epoch0.regions import PlanePartition, pattern_colours
 from epoch0.seeds import numpy_generator
 from epoch0.theory.regions import arrangement_regions
@@ -312,8 +313,7 @@ _PRESETS = {"quick": _SLICES.but(data="digits", width=(16, 32, 64, 96), planes=2
 _TRAINED = {name: Sweep(trained_slices, spec, runs=5) for name, spec in (("quick", _DIGITS), ("paper", _MNIST))}
 
 
-def about(sweep: Sweep) -> str:
-    """The setting in one line."""
+def _about(sweep: Sweep) -> str:
     if "width" in sweep.axes:
         told = "{networks} networks before training for each width, {planes} planes each, through one example of 0, 1 "
         told += "and 2"
@@ -323,8 +323,9 @@ def about(sweep: Sweep) -> str:
     return f"{DATA.get(sweep['data'], sweep['data'])}; {sweep.told(told)}; bars: two standard errors"
 
 
-_TITLE, _TRAINING = "Regions in a plane through three examples", (training_table, training_claims, training_draw, about)
+_TITLE = "Regions in a plane through three examples"
+_TRAINING = training_table, training_claims, training_draw, _about
 ARTIFACTS = (
-    Artifact("hanin-rolnick/fig1", _TITLE, "", _PRESETS, table, claims, draw, about),
+    Artifact("hanin-rolnick/fig1", _TITLE, "", _PRESETS, table, claims, draw, _about),
     Artifact("hanin-rolnick/fig8", f"{_TITLE}, through training", "section 3.3", _TRAINED, *_TRAINING),
 )

@@ -15,8 +15,9 @@ from epoch0.experiments.claims import at_least, at_most, between, equal_within_e
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick.runs import DATA, RunSpec, UntrainedSpec, run, turn, untrained
+from epoch0.papers.means import Array, mean_and_error
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Array, Cell, Claims, Found, Sweep, Table, by, mean_and_error, over_runs
+from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by, over_runs
 from epoch0.theory.regions import upper_bound
 
 RESOLUTION = 0.05  # architectures agree if a relative difference of this size would have been seen and was not
@@ -195,10 +196,7 @@ def _start(axes: Axes, sweep: Sweep, each: list[Runs]) -> None:
         mean, error = means([one.start_regions * one.neurons for one in mine])
         hollow = {"color": "black", "markerfacecolor": "none"}
         plots.points(axes, x, mean.tolist(), error.tolist(), index, f"measured, depth {depth}", **hollow)
-        look = {
-            "linestyle": plots.LINES[index],
-            "color": "black",
-        }  # dashes as at the left
+        look = {"linestyle": plots.LINES[index], "color": "black"}  # dashes as at the left
         plots.curve(axes, x, [one.most for one in mine], index, f"possible, depth {depth}", **look)
     ends = np.array([min(one.neurons for one in each), max(one.neurons for one in each)])
     axes.plot(ends, ends, color=plots.BOUND, linestyle=":", label="one a neuron (wide limit)")
@@ -428,8 +426,7 @@ LINES = {
 HISTOGRAM = {name: one.but(depth=(4,), width=(16,), also={}) for name, one in LINES.items()}
 
 
-def about(sweep: Sweep) -> str:
-    """The setting in one line."""
+def _about(sweep: Sweep) -> str:
     together, more = sweep["networks"], sweep.also.get("untrained")
     same = f" ({together} at a time on the same batches)" if together > 1 else ""
     told = "Adam {learning_rate:g}, batches of {batch_size}; {lines} lines, {points} points; bands, bars: two standard "
@@ -440,14 +437,11 @@ def about(sweep: Sweep) -> str:
 
 _TITLE, _TITLES = "Distance to the nearest boundary", "Distances to the nearest boundary"
 _WHERE = "section 3.2"
+_LINES_TITLE, _BY_NEURONS = "Regions on a line through training", f"{_TITLE}, and the number of neurons"
 ARTIFACTS = (
-    Artifact(
-        "hanin-rolnick/fig5", "Regions on a line through training", "section 3.1", LINES, table, claims_5, draw_5, about
-    ),
-    Artifact(
-        "hanin-rolnick/fig6a", f"{_TITLE}, and the number of neurons", _WHERE, LINES, table, claims_a, draw_a, about
-    ),
-    Artifact("hanin-rolnick/fig6b", f"{_TITLE} through training", _WHERE, LINES, table, claims_b, draw_b, about),
-    Artifact("hanin-rolnick/fig6c", f"{_TITLE}, and accuracy", _WHERE, LINES, table, claims_c, draw_c, about),
-    Artifact("hanin-rolnick/fig7", f"{_TITLES}, all of them", _WHERE, HISTOGRAM, histogram, claims_7, draw_7, about),
+    Artifact("hanin-rolnick/fig5", _LINES_TITLE, "section 3.1", LINES, table, claims_5, draw_5, _about),
+    Artifact("hanin-rolnick/fig6a", _BY_NEURONS, _WHERE, LINES, table, claims_a, draw_a, _about),
+    Artifact("hanin-rolnick/fig6b", f"{_TITLE} through training", _WHERE, LINES, table, claims_b, draw_b, _about),
+    Artifact("hanin-rolnick/fig6c", f"{_TITLE}, and accuracy", _WHERE, LINES, table, claims_c, draw_c, _about),
+    Artifact("hanin-rolnick/fig7", f"{_TITLES}, all of them", _WHERE, HISTOGRAM, histogram, claims_7, draw_7, _about),
 )

@@ -15,12 +15,13 @@ import numpy as np
 from epoch0 import plots
 from epoch0.experiments.claims import at_least, at_most, exact
 from epoch0.experiments.cost import Cost
-from epoch0.papers.hayou.batches import EXTENTS
 from epoch0.papers.hayou.protocol import build, run, shape_for
 from epoch0.papers.hayou.published import COMPETITION, PUBLISHED, Entry, Printed, block
 from epoch0.papers.hayou.recipe import METHODS, Recipe, with_method
+from epoch0.papers.means import Array, mean_and_error
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Array, Cell, Claims, Decision, Found, Sweep, Table, by, mean_and_error
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by
+from epoch0.papers.trials import EXTENTS
 
 NEAR_CHANCE = 5.0  # percent points above a constant's that still count as chance; one run in three that learns is above
 REFERENCES = ("none", "obd")  # methods that do not prune at initialization

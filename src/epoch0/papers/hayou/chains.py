@@ -13,9 +13,10 @@ from epoch0.experiments.claims import between, linear
 from epoch0.networks import residual_chain
 from epoch0.networks.residual import Rung
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.hayou.batches import gaussian, images
+from epoch0.papers.means import Array, Mean, mean_and_error
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Array, Claims, Found, Mean, Sweep, Table, by, mean_and_error, over_runs
+from epoch0.papers.sweep import Claims, Found, Sweep, Table, by, over_runs
+from epoch0.papers.trials import gaussian, images
 from epoch0.prune import apply, keep, random, snip
 
 METHODS = ("snip", "random")

@@ -16,9 +16,10 @@ from epoch0.experiments.claims import at_least, at_most, between, exact
 from epoch0.networks import mlp
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.hayou.batches import EXTENTS, images
+from epoch0.papers.means import Array, mean_and_error
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Array, Cell, Claims, Found, Sweep, Table, by, mean_and_error, over_runs
+from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by, over_runs
+from epoch0.papers.trials import EXTENTS, images
 from epoch0.prune import critical_sparsity, keep, snip
 from epoch0.theory.mean_field import chi, q_star
 from epoch0.theory.pruning import PredictedDensity, predicted_density
@@ -173,8 +174,7 @@ def _by_layer(axes: Axes, found: Found) -> None:
     axes.set(xlabel="layer", ylabel="weights kept (%)", ylim=(-3, 103), title=title)
 
 
-def about(phase: str, sweep: Sweep) -> str:
-    """The setting in one line."""
+def _about(phase: str, sweep: Sweep) -> str:
     spec = sweep.spec
     return (
         f"{spec.activation}, {phase}: sigma_w {spec.weight_std:.4g}, sigma_b {spec.bias_std:g}, chi {gain(spec):.3g}; "
@@ -186,7 +186,7 @@ def about(phase: str, sweep: Sweep) -> str:
 def _figure(letter: str, phase: str, weight_std: float, claims: Callable[[Found], Claims]) -> Artifact:
     paper = Sweep(kept, KeptSpec("mnist", 100, 100, "tanh", weight_std, 0.2, 0.7, 100), runs=10)
     presets = {"quick": paper.but(data="digits", runs=5), "paper": paper}
-    told = partial(about, phase.removeprefix("in the "))
+    told = partial(_about, phase.removeprefix("in the "))
     title = f"Weights that SNIP keeps of each neuron, {phase}"
     return Artifact(f"hayou/fig1{letter}", title, "", presets, table, claims, draw, told)
 

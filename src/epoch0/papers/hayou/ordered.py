@@ -15,9 +15,9 @@ from epoch0.experiments.claims import at_least, at_most, between, exact, increas
 from epoch0.networks import mlp
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.hayou.batches import gaussian
 from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by
+from epoch0.papers.trials import gaussian
 from epoch0.prune import critical_sparsity, snip
 from epoch0.theory.mean_field import chi, q_star
 from epoch0.theory.pruning import ordered_bound, predicted_density

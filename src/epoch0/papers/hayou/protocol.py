@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from epoch0 import prune
 from epoch0.errors import InputError
 from epoch0.networks import resnet, vanilla_cnn, vgg
-from epoch0.papers.checkpoints import checkpoint_of
 from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
+from epoch0.papers.trials import checkpoint_of
 from epoch0.prune import Masks, apply, bake, iterate, keep, masks_of, on_paths, rescale
 from epoch0.prune.masks.iterate import scheduled
 from epoch0.prune.masks.keep import select

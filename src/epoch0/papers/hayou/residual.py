@@ -13,9 +13,10 @@ from epoch0 import plots
 from epoch0.experiments.claims import at_least, at_most
 from epoch0.networks import resnet
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.hayou.batches import images
+from epoch0.papers.means import Array, mean_and_error
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Array, Cell, Claims, Decision, Found, Sweep, Table, mean_and_error, over_runs
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, over_runs
+from epoch0.papers.trials import images
 from epoch0.prune import critical_sparsity, keep, snip
 
 _LINEAR = 0.1  # percent, below which the axis is linear, so that 0 has a place
@@ -178,8 +179,7 @@ def _finished(picture: Figure, axes: "NDArray[Any]") -> Figure:
     return picture
 
 
-def about(sweep: Sweep) -> str:
-    """The setting in one line."""
+def _about(sweep: Sweep) -> str:
     modes = " and ".join(sweep.axes["batch_norm"])
     return sweep.told(
         "ResNet-{depth}, channels times {width}, He's weights; SNIP on {examples} images of {data}, batch norm in "
@@ -193,7 +193,7 @@ def _figure(name: str, title: str, place: str, draw: Any, **axes: tuple[str, ...
     paper = Sweep(densities, spec, {**axes, "network": networks}, runs=6)
     presets = {"quick": paper.but(data="digits", width=1, runs=8), "paper": paper}
     title = f"Weights that SNIP keeps of each layer, {title}"
-    return Artifact(f"hayou/{name}", title, place, presets, table, claims, draw, about)
+    return Artifact(f"hayou/{name}", title, place, presets, table, claims, draw, _about)
 
 
 _MODES = {"activation": ("relu",), "batch_norm": ("train", "eval")}

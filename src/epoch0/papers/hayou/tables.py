@@ -30,8 +30,9 @@ from epoch0.papers.hayou import accuracy
 from epoch0.papers.hayou.accuracy import REFERENCES, Winner, compared, joined, panel, panels_of, percent, winner
 from epoch0.papers.hayou.published import COMPETITION, WINNERS, Printed, block
 from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
+from epoch0.papers.means import mean_and_error
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Claims, Found, Sweep, Table, by, mean_and_error
+from epoch0.papers.sweep import Claims, Found, Sweep, Table, by
 
 FOUR = ("snip", "grasp", "synflow", "sbp-sr")
 PAIR = ("snip", "sbp-sr")

@@ -17,8 +17,9 @@ from epoch0.measure.gain import gain
 from epoch0.networks import mlp, vanilla_cnn
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.means import columns_of
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, columns_of, over_runs
+from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, over_runs
 from epoch0.prune import apply, keep, random
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import EdgeOfChaos, chi, edge_of_chaos, q_star
@@ -195,8 +196,7 @@ def draw(found: Found) -> Figure:
     return picture
 
 
-def about(sweep: Sweep) -> str:
-    """The setting in one line."""
+def _about(sweep: Sweep) -> str:
     trained, channels = sweep.also["trained"], min(spec.width for _, spec, _ in sweep.cells())
     measured = sweep.told("{depth} layers of width {width} ") + f"({channels} channels), {sweep.runs} networks each; "
     return measured + trained.told(
@@ -224,4 +224,4 @@ _PRESETS = {
     "paper": sweep(12, 400, 64, 4, 3, data="mnist", steps=2000, tested=10000),
 }
 _TITLE, _PLACE = "Random masks bring networks to the edge of chaos", "Theorem 3, appendix H"
-ARTIFACTS = (Artifact("hayou/wlth", _TITLE, _PLACE, _PRESETS, table, claims, draw, about),)
+ARTIFACTS = (Artifact("hayou/wlth", _TITLE, _PLACE, _PRESETS, table, claims, draw, _about),)

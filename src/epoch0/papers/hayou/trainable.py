@@ -18,10 +18,10 @@ from epoch0.experiments.claims import at_least, at_most, exact
 from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.checkpoints import checkpoint_of
-from epoch0.papers.hayou.batches import EXTENTS, images
+from epoch0.papers.means import Array
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Array, Cell, Claims, Decision, Found, Sweep, Table, by, more, over_runs
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, more, over_runs
+from epoch0.papers.trials import EXTENTS, checkpoint_of, images
 from epoch0.prune import Masks, apply, keep, random, rescale, snip
 from epoch0.theory.mean_field import chi, edge_of_chaos, q_star
 from epoch0.train.device import chosen_device
@@ -257,8 +257,7 @@ def draw(init: str, found: Found) -> Figure:
     return picture
 
 
-def about(init: str, sweep: Sweep) -> str:
-    """The setting in one line."""
+def _about(init: str, sweep: Sweep) -> str:
     spec = sweep.spec
     weight_std, bias_std = spec.ordered if init == "ordered" else spec.edge
     how = f", rescaled ({spec.rescaling})" if init == "rescaled" else ""
@@ -287,7 +286,7 @@ _PRESETS = {activation: presets(activation) for activation in ("tanh", "elu")}
 def _panel(name: str, activation: str, init: str) -> Artifact:
     title, place = f"Accuracy over depth and sparsity: {_TITLES[init]}", "section 4.1"
     rows, decide, picture = partial(table, init), partial(claims, init), partial(draw, init)
-    told = partial(about, init)
+    told = partial(_about, init)
     return Artifact(f"hayou/fig{name}", title, place, _PRESETS[activation], rows, decide, picture, told, cost)
 
 

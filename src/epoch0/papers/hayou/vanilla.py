@@ -135,8 +135,7 @@ def draw(found: Found) -> Figure:
     return picture
 
 
-def about(sweep: Sweep) -> str:
-    """The setting in one line."""
+def _about(sweep: Sweep) -> str:
     base, network, depths = sweep.spec, sweep.spec.network, sweep["depth"]
     counts = [runs for *_, runs in sweep.cells()]
     most, runs = max(counts), min(counts)
@@ -168,4 +167,4 @@ def presets() -> dict[str, Sweep]:
 
 
 _TITLE, _COST = "Accuracy of pruned V-CNNs of three depths", accuracy.cost
-ARTIFACTS = (Artifact("hayou/tab4", _TITLE, "section 4.3", presets(), table, claims, draw, about, _COST),)
+ARTIFACTS = (Artifact("hayou/tab4", _TITLE, "section 4.3", presets(), table, claims, draw, _about, _COST),)

@@ -14,10 +14,11 @@ from epoch0.experiments.claims import at_least, at_most
 from epoch0.measure.length import trajectory_length
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.curve import CurveSpec
+from epoch0.papers.means import Array, mean_and_error
 from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.price_tanner.growth import BlockSpec, block
-from epoch0.papers.sweep import Array, Cell, Claims, Found, Sweep, Table, agrees, mean_and_error
+from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, agrees
+from epoch0.papers.trials import CurveSpec
 from epoch0.theory import growth as theory
 
 COVERED = 0.99  # probability of the band in which a single network's length lies

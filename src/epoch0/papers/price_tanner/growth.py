@@ -18,23 +18,10 @@ from epoch0.networks import ensemble
 from epoch0.networks.ensemble import Ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.curve import CurveSpec, mean_growth
+from epoch0.papers.means import Mean, mean_and_error, mean_growth, slopes
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import (
-    Cell,
-    Claims,
-    Decision,
-    Found,
-    Mean,
-    Sweep,
-    Table,
-    agrees,
-    by,
-    mean_and_error,
-    more,
-    named_seed,
-    slopes,
-)
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by, more, named_seed
+from epoch0.papers.trials import CurveSpec
 from epoch0.theory import growth as theory
 
 LAWS = ("gaussian", "uniform", "discrete")

@@ -32,8 +32,9 @@ from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.means import Array, Mean, mean_and_error
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Array, Cell, Claims, Decision, Found, Mean, Sweep, Table, agrees, by, mean_and_error
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by
 from epoch0.seeds import numpy_generator
 from epoch0.theory import growth as theory
 from epoch0.train.evaluation import Accuracy
@@ -411,8 +412,7 @@ PRESETS = {
 }
 
 
-def about(sweep: Sweep) -> str:
-    """What was measured, in one line."""
+def _about(sweep: Sweep) -> str:
     note = {"digits": "digits, 8 x 8", "mnist": "MNIST"}[sweep["data"]]
     told = (
         "depth 10, width 32; at each initial sigma_w {networks} networks trained to more than {accuracy:.0%} test "
@@ -421,10 +421,9 @@ def about(sweep: Sweep) -> str:
     return f"{note}; {sweep.told(told).replace('%', ' %')}"
 
 
-_TITLE, _PLACE = "Growth in trained networks,", "appendix C.2"
+_KINDS_TITLE = "Growth in trained networks, within and between classes"
+_LINES_TITLE = "Growth in trained networks, each line"
 ARTIFACTS = (
-    Artifact(
-        "price-tanner/fig6a", f"{_TITLE} within and between classes", _PLACE, PRESETS, table_a, claims_a, draw_a, about
-    ),
-    Artifact("price-tanner/fig6b", f"{_TITLE} each line", _PLACE, PRESETS, table_b, claims_b, draw_b, about),
+    Artifact("price-tanner/fig6a", _KINDS_TITLE, "appendix C.2", PRESETS, table_a, claims_a, draw_a, _about),
+    Artifact("price-tanner/fig6b", _LINES_TITLE, "appendix C.2", PRESETS, table_b, claims_b, draw_b, _about),
 )

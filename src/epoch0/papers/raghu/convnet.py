@@ -33,19 +33,8 @@ from epoch0.experiments.claims import Claim, at_least, at_most
 from epoch0.measure.length import trajectory_length
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.sweep import (
-    Array,
-    Cell,
-    Claims,
-    Decision,
-    Found,
-    Sweep,
-    Table,
-    by,
-    mean_and_error,
-    named_seed,
-    over_runs,
-)
+from epoch0.papers.means import Array, mean_and_error
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, named_seed, over_runs
 from epoch0.seeds import generator, numpy_generator
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 

@@ -15,8 +15,9 @@ from epoch0.experiments.claims import equal_within_error, exact, increasing
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
+from epoch0.papers.means import Mean
 from epoch0.papers.raghu.transitions import a_doubling, exponential
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Mean, Sweep, Table, by, named_seed
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, named_seed
 from epoch0.seeds import generator
 
 _INPUTS = 10**6  # stream of the inputs' seed, away from those of networks

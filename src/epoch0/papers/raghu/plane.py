@@ -23,8 +23,9 @@ from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick import planar
+from epoch0.papers.means import Array
 from epoch0.papers.raghu.transitions import wide_limit
-from epoch0.papers.sweep import Array, Claims, Found, Sweep, Table, by, over_runs
+from epoch0.papers.sweep import Claims, Found, Sweep, Table, by, over_runs
 from epoch0.seeds import generator
 
 # ---- Figure 1
@@ -38,18 +39,14 @@ def boundary_claims(found: Found) -> Claims:
     bent, concave = int(np.sum(result["bent"])), int(np.sum(result["concave"]))
     corners = int(cells[:, -1].sum())
     names = [f"layer {i + 1}" for i in range(spec.depth)]
+    convex = f"{corners} regions, {concave} concave corners"
     told = f"{straight} bends in {spec.networks} networks of {spec.width} lines"
     return {
         "the boundaries of the first layer are straight lines": by(exact, straight == 0, told, {"bends": straight}),
         "those of later layers bend only where they meet boundaries of earlier layers": by(
             exact, bent == 0, f"{later} bends, {bent} of them elsewhere", {"bends": float(later), "elsewhere": bent}
         ),
-        "every region is convex": by(
-            exact,
-            concave == 0,
-            f"{corners} regions, {concave} concave corners",
-            {"regions": corners, "concave_corners": concave},
-        ),
+        "every region is convex": by(exact, concave == 0, convex, {"regions": corners, "concave_corners": concave}),
         "each layer adds regions": over_runs(increasing, cells, names=names),
         **planar.below_bound(found),
         **planar.checks(found, "networks"),

@@ -157,8 +157,7 @@ def draw(found: Found) -> pictures.Figure:
     return picture
 
 
-def about(sweep: Sweep) -> str:
-    """The setting in one line."""
+def _about(sweep: Sweep) -> str:
     network = sweep.spec.network
     channels = " to ".join(str(count) for count in sorted({network.channels[0], network.channels[-1]}))
     rates = ", ".join(f"{spec.learning_rate:g} ({at['network']})" for at, spec, _ in sweep.cells())
@@ -188,4 +187,4 @@ _PRESETS = {
     "paper": Sweep(regularized, _SPECS[1], {"network": kinds(ConvNet(), 0.001, 0.001, 0.001)}, runs=4),
 }
 _TITLE = "Test accuracy with batch norm, trajectory regularization and neither"
-ARTIFACTS = (Artifact("raghu/fig11", _TITLE, "section 3.3", _PRESETS, table, claims, draw, about, cost),)
+ARTIFACTS = (Artifact("raghu/fig11", _TITLE, "section 3.3", _PRESETS, table, claims, draw, _about, cost),)

@@ -26,8 +26,9 @@ from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.hayou.batches import EXTENTS
-from epoch0.papers.sweep import Array, Cell, Claims, Found, Sweep, Table, over_runs, slopes
+from epoch0.papers.means import Array, slopes
+from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, over_runs
+from epoch0.papers.trials import EXTENTS
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
 from epoch0.train.evaluation import Accuracy
@@ -178,8 +179,7 @@ def draw(found: Found) -> pictures.Figure:
     return picture
 
 
-def about(sweep: Sweep) -> str:
-    """The setting in one line."""
+def _about(sweep: Sweep) -> str:
     placed = " at random places of {side} x {side}" if sweep["side"] else ""
     return sweep.told(
         f"hard-tanh, {{hidden}} hidden layers of width {{width}}, $\\sigma_w^2$ = {{variance:g}}; {{data}}{placed}; "
@@ -197,7 +197,7 @@ _PRESETS = {"quick": _DIGITS, "paper": _MNIST}
 _CIFAR = _MNIST.but(data="cifar10", width=200, epochs=40)
 _HARDER = {"quick": _DIGITS.but(side=14, width=200, runs=5), "paper": _CIFAR}
 _TITLE = "Accuracy with exactly one hidden layer trained"
-_SEVENTH, _SEVENTEENTH = ((table, partial(claims, low), draw, about, cost) for low in (False, True))
+_SEVENTH, _SEVENTEENTH = ((table, partial(claims, low), draw, _about, cost) for low in (False, True))
 ARTIFACTS = (
     Artifact("raghu/fig7", _TITLE, "section 3.1", _PRESETS, *_SEVENTH),
     Artifact("raghu/fig17", f"{_TITLE}, harder images", "section 3.1", _HARDER, *_SEVENTEENTH),

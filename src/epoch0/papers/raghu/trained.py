@@ -41,22 +41,10 @@ from epoch0.experiments.cost import Cost
 from epoch0.networks import mlp
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.checkpoints import checkpoint_of
+from epoch0.papers.means import Array, mean_and_error, slopes
 from epoch0.papers.raghu.convnet import KEEPING, LAYERS, SMALL, ConvNet, examples, mark_pools
-from epoch0.papers.sweep import (
-    Array,
-    Cell,
-    Claims,
-    Found,
-    Results,
-    Sweep,
-    Table,
-    by,
-    mean_and_error,
-    more,
-    over_runs,
-    slopes,
-)
+from epoch0.papers.sweep import Cell, Claims, Found, Results, Sweep, Table, by, more, over_runs
+from epoch0.papers.trials import checkpoint_of
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
 from epoch0.train.evaluation import Accuracy
@@ -233,19 +221,9 @@ class TrainedSweep(Sweep):
         return found
 
 
-_DIGITS = TrainedSpec(
-    "digits",
-    SMALL,
-    (0, 10, 30, 100, 300, 1000),
-    batch_size=32,
-    learning_rate=0.01,
-    arcs=4,
-    points=32,
-    absolute=(0.05, 0.1, 0.25, 0.5, 1.0),
-    relative=(0.1, 0.25, 0.5, 1.0, 2.0),
-    draws=5,
-    tested=360,
-)
+_NOISES: dict[str, Any] = {"absolute": (0.05, 0.1, 0.25, 0.5, 1.0), "relative": (0.1, 0.25, 0.5, 1.0, 2.0)}
+_LOOKED: dict[str, Any] = {"arcs": 4, "points": 32, "draws": 5, "tested": 360, **_NOISES}
+_DIGITS = TrainedSpec("digits", SMALL, (0, 10, 30, 100, 300, 1000), batch_size=32, learning_rate=0.01, **_LOOKED)
 _CIFAR = replace(_DIGITS, data="cifar10", at=(0, 100, 300, 1000, 3000, 10_000), batch_size=128, tested=2000)
 _DENSE_DIGITS = replace(_DIGITS, learning_rate=0.02, absolute=(), relative=(), draws=0)
 _DENSE_MNIST = replace(_DENSE_DIGITS, data="mnist", at=_CIFAR.at, batch_size=128, tested=10_000)
@@ -293,8 +271,7 @@ def accurate(found: Found, cells: Sequence[Cell] | None = None) -> Claims:
     return decided
 
 
-def about(more: str, sweep: Sweep) -> str:
-    """The setting in one line, and more."""
+def _about(more: str, sweep: Sweep) -> str:
     network = sweep.spec.network
     if isinstance(network, ConvNet):
         what = f"conv net, {network.channels[0]} channels, fully connected {network.hidden[0]} and {network.hidden[1]}"
@@ -584,10 +561,10 @@ def draw_noise(found: Found) -> pictures.Figure:
 
 _BETWEEN = ", {arcs} arcs between test images in each; "
 _BOTH, _PLAIN = conv_nets("none", "batch"), conv_nets("none")
-_NOISE_IN = partial(about, " of each kind, {draws} draws of noise, {tested} test images")
-_SCALE = partial(about, "; scale: fan-in times the mean square of the weights")
-_OF_EACH = partial(about, " of each sigma_w^2, {arcs} arcs between test images in each")
-_GREY, _DOTTED = (partial(about, f"{_BETWEEN}{one}grey: pooling layers") for one in ("", "dotted: into batch norm; "))
+_NOISE_IN = partial(_about, " of each kind, {draws} draws of noise, {tested} test images")
+_SCALE = partial(_about, "; scale: fan-in times the mean square of the weights")
+_OF_EACH = partial(_about, " of each sigma_w^2, {arcs} arcs between test images in each")
+_GREY, _DOTTED = (partial(_about, f"{_BETWEEN}{one}grey: pooling layers") for one in ("", "dotted: into batch norm; "))
 _TITLE, _WHERE = "Trajectory length through training", "section 3.2"
 _SIXTH = ("Accuracy against noise in one layer's weights", "section 3.1", _BOTH, noise_table, noise_claims, draw_noise)
 _EIGHTH = ("Trajectory length of each layer through training", _WHERE, _PLAIN, length_table, conv_claims, draw_lengths)

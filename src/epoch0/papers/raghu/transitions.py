@@ -18,22 +18,9 @@ from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.curve import CurveSpec, mean_growth
-from epoch0.papers.sweep import (
-    Cell,
-    Claims,
-    Decision,
-    Found,
-    Mean,
-    Sweep,
-    Table,
-    agrees,
-    by,
-    mean_and_error,
-    named_seed,
-    over_runs,
-    slopes,
-)
+from epoch0.papers.means import Mean, mean_and_error, mean_growth, slopes
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by, named_seed, over_runs
+from epoch0.papers.trials import CurveSpec
 from epoch0.theory import growth as growth_theory
 from epoch0.theory.mean_field import chi, variance_map
 from epoch0.theory.raghu import raghu_lower_bound, raghu_upper_bound
@@ -363,8 +350,7 @@ def growth_over(swept: str, found: Found) -> pictures.Figure:
 # ---- the figures
 
 
-def about(sweep: Sweep, bars: str = "bars: two standard errors") -> str:
-    """The setting in one line."""
+def _about(sweep: Sweep, bars: str = "bars: two standard errors") -> str:
     ends = f"two images of {sweep['ends'].data}" if sweep["ends"].data else "two random vectors in R^100"
     scaled = f"no biases, an arc between {ends} scaled to norm sqrt(inputs)"
     return sweep.told(f"{{activation}}, {scaled}; {{runs}} networks a point, depth {{depth}}; {bars}")
@@ -401,10 +387,10 @@ _GRID = {
 _WIDTH_ALONE = {name: sweep.but(variance=(4.0,)) for name, sweep in _GRID.items()}
 _VARIANCE_ALONE = {name: sweep.but(width=sweep["width"][-1:]) for name, sweep in _GRID.items()}
 _LENGTH, _GROWTH = "Length at each layer", "Growth of length in a layer against"
-_BY_LAYER, _BOUNDS = (table, hard_tanh_length_claims, lengths, about), (growth_table, bound_claims)
-_BY_DEPTH, _BY_LENGTH = (table, depth_claims, depth_and_width, about), (table, length_claims, against_length)
-_RELU_LAYER, _NO_BARS = (table, relu_claims, lengths, about), partial(about, bars="means over the networks, no bars")
-_OVER = {swept: (*_BOUNDS, partial(growth_over, swept), about) for swept in ("width", "variance")}
+_BY_LAYER, _BOUNDS = (table, hard_tanh_length_claims, lengths, _about), (growth_table, bound_claims)
+_BY_DEPTH, _BY_LENGTH = (table, depth_claims, depth_and_width, _about), (table, length_claims, against_length)
+_RELU_LAYER, _NO_BARS = (table, relu_claims, lengths, _about), partial(_about, bars="means over the networks, no bars")
+_OVER = {swept: (*_BOUNDS, partial(growth_over, swept), _about) for swept in ("width", "variance")}
 ARTIFACTS = (
     Artifact("raghu/fig2", "Transitions against depth and against width", "section 2.1.1", _COUNTED, *_BY_DEPTH),
     Artifact("raghu/fig5", "Transitions against trajectory length", "Theorem 4", _COUNTED, *_BY_LENGTH, _NO_BARS),

@@ -1,8 +1,12 @@
-"""The curves of the figures about trajectories, between two images or two random points, and how growth is averaged."""
+"""What trials of several papers share: curves, images of the data sets, and where a training keeps its state."""
 
-import math
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -11,11 +15,21 @@ from torch import Tensor
 from epoch0.curves import Curve, GreatCircle, Line, SemicircularArcs
 from epoch0.data import load
 from epoch0.errors import InputError
-from epoch0.papers.sweep import Array
-from epoch0.seeds import generator
+from epoch0.experiments.experiment import canonical_json
+from epoch0.seeds import generator, numpy_generator
 
-_POINTS = 10**6
-"""Stream of a curve's seed, away from those of networks."""
+_POINTS = 10**6  # stream of a curve's seed, away from those of networks
+_INPUTS, _LABELS, _CHOICE = range(3)  # streams of a seed
+
+# data set -> shape of an input, classes, training images, test images: the sets need not be there
+EXTENTS: dict[str, tuple[tuple[int, ...], int, int, int]] = {
+    "digits": ((1, 8, 8), 10, 1437, 360),
+    "mnist": ((1, 28, 28), 10, 60_000, 10_000),
+    "cifar10": ((3, 32, 32), 10, 50_000, 10_000),
+    "cifar100": ((3, 32, 32), 100, 50_000, 10_000),
+    "tiny-imagenet": ((3, 64, 64), 200, 100_000, 10_000),
+    "imagenet": ((3, 224, 224), 1000, 1_281_167, 50_000),
+}
 
 
 @dataclass(frozen=True)
@@ -71,21 +85,29 @@ class CurveSpec:
         return GreatCircle(start, end) if self.shape == "circle" else Line(start, end)
 
 
-def mean_growth(growth: Array) -> tuple[float, float, int]:
-    """Mean over all layers of all networks, its standard error over networks, and the networks that count.
+def images(data: str, examples: int, seed: int, *, flatten: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Some training images, whole-set standardized, drawn without replacement, with their classes."""
+    whole = load(data)
+    chosen = numpy_generator(seed, _CHOICE).choice(len(whole), examples, replace=False)
+    inputs = whole.inputs("standard", flatten=flatten)[np.sort(chosen)]
+    return torch.as_tensor(inputs).to(dtype), torch.as_tensor(whole.labels[np.sort(chosen)])
 
-    A layer that nothing reaches has no growth factor. The others count alike: a mean of each network's own mean would
-    give the layers before a death more weight, among them the one that killed, and understate.
 
-    Args:
-        growth: shape (networks, layers), NaN where nothing reached the layer.
-    """
-    alive = ~np.isnan(growth)
-    kept = alive.any(axis=1)
-    total, count = np.where(alive, growth, 0.0)[kept].sum(axis=1), alive[kept].sum(axis=1)
-    networks = len(total)
-    mean = total.sum() / count.sum()
-    if networks < 2:
-        return float(mean), math.nan, networks
-    spread = math.sqrt(float(((total - mean * count) ** 2).sum()) / (networks - 1))  # of a ratio of two sums
-    return float(mean), spread / float(count.mean()) / math.sqrt(networks), networks
+def gaussian(size: int, classes: int, examples: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Inputs with N(0, 1) coordinates, float64, and random classes."""
+    inputs = torch.randn(examples, size, generator=generator(seed, _INPUTS), dtype=torch.float64)
+    return inputs, torch.randint(classes, (examples,), generator=generator(seed, _LABELS))
+
+
+@contextmanager
+def checkpoint_of(spec: Any, seed: int) -> Iterator[Path | None]:
+    """The file of this trial in the folder that EPOCH0_CHECKPOINTS names, or None; removed when the trial is done."""
+    folder = os.environ.get("EPOCH0_CHECKPOINTS", "").strip()
+    if not folder:
+        yield None
+        return
+    name = hashlib.sha256(f"{canonical_json(spec)} {seed}".encode()).hexdigest()[:24]
+    path = Path(folder) / f"{name}.safetensors"
+    yield path
+    for own in Path(folder).glob(f"{path.name}*"):
+        own.unlink()
