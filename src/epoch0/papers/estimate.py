@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -15,11 +15,10 @@ from epoch0.experiments.cost import Cost
 from epoch0.experiments.store import Store
 from epoch0.meter import format_duration
 from epoch0.papers.catalogue import find
-from epoch0.results import aligned
+from epoch0.results import Result, aligned
 from epoch0.train.device import chosen_device
 
-if TYPE_CHECKING:
-    import pandas
+StrPath = str | os.PathLike[str] | None
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(Result):
     """What several artifacts would take on a device, so many runs at the same time; one line a configuration."""
 
     preset: str
@@ -75,19 +74,16 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON; what is not known is None."""
-        return {**asdict(self), "hours": self.hours, "lines": [asdict(line) for line in self.lines]}
+        return {**asdict(self), "hours": self.hours, "lines": self.rows()}
 
-    def to_pandas(self) -> "pandas.DataFrame":
+    def rows(self) -> list[dict[str, Any]]:
         """One row a line."""
-        import pandas
-
-        return pandas.DataFrame([asdict(line) for line in self.lines])
+        return [asdict(line) for line in self.lines]
 
 
 def estimate(
-    ids: Sequence[str], preset: str = "paper", seconds: float = 20.0, store: "str | os.PathLike[str] | None" = None,
-    *, workers: int | None = None,
-) -> Estimate:  # fmt: skip
+    ids: Sequence[str], preset: str = "paper", seconds: float = 20.0, store: StrPath = None, workers: int | None = None
+) -> Estimate:
     """Runs, steps and hours of artifacts, without running them and without their data.
 
     >>> print(estimate(["hayou/tab2"], "paper", seconds=20.0))

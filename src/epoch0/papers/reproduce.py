@@ -23,16 +23,16 @@ from epoch0.experiments.store import Store
 from epoch0.files import write_atomic
 from epoch0.papers.catalogue import Artifact, find
 from epoch0.papers.sweep import Results, Sweep
+from epoch0.results import Result
 
 if TYPE_CHECKING:
-    import pandas
     from matplotlib.figure import Figure
 
 StrPath = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False)
-class Reproduction:
+class Reproduction(Result):
     """One artifact, measured and decided.
 
     >>> done = reproduce("price-tanner/fig3b")
@@ -79,11 +79,9 @@ class Reproduction:
         plain: dict[str, Any] = _finite({**told, "setting": setting, "claims": claims, "data": list(self.data)})
         return plain
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """The table as a data frame, one row a measurement."""
-        import pandas
-
-        return pandas.DataFrame(list(self.data))
+    def rows(self) -> list[dict[str, Any]]:
+        """The table, one row a measurement."""
+        return list(self.data)
 
     def save(self, folder: StrPath) -> list[Path]:
         """Write ``<id>.csv``, ``<id>.json`` (claims and setting) and ``<id>.png``, each whole or not at all.
