@@ -21,7 +21,12 @@ from epoch0.papers.sweep import Sweep
 from epoch0.seeds import numpy_generator
 
 SMALL = RegularizedSpec(
-    "digits", ConvNet((4,) * 5, (8, 8), colours=1, size=8), (0, 4, 10), batch_size=16, learning_rate=0.01, tested=60,
+    "digits",
+    ConvNet((4,) * 5, (8, 8), colours=1, size=8),
+    (0, 4, 10),
+    batch_size=16,
+    learning_rate=0.01,
+    tested=60,
     examples=100,
 )
 
@@ -116,10 +121,16 @@ def made_up(final: dict[str, float], spread: float = 0.003, seed: int = 0) -> li
         for run in range(10):
             end = final[norm] + shared[run] + source.normal(0, spread)
             layers = 7 if norm == "trajectory" else 0
-            results.append({
-                "steps": np.array(SETTING.spec.at), "accuracy": np.array([0.1, end - 0.1, end]), "diverged": False,
-                "multipliers": np.full((3, layers), 0.5), "ratios": np.full((3, layers), 2.0), "loss": np.zeros(3),
-            })
+            results.append(
+                {
+                    "steps": np.array(SETTING.spec.at),
+                    "accuracy": np.array([0.1, end - 0.1, end]),
+                    "diverged": False,
+                    "multipliers": np.full((3, layers), 0.5),
+                    "ratios": np.full((3, layers), 2.0),
+                    "loss": np.zeros(3),
+                }
+            )
     return results
 
 
