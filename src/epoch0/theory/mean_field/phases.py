@@ -12,8 +12,7 @@ from epoch0 import plots
 from epoch0.activations import ActivationLike, get
 from epoch0.errors import InputError
 from epoch0.theory.checks import check_continuous, check_density, check_scales
-from epoch0.theory.mean_field.critical import EdgeCurve
-from epoch0.theory.mean_field.edge import edge_arrays, scale_free
+from epoch0.theory.mean_field.edge import EdgeCurve, edge_arrays, scale_free
 from epoch0.theory.mean_field.fixed_points import polish, scales_at, settle, settled_correlation, why_it_diverges
 from epoch0.theory.mean_field.moments import Moments, moments_of
 

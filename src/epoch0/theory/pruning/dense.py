@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -13,11 +14,234 @@ from epoch0.activations import Activation, ActivationLike, get
 from epoch0.errors import InputError
 from epoch0.seeds import numpy_generator
 from epoch0.theory.checks import check_continuous, check_count, check_sparsity, network_widths, of_layers
-from epoch0.theory.pruning.dense_moments import DenseMoments, dense_moments, log_deviations, softmax
+from epoch0.theory.mean_field.correlations import pair_mean
+from epoch0.theory.mean_field.moments import gaussian_mean
 from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
 from epoch0.theory.pruning.score_law import ScoreLaw, entry_tail, score_law
 
 Array = NDArray[np.float64]
+
+
+_OUTPUT_DRAWS = 500  # of labels and outputs, for the moments of the loss's gradient
+_POINTS, _MASS = np.polynomial.hermite_e.hermegauss(80)
+_MASS = _MASS / _MASS.sum()
+_FAR = 0.5  # of q: farther than this from its mean-field value the expansion is not trusted
+
+
+@dataclass(frozen=True, eq=False)
+class DenseMoments:
+    """What mean-field theory says of each of the L layers; arrays of shape (L,), the first layer first."""
+
+    q: Array  # variance of the pre-activations that the layer makes
+    c: Array  # their correlation over two examples
+    entering: Array  # mean square of what enters the layer
+    entering_c: Array  # its correlation over two examples
+    chi: Array  # gain of the nonlinearity behind the layer and the weights after that; the last is not used
+    fourth: Array  # E phi'^4 / (E phi'^2)^2 there
+    errors: Array  # variance of the gradient at the pre-activations of one example
+    errors_c: Array  # its correlation over two examples
+    concentration: Array  # of the gradients' spectrum: 1 if all examples' point in one direction, 1/r if evenly in r
+    shared: Array  # share of the variance of a weight's gradient in the direction that all examples have in common
+    mean_square: Array  # m_l = E (W dL/dW)^2
+
+
+def dense_moments(
+    rule: Activation,
+    weight_std: Array,
+    bias_std: Array,
+    widths: Sequence[int],
+    input_square: float,
+    input_correlation: float,
+    examples: int,
+    seed: int,
+) -> DenseMoments:
+    """Carry variances and correlations forward, and the gradient of the cross-entropy of random labels back.
+
+    The gradient of a weight is a sum over examples, delta_i phi_j. Where neither deltas nor phis of different examples
+    are correlated it is a sum of independent products; where all examples look alike it is one product. The mean over
+    examples is one direction among as many as there are examples, and carries ``shared`` of the variance.
+
+    ``input_square`` is the mean square of an input, ``input_correlation`` that of two examples; the seed is of the few
+    random labels and outputs that the last gradient's moments are taken from. An InputError names the layer whose
+    variance leaves the range of floats.
+    """
+    depth = len(widths) - 1
+    entering, entering_c, q, c = (np.empty(depth) for _ in range(4))
+    square, cosine = input_square, input_correlation
+    for layer in range(depth):
+        entering[layer], entering_c[layer] = square, cosine
+        q[layer] = bias_std[layer] ** 2 + weight_std[layer] ** 2 * square
+        if not np.isfinite(q[layer]) or q[layer] > 1e150:
+            raise InputError(f"the variance of the pre-activations exceeds 1e150 in layer {layer + 1}.")
+        both = bias_std[layer] ** 2 + weight_std[layer] ** 2 * square * cosine
+        c[layer] = min(max(both / q[layer], -1.0), 1.0) if q[layer] > 0 else 1.0
+        if layer and (q[layer], c[layer]) == (q[layer - 1], c[layer - 1]):
+            continue  # settled: the next layer sees what this one saw
+        square = gaussian_mean(lambda h: rule.function(h) ** 2, q[layer], rule.breaks)
+        pair = float(pair_mean(rule, q[layer], q[layer], c[layer]))
+        cosine = min(max(pair / square, -1.0), 1.0) if square > 0 else 1.0
+    return _backward(rule, weight_std, widths, examples, seed, (q, c, entering, entering_c))
+
+
+def _backward(
+    rule: Activation,
+    weight_std: Array,
+    widths: Sequence[int],
+    examples: int,
+    seed: int,
+    forward: tuple[Array, Array, Array, Array],
+) -> DenseMoments:
+    q, c, entering, entering_c = forward
+    depth = len(q)
+    errors, errors_c, focus = np.ones(depth), np.zeros(depth), np.ones(depth)
+    chi, fourth = np.ones(depth), np.ones(depth)
+    errors_c[-1], focus[-1] = _output_errors(float(q[-1]), float(c[-1]), widths[-1], examples, seed)
+    slopes: dict[tuple[float, float], tuple[float, float, float]] = {}
+    for layer in range(depth - 2, -1, -1):
+        at = (float(q[layer]), float(c[layer]))
+        if at not in slopes:
+            mean = _slope(rule, at[0], 2)
+            pair = float(pair_mean(rule, at[0], at[0], at[1], derivative=True))
+            slopes[at] = mean, pair / mean if mean > 0 else 1.0, _slope(rule, at[0], 4)
+        mean, alike, high = slopes[at]
+        width, after = widths[layer + 1], widths[layer + 2]
+        chi[layer] = weight_std[layer + 1] ** 2 * mean
+        fourth[layer] = high / mean**2 if mean > 0 else 1.0
+        errors[layer] = errors[layer + 1] * chi[layer] * after / width
+        errors_c[layer] = errors_c[layer + 1] * alike
+        focus[layer] = _focused(float(focus[layer + 1]), float(fourth[layer]) / width)
+    a, b, n = errors_c, np.clip(entering_c, 0.0, 1.0), examples
+    common, rest = (1 - a + a * n) * (1 - b + b * n), (n - 1) * (1 - a) * (1 - b)
+    fan_in = np.asarray(widths[:-1], dtype=np.float64)
+    # the loss is a mean over examples: each brings 1/n of its gradient
+    mean_square = weight_std**2 / fan_in * errors * entering * (common + rest) / n**2
+    return DenseMoments(
+        q, c, entering, entering_c, chi, fourth, errors, errors_c, focus, common / (common + rest), mean_square
+    )
+
+
+def _focused(s: float, step: float) -> float:
+    """How concentrated the gradients' spectrum is one layer further back.
+
+    With X the second moment of the gradients, of trace 1, and A = sum_j phi'_j^2 w_j w_j' / n the layer, s goes from
+    tr X^2 to the expected tr (A X)^2 / (tr A X)^2, to first order in 1/n. That needs tr X^3, which is taken as that of
+    a spectrum which falls off geometrically, as the Lyapunov spectrum of such products does.
+    """
+    cubes = 4 * s**2 / (3 + s**2)
+    return min(max(s + step * (1 + s + 6 * s**2 - 8 * cubes), 0.0), 1.0)
+
+
+def _slope(rule: Activation, q: float, power: int) -> float:
+    """E phi'^power at variance q."""
+    return gaussian_mean(lambda h: rule.derivative(h) ** power, q, rule.breaks)
+
+
+def _output_errors(q: float, c: float, classes: int, examples: int, seed: int) -> tuple[float, float]:
+    """Correlation over examples of the cross-entropy's gradient at the outputs, and its spectrum's concentration."""
+    if classes == 1:  # one output has no cross-entropy: a loss whose errors are unrelated
+        return 0.0, 1.0
+    draw = numpy_generator(seed, 0)
+    both = math.sqrt(max(c, 0.0)) * draw.standard_normal((_OUTPUT_DRAWS, classes))
+    first, second = (
+        softmax(math.sqrt(q) * (both + math.sqrt(1 - max(c, 0.0)) * draw.standard_normal((_OUTPUT_DRAWS, classes))))
+        for _ in range(2)
+    )
+    # over random labels y, y': E |p - y|^2 and E (p - y)(p' - y')
+    own = 1 - 2 / classes + float((first**2).sum(axis=1).mean())
+    other = float((first * second).sum(axis=1).mean()) - 1 / classes
+    labels = draw.integers(classes, size=(2, _OUTPUT_DRAWS))
+    one, two = (p - np.eye(classes)[y] for p, y in zip((first, second), labels, strict=True))
+    squares = float(((one * two).sum(axis=1) ** 2).mean())
+    return other / own, (own**2 + (examples - 1) * squares) / (examples * own**2)
+
+
+def softmax(h: Array) -> Array:
+    """Probabilities from outputs, over the last axis."""
+    p = np.exp(h - h.max(axis=-1, keepdims=True))
+    return np.asarray(p / p.sum(axis=-1, keepdims=True))
+
+
+def log_deviations(
+    rule: Activation,
+    weight_std: Array,
+    widths: list[int],
+    moments: DenseMoments,
+    networks: int,
+    draw: np.random.Generator,
+) -> Array:
+    """By how much log m_l differs from its mean-field value in each of several networks of these widths.
+
+    Going back through n units, |delta|^2 changes by (sigma_w^2 / n) sum_j phi'(h_j)^2 z_j^2 with z_j normal, whose
+    logarithm has the variance (3 k - 1) / n, k = E phi'^4 / (E phi'^2)^2, and its mean lies half of that below log chi:
+    a typical gradient shrinks faster than the mean square does. That holds for one gradient, such as the mean over
+    examples. Of the gradients of many examples, which point in r directions, the sum of squares varies less, by
+    (k (1 + 2/r) - 1) / n, until the layers have made them parallel; ``concentration`` is 1/r. Both are followed, each
+    with its share of m_l. The variance q of the pre-activations varies too, by (sigma_w^2)^2 Var(phi^2) / n a layer,
+    and chi with it.
+
+    Shape (networks, layers).
+    """
+    depth = len(moments.q)
+    all_steps, common_steps, column = (np.zeros((networks, depth)) for _ in range(3))
+    off = np.zeros(networks)  # q less its mean-field value
+    for layer in range(depth - 1):
+        width, q = widths[layer + 1], moments.q[layer]
+        squares, slopes = _squares(rule, q)
+        mean, slope = float(_MASS @ squares), float(_MASS @ slopes)
+        normal = draw.standard_normal((3, networks))
+        k, s = moments.fourth[layer], moments.concentration[layer + 1]
+        of_gain = (k * (1 + 2 * s) - 1) / width
+        of_square = float(_MASS @ squares**2 - mean**2) / width
+        together = float(_MASS @ (squares * slopes) - mean * slope) / slope / width if slope > 0 else 0.0
+        toward = together / math.sqrt(of_square) if of_square > 0 else 0.0
+        noise = toward * normal[0] + math.sqrt(max(of_gain - toward**2, 0.0)) * normal[1]
+        more_square, more_gain = _curves(rule, q)
+        apart = 2 * k * max(1 - s, 0.0) / width
+        all_steps[:, layer] = noise - of_gain / 2 + np.polyval(more_gain, off)
+        common_steps[:, layer] = all_steps[:, layer] + math.sqrt(apart) * normal[2] - apart / 2
+        weight = weight_std[layer + 1] ** 2
+        if mean > 0:
+            # columns are drawn with the noise of their own; what came before shifts them all
+            column[:, layer + 1] = np.clip(np.polyval(more_square, off) / mean, -1.0, 1.0)
+        off = weight * (np.polyval(more_square, off) + math.sqrt(of_square) * normal[0])
+        off = np.clip(off, -_FAR * moments.q[layer + 1], _FAR * moments.q[layer + 1])
+    shared = moments.shared
+    behind = shared * np.exp(_after(common_steps)) + (1 - shared) * np.exp(_after(all_steps))
+    return np.asarray(np.log(np.maximum(behind, 1e-300)) + column)
+
+
+def _after(steps: Array) -> Array:
+    """The sum over all later layers; of a layer's own units the drawing of its rows knows."""
+    sums = np.cumsum(steps[:, ::-1], axis=1)[:, ::-1]
+    return np.concatenate([sums[:, 1:], np.zeros((len(steps), 1))], axis=1)
+
+
+def _squares(rule: Activation, q: float) -> tuple[Array, Array]:
+    h = math.sqrt(q) * _POINTS
+    return np.asarray(rule.function(h) ** 2), np.asarray(rule.derivative(h) ** 2)
+
+
+def _curves(rule: Activation, q: float) -> tuple[Array, Array]:
+    """By how much E phi^2 and log E phi'^2 change when q changes by x: parabolas through three points, 0 at x = 0.
+
+    Two orders are needed: q varies by sqrt(2 / n), but in every layer, so the mean of what it does to chi adds up.
+    """
+    if q <= 0:
+        return np.zeros(3), np.zeros(3)
+    x = 0.3 * q
+    squares, gains = zip(*(_means(rule, q + step) for step in (-x, 0.0, x)), strict=True)
+    return _parabola(x, *squares), _parabola(x, *(math.log(max(gain, 1e-300)) for gain in gains))
+
+
+def _means(rule: Activation, q: float) -> tuple[float, float]:
+    squares, slopes = _squares(rule, q)
+    return float(_MASS @ squares), float(_MASS @ slopes)
+
+
+def _parabola(x: float, below: float, middle: float, above: float) -> Array:
+    """Coefficients, highest power first, of the parabola through these less the middle one."""
+    return np.array([(above - 2 * middle + below) / (2 * x**2), (above - below) / (2 * x), 0.0])
+
 
 NETWORKS = 128
 """How many networks' random walks are averaged."""
