@@ -11,12 +11,7 @@ from epoch0.seeds import generator
 
 
 class Curve:
-    """A curve in input space; subclasses give the point and the tangent dx/dt, batched over t.
-
-    Attributes:
-        shape: shape of one point, such as ``(784,)`` or ``(3, 32, 32)``.
-        dtype: float32 or float64.
-    """
+    """A curve in input space; subclasses give the point, of ``shape``, and the tangent dx/dt, batched over t."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -96,12 +91,7 @@ class Line(_TwoEnds):
     >>> line.point([0.0, 0.5]).shape, line.tangent([0.5]).tolist()
     (torch.Size([2, 3]), [[1.0, 1.0, 1.0]])
 
-    Args:
-        x0: start, any shape.
-        x1: end, the same shape.
-
-    Raises:
-        InputError: if the shapes differ, a value is NaN or infinite, or the ends coincide.
+    Ends of any one shape; an InputError if theirs differ, a value is NaN or infinite, or they coincide.
 
     Source: Price-Tanner section 4.
     """
@@ -134,10 +124,6 @@ class Arc(_Trigonometric):
     >>> round(arc.point([0.5]).norm().item(), 6)                # on the unit circle
     1.0
 
-    Args:
-        x0: start, any shape.
-        x1: end, the same shape.
-
     Source: Raghu section 2.3.
     """
 
@@ -150,10 +136,6 @@ class GreatCircle(_Trigonometric):
     >>> circle = GreatCircle(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]))
     >>> circle.tangent([0.0, 0.3]).shape
     torch.Size([2, 2])
-
-    Args:
-        x0: the point at t = 0, any shape.
-        x1: the point at t = 1/4, the same shape.
 
     Source: Raghu section 2.4; Price-Tanner Figure 1.
     """
@@ -171,14 +153,8 @@ class SemicircularArcs(_TwoEnds):
     >>> round((curve.tangent([0.123]).norm() / 500**0.5).item(), 4)             # constant speed
     1.5708
 
-    Args:
-        x0: start, any shape with at least two coordinates.
-        x1: end, the same shape.
-        planes: number of semicircles.
-        seed: names the random planes.
-
-    Raises:
-        InputError: as for :class:`Line`; or if planes < 1, or there is only one coordinate.
+    Points have two or more coordinates; ``seed`` names the random planes. An InputError as for :class:`Line`, or if
+    planes < 1.
 
     Source: Price-Tanner appendix C.1, whose construction is described in words only.
     """
@@ -232,11 +208,7 @@ class Polyline(Curve):
     >>> path.point([0.75]).tolist(), path.tangent([0.75]).tolist()
     ([[1.0, 1.0]], [[0.0, 4.0]])
 
-    Args:
-        points: shape (n, \\*shape), n >= 2; neighbours differ.
-
-    Raises:
-        InputError: if there are fewer than two points, neighbours coincide, or a value is NaN or infinite.
+    ``points`` has the shape (n, \\*shape); an InputError if n < 2, neighbours coincide, or a value is not finite.
     """
 
     def __init__(self, points: Any) -> None:

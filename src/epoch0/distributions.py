@@ -69,15 +69,9 @@ class Law:
         >>> Gaussian(0.5).sample((3, 4), generator=e0.seeds.generator(0)).shape
         torch.Size([3, 4])
 
-        Args:
-            shape: shape of the result.
-            generator: a CPU generator, such as ``epoch0.seeds.generator(seed, index)``; None draws fresh entropy and
-                leaves the global generator alone.
-            dtype: float32 (default) or float64.
-            out: a contiguous tensor of that shape to fill instead of a new one; its dtype then decides.
-
-        Returns:
-            Tensor of the given shape on the CPU.
+        On the CPU, from a CPU generator; without one fresh entropy is drawn and the global generator left alone. The
+        dtype is float32 (default) or float64; ``out`` is a contiguous tensor of that shape to fill instead, whose dtype
+        then decides.
         """
         import torch
 
@@ -129,11 +123,7 @@ class Gaussian(Law):
     >>> Gaussian(2.0).variance, round(Gaussian(2.0).mean_abs, 6)
     (4.0, 1.595769)
 
-    Args:
-        std: standard deviation, >= 0.
-
-    Raises:
-        InputError: if std is negative or not finite.
+    An InputError if std is negative or not finite.
     """
 
     std: float
@@ -162,11 +152,7 @@ class Uniform(_DerivedStd):
     >>> Uniform(3.0).variance, Uniform(3.0).mean_abs
     (3.0, 1.5)
 
-    Args:
-        bound: half the width of the interval, >= 0.
-
-    Raises:
-        InputError: if bound is negative or not finite.
+    An InputError if bound is negative or not finite.
     """
 
     bound: float
@@ -192,11 +178,7 @@ class Discrete(_DerivedStd):
     >>> Discrete((-1.0, 1.0)).variance, Discrete((-1.0, 1.0)).excess_kurtosis
     (1.0, -2.0)
 
-    Args:
-        values: at least one finite number; the growth theorems want a symmetric set (:attr:`even`).
-
-    Raises:
-        InputError: if there is no value, or one is not finite.
+    At least one value, all finite, or it is an InputError; the growth theorems want a symmetric set (:attr:`even`).
     """
 
     values: tuple[float, ...]
@@ -241,9 +223,6 @@ def integers(largest: int, scale: float = 1.0) -> Discrete:
     >>> integers(3).values
     (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
 
-    Raises:
-        InputError: if largest is not an integer >= 1.
-
     Source: Price-Tanner section 4 (whose "-(C+1)" is a misprint for "-(C-1)").
     """
     if isinstance(largest, bool) or not isinstance(largest, int) or largest < 1:
@@ -260,12 +239,7 @@ class Sparse(_DerivedStd):
     >>> Sparse(Gaussian(2.0), 0.5).variance
     2.0
 
-    Args:
-        law: the law of an entry that is kept; not itself sparse.
-        density: probability that an entry is kept (alpha), in (0, 1].
-
-    Raises:
-        InputError: if density is outside (0, 1].
+    ``law`` is not itself sparse; ``density`` (alpha) is in (0, 1]. Both are checked with an InputError.
 
     Source: Price-Tanner section 1.1.
     """
@@ -282,8 +256,7 @@ class Sparse(_DerivedStd):
             density = math.nan
         if not 0 < density <= 1:
             raise InputError(
-                f"Sparse(density={self.density!r}) is no law; "
-                "density (alpha) is the fraction of weights kept, in (0, 1]."
+                f"Sparse(density={self.density!r}) is no law; density (alpha) is a fraction kept, in (0, 1]."
             )
         object.__setattr__(self, "density", density)
 

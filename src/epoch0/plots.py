@@ -63,16 +63,8 @@ def figure(
     >>> axes.shape
     (2,)
 
-    Args:
-        width: inches.
-        height: inches.
-        rows: rows of panels.
-        columns: columns of panels.
-        mosaic: names of panels in a grid instead; a name that fills several cells is one large panel.
-        shared: ``sharex`` and the like, as for matplotlib's ``Figure.subplots``.
-
-    Returns:
-        The figure and its axes: one, an array of them, or with a mosaic a dict of them by name.
+    In inches. Its axes are one, an array of them, or a dict by name with a ``mosaic``: names of panels in a grid, of
+    which one that fills several cells is one large panel. ``shared`` is ``sharex`` and the like.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Figure
@@ -90,11 +82,9 @@ def points(
     axes: "Axes", x: Sequence[float], y: Sequence[float], error: Sequence[float], index: int, label: str, **more: Any
 ) -> None:
     """Measured points with error bars of two standard errors, in the colour and marker of that index."""
-    options: dict[str, Any] = {
-        "color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)], "linestyle": "none",
-        "capsize": 2.5, "elinewidth": 1.0, "label": label, **more,
-    }  # fmt: skip
-    axes.errorbar(x, y, yerr=[2 * e for e in error], **options)
+    look = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)], "linestyle": "none"}
+    bars: dict[str, Any] = {"capsize": 2.5, "elinewidth": 1.0, "label": label}
+    axes.errorbar(x, y, yerr=[2 * e for e in error], **(bars | look | more))
 
 
 def curve(axes: "Axes", x: Sequence[float], y: Sequence[float], index: int, label: str = "", **more: Any) -> None:
@@ -107,13 +97,7 @@ def curve(axes: "Axes", x: Sequence[float], y: Sequence[float], index: int, labe
 
 
 def heading(picture: "Figure", title: str, about: str) -> None:
-    """What is shown and under which setting, above all panels; the layout makes room, long lines are broken.
-
-    Args:
-        picture: a figure with a constrained layout, as :func:`figure` makes it.
-        title: the first line.
-        about: the setting.
-    """
+    """What is shown and under which setting, above all panels; the layout makes room, long lines are broken."""
     letters = int(picture.get_figwidth() * 14)
     lines = [line for text in (title, about) for line in textwrap.wrap(text, letters)]
     picture.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=9.5, linespacing=1.3)
@@ -122,11 +106,7 @@ def heading(picture: "Figure", title: str, about: str) -> None:
 def legend_below(picture: "Figure", *entries: Any, columns: int, **more: Any) -> None:
     """One legend for all panels, below them, in as many columns as there is room for.
 
-    Args:
-        picture: a figure with a constrained layout, as :func:`figure` makes it.
-        entries: what matplotlib's ``Figure.legend`` takes: nothing, or handles and labels.
-        columns: at most.
-        more: of ``Figure.legend``; ``loc`` if it is not to be centred.
+    ``entries`` are what matplotlib's ``Figure.legend`` takes: nothing, or handles and labels.
     """
     options = {"loc": "outside lower center", **more}
     for count in range(columns, 0, -1):
@@ -137,12 +117,7 @@ def legend_below(picture: "Figure", *entries: Any, columns: int, **more: Any) ->
 
 
 def png(picture: "Figure", dpi: int = 150) -> bytes:
-    """The picture as a PNG file's bytes; the same picture gives the same bytes.
-
-    Args:
-        picture: a matplotlib figure.
-        dpi: pixels an inch.
-    """
+    """The picture as a PNG file's bytes; the same picture gives the same bytes."""
     content = io.BytesIO()
     with style():
         picture.savefig(content, format="png", dpi=dpi, metadata={"Software": "epoch0"})

@@ -3,12 +3,20 @@
 import math
 import numbers
 from collections.abc import Sequence
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from epoch0.activations import Activation
 from epoch0.errors import InputError, suggest
+
+Number = TypeVar("Number", float, NDArray[np.float64])  # a number or an array, and the result is the same
+
+
+def like(values: NDArray[np.float64], given: Number) -> Number:
+    """The values as a float where a number was given."""
+    return cast(Number, float(values) if np.ndim(given) == 0 else values)
 
 
 def _is_number(value: object) -> bool:

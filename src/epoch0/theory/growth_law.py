@@ -9,7 +9,6 @@ import functools
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from scipy.special import digamma, gammaln, loggamma, polygamma
 
 from epoch0.errors import InputError
 from epoch0.seeds import numpy_generator
-from epoch0.theory.checks import check_width
+from epoch0.theory.checks import Number, check_width, like
 from epoch0.theory.gaussian_growth import binomial, binomial_chi_mean
 
 Array = NDArray[np.float64]
@@ -93,11 +92,7 @@ class GrowthLaw:
     def _log_scale(self) -> float:
         return math.fsum(math.log(std) for std in self.stds)
 
-    @overload
-    def cdf(self, x: float) -> float: ...
-    @overload
-    def cdf(self, x: Array) -> Array: ...
-    def cdf(self, x: float | Array) -> float | Array:
+    def cdf(self, x: Number) -> Number:
         """Probability that the growth is at most x, to about 1e-13; a number or an array of any shape.
 
         >>> GrowthLaw((1,), (1.0,)).cdf(np.array([0.0, 1.0])).round(6)      # half a chance of 0, else |N(0, 1)|
@@ -108,13 +103,9 @@ class GrowthLaw:
             logs = np.log(np.maximum(growths, 0.0))
         zero = self.zero_probability
         below = np.where(growths < 0, 0.0, zero + (1 - zero) * self._log_cdf(np.asarray(logs)))
-        return float(below) if growths.ndim == 0 else below
+        return like(below, x)
 
-    @overload
-    def pdf(self, x: float) -> float: ...
-    @overload
-    def pdf(self, x: Array) -> Array: ...
-    def pdf(self, x: float | Array) -> float | Array:
+    def pdf(self, x: Number) -> Number:
         """Density of the growth at x, 0 at x <= 0; the chance of exactly 0 is :attr:`zero_probability`, no part of it.
 
         >>> GrowthLaw((1,), (1.0,)).pdf(np.array([0.0, 1.0])).round(6)      # half the density of |N(0, 1)|
@@ -129,7 +120,7 @@ class GrowthLaw:
         density = np.maximum((1 + self._waves(logs, 2 * values)) / length, 0.0)
         inside = (growths > 0) & (logs > start) & (logs < start + length)
         found = np.where(inside, (1 - self.zero_probability) * density / safe, 0.0)
-        return float(found) if growths.ndim == 0 else found
+        return like(found, x)
 
     @property
     def support(self) -> tuple[float, float]:
@@ -137,11 +128,7 @@ class GrowthLaw:
         start, length, _ = self._series
         return math.exp(start), _exp(start + length)
 
-    @overload
-    def quantile(self, p: float) -> float: ...
-    @overload
-    def quantile(self, p: Array) -> Array: ...
-    def quantile(self, p: float | Array) -> float | Array:
+    def quantile(self, p: Number) -> Number:
         """The growth below which a fraction p of the networks lies; 0 where p is at most :attr:`zero_probability`.
 
         A number or an array of any shape; an InputError if one is outside (0, 1).
@@ -158,7 +145,7 @@ class GrowthLaw:
             below = self._log_cdf(middle) < wanted
             low, high = np.where(below, middle, low), np.where(below, high, middle)
         values = np.where(chances <= zero, 0.0, np.exp(high))
-        return float(values) if chances.ndim == 0 else values
+        return like(values, p)
 
     def sample(self, n: int, seed: int = 0) -> Array:
         """Independent growths, one a network; shape (n,)."""

@@ -22,8 +22,8 @@ from epoch0.papers.means import Mean, mean_and_error, mean_growth, slopes
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by, named_seed, over_runs
 from epoch0.papers.trials import CurveSpec
 from epoch0.theory import growth as growth_theory
-from epoch0.theory.mean_field import chi, variance_map
 from epoch0.theory.growth import raghu_lower_bound, raghu_upper_bound
+from epoch0.theory.mean_field import chi, variance_map
 
 CLOSE = 0.03  # curves "fit" if one sees no difference; the correction of width, sigma_w^2/(4 k chi), is less
 SETTLED = 3  # the first layer, counted from 1, from which growth is averaged: there variances have settled

@@ -26,8 +26,6 @@ from epoch0.theory.mean_field.moments import chi, gaussian_mean, variance_map
 from epoch0.theory.mean_field.phases import Phase, PhaseDiagram, phase, phase_diagram
 from epoch0.theory.mean_field.propagation import Propagation, propagate
 
-__all__ = [
-    "DepthScale", "EdgeCurve", "EdgeOfChaos", "Kernel", "Phase", "PhaseDiagram", "Propagation", "c_star", "chi",
-    "correlation_map", "covariance_map", "depth_scale", "edge_of_chaos", "edge_of_chaos_curve", "gaussian_mean",
-    "kernel", "pair_mean", "phase", "phase_diagram", "propagate", "q_star", "variance_map",
-]  # fmt: skip
+__all__ = ["DepthScale", "EdgeCurve", "EdgeOfChaos", "Kernel", "Phase", "PhaseDiagram", "Propagation"]
+__all__ += ["c_star", "chi", "correlation_map", "covariance_map", "depth_scale", "edge_of_chaos", "edge_of_chaos_curve"]
+__all__ += ["gaussian_mean", "kernel", "pair_mean", "phase", "phase_diagram", "propagate", "q_star", "variance_map"]

@@ -10,14 +10,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc
 
 from epoch0.errors import InputError
-from epoch0.theory.checks import check_choice, check_count, check_width
+from epoch0.theory.checks import Number, check_choice, check_count, check_width, like
 from epoch0.theory.gaussian_growth import binomial, chi_mean
 from epoch0.theory.growth_law import GrowthLaw
 
@@ -139,21 +138,13 @@ class NormRatio:
         """Chance that some layer is off altogether, so that the ratio is 0."""
         return self.norm.zero_probability
 
-    @overload
-    def cdf(self, x: float) -> float: ...
-    @overload
-    def cdf(self, x: Array) -> Array: ...
-    def cdf(self, x: float | Array) -> float | Array:
+    def cdf(self, x: Number) -> Number:
         """Probability that the ratio is at most x, to about 1e-13; a number or an array of any shape."""
         ratios = np.asarray(x, dtype=np.float64)
         found = self.norm.cdf(np.where(ratios < 0, -1.0, np.sqrt(np.maximum(ratios, 0.0))))
-        return float(found) if ratios.ndim == 0 else found
+        return like(found, x)
 
-    @overload
-    def pdf(self, x: float) -> float: ...
-    @overload
-    def pdf(self, x: Array) -> Array: ...
-    def pdf(self, x: float | Array) -> float | Array:
+    def pdf(self, x: Number) -> Number:
         """Density of the ratio at x, 0 at x <= 0; the chance of exactly 0 is :attr:`zero_probability`, no part of it.
 
         A number or an array of any shape; x times it is accurate to about 1e-13.
@@ -161,16 +152,11 @@ class NormRatio:
         ratios = np.asarray(x, dtype=np.float64)
         roots = np.sqrt(np.maximum(ratios, 0.0))
         found = np.asarray(self.norm.pdf(roots)) / np.where(roots > 0, 2 * roots, 1.0)
-        return float(found) if ratios.ndim == 0 else found
+        return like(found, x)
 
-    @overload
-    def quantile(self, p: float) -> float: ...
-    @overload
-    def quantile(self, p: Array) -> Array: ...
-    def quantile(self, p: float | Array) -> float | Array:
+    def quantile(self, p: Number) -> Number:
         """The ratio below which a fraction p, in (0, 1), of the networks lies; 0 for p <= :attr:`zero_probability`."""
-        roots = self.norm.quantile(p)
-        return roots**2
+        return like(np.asarray(self.norm.quantile(p)) ** 2, p)
 
     def interval(self, level: float = 0.95, samples: int = 1) -> tuple[float, float]:
         """The range that holds the ratios of all samples of a network with probability ``level``, or more.

@@ -12,7 +12,5 @@ from epoch0.theory.pruning.bounds import (
 from epoch0.theory.pruning.dense import predicted_density
 from epoch0.theory.pruning.prediction import LayerDensity, PredictedDensity
 
-__all__ = [
-    "LayerDensity", "MagnitudeBound", "OrderedBound", "PredictedDensity", "magnitude_bound", "magnitude_density",
-    "magnitude_limit", "ordered_bound", "ordered_bound_of", "predicted_density",
-]  # fmt: skip
+__all__ = ["LayerDensity", "MagnitudeBound", "OrderedBound", "PredictedDensity", "magnitude_bound", "magnitude_density"]
+__all__ += ["magnitude_limit", "ordered_bound", "ordered_bound_of", "predicted_density"]
