@@ -429,10 +429,8 @@ def expected_subvector_norm(direction: str, density: float, size: int) -> float:
     It lies between the density (one-hot: the case that the paper's bound, linear in alpha, must allow for) and its
     square root.
 
-    Args:
-        direction: "one-hot", "flat" (all entries equal) or "sphere" (uniform on the unit sphere).
-        density: probability that an entry is kept (alpha), in (0, 1].
-        size: number of entries of u, >= 1.
+    ``direction`` is "one-hot", "flat" (all entries equal) or "sphere" (uniform on the unit sphere), ``size`` >= 1 the
+    number of entries of u.
 
     Source: Price-Tanner appendix B; on the sphere the squared norm of n of N entries is Beta(n/2, (N - n)/2).
     """

@@ -137,16 +137,10 @@ def line_breaks(
     them in that one point). The first layer is exact at any width if
     its weights are Gaussian; deeper ones have a correction of the order of one over the width.
 
-    Args:
-        x0: where the line starts, (dim,), or many lines, (lines, dim).
-        x1: where it ends, or a second point of a ray or of a whole line, the same shape.
-        weight_std: sigma_w, standard deviation of a weight times sqrt(fan_in); sqrt(2) is He's.
-        bias_std: sigma_b, standard deviation of a bias.
-        negative_slope: of the activation below zero: 0 for ReLU, -1 for abs.
-        kind: "segment", "ray" (from x0 on through x1) or "line".
-
-    Returns:
-        Expected number of break points, shape (layers,) or (lines, layers).
+    The ends are of shape (dim,), or many lines (lines, dim), and the result (layers,) or (lines, layers).
+    ``weight_std`` is sigma_w, a weight's standard deviation times sqrt(fan_in), ``bias_std`` sigma_b,
+    ``negative_slope`` that of the activation below zero (-1 for abs), and ``kind`` "segment", "ray" (from x0 on through
+    x1) or "line".
 
     Source: Hanin and Rolnick 2019, Theorem 1; the constant by Rice's formula (THEORY section 5).
     """

@@ -232,15 +232,9 @@ def kernel(
     exactly 1 on the diagonal and for equal inputs, and 1 - c keeps its relative precision for nearly equal ones
     (docs/kernels.md says how, and what costs more or is less exact).
 
-    Args:
-        x1: inputs, shape (n1, d): numpy array, torch tensor or nested lists.
-        x2: inputs, shape (n2, d); None: x1 again.
-        depth: number of hidden layers, >= 0.
-
-    Raises:
-        InputError: for inputs that are no (n, d) arrays of finite numbers or of different d, an argument out of its
-            range, an activation that jumps (its NTK is infinite), or where a kernel exceeds float64 (the message names
-            the layer).
+    Inputs are numpy arrays, torch tensors or nested lists of shape (n1, d) and (n2, d); without x2 it is x1 again. An
+    InputError for inputs that are no such arrays of finite numbers, an argument out of its range, an activation that
+    jumps (its NTK is infinite), or where a kernel exceeds float64 (the message names the layer).
 
     Source: Lee et al. 2018 (NNGP), Jacot et al. 2018 (NTK), Hayou et al. 2021, B.1 and appendix H (density).
     """

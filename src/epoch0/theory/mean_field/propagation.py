@@ -95,14 +95,9 @@ def propagate(
     circular convolution, position by position (both inputs have the variances q). ``"residual"``: y + F(y), so q' = q
     + bias_std^2 + weight_std^2 E phi^2 and chi = 1 + weight_std^2 E phi'^2. ``"stable"``: y + F(y) / sqrt(depth).
 
-    Args:
-        depth: number of layers (residual: blocks), >= 0.
-        q: variance of the first pre-activation; for "convolutional" an array over positions (1-D or 2-D).
-        c: correlation there of the two inputs, in [-1, 1], or None; shape as q.
-        kernel_size: odd width of the window, for "convolutional" only; one number, or one a direction.
-
-    Raises:
-        InputError: for an argument out of its range, or where q exceeds float64 (the message names the layer).
+    ``depth`` >= 0 counts layers or blocks; ``q`` is the variance of the first pre-activation, for "convolutional" over
+    positions (1-D or 2-D), ``c`` the correlation there of two inputs, and ``kernel_size`` the odd width of the window,
+    one number or one a direction. An InputError names what is out of range, or the layer where q exceeds float64.
 
     Source: Hayou et al. 2021, B.1 and appendix H (density); the convolution as in Xiao et al. 2018.
     """

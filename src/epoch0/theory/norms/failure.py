@@ -99,9 +99,7 @@ def failure_probability(
     Layers are independent for one sample, so that exactly 1 - prod(1 - p_l) is its chance of failing; samples share the
     weights, and their chances are added. With one sample, forward, the exact method's is no bound but the probability.
 
-    Args:
-        widths: number of units of every layer, or a sequence of one a layer.
-        layers: number of layers, with one width for all of them.
+    ``widths`` is the number of units of each layer, or one width for all ``layers``.
 
     Source: Arpit-Bengio Theorem 1 (forward), Theorem 3 (gradient); THEORY 2 for the exact law.
     """
@@ -173,8 +171,7 @@ def tolerance(
     >>> [round(tolerance(500, 0.05, method=method), 4) for method in ("paper", "chernoff", "exact")]
     [0.3026, 0.2741, 0.1956]
 
-    Raises:
-        InputError: also if no eps below 1 is kept at this width; the message names the width that it takes.
+    An InputError also if no eps below 1 is kept; the message names the width that it takes.
 
     Source: Arpit-Bengio section 4.2, the predicted curve of Figure 2.
     """
@@ -205,10 +202,8 @@ def required_width_subspace(eps: float, delta: float, dimension: int, layers: in
     >>> required_width_subspace(0.2, 0.05, dimension=1)
     19368
 
-    Args:
-        eps: allowed relative change of the norm itself (not of its square).
-        dimension: dimension d of the subspace that holds the inputs, >= 1.
-        layers: only 1 is proved; more are refused, with the reason.
+    ``eps`` is of the norm itself (not of its square), ``dimension`` d that of the subspace. More layers are refused,
+    with the reason: only 1 is proved.
 
     Source: Arpit-Bengio Lemma 3, which is Theorem 2 with one layer.
     """

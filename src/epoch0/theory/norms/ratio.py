@@ -71,10 +71,8 @@ class NormRatio:
         >>> NormRatio.forward([500, 100, 100], init="glorot").mean      # scales 100/600 and 100/200
         0.0833...
 
-        Args:
-            sizes: number of inputs, then of units of every layer; two or more.
-            init: "he" (variance 2/fan_out, the paper's), "he_fan_in" (2/fan_in, the usual Kaiming initialization)
-                or "glorot" (2/(fan_in + fan_out)).
+        Sizes are the number of inputs, then of units of every layer; ``init`` is "he" (variance 2/fan_out, the
+        paper's), "he_fan_in" (2/fan_in, the usual Kaiming initialization) or "glorot" (2/(fan_in + fan_out)).
         """
         return cls._of(sizes[1:], _variances(sizes, init))
 
@@ -89,10 +87,8 @@ class NormRatio:
         layers below give their forward factor and the others the one of the backward pass: L - 1 independent factors.
         It takes the paper's assumption that what comes back is independent of the weights that it passes.
 
-        Args:
-            sizes: number of inputs, then of units of every layer, three or more; delta has the size of the last.
-            layer: 1 for the first, up to L.
-            init: as in :meth:`forward`.
+        Sizes, three or more, and ``init`` are as in :meth:`forward`; delta has the size of the last, and layers count
+        from 1.
 
         Source: Arpit-Bengio equations (19) and (20), Lemma 5.
         """

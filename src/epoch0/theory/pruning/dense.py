@@ -279,15 +279,11 @@ def predicted_density(
     came within 4 % of the mean measured over 40 networks (L = N = 100, tanh, bias_std 0.3, chi from 0.2 to 0.99) and
     within 11 % in the chaotic phase.
 
-    Args:
-        weight_std: sigma_w, standard deviation of a weight times sqrt(fan_in); one number, or one a layer.
-        bias_std: sigma_b; one number, or one a layer.
-        widths: number of inputs, then of units of each layer; the last are classes.
-        input_square: mean square of an input.
-        input_correlation: correlation of two examples, in [0, 1]; about 0.4 for images of digits in [0, 1].
-        examples: number of examples in the batch, whose labels are random.
-
-    The standard deviation of the prediction is over networks.
+    ``weight_std`` is sigma_w, a weight's standard deviation times sqrt(fan_in), and ``bias_std`` sigma_b: one number,
+    or one a layer. ``widths`` are the number of inputs, then of units of each layer; the last are classes.
+    ``input_square`` is the mean square of an input, ``input_correlation`` that of two examples, in [0, 1] (about 0.4
+    for digits), and ``examples`` the size of the batch, whose labels are random. The prediction's standard deviation is
+    over networks.
 
     Source: Hayou et al. 2021, Theorem 1, whose bound this replaces by an estimate.
     """
