@@ -8,14 +8,14 @@ ends, for a phi that oscillates.)
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from epoch0.activations import Activation, ActivationLike, get
 from epoch0.errors import InputError
-from epoch0.theory.checks import check_density, check_scales, check_std, check_variance
+from epoch0.theory.checks import Number, check_density, check_scales, check_std, check_variance, like
 
 Array = NDArray[np.float64]
 
@@ -34,11 +34,7 @@ _MOST_PANELS = 4000
 _NORMAL = math.sqrt(2 * math.pi)
 
 
-@overload
-def gaussian_mean(f: Callable[[Any], Any], q: float, breaks: tuple[float, ...] = ...) -> float: ...
-@overload
-def gaussian_mean(f: Callable[[Any], Any], q: Array, breaks: tuple[float, ...] = ...) -> Array: ...
-def gaussian_mean(f: Callable[[Any], Any], q: float | Array, breaks: tuple[float, ...] = ()) -> float | Array:
+def gaussian_mean(f: Callable[[Any], Any], q: Number, breaks: tuple[float, ...] = ()) -> Number:
     """E f(sqrt(q) Z) for a standard normal Z, accurate also where f has kinks or jumps.
 
     >>> round(gaussian_mean(lambda h: np.maximum(h, 0.0) ** 2, 3.0, breaks=(0.0,)), 12)
@@ -60,7 +56,7 @@ def gaussian_mean(f: Callable[[Any], Any], q: float | Array, breaks: tuple[float
     positive = flat > 0
     if positive.any():
         result[positive] = _panel_means(f, np.sqrt(flat[positive]), breaks)
-    return float(result[0]) if variances.ndim == 0 else result.reshape(variances.shape)
+    return like(result.reshape(variances.shape), q)
 
 
 def _panel_means(f: Callable[[Any], Any], scale: Array, breaks: tuple[float, ...]) -> Array:
@@ -108,11 +104,7 @@ def _panels(f: Callable[[Any], Any], scale: Array, low: Array, high: Array) -> t
         return values.sum(axis=1), np.abs(values).sum(axis=1), np.abs(values @ _HIGHEST).sum(axis=1)
 
 
-@overload
-def chi(activation: ActivationLike, weight_std: float, q: float, density: float = ...) -> float: ...
-@overload
-def chi(activation: ActivationLike, weight_std: float, q: Array, density: float = ...) -> Array: ...
-def chi(activation: ActivationLike, weight_std: float, q: float | Array, density: float = 1.0) -> float | Array:
+def chi(activation: ActivationLike, weight_std: float, q: Number, density: float = 1.0) -> Number:
     """Gain of a wide layer: density * weight_std^2 * E phi'(sqrt(q) Z)^2, the mean squared stretch of a perturbation.
 
     >>> chi("relu", 2.0, 1.0)                       # any q: ReLU has no scale
@@ -128,17 +120,9 @@ def chi(activation: ActivationLike, weight_std: float, q: float | Array, density
     return density * weight_std**2 * gaussian_mean(lambda h: rule.derivative(h) ** 2, q, rule.breaks)
 
 
-@overload
 def variance_map(
-    activation: ActivationLike, weight_std: float, bias_std: float, q: float, density: float = ...
-) -> float: ...
-@overload
-def variance_map(
-    activation: ActivationLike, weight_std: float, bias_std: float, q: Array, density: float = ...
-) -> Array: ...
-def variance_map(
-    activation: ActivationLike, weight_std: float, bias_std: float, q: float | Array, density: float = 1.0
-) -> float | Array:
+    activation: ActivationLike, weight_std: float, bias_std: float, q: Number, density: float = 1.0
+) -> Number:
     """Variance of the next pre-activation: bias_std^2 + density * weight_std^2 * E phi(sqrt(q) Z)^2.
 
     >>> round(variance_map("relu", 2.0 ** 0.5, 0.5, 3.0), 6)
