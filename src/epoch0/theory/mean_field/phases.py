@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from epoch0 import plots
 from epoch0.activations import ActivationLike, get
 from epoch0.errors import InputError
+from epoch0.results import Result
 from epoch0.theory.checks import check_continuous, check_density, check_scales
 from epoch0.theory.mean_field.edge import EdgeCurve, edge_arrays, scale_free
 from epoch0.theory.mean_field.fixed_points import polish, scales_at, settle, settled_correlation, why_it_diverges
 from epoch0.theory.mean_field.moments import Moments, moments_of
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
@@ -104,7 +104,7 @@ def _word(chi: float) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class PhaseDiagram:
+class PhaseDiagram(Result):
     """The phase over a grid of bias_std (rows) and weight_std (columns).
 
     ``chi``, ``q`` and ``phase`` are as in :class:`Phase`, of shape (rows, columns); ``edge`` is the edge of chaos
@@ -138,13 +138,12 @@ class PhaseDiagram:
         found |= {"chi": plain(self.chi), "q": plain(self.q)}
         return found | {"edge": {name: plain(values)[0] for name, values in vars(self.edge).items()}}
 
-    def to_pandas(self) -> "pd.DataFrame":
+    def rows(self) -> list[dict[str, Any]]:
         """One row per grid point: weight_std, bias_std, chi, q, phase."""
-        import pandas as pd
-
         weight, bias = np.meshgrid(self.weight_std, self.bias_std)
-        columns = {"weight_std": weight, "bias_std": bias, "chi": self.chi, "q": self.q, "phase": self.phase}
-        return pd.DataFrame({name: values.ravel() for name, values in columns.items()})
+        names = ("weight_std", "bias_std", "chi", "q", "phase")
+        columns = (values.ravel().tolist() for values in (weight, bias, self.chi, self.q, self.phase))
+        return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def plot(self) -> "Figure":
         """The diagram as a matplotlib figure: colour for chi, a line for the edge, hatching where q diverges."""

@@ -3,19 +3,17 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from epoch0.activations import Activation, get
 from epoch0.errors import InputError
+from epoch0.results import Result
 from epoch0.theory.checks import check_continuous, check_scales, check_variance
 from epoch0.theory.mean_field.correlations import mean_at
 from epoch0.theory.mean_field.kernels import check_depth
-
-if TYPE_CHECKING:
-    import pandas
 
 Array = NDArray[np.float64]
 ARCHITECTURES = ("dense", "convolutional", "residual", "stable")
@@ -27,7 +25,7 @@ _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 
 
 @dataclass(frozen=True)
-class Propagation:
+class Propagation(Result):
     """What happens to two inputs on their way through a network, and to a gradient on its way back.
 
     ``q``, (depth + 1, ...), is the variance of the pre-activation: q[0] as given, q[l] after l layers; for
@@ -48,19 +46,17 @@ class Propagation:
     phase: str
     architecture: str
 
-    def to_pandas(self) -> "pandas.DataFrame":
+    def rows(self) -> list[dict[str, Any]]:
         """One row a layer, from 0 on; means over positions."""
-        import pandas
 
-        def mean(one: Array) -> Array:
-            return np.asarray(one.reshape(len(one), -1).mean(axis=1))
+        def mean(one: Array) -> list[float]:
+            return [float(layer.mean()) for layer in one]
 
-        columns = {"layer": np.arange(len(self.q)), "q": mean(self.q)}
+        columns: dict[str, list[Any]] = {"layer": list(range(len(self.q))), "q": mean(self.q)}
         if self.c is not None:
             columns["c"] = mean(self.c)
-        columns["chi"] = np.append(mean(self.chi), math.nan)
-        columns["gradient"] = mean(self.gradient)
-        return pandas.DataFrame(columns)
+        columns |= {"chi": [*mean(self.chi), math.nan], "gradient": mean(self.gradient)}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def __str__(self) -> str:
         depth = len(self.q) - 1

@@ -4,15 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from epoch0.results import Result
 from epoch0.theory.pruning.score_law import GRID, LOW, SIZE, STEP, ScoreLaw
-
-if TYPE_CHECKING:
-    import pandas
 
 Array = NDArray[np.float64]
 
@@ -37,7 +35,7 @@ class LayerDensity:
 
 
 @dataclass(frozen=True)
-class PredictedDensity:
+class PredictedDensity(Result):
     """What pruning by a global threshold is expected to leave.
 
     >>> found = e0.theory.pruning.predicted_density("tanh", 0.8041, 0.3, [100] * 101, sparsity=0.3)
@@ -72,16 +70,14 @@ class PredictedDensity:
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists, numbers and strings, ready for JSON."""
         return asdict(self) | {
-            "layers": [asdict(row) for row in self.layers],
+            "layers": self.rows(),
             "at_risk": self.at_risk,
             "expected_dead": self.expected_dead,
         }
 
-    def to_pandas(self) -> "pandas.DataFrame":
+    def rows(self) -> list[dict[str, Any]]:
         """One row a layer; columns as in :class:`LayerDensity`."""
-        import pandas
-
-        return pandas.DataFrame([asdict(row) for row in self.layers])
+        return [asdict(row) for row in self.layers]
 
     def __str__(self) -> str:
         """The critical sparsity, the layers at risk, and a table."""
