@@ -18,14 +18,12 @@ class Lines:
     """Points in order along lines; row i of every tensor belongs to point i.
 
     Attributes:
-        order: rows, line after line, in order of t; shape (points,).
-        line: the line of each place in the order.
+        order: rows, line after line, in order of t; ``line`` has the line of each place in it.
         t: parameter of each row; that of a point at infinity is infinite.
         away: -1, 0 or 1 for each row: a point at infinity is carried as the direction that leads to it.
         group: by whose sizes each row is judged: its line, or for directions a group of their own.
         step, element, face: what made each row: -1 for ends and corners.
         networks: network of each group, where there are many.
-        budget: regions of all lines together, and the most there may be.
     """
 
     def __init__(
@@ -54,9 +52,6 @@ class Lines:
             step: number of the folding step.
             width: elements of the step; column c belongs to element c % width and face c // width.
             face: the face, where it is not c // width.
-
-        Returns:
-            The new rows, or None if nothing is cut; they are appended to all tensors by the caller.
         """
         positive, zero_row, zero_column = self._signs(values, tolerance)
         zero = None
@@ -107,9 +102,7 @@ class Lines:
         self, positive: Tensor, zero: Tensor, rows: Tensor, columns: Tensor, step: int, width: int, face: int | None
     ) -> None:
         """An end or corner that nothing made becomes a break point if a column changes its sign right there."""
-        place = torch.empty_like(self.order)
-        place[self.order] = torch.arange(len(self.order), device=self.order.device)
-        at = place[rows]
+        at = self._places()[rows]
         inner = (at > 0) & (at < len(self.order) - 1) & (self.step[rows] < 0) & (self.away[rows] == 0)
         rows, columns, at = rows[inner], columns[inner], at[inner]
         before, after = self.order[at - 1], self.order[at + 1]
@@ -138,24 +131,18 @@ class Lines:
         places, columns, u, v, a, b = (one[order] for one in (places, columns, u, v, a, b))
         # break points closer than the tolerance are one: the value of either column at the other's point is zero
         fresh = torch.ones(len(places), dtype=torch.bool, device=places.device)
-        group = tolerance if len(tolerance) == 1 else None
         first, second = columns[:-1], columns[1:]
         left, right = u[1:], v[1:]
-        limit = group[0] if group is not None else None
         of_second = a[:-1] * values[left, second] + b[:-1] * values[right, second]
         of_first = a[1:] * values[left, first] + b[1:] * values[right, first]
         owner = self.group[left]
-        limit_second = limit[second] if limit is not None else tolerance[owner, second]
-        limit_first = limit[first] if limit is not None else tolerance[owner, first]
-        same = (of_second.abs() <= limit_second) | (of_first.abs() <= limit_first)
+        same = (of_second.abs() <= tolerance[owner, second]) | (of_first.abs() <= tolerance[owner, first])
         fresh[1:] = ~(same & (places[1:] == places[:-1]))
         number = torch.cumsum(fresh, 0) - 1
         lead = fresh.nonzero()[:, 0]
-        rows, total = len(self.t), len(lead)
-        self.budget.add(total, step)
-        cut = Cut(u[lead], v[lead], a[lead], b[lead], number + rows, columns)
+        self.budget.add(len(lead), step)
+        cut = Cut(u[lead], v[lead], a[lead], b[lead], number + len(self.t), columns)
         self._append(cut, places[lead], columns[lead], step, width, face)
-        assert len(self.t) == rows + total
         return cut
 
     def _append(self, cut: Cut, places: Tensor, columns: Tensor, step: int, width: int, face: int | None) -> None:
@@ -183,21 +170,12 @@ class Lines:
         self.order, self.line = order, line
 
     def settle(self, step: Largest, number: int, values: Tensor, limit: Tensor) -> Tensor | None:
-        """After a maximum: take out the points at ties that another entry tops.
+        """After a maximum of these values: take out the points at ties that another entry tops.
 
-        Args:
-            step: the maximum.
-            number: its number among the folding steps.
-            values: its input at all rows.
-            limit: for each window, below which a difference is zero.
-
-        Returns:
-            The rows kept, by which all tensors are to be indexed; None if all are.
+        A difference below a window's limit is zero. The rows kept, by which all tensors are to be indexed, or None.
         """
         mine = (self.step == number).nonzero()[:, 0]
-        place = torch.empty_like(self.order)
-        place[self.order] = torch.arange(len(self.order), device=self.order.device)
-        at = place[mine]
+        at = self._places()[mine]
         left, right = (self._between(values, mine, self.order[at + side]) for side in (-1, 1))
         owner, entry = step.parted(left, right, limit)
         self.element[mine], self.face[mine] = owner, entry
@@ -262,12 +240,13 @@ class Lines:
             whole.decisions.add(part.decisions)
         return whole
 
+    def _places(self) -> Tensor:
+        """The place of each row in the order."""
+        place = torch.empty_like(self.order)
+        place[self.order] = torch.arange(len(self.order), device=self.order.device)
+        return place
+
     def _between(self, values: Tensor, here: Tensor, there: Tensor) -> Tensor:
         """Values between points and their neighbours; towards infinity, some way along the direction."""
         far = (self.away[there] != 0).view(-1, *[1] * (values.dim() - 1))
         return torch.where(far, values[here] + values[there], 0.5 * (values[here] + values[there]))
-
-    def counts(self, lines: int) -> Tensor:
-        """Regions of each line: one more than its break points."""
-        breaks = self.line[self.step[self.order] >= 0]
-        return 1 + torch.bincount(breaks, minlength=lines)

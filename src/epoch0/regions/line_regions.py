@@ -3,11 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from epoch0.curves import Curve
 from epoch0.errors import InputError, check_finite
@@ -15,7 +17,7 @@ from epoch0.networks.ensemble import Ensemble
 from epoch0.regions.certificate import Certificate, Sizes
 from epoch0.regions.line_cutting import Lines
 from epoch0.regions.line_partition import LinePartition, LinePartitions, sample
-from epoch0.regions.network.steps import Affine, Program
+from epoch0.regions.network.steps import Affine, Program, Step
 from epoch0.regions.network.trace import trace
 from epoch0.regions.walk import MEMORY, block, check_memory, check_room, pool_for, walk
 from epoch0.regions.workers import Budget, Progress, ThreadPool
@@ -215,20 +217,7 @@ def partitions(
     budget: Budget, share: float = 1.0,
     network: Tensor | None = None, programs: Sequence[Program] = (),
 ) -> list[LinePartition]:  # fmt: skip
-    """Partitions of lines that are cut together; with many networks, each line's network and their programs.
-
-    Args:
-        program: the network.
-        corners: of the lines.
-        kind: as for a LinePartition.
-        notes: for every partition.
-        memory: bytes.
-        pool: who does the pieces.
-        budget: of all lines, also of those cut before.
-        share: the part of the whole work that these lines are.
-        network: of each line.
-        programs: of each network.
-    """
+    """Partitions of lines that are cut together; with many networks, each line's network and their programs."""
     complex_ = walked(program, corners, kind, memory, pool, budget, share, network)
     breaks = complex_.step[complex_.order] >= 0
     order, line = complex_.order[breaks], complex_.line[breaks].cpu().numpy()
@@ -251,68 +240,36 @@ def cut_ensemble(
     nets: Ensemble, program: Program, corners: Tensor, kind: str, memory: float, workers: int = 1,
     progress: Progress | None = None,
 ) -> LinePartitions:  # fmt: skip
-    """The same lines through every network of an ensemble, many networks in one walk.
-
-    Args:
-        nets: the ensemble.
-        program: its first network.
-        corners: of the lines, ``(lines, corners, *shape)``.
-        kind: as for a LinePartition.
-        memory: bytes.
-        workers: threads.
-        progress: is told how far the work is.
-    """
+    """The same lines through every network of an ensemble, so many networks in one walk as the memory is enough for."""
     check_room(program, memory)
-    lines = len(corners)
+    lines, found = len(corners), list[LinePartition]()
     budget = budget_for(program, len(nets) * lines, memory)
+    at_once = max(1, int(block(memory) / (16 * nets.spec.parameters + 16 * lines * sum(program.sizes))))
     with pool_for(workers, memory, progress) as pool:
-        found = _in_blocks(nets, program, corners, kind, memory, pool, budget)
+        for start in range(0, len(nets), at_once):
+            some = min(at_once, len(nets) - start)
+            stacked = {name: tensor.double() for name, tensor in nets.stacked(start, start + some).items()}
+            pairs = nets.spec.names()
+            stacks = {weight.removesuffix(".weight"): (stacked[weight], stacked[bias]) for weight, bias in pairs}
+            network = torch.arange(some, device=corners.device).repeat_interleave(lines)
+            every = corners.repeat(some, *[1] * (corners.dim() - 1))
+            together, programs = _with(program, stacks), [_with(program, stacks, i) for i in range(some)]
+            share = some / len(nets)
+            found.extend(partitions(together, every, kind, (), memory, pool, budget, share, network, programs))
         pool.report.finish(f"{budget.cells} regions")
     return LinePartitions(tuple(found), len(nets))
 
 
-def _in_blocks(
-    nets: Ensemble, program: Program, corners: Tensor, kind: str, memory: float, pool: ThreadPool, budget: Budget
-) -> list[LinePartition]:
-    """So many networks at a time as the memory is enough for."""
-    lines = len(corners)
-    at_once = max(1, int(block(memory) / (16 * nets.spec.parameters + 16 * lines * sum(program.sizes))))
-    found: list[LinePartition] = []
-    for start in range(0, len(nets), at_once):
-        stop = min(start + at_once, len(nets))
-        stacked = {name: tensor.double() for name, tensor in nets.stacked(start, stop).items()}
-        pairs = nets.spec.names()
-        stacks = {weight.removesuffix(".weight"): (stacked[weight], stacked[bias]) for weight, bias in pairs}
-        together = _with_stacks(program, stacks)
-        programs = [_with_weights(program, stacks, i) for i in range(stop - start)]
-        network = torch.arange(stop - start, device=corners.device).repeat_interleave(lines)
-        every = corners.repeat(stop - start, *[1] * (corners.dim() - 1))
-        share = (stop - start) / len(nets)
-        found.extend(partitions(together, every, kind, (), memory, pool, budget, share, network, programs))
-    return found
+def _with(program: Program, stacks: dict[str, tuple[Tensor, Tensor]], which: int | None = None) -> Program:
+    """The steps of one network with the weights of another, or of many."""
 
-
-def _with_stacks(program: Program, stacks: dict[str, tuple[Tensor, Tensor]]) -> Program:
-    """The steps of one network with the weights of many."""
-
-    def other(step: Affine) -> Affine:
-        return replace(step, stack=stacks[step.name], biased=True)
-
-    return replace(program, steps=tuple(
-        other(step) if isinstance(step, Affine) and step.name in stacks else step for step in program.steps
-    ))  # fmt: skip
-
-
-def _with_weights(program: Program, stacks: dict[str, tuple[Tensor, Tensor]], which: int) -> Program:
-    """The steps of one network with the weights of another."""
-
-    def other(step: Affine) -> Affine:
+    def other(step: Step) -> Step:
+        if not isinstance(step, Affine) or step.name not in stacks:
+            return step
+        if which is None:
+            return replace(step, stack=stacks[step.name], biased=True)
         weight, bias = (tensor[which] for tensor in stacks[step.name])
-        return replace(
-            step, run=lambda x: torch.nn.functional.linear(x, weight, bias),
-            size=lambda q: torch.nn.functional.linear(q, weight.square(), bias.square()), biased=True,
-        )  # fmt: skip
+        size = partial(functional.linear, weight=weight.square(), bias=bias.square())
+        return replace(step, run=partial(functional.linear, weight=weight, bias=bias), size=size, biased=True)
 
-    return replace(program, steps=tuple(
-        other(step) if isinstance(step, Affine) and step.name in stacks else step for step in program.steps
-    ))  # fmt: skip
+    return replace(program, steps=tuple(other(step) for step in program.steps))

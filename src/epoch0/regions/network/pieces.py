@@ -1,7 +1,7 @@
 """The network on each piece of a partition, where it is one affine map: patterns, values and slopes."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -37,14 +37,9 @@ class Pieces:
 
 
 def follow(program: Program, points: Tensor, directions: Tensor, sizes: Sizes, *, patterns: bool = False) -> Pieces:
-    """Values, slopes and patterns at points inside pieces, all in one group of sizes.
+    """Values, slopes and, if asked for, patterns at points inside pieces, all in one group of sizes.
 
-    Args:
-        program: the network.
-        points: inside the pieces, shape ``(pieces, *shape)``.
-        directions: shape (directions, pieces or 1, *shape).
-        sizes: of the terms; one group.
-        patterns: whether to return the patterns.
+    Points have the shape ``(pieces, *shape)``, directions (directions, pieces or 1, *shape).
     """
     values = {0: points}
     slopes = {0: directions.expand(len(directions), len(points), *points.shape[1:])}
@@ -102,17 +97,9 @@ def _above(step: Fold, values: Tensor, squares: Tensor) -> list[Tensor]:
 
 
 def slopes_between(step: Fold, row: Tensor) -> Tensor:
-    """Slopes of the function between its faces, from the lowest stretch on: shape (faces + 1, *shape).
-
-    Args:
-        step: the fold.
-        row: one row of its input, for the shape.
-    """
-    stretches: Iterator[tuple[float, float]] = iter(
-        [(step.faces[0] - 2, step.faces[0] - 1)]
-        + [(a + 0.25 * (b - a), a + 0.5 * (b - a)) for a, b in zip(step.faces, step.faces[1:], strict=False)]
-        + [(step.faces[-1] + 1, step.faces[-1] + 2)]
-    )
-    return torch.cat([
-        (step.run(torch.full_like(row, b)) - step.run(torch.full_like(row, a))) / (b - a) for a, b in stretches
-    ])  # fmt: skip
+    """Slopes of the function between its faces, from the lowest stretch on, for one row: (faces + 1, *shape)."""
+    low, high = step.faces[0], step.faces[-1]
+    inner = [(a + 0.25 * (b - a), a + 0.5 * (b - a)) for a, b in pairwise(step.faces)]
+    stretches = [(low - 2, low - 1), *inner, (high + 1, high + 2)]
+    ends = [(step.run(torch.full_like(row, a)), step.run(torch.full_like(row, b))) for a, b in stretches]
+    return torch.cat([(last - first) / (b - a) for (first, last), (a, b) in zip(ends, stretches, strict=True)])

@@ -14,9 +14,8 @@ class Affine:
     """An affine step on tensors whose first dimension runs over points.
 
     Attributes:
-        name: of the module or of the node of the graph.
-        inputs: slots it reads.
-        output: slot it writes.
+        name: of the module or of the call.
+        inputs, output: slots it reads, and the one it writes.
         run: the step itself.
         size: from the mean squares of the inputs to the sum of squares of the terms that are added up in each output.
         biased: whether zero does not go to zero.
@@ -37,17 +36,13 @@ class Affine:
     stack: tuple[Tensor, Tensor] | None = None
 
     def many(self, inputs: list[Tensor], network: Tensor | None, power: int = 1) -> Tensor:
-        """The step on rows that may belong to different networks.
-
-        Args:
-            inputs: one tensor for each slot it reads.
-            network: of each row; None where there is one network.
-            power: 1 for the values, 2 for the sizes.
-        """
+        """The step on rows that may belong to different networks; power 1 for the values, 2 for the sizes."""
         if self.stack is None or network is None:
             return self.run(*inputs) if power == 1 else self.size(*inputs)
         rows = inputs[0]
         weights, biases = self.stack
+        if power == 2:
+            weights, biases = weights.square(), biases.square()
         out = rows.new_empty(len(rows), weights.shape[1])
         order = torch.argsort(network, stable=True)
         start = 0
@@ -55,10 +50,7 @@ class Affine:
             if count:
                 mine = order[start : start + count]
                 start += count
-                weight, shift = (weights[which], biases[which]) if power == 1 else (
-                    weights[which].square(), biases[which].square()
-                )  # fmt: skip
-                out[mine] = torch.nn.functional.linear(rows[mine], weight, shift)
+                out[mine] = torch.nn.functional.linear(rows[mine], weights[which], biases[which])
         return out
 
 
@@ -67,12 +59,8 @@ class Fold:
     """An elementwise piecewise linear function: slope changes where an element passes one of the faces.
 
     Attributes:
-        name: of the module or of the node of the graph.
-        inputs: the slot it reads.
-        output: slot it writes.
         faces: values of the element at which the slope changes, increasing.
-        run: the function.
-        recession: the same for a direction that goes to infinity: the limit of run(s x) / s.
+        recession: ``run`` for a direction that goes to infinity: the limit of run(s x) / s.
     """
 
     name: str
@@ -88,11 +76,8 @@ class Largest:
     """The largest of some elements: max pooling and its kin; it folds where another element becomes the largest.
 
     Attributes:
-        name: of the module or of the node of the graph.
-        inputs: the slot it reads.
-        output: slot it writes.
         windows: indices into the flat input, shape (outputs, window); short windows repeat their first index.
-        shape: shape of one output.
+        shape: of one output.
     """
 
     name: str
@@ -109,12 +94,8 @@ class Largest:
     def parted(self, left: Tensor, right: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
         """Where no entry of some window is the largest on both sides: the window, and the entry; -1 if there is none.
 
-        Entries that are level on a whole side, such as zeros after a ReLU, are all the largest there.
-
-        Args:
-            left: inputs inside the pieces on one side, (rows, ...).
-            right: inside the pieces on the other side.
-            limit: for each window, below which a difference is zero at a corner of a piece.
+        Inputs are those inside the pieces on both sides, (rows, ...); a difference below a window's limit is zero at a
+        corner of a piece. Entries level on a whole side, such as zeros after a ReLU, are all the largest there.
         """
         entries = [side.reshape(len(side), -1)[:, self.windows] for side in (left, right)]
         top = [side.max(dim=2) for side in entries]
@@ -136,8 +117,7 @@ class Program:
     Attributes:
         steps: in order of execution.
         output: slot of the network's output.
-        shape: of one input point.
-        output_shape: of the output at one point.
+        shape, output_shape: of the input and the output at one point.
         sizes: number of elements of the input of each folding step, in order.
         elements: number of elements of each slot at one point.
         notes: what the user should know about how the model was read.
