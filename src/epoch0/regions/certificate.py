@@ -13,14 +13,7 @@ RELATIVE = 1e-12
 
 @dataclass
 class Decisions:
-    """What the certificate says about the signs.
-
-    Attributes:
-        relative: the tolerance, as a part of the size of the terms summed.
-        smallest: the smallest |z| that decided a sign, as a part of that size.
-        zeros: values taken as zero that were not created as such.
-        undecided: elements of the partition left whole because rounding gave a neuron more than two sign changes there.
-    """
+    """What the certificate says about the signs; see its fields."""
 
     relative: float = RELATIVE
     smallest: float = float("inf")
@@ -41,12 +34,9 @@ class Sizes:
     A group is a line or a window; its samples do not depend on how the work is split, so neither does any decision. The
     size of a sum of terms is the root of the sum of their squares; after a fold all elements are given the root mean
     square of the layer, whether they are on or off at the samples.
-
-    Attributes:
-        squares: for each folding step the sums of squares that go into it, (groups, elements).
     """
 
-    squares: tuple[Tensor, ...]
+    squares: tuple[Tensor, ...]  # for each folding step the sums of squares that go into it, (groups, elements)
 
     @staticmethod
     def measure(
@@ -57,9 +47,9 @@ class Sizes:
         Args:
             program: the network.
             samples: input points, ``(samples, *shape)``; directions in groups at infinity.
-            group: group of each sample.
-            infinite: for each group, whether it is a direction to infinity: for that there are no biases.
-            network: network of each group, where there are many.
+            group: of each sample.
+            infinite: of each group, whether it is a direction to infinity, for which there are no biases.
+            network: of each group, where there are many.
         """
         of_sample = None if network is None else network[group]
         groups, away, found = len(infinite), infinite[group], []

@@ -147,17 +147,14 @@ _SCALE = 2.0**60  # Jacobians are carried this much larger: a bias that is added
 
 @dataclass
 class Faces:
-    """The faces of one folding step as seen from some inputs.
+    """The faces of one folding step as seen from some inputs; for a maximum, entries and windows.
 
-    Attributes:
-        gap: how far the pre-activation is from the face, >= 0; (inputs, faces, elements). For a maximum: how far an
-            entry of the window is below the largest, (inputs, entries, windows).
-        slope: length of the gradient of that gap, the same shape or one that spreads to it; 0 where it is only
-            rounding: such a face is nowhere.
+    The gap is how far the pre-activation is from the face (an entry below the largest), the slope the length of its
+    gradient, 0 where that is only rounding: such a face is nowhere.
     """
 
-    gap: Tensor
-    slope: Tensor
+    gap: Tensor  # (inputs, faces, elements)
+    slope: Tensor  # the same shape, or one that spreads to it
 
     @property
     def distance(self) -> Tensor:
@@ -169,10 +166,7 @@ class Faces:
 def faces(program: Program, points: Tensor, memory: int = _CACHE) -> Iterator[tuple[int, list[Faces]]]:
     """For one block of inputs after another: the number of its first input, and its faces, folding step by step.
 
-    Args:
-        program: the network.
-        points: shape ``(inputs, *shape)``, float64.
-        memory: numbers of one layer's Jacobians that are held at a time.
+    So many numbers of one layer's Jacobians are held in memory at a time.
     """
     prefix = _Prefix(program, points.device, memory)
     widest = max((*program.sizes, prefix.width, 1))

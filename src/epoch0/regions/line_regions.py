@@ -187,24 +187,21 @@ def walked(
     group = torch.arange(lines, device=device).repeat_interleave(samples.shape[1])
     samples = samples.reshape(-1, *corners.shape[2:])
     infinite = torch.zeros(lines, dtype=torch.bool, device=device)
-    line = torch.arange(lines, device=device).repeat_interleave(per_line)
-    own = line.clone()
+    own = line = torch.arange(lines, device=device).repeat_interleave(per_line)
     if kind in ("ray", "line"):
         out = corners[:, 1] - corners[:, 0]
         backwards = kind == "line"
         ends = [-out, corners[:, 0], out] if backwards else [corners[:, 0], out]
         points = torch.stack(ends, 1).reshape(-1, *out.shape[1:])
-        far = math.inf
-        t = torch.tensor([-far, 0.0, far] if backwards else [0.0, far], dtype=torch.float64, device=device)
-        away = torch.tensor([-1, 0, 1] if backwards else [0, 1], device=device).repeat(lines)
-        line = torch.arange(lines, device=device).repeat_interleave(len(t))
-        t = t.repeat(lines)
+        ways = torch.tensor([-1, 0, 1] if backwards else [0, 1], device=device)
+        away = ways.repeat(lines)
+        t = torch.where(away == 0, 0.0, away * math.inf).double()
+        line = torch.arange(lines, device=device).repeat_interleave(len(ways))
         own = torch.where(away == 0, line, line + lines)  # directions have sizes of their own, without biases
         samples = torch.cat([samples, out])
         group = torch.cat([group, lines + torch.arange(lines, device=device)])
         infinite = torch.cat([infinite, ~infinite])
-    if network is not None and kind in ("ray", "line"):
-        network = network.repeat(2)
+        network = None if network is None else network.repeat(2)
     complex_ = Lines(line, t, away, own, network, budget)
     with torch.no_grad():
         sizes = Sizes.measure(program, samples, group, infinite, network)
@@ -229,10 +226,9 @@ def partitions(
         t, step, element, face = (one[ends[i] : ends[i + 1]] for one in arrays)
         certificate = Certificate.of(complex_.decisions, ordered=bool((np.diff(t) >= 0).all()))
         per_layer = tuple((1 + np.cumsum(np.bincount(step, minlength=len(layers)))).tolist())
-        found.append(LinePartition(
-            corners[i], kind, t, layers, step, element, face, per_layer, certificate, (*notes, *program.notes),
-            program.neurons, program if network is None else programs[int(network[i])],
-        ))  # fmt: skip
+        own, said = program if network is None else programs[int(network[i])], (*notes, *program.notes)
+        where = corners[i], kind, t, layers, step, element, face
+        found.append(LinePartition(*where, per_layer, certificate, said, program.neurons, own))
     return found
 
 

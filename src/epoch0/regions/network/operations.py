@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -15,31 +16,27 @@ from epoch0.errors import InputError
 from epoch0.regions.complex import empty
 from epoch0.tracing.operations import MOVES, meaning
 
-AFFINE = MOVES | {
-    "linear", "convolution", "product", "quotient", "sum", "negation", "average", "total", "repeat", "join", "pad",
-    "place", "resample",
-}  # fmt: skip
-"""Kinds that are affine where at most one factor depends on the input; each step is checked on points."""
+_PRODUCTS = {"linear", "convolution", "product", "quotient"}
+_SUMS = {"sum", "negation", "average", "total", "repeat", "join", "pad", "place", "resample"}
 
 
 def is_affine(operation: str) -> bool:
-    """Whether it may be an affine step."""
-    return meaning(operation).kind in AFFINE or operation == "batch_norm"
+    """Whether it is affine where at most one factor depends on the input; each step is checked on points."""
+    return multiplies(operation) or meaning(operation).kind in MOVES | _SUMS
 
 
 def multiplies(operation: str) -> bool:
     """Whether it multiplies by constants."""
-    return meaning(operation).kind in ("linear", "convolution", "product", "quotient") or operation == "batch_norm"
+    return meaning(operation).kind in _PRODUCTS or operation == "batch_norm"
 
 
 def refusal(operation: str, where: str) -> InputError:
     """Why this operation has no regions, and what can be measured instead."""
-    plain = operation.removesuffix("module").replace("batchnorm", "batch_norm")
+    plain, known = operation, meaning(operation)
     instead = (
         "trajectory_length and gain measure networks with any nonlinearity; relu, leaky_relu, prelu, hardtanh, relu6, "
         "abs, clamp and max pooling have linear regions."
     )
-    known = meaning(plain)
     if known.jumps:
         reason = f"{plain} jumps, and regions are defined for continuous functions here"
     elif known.kind in ("activation", "function", "softmax"):
@@ -92,10 +89,7 @@ def fold_call(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], whe
     values, slope = given.pop("input"), given.get("weight")
     given = {role: float(v) if isinstance(v, Tensor) and v.numel() == 1 else v for role, v in given.items()}
     if operation == "prelu" and isinstance(slope, Tensor) and slope.numel() > 1:
-
-        def prelu(x: Tensor) -> Tensor:
-            return functional.prelu(x, slope)
-
+        prelu = partial(functional.prelu, weight=slope)
         return values, (0.0,), prelu, prelu
     rule = known.finds(given | ({"weight": slope} if operation == "prelu" else {})) if known.finds else None
     if rule is None and given.keys() & {"min", "max"}:
@@ -167,7 +161,7 @@ def largest_call(
     places = []
     for starts in product(*along):
         inside = [[i for i in part if 0 <= i < n] for part, n in zip(starts, sizes, strict=True)]
-        places.append([_flat_index(point, sizes) for point in product(*inside)])
+        places.append(np.ravel_multi_index(tuple(zip(*product(*inside), strict=True)), sizes).tolist())
     longest = max(map(len, places))
     window = torch.tensor([p + [p[0]] * (longest - len(p)) for p in places])
     channels = math.prod(shape[:-spatial])
@@ -177,13 +171,6 @@ def largest_call(
 
 def _each(value: Any, count: int) -> tuple[int, ...]:
     return (int(value),) * count if isinstance(value, int) else tuple(value) * (count if len(value) == 1 else 1)
-
-
-def _flat_index(point: tuple[int, ...], sizes: tuple[int, ...]) -> int:
-    index = 0
-    for i, n in zip(point, sizes, strict=True):
-        index = index * n + i
-    return index
 
 
 _SHIFTED = 1 << 17  # numbers of shifted input at a time
@@ -202,12 +189,6 @@ def convolution(
     >>> x, weight, bias = torch.randn(7, 3, 32, 32), torch.randn(8, 3, 3, 3), torch.randn(8)
     >>> convolution(x, weight, bias, (1, 1), (1, 1), (1, 1)).shape
     torch.Size([7, 8, 32, 32])
-
-    Args:
-        x: points, shape (points, channels, height, width).
-        weight: shape (out, channels, rows, columns).
-        bias: shape (out,).
-        stride, padding, dilation: down and across.
     """
     if x.device.type != "cpu" or x.dtype != torch.float64 or x.requires_grad:
         return functional.conv2d(x, weight, bias, stride, padding, dilation)

@@ -9,35 +9,22 @@ from epoch0.regions.planes.chords import Chords, Crossings
 
 @dataclass(frozen=True)
 class Pieces:
-    """Pieces of the borders of the cells to be rebuilt, counter-clockwise, cell by cell.
-
-    Attributes:
-        half: half-edge of each piece.
-        cell: cell of each piece.
-        local: number of the piece that starts at each place along all borders, -1 elsewhere.
-    """
+    """Pieces of the borders of the cells to be rebuilt, counter-clockwise, cell by cell."""
 
     half: np.ndarray
     cell: np.ndarray
-    local: np.ndarray
+    local: np.ndarray  # number of the piece that starts at each place along all borders, -1 elsewhere
 
 
 @dataclass(frozen=True)
 class ChordPieces:
-    """Chords cut at their crossings.
-
-    Attributes:
-        chord: chord of each piece.
-        start, stop: its vertices.
-        first: number of the first piece of each chord.
-        place_first, place_second: for each crossing, how many come before it on its two chords.
-    """
+    """Chords cut at their crossings."""
 
     chord: np.ndarray
-    start: np.ndarray
+    start: np.ndarray  # vertices of each piece
     stop: np.ndarray
-    first: np.ndarray
-    place_first: np.ndarray
+    first: np.ndarray  # number of the first piece of each chord
+    place_first: np.ndarray  # for each crossing, how many come before it on its two chords
     place_second: np.ndarray
 
 
@@ -108,11 +95,9 @@ def successors(
 
 
 def cycles(following: np.ndarray, heads: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The cycles of a permutation: elements cycle by cycle, and where each cycle starts, with the end.
+    """The cycles of a permutation: elements cycle by cycle, and where each starts, with the end.
 
-    Args:
-        following: the permutation.
-        heads: one element of each cycle, if they are known.
+    The heads are one element of each cycle, if they are known.
     """
     count = len(following)
     if heads is None:
@@ -133,16 +118,9 @@ def cycles(following: np.ndarray, heads: np.ndarray | None = None) -> tuple[np.n
     elements = np.full(total, -1)
     for step, (active, current) in enumerate(found):
         elements[ends[active] + step] = current
-    if total != count or not _all_there(elements):
+    if total != count or (np.bincount(elements, minlength=count) != 1).any():
         return cycles(following)  # rounding has put crossings in an order that no straight lines have
     return elements, ends
-
-
-def _all_there(elements: np.ndarray) -> bool:
-    """Whether every number up to their count is among some numbers."""
-    seen = np.zeros(len(elements), dtype=bool)
-    seen[elements] = True
-    return bool(seen.all())
 
 
 def _heads(following: np.ndarray) -> np.ndarray:
@@ -162,19 +140,12 @@ def _heads(following: np.ndarray) -> np.ndarray:
 
 @dataclass
 class Split:
-    """What became of a cell.
+    """What became of a cell."""
 
-    Attributes:
-        polygons: vertices of each part, counter-clockwise; from ``new`` on they are crossings made here.
-        crossings: for each of them a chord it is on, where on it, and all chords through it.
-        owners: (smaller vertex, larger vertex) -> chord, for all inner edges.
-        failed: chords left out because rounding gave a part more than two changes of sign.
-    """
-
-    polygons: list[list[int]]
-    crossings: list[tuple[int, float, list[int]]] = field(default_factory=list)
-    owners: dict[tuple[int, int], int] = field(default_factory=dict)
-    failed: int = 0
+    polygons: list[list[int]]  # vertices of each part, counter-clockwise; from ``new`` on crossings made here
+    crossings: list[tuple[int, float, list[int]]] = field(default_factory=list)  # a chord, where on it, all through it
+    owners: dict[tuple[int, int], int] = field(default_factory=dict)  # inner edge, smaller vertex first -> chord
+    failed: int = 0  # chords left out because rounding gave a part more than two changes of sign
 
 
 def split_cell(
@@ -182,12 +153,8 @@ def split_cell(
 ) -> Split:
     """Cut one convex cell by chords, all between points of its border.
 
-    Args:
-        border: vertices round the cell, counter-clockwise.
-        ends: for each chord the places of its two ends in ``border``.
-        values: of every chord's column at every border vertex, shape (len(border), chords).
-        tolerance: for every chord.
-        new: number of the first new vertex.
+    The ends of each chord are places in the border, counter-clockwise; values are those of every chord's column at
+    every border vertex, (len(border), chords); ``new`` numbers the first new vertex.
     """
     values = values.copy()
     for chord, (low, high) in enumerate(ends):  # the ends decide where the signs change, rounding does not

@@ -14,18 +14,11 @@ _WORD = np.dtype("<u8")
 
 @dataclass(frozen=True)
 class Signs:
-    """Signs of every column at every row.
+    """Signs of every column at every row, a bit each, and the zeros one by one."""
 
-    Attributes:
-        positive: bit set where the value is above the tolerance, shape (rows, words).
-        zero: bit set where it counts as zero, or None if that is nowhere.
-        zero_row, zero_column: the zeros one by one.
-    """
-
-    positive: np.ndarray
-    zero: np.ndarray | None
+    positive: np.ndarray  # above the tolerance, (rows, words)
+    zero: np.ndarray | None  # counts as zero; None if that is nowhere
     zero_row: np.ndarray
-    zero_column: np.ndarray
 
 
 def read(values: Tensor, tolerance: Tensor, decisions: Decisions) -> Signs:
@@ -65,7 +58,7 @@ def read(values: Tensor, tolerance: Tensor, decisions: Decisions) -> Signs:
         np.bitwise_or.at(zero, (row, column >> 3), bit)
         positive &= ~zero
         zero = zero.view(_WORD)
-    return Signs(positive.view(_WORD), zero, row, column)
+    return Signs(positive.view(_WORD), zero, row)
 
 
 def bits(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -82,39 +75,26 @@ def bits(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         left = left ^ lowest
         more = left != 0
         active, left = active[more], left[more]
-    count = np.zeros(len(places), dtype=np.int64)
-    for active in found:
-        count[active] += 1
-    start = np.cumsum(count) - count
-    column = np.empty(int(count.sum()), dtype=np.int64)
-    for number, (active, bit) in enumerate(zip(found, rounds, strict=True)):
-        column[start[active] + number] = bit
-    place = np.repeat(places, count)
+    which = np.concatenate([np.zeros(0, dtype=np.int64), *found])
+    order = np.argsort(which, kind="stable")  # a word's bits come from the lowest on
+    column = np.concatenate([np.zeros(0, dtype=np.int64), *rounds])[order]
+    place = places[which[order]]
     return place // words.shape[1], (place % words.shape[1]) * 64 + column
 
 
 @dataclass(frozen=True)
 class EdgePoints:
-    """New points on edges; point i of an edge comes i-th from its first vertex, and points are numbered edge by edge.
+    """New points on edges; point i of an edge is i-th from its first vertex, points are numbered edge by edge."""
 
-    Attributes:
-        u, v: vertices of the point's edge.
-        share: where it lies between them.
-        per_edge: number of points of each edge.
-        first: number of the first point of each edge.
-        edge, column, point: for each crossing of an edge by a column, the point; a point can have several columns.
-        merged: whether some point has.
-    """
-
-    u: np.ndarray
+    u: np.ndarray  # vertices of the point's edge
     v: np.ndarray
-    share: np.ndarray
-    per_edge: np.ndarray
-    first: np.ndarray
-    edge: np.ndarray
+    share: np.ndarray  # where it lies between them
+    per_edge: np.ndarray  # number of points of each edge
+    first: np.ndarray  # number of the first point of each edge
+    edge: np.ndarray  # each crossing of an edge by a column: the edge, the column, the point
     column: np.ndarray
     point: np.ndarray
-    merged: bool
+    merged: bool  # whether a point has several columns
 
 
 def edge_points(edges: np.ndarray, signs: Signs, values: np.ndarray, tolerance: np.ndarray) -> EdgePoints:
@@ -154,20 +134,13 @@ def in_order(group: np.ndarray, share: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Chords:
-    """Straight cuts across cells, sorted by cell and first end.
-
-    Attributes:
-        cell: the cell of each chord.
-        low, high: places of its ends along the borders of all cells, low < high.
-        column: the column that is zero on it.
-        start, stop: vertices at the ends; from ``len(rows)`` on they are new points on edges.
-    """
+    """Straight cuts across cells, sorted by cell and first end."""
 
     cell: np.ndarray
-    low: np.ndarray
+    low: np.ndarray  # places of the ends along the borders of all cells, low < high
     high: np.ndarray
-    column: np.ndarray
-    start: np.ndarray
+    column: np.ndarray  # the column that is zero on it
+    start: np.ndarray  # vertices at the ends; behind those there are, new points on edges
     stop: np.ndarray
 
     def __len__(self) -> int:
@@ -180,17 +153,8 @@ def chords(
 ) -> Chords:  # fmt: skip
     """The chord of every column in every cell where it takes both signs.
 
-    Args:
-        half: half-edges of all cells, cell by cell.
-        ends: first half-edge of each cell, and their number.
-        cell_of: cell of each half-edge.
-        edges: (edges, 2).
-        signs: at the vertices.
-        points: new points on edges.
-        place: place of the start of each half-edge along the borders, new points counted.
-        rows: number of vertices so far.
-        columns: number of columns.
-        decisions: undecided cells are counted there.
+    ``half``, ``ends`` and ``edges`` are the mesh's; ``cell_of`` and ``place`` say for each half-edge its cell, and the
+    place of its start along the borders, new points counted. There are so many rows (vertices) and columns.
     """
     met = np.bincount(points.edge, minlength=len(edges))
     start = np.cumsum(met) - met
@@ -289,21 +253,14 @@ def _sign_changes(sign: np.ndarray) -> list[int]:
 
 @dataclass(frozen=True)
 class Crossings:
-    """Pairs of chords that cross inside a cell: the first starts first along the border.
-
-    Attributes:
-        first, second: chords.
-        share: where they cross, from the low end of the first.
-        at_first, at_second: where they are in the lists that follow.
-        chord: each crossing once for each of its chords, sorted by chord and place on it: the chord.
-    """
+    """Pairs of chords that cross inside a cell: the first starts first along the border."""
 
     first: np.ndarray
     second: np.ndarray
-    share: np.ndarray
-    at_first: np.ndarray
+    share: np.ndarray  # where they cross, from the low end of the first
+    at_first: np.ndarray  # where the crossing is in ``chord``, once for each of its chords
     at_second: np.ndarray
-    chord: np.ndarray
+    chord: np.ndarray  # sorted by chord and place on it
 
     def __len__(self) -> int:
         return len(self.first)
@@ -312,10 +269,9 @@ class Crossings:
         """Only those on chords to keep; their chords are numbered anew."""
         number, good, mine = np.cumsum(keep) - 1, keep[self.first], keep[self.chord]
         place = np.cumsum(mine) - 1
-        return Crossings(
-            number[self.first[good]], number[self.second[good]], self.share[good],
-            place[self.at_first[good]], place[self.at_second[good]], number[self.chord[mine]],
-        )  # fmt: skip
+        pair = number[self.first[good]], number[self.second[good]]
+        at = place[self.at_first[good]], place[self.at_second[good]]
+        return Crossings(*pair, self.share[good], *at, number[self.chord[mine]])
 
 
 def crossings(

@@ -19,14 +19,8 @@ from epoch0.regions.workers import Budget
 class Plane:
     """A convex polygon partitioned into convex cells; row i of every tensor belongs to vertex i.
 
-    Edge e has the half-edges 2e, from its first to its second vertex, and 2e + 1; cells are to the left of theirs.
-
-    Attributes:
-        mesh: vertices, edges and cells.
-        count: number of cells, also where the last cut was only counted.
-        last: number of the step that is only counted, -1 for none.
-        history: cells after each step that cut.
-        budget: number of cells of the whole that this may be a part of, and the most there may be.
+    Edge e has the half-edges 2e, from its first to its second vertex, and 2e + 1; cells are to the left of theirs. The
+    step ``last`` is only counted, none for -1; the history has the cells after each step that cut.
     """
 
     unbounded = False
@@ -44,8 +38,8 @@ class Plane:
         """One cell: the window itself."""
         number = np.arange(len(corners))
         edges = np.stack([number, (number + 1) % len(corners)], axis=1)
-        none = np.full(len(corners), -1)
-        mesh = Mesh(corners, edges, np.full((len(corners), 3), -1), 2 * number, np.array([0, len(corners)]), none, none)
+        none = np.full((len(corners), 3), -1)
+        mesh = Mesh(corners, edges, none, 2 * number, np.array([0, len(corners)]), none[:, 0], none[:, 0])
         return Plane(mesh, budget, last)
 
     def cut(self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None) -> Cut | None:
@@ -109,18 +103,16 @@ class Plane:
         inner = chord_pieces(found, crossing, rows + len(points.u))
         following, heads = successors(fast, found, crossing, inner)
         ids = 2 * (new + np.arange(len(inner.chord)))
-        elements, ends = cycles(following, heads)
+        elements, bounds = cycles(following, heads)
         halves = np.concatenate([fast.half, ids, ids + 1])[elements]
         self._add_edges(np.stack([inner.start, inner.stop], axis=1), found.column[inner.chord], step, width, face)
 
         kept = ~touched[cell_of]
         mesh.half = np.concatenate([mesh.half[kept], halves])
-        degrees = np.concatenate([np.diff(mesh.ends)[~touched], np.diff(ends)])
-        second = [
-            found.start[crossing.first], found.stop[crossing.first], crossing.share,
-            np.concatenate([np.arange(len(crossing))] * 2),
-            np.concatenate([found.column[crossing.first], found.column[crossing.second]]),
-        ]  # fmt: skip
+        degrees = np.concatenate([np.diff(mesh.ends)[~touched], np.diff(bounds)])
+        ends, pair = crossing.first, np.concatenate([crossing.first, crossing.second])
+        row = np.concatenate([np.arange(len(crossing))] * 2)
+        second = [found.start[ends], found.stop[ends], crossing.share, row, found.column[pair]]
         if slow is not None:
             degrees = self._slowly(slow, values, limit, points, borders, second, degrees, rows, step, width, face)
         mesh.ends = np.concatenate([[0], np.cumsum(degrees)])
@@ -171,8 +163,8 @@ class Plane:
             pieces = np.flatnonzero(borders.cell == cell)
             half = borders.half[pieces]
             border = self.mesh.edges[half >> 1, half & 1].tolist()
-            ends = [(int(borders.local[a] - pieces[0]), int(borders.local[b] - pieces[0]))
-                    for a, b in zip(mine.low, mine.high, strict=True)]  # fmt: skip
+            low, high = ((borders.local[at] - pieces[0]).tolist() for at in (mine.low, mine.high))
+            ends = list(zip(low, high, strict=True))
             new = rows + len(points.u) + len(second[0])
             around = _values(border, mine.column, values, points)
             parts = split_cell(border, ends, around, limit[mine.column], new)

@@ -11,25 +11,15 @@ from torch import Tensor
 
 @dataclass
 class Mesh:
-    """Vertices, edges and cells of a partition, or of a part of one.
+    """Vertices, edges and cells of a partition, or of a part of one."""
 
-    Attributes:
-        points: coordinates of the vertices, (vertices, 2).
-        edges: (edges, 2).
-        owner: step, element and face that made each edge, (edges, 3); -1 on the window's border.
-        half: half-edges of all cells, cell by cell.
-        ends: where each cell starts in ``half``, and the end.
-        from_row: for each vertex its number in the whole this is a part of, -1 for those made since.
-        from_edge: for each edge the edge of the whole that it is a piece of, -1 for those made since.
-    """
-
-    points: Tensor
-    edges: np.ndarray
-    owner: np.ndarray
-    half: np.ndarray
-    ends: np.ndarray
-    from_row: np.ndarray
-    from_edge: np.ndarray
+    points: Tensor  # coordinates of the vertices, (vertices, 2)
+    edges: np.ndarray  # (edges, 2)
+    owner: np.ndarray  # step, element and face that made each edge, (edges, 3); -1 on the window's border
+    half: np.ndarray  # half-edges of all cells, cell by cell
+    ends: np.ndarray  # where each cell starts in ``half``, and the end
+    from_row: np.ndarray  # of each vertex, its number in the whole this is a part of, -1 for those made since
+    from_edge: np.ndarray  # of each edge, the edge of the whole that it is a piece of, -1 for those made since
 
 
 def parts_of(mesh: Mesh, count: int) -> list[Mesh]:
@@ -51,10 +41,8 @@ def parts_of(mesh: Mesh, count: int) -> list[Mesh]:
         half = mesh.half[np.repeat(mesh.ends[mine] - ends[:-1], size) + np.arange(ends[-1])]
         edges, edge = _used(half >> 1, len(mesh.edges))
         rows, vertex = _used(mesh.edges[edges], len(mesh.points))
-        found.append(Mesh(
-            mesh.points.index_select(0, torch.from_numpy(rows)), vertex, mesh.owner[edges], 2 * edge + (half & 1), ends,
-            rows, edges,
-        ))  # fmt: skip
+        points_here = mesh.points.index_select(0, torch.from_numpy(rows))
+        found.append(Mesh(points_here, vertex, mesh.owner[edges], 2 * edge + (half & 1), ends, rows, edges))
     return found
 
 
@@ -69,10 +57,6 @@ def joined(mesh: Mesh, cut: Sequence[Mesh]) -> tuple[Mesh, int]:
     """The whole again after its parts were cut, and the number of edges on which two parts do not agree.
 
     An edge between two parts was cut in both at the same points; the points of the first part stay.
-
-    Args:
-        mesh: the whole before.
-        cut: its parts, cut.
     """
     seams = _Seams(mesh, cut)
     rows, known = len(mesh.points), 0
@@ -107,11 +91,7 @@ def joined(mesh: Mesh, cut: Sequence[Mesh]) -> tuple[Mesh, int]:
 
 
 class _Seams:
-    """The edges of a whole that are in two parts, and their pieces in the part that came first.
-
-    Attributes:
-        wrong: edges on which two parts do not agree.
-    """
+    """The edges of a whole that are in two parts, and their pieces in the part that came first."""
 
     def __init__(self, mesh: Mesh, cut: Sequence[Mesh]) -> None:
         uses = np.zeros(len(mesh.edges) + 1, dtype=np.int8)  # the last for edges that are of no edge of the whole
@@ -162,9 +142,7 @@ _BEND = 1e-9  # of the mesh's width: a vertex farther from the line between its 
 def straightened(mesh: Mesh, corners: int) -> Mesh:
     """The mesh without vertices at which two edges of one step meet in a straight line, and nothing else does.
 
-    Args:
-        mesh: a whole mesh.
-        corners: how many of its first vertices are the window's corners, which stay.
+    So many of its first vertices are the window's corners, which stay.
     """
     points = mesh.points.numpy()
     removed = np.bincount(mesh.edges.ravel(), minlength=len(points)) == 2

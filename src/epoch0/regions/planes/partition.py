@@ -153,23 +153,14 @@ class PlanePartition(Result):
         return int(self.linear_regions.max()) + 1
 
     def affine(self, cell: int) -> tuple[Tensor, Tensor]:
-        """The network on one cell: output = matrix x + offset.
-
-        Returns:
-            The matrix, shape ``(outputs, *shape)``, and the offset, shape (outputs,), float64.
-        """
+        """The network on one cell: output = matrix x + offset, shapes ``(outputs, *shape)`` and (outputs,), float64."""
         x = self.window.points(torch.from_numpy(self.middles[[range(self.count)[cell]]]))
         matrix = torch.autograd.functional.jacobian(lambda p: self.program.forward(p).reshape(-1), x)[:, 0]
         value = self.program.forward(x).reshape(-1)
         return matrix, value - matrix.reshape(len(value), -1) @ x.reshape(-1)
 
     def on_line(self, start: Any, stop: Any) -> LinePartition:
-        """The regions on a segment of the plane.
-
-        Args:
-            start: coordinates in the plane, two numbers.
-            stop: the same for the other end.
-        """
+        """The regions on a segment of the plane, whose ends are two coordinates each."""
         ends = [np.asarray(end, float) for end in (start, stop)]
         whole = all(end.shape == (2,) and np.isfinite(end).all() for end in ends)
         if not whole or (ends[0] == ends[1]).all():
@@ -205,8 +196,8 @@ class PlanePartition(Result):
             step: Fold | Largest = Fold("decision", (program.output,), slot, (0.0,), torch.relu, torch.relu)
         else:
             step = Largest("decision", (program.output,), slot, torch.arange(outputs)[None], (1,))
-        longer: Program = replace(program, steps=(*program.steps, step), output=slot, sizes=(*program.sizes, outputs),
-                                  elements=(*program.elements, 1))  # fmt: skip
+        sizes, elements = (*program.sizes, outputs), (*program.elements, 1)
+        longer = replace(program, steps=(*program.steps, step), output=slot, sizes=sizes, elements=elements)
         found = cut_plane(longer, self.window)
         return np.asarray(found.vertices[found.edges[found.owner_layer == len(program.folds)]])
 
@@ -280,18 +271,15 @@ def cut_plane(
     mesh, per_layer = plane.mesh, tuple(plane.cells_after(number) for number in range(len(program.folds)))
     if any(isinstance(step, Largest) for step in program.folds):
         mesh = straightened(mesh, len(window.polygon))
-    vertices, owner = mesh.points.numpy(), mesh.owner
+    vertices = mesh.points.numpy()
     cells = mesh.edges[mesh.half >> 1, mesh.half & 1]
     areas = cell_areas(vertices, cells, mesh.ends)
-    certificate = Certificate.of(
-        plane.decisions, euler=len(vertices) - len(mesh.edges) + plane.count,
-        measure_error=float(areas.sum()) / window.area - 1.0,
-    )  # fmt: skip
-    found = PlanePartition(
-        window, vertices, mesh.edges, owner[:, 0], owner[:, 1], owner[:, 2], mesh.ends, mesh.half,
-        tuple(step.name for step in program.folds), per_layer, certificate,
-        program.notes, program,
-    )  # fmt: skip
+    euler, error = len(vertices) - len(mesh.edges) + plane.count, float(areas.sum()) / window.area - 1.0
+    certificate = Certificate.of(plane.decisions, euler=euler, measure_error=error)
+    layers = tuple(step.name for step in program.folds)
+    layer, neuron, face = mesh.owner.T
+    geometry = vertices, mesh.edges, layer, neuron, face, mesh.ends, mesh.half
+    found = PlanePartition(window, *geometry, layers, per_layer, certificate, program.notes, program)
     found.__dict__["areas"] = areas
     return found
 

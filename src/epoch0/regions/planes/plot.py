@@ -15,25 +15,11 @@ def draw(
     partition: Any, axes: Any = None, *, fill: bool = True, boundaries: bool = True,
     decision: np.ndarray | None = None,
 ) -> "Figure":  # fmt: skip
-    """Draw the cells of a partition.
-
-    Args:
-        partition: a PlanePartition.
-        axes: matplotlib axes to draw into; a new figure by default.
-        fill: colour each cell by its pattern, the same pattern always in the same colour.
-        boundaries: draw the edges, in one colour a layer.
-        decision: segments drawn in black, shape (segments, 2, 2).
-
-    Returns:
-        The figure; ``.savefig("regions.png")`` or ``.svg`` writes it.
-    """
+    """Draw the cells of a PlanePartition as its ``plot`` says; ``decision`` are segments, (segments, 2, 2)."""
     from matplotlib.collections import LineCollection, PolyCollection
 
     p = partition
-    if axes is None:
-        picture, axes = plots.figure(6.0, 5.6)
-    else:
-        picture = axes.figure
+    picture, axes = plots.figure(6.0, 5.6) if axes is None else (axes.figure, axes)
     if fill:
         corners = np.split(p.vertices[p.cell_vertices], p.cell_ends[1:-1])
         colours = pattern_colours(p.patterns)

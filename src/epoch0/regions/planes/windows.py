@@ -49,10 +49,7 @@ def polygon_area(polygon: Tensor) -> Tensor:
 
 
 def window(corners: Any) -> Window:
-    """Check the corners of a window and give them coordinates.
-
-    Args:
-        corners: tensor of shape ``(corners, *shape)``, the corners of a convex polygon in order, all in one plane.
+    """Check the corners of a window, shape ``(corners, *shape)``, and give them coordinates.
 
     Raises:
         InputError: if there are fewer than three corners, they are not in one plane, not convex, not in order, or
