@@ -107,6 +107,11 @@ def test_images_that_do_not_fit() -> None:
         regularized(replace(SMALL, network=ConvNet()), seed=0)
 
 
+def test_an_optimizer_that_is_not_known() -> None:
+    with pytest.raises(InputError, match="optimizer='adm'; it is 'adam' or 'sgd'"):
+        regularized(replace(SMALL, optimizer="adm"), seed=0)
+
+
 FIGURE = find("raghu/fig11")
 SETTING = Sweep(
     regularized, replace(SMALL, at=(0, 100, 200)), {"network": kinds(SMALL.network, 0.1, 0.01, 0.01)}, runs=10

@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from epoch0 import plots
+from epoch0.errors import InputError, suggest
 from epoch0.experiments.claims import Claim, at_least, at_most, between
 from epoch0.experiments.cost import Cost
 from epoch0.papers import pictures
@@ -35,6 +36,10 @@ from epoch0.train.evaluation import Accuracy
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
 KINDS = {"batch": "batch norm", "trajectory": "trajectory regularization", "none": "neither"}  # norm -> its name
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "sgd": partial(torch.optim.SGD, momentum=0.9),
+}
 COMPARABLE = 0.02  # accuracies perform "comparably" if they differ by less
 
 
@@ -72,7 +77,9 @@ def regularized(spec: RegularizedSpec, seed: int) -> dict[str, Any]:
         x, y = x[: -spec.held_out], y[: -spec.held_out]
     tested = Accuracy(held[: spec.tested], labels[: spec.tested])
     few = x[: spec.examples], y[: spec.examples]
-    optimizer = torch.optim.Adam if spec.optimizer == "adam" else partial(torch.optim.SGD, momentum=0.9)
+    optimizer = OPTIMIZERS.get(spec.optimizer)
+    if optimizer is None:
+        raise InputError(f"optimizer={spec.optimizer!r}; it is 'adam' or 'sgd'.{suggest(spec.optimizer, OPTIMIZERS)}")
     with training(spec, seed, few, optimizer, lambda _, net: {**tested(net), **_layers(net)}) as (net, done):
         found = history(spec, done, "accuracy", "multipliers", "ratios")
     found["accuracy"] = np.nan_to_num(found["accuracy"], nan=1 / spec.network.classes)  # what is left is a guess
