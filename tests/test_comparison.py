@@ -11,10 +11,9 @@ import torch
 import epoch0 as e0
 from epoch0 import regions
 from epoch0.diagnosis import Checkup, checkup
-from epoch0.diagnosis.comparison import BY_LAYER, Comparison
-from epoch0.diagnosis.expressivity import STREAM
-from epoch0.diagnosis.plane_view import PlaneView, same_square
-from epoch0.diagnosis.plane_view import look as look_around
+from epoch0.diagnosis.expressivity import STREAM, PlaneView, same_square
+from epoch0.diagnosis.expressivity import look as look_around
+from epoch0.diagnosis.result import BY_LAYER, Comparison
 from epoch0.diagnosis.verdict import NAMES
 from epoch0.diagnosis.wording import chance, number, regions_line
 from epoch0.errors import InputError

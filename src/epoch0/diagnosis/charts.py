@@ -13,39 +13,26 @@ from typing import Literal
 
 WIDTH, HEIGHT = 520, 300
 LEFT, RIGHT, TOP, BOTTOM = 80, 14, 14, 54
-TICKS = 6
-"""At most about this many labelled ticks on an axis."""
-
-LETTER = 9.5
-"""Width of a letter at most."""
-
-CROWDED = 50
-"""From so many positions on points are small."""
+TICKS = 6  # at most about this many labelled ticks on an axis
+LETTER = 9.5  # width of a letter at most
+CROWDED = 50  # from so many positions on points are small
 
 Marker = Literal["circle", "square", "diamond", "none"]
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a chart.
+    """One line of a chart."""
 
-    Attributes:
-        label: what it is called in the legend.
-        style: CSS class that gives its colour and dashes, such as 'forward', 'backward' or 'predicted'.
-        values: one positive number a position; None, zero or a number that is not finite leaves a gap.
-        errors: standard error of each value, drawn as a bar of plus and minus two; empty for none.
-        marker: shape of the points.
-        joined: whether a line joins the points.
-        aside: how far the points stand beside their position, in units of the picture, so that two series do not hide
-            each other.
-    """
-
-    label: str
-    style: str
+    label: str  # what it is called in the legend
+    style: str  # CSS class that gives its colour and dashes, such as 'forward', 'backward' or 'predicted'
+    # one positive number a position; None, zero or a number that is not finite leaves a gap
     values: Sequence[float | None]
+    # standard error of each value, drawn as a bar of plus and minus two; empty for none
     errors: Sequence[float | None] = ()
-    marker: Marker = "circle"
-    joined: bool = True
+    marker: Marker = "circle"  # shape of the points
+    joined: bool = True  # whether a line joins the points
+    # how far the points stand beside their position, in units of the picture, so that two series do not hide each other
     aside: float = 0.0
 
 
@@ -64,16 +51,6 @@ def log_chart(
     >>> svg = log_chart([Series("norm", "forward", [1.0, 0.1])], ["in", "1"], title="t", x_label="x", y_label="y")
     >>> svg.startswith("<svg") and svg.endswith("</svg>")
     True
-
-    Args:
-        series: the lines; each has as many values as there are positions.
-        positions: name of each position; shown when the pointer rests on a point, and on the axis as far as there is
-            room.
-        title: what the picture shows, for readers who cannot see it.
-        x_label: label of the axis of positions.
-        y_label: label of the value axis.
-        reference: a value at which a horizontal line is drawn.
-        decades: least height of the value axis in powers of ten, so that what hardly changes looks level.
     """
     low, high = _range(series, reference, decades)
     area = _Area(len(positions), low, high)

@@ -1,57 +1,170 @@
 """Linear regions in a checkup: on lines between examples, and on a plane through three (Hanin-Rolnick section 3)."""
 
+import base64
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.plane_view import PlaneView, look
 from epoch0.errors import InputError
-from epoch0.regions import LinePartition, LinePartitions, on_line
+from epoch0.regions import LinePartition, LinePartitions, PlanePartition, on_line, on_plane, through
 from epoch0.seeds import numpy_generator
 from epoch0.theory.regions import line_breaks
 from epoch0.tracing.tape import Tape
 
-MOST_LINES = 6
-"""Segments looked at where they cost little."""
+CELLS = 200
+"""About how many cells a picture shows: the square through the examples is made smaller until it has no more."""
 
-SHARE = 5.0
-"""What the segments may cost, in forward passes of the batch for each random direction."""
+MOST_CELLS = 1500  # A picture with more cells is not drawn
+MEMORY = 2e7  # bytes for the cells of a picture: the count stops at 50,000 cells, whatever was expected
 
-SHARE_OF_TWO = 12.0
-"""The same where two segments are all there will be; where they would cost more there are none."""
 
-CHEAP = 5e8
-"""Multiplications that two segments may always cost: a fraction of a second, also where the batch is tiny."""
+@dataclass(frozen=True, eq=False)
+class PlaneView:
+    """The cells of a square in input space."""
 
-STREAM = 0x7265
-"""Name of the random stream that pairs the examples."""
+    count: int  #: activation regions in it
+    share: float  #: its side, as a share of that of the square around the circle through the three examples
+    side: float  #: its side, in units of the input
+    corners: np.ndarray  #: coordinates of the corners of all cells, one cell after another, (corners, 2)
+    ends: np.ndarray  #: where each cell begins in ``corners``, and the end, (count + 1,)
+    patterns: np.ndarray  #: which neurons are on in each cell, packed bits, (count, bytes)
+    borders: np.ndarray  #: ends of the edges between cells, (edges, 2, 2)
+    layer: np.ndarray  #: index of the layer that folds at each of them
+    layers: tuple[str, ...]  #: names of the layers
+    examples: np.ndarray  #: coordinates of the three examples, (3, 2)
+    outline: np.ndarray  #: corners of the square, counter-clockwise, (4, 2); cells at its border may reach out of it
 
+    def to_dict(self) -> dict[str, Any]:
+        """Its numbers."""
+        return {"count": self.count, "share": self.share, "side": self.side}
+
+    def png(self) -> str:
+        """The picture as a PNG file, base64: a pattern has the same colour in every picture of the same network."""
+        from matplotlib.collections import LineCollection, PolyCollection
+
+        from epoch0 import plots
+        from epoch0.regions import pattern_colours
+
+        picture, axes = plots.figure(4.4, 4.4)
+        colours = pattern_colours(self.patterns)
+        cells = np.split(self.corners, self.ends[1:-1])
+        axes.add_collection(PolyCollection(cells, facecolors=colours, edgecolors=colours, linewidths=0.2))
+        width = float(np.clip(20.0 / max(1, self.count) ** 0.5, 0.25, 1.0))
+        early, late = np.array([0.0, 0.20, 0.36]), np.array([0.84, 0.37, 0.0])
+        for index in range(len(self.layers)):
+            mine = self.borders[self.layer == index]
+            share = index / max(1, len(self.layers) - 1)
+            axes.add_collection(LineCollection(list(mine), colors=[(1 - share) * early + share * late],
+                                               linewidths=width))  # fmt: skip
+        low, high = self.outline.min(axis=0), self.outline.max(axis=0)
+        inside = ((self.examples >= low) & (self.examples <= high)).all(axis=1)
+        axes.plot(*self.examples[inside].T, "o", color="black", markersize=5, markerfacecolor="white")
+        axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+        axes.grid(False)
+        return base64.b64encode(plots.png(picture, dpi=130)).decode("ascii")
+
+    def middle(self, share: float) -> "PlaneView":
+        """The middle of the square, that part of its side: the cells that reach into it."""
+        centre = self.outline.mean(axis=0)
+        outline = centre + share * (self.outline - centre)
+        inside = np.flatnonzero(_reach_into(self.corners, self.ends, outline))
+        cells = [self.corners[self.ends[i] : self.ends[i + 1]] for i in inside]
+        ends = np.concatenate([[0], np.cumsum([len(cell) for cell in cells])])
+        return replace(
+            self, count=len(cells), share=share * self.share, side=share * self.side, corners=np.concatenate(cells),
+            ends=ends, patterns=self.patterns[inside], outline=outline,
+        )  # fmt: skip
+
+
+def same_square(one: PlaneView, other: PlaneView) -> tuple[PlaneView, PlaneView] | None:
+    """Two views of one square, the smaller of the two; None if they are not around the same examples."""
+    small = min(one.side, other.side)
+    first, second = (view.examples - view.outline.mean(axis=0) for view in (one, other))
+    if not np.allclose(first, second, rtol=0.0, atol=1e-9 * float(np.abs(first).max())):
+        return None
+    shown = [view.middle(small / view.side) if view.side > small else view for view in (one, other)]
+    return shown[0], shown[1]
+
+
+def _reach_into(corners: np.ndarray, ends: np.ndarray, outline: np.ndarray) -> np.ndarray:
+    """Which convex cells share more than a border with a convex outline: no side of either keeps them apart."""
+    cell = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+    following = np.arange(1, len(corners) + 1)
+    following[ends[1:] - 1] = ends[:-1]
+    apart = np.zeros(len(ends) - 1, dtype=bool)
+    beyond = _left_of(corners, corners[following], outline).max(axis=1) <= 0
+    np.logical_or.at(apart, cell, beyond)
+    sides = _left_of(outline, np.roll(outline, -1, axis=0), corners)  # (sides, corners)
+    return ~apart & ~(np.maximum.reduceat(sides, ends[:-1], axis=1) <= 0).any(axis=0)
+
+
+def _left_of(start: np.ndarray, end: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """How far to the left of each edge the points are, times its length, (edges, points); rounding counts as zero."""
+    along, away = (end - start)[:, None], points[None] - start[:, None]
+    turn = along[..., 0] * away[..., 1] - along[..., 1] * away[..., 0]
+    size = float(np.abs(points).max() + np.abs(start).max())
+    return np.asarray(np.where(np.abs(turn) > 1e-12 * size * size, turn, 0.0))
+
+
+def look(model: nn.Module, three: Tensor, density: float) -> tuple[PlaneView | None, str]:
+    """The square through three examples, made smaller where it would have too many cells; or why there is none.
+
+    Where a line meets ``density`` borders in a unit of length and they lie in all directions alike, a square of side s
+    has about pi / 4 (density s)^2 cells; it is counted again after it was cut.
+    """
+    if len(three) < 3:
+        return None, "a plane needs three examples"
+    try:
+        full = 0.5 * float((through(*three)[1] - through(*three)[0]).norm())
+        share = min(1.0, math.sqrt(CELLS * 4 / math.pi) / max(density * 2 * full, 1e-300))
+        for _ in range(2):
+            found = on_plane(model, through(*three, margin=share), memory=MEMORY)
+            if found.count <= MOST_CELLS:
+                return _view(found, three, share, 2 * full * share), ""
+            share *= math.sqrt(CELLS / found.count)
+    except InputError as problem:
+        return None, str(problem)
+    return None, f"too many cells to draw: {found.count:,}"
+
+
+def _view(found: PlanePartition, three: Tensor, share: float, side: float) -> PlaneView:
+    axes = found.window.axes.reshape(2, -1)
+    examples = (three.cpu() - found.window.origin).reshape(3, -1) @ axes.T
+    inner = found.owner_layer >= 0
+    with torch.no_grad():
+        patterns = found.patterns
+    return PlaneView(
+        found.count, share, side, found.vertices[found.cell_vertices], found.cell_ends, patterns,
+        found.vertices[found.edges[inner]], found.owner_layer[inner], found.layers, examples.numpy(),
+        found.window.polygon.cpu().numpy(),
+    )  # fmt: skip
+
+
+MOST_LINES = 6  # segments looked at where they cost little
+SHARE = 5.0  # what the segments may cost, in forward passes of the batch for each random direction
+SHARE_OF_TWO = 12.0  # the same where two segments are all there will be; where they would cost more there are none
+CHEAP = 5e8  # multiplications that two segments may always cost: a fraction of a second, also where the batch is tiny
+STREAM = 0x7265  # name of the random stream that pairs the examples
 _QUIET = {"flatten", "reshape", "view", "dropout", "contiguous", "squeeze", "unsqueeze", "alias", "identity"}
 
 
 @dataclass(frozen=True)
 class LayerRegions:
-    """Break points that one layer adds to a segment.
+    """Break points that one layer adds to a segment."""
 
-    Attributes:
-        name: of the module, or of the call where no module makes it.
-        neurons: elements that fold.
-        breaks: mean number of break points on a segment.
-        error: its standard error over the segments, None with one segment.
-        expected: what a random network with weights and biases of these sizes has on the same segments, None where
-            that is not known.
-    """
-
-    name: str
-    neurons: int
-    breaks: float
-    error: float | None
+    name: str  #: of the module, or of the call where no module makes it
+    neurons: int  #: elements that fold
+    breaks: float  #: mean number of break points on a segment
+    error: float | None  #: its standard error over the segments, None with one segment
+    #: what a random network with weights and biases of these sizes has on the same segments, None where that is not
+    #: known
     expected: float | None
 
 
@@ -62,26 +175,17 @@ class Regions:
     >>> found = checkup(net, x, regions=True).regions           # x of shape (100, 64)
     >>> round(found.per_neuron, 2), round(found.expected_per_neuron, 2)
     (0.33, 0.35)
-
-    Attributes:
-        lines: number of segments, each from one example of the batch to another.
-        neurons: elements that fold, all layers together.
-        count: mean number of activation regions on a segment: one more than the break points.
-        error: its standard error over the segments, None with one segment.
-        expected: what theory expects on the same segments, None where it does not apply.
-        layers: one row for each step that folds, in order.
-        plane: the square through three examples, None if there is none.
-        plane_reason: why there is none; else empty.
     """
 
-    lines: int
-    neurons: int
-    count: float
-    error: float | None
-    expected: float | None
-    layers: tuple[LayerRegions, ...]
+    lines: int  #: number of segments, each from one example of the batch to another
+    neurons: int  #: elements that fold, all layers together
+    count: float  #: mean number of activation regions on a segment: one more than the break points
+    error: float | None  #: its standard error over the segments, None with one segment
+    expected: float | None  #: what theory expects on the same segments, None where it does not apply
+    layers: tuple[LayerRegions, ...]  #: one row for each step that folds, in order
+    #: the square through three examples, None if there is none
     plane: PlaneView | None = field(default=None, repr=False, compare=False)
-    plane_reason: str = ""
+    plane_reason: str = ""  #: why there is none; else empty
 
     @property
     def per_neuron(self) -> float:
@@ -117,19 +221,13 @@ class Regions:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the record of a forward pass says about counting regions.
+    """What the record of a forward pass says about counting regions."""
 
-    Attributes:
-        lines: segments that may be looked at; 0 for none.
-        reason: why none.
-        hold_statistics: whether batch norm is to use the statistics of this batch.
-        random: for each folding layer the variance of its pre-activation, as a + b |x|^2 / inputs, in a random dense
-            network with weights and biases of these sizes; empty unless the network is a plain dense one.
-    """
-
-    lines: int
-    reason: str
-    hold_statistics: bool
+    lines: int  #: segments that may be looked at; 0 for none
+    reason: str  #: why none
+    hold_statistics: bool  #: whether batch norm is to use the statistics of this batch
+    #: for each folding layer the variance of its pre-activation, as a + b |x|^2 / inputs, in a random dense network
+    #: with weights and biases of these sizes; empty unless the network is a plain dense one
     random: tuple[tuple[float, float], ...] = ()
 
 
@@ -138,10 +236,6 @@ def plan(record: Tape, directions: int) -> Plan:
 
     A segment has about a break point for every second neuron, and each passes on average half of the layers: a
     quarter of the neurons times a forward pass of one example.
-
-    Args:
-        record: of a forward pass.
-        directions: random directions of the checkup.
     """
     hold = record.has_batch_norm and record.batch_norm == "train"
     neurons = 0
@@ -196,12 +290,6 @@ def _random(record: Tape) -> tuple[tuple[float, float], ...]:
 
 def count_regions(net: nn.Module, x: Tensor, planned: Plan, seed: int) -> tuple[Regions | None, str]:
     """Regions on segments between examples and on a plane through three; or why there are none. It never fails.
-
-    Args:
-        net: the model; it stays as it is.
-        x: the batch, (examples, ...).
-        planned: see :func:`plan`.
-        seed: of the pairs of examples.
 
     Returns:
         The regions and "", or None and the reason.

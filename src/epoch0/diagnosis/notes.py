@@ -19,9 +19,7 @@ NORMS = {
 }
 """Torch's names of the norms, in words."""
 
-NAMED = 4
-"""How many layers a sentence names before it only counts the rest."""
-
+NAMED = 4  # how many layers a sentence names before it only counts the rest
 UNKNOWN = "its weights are not as random as the law takes them to be, as after training, or it is very narrow"
 """What is said where no other cause was found."""
 
@@ -52,14 +50,7 @@ def kind(record: Tape, layer: Layer) -> str:
 
 
 def notes(measured: Gain, rows: Sequence[LayerCheckup], targets: bool, more: Sequence[str]) -> list[str]:
-    """How it was measured, and what was seen beside the gains.
-
-    Args:
-        measured: the gains.
-        rows: the layers of the checkup.
-        targets: whether gradients are those of a loss.
-        more: sentences to begin with.
-    """
+    """How it was measured, and what was seen beside the gains."""
     said = [*more]
     if measured.batch_norm == "train":
         said.append(
@@ -102,13 +93,7 @@ def notes(measured: Gain, rows: Sequence[LayerCheckup], targets: bool, more: Seq
 
 
 def about_regions(found: Regions | None, reason: str, planned: Plan) -> list[str]:
-    """How linear regions were counted, and why not where they were not.
-
-    Args:
-        found: the regions, None if there are none.
-        reason: why there are none.
-        planned: what was to be counted.
-    """
+    """How linear regions were counted, and why not where they were not."""
     if found is None:
         return [] if reason.startswith("smooth") else [f"Linear regions were not counted: {reason.rstrip('.')}."]
     lines = f"{found.lines} segments" if found.lines > 1 else "one segment"
@@ -129,12 +114,7 @@ def about_regions(found: Regions | None, reason: str, planned: Plan) -> list[str
 
 
 def about_pruning(found: PruningForecast | None, examples: int) -> list[str]:
-    """How the forecast of pruning came about.
-
-    Args:
-        found: the forecast, None if it was not asked for.
-        examples: in the batch.
-    """
+    """How the forecast of pruning came about."""
     if found is None:
         return []
     classes = " with classes drawn by chance, as there are no targets" if found.drawn else ""

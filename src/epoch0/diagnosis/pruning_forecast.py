@@ -14,34 +14,21 @@ from epoch0.seeds import generator
 from epoch0.theory.pruning import PredictedDensity
 from epoch0.tracing.loss import Loss
 
-STREAM = 0x7072
-"""Name of the random stream that draws classes where there are no targets."""
-
-NAMED = 4
-"""How many layers a sentence names before it only counts the rest."""
+STREAM = 0x7072  # name of the random stream that draws classes where there are no targets
+NAMED = 4  # how many layers a sentence names before it only counts the rest
 
 
 @dataclass(frozen=True)
 class LayerOutlook:
-    """What pruning would leave of one weight.
+    """What pruning would leave of one weight."""
 
-    Attributes:
-        name: of the weight.
-        weights: how many it has.
-        density: fraction kept with the scores of this batch.
-        predicted: fraction that a network with score moments like these is expected to keep.
-        vanishes: probability that such a network keeps nothing of it.
-        critical: sparsity from which on nothing is left of it, with the scores of this batch.
-        status: ``"dies"`` (with the scores of this batch), ``"at risk"`` (a chance above 5 %) or ``"survives"``.
-    """
-
-    name: str
-    weights: int
-    density: float
-    predicted: float
-    vanishes: float
-    critical: float
-    status: str
+    name: str  #: of the weight
+    weights: int  #: how many it has
+    density: float  #: fraction kept with the scores of this batch
+    predicted: float  #: fraction that a network with score moments like these is expected to keep
+    vanishes: float  #: probability that such a network keeps nothing of it
+    critical: float  #: sparsity from which on nothing is left of it, with the scores of this batch
+    status: str  #: ``"dies"`` (with the scores of this batch), ``"at risk"`` (a chance above 5 %) or ``"survives"``
 
 
 @dataclass(frozen=True)
@@ -51,24 +38,15 @@ class PruningForecast:
     >>> found = checkup(net, images, labels, sparsity=0.95).pruning_forecast     # of shapes (100, 64), (100,)
     >>> round(found.critical_sparsity, 3), found.first, found.at_risk
     (0.996, '0.weight', ())
-
-    Attributes:
-        sparsity: fraction of all weights removed.
-        layers: one row a weight, in the model's order.
-        critical_sparsity: the smallest sparsity at which some layer is emptied, with the scores of this batch.
-        first: the layer that is emptied there.
-        expected: that sparsity as expected of networks with such score moments.
-        expected_sd: its standard deviation.
-        drawn: whether the classes of the loss were drawn by chance, as there were no targets.
     """
 
-    sparsity: float
-    layers: tuple[LayerOutlook, ...]
-    critical_sparsity: float
-    first: str
-    expected: float
-    expected_sd: float
-    drawn: bool
+    sparsity: float  #: fraction of all weights removed
+    layers: tuple[LayerOutlook, ...]  #: one row a weight, in the model's order
+    critical_sparsity: float  #: the smallest sparsity at which some layer is emptied, with the scores of this batch
+    first: str  #: the layer that is emptied there
+    expected: float  #: that sparsity as expected of networks with such score moments
+    expected_sd: float  #: its standard deviation
+    drawn: bool  #: whether the classes of the loss were drawn by chance, as there were no targets
 
     @property
     def dying(self) -> tuple[str, ...]:
@@ -111,15 +89,6 @@ def forecast_pruning(
 
     >>> forecast_pruning(net, images, labels, None, 0.95, "train", 0).sentence     # images (100, 64), labels (100,)
     'Pruned by SNIP to sparsity 0.95: no layer would be emptied; the first to vanish is 0.weight, at 0.9965 ...'
-
-    Args:
-        net: the model; it is left as it is.
-        x: a batch, shape (examples, ...).
-        targets: classes or values; None draws classes.
-        loss: ``loss(outputs, targets) -> scalar``; None: cross-entropy or mean squared error.
-        sparsity: fraction removed, in [0, 1).
-        batch_norm: ``"train"`` or ``"eval"``.
-        seed: of the classes drawn.
 
     Raises:
         InputError: if the sparsity is no fraction, or the model cannot be scored.

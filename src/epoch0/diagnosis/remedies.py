@@ -20,22 +20,13 @@ WAYS: dict[str, dict[str, str]] = {
 }
 """The call, and its arguments."""
 
-BETTER = 0.1
-"""By so much the chance of training has to rise."""
+BETTER = 0.1  # by so much the chance of training has to rise
 
 
 def try_remedies(
     call: Call, recipes: Mapping[Optimizer, Recipe], before: Trial | None, batch_norm: str, seed: int
 ) -> list[Remedy]:
-    """Change copies of the model, and judge each as the model was judged.
-
-    Args:
-        call: the model, its batch and its loss; it is not touched.
-        recipes: what was found.
-        before: the trial, None if there was none: then there is none of the copies.
-        batch_norm: of the layers' gains.
-        seed: as before.
-    """
+    """Change copies of the model, and judge each as the model was judged."""
     start = max(recipe.probability for recipe in recipes.values())
     found: list[Remedy] = []
     for change, settings in WAYS.items():
@@ -63,12 +54,7 @@ def _judged(call: Call, before: Trial | None, batch_norm: str, seed: int) -> dic
 
 
 def advice(recipes: Mapping[Optimizer, Recipe], tried: Sequence[Remedy]) -> Iterator[str]:
-    """One sentence for each thing to do.
-
-    Args:
-        recipes: the verdicts.
-        tried: the remedies.
-    """
+    """One sentence for each thing to do."""
     trains = [recipe for recipe in recipes.values() if recipe.trains]
     if trains:
         best = max(trains, key=lambda recipe: recipe.probability)

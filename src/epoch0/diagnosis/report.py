@@ -7,7 +7,6 @@ from it.
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,24 +37,10 @@ from epoch0.files import write_atomic
 if TYPE_CHECKING:
     import jinja2
 
-
-TOLD = 40
-"""So many letters name the layers under a chart; where it takes more, their numbers."""
+    from epoch0.diagnosis.expressivity import PlaneView
 
 
-@dataclass(frozen=True)
-class Plane:
-    """A picture of the linear regions in a square around three examples.
-
-    Attributes:
-        png: the picture, a PNG file in base64.
-        count: how many regions it shows.
-        share: its side, as a share of that of the square around the circle through the examples.
-    """
-
-    png: str
-    count: int
-    share: float
+TOLD = 40  # so many letters name the layers under a chart; where it takes more, their numbers
 
 
 def environment() -> "jinja2.Environment":
@@ -79,9 +64,6 @@ def environment() -> "jinja2.Environment":
 
 def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
     """The charts of a checkup: losses of the trial, norms through the depth, the gain of every layer, and more.
-
-    Args:
-        checkup: ``Checkup.to_dict()``.
 
     Returns:
         ``norms``, ``gains``, ``regions``, ``pruning`` and ``noise_sensitivity`` (empty without them) as SVG text;
@@ -198,10 +180,6 @@ def _both(values: Sequence[Sequence[float | None]], errors: Sequence[Sequence[fl
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, str]:
     """Charts of two checkups of one model.
-
-    Args:
-        before: ``Checkup.to_dict()``.
-        after: the same of the changed model.
 
     Returns:
         ``tangent``, ``gradient``, ``gains``, ``regions`` and ``pruning`` (empty where one has none) as SVG text.
@@ -327,16 +305,9 @@ def _folds_chart(series: Sequence[Series], regions: Mapping[str, Any], when: str
 
 def page(
     checkup: Mapping[str, Any], after: Mapping[str, Any] | None = None, changed: Sequence[str] = (), *,
-    planes: Sequence[Plane | None] = (),
+    planes: "Sequence[PlaneView | None]" = (),
 ) -> str:  # fmt: skip
-    """The checkup as one HTML page that loads nothing; with a second one, of the changed model, both side by side.
-
-    Args:
-        checkup: ``Checkup.to_dict()``; the page carries it whole, as JSON in the element ``#checkup``.
-        after: the same of the model after something was changed, carried in the element ``#after``.
-        changed: what was changed, one sentence each.
-        planes: pictures of the linear regions on a plane: of the checkup, and of the one after; None for none.
-    """
+    """The checkup as one HTML page that loads nothing; with a second one, of the changed model, both side by side."""
     plane, after_plane = (*planes, None, None)[:2]
     shown = {"c": checkup, "data": embedded_json(checkup), "plane": plane}
     if after is None:
@@ -347,11 +318,7 @@ def page(
 
 
 def notebook(checkup: Mapping[str, Any]) -> str:
-    """The checkup in a compact form for a notebook: verdict, recipes and the table of blocks, with styles of its own.
-
-    Args:
-        checkup: ``Checkup.to_dict()``.
-    """
+    """The checkup in a compact form for a notebook: verdict, recipes and the table of blocks."""
     return environment().get_template("notebook.html.j2").render(c=checkup)
 
 

@@ -3,128 +3,217 @@
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epoch0.diagnosis import report
-from epoch0.diagnosis.comparison import Comparison
-from epoch0.diagnosis.expressivity import Regions
+from epoch0.diagnosis.expressivity import PlaneView, Regions, same_square
 from epoch0.diagnosis.noise_sensitivity import NoiseSensitivity
 from epoch0.diagnosis.pruning_forecast import PruningForecast
 from epoch0.diagnosis.step import Optimizer
-from epoch0.diagnosis.terminal import terminal
+from epoch0.diagnosis.terminal import side_by_side, terminal
 from epoch0.diagnosis.trial import Trial
 from epoch0.diagnosis.verdict import NAMES, CumulativeGain, Phase, PhaseEstimate, Recipe, outcome, sentence
-from epoch0.diagnosis.wording import number
+from epoch0.diagnosis.wording import chance, number, regions_line, times
 from epoch0.errors import InputError
 
 if TYPE_CHECKING:
     import pandas
 
 
-@dataclass(frozen=True)
-class PartCheckup:
-    """One part of a layer: a weighted operation, a norm, an attention or a pool within it.
+_WHOLE = (
+    "verdict outcome trains recipes blame phase chi chi_low chi_high backward forward input_gradient regions "
+    "regions_reason pruning_forecast noise_sensitivity"
+)
+_BY_LAYER = (
+    "forward_gain forward_error backward_gain backward_error predicted agreement norm_out tangent gradient update "
+    "dissimilarity dead_units saturated status"
+)
+WHOLE, BY_LAYER = _WHOLE.split(), _BY_LAYER.split()  # what is compared of the whole depth, and of each layer
 
-    Attributes:
-        name: module path, or the call in its forward.
-        kind: what it is, in words.
-        shape_out: shape of one example after it.
-        norm_out: root mean square of a unit after it.
-        gain: mean squared stretch of a random tangent by this operation alone; None where it has several inputs.
-        tangent: norm a unit, relative to the input's, of a tangent carried from the input to there; NaN where it cannot
-            be carried.
-        gradient: norm of the gradient there.
-        update: size of one step of Adam at the suggested rate relative to its weights; None without weights.
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a change did to a network.
+
+    >>> laws = epoch0.Gaussian(0.5), epoch0.Gaussian(2**0.5)
+    >>> net, mended = (epoch0.networks.mlp([*[64] * 13, 10], weights=law, seed=0) for law in laws)
+    >>> before, after = (checkup(one, x, y, trial=False) for one in (net, mended))     # x of shape (100, 64)
+    >>> found = before.compare(after)
+    >>> found.to_dict()["before"]["outcome"], found.to_dict()["after"]["outcome"]
+    ('vanishing', 'trains')
+
+    Raises:
+        InputError: if the two have different layers.
     """
 
-    name: str
-    kind: str
-    shape_out: tuple[int, ...]
-    norm_out: float
+    before: Mapping[str, Any]  #: ``Checkup.to_dict()`` of the model as it was
+    after: Mapping[str, Any]  #: the same of the changed one
+    changes: tuple[str, ...] = ()  #: what was changed, one sentence each
+    #: the linear regions on a plane before and after, for the page; None where there are none
+    planes: tuple[PlaneView | None, PlaneView | None] = field(default=(None, None), repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        one, other = ([layer["name"] for layer in each["layers"]] for each in (self.before, self.after))
+        if one != other:
+            only = [name for name in (*one, *other) if (name in one) != (name in other)]
+            raise InputError(
+                f"the two checkups are not of one model: {len(one)} layers before and {len(other)} after"
+                + (f", {only[0]!r} is in one of them only." if only else ", in another order.")
+            )
+
+    @property
+    def sentence(self) -> str:
+        """What the change did, in one sentence."""
+        before, after = self.before, self.after
+        recipes = ((NAMES[name], before["recipes"][name], recipe) for name, recipe in after["recipes"].items())
+        chances = " and ".join(
+            f"from {chance(one['probability'])} to {chance(other['probability'])} with {name}"
+            for name, one, other in recipes
+        )
+        norms = "; gradients ".join(
+            f"{times(before[way]['factor'])} before, {times(after[way]['factor'])} after"
+            for way in ("forward", "backward")
+        )
+        return (
+            f"{before['outcome']} before, {after['outcome']} after: the chance of training went {chances}. "
+            f"Over the depth carried tangents {norms}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON: the whole depth before and after, and each layer before and after.
+
+        ``same_square`` holds the activation regions in one square before and after, and its side as a share of that of
+        the square around the examples; None where the two were not looked at around the same examples.
+        """
+        pairs = zip(self.before["layers"], self.after["layers"], strict=True)
+        return {
+            "model": self.before["model"],
+            "subject": self.before["subject"],
+            "sentence": self.sentence,
+            "before": {key: self.before[key] for key in WHOLE},
+            "after": {key: self.after[key] for key in WHOLE},
+            "changes": list(self.changes),
+            "same_square": self._counts(),
+            "layers": [
+                {
+                    "name": one["name"],
+                    "kind": one["kind"],
+                    "before": {key: one[key] for key in BY_LAYER},
+                    "after": {key: other[key] for key in BY_LAYER},
+                }
+                for one, other in pairs
+            ],
+        }
+
+    def __str__(self) -> str:
+        lines = [f"before: {self.before['verdict']}", f"after:  {self.after['verdict']}", self.sentence, *self.changes]
+        pairs = (("before:", self.before), ("after:", self.after))
+        lines += [f"{word:<7} {regions_line(one)}" for word, one in pairs if one["regions"] is not None]
+        for found in ("pruning_forecast", "noise_sensitivity"):
+            lines += [f"{word:<7} {one[found]['sentence']}" for word, one in pairs if one[found] is not None]
+        for index, (one, other) in enumerate(zip(self.before["layers"], self.after["layers"], strict=True), start=1):
+            keys = {"tangent": "tangent", "gradient": "gradient", "chi": "forward_gain"}
+            said = (f"{word} {number(one[key])} -> {number(other[key])}" for word, key in keys.items())
+            lines.append(f"{index:>3} {one['name']:<24} {'  '.join(said)}  {one['status']} -> {other['status']}")
+        return "\n".join(lines)
+
+    def print(self, width: int | None = None) -> None:
+        """Show both in the terminal.
+
+        Args:
+            width: columns to use instead of the terminal's.
+        """
+        from rich.console import Console
+
+        console = Console(width=width, highlight=False)
+        console.print(side_by_side(self.to_dict(), console.width))
+
+    def to_html(self, path: str | os.PathLike[str]) -> Path:
+        """Write both as one self-contained HTML page.
+
+        Raises:
+            InputError: if the file cannot be written.
+        """
+        shown = self.planes if (same := self._same()) is None else same
+        return report.write(report.page(self.before, self.after, self.changes, planes=shown), path)
+
+    def _same(self) -> tuple[PlaneView, PlaneView] | None:
+        """One square before and after, where both are around the same examples: what differs is then the network's."""
+        before, after = self.planes
+        return None if before is None or after is None else same_square(before, after)
+
+    def _counts(self) -> dict[str, Any] | None:
+        """How many regions there are in that square."""
+        if (same := self._same()) is None:
+            return None
+        return {"share": same[0].share, "before": same[0].count, "after": same[1].count}
+
+
+@dataclass(frozen=True)
+class PartCheckup:
+    """One part of a layer: a weighted operation, a norm, an attention or a pool within it."""
+
+    name: str  #: module path, or the call in its forward
+    kind: str  #: what it is, in words
+    shape_out: tuple[int, ...]  #: shape of one example after it
+    norm_out: float  #: root mean square of a unit after it
+    #: mean squared stretch of a random tangent by this operation alone; None where it has several inputs
     gain: float | None
+    #: norm a unit, relative to the input's, of a tangent carried from the input to there; NaN where it cannot be
+    #: carried
     tangent: float
-    gradient: float
+    gradient: float  #: norm of the gradient there
+    #: size of one step of Adam at the suggested rate relative to its weights; None without weights
     update: float | None
 
 
 @dataclass(frozen=True)
 class LayerCheckup:
-    """One layer: what is carried to its end, what it does to fresh directions, and what its weights predict.
+    """One layer: what is carried to its end, what it does to fresh directions, and what its weights predict."""
 
-    Attributes:
-        name: module path.
-        kind: what it is, in words.
-        shape_in: shape of one example before it.
-        shape_out: shape of one example after it.
-        norm_in: root mean square of a unit before it.
-        norm_out: root mean square of a unit after it.
-        forward_gain: local chi forward, mean squared stretch of fresh random tangents per unit.
-        forward_error: its standard error.
-        backward_gain: local chi backward, mean squared stretch of fresh gradients.
-        backward_error: its standard error.
-        predicted: chi predicted from the weights and the size of the pre-activations, None where there is no
-            prediction.
-        predicted_error: standard deviation of chi around it that the finite width leaves, NaN where there is none.
-        agreement: "as predicted", "higher than predicted (×1.12)", "lower than predicted (×0.85)", or why there is no
-            prediction, such as "no law: max pool".
-        averaged: number of places that average pooling takes the mean over, 1 without; judged apart from the gain.
-        tangent: norm a unit, relative to the input's, of a tangent carried from the input to the end of the layer.
-        gradient: norm of the gradient carried back to the end of the layer.
-        weight_gradient: norm of the gradient of the layer's weights.
-        update: size of one step of Adam at the suggested rate relative to the layer's weights, the largest of them;
-            None without weights.
-        dissimilarity: mean 1 - cosine between two examples after it, None if it has no meaning there.
-        dead_units: share of units that are zero for every example.
-        saturated: share of saturated values, None without a bounded nonlinearity.
-        status: 'keeps', 'grows', 'shrinks', 'unclear', 'dead' or 'overflows' as :func:`epoch0.gain` defines them for
-            the depth, or 'collapsed' or 'saturated'.
-        parts: what it is made of, in order, where that is more than one operation.
-    """
-
-    name: str
-    kind: str
-    shape_in: tuple[int, ...]
-    shape_out: tuple[int, ...]
-    norm_in: float
-    norm_out: float
-    forward_gain: float
-    forward_error: float
-    backward_gain: float
-    backward_error: float
+    name: str  #: module path
+    kind: str  #: what it is, in words
+    shape_in: tuple[int, ...]  #: shape of one example before it
+    shape_out: tuple[int, ...]  #: shape of one example after it
+    norm_in: float  #: root mean square of a unit before it
+    norm_out: float  #: root mean square of a unit after it
+    forward_gain: float  #: local chi forward, mean squared stretch of fresh random tangents per unit
+    forward_error: float  #: its standard error
+    backward_gain: float  #: local chi backward, mean squared stretch of fresh gradients
+    backward_error: float  #: its standard error
+    #: chi predicted from the weights and the size of the pre-activations, None where there is no prediction
     predicted: float | None
-    predicted_error: float
+    predicted_error: float  #: standard deviation of chi around it that the finite width leaves, NaN where there is none
+    #: "as predicted", "higher than predicted (×1.12)", "lower than predicted (×0.85)", or why there is no prediction,
+    #: such as "no law: max pool"
     agreement: str
-    averaged: float
-    tangent: float
-    gradient: float
-    weight_gradient: float
+    averaged: float  #: number of places that average pooling takes the mean over, 1 without; judged apart from the gain
+    tangent: float  #: norm a unit, relative to the input's, of a tangent carried from the input to the end of the layer
+    gradient: float  #: norm of the gradient carried back to the end of the layer
+    weight_gradient: float  #: norm of the gradient of the layer's weights
+    #: size of one step of Adam at the suggested rate relative to the layer's weights, the largest of them; None without
+    #: weights
     update: float | None
-    dissimilarity: float | None
-    dead_units: float
-    saturated: float | None
+    dissimilarity: float | None  #: mean 1 - cosine between two examples after it, None if it has no meaning there
+    dead_units: float  #: share of units that are zero for every example
+    saturated: float | None  #: share of saturated values, None without a bounded nonlinearity
+    #: 'keeps', 'grows', 'shrinks', 'unclear', 'dead' or 'overflows' as :func:`epoch0.gain` defines them for the depth,
+    #: or 'collapsed' or 'saturated'
     status: str
-    parts: tuple[PartCheckup, ...] = ()
+    parts: tuple[PartCheckup, ...] = ()  #: what it is made of, in order, where that is more than one operation
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change that was tried on a copy.
+    """A change that was tried on a copy."""
 
-    Attributes:
-        change: what was changed, as the call that does it.
-        before: chance of training before, the better of the two optimizers'.
-        after: the same with the change.
-        verdict: of the changed copy.
-        helps: whether the changed copy is expected to train, or the chance rose by a tenth.
-    """
-
-    change: str
-    before: float
-    after: float
-    verdict: str
-    helps: bool
+    change: str  #: what was changed, as the call that does it
+    before: float  #: chance of training before, the better of the two optimizers'
+    after: float  #: the same with the change
+    verdict: str  #: of the changed copy
+    helps: bool  #: whether the changed copy is expected to train, or the chance rose by a tenth
 
 
 class VerdictError(InputError):
@@ -140,48 +229,33 @@ class Checkup:
     'Trains with either, Adam at a rate of about 0.003 or SGD at 0.1.'
     >>> round(found.recipes["adam"].probability, 1), found.trains
     (1.0, True)
-
-    Attributes:
-        model: name of the model.
-        subject: what was measured on what, in words.
-        recipes: ``"adam"`` and ``"sgd"``: whether it trains with it, how sure that is, with which rate, and why.
-        blame: the layer that does most harm, with the reason; None where it trains or no single layer does.
-        phase_reading: ordered, critical or chaotic, with the mean local gain a layer and its interval.
-        backward: what the depth does to gradients carried from the last layer's input to the first one's output.
-        forward: what it does to tangents carried the other way.
-        input_gradient: norm of the gradient at the input.
-        layers: one row a layer.
-        advice: what to do, one sentence each; no change that was not measured to help.
-        remedies: the changes that were tried.
-        notes: how it was measured, one sentence each.
-        trial: the short trainings, None without.
-        trial_reason: why there was no trial.
-        regions: linear regions on segments between examples and on a plane through three, None if there are none.
-        regions_reason: why there are none: "not asked for", "smooth: no linear regions (tanh)"; else empty.
-        pruning_forecast: what pruning to the sparsity asked for would leave, None if none was asked for.
-        noise_sensitivity: what noise in the weights of one layer at a time does to the outputs, None if left out.
-        seconds: CPU seconds of the checkup, and of these of the trial.
     """
 
-    model: str
-    subject: str
+    model: str  #: name of the model
+    subject: str  #: what was measured on what, in words
+    #: ``"adam"`` and ``"sgd"``: whether it trains with it, how sure that is, with which rate, and why
     recipes: Mapping[Optimizer, Recipe]
+    #: the layer that does most harm, with the reason; None where it trains or no single layer does
     blame: tuple[str, str] | None
-    phase_reading: PhaseEstimate
+    phase_reading: PhaseEstimate  #: ordered, critical or chaotic, with the mean local gain a layer and its interval
+    #: what the depth does to gradients carried from the last layer's input to the first one's output
     backward: CumulativeGain
-    forward: CumulativeGain
-    input_gradient: float
-    layers: tuple[LayerCheckup, ...]
-    advice: tuple[str, ...]
-    remedies: tuple[Remedy, ...]
-    notes: tuple[str, ...]
-    trial: Trial | None = None
-    trial_reason: str = ""
+    forward: CumulativeGain  #: what it does to tangents carried the other way
+    input_gradient: float  #: norm of the gradient at the input
+    layers: tuple[LayerCheckup, ...]  #: one row a layer
+    advice: tuple[str, ...]  #: what to do, one sentence each; no change that was not measured to help
+    remedies: tuple[Remedy, ...]  #: the changes that were tried
+    notes: tuple[str, ...]  #: how it was measured, one sentence each
+    trial: Trial | None = None  #: the short trainings, None without
+    trial_reason: str = ""  #: why there was no trial
+    #: linear regions on segments between examples and on a plane through three, None if there are none
     regions: Regions | None = None
-    regions_reason: str = ""
+    regions_reason: str = ""  #: why there are none: "not asked for", "smooth: no linear regions (tanh)"; else empty
+    #: what pruning to the sparsity asked for would leave, None if none was asked for
     pruning_forecast: PruningForecast | None = None
+    #: what noise in the weights of one layer at a time does to the outputs, None if left out
     noise_sensitivity: NoiseSensitivity | None = None
-    seconds: tuple[float, float] = (0.0, 0.0)
+    seconds: tuple[float, float] = (0.0, 0.0)  #: CPU seconds of the checkup, and of these of the trial
 
     @property
     def verdict(self) -> str:
@@ -327,8 +401,7 @@ class Checkup:
         if after is not None:
             return self.compare(after, changes).to_html(path)
         plane = None if self.regions is None else self.regions.plane
-        shown = None if plane is None else report.Plane(plane.png(), plane.count, plane.share)
-        return report.write(report.page(self.to_dict(), planes=[shown]), path)
+        return report.write(report.page(self.to_dict(), planes=[plane]), path)
 
 
 def _finite(value: Any) -> Any:

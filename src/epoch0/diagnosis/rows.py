@@ -8,7 +8,6 @@ import torch.autograd.forward_ad as forward_ad
 from torch import Tensor
 
 from epoch0.diagnosis.notes import kind
-from epoch0.diagnosis.reading import average_pools, averaged_over, judged
 from epoch0.diagnosis.result import LayerCheckup, PartCheckup
 from epoch0.diagnosis.verdict import (
     COLLAPSED,
@@ -24,16 +23,22 @@ from epoch0.measure.gain import Carried, LayerGain, measure_gains
 from epoch0.measure.passes import signals
 from epoch0.seeds import generator
 from epoch0.tracing.graph import Op
-from epoch0.tracing.labels import Place, labelled
-from epoch0.tracing.layers import Layer, layers
+from epoch0.tracing.layers import Layer, Place, average_pools, averaged_over, labelled, layers
 from epoch0.tracing.sizes import sum_of_squares
 from epoch0.tracing.tape import Change, Tape
 
-SPARED = ("activation", "sum", "concatenation")
-"""Places that are no part worth a row."""
+SPARED = ("activation", "sum", "concatenation")  # places that are no part worth a row
+STEEP = 0.5  # share of the whole change of a carried norm from which one layer is to blame for it
 
-STEEP = 0.5
-"""Share of the whole change of a carried norm from which one layer is to blame for it."""
+
+def judged(row: LayerGain, pool: float) -> tuple[float, float]:
+    """The gain that is judged and its error: the mean of both ways of measuring it, without average pooling.
+
+    The mean over k places divides the squares of independent perturbations by k, once and whatever the weights; what
+    the places have in common passes whole, and so do the gradients of weights used at all of them. It is no part of
+    what depth multiplies up.
+    """
+    return pool * (row.forward + row.backward) / 2, pool * math.hypot(row.forward_error, row.backward_error) / 2
 
 
 class Rows:
@@ -118,12 +123,7 @@ class Rows:
         return "collapsed" if self._alike()[index] else "saturated" if after.saturated >= SATURATED else status
 
     def table(self, updates: Mapping[str, float], rate: float) -> tuple[LayerCheckup, ...]:
-        """The rows.
-
-        Args:
-            updates: weight's name -> relative size of a step at rate 1.
-            rate: the suggested one.
-        """
+        """The rows."""
         return tuple(self._row(i, row, updates, rate) for i, row in enumerate(self.gains.layers))
 
     def _row(self, i: int, row: LayerGain, updates: Mapping[str, float], rate: float) -> LayerCheckup:
@@ -187,13 +187,7 @@ class Rows:
 
 
 def to_blame(rows: Sequence[LayerCheckup], cause: str, signs: Signs) -> tuple[str, str] | None:
-    """The layer that does most harm, with the reason; None where none does most of it.
-
-    Args:
-        rows: the layers.
-        cause: why the network does not train, in a word.
-        signs: what the layers say.
-    """
+    """The layer that does most harm, with the reason; None where none does most of it."""
     if cause == "overflow" and signs.overflowing:
         return signs.overflowing[0], "its numbers are the first that are not finite"
     if cause == "no gradient" and signs.dead:

@@ -31,8 +31,7 @@ from epoch0.tracing.sizes import sum_of_squares
 Optimizer = Literal["adam", "sgd"]
 OPTIMIZERS: tuple[Optimizer, Optimizer] = ("adam", "sgd")
 
-EPS = 1e-8
-"""Adam's: gradients below it are taken for nothing."""
+EPS = 1e-8  # adam's: gradients below it are taken for nothing
 
 USUAL: dict[Optimizer, float] = {"adam": 1e-3, "sgd": 1e-2}
 """The rate of the first step."""
@@ -52,12 +51,8 @@ SHORT = 3e-4
 """Length of the step from which a derivative is taken, in norms of the weights: a tenth of it, at most twice, if
 outputs move by more than FAR times what they differ between examples, ten times it if by less than ROUNDED eps."""
 FAR, ROUNDED = 0.3, 100.0
-
-PART = 1 << 16
-"""Values of a weight that are looked at together."""
-
-LEAST = 16
-"""Examples from which half of them are held out of the step: with fewer both halves say little."""
+PART = 1 << 16  # values of a weight that are looked at together
+LEAST = 16  # examples from which half of them are held out of the step: with fewer both halves say little
 
 LADDER: dict[Optimizer, list[float]] = {
     "adam": [10 ** (-8 + k / 2) for k in range(15)],
@@ -68,54 +63,38 @@ LADDER: dict[Optimizer, list[float]] = {
 
 @dataclass(frozen=True)
 class Step:
-    """What one step of an optimizer does to a network, without momentum.
+    """What one step of an optimizer does to a network, without momentum."""
 
-    Attributes:
-        optimizer: ``"adam"`` (the sign of the gradient, where it exceeds Adam's eps) or ``"sgd"`` (the gradient).
-        loss: before, on the examples of the step.
-        reached: share of the weights that the step moves; for Adam mean |g|/(|g| + eps).
-        alignment: cosine between how the outputs move and how the loss wants them to, once their mean over the examples
-            is right: the step is down what is left of the gradient then. The mean is learned in a few steps, and until
-            then it hides whether the examples can be told apart. 1 is the best, 0 for a network that gives all examples
-            the same answer.
-        held: the same on examples that the step has not seen; None if the batch cannot be split.
-        second: ``alignment`` after one step at the usual rate; the same as before it where a pass takes long and every
-            weight moves in the first step, or Adam's first step moves outputs as it should.
-        second_held: ``held`` after it.
-        pace: by what share the loss falls in that step per unit of the rate, to first order, through outputs that
-            differ between examples.
-        second_pace: the same after one step at the usual rate.
-        change: log10 of the loss on unseen examples (on the same without them) after that step over before.
-        largest: the largest rate of :data:`LADDER` at which the step does not raise the loss, 0 if none.
-        updates: weight's name -> root mean square of the step at rate 1 over that of the weight, where it is not zero.
-        still: weights that do not move in the first step, and of these
-        still_then: those that do not move in the second either.
-        finite: whether outputs and loss were finite before and after.
-        quick: whether derivatives were taken from differences and the second look only where the first could not do.
-        classes: among how many outputs the loss chooses, as far as the pull on them shows; 1 for values to be met.
-        examples: of the step.
-        seconds: CPU seconds of a forward and backward pass, estimated.
-    """
-
+    #: ``"adam"`` (the sign of the gradient, where it exceeds Adam's eps) or ``"sgd"`` (the gradient)
     optimizer: Optimizer
-    loss: float
-    reached: float
+    loss: float  #: before, on the examples of the step
+    reached: float  #: share of the weights that the step moves; for Adam mean |g|/(|g| + eps)
+    #: cosine between how the outputs move and how the loss wants them to, once their mean over the examples is right:
+    #: the step is down what is left of the gradient then. The mean is learned in a few steps, and until then it hides
+    #: whether the examples can be told apart. 1 is the best, 0 for a network that gives all examples the same answer.
     alignment: float
-    held: float | None
+    held: float | None  #: the same on examples that the step has not seen; None if the batch cannot be split
+    #: ``alignment`` after one step at the usual rate; the same as before it where a pass takes long and every weight
+    #: moves in the first step, or Adam's first step moves outputs as it should
     second: float
-    second_held: float | None
+    second_held: float | None  #: ``held`` after it
+    #: by what share the loss falls in that step per unit of the rate, to first order, through outputs that differ
+    #: between examples
     pace: float
-    second_pace: float
-    change: float
-    largest: float
+    second_pace: float  #: the same after one step at the usual rate
+    change: float  #: log10 of the loss on unseen examples (on the same without them) after that step over before
+    largest: float  #: the largest rate of :data:`LADDER` at which the step does not raise the loss, 0 if none
+    #: weight's name -> root mean square of the step at rate 1 over that of the weight, where it is not zero
     updates: Mapping[str, float]
-    still: tuple[str, ...]
-    still_then: tuple[str, ...]
-    finite: bool
+    still: tuple[str, ...]  #: weights that do not move in the first step, and of these
+    still_then: tuple[str, ...]  #: those that do not move in the second either
+    finite: bool  #: whether outputs and loss were finite before and after
+    #: whether derivatives were taken from differences and the second look only where the first could not do
     quick: bool = False
+    #: among how many outputs the loss chooses, as far as the pull on them shows; 1 for values to be met
     classes: float = 1.0
-    examples: int = 0
-    seconds: float = 0.0
+    examples: int = 0  #: of the step
+    seconds: float = 0.0  #: CPU seconds of a forward and backward pass, estimated
 
 
 Weights = dict[str, Tensor]

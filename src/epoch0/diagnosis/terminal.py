@@ -27,24 +27,16 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-COLOURS = {"good": "green", "bad": "red", "mild": "yellow"}
-"""Tone to terminal colour; the word beside it says the same."""
-
+COLOURS = {"good": "green", "bad": "red", "mild": "yellow"}  # tone to terminal colour; the word beside it says the same
 SPARED = ("what it is", "shape", "norm", "±", "law", "step", "gradient", "local χ")
 """Columns that a narrow terminal does without, in this order; ± are the errors beside local χ."""
 
 WORDS = ("layer", "trains", "noise in", "weights of", "change", "what it is", "evidence", "status", "why", "then")
 """Headings of columns of words, which are set flush left."""
 
-GAP = 2
-"""Spaces between columns."""
-
-NAME_WIDTH = 36
-"""Names of layers longer than this are folded, """
-
-LEAST_NAME = 28
-"""and those longer than this before a column goes."""
-
+GAP = 2  # spaces between columns
+NAME_WIDTH = 36  # names of layers longer than this are folded,
+LEAST_NAME = 28  # and those longer than this before a column goes
 ROWS = 40
 """Parts are shown where everything has at most so many rows, and of more blocks those that are alike are folded."""
 
@@ -55,14 +47,7 @@ LEGEND = (
 
 
 def terminal(checkup: Mapping[str, Any], width: int, depth: int | None = None) -> "RenderableType":
-    """The checkup for a terminal: verdict, recipes, the layer to blame, what to do, one row a block and its parts.
-
-    Args:
-        checkup: ``Checkup.to_dict()``.
-        width: columns there are; the table leaves out what does not fit, the page and the JSON have everything.
-        depth: 0 for blocks only, more for their parts; by default parts where that makes at most 40 rows, else those
-            of the layer to blame only, and of more blocks neighbours that are alike in one line.
-    """
+    """The checkup for a terminal: verdict, recipes, the layer to blame, what to do, one row a block and its parts."""
     from rich.console import Group
     from rich.text import Text
 
@@ -278,12 +263,7 @@ def _pruning_forecast(pruning_forecast: Mapping[str, Any]) -> "Table":
 
 
 def side_by_side(comparison: Mapping[str, Any], width: int) -> "RenderableType":
-    """Two checkups of one model for a terminal: verdicts, recipes, what was changed, and each layer before and after.
-
-    Args:
-        comparison: ``Comparison.to_dict()``.
-        width: columns there are.
-    """
+    """Two checkups of one model for a terminal, from ``Comparison.to_dict()``."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text

@@ -27,21 +27,11 @@ RATES: dict[Optimizer, tuple[float, ...]] = {"adam": (3e-4, 1e-3, 3e-3), "sgd": 
 """What is tried: the usual rate and its neighbours."""
 
 MOMENTUM = 0.9
-
-LENGTHS = (150, 60, 30)
-"""Steps of a trial; the longest that the time allows."""
-
-BATCH = 64
-"""Examples a step, as many as there are if fewer."""
-
-HELD = 4
-"""One example in so many is held out."""
-
-SECONDS = 20.0
-"""A trial is on by default where it is estimated to take less, in CPU seconds."""
-
-OTHERS = 12
-"""With so many other examples' targets an example is compared."""
+LENGTHS = (150, 60, 30)  # steps of a trial; the longest that the time allows
+BATCH = 64  # examples a step, as many as there are if fewer
+HELD = 4  # one example in so many is held out
+SECONDS = 20.0  # A trial is on by default where it is estimated to take less, in CPU seconds
+OTHERS = 12  # with so many other examples' targets an example is compared
 
 
 class NotCopied(InputError):
@@ -50,27 +40,19 @@ class NotCopied(InputError):
 
 @dataclass(frozen=True)
 class Run:
-    """One training.
+    """One training."""
 
-    Attributes:
-        optimizer: ``"adam"`` or ``"sgd"`` (with momentum 0.9).
-        rate: its learning rate.
-        losses: of each step's batch, before the step; they end where one is not finite.
-        known: share of pairs of held-out examples whose loss is lower with the own target than with the other's, at
-            the end; None without held-out examples or where the loss is the model's own.
-        known_seen: the same of examples it trained on.
-        drop: by what share of the best constant answer's loss (of the first loss where none can be found) the mean
-            loss of the last ten steps lies below it; negative above it.
-        held: loss on the held-out examples at the end, None without.
-    """
-
-    optimizer: Optimizer
-    rate: float
-    losses: tuple[float, ...]
+    optimizer: Optimizer  #: ``"adam"`` or ``"sgd"`` (with momentum 0.9)
+    rate: float  #: its learning rate
+    losses: tuple[float, ...]  #: of each step's batch, before the step; they end where one is not finite
+    #: share of pairs of held-out examples whose loss is lower with the own target than with the other's, at the end;
+    #: None without held-out examples or where the loss is the model's own
     known: float | None
-    known_seen: float | None
+    known_seen: float | None  #: the same of examples it trained on
+    #: by what share of the best constant answer's loss (of the first loss where none can be found) the mean loss of the
+    #: last ten steps lies below it; negative above it
     drop: float
-    held: float | None
+    held: float | None  #: loss on the held-out examples at the end, None without
 
     @property
     def diverged(self) -> bool:
@@ -80,22 +62,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Trial:
-    """The trainings of all rates.
+    """The trainings of all rates."""
 
-    Attributes:
-        runs: in the order in which they were made.
-        steps: of each.
-        batch: examples a step.
-        held_out: examples held out of training.
-        seconds: CPU seconds it took.
-        constant: loss of the best answer that is the same for all examples, None where it is not known.
-    """
-
-    runs: tuple[Run, ...]
-    steps: int
-    batch: int
-    held_out: int
-    seconds: float
+    runs: tuple[Run, ...]  #: in the order in which they were made
+    steps: int  #: of each
+    batch: int  #: examples a step
+    held_out: int  #: examples held out of training
+    seconds: float  #: CPU seconds it took
+    #: loss of the best answer that is the same for all examples, None where it is not known
     constant: float | None = None
 
     def of(self, optimizer: Optimizer) -> list[Run]:
@@ -104,12 +78,7 @@ class Trial:
 
 
 def affordable(seconds_a_step: float, seconds: float = SECONDS) -> int | None:
-    """How many steps a trial can have, None if even the shortest would take too long.
-
-    Args:
-        seconds_a_step: of one forward and backward pass and the optimizer's update.
-        seconds: CPU seconds that the trial may take.
-    """
+    """How many steps a trial can have, None if even the shortest would take too long."""
     runs = sum(len(rates) for rates in RATES.values())
     return next((steps for steps in LENGTHS if steps * runs * seconds_a_step <= seconds), None)
 
@@ -157,16 +126,7 @@ def runs_at(
     seed: int = 0,
     tell: Callable[[float], None] = lambda share: None,
 ) -> dict[int, list[Run]]:
-    """The trainings as they stand after these numbers of steps, the last of which ends them.
-
-    Args:
-        call: see :func:`trial`, as for the rest.
-        marks: increasing numbers of steps.
-        batches: to train on instead of the batch.
-        constant: loss of the best constant answer.
-        seed: of the order of the examples and dropout.
-        tell: is told the share that is done.
-    """
+    """The trainings as they stand after these numbers of steps, the last of which ends them."""
     seen, held = _split(call, seed) if batches is None else (call, call)
     pairs = _Pairs(call, seed)
     todo = [(optimizer, rate) for optimizer in OPTIMIZERS for rate in RATES[optimizer]]

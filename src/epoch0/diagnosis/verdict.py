@@ -36,9 +36,7 @@ a healthy one only from depth 200 on, and by an ordered one within a few correla
 SATURATED = 0.5
 """Share of saturated values from which a layer is called saturated: most of its units answer to nothing any more."""
 
-CRAWL = 3.5
-"""Of a step that takes less than 10^-3.5 of the loss away, 300 with momentum 0.9 do not suffice."""
-
+CRAWL = 3.5  # of a step that takes less than 10^-3.5 of the loss away, 300 with momentum 0.9 do not suffice
 LEARNED, TOLD, SURE = 0.5, (0.85, 0.8), 0.98
 """What of a trial settles the matter: a loss of held-out examples below this share of the best constant answer's, or so
 many pairs of them told apart while the loss of the others falls by so much.
@@ -46,30 +44,22 @@ many pairs of them told apart while the loss of the others falls by so much.
 Of the 260 and 520 times that a network of the fit did so, with some optimizer and length of trial, it trained in 258
 and 514."""
 
-NORMAL = 1.96
-"""Standard errors to each side of the 95 % interval around the mean log gain, which decides the phase."""
+NORMAL = 1.96  # standard errors to each side of the 95 % interval around the mean log gain, which decides the phase
 
 NAMES: dict[Optimizer, str] = {"adam": "Adam", "sgd": "SGD with momentum"}
 
 
 @dataclass(frozen=True)
 class PhaseEstimate:
-    """The phase of a network, with the mean gain a layer and its confidence interval.
+    """The phase of a network, with the mean gain a layer and its confidence interval."""
 
-    Attributes:
-        phase: 'ordered' (chi < 1), 'critical' (1 lies inside the interval), 'chaotic' (chi > 1), or 'unknown' when no
-            layer has a positive gain.
-        chi: geometric mean of the layers' gains.
-        low: lower end of the 95 % interval of chi.
-        high: upper end.
-        layers: how many layers went in.
-    """
-
+    #: 'ordered' (chi < 1), 'critical' (1 lies inside the interval), 'chaotic' (chi > 1), or 'unknown' when no layer has
+    #: a positive gain
     phase: Phase
-    chi: float
-    low: float
-    high: float
-    layers: int
+    chi: float  #: geometric mean of the layers' gains
+    low: float  #: lower end of the 95 % interval of chi
+    high: float  #: upper end
+    layers: int  #: how many layers went in
 
     def __str__(self) -> str:
         if self.phase == "unknown":
@@ -85,10 +75,6 @@ def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEsti
 
     The interval is plus and minus 1.96 standard errors of the mean log gain. The spread over the layers holds both
     their differences and the noise of measuring them; the interval is never narrower than the noise alone.
-
-    Args:
-        gains: chi of each layer; zeros (dead layers) are left out, they are reported on their own.
-        errors: standard error of each.
 
     Source: Hayou et al. 2021, section 2.2 (chi = 1 is the edge of chaos).
     """
@@ -110,15 +96,10 @@ def estimate_phase(gains: Sequence[float], errors: Sequence[float]) -> PhaseEsti
 
 @dataclass(frozen=True)
 class CumulativeGain:
-    """What the depth does to a norm, carried from end to end.
+    """What the depth does to a norm, carried from end to end."""
 
-    Attributes:
-        log_gain: S, twice the natural logarithm of the change of the norm; NaN where there is nothing to compare.
-        layers: number of layers that were crossed.
-    """
-
-    log_gain: float
-    layers: int
+    log_gain: float  #: S, twice the natural logarithm of the change of the norm; NaN where there is nothing to compare
+    layers: int  #: number of layers that were crossed
 
     @property
     def factor(self) -> float:
@@ -137,9 +118,6 @@ def cumulative_gain(norms: Sequence[float]) -> CumulativeGain:
     >>> passage = cumulative_gain([1.0, 0.1, 0.01])
     >>> round(passage.orders, 2), passage.layers
     (-2.0, 2)
-
-    Args:
-        norms: at each place on the way.
     """
     if len(norms) < 2 or not norms[0] > 0 or math.isinf(norms[0]):
         return CumulativeGain(math.nan if norms and not math.isfinite(norms[0]) else 0.0, max(len(norms) - 1, 0))
@@ -150,65 +128,40 @@ def cumulative_gain(norms: Sequence[float]) -> CumulativeGain:
 
 @dataclass(frozen=True)
 class Signs:
-    """What the layers say about the whole, in numbers.
+    """What the layers say about the whole, in numbers."""
 
-    Attributes:
-        forward: what carried tangents do between the first layer's output and the last one's input.
-        backward: what carried gradients do on the way back, between the same two.
-        input_size: root mean square of the input.
-        output_size: root mean square of the output.
-        dissimilarity: mean 1 - cosine between two examples before the readout; NaN where it has no meaning.
-        dead: layers whose output is zero for every example.
-        overflowing: layers whose numbers are not finite.
-        collapsed: layers after which all examples point the same way.
-        saturated: layers most of whose values are saturated.
-        zero: names of weights that are zero, and so meant to start there.
-        constant_loss: of the best answer that is the same for all examples; None where it is not known.
-        same: why nothing can be told apart in the batch, in a clause; empty where something can.
-        steepest: the layer that changes a carried norm most, with that factor; None without layers.
-    """
-
-    forward: CumulativeGain
-    backward: CumulativeGain
-    input_size: float
-    output_size: float
-    dissimilarity: float
-    dead: tuple[str, ...] = ()
-    overflowing: tuple[str, ...] = ()
-    collapsed: tuple[str, ...] = ()
-    saturated: tuple[str, ...] = ()
-    zero: tuple[str, ...] = ()
+    forward: CumulativeGain  #: what carried tangents do between the first layer's output and the last one's input
+    backward: CumulativeGain  #: what carried gradients do on the way back, between the same two
+    input_size: float  #: root mean square of the input
+    output_size: float  #: root mean square of the output
+    dissimilarity: float  #: mean 1 - cosine between two examples before the readout; NaN where it has no meaning
+    dead: tuple[str, ...] = ()  #: layers whose output is zero for every example
+    overflowing: tuple[str, ...] = ()  #: layers whose numbers are not finite
+    collapsed: tuple[str, ...] = ()  #: layers after which all examples point the same way
+    saturated: tuple[str, ...] = ()  #: layers most of whose values are saturated
+    zero: tuple[str, ...] = ()  #: names of weights that are zero, and so meant to start there
+    #: of the best answer that is the same for all examples; None where it is not known
     constant_loss: float | None = None
-    same: str = ""
+    same: str = ""  #: why nothing can be told apart in the batch, in a clause; empty where something can
+    #: the layer that changes a carried norm most, with that factor; None without layers
     steepest: tuple[str, float] | None = None
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Whether a network trains with one optimizer.
+    """Whether a network trains with one optimizer."""
 
-    Attributes:
-        optimizer: ``"adam"`` or ``"sgd"`` (with momentum 0.9), without schedule or clipping.
-        trains: whether it is expected to.
-        probability: that it does, calibrated on networks whose outcome is known.
-        learning_rate: the rate to begin with.
-        largest_learning_rate: the largest at which the first step does not raise the loss, 0 if none was found.
-        reason: why, in a clause.
-        evidence: ``"step 0"`` or ``"trial"``.
-        cause: the reason in a word: 'learns', 'overflow', 'no gradient', 'size', 'collapsed', 'vanishing',
-            'exploding', 'rough', 'saturated', 'blind' or 'slow'.
-        numbers: what the probability was computed from.
-    """
-
-    optimizer: Optimizer
-    trains: bool
-    probability: float
-    learning_rate: float
-    largest_learning_rate: float
-    reason: str
-    evidence: Evidence
+    optimizer: Optimizer  #: ``"adam"`` or ``"sgd"`` (with momentum 0.9), without schedule or clipping
+    trains: bool  #: whether it is expected to
+    probability: float  #: that it does, calibrated on networks whose outcome is known
+    learning_rate: float  #: the rate to begin with
+    largest_learning_rate: float  #: the largest at which the first step does not raise the loss, 0 if none was found
+    reason: str  #: why, in a clause
+    evidence: Evidence  #: ``"step 0"`` or ``"trial"``
+    #: the reason in a word: 'learns', 'overflow', 'no gradient', 'size', 'collapsed', 'vanishing', 'exploding',
+    #: 'rough', 'saturated', 'blind' or 'slow'
     cause: str
-    numbers: Mapping[str, float] = field(repr=False, default_factory=dict)
+    numbers: Mapping[str, float] = field(repr=False, default_factory=dict)  #: what the probability was computed from
 
 
 def _clipped(value: float, low: float, high: float) -> float:
@@ -235,12 +188,7 @@ def _odds(share: float | None) -> float:
 
 
 def step_numbers(step: Step, signs: Signs) -> dict[str, float]:
-    """What is read of the first step of an optimizer: a few numbers without units.
-
-    Args:
-        step: what one step does.
-        signs: what the layers say.
-    """
+    """What is read of the first step of an optimizer: a few numbers without units."""
     top = RATES[step.optimizer][-1]
     usable = min(step.largest, top)
     return {
@@ -299,13 +247,7 @@ def level(step: Step, runs: Sequence[Run], steps: int | None) -> str:
 
 
 def judge(step: Step, signs: Signs, trial: Trial | None) -> Recipe:
-    """The verdict for one optimizer.
-
-    Args:
-        step: what its first step does.
-        signs: what the layers say.
-        trial: the short trainings, None without.
-    """
+    """The verdict for one optimizer."""
     optimizer = step.optimizer
     runs = [] if trial is None else trial.of(optimizer)
     numbers = {**step_numbers(step, signs), **(trial_numbers(runs) if runs else {})}
@@ -332,10 +274,6 @@ def suggested_rate(step: Step, runs: Sequence[Run]) -> float:
 
     Not below the least that is usual: the seven networks of the fit that train though their first step stands less
     train there.
-
-    Args:
-        step: what the first step does.
-        runs: of the trial with this optimizer, none without.
     """
     if runs:
         return best_run(runs).rate
@@ -352,11 +290,7 @@ def _round(rate: float) -> float:
 
 
 def best_run(runs: Sequence[Run]) -> Run:
-    """The training whose loss fell furthest: the rate that is best after many more steps, too.
-
-    Args:
-        runs: with one optimizer, at least one.
-    """
+    """The training whose loss fell furthest: the rate that is best after many more steps, too."""
     return max(runs, key=lambda run: -math.inf if run.diverged else run.drop)
 
 

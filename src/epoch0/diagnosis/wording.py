@@ -114,12 +114,7 @@ def rate(value: float | None) -> str:
 
 
 def evidence(checkup: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
-    """What a recipe's verdict rests on: "the first step", or "a trial of 150 steps".
-
-    Args:
-        checkup: ``Checkup.to_dict()``.
-        recipe: one of its recipes.
-    """
+    """What a recipe's verdict rests on: "the first step", or "a trial of 150 steps"."""
     trial = checkup.get("trial")
     return f"a trial of {trial['steps']} steps" if recipe["evidence"] == "trial" and trial else "the first step"
 
@@ -178,9 +173,6 @@ def regions_line(checkup: Mapping[str, Any]) -> str:
 
     >>> regions_line(e0.checkup(net, x, regions=True).to_dict())     # x of shape (100, 64)
     'Linear regions: 0.33 ± 0.02 a neuron on 6 segments between examples, 0.347 expected; 366 in a square ...'
-
-    Args:
-        checkup: ``Checkup.to_dict()``.
     """
     found = checkup.get("regions")
     if found is None:

@@ -282,16 +282,7 @@ def measure_gains(
     *,
     carried_directions: int | None = None,
 ) -> tuple[Gain, list[Carried]]:
-    """The gains of a recorded model, and what is carried to other places beside its layers.
-
-    Args:
-        record: of a call; gradients are those of its loss if it has one.
-        found: the layers of the record.
-        directions: random directions a layer.
-        seed: of the directions.
-        places: places within layers, in any order.
-        carried_directions: random directions of the tangents carried from the input; as many by default.
-    """
+    """The gains of a recorded model, and what is carried to other places beside its layers."""
     call, values = record.call, list[float]()
     many = carried_directions or directions
 

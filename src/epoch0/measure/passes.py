@@ -217,14 +217,6 @@ def gradient_norms(
 ) -> tuple[list[float], dict[str, float]]:
     """Norms of the gradient at the input and at the end of each layer, and of each weight's gradient.
 
-    Args:
-        tape: the record.
-        layers: its layers.
-        loss: what the model returns -> scalar; None for random cotangents g at the output, root mean square over
-            ``directions`` of them.
-        directions: how many of those.
-        seed: of those.
-
     Returns:
         The norms at the ``layers + 1`` stations, and norm by parameter name.
     """

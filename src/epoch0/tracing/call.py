@@ -24,11 +24,8 @@ from epoch0.tracing.loss import Loss, check_loss, check_targets, scalar_loss
 
 Forward = Callable[[nn.Module, Any], Any]
 
-OUTPUTS = ("logits", "last_hidden_state", "sample")
-"""What THE output is called in models that return several things."""
-
-LABELS = ("labels", "start_positions", "return_loss")
-"""Keys of a batch that make a model return its own loss."""
+OUTPUTS = ("logits", "last_hidden_state", "sample")  # what THE output is called in models that return several things
+LABELS = ("labels", "start_positions", "return_loss")  # keys of a batch that make a model return its own loss
 
 _OWN: Any = object()
 
@@ -54,26 +51,17 @@ class Call:
     ``model(data.x, data.edge_index, ...)`` where forward has parameters of these two names, by the names of all its
     parameters; any other object, ``model(batch)``. A pair (inputs, targets) is two arguments and is not guessed, but
     for a LightningModule: its ``training_step`` gets the batch whole, its forward as many parts as it takes.
-
-    Attributes:
-        model: the bare module (not the compiled or parallel wrapper); a float32 copy if the weights are half precision.
-        batch: as given, detached and on the model's device, floats in the model's dtype.
-        targets: as given, on the model's device.
-        examples: how many examples the batch holds; of a graph the rows of its targets, else its graphs or nodes.
-        splits: whether :meth:`rows` can take some of the examples.
-        notes: what a reader of any result should know.
-        criterion: the loss that was given.
-        forward: the way of calling that was given.
     """
 
+    #: the bare module (not the compiled or parallel wrapper); a float32 copy if the weights are half precision
     model: nn.Module
-    batch: Any
-    targets: Any
-    examples: int
-    splits: bool
-    notes: tuple[str, ...] = ()
-    criterion: Loss | None = None
-    forward: Forward | None = None
+    batch: Any  #: as given, detached and on the model's device, floats in the model's dtype
+    targets: Any  #: as given, on the model's device
+    examples: int  #: how many examples the batch holds; of a graph the rows of its targets, else its graphs or nodes
+    splits: bool  #: whether :meth:`rows` can take some of the examples
+    notes: tuple[str, ...] = ()  #: what a reader of any result should know
+    criterion: Loss | None = None  #: the loss that was given
+    forward: Forward | None = None  #: the way of calling that was given
     _seen: list[bool] = field(default_factory=list, repr=False)  # whether a run gave a loss of the model's own
 
     @classmethod
@@ -156,11 +144,7 @@ class Call:
             raise explain_first_run(error, self.model, described(self.batch), ()) from error
 
     def swapped(self, weights: Mapping[str, Tensor]) -> Any:
-        """What the model returns with other tensors in place of its own; what it raises comes as it is.
-
-        Args:
-            weights: by the names of the parameters and buffers that they stand for.
-        """
+        """What the model returns with other tensors in place of its own; what it raises comes as it is."""
         return functional_call(_Called(self), {f"model.{name}": tensor for name, tensor in weights.items()}, ())
 
     def raw(self, model: Callable[..., Any] | None = None, batch: Any = None) -> Any:

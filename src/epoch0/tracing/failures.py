@@ -39,14 +39,7 @@ def _expects(module: nn.Module) -> str:
 def explain_first_run(
     error: Exception, model: nn.Module, given: str, stack: Sequence[tuple[str, nn.Module, tuple[Any, ...]]]
 ) -> InputError:
-    """The error for a model that fails on the batch it is given.
-
-    Args:
-        error: what was raised.
-        model: the model.
-        given: its batch in a few words.
-        stack: the modules that were running, outermost first: name, module, its arguments.
-    """
+    """The error for a model that fails on the batch it is given."""
     path, module, args = stack[-1] if stack else ("", model, ())
     kind = type(module).__name__
     where = f"{kind} '{path}'" if path else f"the model {kind}"
@@ -65,13 +58,7 @@ def explain_first_run(
 
 
 def explain_replay(error: Exception, events: Sequence[Op], index: int) -> Exception:
-    """The error for an operation that cannot be differentiated or batched; others come back as they are.
-
-    Args:
-        error: what was raised.
-        events: what was recorded; code that cannot be followed has index -1.
-        index: the counted operation that was running or came next.
-    """
+    """The error for an operation that cannot be differentiated or batched; others come back as they are."""
     text = str(error)
     place = next((place for place, event in enumerate(events) if event.index == index), len(events))
     what = "operation"

@@ -31,11 +31,6 @@ def jvp(function: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[
 
     >>> jvp(torch.sin, (torch.zeros(3),), (torch.ones(3),))[1]                # shape (3,)
     tensor([1., 1., 1.])
-
-    Args:
-        function: of as many tensors as there are primals.
-        primals: where it is taken.
-        tangents: directions, of the primals' shapes.
     """
     prepare_forward_derivatives()
     return torch.func.jvp(function, primals, tangents)

@@ -16,21 +16,13 @@ from epoch0.tracing.operations import Meaning, meaning
 
 @dataclass(frozen=True)
 class Node:
-    """One tensor of the record, in one version (a change in place makes a new node).
+    """One tensor of the record, in one version (a change in place makes a new node)."""
 
-    Attributes:
-        index: its place in ``Tape.nodes``; the input is 0.
-        op: index of the operation that made it, -1 for the input.
-        shape: its shape in the recorded run.
-        real: whether it is real floating point.
-        depends: whether a derivative with respect to the input reaches it.
-    """
-
-    index: int
-    op: int
-    shape: tuple[int, ...]
-    real: bool
-    depends: bool
+    index: int  # its place in ``Tape.nodes``; the input is 0
+    op: int  # index of the operation that made it, -1 for the input
+    shape: tuple[int, ...]  # its shape in the recorded run
+    real: bool  # whether it is real floating point
+    depends: bool  # whether a derivative with respect to the input reaches it
 
 
 @dataclass(frozen=True)
@@ -42,25 +34,14 @@ class Slot:
 
 @dataclass(frozen=True, eq=False)
 class FunctionCall:
-    """A call of a torch function that can be made again with other tensors in place of those it was recorded with.
+    """A call of a torch function that can be made again with other tensors in place of those it was recorded with."""
 
-    Attributes:
-        function: the torch function.
-        args: its positional arguments; a tensor that depends on the input is a :class:`Slot`.
-        kwargs: its other arguments, likewise.
-    """
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    function: Callable[..., Any]  # the torch function
+    args: tuple[Any, ...]  # its positional arguments; a tensor that depends on the input is a :class:`Slot`
+    kwargs: Mapping[str, Any]  # its other arguments, likewise
 
     def __call__(self, tensors: Mapping[int, Tensor], constants: Callable[[Tensor], Tensor] | None = None) -> Any:
-        """What the function gives for these tensors.
-
-        Args:
-            tensors: a tensor for each node among the arguments.
-            constants: changes the tensors that do not depend on the input, such as weights.
-        """
+        """What the function gives for these tensors."""
         args, kwargs = (self._filled(part, tensors, constants) for part in (self.args, dict(self.kwargs)))
         return self.function(*args, **kwargs)
 
@@ -112,42 +93,26 @@ class FunctionCall:
 
 @dataclass(frozen=True)
 class Op:
-    """One call of a torch function.
+    """One call of a torch function."""
 
-    Attributes:
-        index: its place in ``Tape.ops``.
-        name: plain name, such as ``"linear"`` or ``"relu"``.
-        module: qualified name of the innermost module it ran in, ``""`` for the model itself.
-        inputs: nodes among its arguments.
-        outputs: nodes it made, in order; a change in place may make one for each name of the tensor.
-        results: how many of the outputs it returned (the rest are other names of a tensor changed in place).
-        weights: parameters that take part, by qualified name.
-        kind: ``"linear"``, ``"convolution"``, ... for a weighted operation, else ``""``.
-        rule: the activation it is by its name and its arguments, if there is a rule for it.
-        elementwise: whether it is an elementwise nonlinearity.
-        gain: mean over output units of the sum of squared weights into the unit; NaN unless one linear map or
-            convolution.
-        fan_in: weights into one unit; 0 unless one linear map or convolution.
-        cut: whether it depends on the input but no derivative goes through it (detach, a no_grad block).
-        met: nodes whose tensor is first met among the arguments, as (place among the tensor arguments, node): it
-            came from code that cannot be followed, or was changed under another name.
-        call: how to make the call again; None where that is not possible.
-    """
-
-    index: int
-    name: str
-    module: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    results: int
-    weights: tuple[str, ...] = ()
-    kind: str = ""
-    rule: Activation | None = None
-    elementwise: bool = False
+    index: int  # its place in ``Tape.ops``
+    name: str  # plain name, such as ``"linear"`` or ``"relu"``
+    module: str  # qualified name of the innermost module it ran in, ``""`` for the model itself
+    inputs: tuple[int, ...]  # nodes among its arguments
+    outputs: tuple[int, ...]  # nodes it made, in order; a change in place may make one for each name of the tensor
+    results: int  # how many of the outputs it returned (the rest are other names of a tensor changed in place)
+    weights: tuple[str, ...] = ()  # parameters that take part, by qualified name
+    kind: str = ""  # ``"linear"``, ``"convolution"``, ... for a weighted operation, else ``""``.
+    rule: Activation | None = None  # the activation it is by its name and its arguments, if there is a rule for it
+    elementwise: bool = False  # whether it is an elementwise nonlinearity
+    # mean over output units of the sum of squared weights into the unit; NaN unless one linear map or convolution
     gain: float = float("nan")
-    fan_in: int = 0
-    cut: bool = False
+    fan_in: int = 0  # weights into one unit; 0 unless one linear map or convolution
+    cut: bool = False  # whether it depends on the input but no derivative goes through it (detach, a no_grad block)
+    # nodes whose tensor is first met among the arguments, as (place among the tensor arguments, node): it came from
+    # code that cannot be followed, or was changed under another name
     met: tuple[tuple[int, int], ...] = ()
+    # how to make the call again; None where that is not possible
     call: FunctionCall | None = field(default=None, compare=False, repr=False)
 
     @cached_property
@@ -196,8 +161,7 @@ def use(name: str, count: int) -> str:
     return f"{name} ({count}{suffix} use)"
 
 
-KEPT = 64
-"""How many made activations are remembered, so that a function used in every layer is looked at once."""
+KEPT = 64  # how many made activations are remembered, so that a function used in every layer is looked at once
 
 _made: dict[Hashable, Activation | None] = {}
 
@@ -207,11 +171,6 @@ def made_activation(name: str, key: Hashable | None, function: Callable[[Tensor]
 
     >>> made_activation("sin", "sin", torch.sin).derivative(np.zeros(1))             # any shape
     array([1.])
-
-    Args:
-        name: what to call it.
-        key: the same for the same function; None if it is no function of one number.
-        function: from a tensor to one of the same shape.
     """
     if key is None:
         return None

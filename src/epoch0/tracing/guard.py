@@ -13,8 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from epoch0.errors import InputError
 
-HALF = (torch.float16, torch.bfloat16)
-"""Dtypes too coarse to measure in."""
+HALF = (torch.float16, torch.bfloat16)  # dtypes too coarse to measure in
 
 
 def _same_bits(a: Tensor, b: Tensor) -> bool:
@@ -196,10 +195,6 @@ def _exported(module: torch.fx.GraphModule) -> bool:
 
 def check_input(model: nn.Module, x: Any) -> Tensor:
     """The input in the model's own floating dtype, or the reason why it cannot be one.
-
-    Args:
-        model: a checked model.
-        x: a batch of examples, shape (examples, ...), floating point.
 
     Returns:
         x, detached, in the dtype of the model's first floating parameter.

@@ -4,9 +4,13 @@ Only there is the gain of a stretch a number of its own and the product over str
 residual block is one layer, and so is a U-Net with a skip from its first to its last resolution.
 """
 
-from dataclasses import dataclass
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import torch
+from torch import nn
 
 from epoch0.activations import Activation
 from epoch0.errors import InputError
@@ -17,55 +21,33 @@ from epoch0.tracing.tape import Tape
 
 @dataclass(frozen=True)
 class Layer:
-    """One stretch of the model between two tensors that all paths share.
+    """One stretch of the model between two tensors that all paths share."""
 
-    Attributes:
-        name: qualified name of the weighted module, or what several have in common.
-        kind: ``"linear"``, ``"convolution"``, ``"attention"``, ..., ``"residual block"`` where paths are added up,
-            ``"block"`` for several weighted operations or none.
-        input: node it starts from.
-        output: node it ends with.
-        weights: the parameters of its weighted operations, by qualified name.
-        weighted: how many weighted operations it has.
-        fan_in: weights into one unit, 0 unless it has exactly one linear map or convolution.
-        weight_gain: mean over units of the sum of squared weights into the unit (sigma_w^2), NaN likewise.
-        activation: its only nonlinearity, None if there is none, more than one, or no rule for it.
-        pre_activation: node that goes into it, None likewise.
-        nonlinearities: how many nonlinear operations it has.
-        has_norm: whether batch, layer or another norm is in it.
-    """
-
-    name: str
+    name: str  # qualified name of the weighted module, or what several have in common
+    # ``"linear"``, ``"convolution"``, ``"attention"``, ..., ``"residual block"`` where paths are added up, ``"block"``
+    # for several weighted operations or none
     kind: str
-    input: int
-    output: int
-    weights: tuple[str, ...]
-    weighted: int
-    fan_in: int
-    weight_gain: float
-    activation: Activation | None
-    pre_activation: int | None
-    nonlinearities: int
-    has_norm: bool
+    input: int  # node it starts from
+    output: int  # node it ends with
+    weights: tuple[str, ...]  # the parameters of its weighted operations, by qualified name
+    weighted: int  # how many weighted operations it has
+    fan_in: int  # weights into one unit, 0 unless it has exactly one linear map or convolution
+    weight_gain: float  # mean over units of the sum of squared weights into the unit (sigma_w^2), NaN likewise
+    activation: Activation | None  # its only nonlinearity, None if there is none, more than one, or no rule for it
+    pre_activation: int | None  # node that goes into it, None likewise
+    nonlinearities: int  # how many nonlinear operations it has
+    has_norm: bool  # whether batch, layer or another norm is in it
 
 
 @dataclass(frozen=True)
 class Branch:
-    """The sum at the end of a residual block.
+    """The sum at the end of a residual block."""
 
-    Attributes:
-        node: what is added to the shortcut: the summand with more weighted operations behind it.
-        shortcut: the other summand.
-        total: the sum.
-        weighted: how many weighted operations of the block are behind the branch.
-        beside: how many are behind the shortcut; 0 where it is the identity or nearly so.
-    """
-
-    node: int
-    shortcut: int
-    total: int
-    weighted: int
-    beside: int
+    node: int  # what is added to the shortcut: the summand with more weighted operations behind it
+    shortcut: int  # the other summand
+    total: int  # the sum
+    weighted: int  # how many weighted operations of the block are behind the branch
+    beside: int  # how many are behind the shortcut; 0 where it is the identity or nearly so
 
 
 def needed(tape: Tape) -> list[Op]:
@@ -137,10 +119,6 @@ def branch(tape: Tape, layer: Layer) -> Branch | None:
     ...     found = [branch(record, layer) for layer in layers(record)]
     >>> [block and (block.weighted, block.beside) for block in found]
     [None, (1, 0), (1, 0), None]
-
-    Args:
-        tape: the record.
-        layer: one of its layers.
     """
     events = events_of(tape, layer)
     made_by = {node: event for event in events for node in event.outputs}
@@ -243,3 +221,92 @@ def require_nonlinearity(tape: Tape) -> None:
             f"the model {type(tape.model).__name__} has no nonlinearity: it is one affine map whatever its depth. "
             "Put an activation between its layers."
         )
+
+
+_OTHER = {"average": "pooling", "largest": "pooling", "join": "concatenation", "mixing": "attention"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """One layer in order of execution."""
+
+    name: str  # qualified name of its module, or ``"block.relu()"`` for a call in the forward of ``block``
+    kind: str  # ``"linear"``, ``"convolution"``, ``"pooling"``, ``"batch norm"``, ``"activation"``, ``"sum"``,
+    node: int  # of the record, whose tensor is measured
+
+
+def labelled(record: Tape, *, joined: bool, own: Mapping[type[nn.Module], str]) -> tuple[Place, ...]:
+    """Every layer of a recorded model with its kind."""
+    modules = dict(record.model.named_modules())
+    whole = {path: own[type(module)] for path, module in modules.items() if type(module) in own}
+    found = [Place(tap.name, whole[path], tap.node) for path in whole for tap in record.modules.get(path, ())]
+    activations = {tap.node: tap.name for tap in record.nonlinearities}
+    uses = Counter(node for op in record.ops for node in set(op.inputs))
+    behind: dict[int, int] = {}  # node, place in found of the weighted layer that it is the output of
+    count: Counter[str] = Counter()
+    for op in record.ops:
+        if not op.outputs or any(op.module == path or op.module.startswith(path + ".") for path in whole):
+            continue
+        node, source = op.outputs[0], behind.get(op.inputs[0]) if len(op.inputs) == 1 else None
+        free = source is not None and uses[op.inputs[0]] == 1
+        if not (record.nodes[node].depends and record.nodes[node].real):
+            continue
+        if op.meaning.kind in ("same", "reshape") and free and source is not None:
+            behind[node] = source
+        elif node in activations:
+            if joined and free and source is not None:
+                found[source] = replace(found[source], node=node)
+            else:
+                found.append(Place(activations[node], "activation", node))
+        elif kind := _kind(op, record):
+            if op.kind in ("linear", "convolution"):
+                behind[node] = len(found)
+            name = _name(op, modules)
+            count[name] += 1
+            found.append(Place(use(name, count[name]), kind, node))
+    return tuple(sorted(found, key=lambda place: place.node))
+
+
+def _kind(op: Op, record: Tape) -> str:
+    """What an operation is called in a figure; empty for one that is no layer."""
+    if op.kind:
+        return op.kind
+    kind = op.meaning.kind
+    if kind == "norm":
+        return op.name.replace("_", " ")
+    if kind == "sum":
+        return "sum" if len(set(op.inputs)) > 1 else ""
+    if kind in ("average", "largest") and "pool" not in op.name and not _smaller(op, record):
+        return ""
+    return "pooling" if "pool" in op.name else _OTHER.get(kind, "")
+
+
+def _smaller(op: Op, record: Tape) -> bool:
+    """Whether a mean or a maximum was taken within each example."""
+    before, after = record.nodes[op.inputs[0]].shape, record.nodes[op.outputs[0]].shape
+    return before[:1] == after[:1] and len(before) > 1 and before != after
+
+
+def _name(op: Op, modules: Mapping[str, nn.Module]) -> str:
+    parts = {name for name, _ in modules[op.module].named_children()} - {"parametrizations"}  # a pruned layer is one
+    if op.module and not parts:
+        return op.module
+    return f"{op.module}.{op.name}()" if op.module else f"{op.name}()"
+
+
+def average_pools(record: Tape) -> list[tuple[int, int, float]]:
+    """Average pools on the main path: the nodes before and after, and how many places each averages over.
+
+    A pool within a branch, such as a squeeze, is none of them.
+    """
+    size = {node.index: math.prod(node.shape) for node in record.nodes}
+    return [
+        (start, end, size[start] / size[end])
+        for start, end, events in stretches(record)
+        if len(events) == 1 and ("avg_pool" in events[0].name or events[0].name == "mean")
+    ]
+
+
+def averaged_over(pools: list[tuple[int, int, float]], layer: Layer) -> float:
+    """How many places the average pools of a layer take the mean over, 1 without."""
+    return math.prod((places for start, _, places in pools if layer.input <= start < layer.output), start=1.0)

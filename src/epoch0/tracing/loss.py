@@ -10,8 +10,7 @@ from epoch0.errors import InputError
 
 Loss = Callable[[Any, Any], Tensor]
 
-IGNORED = -100
-"""The class that torch's cross-entropy leaves out."""
+IGNORED = -100  # the class that torch's cross-entropy leaves out
 
 
 class NotFinite(InputError):
@@ -23,11 +22,6 @@ def scalar_loss(output: Tensor, targets: Any, loss: Loss | None) -> Tensor:
 
     >>> scalar_loss(torch.zeros(2, 10), torch.tensor([3, 9]), None)            # cross-entropy of 10 equal classes
     tensor(2.3026)
-
-    Args:
-        output: the model's output, shape (examples, ...).
-        targets: classes, integers of shape (examples,) or one for each position; or values of the output's shape.
-        loss: ``loss(output, targets) -> scalar``; by default cross-entropy for integers, mean squared error for floats.
 
     Raises:
         InputError: if the targets do not fit the output, or the loss is not one finite number that depends on the
@@ -95,11 +89,6 @@ def _cross_entropy(output: Tensor, targets: Tensor) -> Tensor:
 
 def check_targets(examples: int | None, targets: Any, loss: Loss | None) -> None:
     """Refuse targets of another length than the batch, and a loss without targets, before anything is run.
-
-    Args:
-        examples: how many the batch holds; None if its targets need not have as many rows.
-        targets: what was given for them.
-        loss: of the user.
 
     Raises:
         InputError: with both lengths.

@@ -37,8 +37,7 @@ NONLINEAR = frozenset({
 ARITHMETIC = frozenset({"sum", "product", "quotient", "negation", "function", "choice"})
 """Kinds of functions of numbers that are no activations by themselves and may be part of one."""
 
-MOVES = frozenset({"same", "reshape", "move", "select"})
-"""Kinds that carry entries to other places and change none."""
+MOVES = frozenset({"same", "reshape", "move", "select"})  # kinds that carry entries to other places and change none
 
 
 @dataclass(frozen=True)
@@ -53,21 +52,16 @@ class Meaning:
     ``"repeat"``, ``"join"``, ``"pad"``, ``"place"``, ``"write"``, ``"resample"``: entries that change places;
     ``"fill"``: a tensor is taken for its shape only; ``"lookup"``; ``"other"``: nonlinear in another way;
     ``"unknown"``.
-
-    Attributes:
-        kind: one of these.
-        arguments: roles of its arguments in order, each with torch's name; behind the last the rest is not told apart.
-        zero: whether it is 0 where its input is 0, for functions of numbers; None where that is not known.
-        jumps: whether it is not continuous.
-        of_two: whether it may also take two tensors, entry by entry.
-        finds: from its arguments, by role, to the activation that it is.
     """
 
-    kind: str = "unknown"
+    kind: str = "unknown"  # one of these
+    # roles of its arguments in order, each with torch's name; behind the last the rest is not told apart
     arguments: tuple[tuple[str, str], ...] = (("input", "input"),)
+    # whether it is 0 where its input is 0, for functions of numbers; None where that is not known
     zero: bool | None = None
-    jumps: bool = False
-    of_two: bool = False
+    jumps: bool = False  # whether it is not continuous
+    of_two: bool = False  # whether it may also take two tensors, entry by entry
+    # from its arguments, by role, to the activation that it is
     finds: Callable[[Kwargs], Activation | None] | None = None
 
     @property
@@ -314,14 +308,6 @@ class Calls(TorchFunctionMode):
 
 def measured(func: Function, name: str, args: Args, kwargs: Kwargs, batch_norm: str, hold: bool = False) -> Any:
     """What the model's call of a torch function gives while it is measured.
-
-    Args:
-        func: the torch function.
-        name: its plain name.
-        args: its positional arguments.
-        kwargs: its other arguments.
-        batch_norm: ``"train"`` for the statistics of the batch, ``"eval"`` for the running ones.
-        hold: take the statistics of the batch as constants: no derivative goes through them.
 
     Raises:
         InputError: for a batch of one through batch statistics.

@@ -5,11 +5,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-RUN = 1 << 15
-"""Values that are summed in the tensor's own precision; the sums of such runs are added in float64."""
-
-TINY = 1e-30
-"""Mean square in float32 below which squares may have been lost to underflow."""
+RUN = 1 << 15  # values that are summed in the tensor's own precision; the sums of such runs are added in float64
+TINY = 1e-30  # mean square in float32 below which squares may have been lost to underflow
 
 
 def sum_of_squares(tensor: Tensor) -> float:
@@ -20,9 +17,6 @@ def sum_of_squares(tensor: Tensor) -> float:
 
     A sum over many numbers in float32 loses digits, and a copy of them in float64 costs forty times as much as to read
     them. Numbers whose squares float32 cannot hold are copied all the same.
-
-    Args:
-        tensor: of any shape and real dtype.
     """
     flat = tensor.detach().reshape(-1)
     if flat.dtype == torch.float64:
@@ -42,9 +36,6 @@ def squares_by_row(tensor: Tensor) -> NDArray[np.float64]:
 
     >>> squares_by_row(torch.full((2, 10, 10), 3.0))
     array([900., 900.])
-
-    Args:
-        tensor: of shape (rows, ...) and real dtype.
     """
     flat = tensor.detach().reshape(len(tensor), -1)
     if flat.shape[1] > RUN:

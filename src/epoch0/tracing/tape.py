@@ -29,44 +29,30 @@ Change = Callable[[Tensor], Tensor | None]
 
 @dataclass(frozen=True, eq=False)
 class Tape:
-    """The record of one run, good as long as :func:`tape` is open.
+    """The record of one run, good as long as :func:`tape` is open."""
 
-    Attributes:
-        call: the model and the batch, as they are called; :attr:`model` is in eval mode while the tape is open.
-        x: where signals start, node 0, shape (examples, ...): the checked input; of several floating point tensors the
-            first of two or more dimensions; of a batch of integers the first floating point tensor the model makes
-            from them (the output of an embedding), which further runs replace.
-        start: index of the operation that makes x, -1 if x is in the batch.
-        batch_norm: ``"train"`` or ``"eval"``.
-        ops: the calls in order.
-        events: the same, and among them what code that cannot be followed did (an autograd function), with index -1.
-        nodes: the tensors in order of their making.
-        output: node of the output.
-        nonlinearities: outputs of the elementwise nonlinearities in order, with unique names.
-        modules: outputs of the named modules; a module used twice has two taps, the second named ``"... (2nd use)"``.
-        has_batch_norm: whether batch or instance norm ran.
-        has_dropout: whether dropout with a positive rate ran (as the identity).
-        overwritten: nodes whose memory is changed in place later in the run.
-        hold_statistics: whether further runs take the statistics of the batch as constants, so that derivatives are
-            those of each example alone (``dataclasses.replace(tape, hold_statistics=True)``).
-        side_by_side: whether linear maps of dual tensors take points and tangents as one batch.
-    """
-
-    call: Call
+    call: Call  #: the model and the batch, as they are called; :attr:`model` is in eval mode while the tape is open
+    #: where signals start, node 0, shape (examples, ...): the checked input; of several floating point tensors the
+    #: first of two or more dimensions; of a batch of integers the first floating point tensor the model makes from them
+    #: (the output of an embedding), which further runs replace
     x: Tensor
-    start: int
-    batch_norm: str
-    ops: tuple[Op, ...]
+    start: int  #: index of the operation that makes x, -1 if x is in the batch
+    batch_norm: str  #: ``"train"`` or ``"eval"``
+    ops: tuple[Op, ...]  #: the calls in order
+    #: the same, and among them what code that cannot be followed did (an autograd function), with index -1
     events: tuple[Op, ...] = field(repr=False)
-    nodes: tuple[Node, ...]
-    output: int
-    nonlinearities: tuple[Tap, ...]
+    nodes: tuple[Node, ...]  #: the tensors in order of their making
+    output: int  #: node of the output
+    nonlinearities: tuple[Tap, ...]  #: outputs of the elementwise nonlinearities in order, with unique names
+    #: outputs of the named modules; a module used twice has two taps, the second named ``"... (2nd use)"``.
     modules: Mapping[str, tuple[Tap, ...]] = field(repr=False)
-    has_batch_norm: bool
-    has_dropout: bool
-    overwritten: frozenset[int] = field(repr=False)
+    has_batch_norm: bool  #: whether batch or instance norm ran
+    has_dropout: bool  #: whether dropout with a positive rate ran (as the identity)
+    overwritten: frozenset[int] = field(repr=False)  #: nodes whose memory is changed in place later in the run
+    #: whether further runs take the statistics of the batch as constants, so that derivatives are those of each example
+    #: alone (``dataclasses.replace(tape, hold_statistics=True)``)
     hold_statistics: bool = False
-    side_by_side: bool = False
+    side_by_side: bool = False  #: whether linear maps of dual tensors take points and tangents as one batch
 
     @property
     def model(self) -> nn.Module:
@@ -159,11 +145,6 @@ class Tape:
     def values(self, x: Tensor, nodes: Sequence[int], call: Callable[[Any], Any] | None = None) -> list[Tensor]:
         """The tensors of these nodes for another input: a pure function of x, for ``torch.func.jvp``, ``vmap`` and
         the like.
-
-        Args:
-            x: the input, shape (examples, ...).
-            nodes: the nodes wanted; 0 is the input itself.
-            call: as in :meth:`run`.
         """
         seen: dict[int, Tensor] = {}
 

@@ -15,7 +15,7 @@ from epoch0.errors import InputError
 from epoch0.measure.many import grid_offset
 from epoch0.measure.pieces import Array, grid_errors, row_norms, shares_statistics
 from epoch0.tracing.guard import bare, unchanged
-from epoch0.tracing.labels import Place, labelled
+from epoch0.tracing.layers import Place, labelled
 from epoch0.tracing.tape import Tape, tape
 from epoch0.train.stacked import Stacked
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
