@@ -5,7 +5,6 @@ Trains with either, Adam at a rate of about 0.003 or SGD at 0.1.
 """
 
 from epoch0.diagnosis.checkup import checkup
-from epoch0.diagnosis.comparison import Comparison
-from epoch0.diagnosis.result import Checkup, LayerCheckup
+from epoch0.diagnosis.result import Checkup, Comparison, LayerCheckup
 
 __all__ = ["Checkup", "Comparison", "LayerCheckup", "checkup"]

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from epoch0.diagnosis import report
 from epoch0.diagnosis.expressivity import PlaneView, Regions, same_square
@@ -17,10 +17,7 @@ from epoch0.diagnosis.trial import Trial
 from epoch0.diagnosis.verdict import NAMES, CumulativeGain, Phase, PhaseEstimate, Recipe, outcome, sentence
 from epoch0.diagnosis.wording import chance, number, regions_line, times
 from epoch0.errors import InputError
-
-if TYPE_CHECKING:
-    import pandas
-
+from epoch0.results import Result
 
 _WHOLE = (
     "verdict outcome trains recipes blame phase chi chi_low chi_high backward forward input_gradient regions "
@@ -34,7 +31,7 @@ WHOLE, BY_LAYER = _WHOLE.split(), _BY_LAYER.split()  # what is compared of the w
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Result):
     """What a change did to a network.
 
     >>> laws = epoch0.Gaussian(0.5), epoch0.Gaussian(2**0.5)
@@ -106,6 +103,15 @@ class Comparison:
                 for one, other in pairs
             ],
         }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Two rows a layer, before and after, with the numbers that are compared."""
+        both = (("before", self.before), ("after", self.after))
+        return [
+            {"when": word, "layer": layer["name"], **{key: layer[key] for key in BY_LAYER}}
+            for word, one in both
+            for layer in one["layers"]
+        ]
 
     def __str__(self) -> str:
         lines = [f"before: {self.before['verdict']}", f"after:  {self.after['verdict']}", self.sentence, *self.changes]
@@ -221,7 +227,7 @@ class VerdictError(InputError):
 
 
 @dataclass(frozen=True)
-class Checkup:
+class Checkup(Result):
     """The state of a network before its first epoch, judged.
 
     >>> found = checkup(model, x, y)                            # x of shape (100, 64), y of shape (100,)
@@ -359,12 +365,9 @@ class Checkup:
             "noise_sensitivity": None if self.noise_sensitivity is None else self.noise_sensitivity.to_dict(),
         }
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """One row a layer, with the fields of :class:`LayerCheckup` but its parts as columns."""
-        import pandas
-
-        names = [field.name for field in fields(LayerCheckup) if field.name != "parts"]
-        return pandas.DataFrame([[getattr(layer, name) for name in names] for layer in self.layers], columns=names)
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a layer, with the fields of :class:`LayerCheckup` but its parts."""
+        return [{name: value for name, value in vars(layer).items() if name != "parts"} for layer in self.layers]
 
     def compare(self, after: "Checkup", changes: Sequence[str] = ()) -> Comparison:
         """This checkup and that of the same model after something was changed, side by side.

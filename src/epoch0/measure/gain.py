@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +13,12 @@ from torch import Tensor, nn
 from epoch0.errors import InputError
 from epoch0.measure.law import Law, Walk
 from epoch0.measure.passes import Squares, Station, backward_squares, forward_squares, gradient_norms, mean_squares
-from epoch0.results import aligned
+from epoch0.results import Result, aligned
 from epoch0.tracing.call import Call, Forward
 from epoch0.tracing.failures import NoForwardDerivative
 from epoch0.tracing.layers import Layer, layers
 from epoch0.tracing.loss import Loss
 from epoch0.tracing.tape import Tape, tape
-
-if TYPE_CHECKING:
-    import pandas
-
 
 Array = NDArray[np.float64]
 
@@ -60,7 +56,7 @@ class LayerGain:
 
 
 @dataclass(frozen=True)
-class Gain:
+class Gain(Result):
     """The gains of a model on a batch; one row a layer."""
 
     layers: tuple[LayerGain, ...]  #: the rows, from the input on
@@ -119,59 +115,39 @@ class Gain:
         """
         found = []
         if self.batch_norm:
-            statistics = (
-                "the statistics of this batch, as in training"
-                if self.batch_norm == "train"
-                else "the running statistics"
-            )
+            own = self.batch_norm == "train"
+            statistics = "the statistics of this batch, as in training" if own else "the running statistics"
             found.append(f"batch norm used {statistics}")
         if self.dropout:
             found.append("dropout was off")
         for layer in self.layers:
             if layer.weighted > 1 and layer.kind != "residual block":
-                found.append(
-                    f"'{layer.name}' is one layer of {layer.weighted} weighted operations: "
-                    "all paths meet only at its end"
-                )
+                said = f"'{layer.name}' is one layer of {layer.weighted} weighted operations"
+                found.append(f"{said}: all paths meet only at its end")
         return tuple(found)
 
     def __str__(self) -> str:
         """The table: chi forward and backward with errors, prediction, mean squares, gradients, verdict."""
         lines = [f"gain of {self.depth} layers over {self.examples} examples, {self.directions} random directions each"]
-        lines += aligned([_HEAD, *(_cells(layer) for layer in self.layers)])
+        lines += aligned([[*_HEAD, "measured is"], *(_cells(layer) for layer in self.layers)])
         forward, backward = _factor(self.total_forward / 2), _factor(self.total_backward / 2)
         lines.append(f"whole depth: tangents times {forward}, gradients times {backward} in norm")
         return "\n".join([*lines, *self.notes])
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """One row a layer, with the attributes of :class:`LayerGain` as columns."""
-        import pandas
-
-        names = [name for name in LayerGain.__dataclass_fields__ if name != "weight_gradients"]
-        frame = pandas.DataFrame([{name: getattr(layer, name) for name in names} for layer in self.layers])
-        frame["weight_gradient"] = [math.hypot(*layer.weight_gradients.values()) for layer in self.layers]
-        return frame
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a layer, with the attributes of :class:`LayerGain`; of its weights' gradients the norm together."""
+        found = [dict(vars(layer)) for layer in self.layers]
+        return [{**row, "weight_gradient": math.hypot(*row.pop("weight_gradients").values())} for row in found]
 
 
-_HEAD = (
-    "layer", "kind", "chi forward", "chi backward", "predicted", "square in", "square out", "gradient", "verdict",
-    "measured is",
-)  # fmt: skip
+_HEAD = ["layer", "kind", "chi forward", "chi backward", "predicted", "square in", "square out", "gradient", "verdict"]
 
 
 def _cells(layer: LayerGain) -> tuple[str, ...]:
-    return (
-        layer.name,
-        layer.kind,
-        _with_error(layer.forward, layer.forward_error),
-        _with_error(layer.backward, layer.backward_error),
-        "" if layer.predicted is None else f"{layer.predicted:.3g}",
-        f"{layer.square_in:.3g}",
-        f"{layer.square_out:.3g}",
-        f"{layer.gradient:.3g}",
-        layer.verdict,
-        layer.agreement,
-    )
+    gains = _with_error(layer.forward, layer.forward_error), _with_error(layer.backward, layer.backward_error)
+    law = "" if layer.predicted is None else f"{layer.predicted:.3g}"
+    sizes = (f"{size:.3g}" for size in (layer.square_in, layer.square_out, layer.gradient))
+    return (layer.name, layer.kind, *gains, law, *sizes, layer.verdict, layer.agreement)
 
 
 def _log_sum(chi: Array) -> float:
@@ -310,10 +286,8 @@ def measure_gains(
         before = [layer.pre_activation for layer in found if layer.pre_activation is not None]
         walk = Walk(record, found)
         squares = mean_squares(record, [0, *before, *at], walk.changes())
-        own_places = Squares(
-            travelled.total[:, [seen[layer.output] for layer in found]],
-            travelled.examples[:, [seen[layer.output] for layer in found]],
-        )
+        columns = [seen[layer.output] for layer in found]
+        own_places = Squares(travelled.total[:, columns], travelled.examples[:, columns])
         rows = tuple(
             _row(layer, i, walk.found, fresh, backward, own_places, squares, gradients[at[layer.output] + 1], weights)
             for i, layer in enumerate(found)

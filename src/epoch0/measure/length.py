@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,16 +14,14 @@ from epoch0.errors import InputError
 from epoch0.measure.many import check_one_architecture, ensemble_pieces, grid_offset, list_pieces
 from epoch0.measure.pieces import Array, Pieces, in_dtype, lengths_and_growth, mean_known, module_pieces
 from epoch0.networks.ensemble import Ensemble
+from epoch0.results import Result
 from epoch0.tracing.call import Forward
-
-if TYPE_CHECKING:
-    import pandas
 
 _NUMBERS = ("length", "length_error", "growth", "growth_error")
 
 
 @dataclass(frozen=True, eq=False)
-class TrajectoryLength:
+class TrajectoryLength(Result):
     """Length of a curve at the input and after each layer, and how it grew from one to the next.
 
     Length and growth are those of plain Euclidean norms, as in the papers. Growth is the mean over small pieces of the
@@ -100,11 +98,9 @@ class TrajectoryLength:
             for name, row, word in zip(("input", *self.layers), rows, status, strict=True)
         ]
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """One row a layer, the input first."""
-        import pandas
-
-        return pandas.DataFrame(self.to_dict())
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of :meth:`to_dict`."""
+        return self.to_dict()
 
     def __str__(self) -> str:
         who = f"{self.networks} networks" if self.networks > 1 else "one network"

@@ -68,13 +68,6 @@ class Call:
     def of(cls, model: Any, batch: Any, targets: Any = None, *, loss: Any = None, forward: Any = None) -> "Call":
         """Check a model, a batch and its targets.
 
-        Args:
-            model: any module.
-            batch: what it is called with, see :class:`Call`.
-            targets: classes (integers) or values (floats), or whatever ``loss`` takes.
-            loss: ``loss(outputs, targets) -> scalar``.
-            forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
-
         Raises:
             InputError: if one of them cannot be used; it says which and what to pass instead.
         """
@@ -109,9 +102,6 @@ class Call:
     def rows(self, index: Tensor | slice) -> "Call":
         """The same call on some of the examples, with their targets.
 
-        Args:
-            index: integers of shape (examples wanted,), or a slice.
-
         Raises:
             InputError: if the batch cannot be split: a graph, an object, tensors of different lengths.
         """
@@ -129,9 +119,6 @@ class Call:
     def run(self, model: Callable[..., Any] | None = None) -> Any:
         """What the model returns for the batch. It is not guarded: it runs in its own mode and may change itself.
 
-        Args:
-            model: another module called in the same way, such as a copy; by default the model itself.
-
         Raises:
             InputError: if the model fails.
         """
@@ -148,12 +135,7 @@ class Call:
         return functional_call(_Called(self), {f"model.{name}": tensor for name, tensor in weights.items()}, ())
 
     def raw(self, model: Callable[..., Any] | None = None, batch: Any = None) -> Any:
-        """What the model returns; what it raises comes as it is.
-
-        Args:
-            model: another one, see :meth:`run`; a plain function is called with the arguments of forward.
-            batch: another one of the same structure.
-        """
+        """What the model returns; what it raises comes as it is."""
         model, batch = self.model if model is None else model, self.batch if batch is None else batch
         if self.forward is not None:
             result = self.forward(model, batch)  # type: ignore[arg-type]

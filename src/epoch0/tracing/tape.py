@@ -70,10 +70,6 @@ class Tape:
     def taps(self, names: Sequence[str] | None = None) -> list[Tap]:
         """The places with these names, in the order of the names; by default all nonlinearities.
 
-        Args:
-            names: modules (``"layer1.0.conv1"``) or nonlinearities (``"block.relu()"``); a module used twice gives
-                every use, ``"name (2nd use)"`` only that one.
-
         Raises:
             InputError: for an unknown name, with the nearest and the list of all.
         """
@@ -103,12 +99,6 @@ class Tape:
 
         Works inside ``torch.func`` transforms and with dual tensors: nothing is kept, everything is returned or handed
         to ``change``.
-
-        Args:
-            x: in place of :attr:`x`; of another number of examples only where it is the whole batch.
-            change: for a node, a function of its tensor; what it returns replaces the tensor from there on, None
-                leaves it.
-            call: what to run instead of the model on the batch, such as a ``functional_call`` with other weights.
 
         Returns:
             The output tensor.
@@ -161,11 +151,6 @@ class Tape:
         """The derivative of each node's tensor along dx, zero where none reaches it.
 
         Statistics of the batch must be held if points meet in them.
-
-        Args:
-            nodes: 0 is the input itself.
-            x: points, shape (points, ...).
-            dx: tangents, the same shape.
         """
         with torch.inference_mode(False), torch.no_grad(), forward_ad.dual_level():
             with torch.autocast(x.device.type, enabled=False):
