@@ -14,6 +14,7 @@ from torch import nn
 
 import epoch0 as e0
 from epoch0.measure import many
+from epoch0.measure.pieces import Asked
 from epoch0.seeds import generator, numpy_generator
 from length_models import DOUBLE, MODELS, Residual, he, line
 
@@ -101,13 +102,13 @@ def test_a_list_runs_as_one_program(name: str, monkeypatch) -> None:
             for parameter in model.parameters():
                 parameter.mul_(1 + 0.1 * i)
     offsets = [0.1, 0.3, 0.5, 0.9]
-    loop = many._one_by_one(models, line(shape), None, 16, offsets, "train", None)
+    loop = many._one_by_one(models, asked := Asked(line(shape), 16, batch_norm="train"), offsets)
 
     def refuse(*_: object) -> None:
         raise AssertionError("the networks were measured one by one")
 
     monkeypatch.setattr(many, "_one_by_one", refuse)
-    together = many.list_pieces(models, line(shape), None, 16, offsets, "train", None)
+    together = many.list_pieces(models, asked, offsets)
     assert together.layers == loop.layers
     np.testing.assert_allclose(together.norms, loop.norms, rtol=1e-9)
     assert all(model.training for model in models)

@@ -12,7 +12,7 @@ from torch import nn
 from epoch0.curves import Curve
 from epoch0.errors import InputError
 from epoch0.measure.many import check_one_architecture, ensemble_pieces, grid_offset, list_pieces
-from epoch0.measure.pieces import Array, Pieces, in_dtype, lengths_and_growth, mean_known, module_pieces
+from epoch0.measure.pieces import Array, Asked, Pieces, in_dtype, lengths_and_growth, mean_known, module_pieces
 from epoch0.networks.ensemble import Ensemble
 from epoch0.results import Result
 from epoch0.tracing.call import Forward
@@ -191,8 +191,9 @@ def trajectory_length(
         points = 10_000 if method == "chords" else 64
     if isinstance(points, bool) or not isinstance(points, int) or points < 1:
         raise InputError(f"points={points!r}: at least one {method[:-1]} is needed.")
+    asked = Asked(curve, points, layers, method, batch_norm, forward, dtype, seed)
     if isinstance(model, Ensemble) and method == "tangents":
-        pieces = ensemble_pieces(model, curve, layers, points, seed, dtype)
+        pieces = ensemble_pieces(model, asked)
     else:
         if isinstance(model, nn.Module):
             model = [model]
@@ -201,27 +202,16 @@ def trajectory_length(
         if method == "tangents":
             modules = [in_dtype(module, dtype) for module in model]
             offsets = [grid_offset(seed, index) for index in range(len(modules))]
-            pieces = list_pieces(modules, curve, layers, points, offsets, batch_norm, forward)
+            pieces = list_pieces(modules, asked, offsets)
         else:
-            pieces = _chord_pieces(model, curve, layers, points, dtype, batch_norm, forward)
+            pieces = _chord_pieces(model, asked)
     _check_overflow(pieces)
     return TrajectoryLength(pieces.layers, *lengths_and_growth(pieces), method, points)
 
 
-def _chord_pieces(
-    networks: Sequence[nn.Module] | Ensemble,
-    curve: Curve,
-    layers: Sequence[str] | None,
-    points: int,
-    dtype: torch.dtype | None,
-    batch_norm: Literal["train", "eval"],
-    forward: Forward | None,
-) -> Pieces:
+def _chord_pieces(networks: Sequence[nn.Module] | Ensemble, asked: Asked) -> Pieces:
     """Chords through one network after another; of an ensemble only one exists at a time."""
-    found = [
-        module_pieces(in_dtype(networks[index], dtype), curve, layers, "chords", points, 0.0, batch_norm, forward)
-        for index in range(len(networks))
-    ]
+    found = [module_pieces(in_dtype(networks[index], asked.dtype), asked) for index in range(len(networks))]
     coarse = np.concatenate([one.coarse for one in found if one.coarse is not None])
     return Pieces(found[0].layers, np.concatenate([one.norms for one in found]), coarse, found[0].dtype)
 

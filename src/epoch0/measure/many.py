@@ -8,19 +8,18 @@ one batched product a layer, large ones one by one.
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Literal
+from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from epoch0.curves import Curve
 from epoch0.errors import InputError, suggest
-from epoch0.measure.pieces import Array, Pieces, module_pieces, places, row_norms, shares_statistics
+from epoch0.measure.pieces import Array, Asked, Pieces, module_pieces, places, row_norms, shares_statistics
 from epoch0.networks.ensemble import Ensemble
 from epoch0.seeds import numpy_generator
-from epoch0.tracing.call import Forward
 from epoch0.tracing.forward_derivatives import jvp
 from epoch0.tracing.guard import check_model
 from epoch0.tracing.tape import tape
@@ -30,25 +29,18 @@ _BUDGET = 16_000_000  # numbers held at once: weights, and points with tangents,
 _STACKED_UP_TO = 500_000
 
 
-def ensemble_pieces(
-    ensemble: Ensemble,
-    curve: Curve,
-    layers: Sequence[str] | None,
-    points: int,
-    seed: int,
-    dtype: torch.dtype | None,
-) -> Pieces:
+def ensemble_pieces(ensemble: Ensemble, asked: Asked) -> Pieces:
     """Tangents through each network, shape (networks, points, L + 1).
 
     Which networks share a batched product depends on their number, not on what is measured; a network alone and in
     company differ by no more than the rounding of one product (in practice they agree to the bit).
     """
-    spec = ensemble.spec
+    spec, curve, points = ensemble.spec, asked.curve, asked.points
     if curve.shape != (spec.sizes[0],):
         raise InputError(f"the points of the curve have shape {curve.shape}; the networks take ({spec.sizes[0]},).")
     skeleton = ensemble.skeleton()
-    names = _chosen(skeleton, layers)
-    kind = dtype or spec.dtype
+    names = _chosen(skeleton, asked.layers)
+    kind = asked.dtype or spec.dtype
     if kind == torch.float64 and curve.dtype != torch.float64:
         curve = curve.to(torch.float64)
     size = 1
@@ -62,7 +54,8 @@ def ensemble_pieces(
             stop = min(start + size, len(ensemble))
             own = memory if start == 0 else ensemble.stacked(start, stop, out=memory)
             state = {name: value.to(kind) for name, value in own.items()}
-            offsets = torch.tensor([grid_offset(seed, i) for i in ensemble.indices[start:stop]], dtype=torch.float64)
+            own_offsets = [grid_offset(asked.seed, index) for index in ensemble.indices[start:stop]]
+            offsets = torch.tensor(own_offsets, dtype=torch.float64)
             t = (torch.arange(points, dtype=torch.float64) + offsets[:, None]) / points
             z, dz = (
                 rule(t.reshape(-1)).to(kind).reshape(stop - start, points, -1) for rule in (curve.point, curve.tangent)
@@ -121,23 +114,15 @@ def _norm(dz: Tensor) -> Tensor:
     return norm
 
 
-def list_pieces(
-    modules: Sequence[nn.Module],
-    curve: Curve,
-    layers: Sequence[str] | None,
-    points: int,
-    offsets: Sequence[float],
-    batch_norm: Literal["train", "eval"],
-    forward: Forward | None = None,
-) -> Pieces:
+def list_pieces(modules: Sequence[nn.Module], asked: Asked, offsets: Sequence[float]) -> Pieces:
     """Tangents through each module, batched where the modules are small and differ in their tensors only."""
     check_one_architecture(modules)
     parameters = sum(parameter.numel() for parameter in modules[0].parameters())
-    if forward is None and len(modules) > 1 and parameters <= _STACKED_UP_TO and _same_program(modules):
+    if asked.forward is None and len(modules) > 1 and parameters <= _STACKED_UP_TO and _same_program(modules):
         # one by one is slower and always possible; what is wrong with a module is said there in its own words
         with suppress(InputError, RuntimeError):
-            return _stacked(modules, curve, layers, points, offsets, batch_norm)
-    return _one_by_one(modules, curve, layers, points, offsets, batch_norm, forward)
+            return _stacked(modules, asked, offsets)
+    return _one_by_one(modules, asked, offsets)
 
 
 def check_one_architecture(modules: Sequence[nn.Module]) -> None:
@@ -147,16 +132,11 @@ def check_one_architecture(modules: Sequence[nn.Module]) -> None:
     for index, module in enumerate(modules):
         if not isinstance(module, nn.Module):
             raise InputError(f"model[{index}] is a {type(module).__name__}; a list of networks holds torch modules.")
-        for mine, first in zip(_parts(module), _parts(modules[0]), strict=False):
-            if mine != first:
-                raise InputError(
-                    f"the {len(modules)} modules have different architectures: number {index} has {mine}, "
-                    f"number 0 has {first}. Measure them one at a time."
-                )
-        if len(list(_parts(module))) != len(list(_parts(modules[0]))):
+        both = zip_longest(_parts(module), _parts(modules[0]), fillvalue="nothing more")
+        if other := next(((mine, first) for mine, first in both if mine != first), None):
             raise InputError(
-                f"the {len(modules)} modules have different architectures: numbers 0 and {index} differ in how many "
-                "parts they have. Measure them one at a time."
+                f"the {len(modules)} modules have different architectures: number {index} has {other[0]}, "
+                f"number 0 has {other[1]}. Measure them one at a time."
             )
 
 
@@ -188,36 +168,18 @@ def _equal(a: Any, b: Any) -> bool:
         return False
 
 
-def _one_by_one(
-    modules: Sequence[nn.Module],
-    curve: Curve,
-    layers: Sequence[str] | None,
-    points: int,
-    offsets: Sequence[float],
-    batch_norm: Literal["train", "eval"],
-    forward: Forward | None,
-) -> Pieces:
-    found = [
-        module_pieces(module, curve, layers, "tangents", points, offset, batch_norm, forward)
-        for module, offset in zip(modules, offsets, strict=True)
-    ]
+def _one_by_one(modules: Sequence[nn.Module], asked: Asked, offsets: Sequence[float]) -> Pieces:
+    found = [module_pieces(module, asked, offset) for module, offset in zip(modules, offsets, strict=True)]
     return Pieces(found[0].layers, np.concatenate([one.norms for one in found]), None, found[0].dtype)
 
 
-def _stacked(
-    modules: Sequence[nn.Module],
-    curve: Curve,
-    layers: Sequence[str] | None,
-    points: int,
-    offsets: Sequence[float],
-    batch_norm: Literal["train", "eval"],
-) -> Pieces:
+def _stacked(modules: Sequence[nn.Module], asked: Asked, offsets: Sequence[float]) -> Pieces:
     for module in modules:
         check_model(module)
-    model = modules[0]
+    model, curve, points = modules[0], asked.curve, asked.points
     grid = (torch.arange(points, dtype=torch.float64) + torch.tensor(offsets, dtype=torch.float64)[:, None]) / points
-    with tape(model, curve.point(grid[0, :2]), batch_norm=batch_norm) as record, torch.no_grad():
-        names, nodes = places(record, layers)
+    with tape(model, curve.point(grid[0, :2]), batch_norm=asked.batch_norm) as record, torch.no_grad():
+        names, nodes = places(record, asked.layers)
         if record.x.dtype == torch.float64 and curve.dtype != torch.float64:
             curve = curve.to(torch.float64)
         if shares_statistics(record):

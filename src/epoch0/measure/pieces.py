@@ -31,6 +31,20 @@ class Pieces:
     dtype: torch.dtype  # what the norms were computed from
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What is measured along a curve, and how."""
+
+    curve: Curve
+    points: int  # tangents or chords
+    layers: Sequence[str] | None = None
+    method: Literal["tangents", "chords"] = "tangents"
+    batch_norm: Literal["train", "eval"] = "eval"
+    forward: Forward | None = None
+    dtype: torch.dtype | None = None
+    seed: int = 0
+
+
 def row_norms(pieces: Sequence[Tensor]) -> Array:
     """Euclidean norm of each row of each tensor, summed in float64: shape (rows, tensors)."""
     columns = [torch.linalg.vector_norm(piece.flatten(1), dim=1, dtype=torch.float64) for piece in pieces]
@@ -93,29 +107,19 @@ def lengths_and_growth(pieces: Pieces) -> tuple[Array, Array, Array, Array]:
     return lengths, growth, np.abs(lengths - pieces.coarse.sum(axis=1))[0], np.abs(growth - halved)[0]
 
 
-# Numbers held at once: the chosen tensors of the points of a curve that go through the model together (64 MB).
-_BUDGET = 16_000_000
-# More points at once than this are no faster.
-_AT_MOST = 1024
+_BUDGET = 16_000_000  # numbers held at once: the chosen tensors of points that go through the model together (64 MB)
+_AT_MOST = 1024  # more points at once than this are no faster
 
 
-def module_pieces(
-    module: nn.Module,
-    curve: Curve,
-    layers: Sequence[str] | None,
-    method: Literal["tangents", "chords"],
-    points: int,
-    offset: float,
-    batch_norm: Literal["train", "eval"],
-    forward: Forward | None = None,
-) -> Pieces:
+def module_pieces(module: nn.Module, asked: Asked, offset: float = 0.0) -> Pieces:
     """The pieces of the curve at the input and each layer of one module."""
+    curve, points = asked.curve, asked.points
     grid = (torch.arange(points, dtype=torch.float64) + offset) / points
-    if method == "chords":
+    if asked.method == "chords":
         grid = torch.linspace(0, 1, points + 1, dtype=torch.float64)
-    recorded = tape(module, curve.point(grid[:2]), forward=forward, batch_norm=batch_norm)
+    recorded = tape(module, curve.point(grid[:2]), forward=asked.forward, batch_norm=asked.batch_norm)
     with recorded as record, torch.no_grad():
-        names, nodes = places(record, layers)
+        names, nodes = places(record, asked.layers)
         if record.x.dtype == torch.float64 and curve.dtype != torch.float64:
             curve = curve.to(torch.float64)  # points rounded to float32 would make fine chords ragged
         at_once = _points_at_once(record, nodes)
@@ -123,7 +127,7 @@ def module_pieces(
             at_once = len(grid)
             # each point moves alone: with the derivative of the statistics all points would move at once
             record = replace(record, hold_statistics=True)
-        if method == "tangents":
+        if asked.method == "tangents":
             found = [_tangents(record, nodes, curve, some) for some in grid.split(at_once)]
             return Pieces(names, np.concatenate(found)[None], None, record.x.dtype)
         fine, coarse = _chords(record, nodes, curve, grid, at_once)
