@@ -39,10 +39,10 @@ class Series:
 def log_chart(
     series: Sequence[Series],
     positions: Sequence[str],
-    *,
     title: str,
     x_label: str,
     y_label: str,
+    *,
     reference: float | None = None,
     decades: float = 0.4,
 ) -> str:

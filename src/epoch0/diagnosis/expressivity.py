@@ -60,8 +60,8 @@ class PlaneView:
         for index in range(len(self.layers)):
             mine = self.borders[self.layer == index]
             share = index / max(1, len(self.layers) - 1)
-            axes.add_collection(LineCollection(list(mine), colors=[(1 - share) * early + share * late],
-                                               linewidths=width))  # fmt: skip
+            colour = (1 - share) * early + share * late
+            axes.add_collection(LineCollection(list(mine), colors=[colour], linewidths=width))
         low, high = self.outline.min(axis=0), self.outline.max(axis=0)
         inside = ((self.examples >= low) & (self.examples <= high)).all(axis=1)
         axes.plot(*self.examples[inside].T, "o", color="black", markersize=5, markerfacecolor="white")
@@ -77,10 +77,8 @@ class PlaneView:
         inside = np.flatnonzero(_reach_into(self.corners, self.ends, outline))
         cells = [self.corners[self.ends[i] : self.ends[i + 1]] for i in inside]
         ends = np.concatenate([[0], np.cumsum([len(cell) for cell in cells])])
-        return replace(
-            self, count=len(cells), share=share * self.share, side=share * self.side, corners=np.concatenate(cells),
-            ends=ends, patterns=self.patterns[inside], outline=outline,
-        )  # fmt: skip
+        shown = replace(self, corners=np.concatenate(cells), ends=ends, patterns=self.patterns[inside], outline=outline)
+        return replace(shown, count=len(cells), share=share * self.share, side=share * self.side)
 
 
 def same_square(one: PlaneView, other: PlaneView) -> tuple[PlaneView, PlaneView] | None:
@@ -139,12 +137,10 @@ def _view(found: PlanePartition, three: Tensor, share: float, side: float) -> Pl
     examples = (three.cpu() - found.window.origin).reshape(3, -1) @ axes.T
     inner = found.owner_layer >= 0
     with torch.no_grad():
-        patterns = found.patterns
-    return PlaneView(
-        found.count, share, side, found.vertices[found.cell_vertices], found.cell_ends, patterns,
-        found.vertices[found.edges[inner]], found.owner_layer[inner], found.layers, examples.numpy(),
-        found.window.polygon.cpu().numpy(),
-    )  # fmt: skip
+        cells = found.vertices[found.cell_vertices], found.cell_ends, found.patterns
+    borders = found.vertices[found.edges[inner]], found.owner_layer[inner]
+    outline = found.window.polygon.cpu().numpy()
+    return PlaneView(found.count, share, side, *cells, *borders, found.layers, examples.numpy(), outline)
 
 
 MOST_LINES = 6  # segments looked at where they cost little
@@ -204,15 +200,10 @@ class Regions:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; of the plane its numbers, not its cells."""
+        numbers = ("lines", "neurons", "count", "error", "expected")
+        for_each = ("per_neuron", "error_per_neuron", "expected_per_neuron")
         return {
-            "lines": self.lines,
-            "neurons": self.neurons,
-            "count": self.count,
-            "error": self.error,
-            "expected": self.expected,
-            "per_neuron": self.per_neuron,
-            "error_per_neuron": self.error_per_neuron,
-            "expected_per_neuron": self.expected_per_neuron,
+            **{name: getattr(self, name) for name in (*numbers, *for_each)},
             "layers": [vars(layer).copy() for layer in self.layers],
             "plane": None if self.plane is None else self.plane.to_dict(),
             "plane_reason": self.plane_reason,
@@ -332,18 +323,14 @@ def _count(model: nn.Module, x: Tensor, planned: Plan, seed: int) -> Regions:
     sizes = _sizes(one)
     breaks = np.stack([np.bincount(line.owner_layer, minlength=len(one.layers)) for line in found])
     expected = _expected(planned.random, sizes, starts, ends)
-    layers = tuple(
-        LayerRegions(name, sizes[i], float(breaks[:, i].mean()), _error(breaks[:, i]),
-                     None if expected is None else float(expected[i]))
-        for i, name in enumerate(one.layers)
-    )  # fmt: skip
+    means = [None] * len(sizes) if expected is None else [float(value) for value in expected]
+    rows = zip(one.layers, sizes, breaks.T, means, strict=True)
+    layers = tuple(LayerRegions(name, size, float(b.mean()), _error(b), mean) for name, size, b, mean in rows)
     count = float(found.counts.mean())
     length = float((ends - starts).flatten(1).norm(dim=1).mean())
     plane, why = look(model, x[order[:3]].double(), (count - 1) / length)
-    return Regions(
-        len(pairs), one.neurons, count, _error(found.counts),
-        None if expected is None else 1.0 + float(expected.sum()), layers, plane, why,
-    )  # fmt: skip
+    total = None if expected is None else 1.0 + float(expected.sum())
+    return Regions(len(pairs), one.neurons, count, _error(found.counts), total, layers, plane, why)
 
 
 def _sizes(one: LinePartition) -> list[int]:

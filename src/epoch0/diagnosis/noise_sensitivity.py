@@ -359,11 +359,9 @@ class NoiseSensitivity:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         first = self.most_fragile
-        return {
-            "noise": self.noise, "draws": self.draws, "examples": self.examples, "accuracy": self.accuracy,
-            "most_fragile": None if first is None else first.name, "sentence": self.sentence,
-            "skipped": list(self.skipped), "layers": [dict(vars(row)) for row in self.layers],
-        }  # fmt: skip
+        found = {name: getattr(self, name) for name in ("noise", "draws", "examples", "accuracy")}
+        found |= {"most_fragile": None if first is None else first.name, "sentence": self.sentence}
+        return {**found, "skipped": list(self.skipped), "layers": [dict(vars(row)) for row in self.layers]}
 
     def __str__(self) -> str:
         rows = [

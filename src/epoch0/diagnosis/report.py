@@ -24,7 +24,6 @@ from epoch0.diagnosis.wording import (
     rate,
     regions_line,
     shape,
-    signed,
     times,
     tone,
     update,
@@ -47,18 +46,13 @@ def environment() -> "jinja2.Environment":
     """The templates with the filters and small tables they use."""
     import jinja2
 
-    found = jinja2.Environment(
-        loader=jinja2.PackageLoader("epoch0"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
-    found.filters.update(
-        num=number, signed=signed, times=times, shape=shape, pm=with_error, regions=regions_line, pc=percent,
-        chance=chance, rate=rate, update=update, brief=brief, within=within,
-    )  # fmt: skip
-    found.globals.update(
-        version=__version__, tone=tone, sign=lambda word: SIGNS.get(word, "·"), names=NAMES, evidence=evidence,
-        folded=lambda checkup: sum(1 + len(layer["parts"]) for layer in checkup["layers"]) > ROWS,
-    )  # fmt: skip
+    found = jinja2.Environment(loader=jinja2.PackageLoader("epoch0"), autoescape=True, undefined=jinja2.StrictUndefined)
+    found.trim_blocks = found.lstrip_blocks = True
+    found.filters |= {f.__name__: f for f in (times, shape, chance, rate, update, brief, within)}
+    found.filters |= {"num": number, "pm": with_error, "regions": regions_line, "pc": percent}
+    found.globals |= {"version": __version__, "tone": tone, "names": NAMES, "evidence": evidence}
+    found.globals["sign"] = lambda word: SIGNS.get(word, "·")
+    found.globals["folded"] = lambda checkup: sum(1 + len(layer["parts"]) for layer in checkup["layers"]) > ROWS
     return found
 
 
@@ -73,19 +67,13 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
     columns = {key: [layer[key] for layer in layers] for key in ("forward_gain", "backward_gain", "predicted")}
     stations = ["in", *(str(i) for i in range(1, len(layers) + 1))]
     size, back = (_carried(checkup, key) for key in ("norm_out", "gradient"))
-    norms = log_chart(
-        [
-            Series("activations", "activation", size, marker="none"),
-            Series("tangents", "forward", _carried(checkup, "tangent")),
-            Series("gradients", "backward", back, marker="square"),
-        ],
-        stations,
-        title="Norms of carried tangents and gradients and of activations after each layer, logarithmic",
-        x_label="after layer",
-        y_label="norm, over its start",
-        reference=1.0,
-        decades=2.0,
-    )
+    drawn = [
+        Series("activations", "activation", size, marker="none"),
+        Series("tangents", "forward", _carried(checkup, "tangent")),
+        Series("gradients", "backward", back, marker="square"),
+    ]
+    title = "Norms of carried tangents and gradients and of activations after each layer, logarithmic"
+    norms = log_chart(drawn, stations, title, "after layer", "norm, over its start", reference=1.0, decades=2.0)
     errors = {key: [layer[key] for layer in layers] for key in ("forward_error", "backward_error", "predicted_error")}
     aside = 8 if len(layers) <= 20 else 4
     series = [
@@ -122,15 +110,8 @@ def _over(value: float | None, start: float | None) -> float | None:
 
 
 def _gains(series: Sequence[Series], layers: Sequence[str], when: str = "") -> str:
-    return log_chart(
-        series,
-        layers,
-        title=f"The local gain chi of every layer{when}, logarithmic, with the line at 1",
-        x_label="layer",
-        y_label="local gain χ",
-        reference=1.0,
-        decades=1.0,
-    )
+    title = f"The local gain chi of every layer{when}, logarithmic, with the line at 1"
+    return log_chart(series, layers, title, "layer", "local gain χ", reference=1.0, decades=1.0)
 
 
 def _trials(trial: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -141,22 +122,14 @@ def _trials(trial: Mapping[str, Any]) -> list[dict[str, Any]]:
         runs = sorted((run for run in trial["runs"] if run["optimizer"] == optimizer), key=lambda run: run["rate"])
         first = max((run["losses"][0] or 0.0 for run in runs if run["losses"]), default=0.0)
         most = 10 * max(first, base)  # a loss that explodes does not press the others flat
-        series = [
-            Series(
-                f"rate {rate(run['rate'])}", f"rate{place}", marker="none",
-                values=[None if loss is None else min(loss, most) / base for loss in run["losses"]],
-            )
-            for place, run in enumerate(runs)
-        ]  # fmt: skip
-        chart = log_chart(
-            series,
-            [str(step) for step in range(1, max(len(run["losses"]) for run in runs) + 1)],
-            title=f"Loss of the trial with {NAMES[optimizer]} at every step, one line a learning rate, logarithmic",
-            x_label="step",
-            y_label="loss" if base != constant else "loss (1: constant answer)",
-            reference=1.0 if base == constant else None,
-            decades=0.5,
-        )
+        series = []
+        for place, run in enumerate(runs):
+            values = [None if loss is None else min(loss, most) / base for loss in run["losses"]]
+            series.append(Series(f"rate {rate(run['rate'])}", f"rate{place}", values, marker="none"))
+        steps = [str(step) for step in range(1, max(len(run["losses"]) for run in runs) + 1)]
+        title = f"Loss of the trial with {NAMES[optimizer]} at every step, one line a learning rate, logarithmic"
+        label, line = ("loss (1: constant answer)", 1.0) if base == constant else ("loss", None)
+        chart = log_chart(series, steps, title, "step", label, reference=line, decades=0.5)
         shown = [{**run, "style": one.style, "end": _end(run["losses"])} for run, one in zip(runs, series, strict=True)]
         found.append({"optimizer": optimizer, "chart": chart, "runs": shown})
     return found
@@ -185,18 +158,12 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, st
         ``tangent``, ``gradient``, ``gains``, ``regions`` and ``pruning`` (empty where one has none) as SVG text.
     """
     stations = ["in", *(str(i) for i in range(1, len(before["layers"]) + 1))]
-    found = {
-        key: log_chart(
-            _both([_carried(one, key) for one in (before, after)]),
-            stations,
-            title=f"Norms of carried {key}s before and after the change, logarithmic",
-            x_label="after layer",
-            y_label=f"{key}, over its start",
-            reference=1.0,
-            decades=2.0,
-        )
-        for key in ("tangent", "gradient")
-    }
+    found = {}
+    for key in ("tangent", "gradient"):
+        series = _both([_carried(one, key) for one in (before, after)])
+        title = f"Norms of carried {key}s before and after the change, logarithmic"
+        label = f"{key}, over its start"
+        found[key] = log_chart(series, stations, title, "after layer", label, reference=1.0, decades=2.0)
     gains, errors = (
         [[layer[key] for layer in one["layers"]] for one in (before, after)]
         for key in ("forward_gain", "forward_error")
@@ -215,25 +182,16 @@ def _densities(pruning_forecast: Mapping[str, Any] | None) -> str:
     if pruning_forecast is None:
         return ""
     rows = pruning_forecast["layers"]
-    return _density_chart(
-        pruning_forecast,
-        [
-            Series("expected", "predicted", [row["predicted"] for row in rows], marker="none"),
-            Series("kept", "forward", [row["density"] for row in rows], joined=False),
-        ],
-    )
+    expected = Series("expected", "predicted", [row["predicted"] for row in rows], marker="none")
+    kept = Series("kept", "forward", [row["density"] for row in rows], joined=False)
+    return _density_chart(pruning_forecast, [expected, kept])
 
 
 def _density_chart(pruning_forecast: Mapping[str, Any], series: Sequence[Series]) -> str:
-    return log_chart(
-        series,
-        [str(i) for i in range(1, len(pruning_forecast["layers"]) + 1)],
-        title=f"Fraction of the weights kept of each layer at sparsity {pruning_forecast['sparsity']:g}, logarithmic",
-        x_label="weights, in the order of the table",
-        y_label="fraction kept",
-        reference=1 - pruning_forecast["sparsity"],
-        decades=1.0,
-    )
+    sparsity, where = pruning_forecast["sparsity"], "weights, in the order of the table"
+    layers = [str(i) for i in range(1, len(pruning_forecast["layers"]) + 1)]
+    title = f"Fraction of the weights kept of each layer at sparsity {sparsity:g}, logarithmic"
+    return log_chart(series, layers, title, where, "fraction kept", reference=1 - sparsity, decades=1.0)
 
 
 def _changes(found: Mapping[str, Any] | None) -> str:
@@ -241,21 +199,16 @@ def _changes(found: Mapping[str, Any] | None) -> str:
     if found is None or not any(row["change"] for row in found["layers"]):
         return ""
     rows = found["layers"]
-    columns = {
-        key: [None if row[key] is None else 100 * row[key] for row in rows] for key in ("change", "predicted", "error")
-    }
+    keys = ("change", "predicted", "error")
+    columns = {key: [None if row[key] is None else 100 * row[key] for row in rows] for key in keys}
     series = [Series("measured", "forward", columns["change"], columns["error"], joined=False, aside=-4)]
     if any(value is not None for value in columns["predicted"]):
         series.append(Series("predicted", "predicted", columns["predicted"], (), "diamond", joined=False, aside=4))
     named = sum(len(row["name"]) + 1 for row in rows) <= TOLD
-    return log_chart(
-        series,
-        [row["name"] if named else str(i) for i, row in enumerate(rows, start=1)],
-        title=f"Change of the outputs in %, with {percent(found['noise'])} noise in one layer's weights, logarithmic",
-        x_label="noise in the weights of" if named else "noise in the weights, in order of use",
-        y_label="change of outputs, %",
-        decades=1.0,
-    )
+    layers = [row["name"] if named else str(i) for i, row in enumerate(rows, start=1)]
+    title = f"Change of the outputs in %, with {percent(found['noise'])} noise in one layer's weights, logarithmic"
+    where = "noise in the weights of" if named else "noise in the weights, in order of use"
+    return log_chart(series, layers, title, where, "change of outputs, %", decades=1.0)
 
 
 def _folds(regions: Mapping[str, Any] | None) -> str:
@@ -293,14 +246,9 @@ def _per_neuron(regions: Mapping[str, Any], name: str) -> list[float | None]:
 
 
 def _folds_chart(series: Sequence[Series], regions: Mapping[str, Any], when: str) -> str:
-    return log_chart(
-        series,
-        [str(i) for i in range(1, len(regions["layers"]) + 1)],
-        title=f"Break points a neuron on a segment between two examples in every layer that folds{when}, logarithmic",
-        x_label="layer that folds",
-        y_label="break points a neuron",
-        decades=1.0,
-    )
+    layers = [str(i) for i in range(1, len(regions["layers"]) + 1)]
+    title = f"Break points a neuron on a segment between two examples in every layer that folds{when}, logarithmic"
+    return log_chart(series, layers, title, "layer that folds", "break points a neuron", decades=1.0)
 
 
 def page(

@@ -192,8 +192,7 @@ class LayerCheckup:
     #: chi predicted from the weights and the size of the pre-activations, None where there is no prediction
     predicted: float | None
     predicted_error: float  #: standard deviation of chi around it that the finite width leaves, NaN where there is none
-    #: "as predicted", "higher than predicted (×1.12)", "lower than predicted (×0.85)", or why there is no prediction,
-    #: such as "no law: max pool"
+    #: "as predicted", "higher than predicted (×1.12)", "lower than predicted (×0.85)", or why there is no prediction
     agreement: str
     averaged: float  #: number of places that average pooling takes the mean over, 1 without; judged apart from the gain
     tangent: float  #: norm a unit, relative to the input's, of a tangent carried from the input to the end of the layer
@@ -239,7 +238,7 @@ class Checkup(Result):
 
     model: str  #: name of the model
     subject: str  #: what was measured on what, in words
-    #: ``"adam"`` and ``"sgd"``: whether it trains with it, how sure that is, with which rate, and why
+    #: whether it trains with ``"adam"`` and with ``"sgd"``, how sure that is, with which rate, and why
     recipes: Mapping[Optimizer, Recipe]
     #: the layer that does most harm, with the reason; None where it trains or no single layer does
     blame: tuple[str, str] | None
@@ -256,7 +255,7 @@ class Checkup(Result):
     trial_reason: str = ""  #: why there was no trial
     #: linear regions on segments between examples and on a plane through three, None if there are none
     regions: Regions | None = None
-    regions_reason: str = ""  #: why there are none: "not asked for", "smooth: no linear regions (tanh)"; else empty
+    regions_reason: str = ""  #: why there are none, such as "not asked for"; else empty
     #: what pruning to the sparsity asked for would leave, None if none was asked for
     pruning_forecast: PruningForecast | None = None
     #: what noise in the weights of one layer at a time does to the outputs, None if left out

@@ -53,17 +53,6 @@ def percent(value: float | None) -> str:
     return f"{size:.3g} %" if 10 <= size < 1000 else f"{size:.0f} %" if 1000 <= size < 1e5 else f"{number(size, 2)} %"
 
 
-def signed(value: float | None) -> str:
-    """A number with its sign, a true minus.
-
-    >>> signed(-3.584), signed(0.2)
-    ('−3.58', '+0.200')
-    """
-    if value is None:
-        return "−∞"
-    return ("−" if value < 0 else "+") + number(abs(value))
-
-
 def times(value: float | None) -> str:
     """A change of a norm in words.
 
