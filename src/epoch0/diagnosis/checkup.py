@@ -23,8 +23,10 @@ from epoch0.diagnosis.remedies import advice, try_remedies
 from epoch0.diagnosis.result import Checkup
 from epoch0.diagnosis.rows import Rows, to_blame
 from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, Optimizer, Step, steps
-from epoch0.diagnosis.trial import SECONDS, NotCopied, Trial, affordable, alike, constant_loss, trial
+from epoch0.diagnosis.trial import SECONDS, NotCopied, affordable, alike, constant_loss
+from epoch0.diagnosis.trial import trial as train_copies
 from epoch0.diagnosis.verdict import CumulativeGain, PhaseEstimate, Signs, judge
+from epoch0.diagnosis.wording import several
 from epoch0.errors import InputError
 from epoch0.measure.gain import check_directions
 from epoch0.seeds import generator
@@ -140,7 +142,7 @@ def checkup(
     if length is not None:
         say("trial", 0.0)
         try:
-            done = _trial(call, length, batches, seed, lambda share: say("trial", share))
+            done = train_copies(call, length, batches=batches, seed=seed, tell=lambda share: say("trial", share))
             signs = dataclasses.replace(signs, constant_loss=done.constant)
         except NotCopied as problem_of_copy:
             if trial is True:
@@ -164,7 +166,7 @@ def checkup(
         said = how(rows.gains, table, targets is not None, said)
         if correlated := rows.correlated():
             said.append(
-                f"What is carried through {_several(correlated)} changes otherwise than fresh random directions do: "
+                f"What is carried through {several(correlated, 3)} changes otherwise than fresh random directions do: "
                 "the layers before have left their mark on it, so local gains do not multiply to the whole."
             )
     found, reason, planned = extra.regions
@@ -258,10 +260,6 @@ def _trial_length(
     return length, ""
 
 
-def _trial(call: Call, length: int, batches: Iterable[Any] | None, seed: int, tell: Callable[[float], None]) -> Trial:
-    return trial(call, length, batches=batches, seed=seed, tell=tell)
-
-
 def _with_targets(call: Call, seed: int) -> tuple[Call, str]:
     """The call with targets that can be learned from its inputs: the model knows none, and none were given."""
     with unchanged(call.model), torch.no_grad():
@@ -300,7 +298,3 @@ def _floats(batch: Any) -> list[Tensor]:
     values = batch.values() if hasattr(batch, "values") and not isinstance(batch, Tensor) else batch
     parts = [batch] if isinstance(batch, Tensor) else list(values) if isinstance(values, Iterable) else []
     return [part for part in parts if isinstance(part, Tensor) and part.is_floating_point()]
-
-
-def _several(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

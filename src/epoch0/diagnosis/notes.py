@@ -6,6 +6,7 @@ from epoch0.diagnosis.expressivity import MOST_LINES, Plan, Regions
 from epoch0.diagnosis.pruning_forecast import PruningForecast
 from epoch0.diagnosis.result import LayerCheckup
 from epoch0.diagnosis.verdict import SATURATED
+from epoch0.diagnosis.wording import several
 from epoch0.measure.gain import Gain
 from epoch0.tracing.layers import Layer
 from epoch0.tracing.tape import Tape
@@ -19,7 +20,6 @@ NORMS = {
 }
 """Torch's names of the norms, in words."""
 
-NAMED = 4  # how many layers a sentence names before it only counts the rest
 UNKNOWN = "its weights are not as random as the law takes them to be, as after training, or it is very narrow"
 """What is said where no other cause was found."""
 
@@ -134,7 +134,7 @@ def _predictions(measured: Gain) -> list[str]:
         return [f"Measured gains are as predicted from the weights in {which}, within three standard errors."]
     said = []
     for cause in dict.fromkeys(layer.cause for layer in off):
-        which = _some([f"{layer.name} ({_in_short(layer.agreement)})" for layer in off if layer.cause == cause])
+        which = several([f"{layer.name} ({_in_short(layer.agreement)})" for layer in off if layer.cause == cause])
         said.append(f"The measured gain is not the predicted one in {which}: {cause or UNKNOWN}.")
     return said
 
@@ -143,7 +143,3 @@ def _in_short(agreement: str) -> str:
     """The word and the factor of a disagreement: "lower ×0.85"."""
     word, _, factor = agreement.partition(" than predicted")
     return f"{word}{factor.replace('(', '').replace(')', '')}"
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

@@ -1,6 +1,5 @@
 """Pruning in a checkup: what SNIP would leave of each layer at a sparsity, and from when on one dies (Hayou 2.2)."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -8,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0 import prune
+from epoch0.diagnosis.wording import several
 from epoch0.errors import InputError
 from epoch0.prune.masks.layers import check_sparsity
 from epoch0.seeds import generator
@@ -15,7 +15,6 @@ from epoch0.theory.pruning import PredictedDensity
 from epoch0.tracing.loss import Loss
 
 STREAM = 0x7072  # name of the random stream that draws classes where there are no targets
-NAMED = 4  # how many layers a sentence names before it only counts the rest
 
 
 @dataclass(frozen=True)
@@ -63,9 +62,9 @@ class PruningForecast:
         """The forecast in a sentence."""
         said = f"Pruned by SNIP to sparsity {self.sparsity:g}: "
         if self.dying:
-            said += f"{_some(self.dying)} would be emptied"
+            said += f"{several(self.dying)} would be emptied"
         else:
-            said += "no layer would be emptied" + (f", but {_some(self.at_risk)} may" if self.at_risk else "")
+            said += "no layer would be emptied" + (f", but {several(self.at_risk)} may" if self.at_risk else "")
         return (
             f"{said}; the first to vanish is {self.first}, at {self.critical_sparsity:.4g} "
             f"(expected {self.expected:.3g} ± {self.expected_sd:.1g})."
@@ -135,7 +134,3 @@ def _classes(net: nn.Module, x: Tensor, seed: int) -> Tensor:
         )
     places = (shape[0], *shape[2:])
     return torch.randint(int(shape[1]), places, generator=generator(seed, STREAM)).to(x.device)
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

@@ -240,9 +240,7 @@ _enter(
     "max_pool3d_with_indices",
     "input kernel_size stride padding dilation ceil_mode return_indices",
 )  # fmt: skip
-_enter(
-    "largest", "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", "input output_size return_indices"
-)  # fmt: skip
+_enter("largest", "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", "input output_size return_indices")
 _enter("largest", "amax amin", "input dim keepdim")
 _enter("largest", "max min", "input dim keepdim", of_two=True)
 _enter("other", "fractional_max_pool2d fractional_max_pool3d glu topk sort kthvalue median")

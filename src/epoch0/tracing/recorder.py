@@ -178,11 +178,7 @@ class Recorder(operations.Calls):
 
     def _new_node(self, tensor: Tensor) -> int:
         node = Node(
-            len(self.nodes),
-            len(self.ops),
-            tuple(tensor.shape),
-            tensor.is_floating_point(),
-            tensor.requires_grad,
+            len(self.nodes), len(self.ops), tuple(tensor.shape), tensor.is_floating_point(), tensor.requires_grad
         )
         self.nodes.append(node)
         self._know(tensor, node.index)
