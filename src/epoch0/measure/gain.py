@@ -137,7 +137,9 @@ class Gain(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row a layer, with the attributes of :class:`LayerGain`; of its weights' gradients the norm together."""
         found = [dict(vars(layer)) for layer in self.layers]
-        return [{**row, "weight_gradient": math.hypot(*row.pop("weight_gradients").values())} for row in found]
+        for row in found:
+            row["weight_gradient"] = math.hypot(*row.pop("weight_gradients").values())
+        return found
 
 
 _HEAD = ["layer", "kind", "chi forward", "chi backward", "predicted", "square in", "square out", "gradient", "verdict"]
