@@ -11,8 +11,8 @@ from torch import Tensor
 
 from epoch0.errors import InputError
 from epoch0.initialization.files import load_tensors, save_tensors, written
-from epoch0.prune.files import SCORES
 from epoch0.prune.masks.keep import keep
+from epoch0.prune.scores.scores import LAYOUT as SCORES
 from epoch0.prune.scores.scores import Scores
 
 KINDS: dict[str, Tensor] = {

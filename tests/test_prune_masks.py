@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from epoch0.errors import InputError
-from epoch0.prune.files import MASKS
+from epoch0.prune.masks.masks import LAYOUT as MASKS
 from epoch0.prune.masks.masks import Masks
 
 

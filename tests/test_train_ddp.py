@@ -20,7 +20,7 @@ from torch.func import functional_call
 
 import train_program
 from epoch0.errors import InputError
-from epoch0.train.distributed import Group, joined
+from epoch0.train.device import Group, joined
 from train_program import forked
 
 SIZE = 2

@@ -24,7 +24,7 @@ from epoch0.files import write_atomic
 from epoch0.seeds import generator
 from epoch0.train.augmentation import PadCropFlip
 from epoch0.train.data import Images
-from epoch0.train.distributed import joined
+from epoch0.train.device import joined
 from epoch0.train.loop import train
 from epoch0.train.record import Every
 

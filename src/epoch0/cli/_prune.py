@@ -2,7 +2,7 @@
 
 import functools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,7 +11,7 @@ import typer
 
 from epoch0.cli._models import Batch, Data, InputShape, Model, Norm, Seed, Weights
 from epoch0.cli._shared import DataDir, Json, command, print_json
-from epoch0.errors import InputError
+from epoch0.errors import InputError, suggest
 from epoch0.meter import Stages
 
 if TYPE_CHECKING:
@@ -19,17 +19,7 @@ if TYPE_CHECKING:
 
     from epoch0.models import Inputs
     from epoch0.prune import CriticalSparsity, Masks, Scores
-
-
-Score = Literal["snip", "grasp", "synflow", "force", "obd", "magnitude", "random"]
-
-NEEDS_TARGETS = {"snip", "grasp", "force", "obd"}
-"""Scores that look at the loss."""
-
-ROUNDS = {"synflow": 100, "force": 60}
-"""Rounds of scores that their authors repeat; the others have one."""
-
-Tell = Callable[[float, str], None]
+    from epoch0.prune.scores.scores import Listed
 
 
 def register(app: typer.Typer) -> None:
@@ -40,7 +30,9 @@ def register(app: typer.Typer) -> None:
 def prune(
     model: Model,
     sparsity: Annotated[float, typer.Option(help="Fraction of the weights removed: exactly that many.")],
-    score: Annotated[Score, typer.Option(help="What a weight is worth; the most worthy are kept.")] = "snip",
+    score: Annotated[
+        str, typer.Option(help="What a weight is worth: snip, grasp, synflow, force, obd, magnitude, random.")
+    ] = "snip",
     scope: Annotated[
         Literal["global", "layer"], typer.Option(help="One threshold for all layers, or one for each.")
     ] = "global",
@@ -73,6 +65,7 @@ def prune(
     from epoch0 import prune as pruning
     from epoch0.initialization import check_path, save
     from epoch0.prune.masks.layers import check_sparsity
+    from epoch0.prune.scores.scores import TABLE
 
     files = {"masks": out, "weights": out_weights}
     written = [path.resolve() for path in files.values() if path is not None]
@@ -82,26 +75,31 @@ def prune(
         if path is not None:
             check_path(path, what)
     check_sparsity(sparsity)
+    if score not in TABLE:
+        raise InputError(f"--score {score} is not known; use {', '.join(TABLE)}.{suggest(score, TABLE)}")
+    known = TABLE[score]
     network = models.load_model(model, weights=weights, seed=seed)
     given = models.inputs_for(
         network, data=data_name, input_shape=input_shape, batch=batch, seed=seed, data_dir=data_dir
     )
-    if given.targets is None and score in NEEDS_TARGETS:
+    if given.targets is None and known.needs_targets:
         raise InputError(
             f"{score} looks at the loss, which needs classes: give --data with labels, or score by synflow, "
             f"magnitude or random. The inputs are {given.description}."
         )
     options: dict[str, Any] = {"scope": scope, "layers": layers, "floor": floor}
-    check_steps(score, steps, options)
-    rounds, rescaling = ROUNDS.get(score, 1) if steps is None else steps, None
+    check_steps(known, steps, options)
+    rounds, rescaling = known.rounds if steps is None else steps, None
     with Stages("prune", 3 + 2 * (rescale is not None)) as stage:
         stage("judging the model as it is")
         judge = _Judge(given, batch_norm, seed)
         verdicts = {"before": judge.verdict(network)}
         stage(f"scoring by {score}")
+        arguments: dict[str, Any] = {"sparsity": sparsity, "seed": seed, "batch_norm": batch_norm}
+        arguments |= {"batches": [(given.x, given.targets)], "x": tuple(given.x.shape[1:])}
+        arguments |= {"steps": rounds, "progress": stage.within}
         with told() as said:
-            scorer = _scorer(score, given, batch_norm, seed)
-            scores, masks = _masks(network, score, scorer, sparsity, rounds, options, stage.within)
+            scores, masks = _masks(network, known, arguments, options)
         critical = pruning.critical_sparsity(scores)
         summary = masks.summary(network, given.x)
         pruning.apply(network, masks)
@@ -129,7 +127,7 @@ def prune(
     for note in said:
         typer.echo(f"note: {note}")
     if summary.dead or summary.effective == 0:
-        typer.echo(f"what helps: {_what_helps(float(critical), score)}")
+        typer.echo(f"what helps: {_what_helps(float(critical), score, known.rounds)}")
     if rescaling is not None:
         typer.echo(f"\n{rescaling}")
     typer.echo(f"\nverdicts ({judge.examined}):")
@@ -140,37 +138,27 @@ def prune(
             typer.echo(f"{what}: {path}")
 
 
-def _scorer(score: str, given: "Inputs", batch_norm: str, seed: int) -> Any:
-    """The function of a model, or of force of a model and more, that gives the scores."""
-    from epoch0 import prune as pruning
-
-    batches = [] if given.targets is None else [(given.x, given.targets)]
-    settings: dict[str, Any] = {"magnitude": {}, "random": {"seed": seed}, "synflow": {"x": tuple(given.x.shape[1:])}}
-    of_the_loss = {"batches": batches, "batch_norm": batch_norm}
-    return functools.partial(getattr(pruning, score), **settings.get(score, of_the_loss))
-
-
 def _masks(
-    network: "nn.Module", score: str, scorer: Any, sparsity: float, rounds: int, options: dict[str, Any], progress: Tell
+    network: "nn.Module", known: "Listed", arguments: dict[str, Any], options: dict[str, Any]
 ) -> "tuple[Scores, Masks]":
     """Scores of the model as it is, and the masks after all rounds."""
     from epoch0 import prune as pruning
 
-    if score == "force":
-        scores = scorer(network, sparsity=sparsity, steps=rounds, progress=progress)
-        return scores, pruning.keep(scores, sparsity)
-    scores = scorer(network)
-    if rounds == 1:
+    one = functools.partial(known.function, **{name: arguments[name] for name in known.takes})
+    scores, sparsity, steps = one(network), arguments["sparsity"], arguments["steps"]
+    if steps == 1 or known.has_own_rounds:
         return scores, pruning.keep(scores, sparsity, **options)
-    return scores, pruning.iterate(network, scorer, sparsity, steps=rounds, progress=progress, **options)
+    progress = arguments["progress"]
+    return scores, pruning.iterate(network, one, sparsity, steps=steps, progress=progress, **options)
 
 
-def check_steps(score: str, steps: int | None, options: dict[str, Any]) -> None:
+def check_steps(known: "Listed", steps: int | None, options: dict[str, Any]) -> None:
     """Refuse what no round could do, before the model is looked at."""
     if steps is not None and steps < 1:
         raise InputError(f"steps={steps} is no number of rounds; use an integer >= 1, such as 100.")
-    if score == "force" and options != {"scope": "global", "layers": "uniform", "floor": 0}:
-        raise InputError("--score force has one threshold for all layers; leave --scope, --layers and --floor out.")
+    if known.has_own_rounds and options != {"scope": "global", "layers": "uniform", "floor": 0}:
+        name = known.function.__name__
+        raise InputError(f"--score {name} has one threshold for all layers; leave --scope, --layers and --floor out.")
 
 
 class _Judge:
@@ -197,9 +185,9 @@ def _about(critical: "CriticalSparsity", rounds: int) -> str:
     return f"critical sparsity {float(critical):.4%}{when}: {critical.layer} is the first layer to vanish"
 
 
-def _what_helps(critical: float, score: str) -> str:
+def _what_helps(critical: float, score: str, usual: int) -> str:
     """What keeps layers alive, in words."""
-    ways = [f"a sparsity below {critical:.4g}" if score not in ROUNDS else "a smaller sparsity", "--floor 1"]
+    ways = [f"a sparsity below {critical:.4g}" if usual == 1 else "a smaller sparsity", "--floor 1"]
     if score != "synflow":
         ways.append("--score synflow, which scores again after every round")
     return f"{', '.join(ways)}, or weights at the edge of chaos first (epoch0 init, then --weights)"

@@ -89,7 +89,7 @@ def save_tensors(
     plain = {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
              for name, tensor in tensors.items()}  # fmt: skip
     header = {**words, "format": layout, "order": json.dumps(list(plain))}  # the format itself sorts by name
-    header["sha256"] = _digest(header, plain)
+    header["sha256"] = digest(json.dumps(header, sort_keys=True), plain)
     return written(path, what, lambda fresh: save_file(plain, fresh, header))
 
 
@@ -100,9 +100,6 @@ def load_tensors(path: str | Path, what: str, layout: str, writer: str) -> tuple
     >>> tensors, words = load_tensors(path, "masks", "epoch0 masks 1", "Masks.save")
     >>> tensors["a"], words["shapes"]
     (tensor([1., 1.]), '{}')
-
-    Raises:
-        InputError: if the file is missing, cut short, damaged, of another version, or something else.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -125,18 +122,23 @@ def load_tensors(path: str | Path, what: str, layout: str, writer: str) -> tuple
             f"the {what} {str(path)!r} ({Path(path).stat().st_size:,} bytes) cannot be read: the file is cut short, "
             f"damaged or in another format ({problem})."
         ) from problem
-    if _digest(header, tensors) != header.pop("sha256", None):
+    stored = header.pop("sha256", None)
+    if digest(json.dumps(header, sort_keys=True), tensors) != stored:
         raise InputError(f"the {what} {str(path)!r} are damaged: the content does not have the checksum in the header.")
     return {name: tensors[name] for name in json.loads(header.pop("order"))}, header
 
 
-def _digest(header: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
-    words = {key: word for key, word in header.items() if key != "sha256"}
-    total = hashlib.sha256(json.dumps(words, sort_keys=True).encode())
+def digest(header: str, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 over a header and named CPU tensors: names, dtypes, shapes and bytes.
+
+    >>> digest("{}", {"a": torch.zeros(2)}) == digest("{}", {"a": torch.zeros(3)})
+    False
+    """
+    total = hashlib.sha256(header.encode())
     for name in sorted(tensors):
-        tensor = tensors[name]
+        tensor = tensors[name].detach().contiguous()
         total.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        total.update(tensor.flatten().view(torch.uint8).numpy().data)
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return total.hexdigest()
 
 

@@ -229,14 +229,6 @@ def gaussian_input(model: nn.Module, seed: int) -> Tensor:
 
     >>> gaussian_input(nn.Sequential(nn.Linear(20, 5), nn.ReLU()), 0).shape
     torch.Size([64, 20])
-
-    Args:
-        model: its first linear map or convolution says how many features or channels the input has; sides of images
-            are tried.
-        seed: of the numbers.
-
-    Raises:
-        InputError: if no shape is found.
     """
     model = bare(model)
     check_model(model)

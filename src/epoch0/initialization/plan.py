@@ -26,18 +26,7 @@ from epoch0.tracing.tape import Change, Tape
 def make_plan(
     tape: Tape, layers: tuple[Layer, ...], sites: list[Site], target: float, residual: str, weights: str, edges: bool
 ) -> Plan:
-    """Find out what each weighted operation is followed by, which ones end branches, and what gain each is to have.
-
-    Args:
-        tape: the record.
-        layers: its layers.
-        sites: operations whose weights can be set.
-        target: gain of a layer.
-        residual: ``"stable"``: branches get target/blocks; ``"plain"``: they get the target.
-        weights: their law; with ``"keep"`` the norms that end branches stay, else they start from 1; with
-            ``"mirrored"`` sound blocks stay and units become pairs.
-        edges: whether what comes in and what goes out is brought to unit size.
-    """
+    """Find out what each weighted operation is followed by, which ones end branches, and what gain each is to have."""
     follower = Follower(tape)
     layer_of = {id(event): layer for layer in layers for event in events_of(tape, layer)}
     steps, first = list[Step](), dict[str, Step]()

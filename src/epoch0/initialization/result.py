@@ -2,16 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from epoch0.initialization.sites import Plan, Step
-from epoch0.results import aligned
+from epoch0.results import Result, aligned
 from epoch0.tracing.tape import Tape
-
-if TYPE_CHECKING:
-    import pandas
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class LayerInit:
 
 
 @dataclass(frozen=True)
-class Initialization:
+class Initialization(Result):
     """What :func:`epoch0.initialization.initialize` changed, and what it left alone."""
 
     layers: tuple[LayerInit, ...]  #: one row for each weighted operation that was set, in order of execution
@@ -77,11 +74,9 @@ class Initialization:
         found = asdict(self)
         return {**found, "layers": list(found["layers"]), "notes": list(self.notes)}
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """One row a weighted operation, with the attributes of :class:`LayerInit` as columns."""
-        import pandas
-
-        return pandas.DataFrame([asdict(layer) for layer in self.layers], columns=list(LayerInit.__dataclass_fields__))
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a weighted operation, as in :class:`LayerInit`."""
+        return [asdict(layer) for layer in self.layers]
 
 
 def left_alone(untouched: Mapping[str, str], most: int = 5) -> list[str]:

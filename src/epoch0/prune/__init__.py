@@ -18,7 +18,7 @@ from epoch0.prune.masks.masks import Masks
 from epoch0.prune.scores.baselines import magnitude, random
 from epoch0.prune.scores.connection_sensitivity import force, snip
 from epoch0.prune.scores.curvature import grasp, obd
-from epoch0.prune.scores.scores import Scores
+from epoch0.prune.scores.scores import TABLE, Scores
 from epoch0.prune.scores.synaptic_flow import synflow
 
 __all__ = [
@@ -26,3 +26,5 @@ __all__ = [
     "apply", "bake", "conditioning", "critical_sparsity", "force", "grasp", "iterate", "keep", "magnitude",
     "masks_of", "obd", "on_paths", "predicted_density", "random", "rescale", "snip", "synflow",
 ]  # fmt: skip
+
+globals().update({name: score.function for name, score in TABLE.items()})  # those named above, and any other

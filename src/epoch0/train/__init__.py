@@ -10,8 +10,7 @@
 
 from epoch0.train.augmentation import CentreCrop, CropResizeFlip, PadCropFlip
 from epoch0.train.data import Folder, Images, image_sources
-from epoch0.train.device import chosen_device
-from epoch0.train.distributed import joined
+from epoch0.train.device import chosen_device, joined
 from epoch0.train.evaluation import Accuracy, Evaluation
 from epoch0.train.lengths import TrajectoryLengths
 from epoch0.train.loop import train

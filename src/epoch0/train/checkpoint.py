@@ -4,7 +4,6 @@ Nothing is pickled, so reading a checkpoint runs no code. A digest over every te
 header, and a file that was cut, altered or made by another run is refused by name.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,24 +16,11 @@ from torch import nn
 
 from epoch0.errors import InputError
 from epoch0.files import write_atomic
+from epoch0.initialization.files import digest
 from epoch0.tracing.guard import bare
 
 FORMAT = "epoch0 training 1"
 """Version of the layout; a file that states another one is not read."""
-
-
-def digest(header: str, tensors: Mapping[str, torch.Tensor]) -> str:
-    """SHA-256 over a header and named CPU tensors: names, dtypes, shapes and bytes.
-
-    >>> digest("{}", {"a": torch.zeros(2)}) == digest("{}", {"a": torch.zeros(3)})
-    False
-    """
-    total = hashlib.sha256(header.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().contiguous()
-        total.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        total.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return total.hexdigest()
 
 
 def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, numbers: Mapping[str, Any]) -> None:
@@ -70,12 +56,7 @@ def restore(
     path: Path, numbers: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], model: nn.Module,
     optimizer: torch.optim.Optimizer, run: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    """Put what :func:`read` gave back into a model and its optimizer, after checking that it belongs to this run.
-
-    Raises:
-        InputError: if the file is of another model, or ``numbers["run"]`` are other settings than those of the present
-            ``run``, naming what differs; model and optimizer are untouched then.
-    """
+    """Put what :func:`read` gave back into a model and its optimizer, after checking that it belongs to this run."""
     given = {name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")}
     _check_model(path, bare(model).state_dict(), given)
     stored: dict[str, Any] = numbers["run"]
@@ -101,11 +82,7 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """The numbers and the tensors of a checkpoint, checked to be whole.
-
-    Raises:
-        InputError: naming the file and what is wrong with it: a folder, cut, altered, foreign.
-    """
+    """The numbers and the tensors of a checkpoint, checked to be whole."""
     if path.is_dir():
         raise InputError(f"the checkpoint {str(path)!r} is a folder; name a file in it.")
     try:

@@ -21,8 +21,8 @@ from torch import Tensor
 from epoch0.data import DataSet, ImageFiles, image_files, load
 from epoch0.data.decoding import decoded, default_workers
 from epoch0.errors import InputError, check_finite
+from epoch0.initialization.files import digest
 from epoch0.train.augmentation import Augmentation, CentreCrop, CropResizeFlip, PadCropFlip, uniforms
-from epoch0.train.checkpoint import digest
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # red, green, blue; a fully lit pixel is 1
 

@@ -1,10 +1,20 @@
-"""Where a run takes place: the device that was chosen, and the precision that suits it."""
+"""Where a run takes place: the device that was chosen, the precision that suits it, the processes that share it.
+
+Under torchrun each process ("rank") takes its part of every batch of the one global order. Only rank 0 evaluates,
+prints and writes, and tells the others; a rank that dies ends the others through torch's own errors.
+"""
 
 import contextlib
 import os
-from typing import Literal
+import warnings
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
 
 import torch
+from torch import Tensor, nn
 
 from epoch0.errors import InputError
 
@@ -31,9 +41,6 @@ def check_device(device: str | torch.device, said: str | None = None) -> torch.d
 
     >>> check_device("cpu")
     device(type='cpu')
-
-    Raises:
-        InputError: if there is no such device here, as the user ``said`` it.
     """
     said = said or f"device={str(device)!r}"
     try:
@@ -64,3 +71,106 @@ def autocast(device: torch.device, precision: str) -> contextlib.AbstractContext
     """Products in that precision for a while."""
     low = precision_for(precision, device) == "bfloat16"
     return torch.autocast(device.type, torch.bfloat16) if low else contextlib.nullcontext()
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes of one run, seen from one of them.
+
+    >>> Group().first, Group(rank=1, size=2).part(torch.arange(5))
+    (True, tensor([3, 4]))
+
+    ``rank`` is the number of this process of ``size``, ``device`` where it trains.
+    """
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def first(self) -> bool:
+        """Is this the process that evaluates, prints and writes?"""
+        return self.rank == 0
+
+    def part(self, chosen: Tensor) -> Tensor:
+        """This rank's part of a batch, in order; the first ranks have one example more where it does not divide."""
+        return chosen if self.size == 1 else chosen.tensor_split(self.size)[self.rank]
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The model as it is called for a training step: the average of its gradients over the ranks is taken."""
+        if self.size == 1:
+            return model
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # newer versions have another word for it, older only this
+            index = [self.device] if self.device.type == "cuda" else None
+            # buffers are sent once at either end: masks are buffers, and need not travel with every step
+            return nn.parallel.DistributedDataParallel(model, device_ids=index, broadcast_buffers=False)
+
+    def share_buffers(self, model: nn.Module) -> None:
+        """Give every rank the buffers of rank 0's model: the running statistics of its parts of the batches."""
+        for buffer in model.buffers() if self.size > 1 else ():
+            torch.distributed.broadcast(buffer, src=0)
+
+    def added(self, values: Tensor) -> Tensor:
+        """The sum over the ranks of a tensor of numbers; NaN if any is."""
+        if self.size > 1:
+            torch.distributed.all_reduce(values)
+        return values
+
+    def told(self, value: Any) -> Any:
+        """What rank 0 passes, on every rank."""
+        if self.size == 1:
+            return value
+        held = [value]
+        torch.distributed.broadcast_object_list(held, src=0)
+        return held[0]
+
+
+_current: ContextVar[Group | None] = ContextVar("epoch0_group", default=None)
+
+
+def current() -> Group | None:
+    """The group this process has joined, None outside :func:`joined`."""
+    return _current.get()
+
+
+@contextlib.contextmanager
+def joined(device: str | torch.device | None = None, timeout_minutes: float = 30.0) -> Iterator[Group]:
+    """Train on all processes that torchrun started; without torchrun, on this one alone.
+
+    >>> with joined() as group:                         # torchrun --nproc-per-node 8 program.py
+    ...     done = train(net, data, epochs=90, batch_size=256, device=group.device)         # doctest: +SKIP
+
+    ``batch_size`` is that of all processes together, so the result does not depend, up to rounding, on how many there
+    are, but for batch norm and dropout: batch norm normalizes each rank's part of the batch by itself, and the running
+    statistics are those of rank 0's parts (``nn.SyncBatchNorm``, on CUDA devices, takes the joint batch); dropout draws
+    other units on each rank. Callbacks and evaluation happen on rank 0 while the others wait.
+
+    Args:
+        device: where this process trains; by default the CUDA device of its local rank (NCCL), else the CPU (gloo).
+        timeout_minutes: how long a process waits for the others before it gives up.
+    """
+    if current() is not None:
+        raise InputError("this process has already joined its group; joined() cannot be nested.")
+    if "WORLD_SIZE" not in os.environ:
+        yield Group(device=chosen_device() if device is None else check_device(device))
+        return
+    missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    if missing:
+        raise InputError(f"WORLD_SIZE is set but {', '.join(missing)} not; start the program with torchrun.")
+    place = chosen_device() if device is None else check_device(device)
+    if place.type == "cuda":
+        place = torch.device("cuda", place.index or int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(place)
+    torch.distributed.init_process_group(
+        "nccl" if place.type == "cuda" else "gloo", timeout=timedelta(minutes=timeout_minutes)
+    )
+    group = Group(torch.distributed.get_rank(), torch.distributed.get_world_size(), place)
+    token, whole = _current.set(group), False
+    try:
+        yield group
+        whole = True
+    finally:
+        _current.reset(token)
+        if whole or place.type != "cuda":  # with NCCL this waits for work that a lost rank will never finish
+            torch.distributed.destroy_process_group()

@@ -14,6 +14,7 @@ from epoch0.curves import Curve
 from epoch0.errors import InputError
 from epoch0.measure.many import grid_offset
 from epoch0.measure.pieces import Array, grid_errors, row_norms, shares_statistics
+from epoch0.results import Result
 from epoch0.tracing.guard import bare, unchanged
 from epoch0.tracing.layers import Place, labelled
 from epoch0.tracing.tape import Tape, tape
@@ -21,7 +22,6 @@ from epoch0.train.stacked import Stacked
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
 if TYPE_CHECKING:
-    import pandas
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -34,7 +34,7 @@ _BUDGET = 16_000_000
 _KINDS: dict[type[nn.Module], str] = {TrajectoryRegularization: "trajectory regularization"}
 
 
-class TrajectoryLengths:
+class TrajectoryLengths(Result):
     """Measure how long a curve is after each layer of a model while it trains, and keep what was measured.
 
     >>> watch = TrajectoryLengths(e0.Arc(x0, x1))              # x0, x1 of the shape of one input
@@ -122,14 +122,8 @@ class TrajectoryLengths:
         """Standard errors of the lengths over t, conservative, shape (measurements, layers + 1)."""
         return np.array([grid_errors(norms) for norms in self._norms]).reshape(len(self.steps), -1)
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """One row a step and layer, the input first."""
-        import pandas
-
-        return pandas.DataFrame(self.to_dict())
-
-    def to_dict(self) -> list[dict[str, Any]]:
-        """The same as plain numbers; None where there is none."""
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a step and layer, the input first, in plain numbers; None where there is none."""
         rows: list[dict[str, Any]] = []
         names, kinds = ("input", *self.layers), ("input", *self.kinds)
         for step, lengths, errors in zip(self.steps, self.lengths.tolist(), self.errors.tolist(), strict=True):
@@ -141,6 +135,10 @@ class TrajectoryLengths:
                 rows.append({**finite, "status": _status(length, before)})
                 before = length
         return rows
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """The rows."""
+        return self.rows()
 
     def plot(self) -> "Figure":
         """Layers on x, length on y, one line a step coloured by it, as in Raghu's Figures 8 and 10.

@@ -25,8 +25,7 @@ from epoch0.errors import InputError, suggest
 from epoch0.seeds import generator
 from epoch0.train import checkpoint as checkpoints
 from epoch0.train.data import Pair, batches, check_classes
-from epoch0.train.device import autocast, check_device, precision_for
-from epoch0.train.distributed import Group, current
+from epoch0.train.device import Group, autocast, check_device, current, precision_for
 from epoch0.train.record import Callback, Every, Row, Training, plain
 from epoch0.train.stacked import Stacked
 

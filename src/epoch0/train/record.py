@@ -3,16 +3,14 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import nn
 
 from epoch0.errors import InputError, suggest
-
-if TYPE_CHECKING:
-    import pandas
+from epoch0.results import Result
 
 Row = dict[str, Any]
 """What is known at one step: ``step``, ``epoch``, ``loss`` (mean over the steps since the last row), every metric."""
@@ -44,7 +42,7 @@ class Every:
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(Result):
     """A finished training run.
 
     Attributes:
@@ -88,12 +86,10 @@ class Training:
         own = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "model"}
         return {**own, "history": [dict(row) for row in self.history], "diverged": self.diverged}
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """The history as a table, one row per evaluated step, with a plain-word status column."""
-        import pandas
-
+    def rows(self) -> list[Row]:
+        """The history, one row per evaluated step, with a plain-word status."""
         status = ["running"] * (len(self.history) - 1) + [f"stopped: {self.stopped_because}"]
-        return pandas.DataFrame(list(self.history)).assign(status=status)
+        return [{**row, "status": words} for row, words in zip(self.history, status, strict=True)]
 
     def __str__(self) -> str:
         """One line: how long, why it stopped, what the last row says."""

@@ -3,17 +3,14 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
 from epoch0.errors import InputError, check_finite
-
-if TYPE_CHECKING:
-    import pandas
-
+from epoch0.results import Result
 
 _CHUNK = 1 << 20
 
@@ -159,7 +156,7 @@ class LayerScale:
 
 
 @dataclass(frozen=True)
-class Conditioning:
+class Conditioning(Result):
     """The scales of all layers' scores.
 
     >>> print(conditioning({"a": torch.full((3, 3), 1e-4), "b": torch.ones(3, 3)}).verdict)
@@ -196,11 +193,9 @@ class Conditioning:
         rows = [{key: _plain(value) for key, value in row.items()} for row in found.pop("layers")]
         return {key: _plain(value) for key, value in found.items()} | {"layers": rows}
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """One row a layer; columns as in :class:`LayerScale`."""
-        import pandas
-
-        return pandas.DataFrame([asdict(row) for row in self.layers])
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a layer, as in :class:`LayerScale`."""
+        return [asdict(layer) for layer in self.layers]
 
     def __str__(self) -> str:
         size = max(len("layer"), *(len(row.layer) for row in self.layers))

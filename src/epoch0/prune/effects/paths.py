@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,13 +15,10 @@ from epoch0.prune.effects.reach import Reach
 from epoch0.prune.masks.apply import check_masks
 from epoch0.prune.masks.masks import Masks
 from epoch0.prune.masks.places import places
-from epoch0.results import aligned
+from epoch0.results import Result, aligned
 from epoch0.tracing.forward_derivatives import prepare_forward_derivatives
 from epoch0.tracing.guard import bare, unchanged
 from epoch0.tracing.operations import tensors_in
-
-if TYPE_CHECKING:
-    import pandas
 
 
 def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[int, ...]) -> Masks:
@@ -138,7 +135,7 @@ class LayerMask:
 
 
 @dataclass(frozen=True)
-class MaskSummary:
+class MaskSummary(Result):
     """What a set of masks leaves.
 
     Attributes:
@@ -201,12 +198,9 @@ class MaskSummary:
             "layers": [{**asdict(layer), "shape": list(layer.shape)} for layer in self.layers],
         }
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """One row a layer, with the attributes of :class:`LayerMask` as columns."""
-        import pandas
-
-        columns = list(LayerMask.__dataclass_fields__)
-        return pandas.DataFrame([asdict(layer) for layer in self.layers], columns=columns)
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a layer, as in :class:`LayerMask`."""
+        return [asdict(layer) for layer in self.layers]
 
 
 def summary(masks: Masks, model: nn.Module | None = None, x: Tensor | tuple[int, ...] | None = None) -> MaskSummary:
@@ -219,16 +213,6 @@ def summary(masks: Masks, model: nn.Module | None = None, x: Tensor | tuple[int,
     0.weight  32x64  913   2,048  0.4458   913        0          0             ok
     2.weight  32x32  595   1,024  0.5811   595        0          0             ok
     4.weight  10x32  188   320    0.5875   188        0          0             ok
-
-    Args:
-        model: what the masks are for, pruned or not; None leaves the effective sparsity out.
-        x: a batch of shape (examples, ...), or the shape of one example; needed with the model.
-
-    Returns:
-        One row a layer, with ``str()``, ``to_pandas()`` and ``to_dict()``.
-
-    Raises:
-        InputError: if the masks are another model's, or its paths cannot be followed.
 
     Source: Vysogorets & Kempe 2023 for the effective sparsity.
     """

@@ -125,18 +125,7 @@ _PASSING = (nn.Flatten, nn.Identity, nn.Dropout)
 
 
 def _mean_field(model: nn.Module, sparsity: float, x: Tensor | None, examples: int, seed: int) -> PredictedDensity:
-    """The mean-field prediction for a chain of linear layers with one nonlinearity between them.
-
-    Args:
-        model: a sequence of linear layers; dropout and flattening are passed over.
-        sparsity: fraction of all weights removed.
-        x: a batch whose mean square and correlation are used, shape (examples, ...), or None.
-        examples: size of the batch where x is None.
-        seed: of the drawings.
-
-    Raises:
-        InputError: naming the first module that mean-field theory of dense networks does not cover.
-    """
+    """The mean-field prediction for a chain of linear layers with one nonlinearity between them."""
     check_model(model)
     layers, rule = _chain(bare(model))
     sizes = [next(iter(layers.values())).in_features, *(layer.out_features for layer in layers.values())]

@@ -169,7 +169,7 @@ def _largest(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
     if name.startswith("adaptive"):
         return getattr(F, name.replace("max", "avg"))(x, given["output_size"])
     if "pool" in name:
-        return _windows(int(name[name.index("pool") + 4]), given)
+        return _windows(func(*args, **kwargs).shape[-int(name[name.index("pool") + 4]) :], given)
     dim, keep = given.get("dim"), given.get("keepdim", False)
     if isinstance(dim, Tensor):  # the larger of two
         return x + dim
@@ -179,33 +179,20 @@ def _largest(func: Any, name: str, args: Args, kwargs: Kwargs) -> Any:
     return largest if name in ("amax", "amin") else torch.return_types.max((largest, x.argmax(dim, keepdim=keep)))
 
 
-def _windows(dimensions: int, given: Kwargs) -> Tensor:
-    """Sums over the windows of a max pooling."""
+def _windows(shape: torch.Size, given: Kwargs) -> Tensor:
+    """Sums over the windows of a max pooling, whose results have this shape."""
     x: Tensor = given["input"]
-    size, stride, padding, dilation = (
-        _several(given.get(name, usual), dimensions)
-        for name, usual in (("kernel_size", None), ("stride", None), ("padding", 0), ("dilation", 1))
-    )  # fmt: skip
-    stride = stride or size
-    channels, spatial = x.shape[-dimensions - 1], x.shape[-dimensions:]
-    high = list(padding)
-    if given.get("ceil_mode"):
-        for i in range(dimensions):
-            span = spatial[i] + 2 * padding[i] - dilation[i] * (size[i] - 1) - 1
-            more = -span % stride[i]
-            # torch leaves out a last window that would start beyond the image
-            starts = (span + more) < spatial[i] + padding[i]
-            high[i] += more if starts else 0
-    pads = [side for i in reversed(range(dimensions)) for side in (padding[i], high[i])]
-    ones = x.new_ones(channels, 1, *size)
-    convolve = (F.conv1d, F.conv2d, F.conv3d)[dimensions - 1]
-    return convolve(F.pad(x, pads), ones, None, tuple(stride), 0, tuple(dilation), channels)
-
-
-def _several(value: Any, count: int) -> list[int]:
-    if value is None or (isinstance(value, list | tuple) and not value):
-        return []
-    return list(value) if isinstance(value, list | tuple) else [value] * count
+    for axis in range(-len(shape), 0):
+        size, stride, padding, dilation = (
+            value if isinstance(value, int) else value[axis] if len(value) > 1 else value[0]
+            for value in (given["kernel_size"], given.get("stride") or given["kernel_size"], given.get("padding", 0),
+                          given.get("dilation", 1))
+        )  # fmt: skip
+        span = dilation * (size - 1) + 1
+        behind = (shape[axis] - 1) * stride + span - x.shape[axis] - padding
+        x = F.pad(x, (0, 0) * (-axis - 1) + (padding, behind))
+        x = x.unfold(axis, span, stride)[..., ::dilation].sum(-1)
+    return x
 
 
 def _mixing(func: Any, name: str, args: Args, kwargs: Kwargs) -> Tensor:

@@ -147,11 +147,7 @@ def masks_of(model: nn.Module) -> Masks:
 
 
 def check_masks(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
-    """Refuse masks that are not of this model, with the first difference.
-
-    Raises:
-        InputError: listing unknown names and wrong shapes.
-    """
+    """Refuse masks that are not of this model, with the first difference."""
     if not isinstance(model, nn.Module):
         raise InputError(f"a torch.nn.Module is needed, not a {type(model).__name__}.")
     known = {name: where[0] for name, where in places(model).items()}

@@ -92,12 +92,6 @@ def scheduled(sparsity: float, steps: int, schedule: str, start: float = 0.0) ->
 
     >>> [round(s, 3) for s in scheduled(0.99, 2, "exponential")], scheduled(0.99, 2, "linear")
     ([0.9, 0.99], [0.495, 0.99])
-
-    Args:
-        sparsity: after the last round, exactly.
-        steps: rounds.
-        schedule: ``"exponential"`` or ``"linear"``, in the fraction kept.
-        start: before the first round.
     """
     if schedule == "linear":
         rise = [start + (sparsity - start) * k / steps for k in range(1, steps)]

@@ -163,18 +163,6 @@ def largest(scores: Mapping[str, Tensor], count: int, removed: Mapping[str, Tens
 
     Zeros are equal whatever their sign, and infinities are scores like any other. Scores of mixed precision are
     compared exactly.
-
-    Args:
-        scores: floating tensors of any shape and device.
-        count: how many to keep, 0 to all that are not removed.
-        removed: bool tensors by name, True where a score does not count; names may be missing. All scores are finite
-            then.
-
-    Returns:
-        Bool tensors of the same shapes, each on the device of its scores.
-
-    Raises:
-        InputError: naming the tensor that holds NaN.
     """
     dtype = torch.float32 if all(tensor.dtype in _NARROW for tensor in scores.values()) else torch.float64
     flat = torch.empty(sum(tensor.numel() for tensor in scores.values()), dtype=dtype)
@@ -197,10 +185,6 @@ def best(scores: Tensor, count: int) -> Tensor:
 
     >>> best(torch.tensor([0.5, 0.1, 0.5, 0.5]), 2)
     tensor([ True, False,  True, False])
-
-    Args:
-        scores: shape (weights,), without NaN.
-        count: how many, from 0 to the number of weights.
     """
     dropped = len(scores) - count
     if dropped == 0 or count == 0:

@@ -25,17 +25,6 @@ def kept_of_layers(
     >>> kept_of_layers(shapes, 0.9, "erk", least, most)         # (10 + 10) : (100 + 10)
     {'a': 17, 'b': 93}
 
-    Args:
-        shapes: of the layers.
-        sparsity: fraction removed of all weights; of those not named, if ``layers`` names some.
-        layers: ``"uniform"``: the same density everywhere. ``"erk"``: densities proportional to the sum of a layer's
-            dimensions over their product, at most 1. Or a sparsity by name.
-        least: weights that each layer keeps at least; their sum can be met.
-        most: weights that each layer has left.
-
-    Raises:
-        InputError: if a name or a sparsity cannot be used, or the floor cannot be met.
-
     Source: Evci et al. 2020 (RigL), section 3, for ERK.
     """
     sizes = {name: math.prod(shape) for name, shape in shapes.items()}
@@ -67,12 +56,6 @@ def shared_out(total: int, weights: Sequence[float], low: Sequence[int], high: S
     [3, 1, 6]
 
     The largest remainders are rounded up, the first of equal ones first.
-
-    Args:
-        total: between the sums of ``low`` and of ``high``.
-        weights: at least 0; a share with weight 0 gets its lower bound.
-        low: least shares.
-        high: largest shares.
     """
     weight, least, most = np.asarray(weights, dtype=np.float64), np.asarray(low), np.asarray(high)
 
@@ -112,11 +95,7 @@ def _told(
 
 
 def check_sparsity(sparsity: float, name: str = "sparsity") -> None:
-    """Refuse what is no fraction removed.
-
-    Raises:
-        InputError: unless it is a number in [0, 1).
-    """
+    """Refuse what is no fraction removed."""
     number = isinstance(sparsity, int | float | np.integer | np.floating) and not isinstance(sparsity, bool)
     if not number or not 0 <= sparsity < 1:
         hint = ""

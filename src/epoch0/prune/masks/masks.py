@@ -1,13 +1,19 @@
 """Which weights are kept: a frozen mapping of bool tensors that counts, combines, saves (Hayou et al. 2021, 2.1)."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from epoch0.errors import InputError
+from epoch0.initialization.files import load_tensors, save_tensors
+
+LAYOUT = "epoch0 masks 1"
+"""Of the files: packed bits, the first weight in the highest, and the shapes in the header."""
 
 SHOWN = 3
 """How many differences an error lists before it only counts the rest."""
@@ -145,9 +151,9 @@ class Masks(Mapping[str, Tensor]):
         Raises:
             InputError: if the path is wrong, or the file cannot be written.
         """
-        from epoch0.prune.files import save_masks
-
-        return save_masks(self, path)
+        bits = {name: torch.from_numpy(np.packbits(mask.cpu().flatten().numpy())) for name, mask in self.items()}
+        shapes = json.dumps({name: list(mask.shape) for name, mask in self.items()})
+        return save_tensors(path, "masks", LAYOUT, bits, {"shapes": shapes})
 
     @classmethod
     def load(cls, path: str | Path) -> "Masks":
@@ -159,9 +165,8 @@ class Masks(Mapping[str, Tensor]):
         Raises:
             InputError: if the file is missing, cut short, damaged, or something else.
         """
-        from epoch0.prune.files import load_masks
-
-        return cls._own(load_masks(path))
+        bits, words = load_tensors(path, "masks", LAYOUT, "Masks.save")
+        return cls._own({name: _unpacked(bits[name], shape) for name, shape in json.loads(words["shapes"]).items()})
 
     def __str__(self) -> str:
         return f"{self.kept:,} of {self.total:,} weights kept in {len(self)} layers, sparsity {self.sparsity:.4%}"
@@ -175,6 +180,11 @@ class Masks(Mapping[str, Tensor]):
         if wrong := differences(self, other):
             raise InputError(f"these masks are of different models: {listed(wrong)}.")
         return Masks._own({name: join(mask, other[name].to(mask.device)) for name, mask in self.items()})
+
+
+def _unpacked(bits: Tensor, shape: list[int]) -> Tensor:
+    count = int(np.prod(shape, dtype=np.int64))
+    return torch.from_numpy(np.unpackbits(bits.numpy(), count=count).astype(bool)).reshape(shape)
 
 
 def differences(masks: Mapping[str, Tensor], others: Mapping[str, Any]) -> list[str]:

@@ -23,10 +23,6 @@ class Masked(nn.Module):
 
     The gradient of a pruned weight is zero too, not a product with zero: infinite gradients under a loss scaler leave
     no NaN there. Whatever an optimizer does to the parameter, the module computes with an exact zero.
-
-    Args:
-        mask: bool, shape of the weight; True is kept. It moves and is saved with the module, and is never cast.
-        order: names of the parameters of the module before it was masked, so that baking can restore their order.
     """
 
     mask: Tensor
@@ -82,15 +78,6 @@ def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
     or has three or more dimensions of which the first is 1 (a class token, a position embedding). A parameter in
     several modules is there once, under its first name; so is one behind a mask (ours or that of
     ``torch.nn.utils.prune``), under the name it had before.
-
-    Args:
-        model: any module.
-
-    Returns:
-        Name -> parameter, in the order of the modules.
-
-    Raises:
-        InputError: if no weight can be pruned, or one is computed from other parameters (weight norm).
 
     Source: Hayou et al. 2021, section 2.1.
     """
@@ -218,9 +205,6 @@ def places(model: nn.Module) -> dict[str, list[Place]]:
 
     The order is that of ``model.named_parameters()`` before the model was masked, and so is the name of a parameter in
     several places: the first one.
-
-    Args:
-        model: pruned or not; a wrapper such as a compiled model is looked through.
     """
     found: dict[int, list[Place]] = {}
     for path, module in bare(model).named_modules():

@@ -5,12 +5,13 @@ from torch import nn
 
 from epoch0.prune.masks.places import Weight, standing
 from epoch0.prune.scores.batches import check_settings
-from epoch0.prune.scores.scores import Scores, scores_of
+from epoch0.prune.scores.scores import Scores, listed, scores_of
 from epoch0.seeds import generator
 
 _CHANCE = 5
 
 
+@listed()
 def magnitude(model: nn.Module) -> Scores:
     """Score each weight by its absolute value, abs(W).
 
@@ -36,6 +37,7 @@ def magnitude(model: nn.Module) -> Scores:
     return scores_of(weights, [w.parameter.detach().abs() for w in weights], "magnitude")
 
 
+@listed("seed")
 def random(model: nn.Module, seed: int = 0) -> Scores:
     """Score each weight by chance: independent uniform numbers in (0, 1).
 

@@ -27,14 +27,6 @@ def taken(batches: Iterable[Any], number_of_batches: int | None, loss: Loss | No
 
     >>> len(taken([(torch.zeros(8, 3), torch.zeros(8, dtype=torch.long))] * 5, 2, None))
     2
-
-    Args:
-        batches: pairs of inputs, as the model is called with them, and targets; or mappings with labels among them.
-        number_of_batches: how many are taken; None takes all, and holds them in memory together.
-        loss: of the user, to say whether targets may be missing.
-
-    Raises:
-        InputError: if there is none, or one is no pair, empty, not finite, or has another number of targets.
     """
     if number_of_batches is not None and (
         isinstance(number_of_batches, bool) or not isinstance(number_of_batches, int) or number_of_batches < 1
@@ -104,11 +96,7 @@ Progress = Callable[[float, str], None]
 
 
 def check_settings(model: Any, batch_norm: str, dtype: torch.dtype | None) -> None:
-    """Refuse a model or settings that scores cannot be computed with.
-
-    Raises:
-        InputError: saying what would work.
-    """
+    """Refuse a model or settings that scores cannot be computed with."""
     if batch_norm not in ("train", "eval"):
         raise InputError(
             f"batch_norm={batch_norm!r}; it is 'train' (statistics of the batch) or 'eval' (running statistics)."
@@ -126,11 +114,7 @@ def check_settings(model: Any, batch_norm: str, dtype: torch.dtype | None) -> No
 
 
 def check_told(progress: object) -> None:
-    """Refuse what is no function to tell of progress.
-
-    Raises:
-        InputError: repeating it.
-    """
+    """Refuse what is no function to tell of progress."""
     check_progress(progress, "the part that is done, from 0 to 1, and a text")
 
 
@@ -141,10 +125,6 @@ def tell(progress: Progress | None, done: int, rounds: int) -> None:
 
 
 def check_temperature(temperature: float) -> None:
-    """Refuse a temperature that is not a finite number above 0.
-
-    Raises:
-        InputError: repeating it.
-    """
+    """Refuse a temperature that is not a finite number above 0."""
     if isinstance(temperature, bool) or not 0 < temperature < float("inf"):
         raise InputError(f"temperature={temperature!r}; outputs are divided by it, so it must be finite and > 0.")

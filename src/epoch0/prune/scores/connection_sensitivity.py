@@ -11,13 +11,14 @@ from epoch0.prune.masks.keep import largest
 from epoch0.prune.masks.layers import check_sparsity
 from epoch0.prune.scores.batches import Progress, check_temperature, described, examples, taken, tell
 from epoch0.prune.scores.functional import Borrowed, Values, added, near_the_end, scored
-from epoch0.prune.scores.scores import Scores
+from epoch0.prune.scores.scores import Scores, listed
 from epoch0.tracing.call import Forward
 from epoch0.tracing.loss import Loss
 
 REDUCTIONS = ("gradient", "score")
 
 
+@listed("batches", "batch_norm")
 def snip(
     model: nn.Module,
     batches: Iterable[Any],
@@ -90,17 +91,13 @@ def snip(
 
 
 def sensitivity(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Values:
-    """abs(W dL/dW), written over the gradients, None where they are.
-
-    Args:
-        weights: tensors of any shapes.
-        gradients: of the same shapes; overwritten.
-    """
+    """abs(W dL/dW), written over the gradients, None where they are."""
     with torch.no_grad():
         pairs = zip(weights, gradients, strict=True)
         return [None if gradient is None else gradient.mul_(weight).abs_() for weight, gradient in pairs]
 
 
+@listed("batches", "batch_norm", "sparsity", "steps", "progress", rounds=60)
 def force(
     model: nn.Module,
     batches: Iterable[Any],
@@ -131,21 +128,15 @@ def force(
     The model is borrowed and comes back to the bit. Frozen weights are scored like others. Dropout is off. Weights that
     stand behind a mask score 0, count among the removed, and stay so.
 
+    Args not told here are those of :func:`snip`.
+
     Args:
-        model: any module.
-        batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
-            or one pair; every round uses all of them.
-        loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
-            or the mean squared error.
         sparsity: fraction of all weights that is to be removed in the end, in [0, 1).
         steps: rounds, >= 1; the authors recommend 60.
         revive: True for FORCE: a weight removed in an earlier round can come back, as its sensitivity is W times the
             gradient at its place; False for iterative SNIP: removed is removed.
         batch_norm: ``"train"``: statistics of the batch, as in the authors' code; ``"eval"``: running ones. It decides
             the mask as it does for SNIP.
-        dtype: to compute in; None: the model's own, and float64 where gradients come near the end of its range.
-        number_of_batches: how many batches are taken; None takes all.
-        forward: ``forward(model, inputs) -> outputs``, for a model that is called in another way.
         temperature: outputs are divided by it; 1 for the authors.
         progress: called before each round with the part of them that is done, from 0 to 1, and its number in words.
 
@@ -154,9 +145,6 @@ def force(
 
     Raises:
         InputError: if an argument, the model, the loss or a batch cannot be used.
-
-    Warns:
-        UserWarning: naming weights that the loss does not depend on; they score 0.
 
     Source: de Jorge, Sanyal, Behl, Torr, Rogez, Dokania 2021, section 4 and Algorithm 1.
     """

@@ -9,12 +9,13 @@ from torch import Tensor, nn
 from epoch0.errors import InputError, suggest
 from epoch0.prune.scores.batches import Batch, check_temperature, described, examples, taken
 from epoch0.prune.scores.functional import Borrowed, Values, added, near_the_end, scored
-from epoch0.prune.scores.scores import Scores
+from epoch0.prune.scores.scores import Scores, listed
 from epoch0.seeds import generator
 from epoch0.tracing.call import Forward
 from epoch0.tracing.loss import Loss, scalar_loss
 
 
+@listed("batches", "batch_norm")
 def grasp(
     model: nn.Module,
     batches: Iterable[Any],
@@ -40,29 +41,21 @@ def grasp(
     The model is borrowed and comes back to the bit. Frozen weights are scored like others. Dropout is off. Weights that
     stand behind a mask score 0 and are marked as removed, so that negative scores do not bring them back.
 
+    Args not told here are those of :func:`snip`.
+
     Args:
-        model: any module that can be differentiated twice.
-        batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
-            or one pair; moved to the model's device.
-        loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
-            or the mean squared error.
         temperature: outputs are divided by it; 200 in the authors' code, which brings the softmax close to uniform. On
             a ResNet-32 at 98 %, the mask with 1 shares 18 % of its weights with that of 200 (Jaccard index).
         batch_norm: ``"train"``: statistics of the batch, as in the authors' code; ``"eval"``: running ones. On that
             ResNet-32 the two masks share 5 % of their weights.
-        dtype: to compute in; None: the model's own, and float64 where gradients come near the end of its range.
         number_of_batches: how many batches are taken; None takes all. The authors split one class-balanced batch in
             two, which with batch norm in train mode is another score: their mask and this share 58 %.
-        forward: ``forward(model, inputs) -> outputs``, for a model that is called in another way.
 
     Returns:
         Scores of both signs.
 
     Raises:
         InputError: if the model, the loss or a batch cannot be used, or an operation has no second derivative.
-
-    Warns:
-        UserWarning: naming weights that the loss does not depend on; they score 0.
 
     Source: Wang, Zhang, Grosse 2020, equations 6 to 8.
     """
@@ -94,18 +87,7 @@ def product(
     temperature: float,
     direction: Sequence[Tensor | None] | None = None,
 ) -> tuple[Values, bool]:
-    """The Hessian of the loss times a direction, and whether the gradient comes near the end of its range.
-
-    Args:
-        lent: the borrowed model.
-        batch: inputs and targets.
-        loss: see :func:`grasp`.
-        temperature: likewise.
-        direction: one tensor a weight; None takes the gradient itself.
-
-    Returns:
-        One tensor a weight; None where the loss does not depend on it.
-    """
+    """The Hessian of the loss times a direction, and whether the gradient comes near the end of its range."""
     value = lent.loss(batch, loss, temperature)
     gradients = lent.differentiated(value, create_graph=True)
     if direction is None:
@@ -127,6 +109,7 @@ ESTIMATORS = ("gauss_newton", "hutchinson")
 _PROBE = 6
 
 
+@listed("batches", "batch_norm")
 def obd(
     model: nn.Module,
     batches: Iterable[Any],
@@ -161,28 +144,21 @@ def obd(
 
     The model is borrowed and comes back to the bit. Dropout is off. Weights that stand behind a mask score 0.
 
+    Args not told here are those of :func:`snip`.
+
     Args:
-        model: any module; trained, as its authors have it, or not.
-        batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
-            or one pair.
         loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
             or the mean squared error. ``"gauss_newton"`` knows only None.
         estimator: ``"gauss_newton"`` or ``"hutchinson"``.
         probes: how many for each batch.
         seed: of the probes.
         batch_norm: ``"train"``: statistics of the batch; ``"eval"``: running ones, the choice for a trained network.
-        dtype: to compute in; None: the model's own, and float64 where gradients come near the end of its range.
-        number_of_batches: how many batches are taken; None takes all.
-        forward: ``forward(model, inputs) -> outputs``, for a model that is called in another way.
 
     Returns:
         Scores; >= 0 for ``"gauss_newton"``.
 
     Raises:
         InputError: if an argument, the model, the loss or a batch cannot be used.
-
-    Warns:
-        UserWarning: naming weights that the loss does not depend on; they score 0.
 
     Source: LeCun, Denker, Solla 1990, equations 5 to 9 (obd); Martens 2020, section 10.2 (sampled Gauss-Newton).
     """

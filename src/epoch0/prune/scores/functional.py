@@ -29,16 +29,6 @@ def differentiated(
     >>> w = torch.ones(2, requires_grad=True)                   # shape (2,)
     >>> differentiated((3 * w).sum(), [w])
     (tensor([3., 3.]),)
-
-    Args:
-        value: what is differentiated; a scalar, or of the shape of the cotangent.
-        leaves: tensors of any shapes.
-        push: the cotangent.
-        times: how often the model will have been differentiated, for the message.
-        how: ``create_graph``, ``retain_graph``.
-
-    Raises:
-        InputError: if an operation of the model cannot be differentiated.
     """
     try:
         return torch.autograd.grad(value, leaves, push, allow_unused=True, **how)
@@ -56,13 +46,6 @@ def only_forward(model: nn.Module, running: Sequence[object]) -> Iterator[None]:
     >>> with only_forward(model, running := []):
     ...     running.append(True)                                # from here on it may run
     ...     outputs = model(x)
-
-    Args:
-        model: whose modules are watched.
-        running: not empty while they may run.
-
-    Raises:
-        InputError: if one runs while they may not.
     """
     modules = list(model.modules())
     if any(hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) is not None for m in modules):
@@ -113,16 +96,7 @@ class Borrowed:
     running: list[bool] = field(default_factory=list)
 
     def output(self, x: Any, leaves: Sequence[Tensor] | None = None, mode: operations.Calls | None = None) -> Tensor:
-        """The model's output for a batch, with other tensors in place of the leaves if they are given.
-
-        Args:
-            x: inputs, as the model is called with them.
-            leaves: one tensor a weight.
-            mode: what torch functions do; None: norms as asked for, no dropout.
-
-        Raises:
-            InputError: if the model fails on it, or the output does not depend on the leaves.
-        """
+        """The model's output for a batch, with other tensors in place of the leaves if they are given."""
         return self._run(self._call(x), leaves, mode)[1]
 
     def _call(self, x: Any, targets: Any = None, loss: Loss | None = None) -> Call:
@@ -206,11 +180,7 @@ class Borrowed:
         return differentiated(value, self.leaves, push, "twice" if self.twice else "once", **how)
 
     def used(self, values: Sequence[Tensor | None]) -> list[Tensor]:
-        """The tensors, with zeros for weights that the loss does not depend on and a warning that names those.
-
-        Raises:
-            InputError: if it depends on none.
-        """
+        """The tensors, with zeros for weights that the loss does not depend on and a warning that names those."""
         unused = [w.name for w, value in zip(self.weights, values, strict=True) if value is None]
         if len(unused) == len(self.weights):
             raise InputError("the loss does not depend on any weight of the model.")
@@ -263,18 +233,7 @@ def borrowed(
     twice: bool = False,
     forward: Forward | None = None,
 ) -> Iterator[Borrowed]:
-    """Check the model and lend it; afterwards it and the global random states are as they were.
-
-    Args:
-        model: any module, in whatever mode.
-        batch_norm: ``"train"`` for the statistics of the batch, ``"eval"`` for the running ones.
-        dtype: to compute in; None for the model's own.
-        twice: whether what is computed will be differentiated twice.
-        forward: another way of calling it.
-
-    Raises:
-        InputError: if an argument or the model cannot be used.
-    """
+    """Check the model and lend it; afterwards it and the global random states are as they were."""
     check_settings(model, batch_norm, dtype)
     model = bare(model)
     with unchanged(model), torch.inference_mode(False), torch.enable_grad():
@@ -307,18 +266,7 @@ def scored(
     twice: bool = False,
     forward: Forward | None = None,
 ) -> Scores:
-    """The scores that a function computes on a borrowed model, in a precision that holds them.
-
-    Args:
-        model: to score.
-        batch_norm: see :func:`borrowed`.
-        dtype: None for the model's own, and float64 if the function says that this comes near the end of its range.
-        method: what the scores are, in a few words; ``{dtype}`` in it is filled in.
-        compute: from the borrowed model to one tensor a weight, None where the loss does not depend on it, and whether
-            the range was too small for comfort.
-        twice: see :func:`borrowed`.
-        forward: likewise.
-    """
+    """The scores that a function computes on a borrowed model, in a precision that holds them."""
     for chosen in (dtype, torch.float64):
         with borrowed(model, batch_norm, chosen, twice, forward) as lent:
             values, near = compute(lent)

@@ -1,21 +1,23 @@
 """Scores of weights: a dict of tensors that adds, multiplies, is checked and can be saved (Hayou et al. 2021, 2.1)."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from epoch0.errors import InputError, check_finite
+from epoch0.initialization.files import load_tensors, save_tensors
 from epoch0.prune.masks.places import Weight
-from epoch0.results import aligned
+from epoch0.results import Result, aligned
 
-if TYPE_CHECKING:
-    import pandas
+LAYOUT = "epoch0 scores 1"
+_REMOVED = "removed/"  # before names in a file; no parameter's name has a slash
 
 
-class Scores(dict[str, Tensor]):
+class Scores(dict[str, Tensor], Result):
     """One number for each weight of a model; the larger, the more worth keeping.
 
     >>> scores = Scores({"fc.weight": torch.tensor([[0.1, 0.9], [0.5, 0.2]])}, "by hand")
@@ -118,39 +120,20 @@ class Scores(dict[str, Tensor]):
             gone = int(self.removed[name].sum()) if name in self.removed else 0
             left = max(score.numel() - gone, 1)
             exact = score.double()
-            found.append(
-                {
-                    "name": name,
-                    "weights": score.numel(),
-                    "removed": gone,
-                    "mean": float(exact.sum()) / left,
-                    "mean_square": float(exact.square().sum()) / left,
-                    "largest": float(exact.max()),
-                    "zeros": (int((score == 0).sum()) - gone) / left,
-                }
-            )
+            row: dict[str, str | int | float] = {"name": name, "weights": score.numel(), "removed": gone}
+            row |= {"mean": float(exact.sum()) / left, "mean_square": float(exact.square().sum()) / left}
+            row |= {"largest": float(exact.max()), "zeros": (int((score == 0).sum()) - gone) / left}
+            found.append(row)
         return found
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """One row a weight tensor, with the columns of :meth:`rows`."""
-        import pandas
-
-        return pandas.DataFrame(self.rows())
 
     def __str__(self) -> str:
         """What was scored and how, then a line a weight tensor."""
         head = ("weights of", "count", "removed", "mean", "mean square", "largest", "zeros")
         lines: list[tuple[str, ...]] = [head]
         for row in self.rows():
-            lines.append(
-                (
-                    str(row["name"]),
-                    str(row["weights"]),
-                    str(row["removed"]),
-                    *(f"{row[key]:.3g}" for key in ("mean", "mean_square", "largest")),
-                    f"{row['zeros']:.1%}",
-                )
-            )
+            numbers = (f"{row[key]:.3g}" for key in ("mean", "mean_square", "largest"))
+            counts = (str(row[key]) for key in ("name", "weights", "removed"))
+            lines.append((*counts, *numbers, f"{row['zeros']:.1%}"))
         summary = f"scores of {self.weights} weights in {len(self)} tensors"
         return "\n".join([f"{summary}: {self.method}" if self.method else summary, *aligned(lines)])
 
@@ -160,18 +143,11 @@ class Scores(dict[str, Tensor]):
         >>> scores.save("scores.safetensors")
         PosixPath('scores.safetensors')
 
-        Args:
-            path: where to; the ending must be ``.safetensors`` and the folder must exist.
-
-        Returns:
-            The path.
-
         Raises:
             InputError: if it cannot be written.
         """
-        from epoch0.prune.files import save_scores
-
-        return save_scores(self, self.method, self.removed, path)
+        marks = {_REMOVED + name: gone for name, gone in self.removed.items()}
+        return save_tensors(path, "scores", LAYOUT, {**self, **marks}, {"method": self.method})
 
     @classmethod
     def load(cls, path: str | Path) -> "Scores":
@@ -180,28 +156,52 @@ class Scores(dict[str, Tensor]):
         >>> Scores.load(scores.save("scores.safetensors")).method
         'magnitude'
 
-        Args:
-            path: the file.
-
-        Returns:
-            The scores, on the CPU.
-
         Raises:
             InputError: if the file is missing, cut short, damaged, or something else.
         """
-        from epoch0.prune.files import load_scores
+        tensors, words = load_tensors(path, "scores", LAYOUT, "Scores.save")
+        removed = {name.removeprefix(_REMOVED): t for name, t in tensors.items() if name.startswith(_REMOVED)}
+        scores = {name: t for name, t in tensors.items() if not name.startswith(_REMOVED)}
+        return cls(scores, words["method"], removed)
 
-        return cls(*load_scores(path))
+
+@dataclass(frozen=True)
+class Listed:
+    """A score as the table has it."""
+
+    function: Callable[..., Scores]
+    takes: tuple[str, ...]  # beside the model: of batches, batch_norm, x (a shape), seed, sparsity, steps, progress
+    rounds: int  # of scores that its authors repeat
+
+    @property
+    def needs_targets(self) -> bool:
+        """Whether it looks at the loss."""
+        return "batches" in self.takes
+
+    @property
+    def has_own_rounds(self) -> bool:
+        """Whether one call does all rounds."""
+        return "steps" in self.takes
+
+
+TABLE: dict[str, Listed] = {}
+"""Every score by the name of its function."""
+
+Function = TypeVar("Function", bound=Callable[..., Scores])
+
+
+def listed(*takes: str, rounds: int = 1) -> Callable[[Function], Function]:
+    """Put a score into the table."""
+
+    def into(function: Function) -> Function:
+        TABLE[function.__name__] = Listed(function, takes, rounds)
+        return function
+
+    return into
 
 
 def scores_of(weights: Sequence[Weight], values: Sequence[Tensor], method: str) -> Scores:
-    """Scores of the weights of a model, with 0 for those that are already removed.
-
-    Args:
-        weights: what :func:`epoch0.prune.masks.places.standing` found.
-        values: one tensor a weight, of its shape.
-        method: how they came about, in a few words.
-    """
+    """Scores of the weights of a model, with 0 for those that are already removed."""
     gone = {w.name: ~w.mask for w in weights if w.mask is not None}
     found = {w.name: _without(value.detach(), gone.get(w.name)) for w, value in zip(weights, values, strict=True)}
     return Scores(found, method, gone)

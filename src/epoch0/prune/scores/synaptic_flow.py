@@ -19,7 +19,7 @@ from epoch0.errors import InputError
 from epoch0.prune.masks.keep import best
 from epoch0.prune.scores.batches import Progress, check_told, tell
 from epoch0.prune.scores.functional import Borrowed, borrowed
-from epoch0.prune.scores.scores import Scores, scores_of
+from epoch0.prune.scores.scores import Scores, listed, scores_of
 from epoch0.tracing import operations
 
 LARGEST = 64
@@ -42,9 +42,6 @@ class Absolute(operations.Calls):
     Weights and buffers must have been replaced by their absolute values. Activations are the identity, as is ReLU on
     positive numbers; norms only multiply by their scale, ``abs(weight)/sqrt(running_var + eps)`` or ``abs(weight)``,
     and add ``abs(bias)``; dropout is off.
-
-    Args:
-        scales: of the norms met so far, for further runs of the same model on the same tensors.
     """
 
     def __init__(self, scales: Scales | None = None) -> None:
@@ -144,6 +141,7 @@ class Absolute(operations.Calls):
         return tensor
 
 
+@listed("x", rounds=100)
 def synflow(model: nn.Module, x: Tensor | tuple[int, ...], *, dtype: torch.dtype = torch.float64) -> Scores:
     """Score each weight by its synaptic flow: abs(W) dR/d abs(W), R the sum of the outputs for an input of ones.
 
@@ -206,20 +204,6 @@ def synflow_rounds(
 
     The same masks as scoring and keeping in turn, at a fraction of the cost: weights are zeroed where they stand, and
     the threshold is looked for among those that are left.
-
-    Args:
-        model: any module; weights that stand behind a mask stay removed.
-        x: the shape of one example, or a batch.
-        kept: how many of all weights are kept after each round, falling.
-        dtype: to compute in.
-        progress: called before each round with the part of them that is done, from 0 to 1, and its number in words.
-
-    Returns:
-        Name -> bool tensor of the weight's shape, True where it is kept. Of equal scores the weight that comes first is
-        kept.
-
-    Raises:
-        InputError: if the model, the shape or the numbers cannot be used.
 
     Source: Tanaka, Kunin, Yamins, Ganguli 2020, Algorithm 1.
     """
