@@ -1,7 +1,7 @@
 """Which layer is most fragile: what noise in one layer's weights does to the outputs, predicted and measured.
 
 With W + eps r N in place of W, N standard normal and r the root mean square of W, a pre-activation h = W z changes by
-eps r N z: entries uncorrelated, mean square eps^2 r^2 |z|^2, which for random W is eps^2 times that of h. From there
+eps r N z: entries uncorrelated, mean square ``eps^2 r^2 |z|^2``, for random W eps^2 times that of h. From there
 it travels as any small change does, and every later layer multiplies its mean square by chi. So in units of the output
 
     (change / output)^2 = eps^2 s_in chi_l chi_(l+1) ... chi_L / s_out,    s the mean square of a unit,

@@ -1,1 +1,1 @@
-"""The network as a list of affine and folding steps, read by torch.fx and checked on points."""
+"""The network as a list of affine and folding steps, read from one run and checked on other points."""
