@@ -14,7 +14,7 @@ from epoch0.errors import InputError, suggest
 Number = TypeVar("Number", float, NDArray[np.float64])  # a number or an array, and the result is the same
 
 
-def like(values: NDArray[np.float64], given: Number) -> Number:
+def like(values: NDArray[np.float64] | float, given: Number) -> Number:
     """The values as a float where a number was given."""
     return cast(Number, float(values) if np.ndim(given) == 0 else values)
 
