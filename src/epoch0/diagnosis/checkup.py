@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.diagnosis.expressivity import count_regions, plan
+from epoch0.diagnosis.faults import Found, find_faults
 from epoch0.diagnosis.noise_sensitivity import about as about_noise
 from epoch0.diagnosis.noise_sensitivity import check_noise, noise_sensitivity
 from epoch0.diagnosis.notes import about_pruning, about_regions
@@ -47,6 +48,9 @@ def checkup(
     targets: Any = None,
     *,
     loss: Loss | None = None,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
+    data: Any = None,
+    step: Callable[..., Any] | None = None,
     forward: Forward | None = None,
     trial: bool | None = None,
     batches: Iterable[Any] | None = None,
@@ -77,6 +81,9 @@ def checkup(
             ``training_step``), and without that targets are made up that a linear map of the inputs gives.
         loss: ``loss(outputs, targets) -> scalar``; by default cross-entropy for integers, mean squared error for
             floats.
+        optimizer: the optimizer over this model, or all of them: faults of it are looked for; it is not stepped.
+        data: the training examples, for faults: a DataLoader, a Dataset, or a pair (inputs, targets) of tensors.
+        step: ``step(model, optimizer, loss, x, y)``, the body of an unusual training loop, for faults.
         forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
         trial: whether copies are trained for a few steps, which makes the verdict surer. None: where that is estimated
             to take less than 20 CPU seconds.
@@ -120,13 +127,18 @@ def checkup(
     started = time.process_time()
     call = Call.of(model, batch, targets, loss=loss, forward=forward)
     said = [*notes, *call.notes]
-    if not call.has_loss:
+    without = not call.has_loss
+    if without:
         call, made = _with_targets(call, seed)
         said.append(made)
     same = _same(call)
     said += [f"{same[:1].upper()}{same[1:]}: give about 100 different examples."] if same else []
+    say("faults", 0.0)
+    faults = NOTHING if without else find_faults(
+        call.model, batch, targets, loss=loss, forward=forward, optimizer=optimizer, data=data, step=step
+    )
     say("one step of each optimizer", 0.0)
-    first = steps(call, seed)
+    first = _told(lambda: steps(call, seed), faults)
     say("gains of the layers", 0.0)
     fewer = _fewer(call, first)
     rows, problem, extra = _rows(fewer, batch_norm, directions or _directions(first), seed, noise, regions)
@@ -194,8 +206,23 @@ def checkup(
         regions_reason=reason,
         pruning_forecast=pruning_forecast,
         noise_sensitivity=extra.noise_sensitivity,
+        faults=faults.faults,
+        not_examined=faults.not_examined,
         seconds=(time.process_time() - started, 0.0 if done is None else done.seconds),
     )
+
+
+NOTHING = Found((), ("Faults: pass targets, and the loss.",), 0)
+
+
+def _told(measure: Callable[[], dict[Optimizer, Step]], found: Found) -> dict[Optimizer, Step]:
+    """What is measured; where it cannot be, the error says the first fault too."""
+    try:
+        return measure()
+    except InputError as problem:
+        if not found.faults:
+            raise
+        raise type(problem)(f"{problem} A fault was found: {found.faults[0]}") from problem
 
 
 @dataclasses.dataclass

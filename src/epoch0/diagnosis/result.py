@@ -9,6 +9,7 @@ from typing import Any
 
 from epoch0.diagnosis import report
 from epoch0.diagnosis.expressivity import PlaneView, Regions, same_square
+from epoch0.diagnosis.faults import Fault
 from epoch0.diagnosis.noise_sensitivity import NoiseSensitivity
 from epoch0.diagnosis.pruning_forecast import PruningForecast
 from epoch0.diagnosis.step import Optimizer
@@ -260,6 +261,8 @@ class Checkup(Result):
     pruning_forecast: PruningForecast | None = None
     #: what noise in the weights of one layer at a time does to the outputs, None if left out
     noise_sensitivity: NoiseSensitivity | None = None
+    faults: tuple[Fault, ...] = ()  #: what keeps the program from learning, most certain first; empty for a sound one
+    not_examined: tuple[str, ...] = ()  #: what was not looked at, and what to pass so that it would be
     seconds: tuple[float, float] = (0.0, 0.0)  #: CPU seconds of the checkup, and of these of the trial
 
     @property
@@ -308,6 +311,7 @@ class Checkup(Result):
     def __str__(self) -> str:
         lines = [self.verdict]
         lines += [f"  {NAMES[name]}: {one.probability:.0%}, {one.reason}" for name, one in self.recipes.items()]
+        lines += [f"fault: {fault}" for fault in self.faults]
         lines += [] if self.blame is None else [f"to blame: {self.blame[0]}: {self.blame[1]}"]
         lines += [f"phase {self.phase_reading}"]
         lines += [] if self.noise_sensitivity is None else [self.noise_sensitivity.sentence]
@@ -353,6 +357,8 @@ class Checkup(Result):
             "forward": {**_plain(self.forward), "factor": _finite(self.forward.factor)},
             "input_gradient": _finite(self.input_gradient),
             "layers": [_plain(layer) for layer in self.layers],
+            "faults": [_plain(fault) for fault in self.faults],
+            "not_examined": list(self.not_examined),
             "advice": list(self.advice),
             "remedies": [_plain(remedy) for remedy in self.remedies],
             "notes": list(self.notes),

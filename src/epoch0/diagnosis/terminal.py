@@ -57,6 +57,8 @@ def terminal(checkup: Mapping[str, Any], width: int, depth: int | None = None) -
         Text(""),
         _recipes(checkup),
         *_listed("", _reasons(checkup)),
+        *_listed("Faults found", fault_lines(checkup["faults"])),
+        *([] if checkup["faults"] else [Text("No fault was found before training.", style="dim")]),
     ]
     if checkup["blame"] is not None:
         blame = checkup["blame"]
@@ -79,7 +81,13 @@ def terminal(checkup: Mapping[str, Any], width: int, depth: int | None = None) -
             if len(checkup["noise_sensitivity"]["layers"]) > 1
             else []
         )
+    lines += _listed("Not looked at", checkup["not_examined"])
     return Group(*lines, *_listed("How it was measured", checkup["notes"]))
+
+
+def fault_lines(faults: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line a fault: its kind, where it is, what shows it, what to write instead."""
+    return [f"{one['kind']} ({one['where']}): {one['message']} {one['fix']}" for one in faults]
 
 
 def passages(checkup: Mapping[str, Any]) -> str:

@@ -1,0 +1,10 @@
+"""Why a program does not learn: what shows before training it, in one table of checks.
+
+>>> [fault.kind for fault in find_faults(net, x, y).faults]         # x of shape (100, 64), y of shape (100,)
+[]
+"""
+
+from epoch0.diagnosis.faults.fault import KINDS, Fault
+from epoch0.diagnosis.faults.find import Found, find_faults
+
+__all__ = ["KINDS", "Fault", "Found", "find_faults"]

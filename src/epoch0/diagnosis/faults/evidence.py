@@ -1,0 +1,304 @@
+"""What the checks read: a few runs of the owner's program, and of a copy that takes five of its steps.
+
+Every number is taken once, when the first check asks for it. A program costs at most 12 passes: one with gradients, two
+without noise, five steps, the loss before and after them, one more with gradients, and one with other tokens.
+"""
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from epoch0.diagnosis.faults.reach import Reach, reach
+from epoch0.tracing.call import Call, as_written, mapped, parts
+from epoch0.tracing.guard import same_noise, unchanged
+from epoch0.tracing.loss import scalar_loss
+
+STEPS = 5
+"""So many steps of the owner's optimizer are made on a copy."""
+
+WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase, nn.Bilinear)
+NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)
+OwnStep = Callable[..., Any]
+
+
+@dataclass
+class Pass:
+    """One run in training mode, with its gradients.
+
+    Attributes:
+        output: THE output, with its graph.
+        loss: the loss as the owner computes it; None where it cannot be computed.
+        gradients: of the parameters by name; None where none arrives.
+        ran: modules in the order in which they ended, with their names and whether what they returned is finite.
+        entered: the first layer with weights that floats of the batch go into: its name, what went in, and whether a
+            norm comes right after it.
+        problem: why there is no loss.
+    """
+
+    output: Tensor | None = None
+    loss: Tensor | None = None
+    gradients: dict[str, Tensor | None] = field(default_factory=dict)
+    ran: list[tuple[str, nn.Module, bool]] = field(default_factory=list)
+    entered: tuple[str, nn.Module, Tensor] | None = None
+    normed: bool = False
+    problem: str = ""
+
+
+@dataclass
+class After:
+    """The copy after its steps.
+
+    Attributes:
+        before: mean loss of the whole batch in training mode before the steps.
+        after: the same afterwards; NaN where it is not finite.
+        moved: root mean square of the change of the outputs.
+        sizes: change of each weight matrix in the last step relative to its norm.
+        towards: cosine between the first step and the gradient; a step of any optimizer should go against it.
+        late: a run with gradients after the steps.
+        model: the copy.
+        quiet: outputs afterwards without noise, for the batch and for the one with its ends exchanged.
+    """
+
+    before: float
+    after: float
+    moved: float
+    sizes: dict[str, float]
+    towards: float
+    late: Pass
+    model: nn.Module
+    quiet: tuple[Tensor, Tensor] | None
+
+
+@dataclass
+class Evidence:
+    """A program and what was seen of it."""
+
+    call: Call
+    optimizers: tuple[torch.optim.Optimizer, ...] = ()
+    data: tuple[Tensor | None, Tensor | None] | None = None  # inputs and targets of up to a thousand examples
+    batch_size: int | None = None
+    step: OwnStep | None = None
+    passes: int = 0
+
+    @property
+    def model(self) -> nn.Module:
+        return self.call.model
+
+    @cached_property
+    def names(self) -> dict[int, str]:
+        return {id(p): name for name, p in self.model.named_parameters()}
+
+    @cached_property
+    def targets(self) -> Tensor | None:
+        """All targets that are known: those of the data, else those of the batch."""
+        known = self.data[1] if self.data is not None and self.data[1] is not None else self.call.targets
+        return known.detach() if isinstance(known, Tensor) and known.numel() else None
+
+    @cached_property
+    def inputs(self) -> Tensor | None:
+        """All inputs that are known as one tensor of floats."""
+        known = self.data[0] if self.data is not None and self.data[0] is not None else self.call.batch
+        return known.detach() if isinstance(known, Tensor) and known.is_floating_point() else None
+
+    def loss_of(self, output: Any, targets: Any) -> Tensor:
+        """The owner's loss, unchecked."""
+        if self.call.criterion is not None:
+            value = self.call.criterion(output, targets)
+            return value if value.dim() == 0 else value.mean()
+        return scalar_loss(output, targets, None)
+
+    def run(self, model: nn.Module, call: Call | None = None) -> Pass:
+        """One run with gradients, whatever comes of it."""
+        self.passes += 1
+        found, call = Pass(), call or self.call
+        handles = []
+        names = {module: name for name, module in model.named_modules()}
+
+        def seen(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
+            tensors = [t for t in (result if isinstance(result, tuple) else [result]) if isinstance(t, Tensor)]
+            finite = all(bool(t.isfinite().all()) for t in tensors if t.is_floating_point())
+            given = next((a for a in args if isinstance(a, Tensor)), None)
+            if found.entered is not None and len(found.ran) and not found.normed:
+                found.normed = found.ran[-1][1] is found.entered[1] and isinstance(module, NORMS)
+            found.ran.append((names[module], module, finite))
+            fresh = given is not None and given.is_floating_point() and not given.requires_grad
+            if found.entered is None and fresh and isinstance(module, WEIGHTED) and given is not None:
+                found.entered = (names[module], module, given.detach())
+
+        for module in names:
+            handles.append(module.register_forward_hook(seen))
+        try:
+            with as_written(), torch.enable_grad():
+                raw = call.raw(model)
+                found.output = call.output(raw)
+                if call.targets is not None:
+                    found.loss = self.loss_of(raw if isinstance(raw, Tensor) else found.output, call.targets)
+                else:
+                    found.loss = call.loss(raw)
+            if found.loss.requires_grad:
+                named = {n: p for n, p in model.named_parameters() if p.requires_grad}
+                grads = torch.autograd.grad(found.loss, list(named.values()), retain_graph=True, allow_unused=True)
+                found.gradients = dict(zip(named, grads, strict=True))
+        except Exception as error:  # whatever the owner's code raises is what the pass has to say
+            found.problem = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+        finally:
+            for handle in handles:
+                handle.remove()
+        return found
+
+    @cached_property
+    def first(self) -> Pass:
+        """The program as it is, in training mode."""
+        with unchanged(self.model):
+            same_noise()
+            self.model.train()
+            return self.run(self.model)
+
+    def quietly(self, model: nn.Module, batch: Any) -> Tensor:
+        """Outputs in evaluation mode."""
+        self.passes += 1
+        with unchanged(model), torch.no_grad(), as_written():
+            same_noise()
+            model.eval()
+            return self.call.output(self.call.raw(model, batch)).detach()
+
+    @cached_property
+    def reach(self) -> Reach | None:
+        """What the loss can reach."""
+        if self.first.output is None or not self.call.splits:
+            return None
+        return reach(self.first.output, self.call.targets, self.loss_of)
+
+    @cached_property
+    def exchanged(self) -> Any:
+        """The batch with other examples' inputs in its first and last place; None where that cannot be."""
+        count = self.call.examples
+        if not self.call.splits or count < 4:
+            return None
+
+        def swap(tensor: Tensor) -> Tensor:
+            if tensor.dim() == 0 or len(tensor) != count:
+                return tensor
+            new, source = tensor.clone(), tensor
+            if tensor.is_floating_point():  # what is black in all of them would not show
+                ends = torch.randn((2, *tensor.shape[1:]), generator=torch.Generator().manual_seed(0))
+                new[[0, -1]] += (tensor.std() * ends.to(tensor.device)).to(tensor.dtype)
+                return new
+            different = (source[1:-1] != source[:1]).flatten(1).any(1).nonzero()
+            new[0] = source[1 + int(different[0])] if len(different) else source[0]
+            different = (source[1:-1] != source[-1:]).flatten(1).any(1).nonzero()
+            new[-1] = source[1 + int(different[-1])] if len(different) else source[-1]
+            return new
+
+        new = mapped(self.call.batch, swap)
+        pairs = zip(parts(self.call.batch), parts(new), strict=True)
+        return new if any(not torch.equal(a, b) for (_, a), (_, b) in pairs) else None
+
+    @cached_property
+    def quiet(self) -> tuple[Tensor, Tensor] | None:
+        """Outputs for the batch and for the exchanged one."""
+        return self._pair(self.model)
+
+    def _pair(self, model: nn.Module) -> tuple[Tensor, Tensor] | None:
+        if self.exchanged is None:
+            return None
+        try:
+            return self.quietly(model, self.call.batch), self.quietly(model, self.exchanged)
+        except Exception:
+            return None
+
+    @cached_property
+    def after(self) -> After | None:
+        """Five steps of the optimizer that was given, on a copy; None where there is none or nothing can be copied."""
+        if len(self.optimizers) != 1 or self.first.loss is None or not self.first.loss.requires_grad:
+            return None
+        with unchanged(self.model):
+            try:
+                model, optimizer = copy.deepcopy((self.model, self.optimizers[0]))
+            except Exception:
+                return None
+            try:
+                return self._steps(model, optimizer)
+            except Exception:
+                return None
+
+    def _steps(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> After:
+        for group in optimizer.param_groups:  # a schedule that warms up starts at nothing
+            group["lr"] = max(float(group["lr"]), float(group.get("initial_lr", 0.0)))
+        call, same = dataclasses.replace(self.call, model=model), model
+        model.train()
+        before, early = self._measured(call)
+        count = min(self.batch_size or self.call.examples, self.call.examples) if call.splits else call.examples
+        sizes: dict[str, float] = {}
+        towards = math.nan
+        for index in range(STEPS):
+            old = {name: p.detach().clone() for name, p in same.named_parameters()}
+            begin = (index * count) % max(1, call.examples - count + 1)
+            rows = call.rows(slice(begin, begin + count)) if call.splits and count < call.examples else call
+            slopes = self._step(model, optimizer, rows)
+            new = dict(same.named_parameters())
+            if index == 0:
+                towards = _cosine([(new[n].detach() - old[n], g) for n, g in slopes.items()])
+            sizes = {
+                n: float((new[n].detach() - old[n]).double().norm() / old[n].double().norm())
+                for n in new
+                if new[n].dim() > 1 and new[n].requires_grad and float(old[n].norm()) > 0
+            }
+        after, late = self._measured(call)
+        same_noise()
+        model.train()
+        seen = self.run(model, call)
+        moved = float((late - early).double().square().mean().sqrt())
+        return After(before, after, moved, sizes, towards, seen, model, self._pair(model))
+
+    def _measured(self, call: Call) -> tuple[float, Tensor]:
+        """The loss and outputs of the whole batch in training mode, running statistics left alone."""
+        self.passes += 1
+        with unchanged(call.model), torch.no_grad(), as_written():
+            same_noise()
+            call.model.train()
+            raw = call.raw()
+            out = call.output(raw)
+            plain = raw if isinstance(raw, Tensor) else out
+            loss = self.loss_of(plain, call.targets) if call.targets is not None else call.loss(raw)
+        return float(loss), out.detach().clone()
+
+    def _step(self, model: nn.Module, optimizer: torch.optim.Optimizer, rows: Call) -> dict[str, Tensor]:
+        """One step of the copy as its owner makes it, and the gradients at its start."""
+        self.passes += 1
+
+        def plain() -> None:
+            optimizer.zero_grad()
+            raw = rows.raw()
+            if rows.targets is not None:
+                loss = self.loss_of(raw if isinstance(raw, Tensor) else rows.output(raw), rows.targets)
+            else:
+                loss = rows.loss(raw)
+            loss.backward()
+
+        if self.step is None:
+            plain()
+            slopes = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+            optimizer.step()
+            return slopes
+        same_noise()
+        plain()
+        slopes = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+        optimizer.zero_grad()
+        same_noise()
+        self.step(model, optimizer, rows.criterion or self.loss_of, rows.batch, rows.targets)
+        return slopes
+
+
+def _cosine(pairs: list[tuple[Tensor, Tensor]]) -> float:
+    dot = sum(float((a.double() * b.double()).sum()) for a, b in pairs)
+    one = sum(float(a.double().square().sum()) for a, _ in pairs)
+    two = sum(float(b.double().square().sum()) for _, b in pairs)
+    return dot / math.sqrt(one * two) if one > 0 and two > 0 else math.nan

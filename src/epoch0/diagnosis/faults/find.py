@@ -1,0 +1,171 @@
+"""Find the faults of a program without training it: all checks, most certain first."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from epoch0.diagnosis.faults import gradients, outputs, updates, values
+from epoch0.diagnosis.faults.evidence import Evidence, OwnStep
+from epoch0.diagnosis.faults.fault import Fault
+from epoch0.errors import InputError
+from epoch0.tracing.call import Call, Forward
+from epoch0.tracing.guard import unchanged
+from epoch0.tracing.loss import Loss
+
+CHECKS: tuple[Callable[[Evidence], Iterator[Fault]], ...] = (
+    *gradients.CHECKS, *outputs.CHECKS, *updates.CHECKS, *values.CHECKS,
+)  # fmt: skip
+"""The table of checks; a new one stands in its family's file."""
+
+MOST = 1000
+"""So many examples of the data are looked at."""
+
+Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found, and what was not looked at.
+
+    Attributes:
+        faults: most certain first.
+        not_examined: one sentence for each thing that was not looked at, with what to pass so that it would be.
+        passes: how many times the model or its copy was run.
+    """
+
+    faults: tuple[Fault, ...]
+    not_examined: tuple[str, ...]
+    passes: int
+
+    def __str__(self) -> str:
+        return "\n".join(str(fault) for fault in self.faults) or "No fault found."
+
+
+def find_faults(
+    model: nn.Module,
+    batch: Any,
+    targets: Any = None,
+    *,
+    loss: Loss | None = None,
+    forward: Forward | None = None,
+    optimizer: Optimizers = None,
+    data: Any = None,
+    step: OwnStep | None = None,
+) -> Found:
+    """Why a program does not learn, as far as it shows before training; a sound program gives no fault.
+
+    >>> net = torch.nn.Sequential(torch.nn.Linear(64, 10), torch.nn.Softmax(1))
+    >>> found = find_faults(net, x, y, loss=torch.nn.functional.cross_entropy)     # x of shape (100, 64), y of (100,)
+    >>> found.faults[0].kind, found.faults[0].fix
+    ('output activation', 'The loss takes logits: leave the softmax out.')
+
+    Args:
+        model: any module; it is given back unchanged to the bit.
+        batch: what it is called with, about 100 examples, see :class:`~epoch0.tracing.call.Call`.
+        targets: classes (integers) or values (floats), or whatever ``loss`` takes.
+        loss: ``loss(outputs, targets) -> scalar``.
+        forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
+        optimizer: the optimizer over this model, or all of them; a copy of it makes five steps on a copy of the model.
+        data: the training examples: a DataLoader, a Dataset, or a pair (inputs, targets) of tensors.
+        step: ``step(model, optimizer, loss, x, y)``, the owner's own loop body, where it is unusual.
+
+    Raises:
+        InputError: if one of them cannot be used.
+    """
+    optimizers = _optimizers(optimizer)
+    if step is not None and not callable(step):
+        raise InputError(f"step={step!r}; give a function step(model, optimizer, loss, x, y).")
+    call = Call.of(model, batch, targets, loss=loss, forward=forward)
+    known, size = _known(call.model, data)
+    seen = Evidence(call, optimizers, known, size, step)
+    found: list[Fault] = []
+    failed: list[str] = []
+    with unchanged(call.model):
+        for check in CHECKS:
+            try:
+                found += check(seen)
+            except Exception as error:  # a check may not take the report down with it
+                failed.append(f"{check.__name__.replace('_', ' ')} could not be looked at ({type(error).__name__})")
+    best: dict[tuple[str, str], Fault] = {}
+    for fault in sorted(found, key=lambda fault: -fault.certainty):
+        best.setdefault((fault.kind, fault.where), fault)
+    return Found(tuple(best.values()), (*_missing(seen), *failed), seen.passes)
+
+
+def _missing(seen: Evidence) -> Iterator[str]:
+    if seen.first.problem:
+        yield f"The loss could not be computed ({seen.first.problem})."
+    if not seen.optimizers:
+        yield "The optimizer: pass optimizer=."
+    elif len(seen.optimizers) > 1:
+        yield "Steps of several optimizers: pass the one over this model."
+    elif seen.after is None:
+        yield "Steps of the optimizer: the model and its optimizer could not be copied or run."
+    if seen.data is None:
+        yield "Training examples beyond the batch: pass data=."
+    if seen.step is None:
+        yield "The body of the training loop: pass step=."
+    if seen.reach is None:
+        yield "What the loss can reach: outputs and targets are not one tensor of as many rows."
+    yield "Whether it learns in time: nothing was trained."
+
+
+def _optimizers(given: Any) -> tuple[torch.optim.Optimizer, ...]:
+    every = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
+    for one in every:
+        if not isinstance(one, torch.optim.Optimizer):
+            raise InputError(f"optimizer={type(one).__name__}; give a torch.optim.Optimizer over this model, or several.")
+    return every
+
+
+def _known(model: nn.Module, data: Any) -> tuple[tuple[Tensor | None, Tensor | None] | None, int | None]:
+    """Inputs and targets of up to MOST examples, and the batch size of a loader."""
+    if data is None:
+        return None, None
+    if isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
+        return (data[0][:MOST], data[1][:MOST]), None
+    if isinstance(data, Iterator) or not isinstance(data, Iterable | Dataset):
+        raise InputError(f"data={type(data).__name__}; give a DataLoader, a Dataset or a pair of tensors, to be read anew.")
+    size = getattr(data, "batch_size", None) if isinstance(data, DataLoader) else None
+    with unchanged(model), _streams(data):
+        pairs = _read(data)
+    sides = []
+    for place in (0, 1):
+        parts = [pair[place] for pair in pairs]
+        whole = bool(parts) and all(isinstance(part, Tensor) and part.shape[1:] == parts[0].shape[1:] for part in parts)
+        sides.append(torch.cat(parts)[:MOST] if whole else None)
+    return (sides[0], sides[1]), size if isinstance(size, int) else None
+
+
+def _read(data: Any) -> list[tuple[Any, Any]]:
+    single = isinstance(data, Dataset) and not isinstance(data, IterableDataset)
+    source: Iterable[Any] = (data[i] for i in range(min(MOST, len(data)))) if single else data  # type: ignore[arg-type]
+    pairs: list[tuple[Any, Any]] = []
+    count = 0
+    for item in source:
+        if isinstance(item, Mapping) or not isinstance(item, tuple | list) or len(item) != 2:
+            return pairs
+        one = [torch.as_tensor(part) if isinstance(part, int | float | Tensor) else None for part in item]
+        one = [None if part is None else part[None] if single else part for part in one]
+        pairs.append((one[0], one[1]))
+        count += 1 if single else next((len(p) for p in one if p is not None and p.dim()), 1)
+        if count >= MOST:
+            break
+    return pairs
+
+
+@contextlib.contextmanager
+def _streams(data: Any) -> Iterator[None]:
+    """Give the generators of a loader back as they were."""
+    owned = [getattr(data, "generator", None), getattr(getattr(data, "sampler", None), "generator", None)]
+    states = [(g, g.get_state()) for g in owned if isinstance(g, torch.Generator)]
+    try:
+        yield
+    finally:
+        for source, state in states:
+            source.set_state(state)

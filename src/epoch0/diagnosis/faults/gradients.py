@@ -1,0 +1,171 @@
+"""Faults of the gradient's path: numbers that are none, gradients cut off, units that are all alike, examples that mix."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from epoch0.diagnosis.faults.evidence import Evidence
+from epoch0.diagnosis.faults.fault import Fault
+
+
+def first_not_finite(seen: Evidence) -> Iterator[Fault]:
+    """The first module that makes NaN or infinity, the loss that does, or the gradient."""
+    first = seen.first
+    name = next((name for name, _, finite in first.ran if not finite), None)
+    if name is not None:
+        fix = "Look for a logarithm, root or division at 0 there, or weights that are too large."
+        message = f"'{name}' is the first module that returns NaN or infinity."
+        yield Fault("architecture", name or "outputs", message, fix, certainty=0.95)
+    elif first.loss is not None and not bool(first.loss.isfinite()):
+        message = f"The loss is {float(first.loss):.3g} though all outputs are finite."
+        fix = "Bound what goes into its logarithm, or use a loss of logits; see that the outputs are in its range."
+        yield Fault("loss", "loss", message, fix, certainty=0.95)
+        out = first.output
+        if out is not None and out.is_floating_point() and (float(out.min()) < 0 or float(out.max()) > 1):
+            message = f"The loss is no number for outputs between {float(out.min()):.2g} and {float(out.max()):.2g}."
+            yield Fault("output activation", "outputs", message, "End with a sigmoid or a softmax.", certainty=0.94)
+    else:
+        bad = next((n for n, g in first.gradients.items() if g is not None and not bool(g.isfinite().all())), None)
+        if bad is not None:
+            message = f"The gradient of {bad} is not finite though the loss is."
+            fix = "Look for a root or norm at 0, or a masked NaN."
+            yield Fault("gradient flow", bad, message, fix, certainty=0.9)
+
+
+def perfect_answer(seen: Evidence) -> Iterator[Fault]:
+    """A loss that is NaN or infinite once the last activation is saturated in the single precision of the model."""
+    found, out = seen.reach, seen.first.output
+    if found is None or found.last is None or found.last.name not in ("Sigmoid", "Softmax") or out is None:
+        return
+    inner = torch.Size((len(found.targets), *found.last.shape[1:]))
+    sign = torch.where(torch.arange(inner.numel()).reshape(inner) % 2 == 0, 1.0, -1.0)
+    for strong in (200 * sign, -200 * sign):
+        sure = found.last.apply(strong.to(out)).reshape(found.output.shape)
+        targets = found.targets
+        if not bool(torch.isfinite(seen.loss_of(sure, targets))):
+            message = "The loss is no number once an output is exactly 0 or 1."
+            yield Fault("loss", "loss", message, "Use a loss of logits, or clamp the probabilities.", certainty=0.55)
+            return
+
+
+def cut_off(seen: Evidence) -> Iterator[Fault]:
+    """Parameters that ran and get no gradient, or exactly none before and after the steps."""
+    first = seen.first
+    if first.loss is None or not bool(first.loss.isfinite()):
+        return
+    if not first.loss.requires_grad:
+        if any(p.requires_grad for p in seen.model.parameters()):
+            message = "The loss does not depend on any parameter: the graph was cut on the way."
+            fix = "Take out .data, .detach(), .item(), numpy and no_grad between inputs and loss."
+            yield Fault("gradient flow", "outputs", message, fix, certainty=0.98)
+        return
+    if seen.reach is not None and seen.reach.flat > 0.9:
+        return  # the loss itself has no slope
+    late = seen.after.late.gradients if seen.after is not None else {}
+    ran = {name for name, _, _ in first.ran}
+
+    def still(name: str, gradient: Tensor | None) -> bool:
+        later = late.get(name, gradient)
+        return (gradient is None or not bool(gradient.any())) and (later is None or not bool(later.any()))
+
+    used = [n for n in first.gradients if n.rpartition(".")[0] in ran]
+    matrices = [n for n in used if (g := seen.model.get_parameter(n)).dim() > 1 and g.numel()]
+    stuck = [n for n in matrices if still(n, first.gradients[n])]
+    if not stuck or 2 * len(stuck) < len(matrices):
+        return
+    kind, fix = "gradient flow", "Look for a rounding, argmax, .detach() or a dead activation behind it."
+    if all(not bool(seen.model.get_parameter(n).any()) for n in stuck):
+        kind, fix = "initialization", "Draw the weights: at zero no gradient passes them."
+    elif seen.after is None:
+        return  # a zero start would open after a step
+    message = f"{len(stuck)} of {len(matrices)} weight matrices get no gradient at all, such as {stuck[0]}."
+    yield Fault(kind, stuck[0], message, fix, certainty=0.9)
+
+
+def twins(seen: Evidence) -> Iterator[Fault]:
+    """Units of hidden layers that have the same weights, and still have them after the steps."""
+    model = seen.after.model if seen.after is not None else None
+    if model is None:
+        return
+    found: list[str] = []
+    layers = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv1d | nn.Conv2d)]
+    for name, module in layers[:-1]:
+        if len(module.weight) < 2 or not module.weight.requires_grad:
+            continue
+        if _alike(seen.model.get_parameter(f"{name}.weight" if name else "weight")) and _alike(module.weight):
+            found.append(name)
+    if found and 2 * len(found) >= len(layers) - 1:
+        message = f"After five steps more than half of the units of {found[0]} still have the same weights."
+        fix = "Draw the initial weights at random: equal units stay equal."
+        yield Fault("initialization", found[0], message, fix, certainty=0.96)
+
+
+def _alike(weight: Tensor) -> bool:
+    flat = weight.detach().double().flatten(1)
+    apart = (flat - flat[:1]).abs().amax(1)
+    return float((apart <= 1e-4 * float(flat.abs().max())).double().mean()) > 0.5
+
+
+def examples_mix(seen: Evidence) -> Iterator[Fault]:
+    """Without noise, an example's output that changes with another example's input."""
+    both = seen.quiet
+    if both is None or seen.exchanged is None:
+        return
+    one, two = both
+    if one.shape != two.shape or len(one) != seen.call.examples or (one.dim() == 2 and one.shape[1] == len(one)):
+        return
+    inner, size = (one[1:-1] - two[1:-1]).double().abs().amax(), one.double().abs().amax()
+    if float(inner) > 1e-4 * float(size) and float(size) > 0:
+        message = f"Other examples' inputs change an example's outputs by up to {float(inner / size):.1%} of their size."
+        fix = "Look for batch_first, a view instead of a transpose, or a softmax or norm over the batch."
+        yield Fault("shapes", "outputs", message, fix, certainty=0.93)
+
+
+def inputs_ignored(seen: Evidence) -> Iterator[Fault]:
+    """Without noise, outputs that do not change with their own input, also after the steps."""
+    after = seen.after
+    if after is None or after.quiet is None or seen.quiet is None or seen.exchanged is None:
+        return
+    if not all(bool(o.isfinite().all()) for o in after.quiet):
+        return
+    for one, two in (seen.quiet, after.quiet):
+        if len(one) != seen.call.examples or not torch.equal(one[0], two[0]) or not torch.equal(one[-1], two[-1]):
+            return
+    message = "The outputs do not change with the inputs, at the start and after five steps."
+    fix = "Look for units that are all shut, an input that is not passed on, or a zero in between."
+    yield Fault("architecture", "outputs", message, fix, certainty=0.6)
+
+
+def future_seen(seen: Evidence) -> Iterator[Fault]:
+    """Outputs that see the token they must predict: targets are the inputs moved on, and later ones matter."""
+    tokens, targets = seen.call.batch, seen.call.targets
+    if not isinstance(tokens, Tensor) or not isinstance(targets, Tensor) or tokens.is_floating_point():
+        return
+    if tokens.dim() != 2 or targets.shape != tokens.shape or tokens.shape[1] < 4:
+        return
+    length = tokens.shape[1]
+    if float((targets[:, :-1] == tokens[:, 1:]).double().mean()) < 0.9:
+        return
+    half = length // 2
+    changed = tokens.clone()
+    changed[:, half:] = tokens[:, half:].roll(1, 0)
+    if torch.equal(changed, tokens):
+        changed[:, half:] = tokens[:, half:].roll(1, 1)
+    try:
+        one, two = seen.quietly(seen.model, tokens), seen.quietly(seen.model, changed)
+    except Exception:
+        return
+    axis = next((a for a in (1, 2) if one.dim() > a and one.shape[a] == length), None)
+    if axis is None:
+        return
+    apart = (one - two).double().abs().narrow(axis, 0, half)
+    if float(apart.max()) > 1e-4 * float(one.abs().max()):
+        message = f"Outputs at the first {half} places change with tokens after them, which are their targets."
+        fix = "Give the attention a causal mask; a network in both directions cannot predict the next token."
+        yield Fault("architecture", "outputs", message, fix, certainty=0.95)
+
+
+CHECKS = (
+    first_not_finite, perfect_answer, cut_off, twins, examples_mix, inputs_ignored, future_seen,
+)  # fmt: skip

@@ -1,0 +1,211 @@
+"""Faults that show in what the loss can reach: the last activation, the loss, shapes and the scale of the targets."""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from epoch0.diagnosis.faults.evidence import Evidence
+from epoch0.diagnosis.faults.fault import Fault
+from epoch0.diagnosis.faults.reach import Reach
+
+GAP = 0.05
+"""The last activation hides this share of what can be learned, or it is none of its faults."""
+
+ALIKE = 0.01
+"""Losses are the same within this share of the way from a constant answer to the best."""
+
+NAMES = {"Relu": "ReLU", "LogSoftmax": "log-softmax", "LeakyRelu": "leaky ReLU"}
+
+
+def last_activation_hides(seen: Evidence) -> Iterator[Fault]:
+    """The best loss through the last activation lies well above the best loss: a softmax twice, a range too narrow."""
+    found = seen.reach
+    if found is None or found.last is None or not math.isfinite(found.free):
+        return
+    room = max(found.constant, found.through) - found.free
+    if room <= 1e-9 + 1e-6 * abs(found.constant) or (found.through - found.free) / room < GAP:
+        return
+    name = NAMES.get(found.last.name, found.last.name.lower())
+    share = min(1.0, (found.through - found.free) / room)
+    wide = found.targets.is_floating_point() and float(found.targets.abs().max()) > 30
+    message = (
+        f"Through the {name} at its end the loss can fall to {found.through:.3g} at best, without it to "
+        f"{found.free:.3g}; one answer for all examples has {found.constant:.3g}."
+    )
+    if found.last.name == "Softmax" and found.output.shape[-1] == 1:
+        fix = "A softmax over one unit is always 1: use a sigmoid, or no activation for values."
+    elif not found.targets.is_floating_point():
+        fix = f"The loss takes logits: leave the {name} out."
+    elif found.last.name == "Softmax" and not _one_hot(found.targets):
+        fix = "The targets of an example do not add up to 1: use a sigmoid for each, or no activation for values."
+    else:
+        fix = f"Leave the {name} out, or bring the targets into its range."
+    yield Fault("output activation", "outputs", message, fix, certainty=0.6 + 0.3 * share)
+    if wide:
+        yield Fault("target scale", "targets", message, "Bring the targets into the range of the outputs.", "step 0", 0.5)
+
+
+def _one_hot(targets: Tensor) -> bool:
+    return targets.dim() > 1 and bool(((targets.double().sum(1) - 1).abs() < 1e-3).all())
+
+
+def one_answer_is_best(seen: Evidence) -> Iterator[Fault]:
+    """The same answer for all examples is as good as any: shapes that broadcast, targets without differences."""
+    found = seen.reach
+    if found is None or not all(math.isfinite(v) for v in (found.free, found.through, found.constant)):
+        return
+    if len(found.targets) < 4:
+        return
+    if found.constant - found.free > ALIKE * max(abs(found.now - found.free), 1e-12) and _gain(found) > ALIKE:
+        return
+    numbers = f"One answer for all examples has a loss of {found.constant:.3g}, the best of all {found.free:.3g}"
+    varied = bool((found.targets != found.targets[:1]).any())
+    if varied and found.output.shape != found.targets.shape and found.output.numel() == found.targets.numel():
+        shapes = f"outputs {_shape(found.output)} with targets {_shape(found.targets)}"
+        fix = "Give both the same shape: targets[:, None], or outputs.squeeze(1)."
+        yield Fault("shapes", "loss", f"{numbers}: the loss broadcasts {shapes}.", fix, certainty=0.97)
+    elif varied and found.last is None and _classes(found.targets) and found.flat < 1:
+        fix = "The loss expects probabilities: end the model with a softmax, or use a loss of logits."
+        yield Fault("output activation", "outputs", f"{numbers}: the loss accepts any large output.", fix, "step 0", 0.9)
+    elif varied and found.flat < 1 and _gain(found) <= 10 * ALIKE and found.free > -1e6:
+        yield Fault(
+            "labels", "targets", f"{numbers}: the targets hardly tell the examples apart (root mean square "
+            f"{float(found.targets.double().square().mean().sqrt()):.2g}).",
+            "Look at the targets: classes as they are, values standardized.", certainty=0.8,
+        )  # fmt: skip
+
+
+def _classes(targets: Tensor) -> bool:
+    return not targets.is_floating_point() or _one_hot(targets)
+
+
+def _shape(tensor: Tensor) -> str:
+    return f"(n{', ' if tensor.dim() > 1 else ','}{', '.join(str(s) for s in tensor.shape[1:])})"
+
+
+def _gain(found: Reach) -> float:
+    return (found.constant - found.free) / max(abs(found.constant), 1e-12)
+
+
+def loss_without_floor(seen: Evidence) -> Iterator[Fault]:
+    """A loss of classes that falls without bound or below zero: no logarithm of probabilities, or a wrong sign."""
+    found = seen.reach
+    if found is None or found.targets.is_floating_point():
+        return
+    if found.output.dim() < 2 or found.targets.shape != (len(found.output), *found.output.shape[2:]):
+        return
+    if math.isfinite(found.through) and found.through > -0.5:
+        return
+    wanted = found.targets.long()
+    if int(wanted.min()) < 0 or int(wanted.max()) >= found.output.shape[1]:
+        return
+    right = torch.zeros_like(found.output).scatter_(1, wanted[:, None], 1.0)
+    good, bad = float(found.score(5 * right)), float(found.score(5 * right.roll(1, 1)))
+    floor = "without bound" if not math.isfinite(found.through) else f"to {found.through:.3g}"
+    if good > bad:
+        yield Fault(
+            "loss", "loss", f"Right answers have a loss of {good:.3g}, wrong ones of {bad:.3g}: its sign is wrong.",
+            "Minimize the negative of it.", certainty=0.95,
+        )  # fmt: skip
+    else:
+        yield Fault(
+            "output activation", "outputs", f"The loss of classes falls {floor}, so it does not get the logarithms "
+            "of probabilities that it expects.",
+            "End the model with log_softmax, or use cross_entropy on logits.", certainty=0.93,
+        )  # fmt: skip
+
+
+def right_answers_cost_more(seen: Evidence) -> Iterator[Fault]:
+    """Values: the targets themselves, as outputs, have a higher loss than those of other examples."""
+    found = seen.reach
+    if found is None or not found.targets.is_floating_point() or found.output.shape != found.targets.shape:
+        return
+    exact = found.targets.to(found.output.dtype)
+    if found.last is not None and found.last.name == "LogSoftmax" or float(exact.std()) == 0:
+        return
+    good, bad = float(found.score(exact)), float(found.score(exact.roll(1, 0)))
+    # logits and probabilities are no targets, but go the same way
+    if math.isfinite(good) and math.isfinite(bad) and good > bad + 1e-6 * abs(bad) and found.now < good:
+        yield Fault(
+            "loss", "loss", f"Right answers have a loss of {good:.3g}, those of other examples {bad:.3g}.",
+            "Look at the sign of the loss and the order of its arguments.", certainty=0.7,
+        )  # fmt: skip
+
+
+def targets_above_one(seen: Evidence) -> Iterator[Fault]:
+    """A loss for probabilities that gets targets above 1: it goes below zero, and with the targets / maximum not."""
+    found = seen.reach
+    if found is None or not found.targets.is_floating_point() or found.output.shape != found.targets.shape:
+        return
+    top = float(found.targets.max())
+    if top <= 1.5 or float(found.targets.min()) < 0 or not found.free < -0.01:
+        return
+    scaled = seen.loss_of(found.best, found.targets.double() / top)
+    if float(scaled) >= -1e-6 or not math.isfinite(found.through):
+        yield Fault(
+            "target scale", "targets", f"The targets go up to {top:.4g} and the loss, made for probabilities, down to "
+            f"{found.free:.3g}.", f"Divide the targets by {top:.4g}.", certainty=0.95,
+        )  # fmt: skip
+
+
+def no_slope_at_outputs(seen: Evidence) -> Iterator[Fault]:
+    """The loss has no slope where the outputs are, though it could fall: clamped, or made for probabilities."""
+    found = seen.reach
+    if found is None or found.flat < 0.2:
+        return
+    share = f"For {found.flat:.0%} of the examples the loss has no slope at the outputs and could fall."
+    inside = float(found.best.min()) >= -0.01 and float(found.best.max()) <= 1.01
+    outside = float(found.output.min()) < 0 or float(found.output.max()) > 1
+    if found.last is not None and found.last.name != "Relu":
+        if found.flat < 0.7:
+            return  # some confident outputs are no fault
+        fix = "Make what goes into the last activation smaller: scale the inputs, or the initial weights."
+        kind = "input scale" if _large(seen) else "initialization"
+        yield Fault(kind, "outputs", f"{share} The last activation is saturated.", fix, certainty=0.87)
+    elif found.last is not None:
+        fix = "Leave the ReLU out: it has no slope where it is shut."
+        yield Fault("output activation", "outputs", share, fix, certainty=0.88)
+    elif outside and (inside or _one_hot(found.targets)):
+        fix = "The loss expects probabilities: end the model with a softmax or a sigmoid, or use a loss of logits."
+        yield Fault("output activation", "outputs", share, fix, certainty=0.9)
+    else:
+        fix = "Use a loss that has a slope everywhere: the Huber loss bounds the gradient, not the error."
+        yield Fault("loss", "loss", share, fix, certainty=0.85)
+
+
+def _large(seen: Evidence) -> bool:
+    entered = seen.first.entered
+    return entered is not None and float(entered[2].abs().mean()) > 5
+
+
+def outputs_shut(seen: Evidence) -> Iterator[Fault]:
+    """A ReLU at the end, or before the last softmax, that is zero for many outputs."""
+    output = seen.first.output
+    if output is None or output.grad_fn is None:
+        return
+    at, steps = output.grad_fn, 0
+    name = type(at).__name__
+    while steps < 3 and at is not None and name.startswith(("Softmax", "LogSoftmax", "View", "Squeeze", "Reshape")):
+        at, steps = at.next_functions[0][0], steps + 1  # type: ignore[assignment]
+        name = type(at).__name__
+    if at is None or not name.startswith("Relu"):
+        return
+    if seen.reach is not None and seen.reach.targets.is_floating_point() and steps == 0:
+        classes = _one_hot(seen.reach.targets)
+        if not classes:
+            return  # counts and the like; what it hides shows in the floor
+    values = at._saved_result if hasattr(at, "_saved_result") else output  # type: ignore[attr-defined]
+    shut = float((values == 0).double().mean())
+    if shut >= 0.2:
+        yield Fault(
+            "output activation", "outputs", f"A ReLU is the last nonlinearity: {shut:.0%} of the outputs are 0 and "
+            "get no gradient.", "Leave it out: the scores of classes may be negative.", certainty=0.8,
+        )  # fmt: skip
+
+
+CHECKS = (
+    last_activation_hides, one_answer_is_best, loss_without_floor, right_answers_cost_more, targets_above_one,
+    no_slope_at_outputs, outputs_shut,
+)  # fmt: skip

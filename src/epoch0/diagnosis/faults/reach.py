@@ -1,0 +1,203 @@
+"""What a loss can reach: over free outputs, over what the last activation lets through, over one answer for all."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+ROWS = 64
+"""With so many examples' targets is asked what the loss can reach."""
+
+STEPS = 400
+"""Steps of Adam with which a loss is minimized over outputs."""
+
+SHAPE_ONLY = ("View", "UnsafeView", "Squeeze", "Unsqueeze", "Reshape", "Alias", "Clone")
+ELEMENTWISE: dict[str, Callable[[Tensor], Tensor]] = {
+    "Sigmoid": torch.sigmoid, "Tanh": torch.tanh, "Relu": torch.relu, "Softplus": F.softplus, "Elu": F.elu,
+    "LeakyRelu": F.leaky_relu, "Gelu": F.gelu, "Silu": F.silu, "Exp": torch.exp, "Abs": torch.abs,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Last:
+    """The last activation of a program: its name, what it does, and what its result is shaped like for one example."""
+
+    name: str
+    apply: Callable[[Tensor], Tensor]
+    shape: torch.Size
+
+
+def last_activation(output: Tensor) -> Last | None:
+    """The activation that a model ends with, as its graph of gradients knows it; None without.
+
+    >>> last_activation(torch.ones(5, 3, requires_grad=True).softmax(1)).name
+    'Softmax'
+    """
+    at: Any = output.grad_fn
+    reshaped = False
+    while at is not None:
+        name = type(at).__name__.removesuffix("Backward0").removesuffix("Backward1").removesuffix("Backward")
+        if name in SHAPE_ONLY:
+            at, reshaped = at.next_functions[0][0], True
+        elif name in ("Softmax", "LogSoftmax"):
+            shape = at._saved_result.shape
+            dim = int(at._saved_dim)
+            dim = dim if dim < len(shape) else dim - 2**64
+            function = torch.softmax if name == "Softmax" else torch.log_softmax
+            return Last(name, partial(function, dim=dim), shape)
+        elif name in ELEMENTWISE:
+            shape = at._saved_result.shape if reshaped and hasattr(at, "_saved_result") else output.shape
+            return Last(name, ELEMENTWISE[name], shape)
+        else:
+            return None
+    return None
+
+
+@dataclass
+class Reach:
+    """What the loss of some examples can reach.
+
+    Attributes:
+        free: over free outputs; minus infinity without bound.
+        through: over what the last activation lets through.
+        constant: over one answer for all examples, through the last activation.
+        now: the loss of the model's outputs.
+        last: the last activation.
+        best: the outputs that reach ``through``.
+        targets: those examples' targets.
+        output: the model's outputs for them.
+        flat: share of the examples whose loss can fall and has no slope where the outputs are.
+        sums: whether the loss adds the examples up instead of taking their mean.
+        score: the loss of other outputs.
+    """
+
+    free: float
+    through: float
+    constant: float
+    now: float
+    last: Last | None
+    best: Tensor
+    targets: Tensor
+    output: Tensor
+    flat: float
+    sums: bool
+    score: Callable[[Tensor], Tensor]
+
+
+def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> Reach | None:
+    """What a loss can reach; None where outputs or targets are not one tensor of as many rows.
+
+    >>> found = reach(torch.zeros(20, 3, requires_grad=True).softmax(1), torch.arange(20) % 3, F.cross_entropy)
+    >>> found.free < 0.01, round(found.through, 2), round(found.constant, 2)
+    (True, 0.55, 1.1)
+    """
+    if not isinstance(targets, Tensor) or output.dim() == 0 or targets.dim() == 0:
+        return None
+    if len(output) != len(targets) or len(output) < 2 or not bool(output.isfinite().all()):
+        return None
+    count = min(ROWS, len(output), max(4, 20_000 // max(1, output[0].numel())))
+    if output[:count].numel() > 100_000:
+        return None
+    rows = torch.linspace(0, len(output) - 1, count).long().to(output.device)
+    wanted, out = targets[rows], output.detach()[rows].double()
+    last = last_activation(output)
+    if last is not None and last.shape[0] != len(output):
+        last = None
+    exact = wanted.double() if wanted.is_floating_point() else wanted
+
+    def fine(z: Tensor) -> Tensor:
+        return loss(z, exact)
+
+    score = fine
+    def coarse(z: Tensor) -> Tensor:  # for a loss with weights of its own in single precision
+        return loss(z.to(output.dtype), wanted).double()
+
+    try:
+        first = score(out)
+    except Exception:
+        score = coarse
+        try:
+            first = score(out)
+        except Exception:
+            return None
+    if not bool(first.isfinite()):
+        return None
+    through = last.apply if last is not None else lambda z: z
+    inner = torch.Size((count, *last.shape[1:])) if last is not None else out.shape
+    if inner.numel() != out.numel():
+        last, through, inner = None, lambda z: z, out.shape
+    size = max(1.0, float(wanted.double().abs().max())) if wanted.is_floating_point() else 1.0
+    noise = torch.randn(inner, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(out.device)
+
+    def outputs(z: Tensor) -> Tensor:
+        return through(z).reshape(out.shape)
+
+    starts = [out, 0.5 + 0.1 * noise.reshape(out.shape)]
+    free = min((_least(score, z, size) for z in starts), key=lambda found: found[0])
+    if last is None:
+        best, arg = free
+    else:
+        best, arg = _least(lambda z: score(outputs(z)), 0.1 * noise, size)
+        arg = outputs(arg)
+    row = torch.zeros_like(noise[:1]) + 0.1 * noise[:1]
+    constant, _ = _least(lambda z: score(outputs(z.expand(inner))), row, size)
+    constant = min(constant, _least(lambda z: score(outputs(z.expand(inner))), 0.5 + row, size)[0])
+    if exact.shape == out.shape and exact.is_floating_point() and float(score(exact.to(out))) < float(score(arg)):
+        flat = _flat(score, out, exact.to(out))
+    else:
+        flat = _flat(score, out, arg)
+    half = count // 2
+    try:
+        two = float(loss(out[:half].to(output.dtype), wanted[:half]) + loss(out[half:].to(output.dtype), wanted[half:]))
+    except Exception:
+        two = math.nan
+    sums = count > 3 and abs(two - float(first)) < 1e-3 * abs(two)
+    return Reach(free[0], best, constant, float(first), last, arg, wanted, out, flat, sums, score)
+
+
+def _least(score: Callable[[Tensor], Tensor], start: Tensor, size: float) -> tuple[float, Tensor]:
+    """The least loss that Adam finds from there and where; minus infinity where it falls without bound."""
+    z = start.detach().clone().requires_grad_()
+    value, where = math.inf, z.detach().clone()
+    optimizer = torch.optim.Adam([z], 0.1 * size)
+    with torch.enable_grad():
+        for step in range(STEPS):
+            optimizer.param_groups[0]["lr"] = 0.1 * size * (1 - step / STEPS) ** 1.5
+            loss = score(z)
+            if not bool(loss.isfinite()):
+                break
+            if float(loss) < value:
+                value, where = float(loss.detach()), z.detach().clone()
+            if not loss.requires_grad:
+                break
+            (slope,) = torch.autograd.grad(loss, [z], allow_unused=True)
+            if slope is None:
+                break
+            z.grad = slope
+            optimizer.step()
+    with torch.no_grad():
+        far = [float(score(start + k * (where - start))) for k in (10, 1000)]
+    if far[0] < value - 1 and far[1] < far[0] - 100 and far[1] < -100:
+        return -math.inf, where
+    return value, where
+
+
+def _flat(score: Callable[[Tensor], Tensor], out: Tensor, best: Tensor) -> float:
+    """Share of examples without any slope at their outputs, whose loss would yet fall with the best ones."""
+    z = out.detach().clone().requires_grad_()
+    with torch.enable_grad():
+        (slope,) = torch.autograd.grad(score(z), [z], allow_unused=True)
+    if slope is None:
+        return 0.0
+    still = slope.flatten(1).abs().amax(1) == 0 if slope.dim() > 1 else slope.abs() == 0
+    if not bool(still.any()):
+        return 0.0
+    mixed = out.clone()
+    mixed[still] = best[still]
+    now, then = float(score(out)), float(score(mixed))
+    return float(still.double().mean()) if then < now - 0.05 * abs(now) * float(still.double().mean()) else 0.0

@@ -1,0 +1,167 @@
+"""Faults of the optimizer that was given: what it holds, and what five of its steps do to a copy."""
+
+import math
+import statistics
+from collections.abc import Iterator
+
+from torch import nn
+
+from epoch0.diagnosis.faults.evidence import Evidence
+from epoch0.diagnosis.faults.fault import Fault
+
+LARGE, SMALL = 0.12, 1e-4
+"""Sizes of a step relative to its weights, the median over the weights, beyond which a rate is too high or too low."""
+
+RISE = 1.3
+"""The loss after five steps over the larger of before and of one answer for all, from where the rate is too high."""
+
+
+def coverage(seen: Evidence) -> Iterator[Fault]:
+    """Parameters of the model that no optimizer holds, and parameters that it holds of another model."""
+    if not seen.optimizers:
+        return
+    trained = {id(p): n for n, p in seen.model.named_parameters() if p.requires_grad}
+    held = {id(p): p for o in seen.optimizers for g in o.param_groups for p in g["params"]}
+    missing = [name for key, name in trained.items() if key not in held]
+    if not trained:
+        yield Fault(
+            "gradient flow", "optimizer", "No parameter of the model requires a gradient.",
+            "Set requires_grad on what is to be trained.", certainty=0.97,
+        )  # fmt: skip
+    elif len(missing) == len(trained):
+        yield Fault(
+            "update", "optimizer", f"The optimizer holds none of the model's {len(trained)} trainable parameters: "
+            "it was made for another model, or before this one was made anew.",
+            "Make the optimizer last, of this model's parameters().", certainty=0.98,
+        )  # fmt: skip
+    elif missing and sum(seen.first.gradients.get(name) is not None for name in missing):
+        yield Fault(
+            "update", "optimizer", f"{len(missing)} of {len(trained)} trainable parameters are in no optimizer, such "
+            f"as {missing[0]}.", "Make the optimizer after all layers, or freeze these parameters.", certainty=0.96,
+        )  # fmt: skip
+    rates = [max(float(g["lr"]), float(g.get("initial_lr", 0))) for o in seen.optimizers for g in o.param_groups]
+    if rates and max(rates) == 0:
+        yield Fault("learning rate", "optimizer", "The learning rate is 0.", "Give a rate above 0.", certainty=0.98)
+
+
+def uphill(seen: Evidence) -> Iterator[Fault]:
+    """The first step goes along the gradient instead of against it."""
+    after = seen.after
+    if after is None or math.isnan(after.towards) or after.towards < 0.05:
+        return
+    yield Fault(
+        "update", "step", f"The first step goes up the gradient (cosine {after.towards:.2f}).",
+        "Look at the sign of the update: a gradient negated, or maximize=True.", certainty=0.97,
+    )  # fmt: skip
+
+
+def too_far(seen: Evidence) -> Iterator[Fault]:
+    """Steps so large that the loss rises, the gradient dies or the weights are replaced; and why they are so large."""
+    after = seen.after
+    if after is None or after.towards > 0.05:
+        return
+    floor = seen.reach.constant if seen.reach is not None else -math.inf
+    worse = not math.isfinite(after.after) or after.after > RISE * max(after.before, floor, 0) + 1e-9
+    sizes = [v for v in after.sizes.values() if math.isfinite(v)]
+    large = statistics.median(sizes) if sizes and len(after.sizes) > 1 else 0.0
+    died = _died(seen)
+    stays = after.after > 0.98 * after.before
+    if not (worse or (large > LARGE and stays) or died):
+        return
+    rate = max(float(g["lr"]) for g in seen.optimizers[0].param_groups)
+    if died:
+        what = f"five steps leave {died}"
+    elif worse:
+        now = f"{after.after:.3g}" if math.isfinite(after.after) else "no number"
+        what = f"after five steps the loss of the same examples is {now} instead of {after.before:.3g}"
+    else:
+        what = f"a step changes the weights by {large:.0%} of their size"
+    sure = 0.85
+    entered, targets = seen.first.entered, seen.targets
+    big = float(entered[2].abs().mean()) if entered is not None and not seen.first.normed else 0.0
+    far = float(targets.double().abs().mean()) if targets is not None and targets.is_floating_point() else 0.0
+    if big > 5:
+        message = f"The first layer gets inputs of mean size {big:.3g}, and {what}."
+        yield Fault("input scale", "inputs", message, "Standardize the inputs.", certainty=sure + 0.05)
+    elif far > 30:
+        message = f"The targets have a mean size of {far:.3g}, and {what}."
+        yield Fault("target scale", "targets", message, "Standardize the targets.", certainty=sure + 0.05)
+    elif seen.reach is not None and seen.reach.sums and seen.call.examples > 1 and (seen.batch_size or 2) > 1:
+        message = f"The loss adds its examples up instead of taking their mean, and {what}."
+        yield Fault("loss", "loss", message, "Take the mean over the batch.", certainty=sure + 0.05)
+    fix = f"Try a rate of {rate / 10:.1g}, or {rate / 100:.1g}."
+    yield Fault("learning rate", "optimizer", f"At a rate of {rate:.2g} {what}.", fix, certainty=sure)
+
+
+def _died(seen: Evidence) -> str:
+    """Gradients that were there before the steps and are all gone after them."""
+    assert seen.after is not None
+    then = [n for n, g in seen.first.gradients.items() if g is not None and g.dim() > 1 and bool(g.any())]
+    late = seen.after.late.gradients
+    gone = [n for n in then if late.get(n) is None or not bool(late[n].any())]  # type: ignore[union-attr]
+    return f"{gone[0]} without a gradient" if gone and 2 * len(gone) >= len(then) else ""
+
+
+def too_short(seen: Evidence) -> Iterator[Fault]:
+    """Steps so small that nothing happens: rate, targets that are far away, or an eps above the gradients."""
+    after = seen.after
+    if after is None or not math.isfinite(after.after) or not after.sizes:
+        return
+    if not any(g is not None and bool(g.any()) for g in seen.first.gradients.values()):
+        return
+    sizes = sorted(after.sizes.values())
+    middle, top = statistics.median(sizes), sizes[int(0.9 * (len(sizes) - 1))]
+    rate = max(float(g["lr"]) for g in seen.optimizers[0].param_groups)
+    found, steps = seen.reach, math.inf
+    if found is not None and found.targets.is_floating_point() and found.output.shape == found.targets.shape:
+        way = float((found.targets.double() - found.output).mean(0).abs().max())
+        steps = way / max(after.moved / 5, 1e-30)
+        if steps > 1000 and float(found.targets.double().abs().mean()) > 30 and after.before > 0:
+            yield Fault(
+                "target scale", "targets", f"The targets lie {way:.3g} away from the outputs, and five steps move the "
+                f"outputs by {after.moved:.2g}: about {steps:,.0f} steps to their mean.",
+                "Standardize the targets.", certainty=0.9,
+            )  # fmt: skip
+            return
+    if middle < SMALL and top < 3 * SMALL:
+        eps = max(float(g.get("eps", 0.0)) for g in seen.optimizers[0].param_groups)
+        if eps > 1e-4:
+            message = f"Adam's eps of {eps:.2g} is above the gradients: a step changes the weights by {middle:.1e}."
+            yield Fault("optimizer", "optimizer", message, "Use the default eps.", certainty=0.8)
+        message = f"At a rate of {rate:.2g} a step changes the weights by only {middle:.1e} of their size."
+        yield Fault("learning rate", "optimizer", message, f"Try a rate of {rate * 10:.1g}.", certainty=0.7)
+
+
+def decay(seen: Evidence) -> Iterator[Fault]:
+    """Weight decay that pulls harder than the loss."""
+    pull = slope = worst = 0.0
+    for optimizer in seen.optimizers:
+        apart = bool(optimizer.param_groups[0].get("decoupled_weight_decay", type(optimizer).__name__ == "AdamW"))
+        for group in optimizer.param_groups:
+            strength = float(group.get("weight_decay", 0.0) or 0.0)
+            if apart and float(group["lr"]) * strength > 0.01:
+                worst = max(worst, float(group["lr"]) * strength)
+            for p in group["params"]:
+                gradient = seen.first.gradients.get(seen.names.get(id(p), ""))
+                if gradient is not None and not apart:
+                    pull += float((strength * p.detach()).double().square().sum())
+                    slope += float(gradient.double().square().sum())
+                    worst = worst if strength < 0.01 else max(worst, 1e-9)
+    if slope > 0 and pull > slope and worst:
+        message = f"Weight decay pulls {math.sqrt(pull / slope):.2g} times as hard at the weights as the loss does."
+    elif worst > 0.01:
+        message = f"Weight decay takes {worst:.1%} of the weights away in every step."
+    else:
+        return
+    yield Fault("regularization", "optimizer", message, "Divide the weight decay by 1,000.", certainty=0.85)
+
+
+def one_at_a_time(seen: Evidence) -> Iterator[Fault]:
+    """Batch norm on batches of one example: every unit is its own mean."""
+    norm = next((n for n, m, _ in seen.first.ran if isinstance(m, nn.BatchNorm1d)), None)
+    if seen.batch_size == 1 and norm is not None:
+        message = f"Batches hold one example, and {norm} subtracts its mean."
+        yield Fault("batch size", "data", message, "Take larger batches.", certainty=0.8)
+
+
+CHECKS = (coverage, uphill, too_far, too_short, decay, one_at_a_time)

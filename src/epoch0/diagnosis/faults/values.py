@@ -1,0 +1,96 @@
+"""Faults of the data against the model: scales of inputs, classes, and the first loss against a constant answer's."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from epoch0.diagnosis.faults.evidence import Evidence
+from epoch0.diagnosis.faults.fault import Fault
+
+LARGE, OFFSET = 25.0, 15.0
+"""Mean size of an input, and its mean over its deviation, from where the first layer with weights gets too much."""
+
+
+def _channels(module: nn.Module, given: Tensor) -> Tensor:
+    """(channels, values) of what goes into a layer."""
+    given = given.double()
+    if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) and given.dim() > 2:
+        return given.transpose(0, 1).flatten(1)
+    return given.flatten(0, -2).t() if given.dim() > 1 else given[None]
+
+
+def input_scale(seen: Evidence) -> Iterator[Fault]:
+    """Inputs far from zero at the first layer with weights, where no norm follows it."""
+    if seen.first.entered is None or seen.first.normed:
+        return
+    name, module, given = seen.first.entered
+    values = _channels(module, given)
+    if values.shape[1] < 4:
+        return
+    mean, deviation = values.mean(1), values.std(1)
+    size, alive = float(values.abs().mean()), deviation > 1e-9
+    offset = float((mean[alive].abs() / deviation[alive]).median()) if bool(alive.any()) else 0.0
+    if size > LARGE:
+        low, high = float(values.min()), float(values.max())
+        message = f"{name or 'The model'} gets inputs between {low:.3g} and {high:.3g}, of mean size {size:.3g}."
+        sure = 0.78
+    elif offset > OFFSET and float(mean.abs().median()) > 1:
+        message = f"{name or 'The model'} gets inputs whose mean is {offset:.2g} times their deviation."
+        sure = 0.65
+    else:
+        return
+    yield Fault("input scale", "inputs", message, "Standardize each input over the training examples.", "step 0", sure)
+    spread = deviation[alive]
+    if len(spread) > 1 and float(spread.max()) > 1000 * float(spread.min()):
+        message = f"The deviations of the inputs go from {float(spread.min()):.2g} to {float(spread.max()):.2g}."
+        yield Fault("normalization", "inputs", message, "Or begin with a batch norm.", "step 0", sure - 0.05)
+
+
+def classes(seen: Evidence) -> Iterator[Fault]:
+    """Targets of one value, outside of the classes that the model has, or with most classes missing."""
+    targets, output = seen.targets, seen.first.output
+    if targets is None or len(targets) < 8:
+        return
+    if bool((targets == targets[:1]).all()) and seen.data is not None:
+        message = f"All {len(targets)} targets are the same."
+        yield Fault("labels", "targets", message, "Look at how the targets are made.", certainty=0.97)
+        return
+    if targets.is_floating_point() or output is None or output.dim() < 2 or seen.call.criterion is None:
+        return
+    count = output.shape[1]
+    known = targets[targets >= 0].long()
+    if targets.dim() == 1 and known.numel() and int(known.max()) >= count > 1:
+        message = f"Targets go up to {int(known.max())}, and the model has {count} outputs."
+        yield Fault("labels", "targets", message, f"Classes go from 0 to {count - 1}.", certainty=0.97)
+
+
+def label_order(seen: Evidence) -> Iterator[Fault]:
+    """Inputs that fall into groups whose neighbours yet have labels as drawn: rows shuffled apart from each other."""
+    x, y = seen.inputs, seen.targets
+    if x is None or y is None or seen.data is None or x.dim() < 2 or len(x) < 400 or len(x) != len(y):
+        return
+    if y.is_floating_point() and y.dim() == 2 and bool((y.sum(1) == 1).all()) and y.shape[1] > 2:
+        y = y.argmax(1)
+    if y.is_floating_point() or y.dim() != 1 or x[0].numel() < 100:
+        return
+    flat, wanted = x.flatten(1).double()[:1000], y[:1000]
+    far = torch.cdist(flat, flat)
+    far.fill_diagonal_(float("inf"))
+    near, index = far.min(1)
+    middle = float(far[far.isfinite()].median())
+    close = near < 0.6 * middle  # neighbours that are much more alike than examples are
+    chance = float(torch.bincount(wanted.long()).double().square().sum() / len(wanted) ** 2)
+    if int(close.sum()) < 150:
+        return
+    hits = float((wanted[index] == wanted)[close].double().mean())
+    error = (chance * (1 - chance) / int(close.sum())) ** 0.5
+    if hits < chance + 2.5 * error and chance < 0.5:
+        message = (
+            f"The nearest neighbour of an example has its class in {hits:.0%} of {int(close.sum())} cases, as often as "
+            f"drawn labels would ({chance:.0%})."
+        )
+        yield Fault("labels", "targets", message, "See that inputs and targets are in the same order.", certainty=0.75)
+
+
+CHECKS = (input_scale, classes, label_order)
