@@ -2,8 +2,8 @@
 
     EPOCH0_FAULTS=FOLDER python benchmarks/bench_faults.py [--half seen|unseen] [NAME ...]
 
-The folder holds ``faults.py`` (``load()`` gives programs with switches for their fixes) and ``outcomes.json`` (which fixes
-mend them, by training). Limits were set on one half of the programs, chosen by a hash of their sources.
+The folder holds ``faults.py`` (``load()`` gives programs with switches for their fixes) and ``outcomes.json`` (which
+fixes mend them, by training). Limits were set on one half of the programs, chosen by a hash of their sources.
 """
 
 import argparse
@@ -28,11 +28,13 @@ def unseen(name: str) -> bool:
     return hashlib.sha256(family.encode()).digest()[0] % 2 == 1
 
 
-def look(program) -> Found:  # noqa: ANN001 - the folder's own class
+def look(program) -> Found:
     """The faults that are found in a program as its owner has it."""
     draw = torch.Generator().manual_seed(0)
     rows = torch.randperm(len(program.inputs), generator=draw)[:100]
-    loader = DataLoader(TensorDataset(program.inputs, program.targets), program.batch_size, shuffle=True, generator=draw)
+    loader = DataLoader(
+        TensorDataset(program.inputs, program.targets), program.batch_size, shuffle=True, generator=draw
+    )
     return find_faults(
         program.model, program.inputs[rows], program.targets[rows], loss=program.loss,
         optimizer=program.optimizer(program.model), data=loader, step=program.step,
@@ -65,12 +67,9 @@ def main() -> None:
                 kinds.append([one.kind for one in found.faults])
                 if found.passes > 15:
                     print(f"  {name}: {found.passes} passes")
-            except Exception as error:  # noqa: BLE001 - counted as not found
+            except Exception as error:
                 kinds.append([f"{type(error).__name__}: {error}"])
             seconds += (time.process_time() - started) / 2
-            if fixes and kinds[1] and "found" in dir():
-                for one in found.faults:
-                    print(f"  {name} mended: {one}")
         broken, mended = kinds
         right = [kind in causes for kind in broken]
         rows[unseen(name)].append((bool(broken), not mended, any(right[:1]), any(right[:3]), seconds))

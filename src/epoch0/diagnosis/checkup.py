@@ -134,8 +134,12 @@ def checkup(
     same = _same(call)
     said += [f"{same[:1].upper()}{same[1:]}: give about 100 different examples."] if same else []
     say("faults", 0.0)
-    faults = NOTHING if without else find_faults(
-        call.model, batch, targets, loss=loss, forward=forward, optimizer=optimizer, data=data, step=step
+    faults = (
+        NOTHING
+        if without
+        else find_faults(
+            call.model, batch, targets, loss=loss, forward=forward, optimizer=optimizer, data=data, step=step
+        )
     )
     say("one step of each optimizer", 0.0)
     first = _told(lambda: steps(call, seed), faults)

@@ -89,10 +89,12 @@ class Evidence:
 
     @property
     def model(self) -> nn.Module:
+        """The owner's model, under the guard."""
         return self.call.model
 
     @cached_property
     def names(self) -> dict[int, str]:
+        """Names of the parameters by their identity."""
         return {id(p): name for name, p in self.model.named_parameters()}
 
     @cached_property
@@ -174,7 +176,10 @@ class Evidence:
         """What the loss can reach."""
         if self.first.output is None or not self.call.splits:
             return None
-        return reach(self.first.output, self.call.targets, self.loss_of)
+        try:
+            return reach(self.first.output, self.call.targets, self.loss_of)
+        except Exception:
+            return None
 
     @cached_property
     def exchanged(self) -> Any:
@@ -238,6 +243,7 @@ class Evidence:
         count = min(self.batch_size or self.call.examples, self.call.examples) if call.splits else call.examples
         sizes: dict[str, float] = {}
         towards = math.nan
+        drawn = {n for n, p in same.named_parameters() if p.dim() > 1 and p.requires_grad and bool(p.any())}
         for index in range(STEPS):
             old = {name: p.detach().clone() for name, p in same.named_parameters()}
             begin = (index * count) % max(1, call.examples - count + 1)
@@ -248,8 +254,8 @@ class Evidence:
                 towards = _cosine([(new[n].detach() - old[n], g) for n, g in slopes.items()])
             sizes = {
                 n: float((new[n].detach() - old[n]).double().norm() / old[n].double().norm())
-                for n in new
-                if new[n].dim() > 1 and new[n].requires_grad and float(old[n].norm()) > 0
+                for n in drawn
+                if float(old[n].norm()) > 0
             }
         after, late = self._measured(call)
         same_noise()

@@ -119,7 +119,9 @@ def _optimizers(given: Any) -> tuple[torch.optim.Optimizer, ...]:
     every = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
     for one in every:
         if not isinstance(one, torch.optim.Optimizer):
-            raise InputError(f"optimizer={type(one).__name__}; give a torch.optim.Optimizer over this model, or several.")
+            raise InputError(
+                f"optimizer={type(one).__name__}; give a torch.optim.Optimizer over this model, or several."
+            )
     return every
 
 
@@ -130,7 +132,9 @@ def _known(model: nn.Module, data: Any) -> tuple[tuple[Tensor | None, Tensor | N
     if isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
         return (data[0][:MOST], data[1][:MOST]), None
     if isinstance(data, Iterator) or not isinstance(data, Iterable | Dataset):
-        raise InputError(f"data={type(data).__name__}; give a DataLoader, a Dataset or a pair of tensors, to be read anew.")
+        raise InputError(
+            f"data={type(data).__name__}; give a DataLoader, a Dataset or a pair of tensors, to be read anew."
+        )
     size = getattr(data, "batch_size", None) if isinstance(data, DataLoader) else None
     with unchanged(model), _streams(data):
         pairs = _read(data)
@@ -144,7 +148,7 @@ def _known(model: nn.Module, data: Any) -> tuple[tuple[Tensor | None, Tensor | N
 
 def _read(data: Any) -> list[tuple[Any, Any]]:
     single = isinstance(data, Dataset) and not isinstance(data, IterableDataset)
-    source: Iterable[Any] = (data[i] for i in range(min(MOST, len(data)))) if single else data  # type: ignore[arg-type]
+    source: Iterable[Any] = (data[i] for i in range(min(MOST, len(data)))) if single else data
     pairs: list[tuple[Any, Any]] = []
     count = 0
     for item in source:

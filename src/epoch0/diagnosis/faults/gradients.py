@@ -1,4 +1,4 @@
-"""Faults of the gradient's path: numbers that are none, gradients cut off, units that are all alike, examples that mix."""
+"""Faults of the gradient's path: numbers that are none, gradients cut off, units all alike, examples that mix."""
 
 from collections.abc import Iterator
 
@@ -117,7 +117,9 @@ def examples_mix(seen: Evidence) -> Iterator[Fault]:
         return
     inner, size = (one[1:-1] - two[1:-1]).double().abs().amax(), one.double().abs().amax()
     if float(inner) > 1e-4 * float(size) and float(size) > 0:
-        message = f"Other examples' inputs change an example's outputs by up to {float(inner / size):.1%} of their size."
+        message = (
+            f"Other examples' inputs change an example's outputs by up to {float(inner / size):.1%} of their size."
+        )
         fix = "Look for batch_first, a view instead of a transpose, or a softmax or norm over the batch."
         yield Fault("shapes", "outputs", message, fix, certainty=0.93)
 

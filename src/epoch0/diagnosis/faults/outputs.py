@@ -14,7 +14,7 @@ GAP = 0.05
 """The last activation hides this share of what can be learned, or it is none of its faults."""
 
 ALIKE = 0.01
-"""Losses are the same within this share of the way from a constant answer to the best."""
+"""The best loss and the best constant answer's are the same within this share."""
 
 NAMES = {"Relu": "ReLU", "LogSoftmax": "log-softmax", "LeakyRelu": "leaky ReLU"}
 
@@ -42,9 +42,11 @@ def last_activation_hides(seen: Evidence) -> Iterator[Fault]:
         fix = "The targets of an example do not add up to 1: use a sigmoid for each, or no activation for values."
     else:
         fix = f"Leave the {name} out, or bring the targets into its range."
-    yield Fault("output activation", "outputs", message, fix, certainty=0.6 + 0.3 * share)
+    yield Fault("output activation", "outputs", message, fix, certainty=0.62 + 0.29 * share)
     if wide:
-        yield Fault("target scale", "targets", message, "Bring the targets into the range of the outputs.", "step 0", 0.5)
+        yield Fault(
+            "target scale", "targets", message, "Bring the targets into the range of the outputs.", "step 0", 0.5
+        )
 
 
 def _one_hot(targets: Tensor) -> bool:
@@ -58,7 +60,8 @@ def one_answer_is_best(seen: Evidence) -> Iterator[Fault]:
         return
     if len(found.targets) < 4:
         return
-    if found.constant - found.free > ALIKE * max(abs(found.now - found.free), 1e-12) and _gain(found) > ALIKE:
+    near = found.constant - found.free <= ALIKE * (found.now - found.free)  # next to what there is to learn at first
+    if _gain(found) > (10 * ALIKE if near else ALIKE):
         return
     numbers = f"One answer for all examples has a loss of {found.constant:.3g}, the best of all {found.free:.3g}"
     varied = bool((found.targets != found.targets[:1]).any())
@@ -68,8 +71,10 @@ def one_answer_is_best(seen: Evidence) -> Iterator[Fault]:
         yield Fault("shapes", "loss", f"{numbers}: the loss broadcasts {shapes}.", fix, certainty=0.97)
     elif varied and found.last is None and _classes(found.targets) and found.flat < 1:
         fix = "The loss expects probabilities: end the model with a softmax, or use a loss of logits."
-        yield Fault("output activation", "outputs", f"{numbers}: the loss accepts any large output.", fix, "step 0", 0.9)
-    elif varied and found.flat < 1 and _gain(found) <= 10 * ALIKE and found.free > -1e6:
+        yield Fault(
+            "output activation", "outputs", f"{numbers}: the loss accepts any large output.", fix, "step 0", 0.9
+        )
+    elif varied and found.flat < 1:
         yield Fault(
             "labels", "targets", f"{numbers}: the targets hardly tell the examples apart (root mean square "
             f"{float(found.targets.double().square().mean().sqrt()):.2g}).",
@@ -123,7 +128,7 @@ def right_answers_cost_more(seen: Evidence) -> Iterator[Fault]:
     if found is None or not found.targets.is_floating_point() or found.output.shape != found.targets.shape:
         return
     exact = found.targets.to(found.output.dtype)
-    if found.last is not None and found.last.name == "LogSoftmax" or float(exact.std()) == 0:
+    if (found.last is not None and found.last.name == "LogSoftmax") or float(exact.std()) == 0:
         return
     good, bad = float(found.score(exact)), float(found.score(exact.roll(1, 0)))
     # logits and probabilities are no targets, but go the same way
@@ -196,7 +201,7 @@ def outputs_shut(seen: Evidence) -> Iterator[Fault]:
         classes = _one_hot(seen.reach.targets)
         if not classes:
             return  # counts and the like; what it hides shows in the floor
-    values = at._saved_result if hasattr(at, "_saved_result") else output  # type: ignore[attr-defined]
+    values = at._saved_result if hasattr(at, "_saved_result") else output
     shut = float((values == 0).double().mean())
     if shut >= 0.2:
         yield Fault(

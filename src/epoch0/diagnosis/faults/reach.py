@@ -114,6 +114,7 @@ def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> R
         return loss(z, exact)
 
     score = fine
+
     def coarse(z: Tensor) -> Tensor:  # for a loss with weights of its own in single precision
         return loss(z.to(output.dtype), wanted).double()
 
@@ -157,7 +158,7 @@ def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> R
     except Exception:
         two = math.nan
     sums = count > 3 and abs(two - float(first)) < 1e-3 * abs(two)
-    return Reach(free[0], best, constant, float(first), last, arg, wanted, out, flat, sums, score)
+    return Reach(min(free[0], best), best, constant, float(first), last, arg, wanted, out, flat, sums, score)
 
 
 def _least(score: Callable[[Tensor], Tensor], start: Tensor, size: float) -> tuple[float, Tensor]:
@@ -168,8 +169,8 @@ def _least(score: Callable[[Tensor], Tensor], start: Tensor, size: float) -> tup
     with torch.enable_grad():
         for step in range(STEPS):
             optimizer.param_groups[0]["lr"] = 0.1 * size * (1 - step / STEPS) ** 1.5
-            loss = score(z)
-            if not bool(loss.isfinite()):
+            loss = _tried(score, z)
+            if loss is None or not bool(loss.isfinite()):
                 break
             if float(loss) < value:
                 value, where = float(loss.detach()), z.detach().clone()
@@ -181,10 +182,19 @@ def _least(score: Callable[[Tensor], Tensor], start: Tensor, size: float) -> tup
             z.grad = slope
             optimizer.step()
     with torch.no_grad():
-        far = [float(score(start + k * (where - start))) for k in (10, 1000)]
+        further = [_tried(score, start + k * (where - start)) for k in (10, 1000)]
+        far = [math.inf if one is None else float(one) for one in further]
     if far[0] < value - 1 and far[1] < far[0] - 100 and far[1] < -100:
         return -math.inf, where
     return value, where
+
+
+def _tried(score: Callable[[Tensor], Tensor], z: Tensor) -> Tensor | None:
+    """The loss there; None where it refuses such outputs."""
+    try:
+        return score(z)
+    except Exception:
+        return None
 
 
 def _flat(score: Callable[[Tensor], Tensor], out: Tensor, best: Tensor) -> float:

@@ -65,7 +65,7 @@ def too_far(seen: Evidence) -> Iterator[Fault]:
     sizes = [v for v in after.sizes.values() if math.isfinite(v)]
     large = statistics.median(sizes) if sizes and len(after.sizes) > 1 else 0.0
     died = _died(seen)
-    stays = after.after > 0.98 * after.before
+    stays = after.after > 0.98 * after.before and (seen.batch_size or 8) >= 8  # fewer examples say little
     if not (worse or (large > LARGE and stays) or died):
         return
     rate = max(float(g["lr"]) for g in seen.optimizers[0].param_groups)
