@@ -18,12 +18,16 @@ def first_not_finite(seen: Evidence) -> Iterator[Fault]:
         message = f"'{name}' is the first module that returns NaN or infinity."
         yield Fault("architecture", name or "outputs", message, fix, certainty=0.95)
     elif first.loss is not None and not bool(first.loss.isfinite()):
-        message = f"The loss is {float(first.loss):.3g} though all outputs are finite."
+        message = f"The loss is {float(first.loss.detach()):.3g} though all outputs are finite."
         fix = "Bound what goes into its logarithm, or use a loss of logits; see that the outputs are in its range."
         yield Fault("loss", "loss", message, fix, certainty=0.95)
         out = first.output
-        if out is not None and out.is_floating_point() and (float(out.min()) < 0 or float(out.max()) > 1):
-            message = f"The loss is no number for outputs between {float(out.min()):.2g} and {float(out.max()):.2g}."
+        if (
+            out is not None
+            and out.is_floating_point()
+            and (float(out.detach().min()) < 0 or float(out.detach().max()) > 1)
+        ):
+            message = f"The loss is no number for outputs between {float(out.detach().min()):.2g} and {float(out.detach().max()):.2g}."
             yield Fault("output activation", "outputs", message, "End with a sigmoid or a softmax.", certainty=0.94)
     else:
         bad = next((n for n, g in first.gradients.items() if g is not None and not bool(g.isfinite().all())), None)

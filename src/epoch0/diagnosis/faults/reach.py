@@ -172,7 +172,7 @@ def _least(score: Callable[[Tensor], Tensor], start: Tensor, size: float) -> tup
             loss = _tried(score, z)
             if loss is None or not bool(loss.isfinite()):
                 break
-            if float(loss) < value:
+            if float(loss.detach()) < value:
                 value, where = float(loss.detach()), z.detach().clone()
             if not loss.requires_grad:
                 break
