@@ -27,7 +27,8 @@ def first_not_finite(seen: Evidence) -> Iterator[Fault]:
             and out.is_floating_point()
             and (float(out.detach().min()) < 0 or float(out.detach().max()) > 1)
         ):
-            message = f"The loss is no number for outputs between {float(out.detach().min()):.2g} and {float(out.detach().max()):.2g}."
+            low, high = float(out.detach().min()), float(out.detach().max())
+            message = f"The loss is no number for outputs between {low:.2g} and {high:.2g}."
             yield Fault("output activation", "outputs", message, "End with a sigmoid or a softmax.", certainty=0.94)
     else:
         bad = next((n for n, g in first.gradients.items() if g is not None and not bool(g.isfinite().all())), None)
