@@ -394,7 +394,7 @@ def test_the_progress_names_the_parts(x: Tensor, y: Tensor) -> None:
     told: list[tuple[str, float]] = []
     checkup(dense(16, 8), x, y, tell=lambda part, share: told.append((part, share)))
     parts = list(dict.fromkeys(part for part, _ in told))
-    assert parts == ["faults", "one step of each optimizer", "gains of the layers", "trial", "remedies"]
+    assert parts == ["one step of each optimizer", "gains of the layers", "trial", "remedies"]
     assert [share for part, share in told if part == "trial"] == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 
 

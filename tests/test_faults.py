@@ -264,16 +264,20 @@ def test_an_owner_s_step_that_goes_up() -> None:
 
 def test_checkup_has_them_everywhere() -> None:
     torch.manual_seed(0)
-    report = e0.checkup(mlp(nn.Softmax(1)), X[:60], Y[:60], loss=F.cross_entropy, trial=False, remedies=False)
+    net = mlp(nn.Softmax(1))
+    given: dict[str, Any] = {"loss": F.cross_entropy, "trial": False, "remedies": False}
+    report = e0.checkup(net, X[:60], Y[:60], optimizer=torch.optim.Adam(net.parameters()), **given)
     assert report.faults[0].kind == "output activation" and "fault: output activation" in str(report)
     assert report.to_dict()["faults"][0]["where"] == "outputs" and "Leave" not in report._repr_html_()[:10]
-    assert any("optimizer=" in line for line in report.not_examined)
-    assert not e0.checkup(mlp(), X[:60], Y[:60], trial=False).faults
+    assert any("data=" in line for line in report.not_examined)
+    assert not e0.checkup(mlp(), X[:60], Y[:60], data=(X, Y), trial=False).faults
+    unasked = e0.checkup(net, X[:60], Y[:60], **given)
+    assert not unasked.faults and any("optimizer=" in line for line in unasked.not_examined)
 
 
 def test_an_error_of_the_checkup_names_the_fault() -> None:
     with pytest.raises(InputError, match="gradient flow"):
-        e0.checkup(cut()[0], X[:60], Y[:60], trial=False)
+        e0.checkup(cut()[0], X[:60], Y[:60], data=(X, Y), trial=False)
 
 
 @pytest.mark.parametrize(

@@ -127,20 +127,17 @@ def checkup(
     started = time.process_time()
     call = Call.of(model, batch, targets, loss=loss, forward=forward)
     said = [*notes, *call.notes]
-    without = not call.has_loss
-    if without:
+    if not call.has_loss:
         call, made = _with_targets(call, seed)
         said.append(made)
     same = _same(call)
     said += [f"{same[:1].upper()}{same[1:]}: give about 100 different examples."] if same else []
-    say("faults", 0.0)
-    faults = (
-        NOTHING
-        if without
-        else find_faults(
-            call.model, batch, targets, loss=loss, forward=forward, optimizer=optimizer, data=data, step=step
-        )
-    )
+    faults = NOTHING
+    if any(part is not None for part in (optimizer, data, step)):
+        say("faults", 0.0)
+        own = {"optimizer": optimizer, "data": data, "step": step}
+        faults = find_faults(call.model, batch, targets, loss=loss, forward=forward, **own)
+        said += [] if faults.faults else ["No fault of the program was found before training."]
     say("one step of each optimizer", 0.0)
     first = _told(lambda: steps(call, seed), faults)
     say("gains of the layers", 0.0)
@@ -216,7 +213,7 @@ def checkup(
     )
 
 
-NOTHING = Found((), ("Faults: pass targets, and the loss.",), 0)
+NOTHING = Found((), ("Faults of the program: pass its optimizer=, and data= or step= if you have them.",), 0)
 
 
 def _told(measure: Callable[[], dict[Optimizer, Step]], found: Found) -> dict[Optimizer, Step]:

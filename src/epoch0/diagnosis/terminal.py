@@ -58,7 +58,6 @@ def terminal(checkup: Mapping[str, Any], width: int, depth: int | None = None) -
         _recipes(checkup),
         *_listed("", _reasons(checkup)),
         *_listed("Faults found", fault_lines(checkup["faults"])),
-        *([] if checkup["faults"] else [Text("No fault was found before training.", style="dim")]),
     ]
     if checkup["blame"] is not None:
         blame = checkup["blame"]
