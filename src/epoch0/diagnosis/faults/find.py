@@ -1,7 +1,7 @@
 """Find the faults of a program without training it: all checks, most certain first."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from epoch0.diagnosis.faults import gradients, outputs, updates, values
-from epoch0.diagnosis.faults.evidence import Evidence, OwnStep
+from epoch0.diagnosis.faults.evidence import Evidence
 from epoch0.diagnosis.faults.fault import Fault
 from epoch0.errors import InputError
 from epoch0.tracing.call import Call, Forward
@@ -24,8 +24,6 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Fault]], ...] = (
 
 MOST = 1000
 """So many examples of the data are looked at."""
-
-Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None
 
 
 @dataclass(frozen=True)
@@ -53,9 +51,9 @@ def find_faults(
     *,
     loss: Loss | None = None,
     forward: Forward | None = None,
-    optimizer: Optimizers = None,
+    optimizer: Any = None,
     data: Any = None,
-    step: OwnStep | None = None,
+    step: Any = None,
 ) -> Found:
     """Why a program does not learn, as far as it shows before training; a sound program gives no fault.
 
