@@ -236,3 +236,12 @@ def test_in_the_checkup_text_page_and_json(tmp_path) -> None:
 def test_refused_sizes(noise: float) -> None:
     with pytest.raises(InputError, match="noise="):
         checkup(e0.networks.mlp([4, 4, 4], seed=0), batch(4, 4), noise=noise)
+
+
+def test_a_model_that_begins_with_an_embedding() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(11, 16), nn.Linear(16, 16), nn.ReLU(), nn.Flatten(), nn.Linear(80, 3))
+    ids = torch.arange(100).reshape(20, 5) % 11
+    found = e0.checkup(model, ids, torch.arange(20) % 3, noise=0.1, trial=False, remedies=False).noise_sensitivity
+    assert found is not None and [row.name for row in found.measured] == ["1", "4"]
+    assert all(row.change == pytest.approx(row.predicted, rel=0.3) for row in found.measured)
