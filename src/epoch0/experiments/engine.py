@@ -185,9 +185,14 @@ class Engine:
     def _connected(self) -> Any:
         """A client of the processes or of the scheduler."""
         from distributed import Client
+        from distributed.comm.addressing import parse_address, parse_host_port
 
         address = self._cluster if self.scheduler is None else self.scheduler
         try:
+            if self.scheduler is not None:
+                kind, place = parse_address(self.scheduler)
+                if kind in ("tcp", "tls"):
+                    parse_host_port(place)  # a client that finds no port sometimes waits without end instead
             return Client(address, timeout=_PATIENCE, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
             raise InputError(
