@@ -37,15 +37,12 @@ def fetch(
     >>> fetch("mnist")                                          # doctest: +SKIP
     PosixPath('/home/me/.cache/epoch0/mnist')
 
-    Whatever goes wrong, no half-written file is left where `load` would find it.
+    It gives the folder of the files. Whatever goes wrong, no half-written file is left where `load` would find it.
 
     Args:
         name: a name that `load` knows.
         data_dir: folder to put it in (made if missing); by default the cache.
         progress: called with one line of text before every download.
-
-    Returns:
-        The folder that holds the files.
 
     Raises:
         InputError: if the set is unknown, its terms forbid it (says where to get it), no mirror gives its official

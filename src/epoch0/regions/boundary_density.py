@@ -29,21 +29,16 @@ _REACH = 9.0  # standard deviations: a Gaussian bias is farther out once in 10^1
 
 @dataclass(frozen=True, eq=False)
 class BoundaryDensity(Result):
-    """Mean density of the boundary between regions of random networks, on a line or in a window.
+    """Mean density of the boundary between regions of random networks, on a line or in a window."""
 
-    Attributes:
-        values: of each network and layer, (networks, layers): number of break points a unit of length on a line; in a
-            window for k = 1 length of boundary, for k = 2 number of vertices, a unit of area. A vertex stands under
-            the later of its two layers.
-        measure: length of the line or area of the window, whose dimension is 1 or 2.
-        k, kind: neurons that fold at one point, and of which regions, as asked for.
-    """
-
+    #: of each network and layer, (networks, layers): number of break points a unit of length on a line; in a window for
+    #: k = 1 length of boundary, for k = 2 number of vertices, a unit of area. A vertex stands under the later of its
+    #: two layers.
     values: np.ndarray
-    measure: float
-    k: int
-    kind: str
-    dimension: int
+    measure: float  #: length of the line or area of the window
+    k: int  #: neurons that fold at one point, as asked for
+    kind: str  #: of the regions, as asked for
+    dimension: int  #: 1 for a line, 2 for a window
 
     @property
     def mean(self) -> float:
@@ -119,9 +114,6 @@ def boundary_density(
         seed: names the networks if ``samples`` is given, and the points.
         kind: "linear" for boundaries of linear regions as in the theorem: every neuron of the set needs an open way to
             the output at x (one that is on its face is not open); "activation" for those of activation regions.
-
-    Returns:
-        BoundaryDensity.
 
     Raises:
         InputError: if the biases have no density or the activation does not fold, if k, samples or points make no

@@ -10,23 +10,15 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Cut:
-    """New rows: row i is a[i] row(u[i]) + b[i] row(v[i]).
+    """New rows: row i is a[i] row(u[i]) + b[i] row(v[i])."""
 
-    Attributes:
-        u, v: rows there are.
-        a, b: coefficients.
-        row, column: where a new row is on a face: its value there is exactly the face's. Rows are numbered on from
-            those there were; a row can be on several faces.
-        second: further rows, which may also combine rows made here.
-    """
-
-    u: Tensor
+    u: Tensor  #: rows there are
     v: Tensor
-    a: Tensor
+    a: Tensor  #: coefficients
     b: Tensor
-    row: Tensor
-    column: Tensor
-    second: Optional["Cut"] = None
+    row: Tensor  #: new rows, numbered on from those there were, that are on a face: their value is exactly the face's
+    column: Tensor  #: and the face; a row can be on several
+    second: Optional["Cut"] = None  #: further rows, which may also combine rows made here
 
     def __len__(self) -> int:
         return len(self.u) + (len(self.second) if self.second is not None else 0)

@@ -25,27 +25,19 @@ from epoch0.results import Result
 
 @dataclass(frozen=True, eq=False)
 class Distances(Result):
-    """Distance of each input from the boundary of its activation region, and which neuron folds there.
+    """Distance of each input from the boundary of its activation region, and which neuron folds there."""
 
-    Attributes:
-        distance: Euclidean distance to the nearest boundary, (examples,); infinite where nothing folds.
-        layers: names of the folding steps, in order.
-        owner_layer: for each example the index in ``layers`` of what folds at the nearest boundary; -1 if none does.
-        owner_neuron: and the index of the neuron, in the flattened layer (for max pooling: of the window).
-        owner_face: and which of its faces (0 for a ReLU; for max pooling the entry of the window that draws level).
-        neurons: number of elements that fold, all layers together.
-        notes: what else should be known.
-        all: if asked for, layer -> distances of all its faces, (examples, faces, neurons); those of faces other than
-            the nearest are of the planes on which they lie as seen from the example's own region.
-    """
-
-    distance: np.ndarray
-    layers: tuple[str, ...]
+    distance: np.ndarray  #: Euclidean distance to the nearest boundary, (examples,); infinite where nothing folds
+    layers: tuple[str, ...]  #: names of the folding steps, in order
+    #: for each example the index in ``layers`` of what folds at the nearest boundary; -1 if none does
     owner_layer: np.ndarray
-    owner_neuron: np.ndarray
+    owner_neuron: np.ndarray  #: and the index of the neuron, in the flattened layer (for max pooling: of the window)
+    #: and which of its faces (0 for a ReLU; for max pooling the entry of the window that draws level)
     owner_face: np.ndarray
-    neurons: int
-    notes: tuple[str, ...]
+    neurons: int  #: number of elements that fold, all layers together
+    notes: tuple[str, ...]  #: what else should be known
+    #: if asked for, layer -> distances of all its faces, (examples, faces, neurons); those of faces other than the
+    #: nearest are of the planes on which they lie as seen from the example's own region
     all: dict[str, np.ndarray] | None = None
 
     @property
@@ -106,9 +98,6 @@ def distance(model: nn.Module, x: Any, *, every: bool = False) -> Distances:
         model: as for :func:`epoch0.regions.on_line`; it is read in float64 and evaluation mode and stays as it is.
         x: examples, shape ``(examples, *shape)``, or one example of the model's input shape.
         every: whether to return the distances of all faces of all neurons too.
-
-    Returns:
-        Distances.
 
     Raises:
         InputError: if x does not suit the model or holds NaN, or the model has an operation that is not piecewise

@@ -29,32 +29,19 @@ class LinePartition(Result):
     Activation regions are the stretches on which every neuron keeps its sign; ``count`` counts them. Two neighbours may
     still share one affine map (the neuron that changes has no open way to the output); ``linear_count`` counts the
     stretches with different maps, so it is never larger.
-
-    Attributes:
-        corners: the line's points, shape ``(corners, *shape)``: its two ends, or the joints of a polyline.
-        kind: "segment", "ray" (from the first point on), "line" (without end) or "curve" (a polyline).
-        breakpoints: t where the regions meet, increasing; t is 0 at the first point and 1 at the last.
-        layers: names of the folding steps, in order.
-        owner_layer: for each break point the index in ``layers`` of what folds there.
-        owner_neuron: and the index of the neuron, in the flattened layer (for max pooling: of the window).
-        owner_face: and which of its faces (0 for a ReLU; for max pooling the entry of the window).
-        per_layer: regions after each folding step.
-        certificate: what vouches for the count.
-        notes: what else should be known.
-        neurons: number of elements that fold, all layers together.
     """
 
-    corners: Tensor
-    kind: str
-    breakpoints: np.ndarray
-    layers: tuple[str, ...]
-    owner_layer: np.ndarray
-    owner_neuron: np.ndarray
-    owner_face: np.ndarray
-    per_layer: tuple[int, ...]
-    certificate: Certificate
-    notes: tuple[str, ...]
-    neurons: int
+    corners: Tensor  #: the line's points, shape ``(corners, *shape)``: its two ends, or the joints of a polyline
+    kind: str  #: "segment", "ray" (from the first point on), "line" (without end) or "curve" (a polyline)
+    breakpoints: np.ndarray  #: t where the regions meet, increasing; t is 0 at the first point and 1 at the last
+    layers: tuple[str, ...]  #: names of the folding steps, in order
+    owner_layer: np.ndarray  #: for each break point the index in ``layers`` of what folds there
+    owner_neuron: np.ndarray  #: and the index of the neuron, in the flattened layer (for max pooling: of the window)
+    owner_face: np.ndarray  #: and which of its faces (0 for a ReLU; for max pooling the entry of the window)
+    per_layer: tuple[int, ...]  #: regions after each folding step
+    certificate: Certificate  #: what vouches for the count
+    notes: tuple[str, ...]  #: what else should be known
+    neurons: int  #: number of elements that fold, all layers together
     program: Program = field(repr=False)
 
     @property
@@ -166,15 +153,10 @@ class LinePartition(Result):
 
 @dataclass(frozen=True, eq=False)
 class LinePartitions(Result):
-    """Many lines of one network, or of all networks of an ensemble: a sequence of :class:`LinePartition`.
+    """Many lines of one network, or of all networks of an ensemble: a sequence of :class:`LinePartition`."""
 
-    Attributes:
-        lines: one partition a line; of an ensemble those of its first network first.
-        networks: number of networks of an ensemble, None for lines of one network.
-    """
-
-    lines: tuple[LinePartition, ...]
-    networks: int | None = None
+    lines: tuple[LinePartition, ...]  #: one partition a line; of an ensemble those of its first network first
+    networks: int | None = None  #: number of networks of an ensemble, None for lines of one network
 
     @property
     def counts(self) -> np.ndarray:

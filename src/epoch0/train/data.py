@@ -75,22 +75,15 @@ class Images:
     torch.Size([3, 1, 8, 8])
 
     Without augmentation the inputs are those of ``dataset.inputs(normalize, like=...)``, to the last bit.
-
-    Attributes:
-        images: shape (examples, channels, height, width), uint8.
-        targets: class of every image, int64 of shape (examples,).
-        scaling: subtracted from every channel, then divided by; float32 of shape (2, channels).
-        augment: changes each batch of bytes, before they are scaled, so that padding is black.
-        flatten: one row an image, for dense networks.
-        classes: how many there are.
     """
 
-    images: Tensor
-    targets: Tensor
-    scaling: Tensor
+    images: Tensor  #: shape (examples, channels, height, width), uint8
+    targets: Tensor  #: class of every image, int64 of shape (examples,)
+    scaling: Tensor  #: subtracted from every channel, then divided by; float32 of shape (2, channels)
+    #: changes each batch of bytes, before they are scaled, so that padding is black
     augment: Augmentation | None = None
-    flatten: bool = False
-    classes: int = 0
+    flatten: bool = False  #: one row an image, for dense networks
+    classes: int = 0  #: how many there are
 
     @staticmethod
     def of(

@@ -48,21 +48,14 @@ class Evaluation:
     >>> test = Evaluation((torch.eye(2), torch.tensor([0, 0])))             # inputs (2, 2), targets (2,)
     >>> test(nn.Identity())["test_accuracy"]
     0.5
-
-    Attributes:
-        data: the examples: inputs and targets, or what :func:`epoch0.train.image_sources` gives.
-        batch_size: examples a forward pass; changes nothing but rounding.
-        name: of the split; begins the names of the metrics.
-        loss: ``loss(outputs, targets)``, the mean over a batch.
-        top5: also the share of examples whose class is among the five largest outputs.
-        precision: of the products, as for ``train``; outputs become float32 before they are compared.
     """
 
-    data: Any
-    batch_size: int = 1000
-    name: str = "test"
-    loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy
-    top5: bool = False
+    data: Any  #: the examples: inputs and targets, or what :func:`epoch0.train.image_sources` gives
+    batch_size: int = 1000  #: examples a forward pass; changes nothing but rounding
+    name: str = "test"  #: of the split; begins the names of the metrics
+    loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy  #: ``loss(outputs, targets)``, the mean over a batch
+    top5: bool = False  #: also the share of examples whose class is among the five largest outputs
+    #: of the products, as for ``train``; outputs become float32 before they are compared
     precision: Precision = "float32"
 
     def __post_init__(self) -> None:

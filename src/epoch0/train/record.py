@@ -43,27 +43,19 @@ class Every:
 
 @dataclass(frozen=True)
 class Training(Result):
-    """A finished training run.
+    """A finished training run."""
 
-    Attributes:
-        model: the very module that was passed in, now trained, in the mode in which it came.
-        history: one row per step at which something was measured, in order; the first one is before any training.
-        steps: optimizer steps done in all, the resumed ones included.
-        stopped_because: ``"steps"`` (all that were asked for), ``"until"`` (it said so), ``"diverged"`` (NaN).
-        seconds: wall time of the training steps of this process, without earlier parts of a resumed run.
-        images_per_second: examples trained on in that time, per second; those of all processes of a distributed run.
-        device: where it was trained.
-        precision: of its products, ``"float32"`` or ``"bfloat16"``.
-    """
-
-    model: nn.Module
+    model: nn.Module  #: the very module that was passed in, now trained, in the mode in which it came
+    #: one row per step at which something was measured, in order; the first one is before any training
     history: tuple[Row, ...]
-    steps: int
+    steps: int  #: optimizer steps done in all, the resumed ones included
+    #: ``"steps"`` (all that were asked for), ``"until"`` (it said so), ``"diverged"`` (NaN)
     stopped_because: Literal["steps", "until", "diverged"]
-    seconds: float = 0.0
+    seconds: float = 0.0  #: wall time of the training steps of this process, without earlier parts of a resumed run
+    #: examples trained on in that time, per second; those of all processes of a distributed run
     images_per_second: float = 0.0
-    device: str = "cpu"
-    precision: str = "float32"
+    device: str = "cpu"  #: where it was trained
+    precision: str = "float32"  #: of its products, ``"float32"`` or ``"bfloat16"``
 
     @property
     def diverged(self) -> bool:

@@ -16,19 +16,12 @@ _CHUNK = 1 << 20
 
 
 class CriticalSparsity(float):
-    """A sparsity, which is a number, with the layer that vanishes there.
+    """A sparsity, which is a number, with the layer that vanishes there."""
 
-    Attributes:
-        layer: name of the layer that vanishes first (the first of several that do at once).
-        removed: number of weights removed then.
-        weights: number of all weights.
-        layers: for each layer the sparsity at which it vanishes, by name.
-    """
-
-    layer: str
-    removed: int
-    weights: int
-    layers: dict[str, float]
+    layer: str  #: name of the layer that vanishes first (the first of several that do at once)
+    removed: int  #: number of weights removed then
+    weights: int  #: number of all weights
+    layers: dict[str, float]  #: for each layer the sparsity at which it vanishes, by name
     _counts: dict[str, int]
 
     def __new__(cls, removed: Mapping[str, int], weights: int) -> "CriticalSparsity":
@@ -138,21 +131,13 @@ ILL = 100.0
 
 @dataclass(frozen=True)
 class LayerScale:
-    """The scale of one layer's scores.
+    """The scale of one layer's scores."""
 
-    Attributes:
-        layer: its name.
-        weights: how many are scored (removed ones do not count).
-        log_mean_square: logarithm of m_l; minus infinity where all scores are 0.
-        relative: m_l over that of the last layer.
-        expected: chi^(L - l), where chi was given; None otherwise.
-    """
-
-    layer: str
-    weights: int
-    log_mean_square: float
-    relative: float
-    expected: float | None
+    layer: str  #: its name
+    weights: int  #: how many are scored (removed ones do not count)
+    log_mean_square: float  #: logarithm of m_l; minus infinity where all scores are 0
+    relative: float  #: m_l over that of the last layer
+    expected: float | None  #: chi^(L - l), where chi was given; None otherwise
 
 
 @dataclass(frozen=True)
@@ -161,20 +146,15 @@ class Conditioning(Result):
 
     >>> print(conditioning({"a": torch.full((3, 3), 1e-4), "b": torch.ones(3, 3)}).verdict)
     ill-conditioned: m_l changes by 1e-08 over the depth going back
-
-    Attributes:
-        layers: one LayerScale a layer.
-        lower: A of Definition 1, the least m_l / m_L.
-        upper: B, the largest.
-        growth: factor of m_l a layer going back, from a straight line through log m_l; chi by mean-field theory if all
-            layers are alike. Layers whose scores are all 0 are left out of it.
-        well_conditioned: whether that trend stays below a factor of 100 over the depth and no layer's scores are all 0.
     """
 
-    layers: tuple[LayerScale, ...]
-    lower: float
-    upper: float
+    layers: tuple[LayerScale, ...]  #: one LayerScale a layer
+    lower: float  #: A of Definition 1, the least m_l / m_L
+    upper: float  #: B, the largest
+    #: factor of m_l a layer going back, from a straight line through log m_l; chi by mean-field theory if all layers
+    #: are alike. Layers whose scores are all 0 are left out of it.
     growth: float
+    #: whether that trend stays below a factor of 100 over the depth and no layer's scores are all 0
     well_conditioned: bool
 
     @property
@@ -224,9 +204,6 @@ def conditioning(scores: Mapping[str, Tensor], *, chi: float | None = None) -> C
     Args:
         scores: floating tensors by name in the order of the layers; such as ``snip`` gives.
         chi: gain of a layer, if known, to set the expected ratios beside the measured ones.
-
-    Returns:
-        A :class:`Conditioning`.
 
     Raises:
         InputError: if there are no scores, or one is not finite, or chi is not above 0.

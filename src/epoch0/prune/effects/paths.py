@@ -42,9 +42,6 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
         x: a batch of shape (examples, ...), of which only the shape counts (and integers, such as tokens, of the first
             example), or the shape of one example.
 
-    Returns:
-        Masks with the same names.
-
     Raises:
         InputError: if the masks are another model's, the model does not take such inputs, or an operation has no rule.
 
@@ -109,46 +106,27 @@ def _start(x: Tensor | tuple[int, ...], device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class LayerMask:
-    """What is left of one weight.
+    """What is left of one weight."""
 
-    Attributes:
-        name: of the weight.
-        shape: of the weight; a row is an index of its first dimension, a column one of its second.
-        weights: how many it has.
-        kept: how many of them are kept.
-        effective: how many of those lie on a path from input to output; None without a model.
-        density: fraction kept.
-        dead_rows: units or output channels of which no weight is kept (inputs, for a transposed convolution).
-        dead_columns: inputs or input channels of a group that meet no weight that is kept; 0 for a vector.
-        status: in words.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    weights: int
-    kept: int
-    effective: int | None
-    density: float
-    dead_rows: int
-    dead_columns: int
-    status: str
+    name: str  #: of the weight
+    shape: tuple[int, ...]  #: of the weight; a row is an index of its first dimension, a column one of its second
+    weights: int  #: how many it has
+    kept: int  #: how many of them are kept
+    effective: int | None  #: how many of those lie on a path from input to output; None without a model
+    density: float  #: fraction kept
+    dead_rows: int  #: units or output channels of which no weight is kept (inputs, for a transposed convolution)
+    dead_columns: int  #: inputs or input channels of a group that meet no weight that is kept; 0 for a vector
+    status: str  #: in words
 
 
 @dataclass(frozen=True)
 class MaskSummary(Result):
-    """What a set of masks leaves.
+    """What a set of masks leaves."""
 
-    Attributes:
-        layers: one row a weight, in the order of the masks.
-        total: weights.
-        kept: weights kept.
-        effective: those of them that lie on a path from input to output; None without a model.
-    """
-
-    layers: tuple[LayerMask, ...]
-    total: int
-    kept: int
-    effective: int | None
+    layers: tuple[LayerMask, ...]  #: one row a weight, in the order of the masks
+    total: int  #: weights
+    kept: int  #: weights kept
+    effective: int | None  #: those of them that lie on a path from input to output; None without a model
 
     @property
     def sparsity(self) -> float:

@@ -63,9 +63,6 @@ def predicted_density(
         examples: for ``"mean_field"`` without ``x``: size of the batch.
         seed: for ``"mean_field"``: of its drawings.
 
-    Returns:
-        A :class:`~epoch0.theory.pruning.PredictedDensity`.
-
     Raises:
         InputError: if an argument cannot be used, the scores have signs, or mean-field theory does not know the model.
 

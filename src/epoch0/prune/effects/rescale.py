@@ -36,54 +36,31 @@ from epoch0.tracing.tape import Change, Tape, tape
 
 @dataclass(frozen=True)
 class RescaledLayer:
-    """What one masked weight was multiplied by.
+    """What one masked weight was multiplied by."""
 
-    Attributes:
-        name: its parameter, by the name it had before it was masked.
-        kind: ``"linear"`` or ``"convolution"``.
-        activation: what is applied to its output next; ``"none"`` if nothing is.
-        density: fraction of the weights that is kept.
-        rows: units, or output channels of a convolution.
-        empty_rows: those without a kept weight; they stay zero.
-        target: the weight_std of an unpruned layer that it now stands for.
-        weight_std_before: root of the mean over rows of the sum of squared kept weights, as it came.
-        weight_std: the same now.
-        factor: what the kept weights were multiplied by; with ``method="row"`` the median over rows that keep any.
-        smallest: the smallest factor of a row.
-        largest: the largest.
-        note: in words.
-    """
-
-    name: str
-    kind: str
-    activation: str
-    density: float
-    rows: int
-    empty_rows: int
-    target: float
-    weight_std_before: float
-    weight_std: float
-    factor: float
-    smallest: float
-    largest: float
-    note: str
+    name: str  #: its parameter, by the name it had before it was masked
+    kind: str  #: ``"linear"`` or ``"convolution"``
+    activation: str  #: what is applied to its output next; ``"none"`` if nothing is
+    density: float  #: fraction of the weights that is kept
+    rows: int  #: units, or output channels of a convolution
+    empty_rows: int  #: those without a kept weight; they stay zero
+    target: float  #: the weight_std of an unpruned layer that it now stands for
+    weight_std_before: float  #: root of the mean over rows of the sum of squared kept weights, as it came
+    weight_std: float  #: the same now
+    factor: float  #: what the kept weights were multiplied by; with ``method="row"`` the median over rows that keep any
+    smallest: float  #: the smallest factor of a row
+    largest: float  #: the largest
+    note: str  #: in words
 
 
 @dataclass(frozen=True)
 class Rescaling(Result):
-    """What :func:`epoch0.prune.effects.rescale.rescale` changed, and what it left alone.
+    """What :func:`epoch0.prune.effects.rescale.rescale` changed, and what it left alone."""
 
-    Attributes:
-        layers: one row for each masked weight that was rescaled, in order of execution.
-        untouched: other weights, each with the reason.
-        method: ``"layer"``, ``"row"`` or ``"measured"``.
-        notes: what a reader must know.
-    """
-
-    layers: tuple[RescaledLayer, ...]
-    untouched: Mapping[str, str]
-    method: str
-    notes: tuple[str, ...]
+    layers: tuple[RescaledLayer, ...]  #: one row for each masked weight that was rescaled, in order of execution
+    untouched: Mapping[str, str]  #: other weights, each with the reason
+    method: str  #: ``"layer"``, ``"row"`` or ``"measured"``
+    notes: tuple[str, ...]  #: what a reader must know
 
     @property
     def summary(self) -> str:
@@ -131,17 +108,11 @@ def _cells(layer: RescaledLayer) -> tuple[str, ...]:
 
 @dataclass(eq=False)
 class MaskedLayer:
-    """One masked weight.
+    """One masked weight."""
 
-    Attributes:
-        site: its operation and its parameter; ``site.mask`` is never None.
-        follow: what comes after it.
-        uses: all operations that use it, the first included.
-    """
-
-    site: Site
-    follow: Follow
-    uses: list[Site] = field(default_factory=list)
+    site: Site  #: its operation and its parameter; ``site.mask`` is never None
+    follow: Follow  #: what comes after it
+    uses: list[Site] = field(default_factory=list)  #: all operations that use it, the first included
 
     @property
     def name(self) -> str:
@@ -356,9 +327,6 @@ def rescale(
         weight_std: sigma_w of all layers; None: the edge of chaos of the activation that follows a layer, for biases
             as large as its own; 1 where no activation follows.
         seed: of the Gaussian input.
-
-    Returns:
-        The factors, one row a layer.
 
     Raises:
         InputError: if an argument cannot be used, nothing is masked, an activation has no edge of chaos for these

@@ -38,9 +38,6 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
         model: any module; changed in place.
         masks: bool tensors by name of a parameter, of its shape; parameters that are not named are left alone.
 
-    Returns:
-        The model.
-
     Raises:
         InputError: if the masks are another model's, or a weight cannot be masked. Nothing was changed then.
 
@@ -93,9 +90,6 @@ def bake(model: Model) -> Model:
 
     Args:
         model: pruned or not; changed in place.
-
-    Returns:
-        The model.
     """
     for where in places(model).values():
         for place in where:
@@ -119,16 +113,13 @@ def bake(model: Model) -> Model:
 
 
 def masks_of(model: nn.Module) -> Masks:
-    """The masks that a model is pruned with, ours and those of ``torch.nn.utils.prune``.
+    """Copies of the masks that a model is pruned with, ours and those of ``torch.nn.utils.prune``.
 
     >>> masks_of(apply(model, masks)) == masks
     True
 
     Args:
         model: a pruned model.
-
-    Returns:
-        One mask for each masked weight, by the name of the weight before it was pruned; copies.
 
     Raises:
         InputError: if nothing is masked.

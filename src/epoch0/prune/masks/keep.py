@@ -36,7 +36,7 @@ def keep(
 
     Exactly ``round(sparsity * M)`` of the M weights are removed, where ``round`` takes halves to the even number, as
     Python's does. Among equal scores those that come first are kept: in the order of the names in ``scores``, and row
-    by row within a tensor. So ties never change the count, nor does the device.
+    by row within a tensor. So ties never change the count, nor does the device; each mask is where its scores are.
 
     Args:
         scores: floating tensors by name, any shapes; larger is more worth keeping, infinity included. Weights that
@@ -47,9 +47,6 @@ def keep(
         layers: for ``scope="layer"``: ``"uniform"``: the same density in each layer; ``"erk"``: Erdos-Renyi-kernel
             densities; the numbers of weights kept are rounded so that their sum is exact. Or a dict of sparsities by
             name: then those layers get exactly theirs, and the layers it does not name share ``sparsity`` uniformly.
-
-    Returns:
-        The masks, on the devices of the scores.
 
     Raises:
         InputError: if the sparsity is not in [0, 1) or leaves no weight, the floor cannot be met, an option or a name

@@ -52,19 +52,12 @@ _TABLES = (nn.Embedding, nn.EmbeddingBag)
 
 @dataclass(frozen=True, eq=False)
 class Weight:
-    """One prunable weight as it stands in the model.
+    """One prunable weight as it stands in the model."""
 
-    Attributes:
-        name: its name in the unpruned model, ``"conv1.weight"``.
-        key: its name now, ``"conv1.parametrizations.weight.original"`` behind a mask.
-        parameter: the tensor itself.
-        mask: True where the weight is kept; None where nothing masks it.
-    """
-
-    name: str
-    key: str
-    parameter: nn.Parameter
-    mask: Tensor | None
+    name: str  #: its name in the unpruned model, ``"conv1.weight"``
+    key: str  #: its name now, ``"conv1.parametrizations.weight.original"`` behind a mask
+    parameter: nn.Parameter  #: the tensor itself
+    mask: Tensor | None  #: True where the weight is kept; None where nothing masks it
 
 
 def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -171,23 +164,15 @@ def _computed(name: str, how: str) -> InputError:
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """One attribute of one module that is a weight.
+    """One attribute of one module that is a weight."""
 
-    Attributes:
-        module: whose attribute it is.
-        path: of the module in the model.
-        attribute: name of the weight in it.
-        parameter: what an optimizer holds; behind a parametrization the (first) original.
-        mask: of our parametrizations together, or of ``torch.nn.utils.prune``; None if it is not masked.
-        by_torch: whether the mask is one of ``torch.nn.utils.prune``.
-    """
-
-    module: nn.Module
-    path: str
-    attribute: str
-    parameter: nn.Parameter
+    module: nn.Module  #: whose attribute it is
+    path: str  #: of the module in the model
+    attribute: str  #: name of the weight in it
+    parameter: nn.Parameter  #: what an optimizer holds; behind a parametrization the (first) original
+    #: of our parametrizations together, or of ``torch.nn.utils.prune``; None if it is not masked
     mask: Tensor | None = None
-    by_torch: bool = False
+    by_torch: bool = False  #: whether the mask is one of ``torch.nn.utils.prune``
 
     @property
     def name(self) -> str:

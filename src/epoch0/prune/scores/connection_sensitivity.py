@@ -60,9 +60,6 @@ def snip(
             of one large batch (exactly, unless batch norm couples its examples); ``"score"``: the mean of the scores
             of the batches, in which gradients of opposite signs do not cancel.
 
-    Returns:
-        Scores, all >= 0.
-
     Raises:
         InputError: if the model, the loss or a batch cannot be used; it says why.
 

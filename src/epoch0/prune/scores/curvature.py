@@ -51,9 +51,6 @@ def grasp(
         number_of_batches: how many batches are taken; None takes all. The authors split one class-balanced batch in
             two, which with batch norm in train mode is another score: their mask and this share 58 %.
 
-    Returns:
-        Scores of both signs.
-
     Raises:
         InputError: if the model, the loss or a batch cannot be used, or an operation has no second derivative.
 
@@ -153,9 +150,6 @@ def obd(
         probes: how many for each batch.
         seed: of the probes.
         batch_norm: ``"train"``: statistics of the batch; ``"eval"``: running ones, the choice for a trained network.
-
-    Returns:
-        Scores; >= 0 for ``"gauss_newton"``.
 
     Raises:
         InputError: if an argument, the model, the loss or a batch cannot be used.

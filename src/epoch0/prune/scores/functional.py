@@ -69,31 +69,19 @@ def only_forward(model: nn.Module, running: Sequence[object]) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Borrowed:
-    """A model whose weights are leaves of one's own.
+    """A model whose weights are leaves of one's own."""
 
-    Attributes:
-        model: in eval mode.
-        weights: the prunable ones.
-        leaves: a tensor for each of them that gradients are taken at, shared with the parameter where the dtype is.
-        forward: the way of calling the model that was given.
-        others: every other parameter and buffer by its key; buffers are copies.
-        batch_norm: ``"train"`` or ``"eval"``.
-        dtype: of all floating-point tensors.
-        twice: whether what is computed will be differentiated twice.
-        settled: whether the stand-ins are in the model itself.
-        running: holds something while the model may run.
-    """
-
-    model: nn.Module
-    weights: list[Weight]
+    model: nn.Module  #: in eval mode
+    weights: list[Weight]  #: the prunable ones
+    #: a tensor for each of them that gradients are taken at, shared with the parameter where the dtype is
     leaves: list[Tensor]
-    others: dict[str, Tensor]
-    forward: Forward | None
-    batch_norm: str
-    dtype: torch.dtype
-    twice: bool = False
-    settled: bool = False
-    running: list[bool] = field(default_factory=list)
+    others: dict[str, Tensor]  #: every other parameter and buffer by its key; buffers are copies
+    forward: Forward | None  #: the way of calling the model that was given
+    batch_norm: str  #: ``"train"`` or ``"eval"``
+    dtype: torch.dtype  #: of all floating-point tensors
+    twice: bool = False  #: whether what is computed will be differentiated twice
+    settled: bool = False  #: whether the stand-ins are in the model itself
+    running: list[bool] = field(default_factory=list)  #: holds something while the model may run
 
     def output(self, x: Any, leaves: Sequence[Tensor] | None = None, mode: operations.Calls | None = None) -> Tensor:
         """The model's output for a batch, with other tensors in place of the leaves if they are given."""

@@ -15,20 +15,14 @@ _NOTHING = 1e-14  # a pre-activation below this part of its terms' size at a pie
 
 @dataclass
 class Pieces:
-    """Points inside pieces, carried through the network together with directions.
+    """Points inside pieces, carried through the network together with directions."""
 
-    Attributes:
-        values: network outputs at the points, shape (pieces, outputs).
-        slopes: their derivatives along the directions, shape (directions, pieces, outputs).
-        patterns: for each folding step and face, which elements are above it; (pieces, elements) each. For a maximum,
-            which element of the window is the largest, one column for every window and entry.
-        terms: size of the terms summed in each output's slope: below 1e-12 of it, two slopes are the same.
-    """
-
-    values: Tensor
-    slopes: Tensor
+    values: Tensor  #: network outputs at the points, shape (pieces, outputs)
+    slopes: Tensor  #: their derivatives along the directions, shape (directions, pieces, outputs)
+    #: for each folding step and face, which elements are above it; (pieces, elements) each. For a maximum, which
+    #: element of the window is the largest, one column for every window and entry.
     patterns: list[Tensor]
-    terms: Tensor
+    terms: Tensor  #: size of the terms summed in each output's slope: below 1e-12 of it, two slopes are the same
 
     def packed(self) -> np.ndarray:
         """The patterns side by side, eight bits a byte, shape (pieces, bytes)."""

@@ -11,28 +11,19 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Affine:
-    """An affine step on tensors whose first dimension runs over points.
+    """An affine step on tensors whose first dimension runs over points."""
 
-    Attributes:
-        name: of the module or of the call.
-        inputs, output: slots it reads, and the one it writes.
-        run: the step itself.
-        size: from the mean squares of the inputs to the sum of squares of the terms that are added up in each output.
-        biased: whether zero does not go to zero.
-        weighted: whether it sums many terms: a matrix product or a convolution.
-        terms: how many it sums in each output, about.
-        stack: for many networks at once their weights (networks, out, in) and biases (networks, out); then rows of
-            different networks go through :meth:`many`.
-    """
-
-    name: str
-    inputs: tuple[int, ...]
-    output: int
-    run: Callable[..., Tensor]
+    name: str  #: of the module or of the call
+    inputs: tuple[int, ...]  #: slots it reads
+    output: int  #: the slot it writes
+    run: Callable[..., Tensor]  #: the step itself
+    #: from the mean squares of the inputs to the sum of squares of the terms that are added up in each output
     size: Callable[..., Tensor]
-    biased: bool = False
-    weighted: bool = False
-    terms: int = 1
+    biased: bool = False  #: whether zero does not go to zero
+    weighted: bool = False  #: whether it sums many terms: a matrix product or a convolution
+    terms: int = 1  #: how many it sums in each output, about
+    #: for many networks at once their weights (networks, out, in) and biases (networks, out); then rows of different
+    #: networks go through :meth:`many`
     stack: tuple[Tensor, Tensor] | None = None
 
     def many(self, inputs: list[Tensor], network: Tensor | None, power: int = 1) -> Tensor:
@@ -56,35 +47,25 @@ class Affine:
 
 @dataclass(frozen=True)
 class Fold:
-    """An elementwise piecewise linear function: slope changes where an element passes one of the faces.
-
-    Attributes:
-        faces: values of the element at which the slope changes, increasing.
-        recession: ``run`` for a direction that goes to infinity: the limit of run(s x) / s.
-    """
+    """An elementwise piecewise linear function: slope changes where an element passes one of the faces."""
 
     name: str
     inputs: tuple[int]
     output: int
-    faces: tuple[float, ...]
+    faces: tuple[float, ...]  #: values of the element at which the slope changes, increasing
     run: Callable[[Tensor], Tensor]
-    recession: Callable[[Tensor], Tensor]
+    recession: Callable[[Tensor], Tensor]  #: ``run`` for a direction that goes to infinity: the limit of run(s x) / s
 
 
 @dataclass(frozen=True)
 class Largest:
-    """The largest of some elements: max pooling and its kin; it folds where another element becomes the largest.
-
-    Attributes:
-        windows: indices into the flat input, shape (outputs, window); short windows repeat their first index.
-        shape: of one output.
-    """
+    """The largest of some elements: max pooling and its kin; it folds where another element becomes the largest."""
 
     name: str
     inputs: tuple[int]
     output: int
-    windows: Tensor
-    shape: tuple[int, ...]
+    windows: Tensor  #: indices into the flat input, shape (outputs, window); short windows repeat their first index
+    shape: tuple[int, ...]  #: of one output
 
     def run(self, values: Tensor) -> Tensor:
         """The largest element of each window, for every point."""
@@ -112,24 +93,15 @@ Step = Affine | Fold | Largest
 
 @dataclass(frozen=True)
 class Program:
-    """A network as a list of steps; slot 0 is the input.
+    """A network as a list of steps; slot 0 is the input."""
 
-    Attributes:
-        steps: in order of execution.
-        output: slot of the network's output.
-        shape, output_shape: of the input and the output at one point.
-        sizes: number of elements of the input of each folding step, in order.
-        elements: number of elements of each slot at one point.
-        notes: what the user should know about how the model was read.
-    """
-
-    steps: tuple[Step, ...]
-    output: int
-    shape: tuple[int, ...]
-    output_shape: tuple[int, ...]
-    sizes: tuple[int, ...]
-    elements: tuple[int, ...]
-    notes: tuple[str, ...] = ()
+    steps: tuple[Step, ...]  #: in order of execution
+    output: int  #: slot of the network's output
+    shape: tuple[int, ...]  #: of the input at one point
+    output_shape: tuple[int, ...]  #: of the output at one point
+    sizes: tuple[int, ...]  #: number of elements of the input of each folding step, in order
+    elements: tuple[int, ...]  #: number of elements of each slot at one point
+    notes: tuple[str, ...] = ()  #: what the user should know about how the model was read
 
     @property
     def folds(self) -> list[Fold | Largest]:

@@ -40,36 +40,21 @@ class PlanePartition(Result):
 
     Activation regions are the cells on which every neuron keeps its sign; ``count`` counts them. Neighbours may still
     share one affine map; ``linear_count`` counts the cells after such neighbours are joined.
-
-    Attributes:
-        window: the polygon and the coordinates in its plane.
-        vertices: coordinates in the plane, (vertices, 2).
-        edges: vertices of each edge, (edges, 2).
-        owner_layer: for each edge the index in ``layers`` of what folds there; -1 on the window's border.
-        owner_neuron: and the neuron, an index in the flattened layer (for max pooling: of the window).
-        owner_face: and its face (0 for a ReLU; for max pooling the entry of the window).
-        cell_ends: where each cell begins in ``cell_edges``, and the end, (count + 1,).
-        cell_edges: half-edges of the cells, counter-clockwise: 2 e runs along edge e, 2 e + 1 against it.
-        layers: names of the folding steps, in order.
-        per_layer: cells after each folding step.
-        certificate: what vouches for the count; :meth:`verify` adds the comparison of all patterns.
-        notes: what else should be known.
-        program: the network as steps.
     """
 
-    window: Window
-    vertices: np.ndarray
-    edges: np.ndarray
-    owner_layer: np.ndarray
-    owner_neuron: np.ndarray
-    owner_face: np.ndarray
-    cell_ends: np.ndarray
-    cell_edges: np.ndarray
-    layers: tuple[str, ...]
-    per_layer: tuple[int, ...]
-    certificate: Certificate
-    notes: tuple[str, ...]
-    program: Program = field(repr=False)
+    window: Window  #: the polygon and the coordinates in its plane
+    vertices: np.ndarray  #: coordinates in the plane, (vertices, 2)
+    edges: np.ndarray  #: vertices of each edge, (edges, 2)
+    owner_layer: np.ndarray  #: for each edge the index in ``layers`` of what folds there; -1 on the window's border
+    owner_neuron: np.ndarray  #: and the neuron, an index in the flattened layer (for max pooling: of the window)
+    owner_face: np.ndarray  #: and its face (0 for a ReLU; for max pooling the entry of the window)
+    cell_ends: np.ndarray  #: where each cell begins in ``cell_edges``, and the end, (count + 1,)
+    cell_edges: np.ndarray  #: half-edges of the cells, counter-clockwise: 2 e runs along edge e, 2 e + 1 against it
+    layers: tuple[str, ...]  #: names of the folding steps, in order
+    per_layer: tuple[int, ...]  #: cells after each folding step
+    certificate: Certificate  #: what vouches for the count; :meth:`verify` adds the comparison of all patterns
+    notes: tuple[str, ...]  #: what else should be known
+    program: Program = field(repr=False)  #: the network as steps
 
     @property
     def count(self) -> int:
@@ -300,9 +285,6 @@ def on_plane(
         memory: bytes that values and geometry may take, about; larger work is split into strips.
         workers: threads that work on the strips; the result is the same to the last bit.
         progress: is called with the part that is done, from 0 to 1, and a text, while the walk runs.
-
-    Returns:
-        A PlanePartition.
 
     Raises:
         InputError: if the window is not convex, has no area, or its corners are not in one plane, or the model has an

@@ -11,19 +11,12 @@ from epoch0.errors import InputError, check_finite
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """A convex polygon with coordinates in its plane: point = origin + coordinates @ axes.
+    """A convex polygon with coordinates in its plane: point = origin + coordinates @ axes."""
 
-    Attributes:
-        corners: ``(corners, *shape)``, counter-clockwise in the plane's coordinates.
-        origin: ``(*shape)``; the mean of the corners, or zero where inputs have two coordinates.
-        axes: two orthonormal directions, ``(2, *shape)``; for inputs of two coordinates their own axes.
-        polygon: the corners in coordinates, (corners, 2).
-    """
-
-    corners: Tensor
-    origin: Tensor
-    axes: Tensor
-    polygon: Tensor
+    corners: Tensor  #: ``(corners, *shape)``, counter-clockwise in the plane's coordinates
+    origin: Tensor  #: ``(*shape)``; the mean of the corners, or zero where inputs have two coordinates
+    axes: Tensor  #: two orthonormal directions, ``(2, *shape)``; for inputs of two coordinates their own axes
+    polygon: Tensor  #: the corners in coordinates, (corners, 2)
 
     def points(self, coordinates: Tensor) -> Tensor:
         """Input points for coordinates of shape (points, 2)."""
@@ -132,7 +125,7 @@ def _axes(first: Tensor, others: Tensor) -> Tensor | None:
 
 
 def square(centre: Any, u: Any, v: Any, half: float) -> Tensor:
-    """The corners of a square window.
+    """The corners of a square window, shape ``(4, *shape)``, float64.
 
     >>> square(torch.zeros(2, 2), torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.ones(2, 2), 28.0).shape
     torch.Size([4, 2, 2])
@@ -142,9 +135,6 @@ def square(centre: Any, u: Any, v: Any, half: float) -> Tensor:
         u: direction of a side, the same shape, any length.
         v: a second direction; the part of it perpendicular to u is used.
         half: half the side's length.
-
-    Returns:
-        Four corners, shape ``(4, *shape)``, float64.
 
     Raises:
         InputError: if u and v are parallel or zero, or half is not positive.
@@ -167,7 +157,7 @@ def square(centre: Any, u: Any, v: Any, half: float) -> Tensor:
 
 
 def through(a: Any, b: Any, c: Any, *, margin: float = 1.0) -> Tensor:
-    """The square window through three points, centred where all three are equally far away.
+    """The corners of the square through three points, centred where all three are equally far away.
 
     >>> through(images[0], images[1], images[2]).shape               # images of shape (100, 64)
     torch.Size([4, 64])
@@ -177,9 +167,6 @@ def through(a: Any, b: Any, c: Any, *, margin: float = 1.0) -> Tensor:
         b: another; the square's sides are along b - a.
         c: a third.
         margin: half the side in units of the circle through the points.
-
-    Returns:
-        Four corners, shape ``(4, *shape)``, float64.
 
     Raises:
         InputError: if the points are on one line, or not of one shape.
