@@ -16,7 +16,7 @@ from epoch0.prune.masks.apply import apply, bake, masks_of
 from epoch0.prune.masks.keep import keep
 from epoch0.prune.masks.masks import Masks
 from epoch0.prune.masks.places import prunable
-from epoch0.prune.scores.baselines import magnitude, random
+from epoch0.prune.scores.scores import magnitude, random
 
 
 class Net(nn.Module):

@@ -17,9 +17,9 @@ from epoch0.prune.masks.apply import apply, masks_of
 from epoch0.prune.masks.iterate import iterate
 from epoch0.prune.masks.keep import keep
 from epoch0.prune.masks.places import prunable
-from epoch0.prune.scores.baselines import magnitude, random
 from epoch0.prune.scores.connection_sensitivity import force, snip
 from epoch0.prune.scores.curvature import grasp, obd
+from epoch0.prune.scores.scores import magnitude, random
 from epoch0.prune.scores.synaptic_flow import synflow
 
 

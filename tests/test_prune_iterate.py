@@ -15,7 +15,7 @@ from epoch0.prune.masks.iterate import iterate, scheduled
 from epoch0.prune.masks.keep import PruningWarning, keep
 from epoch0.prune.masks.masks import Masks
 from epoch0.prune.masks.places import prunable
-from epoch0.prune.scores.baselines import magnitude, random
+from epoch0.prune.scores.scores import magnitude, random
 from epoch0.prune.scores.synaptic_flow import synflow
 
 

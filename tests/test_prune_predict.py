@@ -18,9 +18,8 @@ from epoch0.networks.residual import resnet
 from epoch0.prune.effects.critical_sparsity import conditioning, critical_sparsity
 from epoch0.prune.effects.predict import predicted_density
 from epoch0.prune.masks.keep import PruningWarning, keep
-from epoch0.prune.scores.baselines import magnitude
 from epoch0.prune.scores.connection_sensitivity import snip
-from epoch0.prune.scores.scores import Scores
+from epoch0.prune.scores.scores import Scores, magnitude
 
 
 def tanh_net(depth: int, width: int, weight_std: float, bias_std: float, seed: int) -> nn.Sequential:

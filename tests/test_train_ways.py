@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, MultiStepLR
 from epoch0.errors import InputError
 from epoch0.networks import resnet
 from epoch0.prune import apply, keep
-from epoch0.prune.scores.baselines import random as random_scores
+from epoch0.prune.scores.scores import random as random_scores
 from epoch0.seeds import generator
 from epoch0.train.device import chosen_device, precision_for
 from epoch0.train.evaluation import Accuracy

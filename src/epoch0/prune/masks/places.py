@@ -1,13 +1,11 @@
 """Which parameters can be pruned, where they live, and what shows them through a mask (Hayou et al. 2021, 2.1)."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
-from torch.nn.utils import parametrize
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from epoch0.errors import InputError
@@ -79,23 +77,18 @@ def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
 
 def standing(model: nn.Module) -> list[Weight]:
     """The same weights with the masks that stand on them; see :func:`prunable`."""
-    found, seen = list[tuple[int, Weight]](), set[int]()
     keys = {id(parameter): key for key, parameter in bare(model).named_parameters()}
-    order = {uncompiled(path): place for place, (path, _) in enumerate(bare(model).named_modules())}
-    for path, module in bare(model).named_modules():
-        for weight in _of_module(path, module):
-            if id(weight.parameter) in seen:
-                continue
-            seen.add(id(weight.parameter))
-            if (key := keys[id(weight.parameter)]) != weight.key:  # it is a table's, too, and stands there first
-                weight = replace(weight, name=plain_name(key), key=key)
-            found.append((order[weight.name.rpartition(".")[0]], weight))
+    found = []
+    for name, where in places(model).items():
+        place = next((place for place in where if _is_weight(place)), None)
+        if place is not None:
+            found.append(Weight(name, keys[id(place.parameter)], place.parameter, _mask_on(place)))
     if not found:
         raise InputError(
             f"the model {type(model).__name__} has no weight that can be pruned; "
             "linear maps, convolutions and matrices in modules of your own can."
         )
-    return [weight for _, weight in sorted(found, key=lambda pair: pair[0])]
+    return found
 
 
 def plain_name(name: str) -> str:
@@ -120,39 +113,28 @@ def uncompiled(name: str) -> str:
     return ".".join(part for part in name.split(".") if part != "_orig_mod")
 
 
-def _of_module(path: str, module: nn.Module) -> Iterator[Weight]:
-    masked = parametrize.is_parametrized(module)
-    kind = type(module).__mro__[1] if masked else type(module)  # a parametrized module has a class of its own
+def _is_weight(place: "Place") -> bool:
+    module, name, parameter = place.module, place.attribute, place.parameter
+    kind = type(module).__mro__[1] if is_parametrized(module) else type(module)  # a parametrized one has its own class
     matrix = issubclass(kind, _MATRICES)
     torchs = kind.__module__.startswith("torch.nn.") and not issubclass(kind, _LISTS)
     if not matrix and (torchs or issubclass(kind, _TABLES) or "Norm" in kind.__name__):
-        return
-    dot = f"{path}." if path else ""
-    for key, parameter in module.named_parameters(recurse=False):
-        name, mask = key, None
-        if key.endswith("_orig") and isinstance(found := module._buffers.get(f"{key[:-5]}_mask"), Tensor):
-            name, mask = key[:-5], found.bool()
-        if not _is_weight(name, parameter, matrix):
-            continue
-        if matrix and name.endswith(("_g", "_v")):
-            raise _computed(dot + name[:-2], "weight_norm")
-        yield Weight(uncompiled(dot + name), dot + key, parameter, mask)
-    for name, chain in module.parametrizations.items() if masked else ():  # type: ignore[union-attr,operator]
-        first = next(chain.parameters(recurse=False), None)
-        if first is None or not _is_weight(name, first, matrix):
-            continue
-        masks = [getattr(step, "mask", None) for step in chain]
-        tensors = [mask.bool() for mask in masks if isinstance(mask, Tensor)]
-        if len(tensors) < len(masks):
-            raise _computed(dot + name, ", ".join(type(step).__name__ for step in chain))
-        kept = torch.stack(tensors).all(0)
-        yield Weight(uncompiled(dot + name), f"{dot}parametrizations.{name}.original", chain.original, kept)
-
-
-def _is_weight(name: str, parameter: Tensor, matrix: bool) -> bool:
+        return False
     if not parameter.is_floating_point() or parameter.dim() < 2 or "bias" in name:
         return False
+    if matrix and name.endswith(("_g", "_v")):
+        raise _computed(place.name[:-2], "weight_norm")
     return matrix or not (parameter.dim() > 2 and parameter.shape[0] == 1)
+
+
+def _mask_on(place: "Place") -> Tensor | None:
+    row = parametrization(place.module, place.attribute)
+    if row is None:
+        return place.mask
+    masks = [step.mask.bool() for step in row if isinstance(getattr(step, "mask", None), Tensor)]
+    if len(masks) < len(row):
+        raise _computed(place.name, ", ".join(type(step).__name__ for step in row))
+    return torch.stack(masks).all(0)
 
 
 def _computed(name: str, how: str) -> InputError:
@@ -216,9 +198,7 @@ def _weights_of(path: str, module: nn.Module) -> list[Place]:
             original = row.original if row.is_tensor else row.original0
             if isinstance(original, nn.Parameter):
                 masks = [step.mask for step in row if isinstance(step, Masked)]
-                mask = None
-                for one in masks:
-                    mask = one if mask is None else mask & one
+                mask = torch.stack(masks).all(0) if masks else None
                 seen.append(Place(module, path, attribute, original, mask))
     for stored, parameter in module._parameters.items():
         if parameter is None:

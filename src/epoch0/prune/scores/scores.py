@@ -1,4 +1,4 @@
-"""Scores of weights: a dict of tensors that adds, multiplies, is checked and can be saved (Hayou et al. 2021, 2.1)."""
+"""Scores of weights: a dict of tensors that adds, multiplies and is saved; magnitude and chance (Hayou et al. 2021)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from epoch0.errors import InputError, check_finite
 from epoch0.initialization.files import load_tensors, save_tensors
-from epoch0.prune.masks.places import Weight
+from epoch0.prune.masks.places import Weight, standing
+from epoch0.prune.scores.batches import check_settings
 from epoch0.results import Result, aligned
+from epoch0.seeds import generator
 
 LAYOUT = "epoch0 scores 1"
 _REMOVED = "removed/"  # before names in a file; no parameter's name has a slash
+_CHANCE = 5  # names the random stream
 
 
 class Scores(dict[str, Tensor], Result):
@@ -209,3 +212,52 @@ def scores_of(weights: Sequence[Weight], values: Sequence[Tensor], method: str) 
 
 def _without(score: Tensor, gone: Tensor | None) -> Tensor:
     return score if gone is None else score.masked_fill(gone, 0.0)
+
+
+@listed()
+def magnitude(model: nn.Module) -> Scores:
+    """Score each weight by its absolute value, abs(W), in its own dtype.
+
+    >>> net = epoch0.networks.mlp([784, 256, 10], seed=0)
+    >>> magnitude(net)["0.weight"].shape                            # of each weight's own shape
+    torch.Size([256, 784])
+
+    With Kaiming or mean-field weights a layer's scale is 1/sqrt(fan_in), so a global threshold empties the widest
+    layers first (Proposition 4).
+
+    Args:
+        model: any module; see :func:`epoch0.prune.masks.places.prunable` for what is scored.
+
+    Raises:
+        InputError: if the model has no prunable weight, or one holds NaN or is of half precision.
+
+    Source: Hayou et al. 2021, sections 2.1 (MBP) and E.
+    """
+    check_settings(model, "eval", None)
+    weights = standing(model)
+    return scores_of(weights, [w.parameter.detach().abs() for w in weights], "magnitude")
+
+
+@listed("seed")
+def random(model: nn.Module, seed: int = 0) -> Scores:
+    """Score each weight by chance: independent uniform numbers in (0, 1), float64.
+
+    >>> net = epoch0.networks.mlp([784, 256, 10], seed=0)
+    >>> random(net, seed=0)["0.weight"].shape                       # of each weight's own shape
+    torch.Size([256, 784])
+
+    Args:
+        model: any module.
+        seed: of the numbers; the scores of a weight depend on the seed and the weight's place among the weights alone.
+
+    Raises:
+        InputError: if the model has no prunable weight, or the seed is no integer >= 0.
+
+    Source: Hayou et al. 2021, Tables 2 and 3 (random pruning).
+    """
+    check_settings(model, "eval", None)
+    weights, drawn = standing(model), []
+    for place, w in enumerate(weights):
+        uniform = torch.rand(w.parameter.shape, dtype=torch.float64, generator=generator(seed, _CHANCE, place))
+        drawn.append(uniform.to(w.parameter.device))
+    return scores_of(weights, drawn, f"random, seed {seed}")
