@@ -4,10 +4,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # One thread a process: the tests and the demo run several processes, and small products lose time to many threads.
 RUN := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
-# TYPES=1 checks the types of every call while the tests run, which takes twice as long; .ci/run does.
-comma := ,
-PYTEST := $(RUN) $(BIN)/python -m pytest -n auto --maxprocesses 8 \
-	$(if $(TYPES),--jaxtyping-packages=epoch0$(comma)typecheck.checker)
+# TYPES=1 checks the types of every call while the tests run; .ci/run does.
+PYTEST := $(if $(TYPES),EPOCH0_TYPES=1) $(RUN) $(BIN)/python -m pytest -n auto --maxprocesses 8
 
 .PHONY: help demo test test-slow lint docs bench dist house zoo zoo-truth clean
 

@@ -1,4 +1,4 @@
-"""Settings every test shares: reproducible examples, one thread, type checks on every call."""
+"""Settings every test shares: reproducible examples, one thread, types checked on every call where asked."""
 
 import os
 import signal
@@ -6,6 +6,11 @@ import signal
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+import typecheck
+
+if os.environ.get("EPOCH0_TYPES"):
+    typecheck.install()
 
 # derandomize: the same examples on every run, so that a red test is red for everybody
 for _name, _examples in {"quick": 15, "thorough": 50}.items():
