@@ -1,7 +1,10 @@
 """Settings every test shares: reproducible examples, one thread, types checked on every call where asked."""
 
+import logging
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -26,3 +29,23 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so shells start what ru
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run without a scheduler has one worker, a thread of this process: it starts in no time."""
+    import dask
+    from distributed import LocalCluster
+
+    from epoch0.experiments import engine
+
+    @contextmanager
+    def cluster(workers: int | None, accelerators: int) -> Iterator[LocalCluster]:
+        quiet = {"dashboard_address": None, "memory_limit": 0, "silence_logs": logging.CRITICAL}
+        with (
+            dask.config.set(engine._SETTINGS),
+            LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **quiet) as made,
+        ):
+            yield made
+
+    monkeypatch.setattr(engine, "_local_cluster", cluster)

@@ -101,6 +101,7 @@ def test_unknown_names_and_presets_are_told_before_anything_is_written(tmp_path)
 # ---- the run
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_a_run_writes_table_claims_and_picture_and_a_second_runs_nothing(toy, tmp_path) -> None:
     out = tmp_path / "out"
     done = e0.reproduce("toy/coin", out=out, workers=1)
@@ -115,6 +116,7 @@ def test_a_run_writes_table_claims_and_picture_and_a_second_runs_nothing(toy, tm
     assert {path.name: path.read_bytes() for path in (out / "toy").iterdir()} == first
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_what_is_missing_is_run_and_nothing_else(toy, tmp_path) -> None:
     setting = toy.setting("quick")
     with Store(tmp_path / "some.sqlite") as store:
@@ -124,6 +126,7 @@ def test_what_is_missing_is_run_and_nothing_else(toy, tmp_path) -> None:
     assert sorted(ran(tmp_path)) == [str(i) for i in range(6)]
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_parts_of_a_job_array_join_into_the_whole(toy, tmp_path) -> None:
     out = tmp_path / "out"
     for part in ("1/2", "2/2"):

@@ -64,16 +64,16 @@ def test_checkup_prints_a_table_and_writes_a_page(models: Path, tmp_path: Path) 
 
 
 def test_checkup_json(models: Path) -> None:
-    plain = ("checkup", f"{models}:convolutional", "--data", "digits", "--json")
+    plain = ("checkup", f"{models}:convolutional", "--data", "digits", "--json", "--no-trial")
     code, out, _ = epoch0(*plain, "--noise", 0.1)
     found = json.loads(out)
     assert code == 0 and len(found["layers"]) == 2
     code, again, _ = epoch0(*plain, "--noise", 0.1)
     assert again == out  # seeded throughout
-    code, evaluated, _ = epoch0(*plain, "--no-trial", "--batch-norm", "eval")
+    code, evaluated, _ = epoch0(*plain, "--batch-norm", "eval")
     assert json.loads(evaluated)["layers"][0] != found["layers"][0]
     assert found["noise_sensitivity"]["noise"] == 0.1 and len(found["noise_sensitivity"]["layers"]) >= 2
-    _, loud, _ = epoch0(*plain, "--no-trial", "--noise", 0.3)
+    _, loud, _ = epoch0(*plain, "--noise", 0.3)
     for more, less in zip(
         json.loads(loud)["noise_sensitivity"]["layers"], found["noise_sensitivity"]["layers"], strict=True
     ):
@@ -83,10 +83,11 @@ def test_checkup_json(models: Path) -> None:
 
 
 def test_checkup_of_gaussian_inputs_and_npz(models: Path, tmp_path: Path) -> None:
-    assert epoch0("checkup", f"{models}:convolutional", "--input-shape", "1,8,8")[0] == 0
+    plain = ("checkup", f"{models}:convolutional", "--no-trial")
+    assert epoch0(*plain, "--input-shape", "1,8,8")[0] == 0
     generator = np.random.default_rng(0)
     np.savez(tmp_path / "d.npz", x=generator.normal(size=(40, 1, 8, 8)).astype("float32"), y=np.arange(40) % 10)
-    assert epoch0("checkup", f"{models}:convolutional", "--data", tmp_path / "d.npz")[0] == 0
+    assert epoch0(*plain, "--data", tmp_path / "d.npz")[0] == 0
 
 
 def test_theory() -> None:
@@ -122,6 +123,7 @@ def test_reproduce_writes_and_resumes(tmp_path: Path) -> None:
     assert all(claim["verdict"] in ("holds", "fails", "undecided") for claim in json.loads(again)[0]["claims"])
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_shards_are_merged(tmp_path: Path) -> None:
     for part in ("1/2", "2/2"):
         code, out, _ = epoch0("reproduce", "price-tanner/fig4b", "--out", tmp_path, "--workers", 1, "--shard", part)
@@ -223,5 +225,5 @@ def test_as_a_process() -> None:
     done = subprocess.run([*run, "theory", "growth", "--std", "-3"], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith("error: ") and "-3" in done.stderr and not done.stdout
     for command in ("", "checkup", "reproduce", "theory growth", "data fetch", "sweep merge", "demo"):
-        shown = subprocess.run([*run, *command.split(), "--help"], capture_output=True, text=True, check=True).stdout
-        assert "--help" in shown
+        code, shown, _ = epoch0(*command.split(), "--help")
+        assert code == 0 and "--help" in shown

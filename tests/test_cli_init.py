@@ -117,7 +117,7 @@ def test_bad_input_is_one_line_and_writes_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    code, out, err = epoch0("init", f"{models}:deep", "--data", "digits", *arguments)
+    code, out, err = epoch0("init", f"{models}:deep", "--data", "digits", "--no-trial", *arguments)
     assert (code, out) == (2, "") and err.startswith("error: ") and err.count("\n") == 1 and words in err
     assert sorted(tmp_path.rglob("*.safetensors")) == [path for path in before if path.suffix == ".safetensors"]
 

@@ -24,7 +24,6 @@ import epoch0 as e0
 
 LATER = ("__main__", "papers")
 ROOMS = ["epoch0", *(module.name for module in pkgutil.iter_modules(e0.__path__) if module.name not in LATER)]
-DIGITS = e0.data.load("digits")
 
 
 def modules(room: str) -> Iterator[ModuleType]:
@@ -38,9 +37,15 @@ def exported(module: ModuleType) -> dict[str, Any]:
     return {name: getattr(module, name) for name in getattr(module, "__all__", [])}
 
 
+@functools.cache
+def digits() -> tuple[torch.Tensor, torch.Tensor]:
+    found = e0.data.load("digits")
+    return torch.from_numpy(found.inputs("standard"))[:100], torch.from_numpy(found.labels)[:100]
+
+
 def at_hand() -> dict[str, Any]:
     """A small network, a labelled batch of real digits, two of its points, batches, scores and masks."""
-    images, labels = torch.from_numpy(DIGITS.inputs("standard"))[:100], torch.from_numpy(DIGITS.labels)[:100]
+    images, labels = (each.clone() for each in digits())
     net, model = (e0.networks.mlp([64, 32, 32, 10], seed=0) for _ in range(2))
     scores = e0.prune.magnitude(net)
     return {
@@ -66,6 +71,7 @@ def at_hand() -> dict[str, Any]:
     }
 
 
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize("room", ROOMS)
 def test_examples(room: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -51,6 +51,7 @@ def chi_mean(degrees: Array) -> Array:
     return np.where(half > 0, math.sqrt(2.0) * ratio, 0.0)
 
 
+@functools.lru_cache(maxsize=1024)  # networks repeat their widths
 def binomial_chi_mean(width: int, probability: float) -> float:
     """E chi_A with A ~ Bin(width, probability): the growth through ``width`` unit Gaussian rows, each on by a coin.
 
