@@ -145,7 +145,7 @@ def test_no_regions_is_a_reason_never_an_error(tmp_path: Path) -> None:
 def test_a_checkup_draws_nothing_until_asked() -> None:
     code = (
         "import sys, torch, epoch0 as e0\n"
-        "found = e0.checkup(e0.networks.mlp([4, 8, 8, 2]), torch.randn(8, 4), regions=True, directions=2, trial=False)\n"
+        "found = e0.checkup(e0.networks.mlp([4, 8, 8, 2]), torch.randn(8, 4), regions=True, trial=False)\n"
         "print(found.regions.plane is not None, 'matplotlib' in sys.modules)\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
