@@ -14,7 +14,8 @@ from epoch0.meter import Meter
 Model = Annotated[
     str,
     typer.Argument(
-        help="path.py:callable or package.module:callable that gives a torch module; it is your code, it is run. "
+        help="path.py:callable or package.module:callable that gives a torch module, or for checkup a mapping of "
+        "model, optimizer, loss, data, ...; it is your code, it is run. "
         "Or one of a library, with random weights: timm:resnet50, torchvision:vit_b_16, hf:path/to/config.json."
     ),
 ]
@@ -82,9 +83,12 @@ def checkup(
         int | None, typer.Option(min=0, help="How many levels of parts to print under a block; by default as fits.")
     ] = None,
     fail_on: Annotated[
-        Literal["hard", "never"],
-        typer.Option(help="Leave with exit code 1 if the verdict is this or worse, for a CI job."),
+        Literal["hard", "fault", "never"],
+        typer.Option(help="Leave with exit code 1 if the verdict is this or worse, or a fault is found, for a CI job."),
     ] = "never",
+    seconds: Annotated[
+        float, typer.Option(min=0, help="CPU seconds for a whole program, those for trying what mends it included.")
+    ] = 60.0,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
@@ -96,11 +100,18 @@ def checkup(
         from epoch0.initialization import check_path
 
         check_path(fix)
-    network = models.load_model(model, weights=weights, seed=seed)
-    given = models.inputs_for(
-        network, data=data_name, input_shape=input_shape, batch=batch, spec=model, seed=seed, data_dir=data_dir
-    )
+    program = models.load_program(model, weights=weights, seed=seed)
+    network = program.pop("model")
+    if program:
+        if (data_name, input_shape, batch) != (None, None, None):
+            raise InputError(f"{model!r} brings its own data; leave out --data, --input-shape and --batch.")
+        given = models.Inputs(program.pop("batch"), program.pop("targets", None), f"the data of {model}")
+    else:
+        given = models.inputs_for(
+            network, data=data_name, input_shape=input_shape, batch=batch, spec=model, seed=seed, data_dir=data_dir
+        )
     settings = dict[str, Any](batch_norm=batch_norm, trial=trial, remedies=fix is None, seed=seed, name=model)
+    settings |= {**program, "seconds": seconds}
     settings |= {"directions": directions, "sparsity": sparsity, "noise": noise or None, "regions": regions}
     folded = {} if depth is None else {"depth": depth}
     with _progress() as settings["tell"]:
@@ -208,6 +219,9 @@ def _progress() -> Iterator[Callable[[str, float], None]]:
 
 def _leave(report: Any, fail_on: str) -> None:
     """Leave with 1 if the verdict is as bad as that."""
+    if fail_on == "fault" and report.faults:
+        typer.echo(f"failed: {report.faults[0]}", err=True)
+        raise typer.Exit(1)
     if fail_on == "hard":
         try:
             report.raise_for_verdict()

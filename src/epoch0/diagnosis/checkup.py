@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.diagnosis.expressivity import count_regions, plan
-from epoch0.diagnosis.faults import Found, find_faults
+from epoch0.diagnosis.faults import Evidence, Fault, Found, conclude, evidence, suspects
 from epoch0.diagnosis.noise_sensitivity import about as about_noise
 from epoch0.diagnosis.noise_sensitivity import check_noise, noise_sensitivity
 from epoch0.diagnosis.notes import about_pruning, about_regions
@@ -26,7 +26,7 @@ from epoch0.diagnosis.rows import Rows, to_blame
 from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, Optimizer, Step, steps
 from epoch0.diagnosis.trial import SECONDS, NotCopied, affordable, alike, constant_loss
 from epoch0.diagnosis.trial import trial as train_copies
-from epoch0.diagnosis.verdict import CumulativeGain, PhaseEstimate, Signs, judge
+from epoch0.diagnosis.verdict import CumulativeGain, PhaseEstimate, Recipe, Signs, judge, judge_program, no_recipe
 from epoch0.diagnosis.wording import several
 from epoch0.errors import InputError
 from epoch0.measure.gain import check_directions
@@ -51,6 +51,7 @@ def checkup(
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
     data: Any = None,
     step: Callable[..., Any] | None = None,
+    seconds: float = 60.0,
     forward: Forward | None = None,
     trial: bool | None = None,
     batches: Iterable[Any] | None = None,
@@ -84,6 +85,7 @@ def checkup(
         optimizer: the optimizer over this model, or all of them: faults of it are looked for; it is not stepped.
         data: the training examples, for faults: a DataLoader, a Dataset, or a pair (inputs, targets) of tensors.
         step: ``step(model, optimizer, loss, x, y)``, the body of an unusual training loop, for faults.
+        seconds: with an optimizer: CPU seconds in all, those for trying what mends the program included.
         forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
         trial: whether copies are trained for a few steps, which makes the verdict surer. None: where that is estimated
             to take less than 20 CPU seconds.
@@ -132,14 +134,27 @@ def checkup(
         said.append(made)
     same = _same(call)
     said += [f"{same[:1].upper()}{same[1:]}: give about 100 different examples."] if same else []
-    faults = NOTHING
+    program: Evidence | None = None
+    suspected: tuple[tuple[Fault, ...], tuple[str, ...]] = ((), ())
     if any(part is not None for part in (optimizer, data, step)):
         say("faults", 0.0)
         own = {"optimizer": optimizer, "data": data, "step": step}
-        faults = find_faults(call.model, batch, targets, loss=loss, forward=forward, **own)
-        said += [] if faults.faults else ["No fault of the program was found before training."]
+        program = evidence(model, batch, targets, loss=loss, forward=forward, **own)
+        suspected = suspects(program)
+
+    def searched() -> Found:
+        if program is None:
+            return NOTHING
+        left = 0.0 if trial is False else max(seconds - (time.process_time() - started), seconds / 3)
+        return conclude(program, *suspected, left, say)
+
     say("one step of each optimizer", 0.0)
-    first = _told(lambda: steps(call, seed), faults)
+    try:
+        first = steps(call, seed)
+    except InputError as unmeasured:
+        if program is None:
+            raise
+        return _unmeasured(name or type(call.model).__name__, call, inputs, searched(), unmeasured, said, program)
     say("gains of the layers", 0.0)
     fewer = _fewer(call, first)
     rows, problem, extra = _rows(fewer, batch_norm, directions or _directions(first), seed, noise, regions)
@@ -161,7 +176,7 @@ def checkup(
             if trial is True:
                 raise
             why_not = str(problem_of_copy)
-    recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
+    recipes: dict[str, Recipe] = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
     if done is None and not all(recipe.trains for recipe in recipes.values()):
         signs = dataclasses.replace(signs, constant_loss=constant_loss(call))
         recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
@@ -170,10 +185,13 @@ def checkup(
     long = first["adam"].seconds > COSTLY and done is None
     if long and remedies and not trains:
         said.append("No remedy was tried: a pass takes long; trial=True tries them.")
-    if remedies and not trains and rows is not None and not same and not long:
+    if remedies and not trains and rows is not None and not same and not long and program is None:
         say("remedies", 0.0)
         tried = try_remedies(call, recipes, done, batch_norm, seed)
     worst = max(recipes.values(), key=lambda recipe: recipe.probability)
+    search = searched()
+    if program is not None:
+        recipes |= judge_program(search, program.optimizers)
     table = () if rows is None else rows.table(first["adam"].updates, recipes["adam"].learning_rate)
     if rows is not None:
         said = how(rows.gains, table, targets is not None, said)
@@ -185,7 +203,7 @@ def checkup(
     found, reason, planned = extra.regions
     return Checkup(
         model=name or type(call.model).__name__,
-        subject=inputs or described(call.batch).removeprefix("an input").removeprefix(" of ").strip(),
+        subject=inputs or subject(call),
         recipes=recipes,
         blame=None if trains or rows is None else to_blame(table, worst.cause, signs),
         phase_reading=PhaseEstimate("unknown", math.nan, math.nan, math.nan, 0) if rows is None else rows.phase,
@@ -193,7 +211,7 @@ def checkup(
         forward=signs.forward,
         input_gradient=math.nan if rows is None else rows.gains.input_gradient,
         layers=table,
-        advice=tuple(advice(recipes, tried)),
+        advice=tuple(advice(recipes, tried)) if "yours" not in recipes else (),
         remedies=tuple(tried),
         notes=(
             *said,
@@ -207,8 +225,9 @@ def checkup(
         regions_reason=reason,
         pruning_forecast=pruning_forecast,
         noise_sensitivity=extra.noise_sensitivity,
-        faults=faults.faults,
-        not_examined=faults.not_examined,
+        faults=search.faults,
+        not_examined=search.not_examined,
+        program=search.mending,
         seconds=(time.process_time() - started, 0.0 if done is None else done.seconds),
     )
 
@@ -216,14 +235,26 @@ def checkup(
 NOTHING = Found((), ("Faults of the program: pass its optimizer=, and data= or step= if you have them.",), 0)
 
 
-def _told(measure: Callable[[], dict[Optimizer, Step]], found: Found) -> dict[Optimizer, Step]:
-    """What is measured; where it cannot be, the error says the first fault too."""
-    try:
-        return measure()
-    except InputError as problem:
-        if not found.faults:
-            raise
-        raise type(problem)(f"{problem} A fault was found: {found.faults[0]}") from problem
+def _unmeasured(
+    name: str, call: Call, inputs: str | None, found: Found, problem: InputError, said: list[str], program: Evidence
+) -> Checkup:
+    """The checkup of a program whose first step cannot be measured: its faults."""
+    recipes: dict[str, Recipe] = {optimizer: no_recipe(optimizer, str(problem)) for optimizer in OPTIMIZERS}
+    recipes |= judge_program(found, program.optimizers)
+    nothing = PhaseEstimate("unknown", math.nan, math.nan, math.nan, 0)
+    gone = CumulativeGain(math.nan, 0)
+    return Checkup(
+        model=name,
+        subject=inputs or subject(call),
+        recipes=recipes,
+        blame=None, phase_reading=nothing, backward=gone, forward=gone, input_gradient=math.nan, layers=(),
+        advice=(), remedies=(), notes=(*said, f"The layers could not be measured: {problem}"),
+        trial_reason="the first step could not be measured",
+        regions_reason="not asked for",
+        faults=found.faults,
+        not_examined=found.not_examined,
+        program=found.mending,
+    )  # fmt: skip
 
 
 @dataclasses.dataclass
@@ -308,6 +339,11 @@ def _with_targets(call: Call, seed: int) -> tuple[Call, str]:
         made = torch.randn(output.shape, generator=source, dtype=output.dtype).to(output.device)
         said = "No targets were given: values were drawn at random, to be met in mean square."
     return dataclasses.replace(call, targets=made), said
+
+
+def subject(call: Call) -> str:
+    """What the batch is, in words."""
+    return described(call.batch).removeprefix("an input").removeprefix(" of ").strip()
 
 
 def _same(call: Call) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from epoch0.diagnosis.result import Remedy
 from epoch0.diagnosis.rows import Rows
-from epoch0.diagnosis.step import OPTIMIZERS, Optimizer, steps
+from epoch0.diagnosis.step import OPTIMIZERS, steps
 from epoch0.diagnosis.trial import LENGTHS, Trial, trial
 from epoch0.diagnosis.verdict import NAMES, Recipe, judge, sentence
 from epoch0.errors import InputError
@@ -24,7 +24,7 @@ BETTER = 0.1  # by so much the chance of training has to rise
 
 
 def try_remedies(
-    call: Call, recipes: Mapping[Optimizer, Recipe], before: Trial | None, batch_norm: str, seed: int
+    call: Call, recipes: Mapping[str, Recipe], before: Trial | None, batch_norm: str, seed: int
 ) -> list[Remedy]:
     """Change copies of the model, and judge each as the model was judged."""
     start = max(recipe.probability for recipe in recipes.values())
@@ -45,7 +45,7 @@ def try_remedies(
     return found
 
 
-def _judged(call: Call, before: Trial | None, batch_norm: str, seed: int) -> dict[Optimizer, Recipe]:
+def _judged(call: Call, before: Trial | None, batch_norm: str, seed: int) -> dict[str, Recipe]:
     first = steps(call, seed)
     with tape(call, batch_norm=batch_norm) as record:
         signs = Rows(record, 2, seed).signs
@@ -53,7 +53,7 @@ def _judged(call: Call, before: Trial | None, batch_norm: str, seed: int) -> dic
     return {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
 
 
-def advice(recipes: Mapping[Optimizer, Recipe], tried: Sequence[Remedy]) -> Iterator[str]:
+def advice(recipes: Mapping[str, Recipe], tried: Sequence[Remedy]) -> Iterator[str]:
     """One sentence for each thing to do."""
     trains = [recipe for recipe in recipes.values() if recipe.trains]
     if trains:

@@ -5,10 +5,13 @@ from it.
 """
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from epoch0 import __version__
 from epoch0.diagnosis.charts import Series, log_chart
@@ -60,8 +63,8 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
     """The charts of a checkup: losses of the trial, norms through the depth, the gain of every layer, and more.
 
     Returns:
-        ``norms``, ``gains``, ``regions``, ``pruning`` and ``noise_sensitivity`` (empty without them) as SVG text;
-        ``trials``, one dictionary an optimizer; ``predicted``: whether any layer has a law.
+        ``norms``, ``gains``, ``program``, ``regions``, ``pruning`` and ``noise_sensitivity`` (empty without them) as
+        SVG text; ``trials``, one dictionary an optimizer; ``predicted``: whether any layer has a law.
     """
     layers = checkup["layers"]
     columns = {key: [layer[key] for layer in layers] for key in ("forward_gain", "backward_gain", "predicted")}
@@ -86,6 +89,7 @@ def pictures(checkup: Mapping[str, Any]) -> dict[str, Any]:
         "norms": norms,
         "gains": _gains(series, stations[1:]),
         "predicted": has_law,
+        "program": "" if checkup["program"] is None else _program(checkup["program"]),
         "trials": [] if checkup["trial"] is None else _trials(checkup["trial"]),
         "regions": _folds(checkup["regions"]),
         "pruning": _densities(checkup["pruning_forecast"]),
@@ -133,6 +137,23 @@ def _trials(trial: Mapping[str, Any]) -> list[dict[str, Any]]:
         shown = [{**run, "style": one.style, "end": _end(run["losses"])} for run, one in zip(runs, series, strict=True)]
         found.append({"optimizer": optimizer, "chart": chart, "runs": shown})
     return found
+
+
+def _program(program: Mapping[str, Any]) -> str:
+    """The loss with own targets over that with others', as training goes: of the program, and of its best change."""
+    curves = [("as it is", "before", program["curve"])]
+    if program["best"] is not None:
+        curves.append(("changed", "forward", program["tried"][program["best"]]["curve"]))
+    steps = sorted({step for _, _, curve in curves for step, _ in curve})
+    series = []
+    for label, style, curve in curves:
+        known = [(step, 1.0 - value) for step, value in curve if value is not None] or [(0, math.nan)]
+        at, left = zip(*known, strict=True)
+        values = [float(np.interp(step, at, left)) if step <= at[-1] else None for step in steps]
+        series.append(Series(label, style, values, marker="square" if style == "before" else "circle"))
+    title = "The loss with an example's own target over that with another's, at every look in training, logarithmic"
+    said = "own loss over others'"
+    return log_chart(series, [str(s) for s in steps], title, "step", said, reference=1.0, decades=1.0)
 
 
 def _end(losses: Sequence[float | None]) -> float | None:

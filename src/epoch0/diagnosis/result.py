@@ -9,10 +9,9 @@ from typing import Any
 
 from epoch0.diagnosis import report
 from epoch0.diagnosis.expressivity import PlaneView, Regions, same_square
-from epoch0.diagnosis.faults import Fault
+from epoch0.diagnosis.faults import Fault, Mending
 from epoch0.diagnosis.noise_sensitivity import NoiseSensitivity
 from epoch0.diagnosis.pruning_forecast import PruningForecast
-from epoch0.diagnosis.step import Optimizer
 from epoch0.diagnosis.terminal import side_by_side, terminal
 from epoch0.diagnosis.trial import Trial
 from epoch0.diagnosis.verdict import NAMES, CumulativeGain, Phase, PhaseEstimate, Recipe, outcome, sentence
@@ -239,8 +238,9 @@ class Checkup(Result):
 
     model: str  #: name of the model
     subject: str  #: what was measured on what, in words
-    #: whether it trains with ``"adam"`` and with ``"sgd"``, how sure that is, with which rate, and why
-    recipes: Mapping[Optimizer, Recipe]
+    #: whether it trains with ``"adam"`` and with ``"sgd"``, and as ``"yours"`` with the optimizer that was given; how
+    #: sure that is, with which rate, and why
+    recipes: Mapping[str, Recipe]
     #: the layer that does most harm, with the reason; None where it trains or no single layer does
     blame: tuple[str, str] | None
     phase_reading: PhaseEstimate  #: ordered, critical or chaotic, with the mean local gain a layer and its interval
@@ -263,6 +263,7 @@ class Checkup(Result):
     noise_sensitivity: NoiseSensitivity | None = None
     faults: tuple[Fault, ...] = ()  #: what keeps the program from learning, most certain first; empty for a sound one
     not_examined: tuple[str, ...] = ()  #: what was not looked at, and what to pass so that it would be
+    program: Mending | None = None  #: the trial of the program that was given, and the changes tried on copies
     seconds: tuple[float, float] = (0.0, 0.0)  #: CPU seconds of the checkup, and of these of the trial
 
     @property
@@ -275,14 +276,15 @@ class Checkup(Result):
         """The verdict in a word.
 
         'trains', 'needs adam', 'needs sgd', or why it does not train: 'overflow', 'no gradient', 'size', 'collapsed',
-        'vanishing', 'exploding', 'rough', 'saturated', 'blind' or 'slow'.
+        'vanishing', 'exploding', 'rough', 'saturated', 'blind' or 'slow'; 'fault' for a program that does not learn.
         """
         return outcome(self.recipes)
 
     @property
     def trains(self) -> bool:
-        """Whether the network is expected to train as it is, with one of the optimizers."""
-        return any(recipe.trains for recipe in self.recipes.values())
+        """Whether the network is expected to train as it is: with the optimizer given, else with one of the two."""
+        given = self.recipes.get("yours")
+        return any(recipe.trains for recipe in self.recipes.values()) if given is None else given.trains
 
     def raise_for_verdict(self) -> None:
         """Do nothing if the network is expected to train; for tests and CI.
@@ -359,6 +361,7 @@ class Checkup(Result):
             "layers": [_plain(layer) for layer in self.layers],
             "faults": [_plain(fault) for fault in self.faults],
             "not_examined": list(self.not_examined),
+            "program": None if self.program is None else _plain(self.program.to_dict()),
             "advice": list(self.advice),
             "remedies": [_plain(remedy) for remedy in self.remedies],
             "notes": list(self.notes),

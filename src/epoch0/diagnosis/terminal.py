@@ -40,6 +40,8 @@ LEAST_NAME = 28  # and those longer than this before a column goes
 ROWS = 40
 """Parts are shown where everything has at most so many rows, and of more blocks those that are alike are folded."""
 
+MENDED = 5  # so many of the changes that mend a program are shown
+
 LEGEND = (
     "Tangent and gradient: norms carried from the input and back from the loss. Local χ: what fresh directions become "
     "in this layer alone, law: from its weights. Step: one of Adam, relative to the weights."
@@ -57,7 +59,8 @@ def terminal(checkup: Mapping[str, Any], width: int, depth: int | None = None) -
         Text(""),
         _recipes(checkup),
         *_listed("", _reasons(checkup)),
-        *_listed("Faults found", fault_lines(checkup["faults"])),
+        *_listed("Also seen", fault_lines(checkup["faults"][1:])),
+        *_program(checkup["program"]),
     ]
     if checkup["blame"] is not None:
         blame = checkup["blame"]
@@ -85,8 +88,25 @@ def terminal(checkup: Mapping[str, Any], width: int, depth: int | None = None) -
 
 
 def fault_lines(faults: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line a fault: its kind, where it is, what shows it, what to write instead."""
-    return [f"{one['kind']} ({one['where']}): {one['message']} {one['fix']}" for one in faults]
+    """One line a fault: how certain it is, its kind, where it is, what shows it, what to write instead."""
+    return [f"{chance(f['certainty'])} {f['kind']} ({f['where']}): {f['message']} {f['fix']}" for f in faults]
+
+
+def _program(program: Mapping[str, Any] | None) -> list[Any]:
+    """The changes that mend it in a table, and how many do not in a line."""
+    if program is None or not program["tried"]:
+        return []
+    from rich.text import Text
+
+    mended = sorted((one for one in program["tried"] if one["learns"]), key=lambda one: -one["curve"][-1][1])
+    said = f"{len(program['tried'])} changes were tried on copies, {len(mended)} of them mend it"
+    lines: list[Any] = [Text(""), Text(f"{said}{':' if mended else '.'}", style="bold")]
+    if not mended:
+        return lines
+    shares = [[one["curve"][0][1], one["curve"][-1][1]] for one in mended[:MENDED]]
+    known = [" → ".join("–" if v is None else percent(round(max(v, 0.0), 2)) for v in pair) for pair in shares]
+    names, steps = zip(*((" ".join(one["fixes"]), str(one["curve"][-1][0])) for one in mended[:MENDED]), strict=True)
+    return [*lines, _table({"change": names, "known": known, "steps": steps})]
 
 
 def passages(checkup: Mapping[str, Any]) -> str:
@@ -107,7 +127,7 @@ def _verdict(checkup: Mapping[str, Any], before: str = "") -> list[Any]:
 
 def _reasons(checkup: Mapping[str, Any]) -> list[str]:
     """Those that the verdict does not say already."""
-    recipes = checkup["recipes"].items()
+    recipes = ((name, one) for name, one in checkup["recipes"].items() if name != "yours")
     return [f"{NAMES[n]}: {one['reason']}." for n, one in recipes if one["reason"] not in checkup["verdict"]]
 
 
@@ -152,7 +172,7 @@ def _recipes(checkup: Mapping[str, Any]) -> "Table":
             "trains": [_toned("✓ yes", "good") if recipe["trains"] else _toned("✕ no", "bad") for recipe in recipes],
             "chance": [chance(recipe["probability"]) for recipe in recipes],
             "begin at": [rate(recipe["learning_rate"]) for recipe in recipes],
-            "at most": [rate(recipe["largest_learning_rate"]) for recipe in recipes],
+            "at most": ["" if (r := recipe["largest_learning_rate"]) is None else rate(r) for recipe in recipes],
             "evidence": [evidence(checkup, recipe) for recipe in recipes],
         }
     )

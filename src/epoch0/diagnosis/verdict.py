@@ -10,10 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from epoch0.diagnosis.faults import Found
 from epoch0.diagnosis.step import LADDER, Optimizer, Step
 from epoch0.diagnosis.trial import LENGTHS, RATES, Run, Trial
 from epoch0.diagnosis.wording import number
@@ -44,9 +45,11 @@ many pairs of them told apart while the loss of the others falls by so much.
 Of the 260 and 520 times that a network of the fit did so, with some optimizer and length of trial, it trained in 258
 and 514."""
 
+LEARNS = 0.95  # so many of the programs without a fault whose outputs came to know the targets learned in the end
+
 NORMAL = 1.96  # standard errors to each side of the 95 % interval around the mean log gain, which decides the phase
 
-NAMES: dict[Optimizer, str] = {"adam": "Adam", "sgd": "SGD with momentum"}
+NAMES: dict[str, str] = {"adam": "Adam", "sgd": "SGD with momentum", "yours": "yours"}
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,8 @@ class Signs:
 class Recipe:
     """Whether a network trains with one optimizer."""
 
-    optimizer: Optimizer  #: ``"adam"`` or ``"sgd"`` (with momentum 0.9), without schedule or clipping
+    #: ``"adam"`` or ``"sgd"`` (with momentum 0.9), without schedule or clipping; ``"yours"``, the one that was given
+    optimizer: str
     trains: bool  #: whether it is expected to
     probability: float  #: that it does, calibrated on networks whose outcome is known
     learning_rate: float  #: the rate to begin with
@@ -159,7 +163,7 @@ class Recipe:
     reason: str  #: why, in a clause
     evidence: Evidence  #: ``"step 0"`` or ``"trial"``
     #: the reason in a word: 'learns', 'overflow', 'no gradient', 'size', 'collapsed', 'vanishing', 'exploding',
-    #: 'rough', 'saturated', 'blind' or 'slow'
+    #: 'rough', 'saturated', 'blind', 'slow' or 'fault'
     cause: str
     numbers: Mapping[str, float] = field(repr=False, default_factory=dict)  #: what the probability was computed from
 
@@ -269,6 +273,28 @@ def _generalizes(run: Run, constant: float | None) -> bool:
     return less or (run.known is not None and run.known >= TOLD[0] and run.drop >= TOLD[1])
 
 
+def judge_program(found: Found, optimizers: Sequence[Any]) -> dict[str, Recipe]:
+    """The verdict for ``"yours"``, the optimizer given; nothing where it was neither tried nor found at fault."""
+    own = None if found.mending is None else found.mending.own
+    if len(optimizers) != 1 or (own is None and not found.faults):
+        return {}
+    rate = max(float(group["lr"]) for group in optimizers[0].param_groups)
+    told = "" if own is None else f"in {own.steps} steps of its own {own.told()}"
+    if found.faults:
+        chance, cause = 1 - found.faults[0].certainty, "fault"
+        first = found.faults[0]
+        reason = f"does not learn as it is ({first.kind}): {first.message} {first.fix}".rstrip(".")
+    else:
+        chance, cause, reason = LEARNS, "learns", f"learns as it is: {told}"
+    kind: Evidence = "step 0" if own is None else "trial"
+    return {"yours": Recipe("yours", not found.faults, chance, rate, math.nan, reason, kind, cause)}
+
+
+def no_recipe(optimizer: Optimizer, problem: str) -> Recipe:
+    """That of a program whose first step cannot be measured."""
+    return Recipe(optimizer, False, 0.01, 0.0, 0.0, problem, "step 0", "fault")
+
+
 def suggested_rate(step: Step, runs: Sequence[Run]) -> float:
     """The rate to begin with: the best of the trial, or the usual one less what the first step does not stand.
 
@@ -366,8 +392,11 @@ def _some(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def sentence(recipes: Mapping[Optimizer, Recipe]) -> str:
-    """The verdict over all recipes in a sentence that says what to do."""
+def sentence(recipes: Mapping[str, Recipe]) -> str:
+    """The verdict over all recipes in a sentence that says what to do; over the owner's program, where it is known."""
+    if "yours" in recipes:
+        said = recipes["yours"].reason
+        return f"{said[0].upper()}{said[1:]}{'' if said.endswith('.') else '.'}"
     adam, sgd = recipes["adam"], recipes["sgd"]
     both = [r for r in (adam, sgd) if r.trains]
     sure = "" if all(abs(r.probability - 0.5) > 0.25 for r in (adam, sgd)) else "Probably: "
@@ -391,8 +420,10 @@ def _short(reason: str) -> str:
     return reason.split(" (in ")[0]
 
 
-def outcome(recipes: Mapping[Optimizer, Recipe]) -> str:
+def outcome(recipes: Mapping[str, Recipe]) -> str:
     """The verdict in a word: 'trains', 'needs adam', 'needs sgd', or the cause why it does not."""
+    if "yours" in recipes:
+        return "trains" if recipes["yours"].trains else recipes["yours"].cause
     trains = [name for name, recipe in recipes.items() if recipe.trains]
     if len(trains) == len(recipes):
         return "trains"

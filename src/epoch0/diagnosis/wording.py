@@ -7,13 +7,15 @@ from typing import Any
 TONES = {
     **dict.fromkeys(("trains", "keeps", "holds", "survives"), "good"),
     **dict.fromkeys(("overflows", "dead", "collapsed", "fails", "dies"), "bad"),
-    **dict.fromkeys(("overflow", "no gradient", "size", "vanishing", "exploding", "rough", "blind", "slow"), "bad"),
+    **dict.fromkeys(("overflow", "no gradient", "size", "vanishing", "exploding"), "bad"),
+    **dict.fromkeys(("rough", "blind", "slow", "fault"), "bad"),
 }
 """Status word to tone; anything else is mild. The word is always shown: colour repeats it and never replaces it."""
 
 SIGNS = {
     **dict.fromkeys(("trains", "needs adam", "needs sgd", "keeps", "holds", "survives"), "✓"),
-    **dict.fromkeys(("overflows", "dead", "fails", "dies", "overflow", "no gradient", "size", "rough", "slow"), "✕"),
+    **dict.fromkeys(("overflows", "dead", "fails", "dies", "overflow", "no gradient", "size", "rough"), "✕"),
+    **dict.fromkeys(("slow", "fault"), "✕"),
     **dict.fromkeys(("unclear", "undecided", "at risk"), "?"),
     **dict.fromkeys(("shrinks", "vanishing"), "↓"),
     **dict.fromkeys(("grows", "exploding"), "↑"),
@@ -113,7 +115,7 @@ def rate(value: float | None) -> str:
 
 def evidence(checkup: Mapping[str, Any], recipe: Mapping[str, Any]) -> str:
     """What a recipe's verdict rests on: "the first step", or "a trial of 150 steps"."""
-    trial = checkup.get("trial")
+    trial = checkup.get("trial") if recipe["optimizer"] != "yours" else checkup.get("program")
     return f"a trial of {trial['steps']} steps" if recipe["evidence"] == "trial" and trial else "the first step"
 
 

@@ -8,12 +8,14 @@ import importlib
 import inspect
 import json
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from epoch0.errors import InputError, suggest
 from epoch0.models.objects import SHOWN, named_object, seeded, where
@@ -23,6 +25,9 @@ PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
 
 CONVERT = 'safetensors.torch.save_file(torch.load("{name}", weights_only=True), "{stem}.safetensors")'
 
+EXAMPLES = 100
+"""Examples in the batch of a program that names its data only."""
+
 PACKAGES = {"timm": "timm", "torchvision": "torchvision", "hf": "transformers"}
 """What stands before the colon, and the package that it asks for."""
 
@@ -31,6 +36,64 @@ LEFT_OUT = ("model_type", "auto_map", "quantization_config", "dtype", "torch_dty
 
 TASKS = ("SpeechSeq2Seq", "Seq2SeqLM", "ImageClassification", "AudioClassification", "MaskedLM", "CausalLM")
 """The heads looked for, in this order, when a configuration names no architecture."""
+
+
+PARTS = ("model", "batch", "targets", "loss", "optimizer", "data", "step")
+"""What a function that builds a whole program may return by name; the first is needed, and batch or data."""
+
+
+def load_program(spec: str, weights: str | Path | None = None, *, seed: int = 0) -> dict[str, Any]:
+    """The model that a command-line name stands for, or the whole program that a function of that name returns.
+
+    >>> load_program("torch.nn:Identity")
+    {'model': Identity()}
+    >>> sorted(load_program("train.py:build"))                                # doctest: +SKIP
+    ['data', 'loss', 'model', 'optimizer']
+
+    A program is a mapping of :data:`PARTS`, as :func:`epoch0.checkup` takes them; without a batch it is the first 100
+    examples of ``data``. Arguments and errors as of :func:`load_model`.
+    """
+    if str(spec).lower().endswith(PICKLED):
+        raise InputError(_pickle_refused(Path(spec), "the model as 'path/file.py:callable'"))
+    if weights is not None:
+        _check_weights_path(Path(weights))
+    source, _, name = str(spec).partition(":")
+    made: Any
+    if name and source in PACKAGES:
+        made = library_model(spec, seed=seed)
+    else:
+        with named_object(spec, "model", seed=seed) as (target, file):
+            made = _build(target, spec, file)
+    program = dict(made) if isinstance(made, Mapping) else {"model": made}
+    if not isinstance(program.get("model"), nn.Module):
+        raise InputError(f"{spec!r} returned a {type(program.get('model', made)).__name__}; an nn.Module is needed.")
+    unknown = [str(name) for name in program if name not in PARTS]
+    if unknown or (len(program) > 1 and not {"batch", "data"} & program.keys()):
+        raise InputError(
+            f"{spec!r} returned {', '.join(map(str, program))}; a program is a mapping with model, batch or data, and "
+            f"what there is of {', '.join(PARTS[2:])}."
+        )
+    if weights is not None:
+        _load_weights(program["model"], Path(weights))
+    program = {name: part for name, part in program.items() if part is not None}
+    return program if len(program) == 1 or "batch" in program else program | _first(program["data"], spec)
+
+
+def _first(data: Any, spec: str) -> dict[str, Any]:
+    """The first hundred examples of the data."""
+    if isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], torch.Tensor):
+        return {"batch": data[0][:EXAMPLES], "targets": data[1][:EXAMPLES]}
+    pairs = []
+    loader = data if isinstance(data, DataLoader) else DataLoader(data, EXAMPLES, shuffle=True)
+    with seeded(0):
+        for pair in loader:
+            pairs.append(pair)
+            if not isinstance(pair, tuple | list) or len(pair) != 2 or sum(len(p[0]) for p in pairs) >= EXAMPLES:
+                break
+    if not pairs or not isinstance(pairs[0], tuple | list) or len(pairs[0]) != 2:
+        raise InputError(f"the data of {spec!r} do not give pairs (inputs, targets); return the batch by name as well.")
+    batch, targets = (torch.cat([pair[place] for pair in pairs])[:EXAMPLES] for place in (0, 1))
+    return {"batch": batch, "targets": targets}
 
 
 def load_model(spec: str, weights: str | Path | None = None, *, seed: int = 0) -> nn.Module:
@@ -55,22 +118,11 @@ def load_model(spec: str, weights: str | Path | None = None, *, seed: int = 0) -
     Raises:
         InputError: for each way in which this can fail, naming the file, line, name or weight.
     """
-    if str(spec).lower().endswith(PICKLED):
-        raise InputError(_pickle_refused(Path(spec), "the model as 'path/file.py:callable'"))
-    if weights is not None:
-        _check_weights_path(Path(weights))
-    source, _, name = str(spec).partition(":")
-    if name and source in PACKAGES:
-        model = library_model(spec, seed=seed)
-    else:
-        with named_object(spec, "model", seed=seed) as (target, file):
-            model = _build(target, spec, file)
-    if weights is not None:
-        _load_weights(model, Path(weights))
-    return model
+    return load_program(spec, weights, seed=seed)["model"]  # type: ignore[no-any-return]
 
 
-def _build(target: Any, spec: str, file: str) -> nn.Module:
+def _build(target: Any, spec: str, file: str) -> Any:
+    """What the user's function returns, or the module itself."""
     if isinstance(target, nn.Module):
         return target
     if not callable(target):
@@ -85,12 +137,9 @@ def _build(target: Any, spec: str, file: str) -> nn.Module:
             "it is called without any, so add a function that fills them in and name that one."
         )
     try:
-        model = target()
+        return target()
     except (Exception, SystemExit) as problem:
         raise InputError(f"{spec!r} failed while building the model: {where(problem, file)}") from problem
-    if not isinstance(model, nn.Module):
-        raise InputError(f"{spec!r} returned a {type(model).__name__}; an nn.Module is needed.")
-    return model
 
 
 def _required_arguments(target: Any) -> list[str]:

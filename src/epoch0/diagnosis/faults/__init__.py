@@ -4,7 +4,9 @@
 []
 """
 
+from epoch0.diagnosis.faults.evidence import Evidence
 from epoch0.diagnosis.faults.fault import KINDS, Fault
-from epoch0.diagnosis.faults.find import Found, find_faults
+from epoch0.diagnosis.faults.find import Found, conclude, evidence, find_faults, suspects
+from epoch0.diagnosis.faults.mend import Mending
 
-__all__ = ["KINDS", "Fault", "Found", "find_faults"]
+__all__ = ["KINDS", "Evidence", "Fault", "Found", "Mending", "conclude", "evidence", "find_faults", "suspects"]

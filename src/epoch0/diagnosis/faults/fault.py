@@ -21,9 +21,9 @@ class Fault:
         kind: what the cure changes, one of :data:`KINDS`.
         where: a module path, "loss", "optimizer", "inputs", "targets", "outputs" or "step".
         message: one sentence with the numbers that show it.
-        fix: what to write instead.
-        evidence: where it was seen: "step 0", without training anything but five steps of a copy.
-        certainty: between 0 and 1, the higher the more certain; an order, not a frequency.
+        fix: what to write instead; empty where the message says what was tried and mends it.
+        evidence: "step 0", seen without training anything but five steps of a copy, or "mended on a copy".
+        certainty: between 0 and 1, the higher the more certain.
     """
 
     kind: str
@@ -37,4 +37,4 @@ class Fault:
         assert self.kind in KINDS, self.kind
 
     def __str__(self) -> str:
-        return f"{self.kind} ({self.where}): {self.message} {self.fix}"
+        return f"{self.kind} ({self.where}): {self.message} {self.fix}".rstrip()

@@ -1,4 +1,4 @@
-"""Find the faults of a program without training it: all checks, most certain first."""
+"""Find the faults of a program: all checks before training, then a trial, and what mends it; most certain first."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from epoch0.diagnosis.faults import gradients, outputs, updates, values
 from epoch0.diagnosis.faults.evidence import Evidence
 from epoch0.diagnosis.faults.fault import Fault
+from epoch0.diagnosis.faults.mend import Mending, mend, ranked
 from epoch0.errors import InputError
 from epoch0.tracing.call import Call, Forward
 from epoch0.tracing.guard import unchanged
@@ -33,12 +34,14 @@ class Found:
     Attributes:
         faults: most certain first.
         not_examined: one sentence for each thing that was not looked at, with what to pass so that it would be.
-        passes: how many times the model or its copy was run.
+        passes: how many times the model or its copy was run before a trial.
+        mending: the trial of the program, and the changes that were tried on copies; None without.
     """
 
     faults: tuple[Fault, ...]
     not_examined: tuple[str, ...]
     passes: int
+    mending: Mending | None = None
 
     def __str__(self) -> str:
         return "\n".join(str(fault) for fault in self.faults) or "No fault found."
@@ -54,8 +57,10 @@ def find_faults(
     optimizer: Any = None,
     data: Any = None,
     step: Any = None,
+    seconds: float = 60.0,
+    tell: Callable[[str, float], None] | None = None,
 ) -> Found:
-    """Why a program does not learn, as far as it shows before training; a sound program gives no fault.
+    """Why a program does not learn, and the change that mends it; a sound program gives no fault.
 
     >>> net = torch.nn.Sequential(torch.nn.Linear(64, 10), torch.nn.Softmax(1))
     >>> found = find_faults(net, x, y, loss=torch.nn.functional.cross_entropy)     # x of shape (100, 64), y of (100,)
@@ -68,22 +73,37 @@ def find_faults(
         targets: classes (integers) or values (floats), or whatever ``loss`` takes.
         loss: ``loss(outputs, targets) -> scalar``.
         forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
-        optimizer: the optimizer over this model, or all of them; a copy of it makes five steps on a copy of the model.
+        optimizer: the optimizer over this model, or all of them; a copy of it trains copies of the model.
         data: the training examples: a DataLoader, a Dataset, or a pair (inputs, targets) of tensors.
         step: ``step(model, optimizer, loss, x, y)``, the owner's own loop body, where it is unusual.
+        seconds: CPU seconds for the trial of the program and of changes; 0 leaves both out.
+        tell: is told what is tried and the share of the seconds that is gone. Ctrl-C ends the trying, not the search.
 
     Raises:
         InputError: if one of them cannot be used.
     """
+    seen = evidence(model, batch, targets, loss=loss, forward=forward, optimizer=optimizer, data=data, step=step)
+    return conclude(seen, *suspects(seen), seconds, tell)
+
+
+def evidence(
+    model: nn.Module, batch: Any, targets: Any = None, *, loss: Any = None, forward: Any = None,
+    optimizer: Any = None, data: Any = None, step: Any = None,
+) -> Evidence:  # fmt: skip
+    """The program, checked, before anything of it is run; arguments as of :func:`find_faults`."""
     optimizers = _optimizers(optimizer)
     if step is not None and not callable(step):
         raise InputError(f"step={step!r}; give a function step(model, optimizer, loss, x, y).")
     call = Call.of(model, batch, targets, loss=loss, forward=forward)
     known, size = _known(call.model, data)
-    seen = Evidence(call, optimizers, known, size, step)
+    return Evidence(call, optimizers, known, size, step)
+
+
+def suspects(seen: Evidence) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
+    """What the checks see before training, most certain first, and which of them could not be made."""
     found: list[Fault] = []
     failed: list[str] = []
-    with unchanged(call.model):
+    with unchanged(seen.model):
         for check in CHECKS:
             try:
                 found += check(seen)
@@ -92,10 +112,19 @@ def find_faults(
     best: dict[tuple[str, str], Fault] = {}
     for fault in sorted(found, key=lambda fault: -fault.certainty):
         best.setdefault((fault.kind, fault.where), fault)
-    return Found(tuple(best.values()), (*_missing(seen), *failed), seen.passes)
+    return tuple(best.values()), tuple(failed)
 
 
-def _missing(seen: Evidence) -> Iterator[str]:
+def conclude(
+    seen: Evidence, faults: tuple[Fault, ...], failed: tuple[str, ...], seconds: float,
+    tell: Callable[[str, float], None] | None = None,
+) -> Found:  # fmt: skip
+    """Train the program, try changes where it does not learn, and rank what was seen and what mends it."""
+    done = mend(seen, faults, seconds, tell or (lambda what, share: None)) if seconds > 0 else None
+    return Found(ranked(faults, done), (*_missing(seen, done), *failed), seen.passes, done)
+
+
+def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
     if seen.first.problem:
         yield f"The loss could not be computed ({seen.first.problem})."
     if not seen.optimizers:
@@ -110,7 +139,10 @@ def _missing(seen: Evidence) -> Iterator[str]:
         yield "The body of the training loop: pass step=."
     if seen.reach is None:
         yield "What the loss can reach: outputs and targets are not one tensor of as many rows."
-    yield "Whether it learns in time: nothing was trained."
+    if done is None:
+        yield "Whether it learns: for a trial pass optimizer= and targets, and seconds= above 0."
+    elif done.stopped:
+        yield done.stopped
 
 
 def _optimizers(given: Any) -> tuple[torch.optim.Optimizer, ...]:

@@ -1,0 +1,274 @@
+"""Single changes of a program, each made on a copy: what mends it is what was wrong with it.
+
+A change takes a copy of the program, changes it in place and says in words what the owner would write; it says nothing
+where there is nothing to change. A new one is one entry of ``CHANGES``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from epoch0.diagnosis.faults.evidence import NORMS, Evidence
+from epoch0.diagnosis.faults.program import Program
+from epoch0.initialization.initialize import initialize
+from epoch0.tracing.call import mapped
+
+ENDS: dict[type[nn.Module], str] = {
+    nn.Softmax: "Softmax", nn.LogSoftmax: "LogSoftmax", nn.Sigmoid: "Sigmoid", nn.Tanh: "Tanh", nn.ReLU: "Relu",
+    nn.LeakyReLU: "LeakyRelu", nn.ELU: "Elu", nn.Softplus: "Softplus", nn.Hardtanh: "Hardtanh", nn.ReLU6: "Relu6",
+    nn.Hardsigmoid: "Hardsigmoid", nn.Softmax2d: "Softmax",
+}  # fmt: skip
+FLAT = (nn.Sigmoid, nn.Tanh, nn.Softmax, nn.Hardtanh, nn.Hardsigmoid, nn.Softsign, nn.ReLU6)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing to try: what kind of fault it would mend, where, and how it is made."""
+
+    name: str
+    kind: str
+    where: str
+    make: Callable[[Program, Evidence], str]
+
+
+def ending(model: nn.Module, seen: Evidence) -> tuple[str, str]:
+    """The last activation of a model: its name, and its module path where it is a module."""
+    leaves = [name for name, module, _ in seen.first.ran if not list(module.children())]
+    if leaves and (kind := ENDS.get(type(model.get_submodule(leaves[-1])))) is not None:
+        return kind, leaves[-1]
+    found = seen.reach
+    return (found.last.name if found is not None and found.last is not None else ""), ""
+
+
+def _put(model: nn.Module, path: str, new: nn.Module) -> None:
+    parent, _, name = path.rpartition(".")
+    owner = model.get_submodule(parent)
+    setattr(owner, name, new.train(owner.training))
+
+
+def _end_with(program: Program, seen: Evidence, new: str) -> str:
+    """Another last activation, or none."""
+    old, path = ending(program.call.model, seen)
+    if old == new or (not old and not new) or (old and not path):
+        return ""
+    wide = seen.first.output is not None and seen.first.output.dim() > 1 and seen.first.output.shape[1] > 1
+    if new in ("Softmax", "LogSoftmax") and not wide:
+        return ""
+    end = {"": nn.Identity(), "Sigmoid": nn.Sigmoid(), "Softmax": nn.Softmax(1), "LogSoftmax": nn.LogSoftmax(1)}[new]
+    if path:
+        _put(program.call.model, path, end)
+    else:
+        plain = program.loss
+        program.loss = lambda outputs, targets: plain(end(outputs), targets)
+    return f"End with {new}{f' instead of {old}' if old else ''}." if new else f"Leave the {old} at the end out."
+
+
+def _fitting_loss(program: Program, seen: Evidence) -> str:
+    """The usual loss for such targets, of logits where the outputs are none."""
+    old, _ = ending(program.call.model, seen)
+    targets, out = program.call.targets, seen.first.output
+    if out is None or out.dim() < 2:
+        return ""
+    wide = out.shape[1] > 1
+    hot = (
+        targets.is_floating_point()
+        and targets.shape == out.shape
+        and wide
+        and bool(((targets.double().sum(1) - 1).abs() < 1e-3).all() and (targets >= 0).all())
+    )
+    binary = targets.shape == out.shape and bool(((targets == 0) | (targets == 1)).all())
+    if (not targets.is_floating_point() and targets.dim() == out.dim() - 1 and wide) or hot:
+        log = {"Softmax": torch.log, "Sigmoid": torch.log}.get(old)
+        floor = torch.finfo(out.dtype).tiny
+        if log is not None:
+            program.loss = lambda o, t: F.cross_entropy(log(o.clamp_min(floor)), t)
+        else:
+            program.loss = lambda o, t: F.cross_entropy(o, t)
+        return "Use the cross-entropy" + (" of logits." if not old else f", without the {old} where it takes logits.")
+    if binary:
+        if old == "Sigmoid":
+            program.loss = lambda o, t: F.binary_cross_entropy(o, t.to(o.dtype))
+        else:
+            program.loss = lambda o, t: F.binary_cross_entropy_with_logits(o, t.to(o.dtype))
+        return "Use the binary cross-entropy" + ("." if old == "Sigmoid" else " with logits.")
+    if targets.is_floating_point() and targets.numel() == out.numel() // len(out) * len(targets):
+        program.loss = lambda o, t: F.huber_loss(o, t.reshape(o.shape))
+        return "Use the Huber loss."
+    return ""
+
+
+def _mean(program: Program, seen: Evidence) -> str:
+    if seen.reach is None or not seen.reach.sums:
+        return ""
+    plain = program.loss
+    program.loss = lambda outputs, targets: plain(outputs, targets) / len(targets)
+    return "Take the mean over the batch instead of the sum."
+
+
+def _negative(program: Program, seen: Evidence) -> str:
+    found = seen.reach
+    if found is None or found.free >= 0:  # a loss that cannot fall below zero has its sign right
+        return ""
+    plain = program.loss
+    program.loss = lambda outputs, targets: -plain(outputs, targets)
+    return "Minimize the negative of the loss."
+
+
+def _rate(program: Program, seen: Evidence, factor: float) -> str:
+    for group in program.optimizer.param_groups:
+        group["lr"] = group["lr"] * factor
+    rate = max(float(group["lr"]) for group in program.optimizer.param_groups)
+    return f"Set the learning rate to {rate:.1g}."
+
+
+def _adam(program: Program, seen: Evidence) -> str:
+    if isinstance(program.optimizer, torch.optim.Adam | torch.optim.AdamW):
+        return ""
+    program.optimizer = torch.optim.Adam([p for g in program.optimizer.param_groups for p in g["params"]], 1e-3)
+    return "Use Adam at a rate of 0.001."
+
+
+def _anew(program: Program, seen: Evidence) -> str:
+    """The same optimizer over all parameters, in the usual loop."""
+    rest = {k: v for k, v in program.optimizer.param_groups[0].items() if k in program.optimizer.defaults}
+    rest["lr"] = max(float(g["lr"]) for g in program.optimizer.param_groups)
+    params = [p for p in program.call.model.parameters() if p.requires_grad]
+    held = {id(p) for g in program.optimizer.param_groups for p in g["params"]}
+    same = {id(p) for p in params} == held
+    if same and program.step is None:
+        return ""
+    program.optimizer, program.step = type(program.optimizer)(params, **rest), None
+    if same:
+        return "Write the usual loop: zero_grad, loss.backward(), optimizer.step(), one optimizer for all steps."
+    return "Make the optimizer last, of this model's parameters()."
+
+
+def _inputs(program: Program, seen: Evidence) -> str:
+    changed = [False]
+
+    def one(t: Tensor) -> Tensor:
+        if not t.is_floating_point() or t.dim() < 2 or len(t) < 4:
+            return t
+        dims = (0,) if t.dim() == 2 else tuple(range(t.dim()))
+        mean, deviation = t.mean(dims, keepdim=True), t.std(dims, keepdim=True)
+        still = deviation <= 1e-6 * t.abs().amax().clamp_min(1e-12)
+        deviation = torch.where(still, torch.ones_like(deviation), deviation)
+        off = (mean.abs() / deviation).median() > 0.5 or deviation.median() > 2 or deviation.median() < 0.3
+        changed[0] |= bool(off)
+        return (t - mean) / deviation if bool(off) else t
+
+    program.call = replace(program.call, batch=mapped(program.call.batch, one))
+    return "Standardize each input over the training examples." if changed[0] else ""
+
+
+def _targets(program: Program, seen: Evidence) -> str:
+    targets = program.call.targets
+    if not targets.is_floating_point() or float(targets.abs().max()) <= 1.5:
+        return ""
+    if len(targets.unique()) == 2 and float(targets.min()) == 0:
+        top = float(targets.max())
+        program.call = replace(program.call, targets=targets / top)
+        return f"Divide the targets by {top:.4g}."
+    deviation = targets.std(0, keepdim=True)
+    deviation = torch.where(deviation > 0, deviation, torch.ones_like(deviation))
+    program.call = replace(program.call, targets=(targets - targets.mean(0, keepdim=True)) / deviation)
+    return "Standardize the targets."
+
+
+def _column(program: Program, seen: Evidence) -> str:
+    """Targets in the shape of the outputs."""
+    out, targets = seen.first.output, program.call.targets
+    if out is None or out.dim() == targets.dim() or out[0].numel() != targets[0].numel():
+        return ""
+    program.call = replace(program.call, targets=targets.reshape(-1, *out.shape[1:]))
+    return "Give outputs and targets the same shape: targets[:, None], or outputs.squeeze(1)."
+
+
+def _batch_first(program: Program, seen: Evidence) -> str:
+    found = [m for m in program.call.model.modules() if hasattr(m, "batch_first")]
+    for module in found:
+        module.batch_first = not module.batch_first  # type: ignore[assignment]
+    return f"Set batch_first={found[0].batch_first} where it is {not found[0].batch_first}." if found else ""
+
+
+def _drawn(program: Program, seen: Evidence) -> str:
+    few = program.call.rows(slice(0, min(64, program.call.examples)))
+    initialize(program.call.model, x=few.batch, forward=program.call.forward)
+    return "Draw the weights anew: epoch0.initialize(model, x=batch)."
+
+
+def _hidden(program: Program, seen: Evidence) -> str:
+    """ReLU for what saturates inside."""
+    model = program.call.model
+    _, last = ending(model, seen)
+    inside = [(n, m) for n, m in model.named_modules() if isinstance(m, FLAT) and n != last]
+    for name, _ in inside:
+        _put(model, name, nn.ReLU())
+    return f"Use ReLU instead of {type(inside[0][1]).__name__} in the hidden layers." if inside else ""
+
+
+def _normed(program: Program, seen: Evidence) -> str:
+    """Batch norm behind every weighted layer but the last."""
+    model = program.call.model
+    kinds = (nn.Linear, nn.Conv1d, nn.Conv2d)
+    if any(isinstance(m, NORMS) for m in model.modules()) or not isinstance(model, nn.Sequential):
+        return ""
+    layers = [(n, m) for n, m in model.named_modules() if isinstance(m, kinds)]
+    if len(layers) < 2 or program.size < 4:
+        return ""
+    for name, layer in layers[:-1]:
+        width = layer.out_features if isinstance(layer, nn.Linear) else layer.out_channels
+        norm = nn.BatchNorm2d(width) if isinstance(layer, nn.Conv2d) else nn.BatchNorm1d(width)
+        norm = norm.to(layer.weight)
+        _put(model, name, nn.Sequential(layer, norm))
+        program.optimizer.add_param_group({"params": list(norm.parameters())})
+    return "Put a batch norm behind each hidden layer."
+
+
+def _free(program: Program, seen: Evidence) -> str:
+    """No dropout and no weight decay."""
+    found = [m for m in program.call.model.modules() if isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0]
+    decayed = [g for g in program.optimizer.param_groups if g.get("weight_decay")]
+    for module in found:
+        module.p = 0.0
+    for group in decayed:
+        group["weight_decay"] = 0.0
+    parts = ["dropout"] * bool(found) + ["weight decay"] * bool(decayed)
+    return f"Leave {' and '.join(parts)} out." if parts else ""
+
+
+def _batch(program: Program, seen: Evidence) -> str:
+    if program.size >= 8 or program.call.examples < 32:
+        return ""
+    program.size = 32
+    return "Take batches of 32 examples."
+
+
+CHANGES: tuple[Change, ...] = (
+    Change("end without", "output activation", "outputs", partial(_end_with, new="")),
+    Change("end sigmoid", "output activation", "outputs", partial(_end_with, new="Sigmoid")),
+    Change("end softmax", "output activation", "outputs", partial(_end_with, new="Softmax")),
+    Change("end log-softmax", "output activation", "outputs", partial(_end_with, new="LogSoftmax")),
+    Change("rate/10", "learning rate", "optimizer", partial(_rate, factor=0.1)),
+    Change("rate/100", "learning rate", "optimizer", partial(_rate, factor=0.01)),
+    Change("inputs", "input scale", "inputs", _inputs),
+    Change("targets", "target scale", "targets", _targets),
+    Change("column", "shapes", "targets", _column),
+    Change("rate*10", "learning rate", "optimizer", partial(_rate, factor=10.0)),
+    Change("rate*100", "learning rate", "optimizer", partial(_rate, factor=100.0)),
+    Change("anew", "update", "optimizer", _anew),
+    Change("draw", "initialization", "model", _drawn),
+    Change("loss", "loss", "loss", _fitting_loss),
+    Change("mean", "loss", "loss", _mean),
+    Change("sign", "loss", "loss", _negative),
+    Change("adam", "optimizer", "optimizer", _adam),
+    Change("hidden", "hidden activation", "model", _hidden),
+    Change("free", "regularization", "model", _free),
+    Change("batch_first", "shapes", "model", _batch_first),
+    Change("norm", "normalization", "model", _normed),
+    Change("batch", "batch size", "data", _batch),
+)

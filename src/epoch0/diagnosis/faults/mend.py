@@ -1,0 +1,199 @@
+"""A fault is what mends it: changes are made on copies, which are trained as the program is, and compared."""
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+from epoch0.diagnosis.faults.changes import CHANGES, Change
+from epoch0.diagnosis.faults.evidence import Evidence
+from epoch0.diagnosis.faults.fault import Fault
+from epoch0.diagnosis.faults.program import CLEARLY, KNOWS, Program, Trained
+from epoch0.tracing.guard import unchanged
+
+STEPS, FEWEST = 200, 40
+"""Steps of a trial, and the fewest that are worth making."""
+
+TRIES = 12
+"""So many changes the seconds should suffice for."""
+
+SURE = 0.85
+"""A fault seen before training with this certainty, and mended, needs no other changes to be tried."""
+
+ALONE = {
+    "shapes": 0.6, "update": 0.6, "hidden activation": 0.5, "learning rate": 0.45, "output activation": 0.4,
+    "loss": 0.35, "input scale": 0.35, "target scale": 0.35,
+}  # fmt: skip
+"""How certain a kind of change is that mends a program in which nothing was seen before training; others .25."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Changes that were made together on a copy, and what it came to.
+
+    Attributes:
+        changes: what was made.
+        fixes: what the owner would write for each.
+        trained: the training of the changed copy.
+    """
+
+    changes: tuple[Change, ...]
+    fixes: tuple[str, ...]
+    trained: Trained
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What each changes."""
+        return tuple(change.kind for change in self.changes)
+
+
+@dataclass(frozen=True)
+class Mending:
+    """The program as it is, what was tried, and why not more."""
+
+    own: Trained
+    tried: tuple[Tried, ...] = ()
+    stopped: str = ""
+
+    @property
+    def best(self) -> Tried | None:
+        """What mended it most simply and best; None where nothing did."""
+        mended = [one for one in self.tried if one.trained.learns]
+        return min(mended, key=lambda one: (len(one.fixes), -one.trained.known), default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: the curve of the program and of each change, and what was changed."""
+        return {
+            "steps": self.own.steps,
+            "curve": self.own.curve,
+            "best": None if self.best is None else self.tried.index(self.best),
+            "tried": [
+                {"kinds": one.kinds, "fixes": one.fixes, "learns": one.trained.learns, "curve": one.trained.curve}
+                for one in self.tried
+            ],
+        }
+
+
+def mend(
+    seen: Evidence, suspects: Sequence[Fault], seconds: float, tell: Callable[[str, float], None]
+) -> Mending | None:
+    """Train copies of the program, as it is and changed; None where there is no program that could be trained."""
+    started = time.thread_time()
+    program = Program.of(seen)
+    if program is None:
+        return None
+    with unchanged(seen.model):
+        tell("the program as it is", 0.0)
+        own = _own(program, suspects, seconds)
+        tried: list[Tried] = []
+        if own.learns:
+            return Mending(own)
+        length = max(FEWEST, min(STEPS, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
+        why = ""
+        try:
+            for changes in _order(suspects, tried):
+                spent = time.thread_time() - started
+                if spent > seconds:
+                    why = f"Further changes: {seconds:.0f} CPU seconds are over; pass seconds= for more."
+                    break
+                tell(" and ".join(change.name for change in changes), min(spent / seconds, 1.0))
+                done = _try(program, seen, changes, length, 2 * seconds / TRIES)
+                tried += [] if done is None else [done]
+                if done is not None and done.trained.learns and _settled(done, suspects):
+                    break
+        except KeyboardInterrupt:
+            why = "Further changes: stopped by Ctrl-C."
+    return Mending(own, tuple(tried), why)
+
+
+def _own(program: Program, suspects: Sequence[Fault], seconds: float) -> Trained:
+    """The program as it is; one in which nothing was seen has twice the steps to show that it learns clearly."""
+    own = program.copied().train(STEPS, seconds / 6)
+    if own.learns or suspects or own.steps < STEPS:
+        return own
+    longer = program.copied().train(2 * STEPS, seconds / 3)
+    return longer if longer.known >= CLEARLY else own
+
+
+def _settled(done: Tried, suspects: Sequence[Fault]) -> bool:
+    kinds = {fault.kind for fault in suspects if fault.certainty >= SURE}
+    return len(done.changes) > 1 or done.changes[0].kind in kinds
+
+
+def _order(suspects: Sequence[Fault], tried: Sequence[Tried]) -> Iterator[tuple[Change, ...]]:
+    """What is suspected, alone and in pairs; the other single changes; pairs of those that helped most.
+
+    Pairs are made only as long as no single change mended it. ``tried`` grows meanwhile.
+    """
+    kinds = list(dict.fromkeys(fault.kind for fault in suspects))
+
+    def best(kind: str) -> Change | None:
+        singles = [one for one in tried if one.kinds == (kind,)]
+        return max(singles, key=_worth).changes[0] if singles else None
+
+    def unmended(pairs: Iterable[tuple[Change, Change]]) -> Iterator[tuple[Change, ...]]:
+        return (pair for pair in pairs if not any(one.trained.learns for one in tried) and pair[0].kind != pair[1].kind)
+
+    for kind in kinds:
+        yield from ((change,) for change in CHANGES if change.kind == kind)
+    leading = [change for kind in kinds if (change := best(kind)) is not None]
+    yield from unmended(combinations(leading[:3], 2))
+    yield from ((change,) for change in CHANGES if change.kind not in kinds)
+    singles = sorted((one for one in tried if len(one.changes) == 1), key=_worth, reverse=True)
+    yield from unmended(combinations([one.changes[0] for one in singles[:4]], 2))
+
+
+def _worth(one: Tried) -> float:
+    return -1.0 if math.isnan(one.trained.known) else one.trained.known
+
+
+def _try(program: Program, seen: Evidence, changes: Sequence[Change], steps: int, seconds: float) -> Tried | None:
+    """Make changes on a copy and train it; None where one of them does not apply."""
+    copied = program.copied()
+    try:
+        fixes = tuple(change.make(copied, seen) for change in changes)
+        if not all(fixes):
+            return None
+        return Tried(tuple(changes), fixes, copied.train(steps, seconds))
+    except Exception:  # what cannot be made or trained is no cure
+        return None
+
+
+def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]:
+    """What was seen and what mends it, most certain first."""
+    if done is None:
+        return tuple(suspects)
+    if done.own.known >= KNOWS:  # it learns: what is said against it has to be certain, unless it learns little
+        return tuple(f for f in suspects if f.certainty >= SURE or done.own.known < CLEARLY)
+    best: dict[str, Tried] = {}
+    for one in sorted(done.tried, key=lambda one: (len(one.changes), -_worth(one))):
+        for kind in one.kinds if one.trained.learns else ():
+            best.setdefault(kind, one)
+    found = [_weighed(fault, best, done.own) for fault in suspects]
+    seen = {fault.kind for fault in suspects}
+    for kind, one in best.items():
+        if kind in seen:
+            continue
+        certainty = ALONE.get(kind, 0.25) * (0.5 if suspects else 1.0)
+        fix = " ".join(one.fixes)
+        message = f"A change that was tried on a copy mends it{_compared(done.own, one)}"
+        found.append(Fault(kind, one.changes[one.kinds.index(kind)].where, message, fix, "mended on a copy", certainty))
+    return tuple(sorted(found, key=lambda fault: -fault.certainty))
+
+
+def _weighed(fault: Fault, best: Mapping[str, Tried], own: Trained) -> Fault:
+    """A fault that was seen, after its cure was tried."""
+    if fault.kind not in best:
+        return fault
+    cure = best[fault.kind]
+    message = f"{fault.message} {' '.join(cure.fixes)} This was tried on a copy{_compared(own, cure)}"
+    sure = 1 - 0.7 * (1 - fault.certainty)
+    return replace(fault, message=message, fix="", evidence="mended on a copy", certainty=sure)
+
+
+def _compared(own: Trained, mended: Tried) -> str:
+    """Before and after, as the end of a sentence."""
+    before = "its loss is no number" if math.isnan(own.known) else f"to {max(own.known, 0):.0%} as it is"
+    return f": after {mended.trained.steps} steps the outputs know the targets to {mended.trained.known:.0%}, {before}."

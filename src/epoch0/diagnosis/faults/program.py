@@ -1,0 +1,164 @@
+"""A copy of the owner's program that may be changed and trained: do its outputs come to know the targets?
+
+What is read needs no idea of the task: the loss with other examples' targets against the loss with the own ones. It is
+0 for a constant answer, near 1 where the outputs know the targets, and does not mind what the loss adds up.
+"""
+
+import copy
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from epoch0.diagnosis.faults.evidence import Evidence, OwnStep
+from epoch0.seeds import generator
+from epoch0.tracing.call import Call, as_written
+from epoch0.tracing.guard import same_noise, unchanged
+
+READ = 128
+"""With so many examples is asked what the outputs know."""
+
+OTHERS = 4
+"""So often the targets are exchanged among them."""
+
+KNOWS, CLEARLY, ENOUGH = 0.12, 0.3, 0.6
+"""The share of the loss with others' targets that the own ones take away where the outputs know anything of them, where
+they know them clearly, and where a training need not go on."""
+
+LOOKS = 8
+"""So often in a training is looked at what the outputs know."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a few steps of a program came to.
+
+    Attributes:
+        curve: pairs of a number of steps and the share of the loss with others' targets that the own ones then take
+            away; NaN where it cannot be said.
+        losses: of each step, as the loop computes them; they end where one is not finite.
+        seconds: CPU seconds.
+    """
+
+    curve: tuple[tuple[int, float], ...]
+    losses: tuple[float, ...]
+    seconds: float
+
+    @property
+    def known(self) -> float:
+        """The share at the end."""
+        return self.curve[-1][1]
+
+    @property
+    def steps(self) -> int:
+        """How many steps were made."""
+        return len(self.losses)
+
+    def told(self) -> str:
+        """What came of it, in a clause."""
+        if math.isnan(self.known):
+            return "the loss stops being a number"
+        return f"its outputs come to know the targets to {max(self.known, 0):.0%}"
+
+    @property
+    def learns(self) -> bool:
+        """Whether the outputs know the targets."""
+        return self.known >= KNOWS
+
+
+@dataclass
+class Program:
+    """A model on all examples that are known, its loss, optimizer, batch size and loop body.
+
+    Attributes:
+        call: the model, the examples and their targets; its criterion is the loss.
+        optimizer: over the model.
+        size: examples a step.
+        step: the owner's loop body, or None for the usual one.
+        answer: what is done to the outputs before the loss.
+    """
+
+    call: Call
+    optimizer: torch.optim.Optimizer
+    size: int
+    step: OwnStep | None
+    loss: Callable[[Any, Any], Tensor]
+
+    @classmethod
+    def of(cls, seen: Evidence) -> "Program | None":
+        """The owner's program; None where a part of it is missing that a training needs."""
+        call = seen.call
+        if len(seen.optimizers) != 1 or not isinstance(call.targets, Tensor) or not call.targets.dim():
+            return None
+        known = seen.data if seen.data is not None else (None, None)
+        if known[0] is not None and known[1] is not None and isinstance(call.batch, Tensor):
+            call = Call.of(call.model, *known, loss=call.criterion, forward=call.forward)
+        if not call.splits or call.examples < 4:
+            return None
+        return cls(call, seen.optimizers[0], min(seen.batch_size or 32, call.examples), seen.step, seen.loss_of)
+
+    def copied(self) -> "Program":
+        """A copy that can be changed; the examples are shared."""
+        model, optimizer = copy.deepcopy((self.call.model, self.optimizer))
+        for group in optimizer.param_groups:  # a schedule that warms up starts at nothing
+            group["lr"] = max(float(group["lr"]), float(group.get("initial_lr", 0.0)))
+        return dataclasses.replace(self, call=dataclasses.replace(self.call, model=model), optimizer=optimizer)
+
+    def train(self, steps: int, seconds: float = math.inf, seed: int = 0) -> Trained:
+        """Train this program, which changes it, for so many steps or CPU seconds, or until its outputs know enough."""
+        started, losses, curve = time.thread_time(), list[float](), [(0, self.known(seed))]
+        same_noise(seed)
+        with torch.enable_grad(), as_written():
+            for rows in self._batches(seed):
+                self.call.model.train()
+                losses.append(self._one(rows))
+                spent = time.thread_time() - started
+                last = not math.isfinite(losses[-1]) or len(losses) >= steps or spent > seconds
+                if last or len(losses) % max(1, steps // LOOKS) == 0:
+                    known = self.known(seed) if math.isfinite(losses[-1]) else math.nan
+                    curve.append((len(losses), known))
+                    if last or known >= ENOUGH:
+                        break
+        return Trained(tuple(curve), tuple(losses), time.thread_time() - started)
+
+    def _batches(self, seed: int) -> Iterator[Call]:
+        source = generator(seed, 0x6D65)
+        while True:
+            order = torch.randperm(self.call.examples, generator=source)
+            for index in order.split(self.size):
+                if len(index) == self.size or self.size >= self.call.examples:
+                    yield self.call.rows(index)
+
+    def _one(self, rows: Call) -> float:
+        if self.step is not None:
+            given = self.step(rows.model, self.optimizer, self.loss, rows.batch, rows.targets)
+            value = given if isinstance(given, int | float | Tensor) else 0.0
+            return float(value.detach() if isinstance(value, Tensor) else value)
+        self.optimizer.zero_grad()
+        value = self._loss(rows, rows.raw(), rows.targets)
+        value.backward()
+        self.optimizer.step()
+        return float(value.detach())
+
+    def _loss(self, rows: Call, raw: Any, targets: Tensor) -> Tensor:
+        return self.loss(raw if isinstance(raw, Tensor) else rows.output(raw), targets)
+
+    def known(self, seed: int = 0) -> float:
+        """How much lower the loss is with the own targets than with those of others, over the latter."""
+        source = generator(seed, 0x6B6E)
+        few = self.call.rows(torch.randperm(self.call.examples, generator=source)[:READ])
+        with unchanged(few.model), torch.no_grad():
+            few.model.eval()
+            raw = few.raw()
+            own = float(self._loss(few, raw, few.targets))
+            order = torch.arange(few.examples)
+            turns = [order.roll(1 + place * few.examples // (OTHERS + 1)) for place in range(OTHERS)]
+            other = sum(float(self._loss(few, raw, few.targets[turn])) for turn in turns) / OTHERS
+        if not math.isfinite(own) or not math.isfinite(other):
+            return math.nan if not math.isfinite(own) else 1.0
+        return (other - own) / max(abs(other), abs(own), 1e-12)
