@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import epoch0 as e0
-from epoch0.diagnosis.faults import KINDS, Fault, find_faults
+from epoch0.diagnosis.faults import KINDS, Fault, evidence, find_faults
+from epoch0.diagnosis.faults.program import Program as OwnProgram
 from epoch0.errors import InputError
 
 Program = tuple[nn.Module, Any, Any, Callable[..., Tensor] | None, torch.optim.Optimizer | None]
@@ -211,10 +212,12 @@ BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
 }
 
 
-def found(program: Program, **more: Any) -> tuple[Fault, ...]:
+def found(program: Program, seconds: float = 0.0, **more: Any) -> tuple[Fault, ...]:
+    """What is seen before training, and with seconds also what mends it."""
     model, x, y, loss, optimizer = program
     loader = DataLoader(TensorDataset(x, y), 32, shuffle=True)
-    looked = find_faults(model, x[:100], y[:100], loss=loss, optimizer=optimizer, data=loader, **more)
+    given = {"optimizer": optimizer, "data": loader, "seconds": seconds, **more}
+    looked = find_faults(model, x[:100], y[:100], loss=loss, **given)
     assert looked.passes <= 15
     assert not any("could not" in line for line in looked.not_examined if "Steps" not in line), looked.not_examined
     return looked.faults
@@ -244,7 +247,7 @@ def test_the_owner_s_things_come_back() -> None:
     loader = DataLoader(TensorDataset(x, y), 32, shuffle=True, generator=source)
     before = copy.deepcopy((model.state_dict(), optimizer.state_dict())), torch.get_rng_state(), source.get_state()
     slopes = [p.grad.clone() for p in model.parameters()]
-    find_faults(model, x[:100], y[:100], loss=loss, optimizer=optimizer, data=loader)
+    find_faults(model, x[:100], y[:100], loss=loss, optimizer=optimizer, data=loader, seconds=4)
     torch.testing.assert_close((model.state_dict(), optimizer.state_dict()), before[0], rtol=0, atol=0)
     assert torch.equal(torch.get_rng_state(), before[1]) and torch.equal(source.get_state(), before[2])
     assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), slopes, strict=True)) and model.training
@@ -275,9 +278,84 @@ def test_checkup_has_them_everywhere() -> None:
     assert not unasked.faults and any("optimizer=" in line for line in unasked.not_examined)
 
 
-def test_an_error_of_the_checkup_names_the_fault() -> None:
-    with pytest.raises(InputError, match="gradient flow"):
-        e0.checkup(cut()[0], X[:60], Y[:60], data=(X, Y), trial=False)
+def test_a_program_that_cannot_be_measured_has_a_checkup() -> None:
+    model, *_, optimizer = cut()
+    report = e0.checkup(model, X[:60], Y[:60], optimizer=optimizer, data=(X, Y), trial=False)
+    assert report.faults[0].kind == "gradient flow" and not report.trains and report.outcome == "fault"
+    assert "graph was cut" in report.verdict and not report.layers
+    assert "graph was cut" in report._repr_html_()
+    report.print()
+    with pytest.raises(InputError):
+        e0.checkup(model, X[:60], Y[:60], trial=False)
+
+
+def sigmoids() -> Program:
+    """Five sigmoids on default weights, slowly: nothing shows before training, and nothing is learned."""
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.Sigmoid()) for _ in range(5)), nn.Linear(64, 10))
+    return with_(model, X, Y, make=sgd, rate=0.02)
+
+
+def test_what_mends_it_is_tried() -> None:
+    torch.manual_seed(0)
+    faults = found(sigmoids(), seconds=30)
+    mended = {fault.kind: fault.fix for fault in faults[:3] if fault.evidence == "mended on a copy"}
+    assert "Use ReLU instead of Sigmoid" in mended["hidden activation"]
+    assert "Tried on a copy" in mended["hidden activation"]
+
+
+def test_a_fault_that_was_seen_is_mended() -> None:
+    torch.manual_seed(0)
+    net = mlp(nn.Softmax(1))
+    report = e0.checkup(net, X[:100], Y[:100], loss=F.cross_entropy, optimizer=sgd(net, 0.05), data=(X, Y))
+    mine = report.recipes["yours"]
+    assert not report.trains and not mine.trains and mine.evidence == "trial" and mine.learning_rate == 0.05
+    assert report.faults[0].kind == "output activation" and report.faults[0].evidence == "mended on a copy"
+    assert report.program is not None and report.program.best is not None
+    best = report.program.best
+    assert best.trained.known > 0.3 > 0.12 > report.program.own.known
+    plain = report.to_dict()["program"]
+    assert plain["tried"][plain["best"]]["learns"] and plain["curve"][0][0] == 0
+
+
+@pytest.mark.parametrize("name", ["plain", pytest.param("zero gamma", marks=pytest.mark.slow)])
+def test_sound_programs_learn(name: str) -> None:
+    torch.manual_seed(0)
+    model, x, y, loss, optimizer = SOUND[name]()
+    report = e0.checkup(model, x[:100], y[:100], loss=loss, optimizer=optimizer, data=(x, y), trial=None)
+    assert report.trains and not report.faults and "earns" in report.verdict
+    assert report.program is not None and not report.program.tried
+
+
+def test_ctrl_c_keeps_what_is_known() -> None:
+    torch.manual_seed(0)
+    told: list[str] = []
+
+    def tell(what: str, share: float) -> None:
+        told.append(what)
+        if len(told) == 4:
+            raise KeyboardInterrupt
+
+    model, x, y, loss, optimizer = sigmoids()
+    looked = find_faults(model, x, y, loss=loss, optimizer=optimizer, data=(x, y), seconds=30, tell=tell)
+    assert looked.mending is not None and 0 < len(looked.mending.tried) < 4
+    assert any("Ctrl-C" in line for line in looked.not_examined)
+
+
+def test_known_is_what_ten_lines_say() -> None:
+    """The share that the own targets take away, by a twin that trains in the plain way."""
+    torch.manual_seed(0)
+    model, x, y, loss, optimizer = with_(mlp(), X, Y)
+    seen = evidence(model, x, y, loss=loss, optimizer=optimizer, data=(x, y))
+    program = OwnProgram.of(seen)
+    assert program is not None
+    done = program.copied()
+    trained = done.train(60)
+    outputs = done.call.model.eval()(done.call.batch).detach()[: 500 - done.held]
+    wanted = done.call.targets[: 500 - done.held]
+    own = loss(outputs, wanted)
+    other = torch.stack([loss(outputs, wanted[torch.randperm(len(wanted))]) for _ in range(50)]).mean()
+    assert abs(trained.known - float((other - own) / other)) < 0.08
+    assert trained.held is not None and done.held == 125 and trained.steps <= 60
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ class Fault:
         kind: what the cure changes, one of :data:`KINDS`.
         where: a module path, "loss", "optimizer", "inputs", "targets", "outputs" or "step".
         message: one sentence with the numbers that show it.
-        fix: what to write instead; empty where the message says what was tried and mends it.
+        fix: what to write instead, and what that gave where it was tried on a copy.
         evidence: "step 0", seen without training anything but five steps of a copy, or "mended on a copy".
         certainty: between 0 and 1, the higher the more certain.
     """
@@ -37,4 +37,4 @@ class Fault:
         assert self.kind in KINDS, self.kind
 
     def __str__(self) -> str:
-        return f"{self.kind} ({self.where}): {self.message} {self.fix}".rstrip()
+        return f"{self.kind} ({self.where}): {self.message} {self.fix}"

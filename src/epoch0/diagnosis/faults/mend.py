@@ -10,11 +10,17 @@ from typing import Any
 from epoch0.diagnosis.faults.changes import CHANGES, Change
 from epoch0.diagnosis.faults.evidence import Evidence
 from epoch0.diagnosis.faults.fault import Fault
-from epoch0.diagnosis.faults.program import CLEARLY, KNOWS, Program, Trained
+from epoch0.diagnosis.faults.program import CLEARLY, Program, Trained
 from epoch0.tracing.guard import unchanged
 
 STEPS, FEWEST = 200, 40
 """Steps of a trial, and the fewest that are worth making."""
+
+EPOCHS, MOST = 50, 2000
+"""So many epochs, and steps at most, a program in which nothing was seen has to come to know its targets."""
+
+RISING = 0.05
+"""What the outputs of a slow program know after many epochs, at least, and more than at half of them."""
 
 TRIES = 12
 """So many changes the seconds should suffice for."""
@@ -88,7 +94,7 @@ def mend(
         tell("the program as it is", 0.0)
         own = _own(program, suspects, seconds)
         tried: list[Tried] = []
-        if own.learns:
+        if own.learns or _rising(own):
             return Mending(own)
         length = max(FEWEST, min(STEPS, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
         why = ""
@@ -109,12 +115,19 @@ def mend(
 
 
 def _own(program: Program, suspects: Sequence[Fault], seconds: float) -> Trained:
-    """The program as it is; one in which nothing was seen has twice the steps to show that it learns clearly."""
-    own = program.copied().train(STEPS, seconds / 6)
-    if own.learns or suspects or own.steps < STEPS:
+    """The program as it is; one in which nothing was seen has many epochs to show that it is only slow."""
+    copied = program.copied()
+    own = copied.train(STEPS, seconds / 6)
+    many = min(EPOCHS * math.ceil(program.call.examples / program.size), MOST)
+    if own.learns or suspects or math.isnan(own.known) or many <= own.steps:
         return own
-    longer = program.copied().train(2 * STEPS, seconds / 3)
-    return longer if longer.known >= CLEARLY else own
+    return own.then(copied.train(many - own.steps, seconds / 4, seed=1))
+
+
+def _rising(own: Trained) -> bool:
+    """Whether a training that had many epochs was only slow."""
+    half = next(known for step, known in own.curve if 2 * step >= own.steps)
+    return own.steps > STEPS and own.known > RISING and own.known > 1.3 * half
 
 
 def _settled(done: Tried, suspects: Sequence[Fault]) -> bool:
@@ -140,6 +153,8 @@ def _order(suspects: Sequence[Fault], tried: Sequence[Tried]) -> Iterator[tuple[
         yield from ((change,) for change in CHANGES if change.kind == kind)
     leading = [change for kind in kinds if (change := best(kind)) is not None]
     yield from unmended(combinations(leading[:3], 2))
+    if any(fault.certainty >= SURE for fault in suspects):  # what was not suspected is then hardly ever the cause
+        return
     yield from ((change,) for change in CHANGES if change.kind not in kinds)
     singles = sorted((one for one in tried if len(one.changes) == 1), key=_worth, reverse=True)
     yield from unmended(combinations([one.changes[0] for one in singles[:4]], 2))
@@ -165,7 +180,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
     """What was seen and what mends it, most certain first."""
     if done is None:
         return tuple(suspects)
-    if done.own.known >= KNOWS:  # it learns: what is said against it has to be certain, unless it learns little
+    if done.own.learns or _rising(done.own):  # what is said against it has to be certain, unless it learns little
         return tuple(f for f in suspects if f.certainty >= SURE or done.own.known < CLEARLY)
     best: dict[str, Tried] = {}
     for one in sorted(done.tried, key=lambda one: (len(one.changes), -_worth(one))):
@@ -174,11 +189,11 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
     found = [_weighed(fault, best, done.own) for fault in suspects]
     seen = {fault.kind for fault in suspects}
     for kind, one in best.items():
-        if kind in seen:
+        told = one.trained.held if one.trained.held is not None else one.trained.known
+        if kind in seen or told < CLEARLY:  # by heart, or hardly
             continue
         certainty = ALONE.get(kind, 0.25) * (0.5 if suspects else 1.0)
-        fix = " ".join(one.fixes)
-        message = f"A change that was tried on a copy mends it{_compared(done.own, one)}"
+        message, fix = "The outputs do not come to know the targets.", _cure(done.own, one)
         found.append(Fault(kind, one.changes[one.kinds.index(kind)].where, message, fix, "mended on a copy", certainty))
     return tuple(sorted(found, key=lambda fault: -fault.certainty))
 
@@ -187,13 +202,14 @@ def _weighed(fault: Fault, best: Mapping[str, Tried], own: Trained) -> Fault:
     """A fault that was seen, after its cure was tried."""
     if fault.kind not in best:
         return fault
-    cure = best[fault.kind]
-    message = f"{fault.message} {' '.join(cure.fixes)} This was tried on a copy{_compared(own, cure)}"
     sure = 1 - 0.7 * (1 - fault.certainty)
-    return replace(fault, message=message, fix="", evidence="mended on a copy", certainty=sure)
+    return replace(fault, fix=_cure(own, best[fault.kind]), evidence="mended on a copy", certainty=sure)
 
 
-def _compared(own: Trained, mended: Tried) -> str:
-    """Before and after, as the end of a sentence."""
-    before = "its loss is no number" if math.isnan(own.known) else f"to {max(own.known, 0):.0%} as it is"
-    return f": after {mended.trained.steps} steps the outputs know the targets to {mended.trained.known:.0%}, {before}."
+def _cure(own: Trained, mended: Tried) -> str:
+    """What to write instead, and what that gave."""
+    before = "its loss is no number" if math.isnan(own.known) else f"to {max(own.known, 0):.0%}"
+    return (
+        f"{' '.join(mended.fixes)} Tried on a copy: after {mended.trained.steps} steps the outputs know the targets to "
+        f"{mended.trained.known:.0%}; as it is, {before}."
+    )

@@ -23,6 +23,9 @@ from epoch0.tracing.guard import same_noise, unchanged
 READ = 128
 """With so many examples is asked what the outputs know."""
 
+HELD = 80
+"""From so many examples on a quarter of them is held out of training."""
+
 OTHERS = 4
 """So often the targets are exchanged among them."""
 
@@ -42,11 +45,13 @@ class Trained:
         curve: pairs of a number of steps and the share of the loss with others' targets that the own ones then take
             away; NaN where it cannot be said.
         losses: of each step, as the loop computes them; they end where one is not finite.
+        held: the share at the end for examples that were held out; None without.
         seconds: CPU seconds.
     """
 
     curve: tuple[tuple[int, float], ...]
     losses: tuple[float, ...]
+    held: float | None
     seconds: float
 
     @property
@@ -58,6 +63,11 @@ class Trained:
     def steps(self) -> int:
         """How many steps were made."""
         return len(self.losses)
+
+    def then(self, more: "Trained") -> "Trained":
+        """This training gone on with."""
+        curve = (*self.curve, *((self.steps + step, known) for step, known in more.curve[1:]))
+        return Trained(curve, self.losses + more.losses, more.held, self.seconds + more.seconds)
 
     def told(self) -> str:
         """What came of it, in a clause."""
@@ -80,7 +90,8 @@ class Program:
         optimizer: over the model.
         size: examples a step.
         step: the owner's loop body, or None for the usual one.
-        answer: what is done to the outputs before the loss.
+        loss: of outputs and targets.
+        held: so many examples at the end are held out of training.
     """
 
     call: Call
@@ -88,6 +99,7 @@ class Program:
     size: int
     step: OwnStep | None
     loss: Callable[[Any, Any], Tensor]
+    held: int = 0
 
     @classmethod
     def of(cls, seen: Evidence) -> "Program | None":
@@ -100,7 +112,10 @@ class Program:
             call = Call.of(call.model, *known, loss=call.criterion, forward=call.forward)
         if not call.splits or call.examples < 4:
             return None
-        return cls(call, seen.optimizers[0], min(seen.batch_size or 32, call.examples), seen.step, seen.loss_of)
+        held = call.examples // 4 if call.examples >= HELD else 0
+        call = call.rows(torch.randperm(call.examples, generator=generator(0, 0x6865)))
+        size = min(seen.batch_size or 32, call.examples - held)
+        return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held)
 
     def copied(self) -> "Program":
         """A copy that can be changed; the examples are shared."""
@@ -124,14 +139,16 @@ class Program:
                     curve.append((len(losses), known))
                     if last or known >= ENOUGH:
                         break
-        return Trained(tuple(curve), tuple(losses), time.thread_time() - started)
+        rest = slice(self.call.examples - self.held, None)
+        held = self.known(seed, rest) if self.held and math.isfinite(losses[-1]) else None
+        return Trained(tuple(curve), tuple(losses), held, time.thread_time() - started)
 
     def _batches(self, seed: int) -> Iterator[Call]:
         source = generator(seed, 0x6D65)
         while True:
-            order = torch.randperm(self.call.examples, generator=source)
+            order = torch.randperm(self.call.examples - self.held, generator=source)
             for index in order.split(self.size):
-                if len(index) == self.size or self.size >= self.call.examples:
+                if len(index) == self.size:
                     yield self.call.rows(index)
 
     def _one(self, rows: Call) -> float:
@@ -148,10 +165,10 @@ class Program:
     def _loss(self, rows: Call, raw: Any, targets: Tensor) -> Tensor:
         return self.loss(raw if isinstance(raw, Tensor) else rows.output(raw), targets)
 
-    def known(self, seed: int = 0) -> float:
+    def known(self, seed: int = 0, of: slice | None = None) -> float:
         """How much lower the loss is with the own targets than with those of others, over the latter."""
-        source = generator(seed, 0x6B6E)
-        few = self.call.rows(torch.randperm(self.call.examples, generator=source)[:READ])
+        some = self.call.rows(of or slice(0, self.call.examples - self.held))
+        few = some.rows(torch.randperm(some.examples, generator=generator(seed, 0x6B6E))[:READ])
         with unchanged(few.model), torch.no_grad():
             few.model.eval()
             raw = few.raw()
