@@ -298,9 +298,8 @@ def sigmoids() -> Program:
 def test_what_mends_it_is_tried() -> None:
     torch.manual_seed(0)
     faults = found(sigmoids(), seconds=30)
-    mended = {fault.kind: fault.fix for fault in faults[:3] if fault.evidence == "mended on a copy"}
-    assert "Use ReLU instead of Sigmoid" in mended["hidden activation"]
-    assert "Tried on a copy" in mended["hidden activation"]
+    assert faults[0].kind in ("hidden activation", "initialization") and faults[0].evidence == "mended on a copy"
+    assert "Tried on a copy: after" in faults[0].fix and faults[0].certainty > 0.2
 
 
 def test_a_fault_that_was_seen_is_mended() -> None:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -186,22 +186,25 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
     for one in sorted(done.tried, key=lambda one: (len(one.changes), -_worth(one))):
         for kind in one.kinds if one.trained.learns else ():
             best.setdefault(kind, one)
-    found = [_weighed(fault, best, done.own) for fault in suspects]
+    could = {one.kinds[0] for one in done.tried}
+    found = [_weighed(fault, best, could, done.own) for fault in suspects]
+    strong = any(fault.certainty >= 0.5 for fault in found)
     seen = {fault.kind for fault in suspects}
     for kind, one in best.items():
         told = one.trained.held if one.trained.held is not None else one.trained.known
         if kind in seen or told < CLEARLY:  # by heart, or hardly
             continue
-        certainty = ALONE.get(kind, 0.25) * (0.5 if suspects else 1.0)
+        certainty = ALONE.get(kind, 0.25) * (0.5 if strong else 1.0)
         message, fix = "The outputs do not come to know the targets.", _cure(done.own, one)
         found.append(Fault(kind, one.changes[one.kinds.index(kind)].where, message, fix, "mended on a copy", certainty))
     return tuple(sorted(found, key=lambda fault: -fault.certainty))
 
 
-def _weighed(fault: Fault, best: Mapping[str, Tried], own: Trained) -> Fault:
+def _weighed(fault: Fault, best: Mapping[str, Tried], could: Container[str], own: Trained) -> Fault:
     """A fault that was seen, after its cure was tried."""
-    if fault.kind not in best:
-        return fault
+    if fault.kind not in best:  # other rates say all there is to say of a rate, where something else mends it
+        wrong = best and fault.kind == "learning rate" and fault.kind in could
+        return replace(fault, certainty=0.3 * fault.certainty) if wrong else fault
     sure = 1 - 0.7 * (1 - fault.certainty)
     return replace(fault, fix=_cure(own, best[fault.kind]), evidence="mended on a copy", certainty=sure)
 
