@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     import pandas
@@ -11,8 +11,11 @@ if TYPE_CHECKING:
 class Result:
     """Base of what the measures, predictions and actions give back.
 
-    A subclass gives :meth:`rows` (plain values by name, one row a layer, network or point) and ``__str__``.
+    A subclass gives :meth:`rows` (plain values by name, one row a layer, network or point) and ``__str__``, and
+    ``columns``, their names, where there may be no row.
     """
+
+    columns: ClassVar[tuple[str, ...] | None] = None
 
     def rows(self) -> list[dict[str, Any]]:
         """Plain values by name, one row for each thing that was looked at."""
@@ -22,7 +25,7 @@ class Result:
         """The rows as a table of pandas."""
         import pandas
 
-        return pandas.DataFrame(self.rows())
+        return pandas.DataFrame(self.rows(), columns=self.columns)
 
     def print(self) -> None:
         """Write the result to the terminal, as ``str`` gives it."""

@@ -355,8 +355,7 @@ def _audited(evaluate: Evaluate, steps: Stretches, of_group: int, groups: int, s
 def in_order(evaluate: Evaluate, changes: Stretches, of_group: int, groups: int) -> tuple[Tensor, Tensor, np.ndarray]:
     """Halve the steps with a change in which other changes of the group lie too, until the order is plain.
 
-    Returns:
-        t and the function of every change in order of group and t, and how many of each group could not be told apart.
+    Gives t and the function of every change in order of group and t, and how many of each group stay unordered.
     """
     number, (low, high, at_low, at_high) = changes.function, (column.clone() for column in changes[1:])
     group = number // of_group

@@ -22,32 +22,8 @@ import numpy as np
 from scipy.special import chdtrc, stdtr
 
 from epoch0.errors import InputError
-from epoch0.experiments._evidence import (
-    CRITICAL,
-    FALSE_ALARM,
-    Array,
-    Numbers,
-    Settings,
-    bonferroni,
-    centred,
-    chi_square_p,
-    chi_square_shows,
-    coarseness,
-    curvature,
-    fitting,
-    grows_past,
-    line_decides,
-    pooled,
-    samples_needed,
-    scores,
-    scores_decide,
-    settings_of,
-    slope_of,
-    t_quantile,
-    weights,
-    welch,
-    welch_freedom,
-)
+from epoch0.experiments import _evidence as stats
+from epoch0.experiments._evidence import CRITICAL, FALSE_ALARM, Array, Numbers, Settings
 
 Verdict = Literal["holds", "fails", "undecided"]
 Decides = Callable[[float], bool]
@@ -101,14 +77,14 @@ def at_most(
     Raises:
         InputError: if something is not finite or shapes do not fit.
     """
-    return _within(text, settings_of(measured, errors, samples, settings), None, bounds)
+    return _within(text, stats.settings_of(measured, errors, samples, settings), None, bounds)
 
 
 def at_least(
     text: str, measured: Numbers, errors: Numbers, bounds: Numbers, samples: Numbers = None, settings: Names = None
 ) -> Claim:
     """Every mean is at least its bound; arguments as in :func:`at_most`."""
-    return _within(text, settings_of(measured, errors, samples, settings), bounds, None)
+    return _within(text, stats.settings_of(measured, errors, samples, settings), bounds, None)
 
 
 def between(
@@ -121,7 +97,7 @@ def between(
     settings: Names = None,
 ) -> Claim:
     """Every mean is between its two bounds; other arguments as in :func:`at_most`."""
-    return _within(text, settings_of(measured, errors, samples, settings), lower, upper)
+    return _within(text, stats.settings_of(measured, errors, samples, settings), lower, upper)
 
 
 def increasing(text: str, measured: Numbers, errors: Numbers, samples: Numbers = None, settings: Names = None) -> Claim:
@@ -136,7 +112,7 @@ def increasing(text: str, measured: Numbers, errors: Numbers, samples: Numbers =
 
     Args: as in :func:`at_most`, two settings or more, in their order.
     """
-    given = settings_of(measured, errors, samples, settings)
+    given = stats.settings_of(measured, errors, samples, settings)
     if len(given.measured) < 2:
         raise InputError("increasing needs two settings or more; there is one.")
     if given.unmeasured:
@@ -144,11 +120,11 @@ def increasing(text: str, measured: Numbers, errors: Numbers, samples: Numbers =
     pairs = np.array(list(itertools.combinations(range(len(given.measured)), 2))).T
     difference = np.diff(given.measured[pairs], axis=0)[0]
     error = np.hypot(*given.errors[pairs])
-    freedom = welch_freedom(given.errors[pairs], given.samples[pairs])
-    favour = scores(difference, error, freedom, np.abs(given.measured[pairs]).max(0))
+    freedom = stats.welch_freedom(given.errors[pairs], given.samples[pairs])
+    favour = stats.scores(difference, error, freedom, np.abs(given.measured[pairs]).max(0))
     worst = int(np.argmin(favour))
     first, second = (given.shown(int(i)) for i in pairs[:, worst])
-    evidence = f"least growth from {first} to {second}, {_score(favour[worst])}; pooled {_score(pooled(favour))}"
+    evidence = f"least growth from {first} to {second}, {_score(favour[worst])}; pooled {_score(stats.pooled(favour))}"
     return _claim(text, favour, len(favour), given.samples, evidence, {"least_growth": float(difference[worst])})
 
 
@@ -182,16 +158,16 @@ def equal_within_error(
 
     Source: Welch, "On the comparison of several mean values", Biometrika 38 (1951).
     """
-    given = settings_of(np.atleast_2d(measured), errors, samples, settings)
+    given = stats.settings_of(np.atleast_2d(measured), errors, samples, settings)
     if given.measured.ndim != 2 or given.measured.shape[1] < 2:
         raise InputError(f"measured has shape {given.measured.shape}; equal_within_error compares two groups or more.")
     if given.unmeasured:
         return _unmeasured(text)
     rows, count = given.measured.shape
     names = tuple(groups) if groups is not None else tuple(f"group {i + 1}" for i in range(count))
-    statistic, p_values = welch(given)
+    statistic, p_values = stats.welch(given)
     scale = np.abs(given.measured).max(1)
-    coarse = coarseness(given)
+    coarse = stats.coarseness(given)
     gap = np.ptp(given.measured, axis=1) / np.where(scale > 0, scale, 1.0)
     worst = int(np.argmin(p_values))
     low, high = (names[int(pick(given.measured[worst]))] for pick in (np.argmin, np.argmax))
@@ -200,7 +176,7 @@ def equal_within_error(
 
     def decided(factor: float) -> bool:
         excess = max(0.0, float(statistic.max()) - (count - 1)) * factor
-        return coarse / math.sqrt(factor) <= resolution or chi_square_shows(excess, count - 1, FALSE_ALARM / rows)
+        return coarse / math.sqrt(factor) <= resolution or stats.chi_square_shows(excess, count - 1, FALSE_ALARM / rows)
 
     evidence = (
         f"largest disagreement at {given.names[worst]}, {low} and {high}: {100 * gap[worst]:.2g} %, p = {p_value:.2g} "
@@ -240,25 +216,25 @@ def better_fit(
         samples: independent samples a mean.
         names: what to call the two shapes.
     """
-    given = settings_of(measured, errors, samples, None)
-    shapes = [fitting("better", better, given), fitting("worse", worse, given)]
+    given = stats.settings_of(measured, errors, samples, None)
+    shapes = [stats.fitting("better", better, given), stats.fitting("worse", worse, given)]
     if len(given.measured) < 3 or min(float(a.min()) for a in (given.measured, *shapes)) <= 0:
         raise InputError("better_fit needs three points or more, all measured and predicted values positive.")
     if given.unmeasured:
         return _unmeasured(text)
     first, second = (np.log(shape) for shape in shapes)
-    weight = weights(given.errors / given.measured, np.ones_like(first))
-    mixture, error, misfit = slope_of(second - first, np.log(given.measured) - first, weight)
+    weight = stats.weights(given.errors / given.measured, np.ones_like(first))
+    mixture, error, misfit = stats.slope_of(second - first, np.log(given.measured) - first, weight)
     freedom = len(first) - 2
-    favour = float(scores(*(np.array([v]) for v in (0.5 - mixture, error, float(freedom), 1.0)))[0])
+    favour = float(stats.scores(*(np.array([v]) for v in (0.5 - mixture, error, float(freedom), 1.0)))[0])
     verdict: Verdict = "holds" if favour > CRITICAL else "fails" if favour < -CRITICAL else "undecided"
-    squares = [float((weight * centred(np.log(given.measured) - a, weight) ** 2).sum()) for a in (first, second)]
+    squares = [float((weight * stats.centred(np.log(given.measured) - a, weight) ** 2).sum()) for a in (first, second)]
     evidence = (
         f"mixture {mixture:.3f} ± {error:.2g} between {names[0]} (0) and {names[1]} (1); "
         f"chi-square a degree of freedom {squares[0] / (freedom + 1):.3g} against {squares[1] / (freedom + 1):.3g}"
     )
     numbers = {"mixture": mixture, "error": error, "chi_square_better": squares[0], "chi_square_worse": squares[1]}
-    return _told(text, verdict, evidence, numbers, given.samples, lambda f: grows_past(favour, misfit, f))
+    return _told(text, verdict, evidence, numbers, given.samples, lambda f: stats.grows_past(favour, misfit, f))
 
 
 def linear(
@@ -281,25 +257,25 @@ def linear(
         samples: independent samples a mean.
         least_r2: share of the variance the line must explain, in (0, 1).
     """
-    given = settings_of(measured, errors, samples, None)
-    places = fitting("x", x, given)
+    given = stats.settings_of(measured, errors, samples, None)
+    places = stats.fitting("x", x, given)
     if len(np.unique(places)) < 3:
         raise InputError(f"linear needs three different places or more; x is {places.tolist()}.")
     if given.unmeasured:
         return _unmeasured(text)
     count = len(places)
-    weight = weights(given.errors, np.full(count, max(float(np.abs(given.measured).max()), 1e-300)))
-    slope, slope_error, _ = slope_of(places, given.measured, weight, inflate=False)
-    straight = centred(given.measured - slope * places, weight)
+    weight = stats.weights(given.errors, np.full(count, max(float(np.abs(given.measured).max()), 1e-300)))
+    slope, slope_error, _ = stats.slope_of(places, given.measured, weight, inflate=False)
+    straight = stats.centred(given.measured - slope * places, weight)
     residual = float((weight * straight**2).sum())
-    total = float((weight * centred(given.measured, weight) ** 2).sum())
+    total = float((weight * stats.centred(given.measured, weight) ** 2).sum())
     r2 = 1 - residual / total if total > 0 else 0.0
-    bend = curvature(places, straight, weight)
+    bend = stats.curvature(places, straight, weight)
     freedom = float(given.samples.min()) - 1  # the fewest samples behind any error: cautious for all of them
     p_curved = 2 * float(stdtr(freedom, -abs(bend))) if math.isfinite(freedom) else float(chdtrc(1, bend**2))
-    p_rough = chi_square_p(residual, count - 2, freedom)
+    p_rough = stats.chi_square_p(residual, count - 2, freedom)
     departs = min(p_curved, p_rough) < FALSE_ALARM / 2
-    steep = abs(slope) / slope_error > t_quantile(np.array(freedom), 1 - FALSE_ALARM / 2)
+    steep = abs(slope) / slope_error > stats.t_quantile(np.array(freedom), 1 - FALSE_ALARM / 2)
     explains = r2 >= least_r2
     verdict: Verdict = "fails" if departs and not explains else "holds" if explains and steep else "undecided"
 
@@ -308,7 +284,7 @@ def linear(
         f"standard errors, p = {min(1.0, 2 * min(p_curved, p_rough)):.2g} for a straight line"
     )
     numbers = {"r2": r2, "slope": slope, "slope_error": slope_error, "curvature": bend, "p": min(p_curved, p_rough)}
-    return _told(text, verdict, evidence, numbers, given.samples, line_decides(residual, total, count, least_r2))
+    return _told(text, verdict, evidence, numbers, given.samples, stats.line_decides(residual, total, count, least_r2))
 
 
 def fitted_exponent(x: Numbers, measured: Numbers, errors: Numbers) -> tuple[float, float]:
@@ -320,12 +296,12 @@ def fitted_exponent(x: Numbers, measured: Numbers, errors: Numbers) -> tuple[flo
 
     Places and means are positive, of shape (points,), three or more.
     """
-    given = settings_of(measured, errors, None, None)
-    places = fitting("x", x, given)
+    given = stats.settings_of(measured, errors, None, None)
+    places = stats.fitting("x", x, given)
     if len(places) < 3 or places.min() <= 0 or given.measured.min() <= 0 or given.unmeasured:
         raise InputError("fitted_exponent needs three points or more, positive in x and measured, with their errors.")
-    weight = weights(given.errors / given.measured, np.ones_like(places))
-    exponent, error, _ = slope_of(np.log(places), np.log(given.measured), weight)
+    weight = stats.weights(given.errors / given.measured, np.ones_like(places))
+    exponent, error, _ = stats.slope_of(np.log(places), np.log(given.measured), weight)
     return exponent, error
 
 
@@ -336,16 +312,16 @@ def _within(text: str, given: Settings, lower: Numbers | None, upper: Numbers | 
     sides: list[tuple[Array, Array]] = []
     for name, bounds, sign in (("lower", lower, 1.0), ("upper", upper, -1.0)):
         if bounds is not None:
-            limits = fitting(f"{name} bounds", bounds, given)
+            limits = stats.fitting(f"{name} bounds", bounds, given)
             margin = sign * (given.measured - limits)
             scale = np.maximum(np.abs(given.measured), np.abs(limits))
-            sides.append((scores(margin, given.errors, given.samples - 1, scale), limits))
+            sides.append((stats.scores(margin, given.errors, given.samples - 1, scale), limits))
     both = np.stack([favour for favour, _ in sides])  # (sides, settings)
     favour = both.min(0)
     worst = int(np.argmin(favour))
     limit = sides[int(np.argmin(both[:, worst]))][1][worst]
     which = f"{'closest' if favour[worst] > 0 else 'furthest out'} is {given.shown(worst)} against {limit:.4g}"
-    evidence = f"{which}, {_score(favour[worst])} inside; pooled {_score(pooled(favour))}"
+    evidence = f"{which}, {_score(favour[worst])} inside; pooled {_score(stats.pooled(favour))}"
     numbers = {"worst_measured": float(given.measured[worst]), "worst_bound": float(limit)}
     return _claim(text, favour, both.size, given.samples, evidence, numbers)
 
@@ -354,11 +330,11 @@ def _claim(
     text: str, favour: Array, comparisons: int, samples: Array, evidence: str, numbers: dict[str, float]
 ) -> Claim:
     """The rule of this module on normal scores in favour of a claim."""
-    together = pooled(favour)
+    together = stats.pooled(favour)
     numbers = {**numbers, "worst_score": float(favour.min()), "pooled_score": together}
-    against = favour.min() < -bonferroni(comparisons)
+    against = favour.min() < -stats.bonferroni(comparisons)
     verdict: Verdict = "fails" if against else "holds" if together > CRITICAL else "undecided"
-    return _told(text, verdict, evidence, numbers, samples, scores_decide(favour, comparisons))
+    return _told(text, verdict, evidence, numbers, samples, stats.scores_decide(favour, comparisons))
 
 
 def _told(
@@ -367,7 +343,7 @@ def _told(
     """A claim that says, if it is undecided, how many samples would decide."""
     if verdict != "undecided":
         return Claim(text, verdict, evidence, numbers)
-    needed = samples_needed(samples, decided)
+    needed = stats.samples_needed(samples, decided)
     hint = f"; {needed} samples a setting would decide" if needed else ""
     return Claim(text, verdict, evidence + hint, numbers, needed)
 

@@ -83,9 +83,6 @@ def canonical_json(value: Any) -> str:
     >>> canonical_json({"b": (1, 2.0), "a": Gaussian(0.1)})
     '{"a":{"$class":"epoch0.distributions:Gaussian","std":0.1},"b":[1,2.0]}'
 
-    Args:
-        value: a spec, see :class:`Trial`.
-
     Raises:
         InputError: naming the place of the first value that has no exact text.
     """

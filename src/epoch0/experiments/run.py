@@ -108,8 +108,8 @@ def run(
     >>> [int(result["count"][0]) for result in results]         # pieces of a sawtooth of n layers
     [4, 8, 16]
 
-    Ctrl-C stops the workers and raises ``KeyboardInterrupt`` when all that is finished is in the store; a second one
-    does not wait for that.
+    They are exactly as they are in the store: tuples are lists. Ctrl-C stops the workers and raises
+    ``KeyboardInterrupt`` when all that is finished is in the store; a second one does not wait for that.
 
     Args:
         trials: what to run; equal trials are run once.
@@ -120,9 +120,6 @@ def run(
         progress: shows how far the run is; None shows nothing.
         shard: ``"i/n"`` runs only the i-th of every n trials (i from 1 to n), for a job array in which each job has a
             store of its own, to be joined by :func:`epoch0.experiments.store.merge`.
-
-    Returns:
-        One dict a trial (a trial of the shard), exactly as it is in the store: tuples are lists.
 
     Raises:
         InputError: if an argument, the store or the scheduler cannot be used.

@@ -263,12 +263,8 @@ def merge(sources: Iterable[str | os.PathLike[str]] | str | os.PathLike[str], in
     >>> merge(["part1.sqlite", "part2.sqlite"], into="merged.sqlite")
     2
 
-    Args:
-        sources: results files, or one; they are only read, and may still be growing.
-        into: the file to add to; made if it is missing.
-
-    Returns:
-        How many results were added; those that were there already are not counted.
+    The sources are only read, and may still be growing; ``into`` is made if it is missing. Gives how many results were
+    added; those that were there already are not counted.
 
     Raises:
         InputError: if a file cannot be used, or two files hold different results for one trial.

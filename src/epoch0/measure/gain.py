@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 from torch import Tensor, nn
 
-from epoch0.errors import InputError
+from epoch0.errors import InputError, is_count
 from epoch0.measure.law import Law, Walk
 from epoch0.measure.passes import Squares, Station, backward_squares, forward_squares, gradient_norms, mean_squares
 from epoch0.results import Result, aligned
@@ -235,7 +235,7 @@ def gain(
 
 def check_directions(directions: Any) -> None:
     """Refuse what is no number of directions."""
-    if isinstance(directions, bool) or not isinstance(directions, int) or directions < 2:
+    if not is_count(directions, 2):
         raise InputError(f"directions={directions!r}; give an integer of at least 2, or there is no error to state.")
 
 

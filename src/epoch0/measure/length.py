@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from epoch0.curves import Curve
-from epoch0.errors import InputError
+from epoch0.errors import InputError, is_count
 from epoch0.measure.many import check_one_architecture, ensemble_pieces, grid_offset, list_pieces
 from epoch0.measure.pieces import Array, Asked, Pieces, in_dtype, lengths_and_growth, mean_known, module_pieces
 from epoch0.networks.ensemble import Ensemble
@@ -176,10 +176,6 @@ def trajectory_length(
         dtype: measure in this dtype instead of the model's own; norms are always summed in float64.
         batch_norm: ``"eval"`` or ``"train"``.
 
-    Returns:
-        A :class:`TrajectoryLength` with lengths (L + 1), growth (L) and their standard errors, over networks or, for
-        one module, over t.
-
     Raises:
         InputError: NaN weights, a shape that does not fit, an unknown layer, a model without a nonlinearity (name
             ``layers`` then), modules of different architecture, or lengths that overflow the dtype.
@@ -189,7 +185,7 @@ def trajectory_length(
     _check(curve, layers, method, dtype)
     if points is None:
         points = 10_000 if method == "chords" else 64
-    if isinstance(points, bool) or not isinstance(points, int) or points < 1:
+    if not is_count(points):
         raise InputError(f"points={points!r}: at least one {method[:-1]} is needed.")
     asked = Asked(curve, points, layers, method, batch_norm, forward, dtype, seed)
     if isinstance(model, Ensemble) and method == "tangents":

@@ -152,17 +152,8 @@ def forward_squares(
 ) -> Squares:
     """(||J v||^2/n_out) / (||v||^2/n_in), one forward pass a direction for all layers.
 
-    Args:
-        tape: the record.
-        layers: its layers.
-        directions: how many random directions.
-        seed: of the directions.
-        fresh: a fresh v for each layer, and J its own Jacobian; otherwise one v at the input, and J the Jacobian from
-            there.
-        everywhere: whether the stations may lie within layers; without forward derivatives there is no answer then.
-
-    Raises:
-        NoForwardDerivative: if it is everywhere and torch has no forward derivative of an operation.
+    With a fresh v for each layer J is its own Jacobian; otherwise one v starts at the input, and J is the Jacobian from
+    there. Where stations may lie within layers, ``everywhere``, there is no answer without forward derivatives.
     """
     stream = _TANGENTS if fresh else _INPUT_TANGENT
     try:
@@ -215,11 +206,7 @@ def backward_squares(tape: Tape, layers: Sequence[Station], directions: int, see
 def gradient_norms(
     tape: Tape, layers: Sequence[Station], loss: Callable[[Any], Tensor] | None, directions: int, seed: int
 ) -> tuple[list[float], dict[str, float]]:
-    """Norms of the gradient at the input and at the end of each layer, and of each weight's gradient.
-
-    Returns:
-        The norms at the ``layers + 1`` stations, and norm by parameter name.
-    """
+    """Norms of the gradient at the input and at the end of each layer, and of each weight's gradient by its name."""
     stations: list[Tensor] = []
 
     def keep(node: int) -> Change:

@@ -122,7 +122,7 @@ def module_pieces(module: nn.Module, asked: Asked, offset: float = 0.0) -> Piece
         names, nodes = places(record, asked.layers)
         if record.x.dtype == torch.float64 and curve.dtype != torch.float64:
             curve = curve.to(torch.float64)  # points rounded to float32 would make fine chords ragged
-        at_once = _points_at_once(record, nodes)
+        at_once = points_at_once(record, nodes)
         if shares_statistics(record):
             at_once = len(grid)
             # each point moves alone: with the derivative of the statistics all points would move at once
@@ -167,7 +167,7 @@ def in_dtype(module: nn.Module, dtype: torch.dtype | None) -> nn.Module:
         ) from error
 
 
-def _points_at_once(record: Tape, nodes: list[int]) -> int:
+def points_at_once(record: Tape, nodes: list[int]) -> int:
     """As many points as fit the budget, even so that chunks of chords pair up."""
     examples = record.nodes[0].shape[0]
     kept = sum(np.prod(record.nodes[node].shape) for node in nodes)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from epoch0.curves import Line
 from epoch0.distributions import Gaussian, Law, Uniform
-from epoch0.errors import InputError, check_finite
+from epoch0.errors import InputError, check_finite, is_count
 from epoch0.networks import Ensemble
 from epoch0.networks.dense import DenseSpec
 from epoch0.networks.nonlinearities import module_of
@@ -55,8 +55,7 @@ class BoundaryDensity(Result):
     @property
     def per_layer(self) -> np.ndarray:
         """Mean density of each layer, (layers,)."""
-        means: np.ndarray = self.values.mean(axis=0)
-        return means
+        return np.asarray(self.values.mean(axis=0))
 
     @property
     def expected(self) -> float:
@@ -129,14 +128,14 @@ def boundary_density(
     if kind not in ("linear", "activation"):
         raise InputError(f"kind={kind!r}; boundaries are those of 'linear' or of 'activation' regions.")
     for name, value in (("samples", samples), ("points", points)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        if value is not None and not is_count(value):
             raise InputError(f"{name}={value!r}: an integer >= 1 is needed.")
     spec = law.spec
     place = _place(where, spec.sizes[0])
     if isinstance(k, bool) or k not in (1, 2) or k > len(place.directions):
         known = "1 on a line" if len(place.directions) == 1 else "1 or 2 in a window"
         raise InputError(f"k={k!r}; k is {known}.")
-    fold, density, reach = _fold(spec), *_density(spec.biases)
+    fold, biases = _fold(spec), _density(spec.biases)
     nets = law if samples is None else Ensemble(spec, seed, range(samples))
     hidden = spec.depth - 1 if spec.linear_output else spec.depth
     found = np.zeros((len(nets), hidden))
@@ -145,8 +144,9 @@ def boundary_density(
             linear = [layer for layer in nets[number] if isinstance(layer, nn.Linear)]
             layers = [(layer.weight.double(), layer.bias.double()) for layer in linear]
             x = place.draw(points, generator(seed, index, 1))
-            sums = _FacesMet(_Dense(layers, hidden, fold, density, reach), k, open_ways=kind == "linear")
-            found[number] = sums.mean(x, place.directions).numpy()
+            found[number] = (
+                _FacesMet(layers, hidden, fold, *biases, k, kind == "linear").mean(x, place.directions).numpy()
+            )
     return BoundaryDensity(found, place.measure, k, kind, len(place.directions))
 
 
@@ -185,11 +185,9 @@ def _segment(x0: Tensor, x1: Tensor) -> _Place:
     length = float((x1 - x0).norm())
     if length == 0:
         raise InputError("x0 and x1 are the same point; a line needs two different ones.")
-
-    def draw(points: int, source: torch.Generator) -> Tensor:
-        return x0 + _spread(points, source)[:, None] * (x1 - x0)
-
-    return _Place((x1 - x0)[None] / length, length, draw)
+    return _Place(
+        (x1 - x0)[None] / length, length, lambda count, source: x0 + _spread(count, source)[:, None] * (x1 - x0)
+    )
 
 
 def _window(window: Window) -> _Place:
@@ -234,17 +232,6 @@ def _density(law: Law) -> tuple[Callable[[Tensor], Tensor], float]:
 
 
 @dataclass(frozen=True)
-class _Dense:
-    """One dense network."""
-
-    layers: list[tuple[Tensor, Tensor]]  # (weight, bias), float64
-    hidden: int  # layers that fold
-    fold: Fold
-    density: Callable[[Tensor], Tensor]  # of a bias, elementwise
-    reach: float  # how far from zero a bias comes
-
-
-@dataclass(frozen=True)
 class _Rows:
     """States of the network in front of one layer."""
 
@@ -255,6 +242,7 @@ class _Rows:
     reached: tuple[Tensor, ...] = ()  # outputs to which each neuron on a face leads on open ways, (rows, width)
 
 
+@dataclass
 class _FacesMet:
     """Sums over sets of k neurons of the density of their biases on their faces times the volume of their gradients.
 
@@ -263,26 +251,32 @@ class _FacesMet:
     than its law reaches are left out; with open ways only sets count all of whose neurons lead to the output.
     """
 
-    def __init__(self, net: _Dense, k: int, *, open_ways: bool) -> None:
-        self.net, self.k, self.open_ways = net, k, open_ways
-        self.faces = torch.tensor(net.fold.faces, dtype=torch.float64)
-        self.heights = net.fold.run(self.faces)
-        self.slopes = slopes_between(net.fold, torch.zeros(1, dtype=torch.float64))
-        self.total = torch.zeros(net.hidden, dtype=torch.float64)
+    layers: list[tuple[Tensor, Tensor]]  # (weight, bias), float64
+    hidden: int  # layers that fold
+    fold: Fold
+    density: Callable[[Tensor], Tensor]  # of a bias, elementwise
+    reach: float  # how far from zero a bias comes
+    k: int
+    open_ways: bool
+
+    def __post_init__(self) -> None:
+        self.faces = torch.tensor(self.fold.faces, dtype=torch.float64)
+        self.heights = self.fold.run(self.faces)
+        self.slopes = slopes_between(self.fold, torch.zeros(1, dtype=torch.float64))
+        self.total = torch.zeros(self.hidden, dtype=torch.float64)
 
     def mean(self, points: Tensor, directions: Tensor) -> Tensor:
         """Averaged over the points; (layers,), a set standing under the last layer it has a neuron of."""
-        self.total.zero_()
         tangent = directions[:, None].expand(-1, len(points), -1)
         self._down(_Rows(torch.full((len(points),), 1.0 / len(points)).double(), points, tangent), 0, self.k, 0)
-        return self.total.clone()
+        return self.total
 
     def _down(self, rows: _Rows, layer: int, missing: int, completed: int) -> None:
         """Carry rows from a layer to the output, putting neurons on faces on the way until none is missing."""
-        for number in range(layer, self.net.hidden):
+        for number in range(layer, self.hidden):
             if not len(rows.weight) or not (missing or self.open_ways):
                 return
-            weight, bias = self.net.layers[number]
+            weight, bias = self.layers[number]
             pushed, tangent = rows.value @ weight.T, rows.tangent @ weight.T
             if missing == 2:
                 self._pairs(rows, pushed, tangent, number)
@@ -292,7 +286,7 @@ class _FacesMet:
         if self.open_ways and not missing and len(rows.weight):
             good = torch.ones(len(rows.weight), dtype=torch.bool)
             for reached in rows.reached:
-                for weight, _ in self.net.layers[self.net.hidden :]:
+                for weight, _ in self.layers[self.hidden :]:
                     reached = reached & (weight != 0).any(dim=0)
                 good &= reached.any(dim=1)
             self.total[completed] += rows.weight[good].sum()
@@ -300,14 +294,14 @@ class _FacesMet:
     def _through(self, rows: _Rows, z: Tensor, tangent: Tensor, layer: int) -> _Rows:
         """Through the activation of a layer."""
         slope = self.slopes[(z[..., None] > self.faces).sum(dim=-1)]
-        connected = (self.net.layers[layer][0] != 0).double().T
+        connected = (self.layers[layer][0] != 0).double().T
         reached = tuple(((r.double() @ connected) > 0) & (slope != 0) for r in rows.reached)
-        return _Rows(rows.weight, self.net.fold.run(z), tangent * slope, rows.gradient, reached)
+        return _Rows(rows.weight, self.fold.run(z), tangent * slope, rows.gradient, reached)
 
     def _density(self, pushed: Tensor) -> Tensor:
         """Density of the bias that puts each neuron on each face, (rows, width, faces)."""
         needed = self.faces - pushed[..., None]
-        return torch.where(needed.abs() <= self.net.reach, self.net.density(needed), 0.0)
+        return torch.where(needed.abs() <= self.reach, self.density(needed), 0.0)
 
     def _singles(self, rows: _Rows, pushed: Tensor, tangent: Tensor, layer: int, missing: int) -> None:
         density = self._density(pushed)
@@ -359,7 +353,7 @@ class _FacesMet:
         every = torch.arange(len(row))
         gradient = tangent[:, row, neurons[0][0]] if missing else None
         before = _Rows(weight, rows.value[row], tangent[:, row], gradient, tuple(r[row] for r in rows.reached))
-        after = self._through(before, pushed[row] + self.net.layers[layer][1], before.tangent, layer)
+        after = self._through(before, pushed[row] + self.layers[layer][1], before.tangent, layer)
         reached = list(after.reached)
         for neuron, face in neurons:
             after.value[every, neuron] = self.heights[face]

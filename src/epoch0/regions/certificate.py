@@ -42,14 +42,10 @@ class Sizes:
     def measure(
         program: Program, samples: Tensor, group: Tensor, infinite: Tensor, network: Tensor | None = None
     ) -> "Sizes":
-        """Carry samples and squares through the network.
+        """Carry samples, ``(samples, *shape)``, and squares through the network.
 
-        Args:
-            program: the network.
-            samples: input points, ``(samples, *shape)``; directions in groups at infinity.
-            group: of each sample.
-            infinite: of each group, whether it is a direction to infinity, for which there are no biases.
-            network: of each group, where there are many.
+        Each sample has a group; each group may be infinite: a direction to infinity, for which there are no biases; and
+        a network, where there are many.
         """
         of_sample = None if network is None else network[group]
         groups, away, found = len(infinite), infinite[group], []

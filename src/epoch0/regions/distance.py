@@ -95,7 +95,7 @@ def distance(model: nn.Module, x: Any, *, every: bool = False) -> Distances:
     output, the network's function does not change there.
 
     Args:
-        model: as for :func:`epoch0.regions.on_line`; it is read in float64 and evaluation mode and stays as it is.
+        model: as for :func:`epoch0.regions.on_line`.
         x: examples, shape ``(examples, *shape)``, or one example of the model's input shape.
         every: whether to return the distances of all faces of all neurons too.
 

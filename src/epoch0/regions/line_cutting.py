@@ -46,12 +46,8 @@ class Lines:
     def cut(self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None) -> Cut | None:
         """Insert a point wherever a column changes its sign between neighbours.
 
-        Args:
-            values: (rows, columns), zero on the faces.
-            tolerance: (groups, columns), below which a value is zero.
-            step: number of the folding step.
-            width: elements of the step; column c belongs to element c % width and face c // width.
-            face: the face, where it is not c // width.
+        Values have the shape (rows, columns) and are zero on the faces, as those below the tolerance (groups, columns)
+        count. Column c belongs to element c % width and, if none is given, to face c // width.
         """
         positive, zero_row, zero_column = self._signs(values, tolerance)
         zero = None

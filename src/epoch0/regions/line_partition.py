@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,12 +14,7 @@ from epoch0.regions.network.pieces import Pieces, follow
 from epoch0.regions.network.steps import Program
 from epoch0.results import Result
 
-if TYPE_CHECKING:
-    import pandas
-
-
 _CHUNK = 1 << 26  # numbers of one tensor held at a time
-_COLUMNS = ("t", "layer", "neuron", "face", "linear")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +38,8 @@ class LinePartition(Result):
     notes: tuple[str, ...]  #: what else should be known
     neurons: int  #: number of elements that fold, all layers together
     program: Program = field(repr=False)
+
+    columns: ClassVar = ("t", "layer", "neuron", "face", "linear")
 
     @property
     def count(self) -> int:
@@ -136,13 +133,7 @@ class LinePartition(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row a break point: t, layer, neuron, face, and whether the affine map changes there."""
         parts = zip(self.breakpoints.tolist(), self.owner, self.linear_breaks.tolist(), strict=True)
-        return [dict(zip(_COLUMNS, (t, *owner, linear), strict=True)) for t, owner, linear in parts]
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """The rows as a table of pandas."""
-        import pandas
-
-        return pandas.DataFrame(self.rows(), columns=_COLUMNS)
+        return [dict(zip(self.columns, (t, *owner, linear), strict=True)) for t, owner, linear in parts]
 
     def __str__(self) -> str:
         what = {"segment": "a segment", "ray": "a ray", "line": "a whole line", "curve": "a polyline"}[self.kind]

@@ -39,17 +39,14 @@ def on_line(
         model: any torch module made of affine and piecewise linear operations: dense, convolutional, residual, with
             batch norm, average and max pooling, relu, leaky_relu, prelu, hardtanh, relu6, abs, clamp. It is read in
             float64 and evaluation mode and stays as it is. Or many networks at once: an ensemble.
-        x0: where t = 0: one point of the model's input shape, or a batch of them.
-        x1: where t = 1, of the same shape.
+        x0, x1: where t = 0 and where t = 1: one point each of the model's input shape, or a batch of them.
         kind: "segment" from x0 to x1, "ray" from x0 through x1 without end, "line" without end on both sides.
         memory: bytes that values and break points may take, about; larger work is split along the lines.
         workers: threads that work on the pieces; the result is the same to the last bit. Fewer work if the memory is
             not enough for the values that so many hold.
         progress: is called with the part that is done, from 0 to 1, and a text, while the walk runs.
 
-    Returns:
-        A LinePartition, or for batches and ensembles LinePartitions; for an ensemble the lines of its first network
-        come first, and ``counts`` has shape (networks, lines).
+    For an ensemble the lines of its first network come first, and ``counts`` has shape (networks, lines).
 
     Raises:
         InputError: if x0 = x1, shapes differ or do not suit the model, values are NaN, or the model has an operation
@@ -67,7 +64,10 @@ def on_line(
     program, single = _program(one, x0)
     corners = torch.stack([x0, x1], dim=0 if single else 1).to(_device(one))
     corners = corners[None] if single else corners
-    _check_lines(corners, single)
+    same = (corners[:, 0] == corners[:, 1]).reshape(len(corners), -1).all(dim=1)
+    if bool(same.any()):
+        where = "" if single else f" for line {int(same.nonzero()[0])}"
+        raise InputError(f"x0 and x1 are the same point{where}; a line needs two different ones.")
     if isinstance(model, Ensemble):
         return cut_ensemble(model, program, corners, kind, check_memory(memory), workers, progress)
     found = cut_lines(program, corners, kind, (), check_memory(memory), workers, progress)
@@ -84,14 +84,8 @@ def on_curve(
     >>> p.count, p.notes
     (22, ("the polyline is at most 1.2e-05 away from the curve, ...",))
 
-    Args:
-        model: as for :func:`on_line`.
-        curve: any of ``epoch0.curves``; t is the curve's own parameter.
-        pieces: straight pieces, equal in t. The distance to the curve falls with the square of their number.
-        memory, workers, progress: as for :func:`on_line`.
-
-    Returns:
-        A LinePartition; its first note states the largest distance from the curve.
+    The other arguments are those of :func:`on_line`; t is the curve's own parameter. The straight pieces are equal in
+    t; the distance to the curve falls with the square of their number, and the first note states the largest.
 
     Source: Raghu et al. 2017, section 2.3.
     """
@@ -111,13 +105,6 @@ def on_curve(
     )
     corners = corners[None].to(_device(model))
     return cut_lines(program, corners, "curve", (note,), check_memory(memory), workers, progress)[0]
-
-
-def _check_lines(corners: Tensor, single: bool) -> None:
-    same = (corners[:, 0] == corners[:, 1]).reshape(len(corners), -1).all(dim=1)
-    if bool(same.any()):
-        where = "" if single else f" for line {int(same.nonzero()[0])}"
-        raise InputError(f"x0 and x1 are the same point{where}; a line needs two different ones.")
 
 
 def _device(model: nn.Module) -> torch.device:

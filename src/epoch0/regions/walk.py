@@ -72,16 +72,9 @@ def walk(
     the rest of the network one after another, or side by side: no work is done twice, and no decision depends on how it
     is split or who does it.
 
-    Args:
-        program: the network.
-        complex_: the partition; it is refined in place.
-        values: slot -> values at its rows, (rows, ...); at the start slot 0 holds the input points, directions for
-            rows at infinity.
-        sizes: of the terms in every folding step.
-        most: bytes of the tensors carried at a time.
-        pool: who does the parts.
-        start, number: the step to begin with, and the number of the first folding step from there on.
-        share: the part of the whole work that this is.
+    The complex is refined in place. The values by slot have the shape (rows, ...); at the start slot 0 holds the input
+    points, directions for rows at infinity. ``most`` are the bytes of tensors carried at a time, ``start`` is the step
+    to begin with, ``number`` that of the first fold from there on, ``share`` the part of the whole work.
     """
     folds, last_uses, left = len(program.folds), program.last_uses(), program.work_left
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from epoch0 import plots
 from epoch0.curves import Curve
-from epoch0.errors import InputError
+from epoch0.errors import InputError, is_count
 from epoch0.measure.many import grid_offset
-from epoch0.measure.pieces import Array, grid_errors, row_norms, shares_statistics
+from epoch0.measure.pieces import Array, grid_errors, points_at_once, row_norms, shares_statistics
 from epoch0.results import Result
 from epoch0.tracing.guard import bare, unchanged
 from epoch0.tracing.layers import Place, labelled
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 DOTTED = {"pooling": "#666666", "batch norm": "#0072B2", "trajectory regularization": "#D55E00"}
 """Kinds of layers that are marked by a dotted line, and its colour."""
-
-_BUDGET = 16_000_000
-"""Numbers held at once: the tensors of the points that go through the model together."""
 
 _KINDS: dict[type[nn.Module], str] = {TrajectoryRegularization: "trajectory regularization"}
 
@@ -90,7 +87,7 @@ class TrajectoryLengths(Result):
         if activations not in ("joined", "apart"):
             raise InputError(f"activations={activations!r}; they are 'joined' or 'apart'.")
         least = 2 if batch_norm == "batch" else 1
-        if isinstance(points, bool) or not isinstance(points, int) or points < least:
+        if not is_count(points, least):
             raise InputError(f"points={points!r}; at least {least} with batch_norm={batch_norm!r}.")
         self.curve, self.points, self.seed, self.name = curve, points, seed, name
         self.batch_norm, self.activations = batch_norm, activations
@@ -217,17 +214,11 @@ class TrajectoryLengths(Result):
     def _tangents(self, model: nn.Module) -> Array:
         record, nodes = self._record, [0, *(place.node for place in self._places)]
         assert record is not None
-        at_once = self.points if record.hold_statistics else self._points_at_once(record, nodes)
+        at_once = self.points if record.hold_statistics else points_at_once(record, nodes)
         with unchanged(model, weights=self._changes_weights):
             model.eval()
             parts = zip(self._points.split(at_once), self._moves.split(at_once), strict=True)
             return np.concatenate([row_norms(record.tangents(nodes, x, dx)) for x, dx in parts])
-
-    @staticmethod
-    def _points_at_once(record: Tape, nodes: list[int]) -> int:
-        kept = sum(math.prod(record.nodes[node].shape) for node in nodes)
-        widest = max(math.prod(node.shape) for node in record.nodes)
-        return max(1, _BUDGET * record.nodes[0].shape[0] // (2 * kept + 6 * widest))
 
 
 def _versions(model: nn.Module) -> list[int]:

@@ -131,7 +131,8 @@ def _mask_on(place: "Place") -> Tensor | None:
     row = parametrization(place.module, place.attribute)
     if row is None:
         return place.mask
-    masks = [step.mask.bool() for step in row if isinstance(getattr(step, "mask", None), Tensor)]
+    found = [getattr(step, "mask", None) for step in row]
+    masks = [mask.bool() for mask in found if isinstance(mask, Tensor)]
     if len(masks) < len(row):
         raise _computed(place.name, ", ".join(type(step).__name__ for step in row))
     return torch.stack(masks).all(0)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from epoch0.errors import InputError, check_finite
+from epoch0.errors import InputError, check_finite, is_count
 from epoch0.meter import check_progress
 from epoch0.tracing.call import LABELS, check_tensors, examples_in, mapped, parts
 from epoch0.tracing.guard import check_model
@@ -28,31 +28,27 @@ def taken(batches: Iterable[Any], number_of_batches: int | None, loss: Loss | No
     >>> len(taken([(torch.zeros(8, 3), torch.zeros(8, dtype=torch.long))] * 5, 2, None))
     2
     """
-    if number_of_batches is not None and (
-        isinstance(number_of_batches, bool) or not isinstance(number_of_batches, int) or number_of_batches < 1
-    ):
+    if number_of_batches is not None and not is_count(number_of_batches):
         raise InputError(f"number_of_batches={number_of_batches!r}; give an integer >= 1, or None for all.")
-    if isinstance(batches, tuple) and len(batches) == 2 and all(isinstance(part, Tensor) for part in batches):
+    pair = isinstance(batches, tuple) and len(batches) == 2 and all(isinstance(part, Tensor) for part in batches)
+    if pair or _labelled(batches):
         batches = [batches]
-    if _labelled(batches):
-        batches = [batches]
-    if isinstance(batches, Tensor | dict | str) or not (
-        hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")
-    ):
+    loops = hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")
+    if isinstance(batches, Tensor | dict | str) or not loops:
         raise InputError(
             f"batches must be pairs (inputs, targets), not a {type(batches).__name__}; give [(inputs, targets)]."
         )
     found = []
     for place, batch in enumerate(islice(batches, number_of_batches)):
-        pair = (batch, None) if _labelled(batch) else batch
-        if not isinstance(pair, tuple | list) or len(pair) != 2 or not (tensors := parts(pair[0])):
-            kinds = ", ".join(type(part).__name__ for part in pair) if isinstance(pair, tuple | list) else ""
-            what = f"{type(pair).__name__} of ({kinds})" if kinds else type(pair).__name__
+        both = (batch, None) if _labelled(batch) else batch
+        if not isinstance(both, tuple | list) or len(both) != 2 or not (tensors := parts(both[0])):
+            kinds = ", ".join(type(part).__name__ for part in both) if isinstance(both, tuple | list) else ""
+            what = f"{type(both).__name__} of ({kinds})" if kinds else type(both).__name__
             raise InputError(
                 f"batch {place} is a {what}; each must be a pair (inputs, targets), inputs what the model is called "
                 "with, or a mapping with labels."
             )
-        x, targets = pair
+        x, targets = both
         if isinstance(x, Tensor) and (x.dim() == 0 or x.numel() == 0):
             raise InputError(f"batch {place} is empty: its inputs have shape {tuple(x.shape)}; leave it out.")
         if isinstance(x, Tensor) and x.is_floating_point():

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError, is_count, suggest
 from epoch0.prune.masks.keep import largest
 from epoch0.prune.masks.layers import check_sparsity
 from epoch0.prune.scores.batches import Progress, check_temperature, described, examples, taken, tell
@@ -41,7 +41,6 @@ def snip(
     states. Frozen weights are scored like others. Dropout is off. Weights that stand behind a mask score 0.
 
     Args:
-        model: any module.
         batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
             or one pair; moved to the model's device.
         loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
@@ -122,19 +121,14 @@ def force(
     ``keep(scores, sparsity)`` makes of them is the mask of the method. One step is SNIP. Each round costs one forward
     and one backward pass of all batches.
 
-    The model is borrowed and comes back to the bit. Frozen weights are scored like others. Dropout is off. Weights that
-    stand behind a mask score 0, count among the removed, and stay so.
-
-    Args not told here are those of :func:`snip`.
+    The model is treated, and arguments not told here are, as by :func:`snip`; weights that stand behind a mask count
+    among the removed, and stay so.
 
     Args:
         sparsity: fraction of all weights that is to be removed in the end, in [0, 1).
         steps: rounds, >= 1; the authors recommend 60.
         revive: True for FORCE: a weight removed in an earlier round can come back, as its sensitivity is W times the
             gradient at its place; False for iterative SNIP: removed is removed.
-        batch_norm: ``"train"``: statistics of the batch, as in the authors' code; ``"eval"``: running ones. It decides
-            the mask as it does for SNIP.
-        temperature: outputs are divided by it; 1 for the authors.
         progress: called before each round with the part of them that is done, from 0 to 1, and its number in words.
 
     Returns:
@@ -147,7 +141,7 @@ def force(
     """
     check_temperature(temperature)
     check_sparsity(sparsity)
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+    if not is_count(steps):
         raise InputError(f"steps={steps!r}; give an integer >= 1.")
     held, removed = taken(batches, number_of_batches, loss), dict[str, Tensor]()
 
@@ -171,8 +165,7 @@ def force(
         removed.update({w.name: ~m for w, m in zip(lent.weights, standing if revive else kept, strict=True)})
         return values, near
 
-    name = "force" if revive else "iterative snip"
-    words = f"{name}, {steps} steps to {sparsity:.6g}, {described(held, batch_norm)}"
+    words = f"{'force' if revive else 'iterative snip'}, {steps} steps to {sparsity:.6g}, {described(held, batch_norm)}"
     scores = scored(model, batch_norm, dtype, words, compute, forward=forward)
     return Scores(scores, scores.method, removed)
 

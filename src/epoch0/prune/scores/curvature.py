@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError, is_count, suggest
 from epoch0.prune.scores.batches import Batch, check_temperature, described, examples, taken
 from epoch0.prune.scores.functional import Borrowed, Values, added, near_the_end, scored
 from epoch0.prune.scores.scores import Scores, listed
@@ -38,16 +38,13 @@ def grasp(
     weight helps the flow; negative: it is in its way. The product is exact, by differentiating twice. Several batches
     have one g, the mean over all examples, and one H, that of the mean loss.
 
-    The model is borrowed and comes back to the bit. Frozen weights are scored like others. Dropout is off. Weights that
-    stand behind a mask score 0 and are marked as removed, so that negative scores do not bring them back.
-
-    Args not told here are those of :func:`snip`.
+    The model is treated, and arguments not told here are, as by :func:`snip`; weights that stand behind a mask are
+    marked as removed, so that negative scores do not bring them back.
 
     Args:
         temperature: outputs are divided by it; 200 in the authors' code, which brings the softmax close to uniform. On
             a ResNet-32 at 98 %, the mask with 1 shares 18 % of its weights with that of 200 (Jaccard index).
-        batch_norm: ``"train"``: statistics of the batch, as in the authors' code; ``"eval"``: running ones. On that
-            ResNet-32 the two masks share 5 % of their weights.
+        batch_norm: on that ResNet-32 the masks by the batch's and by the running statistics share 5 % of their weights.
         number_of_batches: how many batches are taken; None takes all. The authors split one class-balanced batch in
             two, which with batch norm in train mode is another score: their mask and this share 58 %.
 
@@ -139,17 +136,14 @@ def obd(
       sqrt(sum over j != i of H_ij^2 / probes), which for small entries is many times their value, and signs may come
       out negative. A probe costs about three forward and backward passes.
 
-    The model is borrowed and comes back to the bit. Dropout is off. Weights that stand behind a mask score 0.
-
-    Args not told here are those of :func:`snip`.
+    The model is treated, and arguments not told here are, as by :func:`snip`.
 
     Args:
-        loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
-            or the mean squared error. ``"gauss_newton"`` knows only None.
+        loss: ``"gauss_newton"`` knows only None.
         estimator: ``"gauss_newton"`` or ``"hutchinson"``.
         probes: how many for each batch.
         seed: of the probes.
-        batch_norm: ``"train"``: statistics of the batch; ``"eval"``: running ones, the choice for a trained network.
+        batch_norm: ``"eval"`` is the choice for a trained network.
 
     Raises:
         InputError: if an argument, the model, the loss or a batch cannot be used.
@@ -160,7 +154,7 @@ def obd(
         raise InputError(
             f"estimator={estimator!r}; it is 'gauss_newton' or 'hutchinson'.{suggest(estimator, ESTIMATORS)}"
         )
-    if isinstance(probes, bool) or not isinstance(probes, int) or probes < 1:
+    if not is_count(probes):
         raise InputError(f"probes={probes!r}; give an integer >= 1.")
     if estimator == "gauss_newton" and loss is not None:
         raise InputError(

@@ -34,7 +34,6 @@ class Scores(dict[str, Tensor], Result):
     the removed of every sparsity.
 
     Args:
-        scores: name -> tensor of the parameter's shape, floating point.
         method: how they came about, in a few words.
         removed: name -> bool tensor, True where the weight is already removed; names may be missing.
 
@@ -102,8 +101,7 @@ class Scores(dict[str, Tensor], Result):
                     )
             found = {name: operation(score, other[name].to(score.device)) for name, score in self.items()}
             gone = dict(self.removed)
-            more = other.removed if isinstance(other, Scores) else {}
-            for name, there in more.items():
+            for name, there in getattr(other, "removed", {}).items():
                 gone[name] = gone[name] | there.to(gone[name].device) if name in gone else there.to(self[name].device)
             words = f"({self.method}) {sign} ({getattr(other, 'method', '')})"
         elif isinstance(other, int | float) and not isinstance(other, bool):
@@ -225,8 +223,7 @@ def magnitude(model: nn.Module) -> Scores:
     With Kaiming or mean-field weights a layer's scale is 1/sqrt(fan_in), so a global threshold empties the widest
     layers first (Proposition 4).
 
-    Args:
-        model: any module; see :func:`epoch0.prune.masks.places.prunable` for what is scored.
+    What is scored is told by :func:`epoch0.prune.masks.places.prunable`.
 
     Raises:
         InputError: if the model has no prunable weight, or one holds NaN or is of half precision.
@@ -246,9 +243,7 @@ def random(model: nn.Module, seed: int = 0) -> Scores:
     >>> random(net, seed=0)["0.weight"].shape                       # of each weight's own shape
     torch.Size([256, 784])
 
-    Args:
-        model: any module.
-        seed: of the numbers; the scores of a weight depend on the seed and the weight's place among the weights alone.
+    The scores of a weight depend on the seed and the weight's place among the weights alone.
 
     Raises:
         InputError: if the model has no prunable weight, or the seed is no integer >= 0.

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0.errors import InputError
+from epoch0.errors import InputError, is_count
 from epoch0.prune.masks.keep import best
 from epoch0.prune.scores.batches import Progress, check_told, tell
 from epoch0.prune.scores.functional import Borrowed, borrowed
@@ -247,7 +247,7 @@ def _positive(model: nn.Module, x: Tensor | tuple[int, ...], dtype: torch.dtype)
             f"x is {x.dtype}: the flow starts from ones, which integers are not; score the part of the model behind "
             "its embedding, with the shape of one of the embedding's outputs."
         )
-    if not shape or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in shape):
+    if not shape or not all(map(is_count, shape)):
         what = f"a tensor of shape {tuple(x.shape)}" if isinstance(x, Tensor) else repr(x)
         raise InputError(f"x={what}: give the shape of one example such as (3, 32, 32), or a batch (examples, ...).")
     with borrowed(model, "eval", dtype) as lent:

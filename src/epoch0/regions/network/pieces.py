@@ -44,7 +44,8 @@ def follow(program: Program, points: Tensor, directions: Tensor, sizes: Sizes, *
         inputs = [values[s] for s in step.inputs]
         if isinstance(step, Affine):
             values[step.output] = step.run(*inputs)
-            slopes[step.output] = _spread_part(step, [slopes[s] for s in step.inputs])
+            flat = linear_part(step, [slopes[s].flatten(0, 1) for s in step.inputs])
+            slopes[step.output] = flat.reshape(len(directions), len(points), *flat.shape[1:])
             before = [squares[s] for s in step.inputs]
             squares[step.output] = step.size(*before) - step.size(*(torch.zeros_like(q) for q in before))
         elif isinstance(step, Fold):
@@ -78,11 +79,6 @@ def linear_part(step: Affine, rows: list[Tensor]) -> Tensor:
     """An affine step without its constant part."""
     found = step.run(*rows)
     return found - step.run(*(torch.zeros_like(t[:1]) for t in rows)) if step.biased else found
-
-
-def _spread_part(step: Affine, slopes: list[Tensor]) -> Tensor:
-    found = linear_part(step, [s.flatten(0, 1) for s in slopes])
-    return found.reshape(*slopes[0].shape[:2], *found.shape[1:])
 
 
 def _above(step: Fold, values: Tensor, squares: Tensor) -> list[Tensor]:

@@ -32,15 +32,10 @@ _IN_PLACE = re.compile(r"__i(add|sub|mul|truediv)__|\w*[a-z0-9]_")
 
 
 def trace(model: nn.Module, shape: tuple[int, ...], device: torch.device | str | None = None) -> Program:
-    """Read the model into steps, in float64 and evaluation mode; the model stays as it is.
+    """Read the model into steps for points of a shape, in float64 and evaluation mode; the model stays as it is.
 
-    Args:
-        model: any torch module built from affine and piecewise linear operations.
-        shape: of one input point.
-        device: where the steps run; the model's own by default.
-
-    Raises:
-        InputError: naming the operation that is not piecewise linear, or that mixes points.
+    The steps run on the model's own device by default. An InputError names the operation that is not piecewise linear,
+    or that mixes points.
     """
     model = bare(model)
     check_model(model)

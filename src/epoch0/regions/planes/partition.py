@@ -159,13 +159,10 @@ class PlanePartition(Result):
         return replace(self.certificate, distinct=distinct)
 
     def plot(self, axes: Any = None, *, fill: bool = True, boundaries: bool = True, decision: bool = False) -> "Figure":
-        """A picture of the partition.
+        """A picture of the partition, in matplotlib axes if they are given.
 
-        Args:
-            axes: matplotlib axes to draw into; a new figure by default.
-            fill: colour each cell by its pattern, the same pattern always in the same colour.
-            boundaries: draw the edges, in one colour a layer.
-            decision: draw the decision boundary in black.
+        Cells are filled by their patterns, the same always in the same colour; boundaries have one colour a layer, the
+        decision boundary is black.
         """
         segments = self.decision_boundary() if decision else None
         return draw(self, axes, fill=fill, boundaries=boundaries, decision=segments)
@@ -279,12 +276,9 @@ def on_plane(
     (258, (293, 2), (258,))
 
     Args:
-        model: as for :func:`on_line`.
         window: corners of the polygon in order, tensor of shape ``(corners, *shape)``; ``regions.square`` and
             ``regions.through`` make them.
-        memory: bytes that values and geometry may take, about; larger work is split into strips.
-        workers: threads that work on the strips; the result is the same to the last bit.
-        progress: is called with the part that is done, from 0 to 1, and a text, while the walk runs.
+        model, memory, workers, progress: as for :func:`on_line`; larger work is split into strips.
 
     Raises:
         InputError: if the window is not convex, has no area, or its corners are not in one plane, or the model has an
@@ -308,16 +302,12 @@ def count(
     >>> count(net, (x0, x1))                                  # a segment; with batches, one number a line
     22
 
+    For batches of lines it is an array, shape (lines,), for ensembles (networks, lines).
+
     Args:
-        model: as for :func:`on_line`; an ensemble for lines only.
         where: a window (tensor of three corners or more), the two ends of a segment (a tuple of two points or of two
             batches, or a tensor of two points), or a curve of ``epoch0.curves``.
-        memory: bytes that values and geometry may take, about.
-        workers: threads that work on the pieces of a line or window.
-        progress: as for :func:`on_plane`.
-
-    Returns:
-        An int; for batches of lines an array, shape (lines,), for ensembles (networks, lines).
+        model, memory, workers, progress: as for :func:`on_line`; an ensemble for lines only.
     """
     if isinstance(where, Line):
         where = (where.x0, where.x1)

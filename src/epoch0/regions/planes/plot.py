@@ -57,11 +57,7 @@ def pattern_colours(patterns: np.ndarray) -> np.ndarray:
     Each byte of the pattern adds its own multiple to a sum, and the sum's bits choose hue, strength and brightness, so
     a cell keeps its colour between training steps as long as its pattern survives.
 
-    Args:
-        patterns: packed bits, as partitions have them, shape (patterns, bytes).
-
-    Returns:
-        Red, green and blue between 0 and 1, shape (patterns, 3).
+    Packed bits of shape (patterns, bytes) become red, green and blue between 0 and 1, shape (patterns, 3).
 
     Raises:
         InputError: if the patterns are no table of whole numbers.

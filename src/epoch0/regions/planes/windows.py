@@ -130,11 +130,8 @@ def square(centre: Any, u: Any, v: Any, half: float) -> Tensor:
     >>> square(torch.zeros(2, 2), torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.ones(2, 2), 28.0).shape
     torch.Size([4, 2, 2])
 
-    Args:
-        centre: its centre, a point of any shape.
-        u: direction of a side, the same shape, any length.
-        v: a second direction; the part of it perpendicular to u is used.
-        half: half the side's length.
+    The centre has any shape, u, the direction of a side, and v the same; of v the part perpendicular to u is used.
+    ``half`` is half the side's length.
 
     Raises:
         InputError: if u and v are parallel or zero, or half is not positive.
@@ -162,11 +159,7 @@ def through(a: Any, b: Any, c: Any, *, margin: float = 1.0) -> Tensor:
     >>> through(images[0], images[1], images[2]).shape               # images of shape (100, 64)
     torch.Size([4, 64])
 
-    Args:
-        a: a point of any shape.
-        b: another; the square's sides are along b - a.
-        c: a third.
-        margin: half the side in units of the circle through the points.
+    The points have one shape; sides are along b - a, ``margin`` is half a side in units of the circle's radius.
 
     Raises:
         InputError: if the points are on one line, or not of one shape.
