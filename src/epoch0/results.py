@@ -1,6 +1,7 @@
 """What every result can do: a data frame, a printed table, the same in a notebook."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,15 +12,16 @@ if TYPE_CHECKING:
 class Result:
     """Base of what the measures, predictions and actions give back.
 
-    A subclass gives :meth:`rows` (plain values by name, one row a layer, network or point) and ``__str__``, and
-    ``columns``, their names, where there may be no row.
+    A subclass gives ``layers``, dataclasses, or its own :meth:`rows` (plain values by name, one row a layer, network or
+    point), with ``columns``, their names, where there may be no row; and ``__str__``.
     """
 
+    layers: Any
     columns: ClassVar[tuple[str, ...] | None] = None
 
     def rows(self) -> list[dict[str, Any]]:
         """Plain values by name, one row for each thing that was looked at."""
-        raise NotImplementedError
+        return [asdict(layer) for layer in self.layers]
 
     def to_pandas(self) -> "pandas.DataFrame":
         """The rows as a table of pandas."""

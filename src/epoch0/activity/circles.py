@@ -101,7 +101,7 @@ class _Walk:
 
     def carry(self, pieces: _Pieces, index: int, layer: int) -> None:
         """The steps from ``index`` on, for these pieces; the next fold is number ``layer``."""
-        program, last = self.program, self.program.last_uses()
+        program, last = self.program, self.program.last_uses
         for place in range(index, len(program.steps)):
             if layer == len(program.folds) and not self.output:
                 return

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -239,23 +240,20 @@ def _of_one(models: Ensemble | Sequence[nn.Module], index: int, inputs: Tensor, 
     name = named_layer(model, asked.layer)
     swept = sweep(model, inputs, name, asked.weights(models, index, own_weight(model, name), name))
     asked.check_output(swept.first.shape[1])
-    program = swept.program
+    program, insist = swept.program, asked.method == "exact"
     if turnable(program) and swept.other is not None and asked.method != "refined":
         above = sum(program.elements[step.inputs[0]] for step in program.steps[swept.step :] if isinstance(step, Fold))
-        most = None if asked.method == "exact" else MOST
-        if most is None or above * len(inputs) <= EXACT_UP_TO:
+        if insist or above * len(inputs) <= EXACT_UP_TO:
             still = torch.zeros_like(inputs)
-            circles, turned = torch.stack([still, still, inputs]), {swept.step: swept.other}
-            try:
+            circles, most = torch.stack([still, still, inputs]), None if insist else MOST
+            with suppress(TooMany):  # then halving steps is cheaper
+                turned = {swept.step: swept.other}
                 found = turn(program, circles, 2 * math.pi, output=(0.0,), most=most, swept=turned)[0][-1]
-            except TooMany:
-                pass
-            else:
                 mine = found.element == asked.output
                 times, which = (found.angle[mine] / (2 * math.pi)).numpy(), found.group[mine].numpy()
                 order = np.argsort(times, kind="stable")
                 return _Flips(name, (swept.first[:, asked.output] > 0).numpy(), times[order], which[order], True)
-    elif asked.method == "exact":
+    elif insist:
         raise InputError("this network is not made of affine maps and piecewise linear nonlinearities; use 'refined'.")
     return _halved(lambda which, angle: swept.values(which, angle)[:, asked.output], 1, len(inputs), name, asked)[0]
 

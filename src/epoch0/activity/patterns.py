@@ -100,21 +100,20 @@ def _rows(values: Tensor) -> Tensor:
 
 
 def _by_program(program: Program) -> Callable[[Tensor], list[Tensor]]:
-    last = program.last_uses()
-    final = max(i for i, step in enumerate(program.steps) if isinstance(step, Fold | Largest))
+    final = program.folds[-1]
 
     def values(points: Tensor) -> list[Tensor]:
         slots, found = {0: points}, []
         with torch.no_grad():
-            for step, done in zip(program.steps[: final + 1], last, strict=False):
+            for step in program.through(slots):
                 before = [slots[slot] for slot in step.inputs]
                 if isinstance(step, Fold):
                     found.append(_rows(before[0]))
                 elif isinstance(step, Largest):
                     found.append(_rows(before[0])[:, step.windows].argmax(dim=2).double())
+                if step is final:
+                    break
                 slots[step.output] = step.run(*before)
-                for slot in done:
-                    slots.pop(slot, None)
         return found
 
     return values

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -182,10 +183,8 @@ def _closed(model: nn.Module, reading: Reading, curve: Curve, insist: bool, own_
         return _on_lines(model, curve, reading)
     circles = _circles(curve) if turnable(program) and own_faces else None
     if circles is not None and program is not None and (insist or sum(program.sizes) <= EXACT_UP_TO):
-        try:
+        with suppress(TooMany):  # then halving steps is cheaper
             return _on_circles(reading, *circles, None if insist else MOST)
-        except TooMany:
-            return None
     if not insist:
         return None
     why = f"a {type(curve).__name__} is no circle and no line"
@@ -289,18 +288,14 @@ def _together(found: list[Transitions]) -> Transitions:
     """Several networks as one result."""
     methods = {one.method for one in found}
     exact = "refined" not in methods
+    sums = ("points", "margin", "missed", "missed_at_most", "unresolved")
     return Transitions(
         found[0].layers,
         tuple(np.concatenate(counts) for counts in zip(*(one.neurons for one in found), strict=True)),
         tuple(np.concatenate(counts) for counts in zip(*(one.faces for one in found), strict=True)),
         methods.pop() if len(methods) == 1 else "refined",
-        min(one.resolution for one in found),
-        points=sum(one.points for one in found),
-        margin=sum(one.margin for one in found),
-        missed=sum(one.missed for one in found),
-        missed_at_most=sum(one.missed_at_most for one in found),
-        unresolved=sum(one.unresolved for one in found),
-        closest=min(one.closest for one in found),
+        **{name: min(getattr(one, name) for one in found) for name in ("resolution", "closest")},
+        **{name: sum(getattr(one, name) for one in found) for name in sums},
         times=tuple(t for one in found for t in one.times or ()) if exact else None,
         owners=tuple(o for one in found for o in one.owners or ()) if exact else None,
         notes=found[0].notes,

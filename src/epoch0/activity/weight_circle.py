@@ -100,9 +100,8 @@ def _by_program(program: Program, twin: Program, inputs: Tensor, layer: str) -> 
                 parts = [own - shift, other - shift, shift.expand_as(other)]
     if swept < 0:
         raise InputError(f"the output does not depend on the weights of '{layer}', or both ends of the sweep are one.")
-    above, last = program.steps[swept + 1 :], program.last_uses()[swept + 1 :]
     made_above = {step.output for step in program.steps[swept:]}
-    below = {slot for step in above for slot in step.inputs} - made_above
+    below = {slot for step in program.steps[swept + 1 :] for slot in step.inputs} - made_above
     turning = (program.elements[slot] for step in program.steps[swept:] for slot in (*step.inputs, step.output))
     rows = max(1, _NUMBERS // max(turning))
 
@@ -112,10 +111,8 @@ def _by_program(program: Program, twin: Program, inputs: Tensor, layer: str) -> 
             carried = {slot: slots[slot][mine] for slot in below}
             carried[program.steps[swept].output] = turned(parts, mine, at)
             with torch.no_grad():
-                for step, done in zip(above, last, strict=True):
+                for step in program.through(carried, start=swept + 1):
                     carried[step.output] = step.run(*(carried[slot] for slot in step.inputs))
-                    for slot in done:
-                        carried.pop(slot, None)
             made.append(carried[program.output].reshape(len(mine), -1))
         return torch.cat(made)
 

@@ -58,7 +58,7 @@ class Sizes:
             return top.reshape(groups, *values.shape[1:])
 
         values, squares = {0: samples}, {0: largest(samples.square())}
-        for step, done in zip(program.steps, program.last_uses(), strict=True):
+        for step in program.through(values, squares):
             inputs, before = [values[s] for s in step.inputs], [squares[s] for s in step.inputs]
             if isinstance(step, Affine):
                 value, square = step.many(inputs, of_sample), step.many(before, network, 2)
@@ -76,9 +76,6 @@ class Sizes:
                 flat = largest(mean[:, None]).reshape(-1, *[1] * (value.dim() - 1))
                 square = flat.expand(groups, *value.shape[1:])
             values[step.output], squares[step.output] = value, square
-            for slot in done:
-                values.pop(slot, None)
-                squares.pop(slot, None)
         return Sizes(tuple(found))
 
 

@@ -190,7 +190,7 @@ class _Prefix:
         basis = torch.zeros(stop - start, self.directions, dtype=torch.float64, device=self.device)
         basis[torch.arange(stop - start), torch.arange(start, stop)] = _SCALE
         found = {0: basis.reshape(stop - start, *self.program.shape)}
-        for step, done in zip(self.program.steps[: self.end], self.program.last_uses(), strict=False):
+        for step, done in zip(self.program.steps[: self.end], self.program.last_uses, strict=False):
             if isinstance(step, Affine):  # all of these are
                 found[step.output] = linear_part(step, [found[s] for s in step.inputs])
             for slot in done - set(self.slots):
@@ -228,15 +228,13 @@ class _Block:
         self.squares: list[Tensor] = []
         self.own: list[Tensor] = []  # squared gradients of what a fold hands on, before its slope
         values = {0: points}
-        for step, done in zip(program.steps, program.last_uses(), strict=True):
+        for step in program.through(values):
             inputs = [values[s] for s in step.inputs]
             values[step.output] = step.run(*inputs)
             if isinstance(step, Fold):
                 self._fold(step, inputs[0])
             elif isinstance(step, Largest):
                 self._largest(step, inputs[0])
-            for slot in done:
-                values.pop(slot, None)
 
     def _fold(self, step: Fold, values: Tensor) -> None:
         above = torch.stack([values > face for face in step.faces])
@@ -259,8 +257,7 @@ class _Block:
     def carry(self, tangents: dict[int, Tensor], begin: int) -> None:
         """Take some directions from the first fold to the last, adding to the squares of the gradients."""
         number, count, last = 0, len(self.points), len(self.slopes) - 1
-        uses = self.program.last_uses()
-        for step, done in zip(self.program.steps[begin:], uses[begin:], strict=True):
+        for step in self.program.through(tangents, start=begin):
             if isinstance(step, Affine):
                 inputs = [tangents[s] for s in step.inputs]
                 several = max(len(t) for t in inputs)
@@ -287,8 +284,6 @@ class _Block:
                         return
                     tangents[step.output] = top.reshape(*top.shape[:2], *step.shape)
                 number += 1
-            for slot in done:
-                tangents.pop(slot, None)
 
     def faces(self) -> list[Faces]:
         """Gaps and lengths of gradients; lengths that are nothing beside the terms they are summed from become 0."""
@@ -302,7 +297,7 @@ class _Block:
         """Squared sizes of the terms that each gradient is a sum of."""
         squares = {0: torch.full((1, *self.program.shape), _SCALE * _SCALE, dtype=torch.float64).to(self.points)}
         limits: list[Tensor] = []
-        for step, done in zip(self.program.steps, self.program.last_uses(), strict=True):
+        for step in self.program.through(squares):
             inputs = [squares[s] for s in step.inputs]
             if isinstance(step, Affine):
                 several = max(len(q) for q in inputs)
@@ -321,6 +316,4 @@ class _Block:
                     top = spread.gather(1, self.slopes[number])
                     limits.append(spread[:, windows].transpose(1, 2) + top[:, None])
                     squares[step.output] = self.own[number].reshape(-1, *step.shape)
-            for slot in done:
-                squares.pop(slot, None)
         return limits

@@ -49,7 +49,7 @@ def pool_for(workers: int, memory: float, progress: Progress | None = None) -> T
 def check_room(program: Program, memory: float) -> None:
     """Refuse a memory that the values at three points alone would fill, however the work is split."""
     alive, most, where = {0}, 0, ""
-    for step, done in zip(program.steps, program.last_uses(), strict=True):
+    for step, done in zip(program.steps, program.last_uses, strict=True):
         alive.add(step.output)
         size = _bytes(program, 3, tuple(alive))
         if size > most:
@@ -76,7 +76,7 @@ def walk(
     points, directions for rows at infinity. ``most`` are the bytes of tensors carried at a time, ``start`` is the step
     to begin with, ``number`` that of the first fold from there on, ``share`` the part of the whole work.
     """
-    folds, last_uses, left = len(program.folds), program.last_uses(), program.work_left
+    folds, last_uses, left = len(program.folds), program.last_uses, program.work_left
 
     def divided(parts: Sequence[Part], gather: Callable[[Part], dict[int, Tensor]], index: int, number: int) -> Complex:
         rest = share * left[index] / left[start] / sum(len(rows) for _, rows in parts)

@@ -169,13 +169,9 @@ class Conditioning(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists, numbers and strings, ready for JSON; None where a number is infinite."""
-        found = asdict(self) | {"layers": [asdict(row) for row in self.layers], "verdict": self.verdict}
+        found = asdict(self) | {"verdict": self.verdict}
         rows = [{key: _plain(value) for key, value in row.items()} for row in found.pop("layers")]
         return {key: _plain(value) for key, value in found.items()} | {"layers": rows}
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a layer, as in :class:`LayerScale`."""
-        return [asdict(layer) for layer in self.layers]
 
     def __str__(self) -> str:
         size = max(len("layer"), *(len(row.layer) for row in self.layers))

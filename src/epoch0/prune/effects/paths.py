@@ -176,10 +176,6 @@ class MaskSummary(Result):
             "layers": [{**asdict(layer), "shape": list(layer.shape)} for layer in self.layers],
         }
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a layer, as in :class:`LayerMask`."""
-        return [asdict(layer) for layer in self.layers]
-
 
 def summary(masks: Masks, model: nn.Module | None = None, x: Tensor | tuple[int, ...] | None = None) -> MaskSummary:
     """Kept weights, dead layers, rows and columns, and with the model the weights that lie on no path.

@@ -82,10 +82,6 @@ class Rescaling(Result):
         found = asdict(self)
         return {**found, "layers": list(found["layers"]), "notes": list(self.notes)}
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a masked weight, as in :class:`RescaledLayer`."""
-        return [asdict(layer) for layer in self.layers]
-
 
 _HEAD = ("weights", "activation", "density", "empty rows", "weight std", "now", "target", "factor", "note")
 
@@ -201,15 +197,6 @@ def masked_sites(record: Tape, seed: int) -> tuple[list[MaskedLayer], dict[str, 
     return list(found.values()), reasons, [follow for follow in follows if follow.activation is not None]
 
 
-def measured_factors(
-    record: Tape, found: list[MaskedLayer], follows: list[Follow], targets: dict[str, float]
-) -> dict[str, Tensor]:
-    """One pass in which each masked layer's output is scaled where it arises; the next sees what it will get."""
-    one_pass = _Pass(record, found, follows, targets)
-    one_pass.run()
-    return {each.name: torch.full_like(each.row_sums(), one_pass.factors[each.name]) for each in found}
-
-
 def no_scale(each: MaskedLayer) -> InputError:
     """The error for a layer that no factor helps."""
     return InputError(
@@ -219,6 +206,8 @@ def no_scale(each: MaskedLayer) -> InputError:
 
 
 class _Pass:
+    """One pass in which each masked layer's output is scaled where it arises; the next sees what it will get."""
+
     def __init__(
         self, record: Tape, found: list[MaskedLayer], follows: list[Follow], targets: dict[str, float]
     ) -> None:
@@ -233,10 +222,11 @@ class _Pass:
         self.expected: dict[int, float] = {}  # by node behind an activation: E phi^2 for the variances before it
         self.dense: dict[int, float] = {}  # likewise: that over the mean square that is there
 
-    def run(self) -> None:
+    def run(self) -> dict[str, float]:
         nodes = {*self.at, *self.inputs, *self.before, *self.behind}
         with torch.no_grad():
             self.record.run(self.record.x, {node: self._visit(node) for node in nodes})
+        return self.factors
 
     def _visit(self, node: int) -> Change:
         def change(tensor: Tensor) -> Tensor | None:
@@ -334,7 +324,10 @@ def rescale(
 
     Source: Hayou et al. 2021, equation 7, Proposition 1, Algorithm 1; THEORY section 4.
     """
-    _check(method, weight_std)
+    if method not in WAYS:
+        raise InputError(f"method={method!r} is not known; use 'layer', 'row' or 'measured'.{suggest(method, WAYS)}")
+    if weight_std is not None and (isinstance(weight_std, bool) or not (math.isfinite(weight_std) and weight_std > 0)):
+        raise InputError(f"weight_std={weight_std!r} is no scale; it must be finite and > 0.")
     generator(seed)
     check_model(model)
     remarks = []
@@ -349,7 +342,8 @@ def rescale(
         targets = {each.name: _target(each, record, weight_std) for each in found}
         sums = {each.name: each.row_sums() for each in found}
         if method == "measured":
-            factors = measured_factors(record, found, follows, targets)
+            measured = _Pass(record, found, follows, targets).run()
+            factors = {name: torch.full_like(sums[name], factor) for name, factor in measured.items()}
         else:
             factors = {each.name: _factors(each, sums[each.name], targets[each.name], method) for each in found}
         values, rows = {}, []
@@ -380,13 +374,6 @@ def _plain_attention() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-
-
-def _check(method: str, weight_std: float | None) -> None:
-    if method not in WAYS:
-        raise InputError(f"method={method!r} is not known; use 'layer', 'row' or 'measured'.{suggest(method, WAYS)}")
-    if weight_std is not None and (isinstance(weight_std, bool) or not (math.isfinite(weight_std) and weight_std > 0)):
-        raise InputError(f"weight_std={weight_std!r} is no scale; it must be finite and > 0.")
 
 
 def _target(each: MaskedLayer, record: Tape, weight_std: float | None) -> float:

@@ -40,7 +40,7 @@ def follow(program: Program, points: Tensor, directions: Tensor, sizes: Sizes, *
     squares = {0: slopes[0].square().amax(dim=(0, 1))[None]}
     found: list[Tensor] = []
     number = 0
-    for step, done in zip(program.steps, program.last_uses(), strict=True):
+    for step in program.through(values, slopes):
         inputs = [values[s] for s in step.inputs]
         if isinstance(step, Affine):
             values[step.output] = step.run(*inputs)
@@ -67,9 +67,6 @@ def follow(program: Program, points: Tensor, directions: Tensor, sizes: Sizes, *
         if not isinstance(step, Affine):
             number += 1
             squares[step.output] = slopes[step.output].square().amax(dim=(0, 1))[None]
-        for slot in done:
-            values.pop(slot, None)
-            slopes.pop(slot, None)
     output, slope = values[program.output], slopes[program.output]
     return Pieces(output.reshape(len(points), -1), slope.reshape(len(directions), len(points), -1), found,
                   squares[program.output].reshape(-1).sqrt())  # fmt: skip

@@ -1,9 +1,10 @@
 """The steps a traced network is made of: affine ones applied to points as they are, and those that fold along faces."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -114,6 +115,7 @@ class Program:
         pairs = zip(self.folds, self.sizes, strict=True)
         return sum(len(step.windows) if isinstance(step, Largest) else size for step, size in pairs)
 
+    @cached_property
     def last_uses(self) -> list[set[int]]:
         """For each step, the slots that nothing reads after it; the output is kept."""
         last = {slot: index for index, step in enumerate(self.steps) for slot in (*step.inputs, step.output)}
@@ -132,11 +134,17 @@ class Program:
                 rows += 0.5 * size
         return (*[*itertools.accumulate(reversed(left))][::-1], 0.0)
 
+    def through(self, *held: dict[int, Any], start: int = 0) -> Iterator[Step]:
+        """The steps in order, from one on; after each, what nothing reads any more is taken out of what is held."""
+        for step, done in zip(self.steps[start:], self.last_uses[start:], strict=True):
+            yield step
+            for slots in held:
+                for slot in done:
+                    slots.pop(slot, None)
+
     def forward(self, points: Tensor) -> Tensor:
         """The network's output at points of shape (points, *shape)."""
         values = {0: points}
-        for step, done in zip(self.steps, self.last_uses(), strict=True):
+        for step in self.through(values):
             values[step.output] = step.run(*(values[slot] for slot in step.inputs))
-            for slot in done:
-                del values[slot]
         return values[self.output]
