@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from epoch0.errors import InputError
-from epoch0.prune.masks.keep import PruningWarning, keep, largest
-from epoch0.prune.masks.layers import shared_out
+from epoch0.prune.masks.keep import PruningWarning, keep, largest, shared_out
 from epoch0.prune.scores.scores import Scores
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -64,7 +64,7 @@ def prune(
     from epoch0 import models
     from epoch0 import prune as pruning
     from epoch0.initialization import check_path, save
-    from epoch0.prune.masks.layers import check_sparsity
+    from epoch0.prune.masks.keep import check_sparsity
     from epoch0.prune.scores.scores import TABLE
 
     files = {"masks": out, "weights": out_weights}

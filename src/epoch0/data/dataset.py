@@ -21,27 +21,18 @@ class DataSet:
     >>> digits.inputs().shape                                  # (n, channels * height * width), float32 in [0, 1]
     (360, 64)
 
-    Args:
-        name: what the set is called, such as ``"mnist"``.
-        split: ``"train"``, ``"test"``, or ``"all"`` for an image folder without split folders.
-        images: pixels, shape (n, channels, height, width), uint8, n >= 1.
-        labels: class index of every image, shape (n,), int64.
-        classes: name of every class, in label order.
-        peak: the value of a fully lit pixel (16 for the digits, 255 elsewhere).
-        verified: whether the content is known to be the official one, by checksum.
-
     Raises:
         InputError: if there is no image, the images are not (n, channels, height, width), or counts, labels and
             classes do not fit together.
     """
 
-    name: str
-    split: str
-    images: NDArray[np.uint8] = field(repr=False)
-    labels: NDArray[np.int64] = field(repr=False)
-    classes: tuple[str, ...] = field(repr=False)
-    peak: int = 255
-    verified: bool = False
+    name: str  #: what the set is called, such as ``"mnist"``
+    split: str  #: ``"train"``, ``"test"``, or ``"all"`` for an image folder without split folders
+    images: NDArray[np.uint8] = field(repr=False)  #: pixels, shape (n, channels, height, width), n >= 1
+    labels: NDArray[np.int64] = field(repr=False)  #: class index of every image, shape (n,)
+    classes: tuple[str, ...] = field(repr=False)  #: name of every class, in label order
+    peak: int = 255  #: the value of a fully lit pixel (16 for the digits, 255 elsewhere)
+    verified: bool = False  #: whether the content is known to be the official one, by checksum
 
     def __post_init__(self) -> None:
         if self.images.ndim != 4 or self.labels.ndim != 1:
@@ -127,10 +118,6 @@ class DataSet:
 
         >>> load("digits").scaling("unit")                      # each of shape (channels,)
         (array([0.]), array([16.]))
-
-        Args:
-            normalize: ``"standard"`` or ``"unit"``; see `inputs`.
-            like: the set whose mean and variance are used; by default this one.
 
         Raises:
             InputError: for another normalization, a constant channel, or a set `like` with other channels.

@@ -170,12 +170,6 @@ def load_npz(path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray | Non
     >>> x.shape, y.shape                                        # (n, ...), (n, ...)
     ((32, 784), (32,))
 
-    Args:
-        path: a file with the array ``x``, shape (n, ...), real numbers, n >= 1, and optionally ``y``, shape (n, ...).
-
-    Returns:
-        x and y in the dtypes of the file; y is None if the file has none.
-
     Raises:
         InputError: if the file is missing or damaged, ``x`` is not there, or an array cannot be used.
     """

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from epoch0 import prune
 from epoch0.diagnosis.wording import several
 from epoch0.errors import InputError
-from epoch0.prune.masks.layers import check_sparsity
+from epoch0.prune.masks.keep import check_sparsity
 from epoch0.seeds import generator
 from epoch0.theory.pruning import PredictedDensity
 from epoch0.tracing.loss import Loss

@@ -127,10 +127,8 @@ def parse(kind: Any, text: str | bytes) -> Any:
     >>> parse(list[Trial], '[{"function": "package.module:name", "spec": {"width": 32}, "seed": 0}]')[0].seed
     0
 
-    Args:
-        kind: a frozen dataclass, or a container of them such as ``list[Trial]``. Dataclasses refuse unknown names
-            when they carry ``__pydantic_config__ = {"extra": "forbid"}``, as :class:`Trial` does.
-        text: the JSON.
+    The kind is a frozen dataclass or a container of them. Dataclasses refuse unknown names when they carry
+    ``__pydantic_config__ = {"extra": "forbid"}``, as :class:`Trial` does.
 
     Raises:
         InputError: with the place and the reason of the first problem and the number of others.

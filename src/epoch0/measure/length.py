@@ -84,7 +84,7 @@ class TrajectoryLength(Result):
                 words.append("grows" if growth > 1 else "shrinks")
         return tuple(words)
 
-    def to_dict(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Any]]:
         """One dict a row, the input first; a number that does not exist (growth of the input) is None."""
         status = ("given", *self.status)
         growth, growth_errors = ([math.nan, *values] for values in (self.growth, self.growth_errors))
@@ -98,9 +98,7 @@ class TrajectoryLength(Result):
             for name, row, word in zip(("input", *self.layers), rows, status, strict=True)
         ]
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The rows of :meth:`to_dict`."""
-        return self.to_dict()
+    to_dict = rows
 
     def __str__(self) -> str:
         who = f"{self.networks} networks" if self.networks > 1 else "one network"
@@ -112,7 +110,7 @@ class TrajectoryLength(Result):
             f"Trajectory length, {who}, {self.points} {self.method}; +- is {over}",
             f"{'layer':<{wide}}  {'length':>12} {'+-':>9}  {'growth':>9} {'+-':>9}  status",
         ]
-        for row in self.to_dict():
+        for row in self.rows():
             length, error, growth, growth_error = (math.nan if row[key] is None else row[key] for key in _NUMBERS)
             ratio = f"{'':>9} {'':>9}" if row["growth"] is None else f"{growth:>9.4f} {growth_error:>9.2g}"
             lines.append(f"{row['layer']:<{wide}}  {length:>12.6g} {error:>9.2g}  {ratio}  {row['status']}")

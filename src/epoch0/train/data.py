@@ -262,11 +262,8 @@ def image_sources(
     ImageNet streams from the disk; every other set is read into memory and standardized with the channel statistics of
     its train split.
 
-    Args:
-        name: of the set; see :func:`epoch0.data.load`.
-        augment: the train split: pad by 4, crop and flip; ImageNet: random parts and flips.
-        flatten: rows for dense networks; not with ImageNet.
-        data_dir: folder searched first.
+    Augmentation changes the train split: pad by 4, crop and flip; ImageNet: random parts and flips. ``flatten`` gives
+    rows for dense networks, not with ImageNet. Names and folders are those of :func:`epoch0.data.load`.
     """
     if name == "imagenet":
         if flatten:

@@ -56,17 +56,11 @@ class TrajectoryLengths(Result):
     diverged is measured as NaN or infinity, not refused, so that the run goes on.
 
     Args:
-        curve: its points have the shape of one input.
         points: tangents, at least 1; 2 with ``batch_norm="batch"``.
         seed: names the offset of the grid of t.
         batch_norm: ``"eval"`` (running statistics) or ``"batch"`` (those of the trajectory's points).
         activations: ``"joined"`` as told above, or ``"apart"``: each a layer of its own.
         name: the column in the rows of our loop.
-
-    Attributes:
-        steps: at which it was called, in order.
-        layers: their names in order of execution; empty before the first call.
-        kinds: of each, such as ``"linear"``, ``"convolution"``, ``"batch norm"``, ``"sum"``.
 
     Source: Raghu et al. 2017, section 3.2.
     """
@@ -91,9 +85,9 @@ class TrajectoryLengths(Result):
             raise InputError(f"points={points!r}; at least {least} with batch_norm={batch_norm!r}.")
         self.curve, self.points, self.seed, self.name = curve, points, seed, name
         self.batch_norm, self.activations = batch_norm, activations
-        self.steps: list[int] = []
-        self.layers: tuple[str, ...] = ()
-        self.kinds: tuple[str, ...] = ()
+        self.steps: list[int] = []  #: at which it was called, in order
+        self.layers: tuple[str, ...] = ()  #: their names in order of execution; empty before the first call
+        self.kinds: tuple[str, ...] = ()  #: of each, such as "linear", "convolution", "batch norm", "sum"
         self._norms: list[Array] = []
         self._record: Tape | None = None
         self._places: tuple[Place, ...] = ()
@@ -133,16 +127,10 @@ class TrajectoryLengths(Result):
                 before = length
         return rows
 
-    def to_dict(self) -> list[dict[str, Any]]:
-        """The rows."""
-        return self.rows()
+    to_dict = rows
 
     def plot(self) -> "Figure":
-        """Layers on x, length on y, one line a step coloured by it, as in Raghu's Figures 8 and 10.
-
-        Raises:
-            InputError: if nothing was measured yet.
-        """
+        """Layers on x, length on y, one line a step coloured by it, as in Raghu's Figures 8 and 10."""
         if not self.steps:
             raise InputError("nothing was measured yet: call watch(step, model), or hand it to a loop.")
         picture, axes = plots.figure(min(14.0, 3.6 + 0.33 * (len(self.layers) + 1)), 4.4)

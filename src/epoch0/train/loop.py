@@ -77,12 +77,10 @@ def train(
             ``torch.utils.data.DataLoader``, or any iterable of ``(inputs, targets)`` that has a length and can be gone
             through again. A shuffling loader draws its order from ``seed``, but for a generator of its own; a sampler
             with ``set_epoch`` is told the epoch. A resumed run goes through the batches of its epoch again.
-        steps: optimizer steps in all; give either this or ``epochs``.
-        epochs: passes through the data; give either this or ``steps``.
+        steps, epochs: optimizer steps in all, or passes through the data; one of them.
         batch_size: examples a step, of all processes together in a distributed run; not used if data come in batches.
         optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, or ``optimizer(parameters, lr=learning_rate)``: a class of
             ``torch.optim``, or ``functools.partial(torch.optim.SGD, momentum=0.9)``.
-        learning_rate: step size.
         schedule: ``schedule(optimizer, steps)`` -> a scheduler of ``torch.optim.lr_scheduler``, stepped after every
             optimizer step of all ``steps``: ``CosineAnnealingLR`` itself, or
             ``lambda optimizer, steps: MultiStepLR(optimizer, [steps // 2, steps * 3 // 4])``.
@@ -96,16 +94,14 @@ def train(
         channels_last: keep images and convolutions channels-last while training; faster on tensor cores and most CPUs.
         evaluate: ``evaluate(model) -> metrics``, such as :class:`epoch0.train.Evaluation`; called before training,
             every ``evaluate_every`` steps (an epoch by default), and at the end.
-        evaluate_every: steps between evaluations.
         callbacks: called after the evaluation, in order; see ``Callback`` and ``Every`` in :mod:`epoch0.train.record`.
         checkpoint: a safetensors file. If it exists the run goes on from it, else it begins and writes it.
         checkpoint_every: steps between checkpoints; at every evaluation by default.
         checkpoint_minutes: minutes between checkpoints; if given, there are none by steps unless asked for.
         until: ``until(row)`` at every evaluation, after the callbacks; true ends the training.
 
-    Returns:
-        The history, the steps done and why it stopped. A loss that is NaN or infinite stops the run as ``"diverged"``:
-        at once on a CPU; on CUDA the losses are read every few steps, so the parameters may have gone on a little.
+    A loss that is NaN or infinite stops the run as ``"diverged"``: at once on a CPU; on CUDA the losses are read every
+    few steps, so the parameters may have gone on a little.
     """
     place = check_device(device)
     group = current() or Group(device=place)

@@ -33,10 +33,7 @@ class TrajectoryRegularization(nn.Module):
     gradients are on. lambda begins at 1, where the layer is the identity; the penalty alone pulls it down by
     scale * (current / original) a unit of learning rate, as the paper's formula does.
 
-    Args:
-        scale: of the penalty, at least 0; the paper's is 0.01.
-        device: of lambda.
-        dtype: of lambda.
+    The paper's scale is 0.01; device and dtype are those of lambda.
 
     Attributes:
         multiplier: lambda, a parameter of shape ().

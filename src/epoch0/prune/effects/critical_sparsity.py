@@ -57,11 +57,7 @@ def critical_sparsity(scores: Mapping[str, Tensor]) -> CriticalSparsity:
     Ties are broken as :func:`keep` breaks them, by the order of names and then of entries; weights that are removed
     already come last.
 
-    Args:
-        scores: floating tensors by name, any shapes, larger is more worth keeping; such as ``snip`` gives.
-
-    Returns:
-        A float that also knows the layer. With one layer it is 1: nothing but all weights empties it.
+    With one layer it is 1: nothing but all weights empties it.
 
     Raises:
         InputError: if there is no score, or one is NaN; it names the tensor.
@@ -197,9 +193,8 @@ def conditioning(scores: Mapping[str, Tensor], *, chi: float | None = None) -> C
     on the edge of chaos, and in residual networks, the ratios stay between two constants. One network has always some A
     and B: what the definition asks of all depths is judged here by the trend.
 
-    Args:
-        scores: floating tensors by name in the order of the layers; such as ``snip`` gives.
-        chi: gain of a layer, if known, to set the expected ratios beside the measured ones.
+    The scores come in the order of the layers. ``chi``, the gain of a layer, if known, sets the expected ratios beside
+    the measured ones.
 
     Raises:
         InputError: if there are no scores, or one is not finite, or chi is not above 0.

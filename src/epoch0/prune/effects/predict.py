@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from epoch0.activations import Activation, known_module
 from epoch0.errors import InputError, check_finite, suggest
-from epoch0.prune.masks.layers import check_sparsity
+from epoch0.prune.masks.keep import check_sparsity
 from epoch0.prune.scores.connection_sensitivity import snip
 from epoch0.theory.pruning import dense
 from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
@@ -57,11 +57,8 @@ def predicted_density(
         x: a batch, shape (examples, ...); for ``"measured"`` of a model. For ``"mean_field"`` it is optional: its mean
             square and its examples' correlation are used in place of independent standard normal inputs.
         targets: of the batch, for ``"measured"`` of a model.
-        method: ``"measured"`` or ``"mean_field"``.
-        loss: ``loss(outputs, targets) -> scalar``; None for cross-entropy or the mean squared error.
-        batch_norm: ``"train"`` or ``"eval"``, as for :func:`snip`: it decides the scores.
-        examples: for ``"mean_field"`` without ``x``: size of the batch.
-        seed: for ``"mean_field"``: of its drawings.
+        loss, batch_norm: as for :func:`snip`.
+        examples: for ``"mean_field"`` without ``x``: size of the batch; ``seed`` is that of its drawings.
 
     Raises:
         InputError: if an argument cannot be used, the scores have signs, or mean-field theory does not know the model.

@@ -309,8 +309,6 @@ def rescale(
     those behind a mask with the rest; the masks, modes, gradients, hooks and random states stay.
 
     Args:
-        model: any pruned module.
-        method: ``"layer"``, ``"row"`` or ``"measured"``.
         x: a batch, as the model is called with it (see :func:`epoch0.gain`); None: Gaussian of unit variance.
             ``"measured"`` should have real inputs.
         forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.

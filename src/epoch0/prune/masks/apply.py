@@ -34,9 +34,7 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
     On a model that is pruned already, the masks are intersected: what was pruned stays pruned. A parameter that
     several modules share is masked in all of them.
 
-    Args:
-        model: any module; changed in place.
-        masks: bool tensors by name of a parameter, of its shape; parameters that are not named are left alone.
+    Masks are bool tensors by the name of a parameter, of its shape; parameters that are not named are left alone.
 
     Raises:
         InputError: if the masks are another model's, or a weight cannot be masked. Nothing was changed then.
@@ -86,10 +84,7 @@ def bake(model: Model) -> Model:
 
     The parameters stay the same objects, in their old order. From then on nothing holds the zeros in place: training
     moves them. Masks of ``torch.nn.utils.prune`` are baked in too. Another parametrization of a masked weight, such as
-    a weight norm, is baked in with it.
-
-    Args:
-        model: pruned or not; changed in place.
+    a weight norm, is baked in with it. A model that is not pruned stays as it is.
     """
     for where in places(model).values():
         for place in where:
@@ -117,9 +112,6 @@ def masks_of(model: nn.Module) -> Masks:
 
     >>> masks_of(apply(model, masks)) == masks
     True
-
-    Args:
-        model: a pruned model.
 
     Raises:
         InputError: if nothing is masked.

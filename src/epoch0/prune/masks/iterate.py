@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from epoch0.errors import InputError, suggest
 from epoch0.prune.masks.apply import apply
-from epoch0.prune.masks.keep import select, warn_if_few
-from epoch0.prune.masks.layers import check_sparsity
+from epoch0.prune.masks.keep import check_sparsity, select, warn_if_few
 from epoch0.prune.masks.masks import Masks
 from epoch0.prune.scores.batches import Progress, check_told, tell
 from epoch0.prune.scores.scores import Scores
@@ -47,14 +46,12 @@ def iterate(
     those of any other score, and to the same masks.
 
     Args:
-        model: any module, pruned or not; it stays as it is.
+        model: pruned or not; it stays as it is.
         score: from a model to scores by name, larger is more worth keeping; the same names each time.
         sparsity: fraction of all weights removed in the end, in [0, 1).
         steps: rounds, at least 1; one round is :func:`~epoch0.prune.masks.keep.keep`.
         schedule: ``"exponential"`` or ``"linear"``.
-        scope: as in ``keep``.
-        floor: as in ``keep``.
-        layers: as in ``keep``; layers with a sparsity of their own get there by the same schedule.
+        scope, floor, layers: as in ``keep``; layers with a sparsity of their own get there by the same schedule.
         progress: called before each round with the part of them that is done, from 0 to 1, and its number in words.
 
     Raises:

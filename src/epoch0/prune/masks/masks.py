@@ -30,9 +30,6 @@ class Masks(Mapping[str, Tensor]):
     tensors are copies, so that nobody else's change reaches them. ``a & b`` keeps what both keep, ``a | b`` what either
     keeps, ``~a`` what a drops; the names and shapes of both must be the same.
 
-    Args:
-        masks: bool tensors by name, on any device.
-
     Raises:
         InputError: if there is no mask, or one is no bool tensor.
     """
@@ -145,8 +142,7 @@ class Masks(Mapping[str, Tensor]):
         >>> masks.save("masks.safetensors")
         PosixPath('masks.safetensors')
 
-        Args:
-            path: where to; the ending must be ``.safetensors`` and the folder must exist. A file there is replaced.
+        The ending must be ``.safetensors`` and the folder must exist; a file there is replaced.
 
         Raises:
             InputError: if the path is wrong, or the file cannot be written.

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.errors import InputError, is_count, suggest
-from epoch0.prune.masks.keep import largest
-from epoch0.prune.masks.layers import check_sparsity
+from epoch0.prune.masks.keep import check_sparsity, largest
 from epoch0.prune.scores.batches import Progress, check_temperature, described, examples, taken, tell
 from epoch0.prune.scores.functional import Borrowed, Values, added, near_the_end, scored
 from epoch0.prune.scores.scores import Scores, listed

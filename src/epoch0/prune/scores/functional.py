@@ -21,32 +21,9 @@ from epoch0.tracing.guard import bare, same_noise, unchanged
 from epoch0.tracing.loss import Loss, scalar_loss
 
 
-def differentiated(
-    value: Tensor, leaves: Sequence[Tensor], push: Tensor | None = None, times: str = "once", **how: bool
-) -> tuple[Tensor | None, ...]:
-    """The gradient of a value, or its product with a cotangent, at leaves; None where it does not depend on one.
-
-    >>> w = torch.ones(2, requires_grad=True)                   # shape (2,)
-    >>> differentiated((3 * w).sum(), [w])
-    (tensor([3., 3.]),)
-    """
-    try:
-        return torch.autograd.grad(value, leaves, push, allow_unused=True, **how)
-    except InputError:
-        raise
-    except RuntimeError as error:
-        text = str(error).strip().splitlines() or [""]
-        raise InputError(f"the model cannot be differentiated {times}: {text[0]}") from error
-
-
 @contextmanager
 def only_forward(model: nn.Module, running: Sequence[object]) -> Iterator[None]:
-    """Refuse modules that run again in the backward pass: they would run on the model's own weights and modes.
-
-    >>> with only_forward(model, running := []):
-    ...     running.append(True)                                # from here on it may run
-    ...     outputs = model(x)
-    """
+    """Refuse modules that run while nothing is in ``running``, as in a backward pass: on the model's own weights."""
     modules = list(model.modules())
     if any(hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) is not None for m in modules):
         yield  # compiled parts are traced without such hooks, and torch warns of them
@@ -159,13 +136,22 @@ class Borrowed:
         total, everything = list[Tensor | None](), examples(batches)
         leaves = self.leaves if leaves is None else leaves
         for batch in batches:
-            found = differentiated(self.loss(batch, loss, temperature, leaves), leaves)
+            found = self.differentiated(self.loss(batch, loss, temperature, leaves), leaves)
             total = added(total, found, batch.examples / everything)
         return total
 
-    def differentiated(self, value: Tensor, push: Tensor | None = None, **how: bool) -> tuple[Tensor | None, ...]:
+    def differentiated(
+        self, value: Tensor, leaves: Sequence[Tensor] | None = None, push: Tensor | None = None, **how: bool
+    ) -> tuple[Tensor | None, ...]:
         """The gradient of a value, or its product with a cotangent, at the leaves; None where it has none."""
-        return differentiated(value, self.leaves, push, "twice" if self.twice else "once", **how)
+        leaves, times = self.leaves if leaves is None else leaves, "twice" if self.twice else "once"
+        try:
+            return torch.autograd.grad(value, leaves, push, allow_unused=True, **how)
+        except InputError:
+            raise
+        except RuntimeError as error:
+            text = str(error).strip().splitlines() or [""]
+            raise InputError(f"the model cannot be differentiated {times}: {text[0]}") from error
 
     def used(self, values: Sequence[Tensor | None]) -> list[Tensor]:
         """The tensors, with zeros for weights that the loss does not depend on and a warning that names those."""
