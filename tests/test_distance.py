@@ -153,9 +153,9 @@ def test_any_split_gives_the_same(name: str) -> None:
     model, shape = NETWORKS[name]
     x = inputs(shape, 7)
     program = trace(model, shape)
-    whole = [torch.cat([layer.distance.flatten() for layer in found]) for _, found in faces(program, x)]
+    whole = [torch.cat([away.flatten() for away in found]) for _, found in faces(program, x)]
     for memory in (1, 100, 3000):
-        split = [torch.cat([layer.distance.flatten() for layer in found]) for _, found in faces(program, x, memory)]
+        split = [torch.cat([away.flatten() for away in found]) for _, found in faces(program, x, memory)]
         assert len(split) >= len(whole)
         assert torch.cat(split).sort().values == pytest.approx(torch.cat(whole).sort().values, rel=1e-9)
 
@@ -167,8 +167,9 @@ def test_wide_inputs_are_rotated() -> None:
     expected, _ = twin(deepcopy(net), x)
     assert distance(net, x).distance == pytest.approx(expected[:, 0], rel=1e-10)
     for memory in (1, 1 << 12, 1 << 20):
-        for _, found in faces(program, x, memory):
-            assert torch.allclose(found[0].slope[:, 0], net[0].weight.norm(dim=1), rtol=1e-12)
+        for start, (first, *_) in faces(program, x, memory):
+            gaps = net[0](x[start : start + len(first)]).abs()
+            assert torch.allclose(first[:, 0] * net[0].weight.norm(dim=1), gaps, rtol=1e-12, atol=1e-13)
 
 
 def test_gradients_that_vanish_beside_large_biases() -> None:

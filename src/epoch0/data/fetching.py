@@ -9,20 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from epoch0.data.catalogue import (
-    EMBEDDED,
-    ENVIRONMENT,
-    RECORD,
-    KnownFile,
-    KnownSet,
-    absent,
-    cache_folder,
-    find,
-    known_set,
-    place,
-    present,
-)
+from epoch0.data import catalogue
+from epoch0.data.catalogue import EMBEDDED, KnownFile, KnownSet, cache_folder, find, known_set, present
 from epoch0.data.loading import check
+from epoch0.data.loading import path as folder_of
 from epoch0.data.readers import content
 from epoch0.errors import InputError
 
@@ -53,10 +43,7 @@ def fetch(
     if known.embedded:
         return EMBEDDED
     if known.tree:
-        folder = place(known, data_dir)
-        if folder is None:
-            raise absent(known, None, data_dir)
-        return folder
+        return folder_of(name, data_dir)
     root = Path(data_dir).expanduser() if data_dir is not None else cache_folder()
     target = root / known.folders[0]
     found = find(known, None, data_dir)
@@ -130,7 +117,7 @@ def _from_mirrors(known: KnownSet, urls: list[str], to: Path, judge: Callable[[P
         failures.append(f"{url}: {wrong}")
     raise InputError(
         f"{known.name} could not be fetched. {'; '.join(failures)}. Check the network and try again, or put the files "
-        f"into DIR/{known.folders[0]} by hand and name DIR with --data-dir or {ENVIRONMENT}. Nothing was "
+        f"into DIR/{known.folders[0]} by hand and name DIR with --data-dir or {catalogue.ENVIRONMENT}. Nothing was "
         "changed."
     )
 
@@ -178,7 +165,7 @@ def _download_archive(
                 record.append(f"{hashlib.md5(raw, usedforsecurity=False).hexdigest()}  {file.name}\n")
     except (tarfile.TarError, KeyError, EOFError) as error:
         raise InputError(f"{archive.name} does not unpack into the files of {known.name}: {error}.") from error
-    (staging / RECORD).write_text("".join(record), encoding="utf-8")
+    (staging / catalogue.RECORD).write_text("".join(record), encoding="utf-8")
 
 
 def _move(staging: Path, target: Path) -> None:

@@ -143,7 +143,9 @@ def run(
             stack.callback(progress.end)
         if missing:
             if own is not None and scheduler is None:
-                own = Engine(workers=min(len(missing), workers or _cpu_count()))
+                from dask.system import CPU_COUNT
+
+                own = Engine(workers=min(len(missing), workers or CPU_COUNT))
             used = own or engine
             assert used is not None
             _Run(missing, store, used, progress).finish(close=own is not None)
@@ -283,9 +285,3 @@ def _shard(trials: Sequence[Trial], shard: str) -> list[Trial]:
     if not 1 <= part <= parts:
         raise InputError(f"shard {shard!r}: the part must be from 1 to {parts}.")
     return list(trials[part - 1 :: parts])
-
-
-def _cpu_count() -> int:
-    from dask.system import CPU_COUNT
-
-    return int(CPU_COUNT)

@@ -55,16 +55,12 @@ def moved(op: Op, flow: Flow, outputs: int) -> list[Flow]:
         raise NoLaw(op.name)
     same = op.meaning.kind == "same"
     units = flow.units if same or (squares[0].dim() == flow.square.dim() and op.name == "getitem") else None
-    if flow.units == 1 and op.name == "flatten" and squares[0].dim() == 2 and _one_place(flow.square):
+    if flow.units == 1 and op.name == "flatten" and squares[0].dim() == 2 and math.prod(flow.square.shape[2:]) == 1:
         units = 1
     gains = flow.gains if same else None
     return [
         replace(flow, square=s, units=units, gains=gains, known=None, random=None, signal=kept(flow)) for s in squares
     ]
-
-
-def _one_place(square: Tensor) -> bool:
-    return math.prod(square.shape[2:]) == 1
 
 
 def kept(flow: Flow) -> Signal:

@@ -11,8 +11,8 @@ from torch import nn
 
 from epoch0.curves import Curve
 from epoch0.errors import InputError, is_count
-from epoch0.measure.many import check_one_architecture, ensemble_pieces, grid_offset, list_pieces
-from epoch0.measure.pieces import Array, Asked, Pieces, in_dtype, lengths_and_growth, mean_known, module_pieces
+from epoch0.measure.many import check_one_architecture, ensemble_pieces, grid_offset, list_pieces, one_by_one
+from epoch0.measure.pieces import Array, Asked, Pieces, in_dtype, lengths_and_growth, mean_known
 from epoch0.networks.ensemble import Ensemble
 from epoch0.results import Result
 from epoch0.tracing.call import Forward
@@ -198,16 +198,10 @@ def trajectory_length(
             offsets = [grid_offset(seed, index) for index in range(len(modules))]
             pieces = list_pieces(modules, asked, offsets)
         else:
-            pieces = _chord_pieces(model, asked)
+            # of an ensemble only one network exists at a time
+            pieces = one_by_one((in_dtype(model[i], dtype) for i in range(len(model))), asked, [0.0] * len(model))
     _check_overflow(pieces)
     return TrajectoryLength(pieces.layers, *lengths_and_growth(pieces), method, points)
-
-
-def _chord_pieces(networks: Sequence[nn.Module] | Ensemble, asked: Asked) -> Pieces:
-    """Chords through one network after another; of an ensemble only one exists at a time."""
-    found = [module_pieces(in_dtype(networks[index], asked.dtype), asked) for index in range(len(networks))]
-    coarse = np.concatenate([one.coarse for one in found if one.coarse is not None])
-    return Pieces(found[0].layers, np.concatenate([one.norms for one in found]), coarse, found[0].dtype)
 
 
 def _check(curve: Curve, layers: Sequence[str] | None, method: str, dtype: torch.dtype | None) -> None:

@@ -5,7 +5,7 @@ same numbers; this one costs 1.3 to 3 times less and holds the weights of a few 
 one batched product a layer, large ones one by one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import zip_longest
@@ -122,7 +122,7 @@ def list_pieces(modules: Sequence[nn.Module], asked: Asked, offsets: Sequence[fl
         # one by one is slower and always possible; what is wrong with a module is said there in its own words
         with suppress(InputError, RuntimeError):
             return _stacked(modules, asked, offsets)
-    return _one_by_one(modules, asked, offsets)
+    return one_by_one(modules, asked, offsets)
 
 
 def check_one_architecture(modules: Sequence[nn.Module]) -> None:
@@ -168,9 +168,12 @@ def _equal(a: Any, b: Any) -> bool:
         return False
 
 
-def _one_by_one(modules: Sequence[nn.Module], asked: Asked, offsets: Sequence[float]) -> Pieces:
+def one_by_one(modules: Iterable[nn.Module], asked: Asked, offsets: Sequence[float]) -> Pieces:
+    """Tangents or chords through one module after another."""
     found = [module_pieces(module, asked, offset) for module, offset in zip(modules, offsets, strict=True)]
-    return Pieces(found[0].layers, np.concatenate([one.norms for one in found]), None, found[0].dtype)
+    coarse = [one.coarse for one in found if one.coarse is not None]
+    norms = np.concatenate([one.norms for one in found])
+    return Pieces(found[0].layers, norms, np.concatenate(coarse) if coarse else None, found[0].dtype)
 
 
 def _stacked(modules: Sequence[nn.Module], asked: Asked, offsets: Sequence[float]) -> Pieces:

@@ -116,8 +116,7 @@ def distance(model: nn.Module, x: Any, *, every: bool = False) -> Distances:
     every_layer: list[list[np.ndarray]] = [[] for _ in folds]
     with torch.no_grad():
         for start, found in faces(program, points):
-            for number, layer in enumerate(found):
-                away = layer.distance
+            for number, away in enumerate(found):
                 flat, width = away.reshape(len(away), -1), away.shape[2]
                 value, place = (part.cpu().numpy() for part in flat.min(dim=1))
                 rows = start + np.flatnonzero(value < nearest[start : start + len(value)])
@@ -134,28 +133,11 @@ _CACHE = 1 << 20  # float64 numbers of one layer's Jacobians carried at a time: 
 _SCALE = 2.0**60  # Jacobians are carried this much larger: a bias that is added and taken away again leaves no trace
 
 
-@dataclass
-class Faces:
-    """The faces of one folding step as seen from some inputs; for a maximum, entries and windows.
+def faces(program: Program, points: Tensor, memory: int = _CACHE) -> Iterator[tuple[int, list[Tensor]]]:
+    """For one block of inputs after another: the number of its first input, and how far the faces of each step are.
 
-    The gap is how far the pre-activation is from the face (an entry below the largest), the slope the length of its
-    gradient, 0 where that is only rounding: such a face is nowhere.
-    """
-
-    gap: Tensor  # (inputs, faces, elements)
-    slope: Tensor  # the same shape, or one that spreads to it
-
-    @property
-    def distance(self) -> Tensor:
-        """Distance of each input from each face, infinite for those that are nowhere."""
-        slope = self.slope.expand_as(self.gap)
-        return torch.where(slope > 0, self.gap / slope, torch.inf)
-
-
-def faces(program: Program, points: Tensor, memory: int = _CACHE) -> Iterator[tuple[int, list[Faces]]]:
-    """For one block of inputs after another: the number of its first input, and its faces, folding step by step.
-
-    So many numbers of one layer's Jacobians are held in memory at a time.
+    Distances have the shape (inputs, faces, elements), for a maximum (inputs, entries, windows). So many numbers of one
+    layer's Jacobians are held in memory at a time.
     """
     prefix = _Prefix(program, points.device, memory)
     widest = max((*program.sizes, prefix.width, 1))
@@ -165,7 +147,7 @@ def faces(program: Program, points: Tensor, memory: int = _CACHE) -> Iterator[tu
         run = _Block(program, points[start : start + block])
         for first in range(0, prefix.directions, part):
             run.carry(prefix.tangents(first, min(first + part, prefix.directions)), prefix.end)
-        yield start, run.faces()
+        yield start, run.distances()
 
 
 class _Prefix:
@@ -285,12 +267,12 @@ class _Block:
                     tangents[step.output] = top.reshape(*top.shape[:2], *step.shape)
                 number += 1
 
-    def faces(self) -> list[Faces]:
-        """Gaps and lengths of gradients; lengths that are nothing beside the terms they are summed from become 0."""
+    def distances(self) -> list[Tensor]:
+        """Gaps over lengths of gradients; a length that is nothing beside the terms it is summed from: infinite."""
         found = []
         for gap, square, limit in zip(self.gaps, self.squares, self._limits(), strict=True):
             slope = torch.where(square > limit * (RELATIVE * RELATIVE), square, 0.0).sqrt_() / _SCALE
-            found.append(Faces(gap, slope))
+            found.append(torch.where(slope > 0, gap / slope, torch.inf))
         return found
 
     def _limits(self) -> list[Tensor]:

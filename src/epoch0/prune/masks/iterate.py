@@ -108,7 +108,7 @@ def _rounds(
     tell(progress, 0, steps)
     scores = _scored(score, twin, {})
     plan = _plan(scores, sparsity, steps, schedule)
-    gone = {name: _fraction(there) for name, there in scores.removed.items()}
+    gone = {name: int(there.count_nonzero()) / there.numel() for name, there in scores.removed.items()}
     layers = options.pop("layers")
     own: dict[str, list[float]] = {}
     if not isinstance(layers, str):
@@ -141,10 +141,6 @@ def _scored(
 def _plan(scores: Scores, sparsity: float, steps: int, schedule: str) -> list[float]:
     removed = sum(int(there.count_nonzero()) for there in scores.removed.values())
     return scheduled(sparsity, steps, schedule, min(removed / scores.weights, sparsity))
-
-
-def _fraction(mask: Tensor) -> float:
-    return int(mask.count_nonzero()) / mask.numel()
 
 
 def _synaptic_flow(
