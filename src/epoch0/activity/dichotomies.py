@@ -108,15 +108,13 @@ def dichotomies(
     :func:`epoch0.transitions`, and further until the order of all flips is plain.
 
     Args:
-        model: any torch module, which stays as it is; an ensemble, whose networks are swept together; or a list of
-            modules, which are swept one by one.
+        model: a module, which stays as it is; an ensemble, whose networks are swept together; or a list of modules.
         inputs: shape (s, \\*shape of one input); for an ensemble also (networks, s, size), to each network its own.
         layer: its name, or its number among the layers with weights.
         output: which output's sign is the label.
         other: W', of the shape of the layer's weight. By default new weights from the ensemble's law; for other models
             Gaussian weights with the root mean square of W.
-        method: "exact", "refined", or "auto" for what is right and cheap.
-        caution: as for :func:`epoch0.transitions`.
+        method, caution: as for :func:`epoch0.transitions`.
         points: when halving, at most about so many angles an input.
         seed: names the new weights.
 

@@ -39,7 +39,6 @@ def load(
             ``"tiny-imagenet"``, or ``"folder:PATH"`` for image files in PATH/split/class/ or PATH/class/ (the folder
             of the test split is ``test`` or ``val``). A folder without split folders has no test part: it is one set,
             whose split is called ``"all"``, asked for as ``"train"``.
-        split: ``"train"`` or ``"test"``.
         data_dir: folder searched first; then the one in the environment variable EPOCH0_DATA, then the cache.
         progress: called with a line of text now and then while many image files are decoded.
 

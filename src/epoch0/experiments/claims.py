@@ -69,9 +69,7 @@ def at_most(
     Args:
         text: the statement.
         measured: means, shape (settings,).
-        errors: their standard errors, shape (settings,) or one for all.
-        bounds: the bounds, shape (settings,) or one for all.
-        samples: independent samples a mean, shape (settings,) or one for all.
+        errors, bounds, samples: standard errors, bounds and independent samples of the means, one each or one for all.
         settings: names of the settings for the evidence.
 
     Raises:
@@ -110,7 +108,7 @@ def increasing(text: str, measured: Numbers, errors: Numbers, samples: Numbers =
     pairs, pooled, are significantly positive; a stretch that stays level does not contradict it. The means are taken as
     independent; if they share random numbers the false-alarm rate is lower than 1 %.
 
-    Args: as in :func:`at_most`, two settings or more, in their order.
+    Arguments are as in :func:`at_most`, two settings or more, in their order.
     """
     given = stats.settings_of(measured, errors, samples, settings)
     if len(given.measured) < 2:
@@ -146,15 +144,13 @@ def equal_within_error(
     It fails if Welch's test for equal means (a chi-square test that counts the samples behind each error) rejects at
     1 % over all settings. It holds if not and a difference larger than the resolution would have been seen.
 
+    Other arguments are as in :func:`at_most`.
+
     Args:
-        text: the statement.
-        measured: means, shape (settings, groups), or (groups,) for one setting; two groups or more.
-        errors: their standard errors, same shape or one for all; groups are independent of each other.
-        samples: independent samples a mean, same shape or one for all.
+        measured: means, shape (settings, groups), or (groups,) for one setting; two independent groups or more.
         resolution: relative to the largest mean of a setting: the half-width of the 99 % interval of every difference
             must be below it.
-        settings: names of the settings.
-        groups: names of the groups.
+        groups: their names.
 
     Source: Welch, "On the comparison of several mean values", Biometrika 38 (1951).
     """
@@ -207,13 +203,10 @@ def better_fit(
     fails if it is significantly above. For powers of x, m is the fitted exponent on the scale between the two. If
     neither shape fits, the error grows by the misfit.
 
+    Other arguments are as in :func:`at_most`; three points or more, all values positive.
+
     Args:
-        text: the statement.
-        measured: means, shape (points,), positive, three or more.
-        errors: their standard errors.
-        better: the shape that is claimed, shape (points,), positive.
-        worse: the other shape.
-        samples: independent samples a mean.
+        better, worse: the shape that is claimed, and the other one, shape (points,).
         names: what to call the two shapes.
     """
     given = stats.settings_of(measured, errors, samples, None)
@@ -249,12 +242,10 @@ def linear(
     holds: a curvature that is significant but small does not refute it, and is told. It fails if the line explains less
     and that is not noise: the chi-square of its residuals or a quadratic term is significant (1 % together).
 
+    Positively correlated errors make "fails" rarer than 1 %. Other arguments are as in :func:`at_most`.
+
     Args:
-        text: the statement.
         x: places, shape (points,), three different ones or more.
-        measured: means, shape (points,).
-        errors: their standard errors. Positively correlated errors make "fails" rarer than 1 %.
-        samples: independent samples a mean.
         least_r2: share of the variance the line must explain, in (0, 1).
     """
     given = stats.settings_of(measured, errors, samples, None)

@@ -45,7 +45,7 @@ class Store:
     (10,)
 
     Args:
-        path: the file; made, with its folder, if it is missing. Large arrays stand beside it in ``<path>.arrays/``.
+        path: made, with its folder, if it is missing. Large arrays stand beside it in ``<path>.arrays/``.
         read_only: look without locking; the file may be open to write elsewhere.
         journal: ``"wal"`` (fast, local disks), ``"delete"`` (also right on network file systems), or ``"auto"``,
             which asks the operating system what the folder is on.

@@ -226,9 +226,8 @@ def _status(length: float, before: float | None) -> str:
 
 
 def draw_lengths(
-    axes: "Axes", steps: Sequence[int], layers: Sequence[str], kinds: Sequence[str], lengths: Any, errors: Any = None,
-    bar: bool = True,
-) -> None:  # fmt: skip
+    axes: "Axes", steps: Sequence[int], layers: Sequence[str], kinds: Sequence[str], lengths: Any, errors: Any = None
+) -> None:
     """Draw into axes of a constrained layout: one line a step in the colour of the step, dots at pools and norms.
 
     >>> from matplotlib.figure import Figure
@@ -264,7 +263,7 @@ def draw_lengths(
             axes.axvline(place, color=colour, linestyle=":", linewidth=1.3, zorder=0.8, label=label)
     if any(kind in DOTTED for kind in kinds):
         axes.legend(loc="best", title="layers that are dotted")
-    if not bar or not colours:
+    if not colours:
         return
     edges = np.arange(len(steps) + 1)
     scale = ScalarMappable(BoundaryNorm(edges, len(steps)), ListedColormap(colours))

@@ -38,7 +38,6 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
 
     Args:
         model: what the masks are for; if it is pruned already, its own masks count too. It stays as it is.
-        masks: bool tensors by name.
         x: a batch of shape (examples, ...), of which only the shape counts (and integers, such as tokens, of the first
             example), or the shape of one example.
 
