@@ -89,14 +89,10 @@ class TrajectoryLength(Result):
         status = ("given", *self.status)
         growth, growth_errors = ([math.nan, *values] for values in (self.growth, self.growth_errors))
         rows = zip(self.lengths, self.length_errors, growth, growth_errors, strict=True)
-        return [
-            {
-                "layer": name,
-                **{key: None if math.isnan(value) else float(value) for key, value in zip(_NUMBERS, row, strict=True)},
-                "status": word,
-            }
-            for name, row, word in zip(("input", *self.layers), rows, status, strict=True)
-        ]
+        plain = ([None if math.isnan(value) else float(value) for value in row] for row in rows)
+        names = ("layer", *_NUMBERS, "status")
+        every = zip(("input", *self.layers), plain, status, strict=True)
+        return [dict(zip(names, (layer, *row, word), strict=True)) for layer, row, word in every]
 
     to_dict = rows
 

@@ -229,15 +229,12 @@ def gradient_norms(
             draws: list[Tensor | None] = [None]
             if loss is None:
                 draws = [_direction(end, generator(seed, _OUTPUT_COTANGENT, d)) for d in range(directions)]
-            sums = np.zeros(len(stations) + len(weights))
+            at = [*stations, *weights.values()]
+            sums = np.zeros(len(at))
             for place, draw in enumerate(draws):
                 with tape.backward():
                     gradients = torch.autograd.grad(
-                        end,
-                        [*stations, *weights.values()],
-                        draw,
-                        retain_graph=place + 1 < len(draws),
-                        allow_unused=True,
+                        end, at, draw, retain_graph=place + 1 < len(draws), allow_unused=True
                     )
                 sums += [0.0 if g is None else sum_of_squares(g) for g in gradients]
     finally:

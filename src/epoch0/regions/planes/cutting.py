@@ -171,12 +171,13 @@ class Plane:
             self.decisions.undecided += parts.failed
             on = [c[0] for c in parts.crossings]
             base = len(second[0])
-            second[0] = np.concatenate([second[0], mine.start[on]])
-            second[1] = np.concatenate([second[1], mine.stop[on]])
-            second[2] = np.concatenate([second[2], [c[1] for c in parts.crossings]])
             through = [(base + i, chord) for i, c in enumerate(parts.crossings) for chord in c[2]]
-            second[3] = np.concatenate([second[3], np.array([i for i, _ in through], dtype=np.int64)])
-            second[4] = np.concatenate([second[4], mine.column[[chord for _, chord in through]]])
+            row, column = (
+                np.array([i for i, _ in through], dtype=np.int64),
+                mine.column[[chord for _, chord in through]],
+            )
+            more = (mine.start[on], mine.stop[on], [c[1] for c in parts.crossings], row, column)
+            second[:] = [np.concatenate(pair) for pair in zip(second, more, strict=True)]
             known = {(a, b): int(h) for a, b, h in zip(border, border[1:] + border[:1], half, strict=True)}
             made: list[tuple[int, int]] = []
             owners: list[int] = []
