@@ -102,7 +102,7 @@ def test_a_list_runs_as_one_program(name: str, monkeypatch) -> None:
             for parameter in model.parameters():
                 parameter.mul_(1 + 0.1 * i)
     offsets = [0.1, 0.3, 0.5, 0.9]
-    loop = many._one_by_one(models, asked := Asked(line(shape), 16, batch_norm="train"), offsets)
+    loop = many.one_by_one(models, asked := Asked(line(shape), 16, batch_norm="train"), offsets)
 
     def refuse(*_: object) -> None:
         raise AssertionError("the networks were measured one by one")
