@@ -107,7 +107,7 @@ def test_a_list_runs_as_one_program(name: str, monkeypatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("the networks were measured one by one")
 
-    monkeypatch.setattr(many, "_one_by_one", refuse)
+    monkeypatch.setattr(many, "one_by_one", refuse)
     together = many.list_pieces(models, asked, offsets)
     assert together.layers == loop.layers
     np.testing.assert_allclose(together.norms, loop.norms, rtol=1e-9)

@@ -176,7 +176,8 @@ class Plane:
                 np.array([i for i, _ in through], dtype=np.int64),
                 mine.column[[chord for _, chord in through]],
             )
-            more = (mine.start[on], mine.stop[on], [c[1] for c in parts.crossings], row, column)
+            share = np.array([c[1] for c in parts.crossings])
+            more = (mine.start[on], mine.stop[on], share, row, column)
             second[:] = [np.concatenate(pair) for pair in zip(second, more, strict=True)]
             known = {(a, b): int(h) for a, b, h in zip(border, border[1:] + border[:1], half, strict=True)}
             made: list[tuple[int, int]] = []
