@@ -36,7 +36,7 @@ class Transitions(Result):
     method: str  #: "line" (the walk on straight lines), "exact" (closed forms on circles) or "refined" (steps halved)
     resolution: float = 0.0  #: length in t of the shortest step; 0 where the count is exact, as the next five are
     points: int = 0  #: of the curve at which the networks were evaluated, all together
-    margin: int = 0  #: of those counted, crossings that only the caution found: half of it would have missed so many
+    margin: int = 0  #: of those counted, crossings that only the caution found; half of it would have missed so many
     missed: float = 0.0  #: crossings missed, estimated by looking again at steps chosen at random
     missed_at_most: float = 0.0  #: the same with 95 % confidence; a wide bound, as few steps are looked at again
     unresolved: int = 0  #: steps left suspicious at the finest resolution

@@ -31,9 +31,8 @@ _REACH = 9.0  # standard deviations: a Gaussian bias is farther out once in 10^1
 class BoundaryDensity(Result):
     """Mean density of the boundary between regions of random networks, on a line or in a window."""
 
-    #: of each network and layer, (networks, layers): number of break points a unit of length on a line; in a window for
-    #: k = 1 length of boundary, for k = 2 number of vertices, a unit of area. A vertex stands under the later of its
-    #: two layers.
+    #: number of break points a unit of length on a line; in a window for k = 1 length of boundary, for k = 2 number of
+    #: vertices, a unit of area. Of each network and layer, (networks, layers); a vertex stands under the later layer.
     values: np.ndarray
     measure: float  #: length of the line or area of the window
     k: int  #: neurons that fold at one point, as asked for

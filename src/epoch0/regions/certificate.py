@@ -85,11 +85,11 @@ class Certificate:
 
     tolerance: float  #: a pre-activation below this part of the size of the terms summed in it counted as zero
     smallest: float  #: the smallest pre-activation that decided a sign, as a part of that size
-    zeros: int  #: pre-activations at existing points that counted as zero: boundaries that meet in one point
+    zeros: int  #: pre-activations at existing points that counted as zero, boundaries that meet in one point
     #: pieces left whole because rounding hid where a neuron changes its sign; 0 unless something is wrong
     undecided: int
     ordered: bool | None = None  #: whether the break points of a line increase (None for a plane)
-    euler: int | None = None  #: vertices - edges + cells of a plane partition: 1 (None for a line)
+    euler: int | None = None  #: vertices - edges + cells of a plane partition, which is 1 (None for a line)
     measure_error: float | None = None  #: total length or area of the pieces against the whole, relative
     distinct: bool | None = None  #: whether all patterns differ (None where they were not compared)
 

@@ -16,7 +16,7 @@ class Cut:
     v: Tensor
     a: Tensor  #: coefficients
     b: Tensor
-    row: Tensor  #: new rows, numbered on from those there were, that are on a face: their value is exactly the face's
+    row: Tensor  #: new rows, numbered on from those there were, that are on a face; their value is exactly the face's
     column: Tensor  #: and the face; a row can be on several
     second: Optional["Cut"] = None  #: further rows, which may also combine rows made here
 

@@ -31,7 +31,7 @@ class Distances(Result):
     layers: tuple[str, ...]  #: names of the folding steps, in order
     #: for each example the index in ``layers`` of what folds at the nearest boundary; -1 if none does
     owner_layer: np.ndarray
-    owner_neuron: np.ndarray  #: and the index of the neuron, in the flattened layer (for max pooling: of the window)
+    owner_neuron: np.ndarray  #: and the index of the neuron, in the flattened layer (of the window, for max pooling)
     #: and which of its faces (0 for a ReLU; for max pooling the entry of the window that draws level)
     owner_face: np.ndarray
     neurons: int  #: number of elements that fold, all layers together

@@ -26,12 +26,12 @@ class LinePartition(Result):
     stretches with different maps, so it is never larger.
     """
 
-    corners: Tensor  #: the line's points, shape ``(corners, *shape)``: its two ends, or the joints of a polyline
+    corners: Tensor  #: the line's points, shape ``(corners, *shape)``; its two ends, or the joints of a polyline
     kind: str  #: "segment", "ray" (from the first point on), "line" (without end) or "curve" (a polyline)
     breakpoints: np.ndarray  #: t where the regions meet, increasing; t is 0 at the first point and 1 at the last
     layers: tuple[str, ...]  #: names of the folding steps, in order
     owner_layer: np.ndarray  #: for each break point the index in ``layers`` of what folds there
-    owner_neuron: np.ndarray  #: and the index of the neuron, in the flattened layer (for max pooling: of the window)
+    owner_neuron: np.ndarray  #: and the index of the neuron, in the flattened layer (of the window, for max pooling)
     owner_face: np.ndarray  #: and which of its faces (0 for a ReLU; for max pooling the entry of the window)
     per_layer: tuple[int, ...]  #: regions after each folding step
     certificate: Certificate  #: what vouches for the count

@@ -50,7 +50,7 @@ class Evaluation:
     0.5
     """
 
-    data: Any  #: the examples: inputs and targets, or what :func:`epoch0.train.image_sources` gives
+    data: Any  #: the examples, inputs and targets, or what :func:`epoch0.train.image_sources` gives
     batch_size: int = 1000  #: examples a forward pass; changes nothing but rounding
     name: str = "test"  #: of the split; begins the names of the metrics
     loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy  #: ``loss(outputs, targets)``, the mean over a batch

@@ -22,7 +22,7 @@ class Pieces:
     #: for each folding step and face, which elements are above it; (pieces, elements) each. For a maximum, which
     #: element of the window is the largest, one column for every window and entry.
     patterns: list[Tensor]
-    terms: Tensor  #: size of the terms summed in each output's slope: below 1e-12 of it, two slopes are the same
+    terms: Tensor  #: size of the terms summed in each output's slope; below 1e-12 of it, two slopes are the same
 
     def packed(self) -> np.ndarray:
         """The patterns side by side, eight bits a byte, shape (pieces, bytes)."""

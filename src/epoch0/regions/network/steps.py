@@ -21,7 +21,7 @@ class Affine:
     #: from the mean squares of the inputs to the sum of squares of the terms that are added up in each output
     size: Callable[..., Tensor]
     biased: bool = False  #: whether zero does not go to zero
-    weighted: bool = False  #: whether it sums many terms: a matrix product or a convolution
+    weighted: bool = False  #: whether it sums many terms, as a matrix product or a convolution
     terms: int = 1  #: how many it sums in each output, about
     #: for many networks at once their weights (networks, out, in) and biases (networks, out); then rows of different
     #: networks go through :meth:`many`
@@ -55,7 +55,7 @@ class Fold:
     output: int
     faces: tuple[float, ...]  #: values of the element at which the slope changes, increasing
     run: Callable[[Tensor], Tensor]
-    recession: Callable[[Tensor], Tensor]  #: ``run`` for a direction that goes to infinity: the limit of run(s x) / s
+    recession: Callable[[Tensor], Tensor]  #: ``run`` for a direction that goes to infinity, the limit of run(s x) / s
 
 
 @dataclass(frozen=True)

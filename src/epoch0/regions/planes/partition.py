@@ -46,10 +46,10 @@ class PlanePartition(Result):
     vertices: np.ndarray  #: coordinates in the plane, (vertices, 2)
     edges: np.ndarray  #: vertices of each edge, (edges, 2)
     owner_layer: np.ndarray  #: for each edge the index in ``layers`` of what folds there; -1 on the window's border
-    owner_neuron: np.ndarray  #: and the neuron, an index in the flattened layer (for max pooling: of the window)
+    owner_neuron: np.ndarray  #: and the neuron, an index in the flattened layer (of the window, for max pooling)
     owner_face: np.ndarray  #: and its face (0 for a ReLU; for max pooling the entry of the window)
     cell_ends: np.ndarray  #: where each cell begins in ``cell_edges``, and the end, (count + 1,)
-    cell_edges: np.ndarray  #: half-edges of the cells, counter-clockwise: 2 e runs along edge e, 2 e + 1 against it
+    cell_edges: np.ndarray  #: half-edges of the cells, counter-clockwise; 2 e runs along edge e, 2 e + 1 against it
     layers: tuple[str, ...]  #: names of the folding steps, in order
     per_layer: tuple[int, ...]  #: cells after each folding step
     certificate: Certificate  #: what vouches for the count; :meth:`verify` adds the comparison of all patterns
