@@ -144,13 +144,11 @@ class CentreCrop:
     >>> CentreCrop(224, shorter=256).numbers
     0
 
-    `size` is the side of the square, `shorter` that of the image before the square is cut out, at least as long.
-
     Source: A. Krizhevsky et al. 2012, section 2 (256); K. He et al., CVPR 2016, section 3.4 (one central crop of 224).
     """
 
-    size: int = 224
-    shorter: int = 256
+    size: int = 224  #: side of the square
+    shorter: int = 256  #: shorter side of the image before the square is cut out, at least as long
 
     numbers: ClassVar[int] = 0
 

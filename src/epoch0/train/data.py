@@ -147,15 +147,12 @@ class Folder:
     >>> source = Folder.of("imagenet", "train", augment=True)                   # doctest: +SKIP
     >>> source.batch(torch.arange(256), seed=0)[0].shape                        # doctest: +SKIP
     torch.Size([256, 3, 224, 224])
-
-    ``view`` makes a square of each image; ``scaling`` is subtracted from the colours, then divided by, in bytes,
-    float32 of shape (2, 3); ``workers`` threads decode.
     """
 
     files: ImageFiles
-    view: CropResizeFlip | CentreCrop
-    scaling: Tensor = field(repr=False)
-    workers: int = 1
+    view: CropResizeFlip | CentreCrop  #: makes a square of each image
+    scaling: Tensor = field(repr=False)  #: subtracted from the colours, then divided by; bytes, float32 of shape (2, 3)
+    workers: int = 1  #: threads that decode
 
     @staticmethod
     def of(

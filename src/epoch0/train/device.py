@@ -79,13 +79,11 @@ class Group:
 
     >>> Group().first, Group(rank=1, size=2).part(torch.arange(5))
     (True, tensor([3, 4]))
-
-    ``rank`` is the number of this process of ``size``, ``device`` where it trains.
     """
 
-    rank: int = 0
-    size: int = 1
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    rank: int = 0  #: number of this process
+    size: int = 1  #: how many there are
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))  #: where this one trains
 
     @property
     def first(self) -> bool:

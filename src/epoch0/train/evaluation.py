@@ -22,14 +22,12 @@ class Accuracy:
 
     >>> Accuracy(torch.eye(2), torch.tensor([0, 0]))(nn.Identity())
     {'accuracy': 0.5}
-
-    ``name`` is what to call it in the row, ``batch_size`` the examples of a forward pass.
     """
 
     inputs: Tensor
     targets: Tensor
-    name: str = "accuracy"
-    batch_size: int = 1000
+    name: str = "accuracy"  #: what to call it in the row
+    batch_size: int = 1000  #: examples of a forward pass
 
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> dict[str, Any]:
