@@ -265,6 +265,57 @@ def test_an_owner_s_step_that_goes_up() -> None:
     assert (faults[0].kind, faults[0].where) == ("update", "step")
 
 
+def late(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, x: Tensor, y: Tensor) -> None:
+    optimizer.zero_grad()
+    optimizer.step()
+    loss(model(x), y).backward()
+
+
+def adding(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, x: Tensor, y: Tensor) -> None:
+    loss(model(x), y).backward()
+    optimizer.step()
+
+
+def evaluating(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, x: Tensor, y: Tensor) -> None:
+    model.eval()
+    usual(model, optimizer, loss, x, y)
+
+
+def gathering(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, x: Tensor, y: Tensor) -> None:
+    """Gradients of two batches are added on purpose."""
+    waiting = any(p.grad is not None for p in model.parameters())
+    (loss(model(x), y) / 2).backward()
+    if waiting:
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def usual(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, x: Tensor, y: Tensor) -> float:
+    value = loss(model(x), y)
+    value.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 10.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    return float(value.detach())
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (late, "between optimizer.zero_grad"),
+        (adding, "zero_grad"),
+        (evaluating, "train()"),
+        (usual, None),
+        (gathering, None),
+    ],
+)
+def test_the_loop_body(step: Callable[..., Any], said: str | None) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.BatchNorm1d(64), mlp())
+    faults = found(with_(model, X, Y), step=step)
+    assert (said in faults[0].fix and (faults[0].kind, faults[0].where) == ("update", "step")) if said else not faults
+
+
 def test_checkup_has_them_everywhere() -> None:
     torch.manual_seed(0)
     net = mlp(nn.Softmax(1))

@@ -64,6 +64,7 @@ class After:
         late: a run with gradients after the steps.
         model: the copy.
         quiet: outputs afterwards without noise, for the batch and for the one with its ends exchanged.
+        loop: what the owner's loop body did in each step; empty for the usual one.
     """
 
     before: float
@@ -74,6 +75,24 @@ class After:
     late: Pass
     model: nn.Module
     quiet: tuple[Tensor, Tensor] | None
+    loop: list["Loop"]
+
+
+@dataclass
+class Loop:
+    """What the owner's loop body did in one step.
+
+    Attributes:
+        wanted: the gradients of the loss before the step.
+        left: those that the step left behind; of parameters without one, nothing.
+        moved: whether any parameter changed.
+        training: whether the model ran in training mode; None where it was not run.
+    """
+
+    wanted: dict[str, Tensor]
+    left: dict[str, Tensor]
+    moved: bool
+    training: bool | None
 
 
 @dataclass
@@ -243,26 +262,30 @@ class Evidence:
         count = min(self.batch_size or self.call.examples, self.call.examples) if call.splits else call.examples
         sizes: dict[str, float] = {}
         towards = math.nan
+        loop: list[Loop] = []
         drawn = {n for n, p in same.named_parameters() if p.dim() > 1 and p.requires_grad and bool(p.any())}
         for index in range(STEPS):
             old = {name: p.detach().clone() for name, p in same.named_parameters()}
             begin = (index * count) % max(1, call.examples - count + 1)
             rows = call.rows(slice(begin, begin + count)) if call.splits and count < call.examples else call
-            slopes = self._step(model, optimizer, rows)
+            slopes = self._step(model, optimizer, rows, loop)
             new = dict(same.named_parameters())
+            if loop:
+                loop[-1].moved = any(not torch.equal(new[n].detach(), old[n]) for n in slopes)
             if index == 0:
                 towards = _cosine([(new[n].detach() - old[n], g) for n, g in slopes.items()])
-            sizes = {
-                n: float((new[n].detach() - old[n]).double().norm() / old[n].double().norm())
-                for n in drawn
-                if float(old[n].norm()) > 0
-            }
+            if not loop or loop[-1].moved:  # gradients of several batches may be added up first
+                sizes = {
+                    n: float((new[n].detach() - old[n]).double().norm() / old[n].double().norm())
+                    for n in drawn
+                    if float(old[n].norm()) > 0
+                }
         after, late = self._measured(call)
         same_noise()
         model.train()
         seen = self.run(model, call)
         moved = float((late - early).double().square().mean().sqrt())
-        return After(before, after, moved, sizes, towards, seen, model, self._pair(model))
+        return After(before, after, moved, sizes, towards, seen, model, self._pair(model), loop)
 
     def _measured(self, call: Call) -> tuple[float, Tensor]:
         """The loss and outputs of the whole batch in training mode, running statistics left alone."""
@@ -276,7 +299,9 @@ class Evidence:
             loss = self.loss_of(plain, call.targets) if call.targets is not None else call.loss(raw)
         return float(loss), out.detach().clone()
 
-    def _step(self, model: nn.Module, optimizer: torch.optim.Optimizer, rows: Call) -> dict[str, Tensor]:
+    def _step(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, rows: Call, loop: list[Loop]
+    ) -> dict[str, Tensor]:
         """One step of the copy as its owner makes it, and the gradients at its start."""
         self.passes += 1
 
@@ -294,12 +319,23 @@ class Evidence:
             slopes = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
             optimizer.step()
             return slopes
+        held = {n: p.grad for n, p in model.named_parameters()}
+        for parameter in model.parameters():
+            parameter.grad = None
         same_noise()
         plain()
         slopes = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-        optimizer.zero_grad()
+        for name, parameter in model.named_parameters():  # the loop finds the gradients that it left behind
+            parameter.grad = held[name]
+        modes: list[bool] = []
+        handle = model.register_forward_pre_hook(lambda module, args: modes.append(module.training))
         same_noise()
-        self.step(model, optimizer, rows.criterion or self.loss_of, rows.batch, rows.targets)
+        try:
+            self.step(model, optimizer, rows.criterion or self.loss_of, rows.batch, rows.targets)
+        finally:
+            handle.remove()
+        left = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None and bool(p.grad.any())}
+        loop.append(Loop(slopes, left, True, any(modes) if modes else None))
         return slopes
 
 

@@ -2,9 +2,9 @@
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
-from torch import nn
+from torch import Tensor, nn
 
 from epoch0.diagnosis.faults.evidence import Evidence
 from epoch0.diagnosis.faults.fault import Fault
@@ -164,4 +164,41 @@ def one_at_a_time(seen: Evidence) -> Iterator[Fault]:
         yield Fault("batch size", "data", message, "Take larger batches.", certainty=0.8)
 
 
-CHECKS = (coverage, uphill, too_far, too_short, decay, one_at_a_time)
+def loop_body(seen: Evidence) -> Iterator[Fault]:
+    """The owner's loop body: its order, gradients that add up, another loss, another mode."""
+    loop = seen.after.loop if seen.after is not None else []
+    if len(loop) < 3 or not loop[0].wanted:
+        return
+    first, second = loop[0], loop[1]
+    noisy = any(
+        isinstance(m, nn.modules.dropout._DropoutNd | nn.modules.batchnorm._BatchNorm) for m in seen.model.modules()
+    )
+    if any(one.training is False for one in loop) and noisy:
+        yield Fault(
+            "update", "step", "The loop body runs the model in evaluation mode.",
+            "Call model.train() before each step: dropout and batch norm are otherwise off.", certainty=0.7,
+        )  # fmt: skip
+    both = [n for n in second.wanted if n in first.left and n in second.left]
+    if not both:
+        return
+    total = _apart(second.left, {n: first.left[n] + second.wanted[n] for n in both}, both)
+    alone = _apart(second.left, second.wanted, both)
+    if not any(one.moved for one in loop) and alone < 0.05:
+        yield Fault(
+            "update", "step", "No step moves a parameter, and each leaves its gradient behind.",
+            "Call loss.backward() between optimizer.zero_grad() and optimizer.step().", certainty=0.95,
+        )  # fmt: skip
+    elif first.moved and second.moved and total < 0.05 < alone:  # else they are added up on purpose
+        yield Fault(
+            "update", "step", "The gradient of a step is added to those of the steps before.",
+            "Call optimizer.zero_grad() before loss.backward().", certainty=0.9,
+        )  # fmt: skip
+
+
+def _apart(one: Mapping[str, Tensor], other: Mapping[str, Tensor], names: Sequence[str]) -> float:
+    """Distance of two gradients, relative to the first."""
+    square = sum(float((one[n] - other[n]).double().square().sum()) for n in names)
+    return math.sqrt(square / max(sum(float(one[n].double().square().sum()) for n in names), 1e-300))
+
+
+CHECKS = (coverage, uphill, loop_body, too_far, too_short, decay, one_at_a_time)
