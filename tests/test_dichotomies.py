@@ -109,9 +109,9 @@ def test_exact_and_refined_agree_within_bounds(seed: int) -> None:
 ])  # fmt: skip
 def test_many_networks_at_once_are_the_loop(activation: str, biases: Gaussian | None, linear: bool) -> None:
     """One program for all against module by module, whatever layer is swept: same flips, labellings and order."""
-    nets = ensemble(7, [10, 20, 20, 20, 2], activation, Gaussian(3.0), biases, linear_output=linear, seed=4)
-    own = torch.stack([batch(9, 10, seed) for seed in range(7)])
-    for layer in range(4):
+    nets = ensemble(4, [10, 20, 20, 20, 2], activation, Gaussian(3.0), biases, linear_output=linear, seed=4)
+    own = torch.stack([batch(9, 10, seed) for seed in range(4)])
+    for layer in (0, 1, 3):
         other = batch(*nets[0][2 * layer].weight.shape, seed=9)
         shared = dichotomies(nets, own[0], layer, output=1, other=other, method="refined")
         apart = dichotomies(nets, own, layer, output=1, other=other, method="refined")

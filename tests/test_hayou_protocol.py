@@ -245,7 +245,9 @@ class Killed(Exception):
 
 
 # each training tests itself before the first epoch and after each: sbp-sr 3 times, OBD 2 + 2 + 3 times
-@pytest.mark.parametrize(("method", "tests"), [("sbp-sr", 2), ("obd", 3), ("obd", 6)])
+@pytest.mark.parametrize(
+    ("method", "tests"), [("sbp-sr", 2), pytest.param("obd", 3, marks=pytest.mark.slow), ("obd", 6)]
+)
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, monkeypatch, method: str, tests: int) -> None:
     recipe = replace(TINY, method=method)
     whole = run(recipe, 4)

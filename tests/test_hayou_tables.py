@@ -278,8 +278,13 @@ def test_rows_have_the_printed_values_beside_measured_ones() -> None:
     assert all(math.isnan(row["printed"]) for row in rows)
 
 
-@pytest.mark.parametrize("preset", ["quick", "paper"])
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        *((name, "paper") for name in TABLES),
+        *(pytest.param(name, "quick", marks=() if name in ("tab3", "tab6") else pytest.mark.slow) for name in TABLES),
+    ],
+)
 def test_a_table_is_decided_and_drawn(name: str, preset: str) -> None:
     artifact = artifact_of(name)
     setting = artifact.setting(preset)

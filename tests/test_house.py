@@ -40,34 +40,31 @@ def _at_import_time(tree: ast.AST):
             yield from _at_import_time(node)
 
 
-TREES = house.modules()
-
-
 def floor(name: str) -> int:
     return FLOOR[house.room(name)]
 
 
 def test_every_room_has_a_floor() -> None:
-    assert {name.split(".")[1] for name in TREES} <= FLOOR.keys()
+    assert {name.split(".")[1] for name in house.modules()} <= FLOOR.keys()
 
 
 def test_imports_point_down() -> None:
     """Those inside functions and under TYPE_CHECKING too."""
     up = [
         f"{name} imports {other}"
-        for name, found in house.graph(TREES).items() for other in found if floor(other) > floor(name)
+        for name, found in house.graph(house.modules()).items() for other in found if floor(other) > floor(name)
     ]  # fmt: skip
     assert not up
 
 
 def test_no_circles() -> None:
     assert house.circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
-    assert not house.circles(house.graph(TREES))
+    assert not house.circles(house.graph(house.modules()))
 
 
 def test_what_other_rooms_need_is_public() -> None:
     """No private module of another room, and no private name of any other module."""
-    assert not house.private(TREES)
+    assert not house.private(house.modules())
 
 
 def test_what_is_small_stays_small() -> None:
@@ -78,7 +75,7 @@ def test_what_is_small_stays_small() -> None:
 
 
 def test_theory_and_ground_do_not_load_torch_on_import() -> None:
-    for name, tree in TREES.items():
+    for name, tree in house.modules().items():
         if name.startswith(("epoch0.theory", "epoch0.distributions", "epoch0.activations", "epoch0.data")):
             at_import = {
                 alias.name.split(".")[0]
@@ -90,7 +87,7 @@ def test_theory_and_ground_do_not_load_torch_on_import() -> None:
 
 
 def test_first_line_says_what_the_module_is_for() -> None:
-    for name, tree in TREES.items():
+    for name, tree in house.modules().items():
         text = ast.get_docstring(tree)
         assert text and len(text.splitlines()[0]) > 20, name
 

@@ -284,7 +284,7 @@ def test_zeros_that_are_meant_stay() -> None:
     assert all(bool(layer.weight.any()) for layer in head if isinstance(layer, nn.Linear))
 
 
-@pytest.mark.parametrize("case", ["batch norm", "layer norm", "relu", "sigmoid"])
+@pytest.mark.parametrize("case", [pytest.param("batch norm", marks=pytest.mark.slow), "layer norm", "relu", "sigmoid"])
 def test_it_trains_what_does_not_train(case: str) -> None:
     """In torch's default weights the loss of a batch hardly falls in 40 steps; after the remedy it falls to a fifth."""
     norm = {"batch norm": nn.BatchNorm1d, "layer norm": nn.LayerNorm}.get(case)

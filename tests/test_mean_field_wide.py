@@ -92,16 +92,21 @@ def outside(
     return wrong, spread
 
 
-def test_networks_of_width_300_are_in_the_band() -> None:
+@pytest.fixture(scope="module")
+def width_300() -> tuple[list[Setting], Seen]:
+    """What 50 networks did at some settings."""
     some = settings("tanh") + settings("relu")
-    wrong, spread = outside(some, dense(some, 300, 10, 80), 300, 1e-12)
+    return some, dense(some, 300, 10, 50)
+
+
+def test_networks_of_width_300_are_in_the_band(width_300: tuple[list[Setting], Seen]) -> None:
+    wrong, spread = outside(*width_300, 300, 1e-12)
     assert not wrong and not spread, "\n".join(wrong + spread)
 
 
-def test_the_band_notices_a_weight_std_that_is_off_by_three_percent() -> None:
-    some = settings("tanh")
-    wrong, _ = outside(some, dense(some, 300, 10, 40), 300, 1e-12, off=1.03)
-    assert {message.split(":")[0] for message in wrong} == {str(setting) for setting in some}
+def test_the_band_notices_a_weight_std_that_is_off_by_three_percent(width_300: tuple[list[Setting], Seen]) -> None:
+    wrong, _ = outside(*width_300, 300, 1e-12, off=1.03)
+    assert {message.split(":")[0] for message in wrong} == {str(setting) for setting in width_300[0]}
 
 
 @pytest.mark.slow

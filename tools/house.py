@@ -4,6 +4,7 @@ All lines of ``src/epoch0/**/*.py`` count. Imports inside functions and under TY
 """
 
 import ast
+import functools
 import sys
 from collections import Counter
 from pathlib import Path
@@ -17,6 +18,7 @@ LIMITS = {
 FORECAST = ("papers/estimate.py", "experiments/cost.py")
 
 
+@functools.cache
 def modules(source: Path = SOURCE) -> dict[str, ast.Module]:
     """Dotted name -> syntax tree of every module but the top package, whose lazy table of names looks up on purpose."""
     trees = {}
