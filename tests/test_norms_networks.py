@@ -51,8 +51,9 @@ def often(events: np.ndarray, chance: float) -> bool:
     return bool(abs(events.mean() - chance) < SDS * math.sqrt(chance * (1 - chance) / len(events)) + 1e-12)
 
 
-@pytest.mark.parametrize(("width", "networks"), [(5, 30_000), (20, 30_000), (100, 20_000), (500, 8_000)])
-@pytest.mark.parametrize("inputs", [1, 4])
+@pytest.mark.parametrize(
+    ("inputs", "width", "networks"), [(1, 5, 30_000), (4, 20, 30_000), (1, 100, 20_000), (4, 500, 8_000)]
+)
 def test_one_layer(width: int, networks: int, inputs: int) -> None:
     found = forward(np.random.default_rng(width + inputs), [inputs, width], networks)[:, 0]
     law = norms.NormRatio((width,))
@@ -65,9 +66,15 @@ def test_one_layer(width: int, networks: int, inputs: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "networks"), [([3, 5, 20, 5], 20_000), ([20] * 6, 10_000), ([10, 100, 30, 60], 5_000)]
+    ("init", "sizes", "networks"),
+    [
+        ("he", [3, 5, 20, 5], 20_000),
+        ("he_fan_in", [3, 5, 20, 5], 20_000),
+        ("glorot", [3, 5, 20, 5], 20_000),
+        ("he", [20] * 6, 10_000),
+        ("glorot", [10, 100, 30, 60], 5_000),
+    ],
 )
-@pytest.mark.parametrize("init", ["he", "he_fan_in", "glorot"])
 def test_several_layers(sizes: list[int], networks: int, init: str) -> None:
     found = forward(np.random.default_rng(sum(sizes)), sizes, networks, init)
     for layers in range(1, len(sizes)):
@@ -137,8 +144,15 @@ def gradients(
     return ratios, np.nan_to_num(steps)
 
 
-@pytest.mark.parametrize(("sizes", "networks"), [([4, 5, 20, 7, 3], 10_000), ([30] * 5, 5_000)])
-@pytest.mark.parametrize("init", ["he", "he_fan_in", "glorot"])
+@pytest.mark.parametrize(
+    ("init", "sizes", "networks"),
+    [
+        ("he", [4, 5, 20, 7, 3], 10_000),
+        ("he_fan_in", [4, 5, 20, 7, 3], 10_000),
+        ("glorot", [4, 5, 20, 7, 3], 10_000),
+        ("he", [30] * 5, 5_000),
+    ],
+)
 def test_gradient_law_under_the_papers_assumption(sizes: list[int], networks: int, init: str) -> None:
     ratios, _ = gradients(np.random.default_rng(9), sizes, networks, init, shared=False)
     for layer in range(1, len(sizes)):
