@@ -376,6 +376,40 @@ def test_sound_programs_learn(name: str) -> None:
     assert report.program is not None and not report.program.tried
 
 
+class Lightning(nn.Module):
+    """What a LightningModule has that matters here."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.net, self.rate = mlp(), rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        return F.cross_entropy(self(batch[0]), batch[1])
+
+    def configure_optimizers(self) -> Any:
+        return {"optimizer": torch.optim.Adam(self.parameters(), self.rate)}
+
+
+@pytest.mark.parametrize(("rate", "kind"), [(1e-3, None), (1e-6, "learning rate")])
+def test_a_lightning_module_brings_its_own(rate: float, kind: str | None) -> None:
+    torch.manual_seed(0)
+    report = e0.checkup(Lightning(rate), (X[:200], Y[:200]), trial=None, seconds=20)
+    assert report.recipes["yours"].learning_rate == rate and report.program is not None
+    assert report.trains == (kind is None) and [f.kind for f in report.faults[:1]] == [kind] * (kind is not None)
+
+
+def test_half_precision() -> None:
+    torch.manual_seed(0)
+    net = mlp().bfloat16()
+    before = [p.clone() for p in net.parameters()]
+    looked = find_faults(net, X[:100], Y[:100], optimizer=adam(net), data=(X, Y), seconds=10)
+    assert not looked.faults and looked.mending is not None and looked.mending.own.learns
+    assert all(torch.equal(p, q) and p.dtype == torch.bfloat16 for p, q in zip(net.parameters(), before, strict=True))
+
+
 def test_ctrl_c_keeps_what_is_known() -> None:
     torch.manual_seed(0)
     told: list[str] = []

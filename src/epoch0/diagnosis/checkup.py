@@ -136,7 +136,7 @@ def checkup(
     said += [f"{same[:1].upper()}{same[1:]}: give about 100 different examples."] if same else []
     program: Evidence | None = None
     suspected: tuple[tuple[Fault, ...], tuple[str, ...]] = ((), ())
-    if any(part is not None for part in (optimizer, data, step)):
+    if any(part is not None for part in (optimizer, data, step)) or hasattr(model, "configure_optimizers"):
         say("faults", 0.0)
         own = {"optimizer": optimizer, "data": data, "step": step}
         program = evidence(model, batch, targets, loss=loss, forward=forward, **own)

@@ -1,6 +1,7 @@
 """Find the faults of a program: all checks before training, then a trial, and what mends it; most certain first."""
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from epoch0.diagnosis.faults.fault import Fault
 from epoch0.diagnosis.faults.mend import Mending, mend, ranked
 from epoch0.errors import InputError
 from epoch0.tracing.call import Call, Forward
-from epoch0.tracing.guard import unchanged
+from epoch0.tracing.guard import HALF, unchanged
 from epoch0.tracing.loss import Loss
 
 CHECKS: tuple[Callable[[Evidence], Iterator[Fault]], ...] = (
@@ -73,7 +74,8 @@ def find_faults(
         targets: classes (integers) or values (floats), or whatever ``loss`` takes.
         loss: ``loss(outputs, targets) -> scalar``.
         forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
-        optimizer: the optimizer over this model, or all of them; a copy of it trains copies of the model.
+        optimizer: the optimizer over this model, or all of them; a copy of it trains copies of the model. A
+            LightningModule brings its own.
         data: the training examples: a DataLoader, a Dataset, or a pair (inputs, targets) of tensors.
         step: ``step(model, optimizer, loss, x, y)``, the owner's own loop body, where it is unusual.
         seconds: CPU seconds for the trial of the program and of changes; 0 leaves both out.
@@ -91,12 +93,31 @@ def evidence(
     optimizer: Any = None, data: Any = None, step: Any = None,
 ) -> Evidence:  # fmt: skip
     """The program, checked, before anything of it is run; arguments as of :func:`find_faults`."""
-    optimizers = _optimizers(optimizer)
+    optimizers = _optimizers(own_optimizers(model) if optimizer is None else optimizer)
+    if optimizers and isinstance(model, nn.Module) and any(p.dtype in HALF for p in model.parameters()):
+        model, optimizers = copy.deepcopy((model, optimizers))  # together, so that it still is the optimizer of these
+        model.float()
     if step is not None and not callable(step):
         raise InputError(f"step={step!r}; give a function step(model, optimizer, loss, x, y).")
     call = Call.of(model, batch, targets, loss=loss, forward=forward)
     known, size = _known(call.model, data)
     return Evidence(call, optimizers, known, size, step)
+
+
+def own_optimizers(model: Any) -> Any:
+    """The optimizers that a LightningModule brings, made anew; None where it brings none."""
+    make = getattr(model, "configure_optimizers", None)
+    if not callable(make):
+        return None
+    try:
+        made = make()
+    except Exception:  # it may ask for a trainer that is not there
+        return None
+    made = made.get("optimizer") if isinstance(made, Mapping) else made
+    made = made[0] if isinstance(made, tuple | list) and made and isinstance(made[0], tuple | list) else made
+    several = made if isinstance(made, tuple | list) else (made,)
+    named = [one.get("optimizer") if isinstance(one, Mapping) else one for one in several]
+    return [one for one in named if isinstance(one, torch.optim.Optimizer)] or None
 
 
 def suspects(seen: Evidence) -> tuple[tuple[Fault, ...], tuple[str, ...]]:

@@ -28,6 +28,9 @@ TRIES = 12
 SURE = 0.85
 """A fault seen before training with this certainty, and mended, needs no other changes to be tried."""
 
+INSIDE = ("outputs", "targets", "loss")
+"""What is out of reach where the loss is the model's own."""
+
 ALONE = {
     "shapes": 0.6, "update": 0.6, "hidden activation": 0.5, "learning rate": 0.45, "output activation": 0.4,
     "loss": 0.35, "input scale": 0.35, "target scale": 0.35,
@@ -166,6 +169,8 @@ def _worth(one: Tried) -> float:
 
 def _try(program: Program, seen: Evidence, changes: Sequence[Change], steps: int, seconds: float) -> Tried | None:
     """Make changes on a copy and train it; None where one of them does not apply."""
+    if program.call.targets is None and any(change.where in INSIDE for change in changes):
+        return None
     copied = program.copied()
     try:
         fixes = tuple(change.make(copied, seen) for change in changes)

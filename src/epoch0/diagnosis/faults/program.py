@@ -8,7 +8,7 @@ import copy
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,12 +104,14 @@ class Program:
     @classmethod
     def of(cls, seen: Evidence) -> "Program | None":
         """The owner's program; None where a part of it is missing that a training needs."""
-        call = seen.call
-        if len(seen.optimizers) != 1 or not isinstance(call.targets, Tensor) or not call.targets.dim():
+        call, known = seen.call, seen.data or (None, None)
+        if len(seen.optimizers) != 1 or not _exchangeable(call):
             return None
-        known = seen.data if seen.data is not None else (None, None)
-        if known[0] is not None and known[1] is not None and isinstance(call.batch, Tensor):
-            call = Call.of(call.model, *known, loss=call.criterion, forward=call.forward)
+        if known[0] is not None and known[1] is not None:
+            if call.targets is not None and isinstance(call.batch, Tensor):
+                call = Call.of(call.model, *known, loss=call.criterion, forward=call.forward)
+            elif call.targets is None and isinstance(call.batch, tuple | list):
+                call = Call.of(call.model, known, forward=call.forward)
         if not call.splits or call.examples < 4:
             return None
         held = call.examples // 4 if call.examples >= HELD else 0
@@ -157,13 +159,15 @@ class Program:
             value = given if isinstance(given, int | float | Tensor) else 0.0
             return float(value.detach() if isinstance(value, Tensor) else value)
         self.optimizer.zero_grad()
-        value = self._loss(rows, rows.raw(), rows.targets)
+        value = self._loss(rows, rows.raw())
         value.backward()
         self.optimizer.step()
         return float(value.detach())
 
-    def _loss(self, rows: Call, raw: Any, targets: Tensor) -> Tensor:
-        return self.loss(raw if isinstance(raw, Tensor) else rows.output(raw), targets)
+    def _loss(self, rows: Call, raw: Any) -> Tensor:
+        if rows.targets is None:
+            return rows.loss(raw)
+        return self.loss(raw if isinstance(raw, Tensor) else rows.output(raw), rows.targets)
 
     def known(self, seed: int = 0, of: slice | None = None) -> float:
         """How much lower the loss is with the own targets than with those of others, over the latter."""
@@ -172,10 +176,27 @@ class Program:
         with unchanged(few.model), torch.no_grad():
             few.model.eval()
             raw = few.raw()
-            own = float(self._loss(few, raw, few.targets))
-            order = torch.arange(few.examples)
-            turns = [order.roll(1 + place * few.examples // (OTHERS + 1)) for place in range(OTHERS)]
-            other = sum(float(self._loss(few, raw, few.targets[turn])) for turn in turns) / OTHERS
+            own, other = float(self._loss(few, raw)), 0.0
+            for place in range(OTHERS):
+                turned = _turned(few, torch.arange(few.examples).roll(1 + place * few.examples // (OTHERS + 1)))
+                other += float(self._loss(turned, raw if few.targets is not None else turned.raw())) / OTHERS
         if not math.isfinite(own) or not math.isfinite(other):
             return math.nan if not math.isfinite(own) else 1.0
         return (other - own) / max(abs(other), abs(own), 1e-12)
+
+
+def _exchangeable(call: Call) -> bool:
+    """Whether examples can be given the targets of others: they stand apart, or at a known place in the batch."""
+    if call.targets is not None:
+        return isinstance(call.targets, Tensor) and call.targets.dim() > 0
+    pair = isinstance(call.batch, tuple | list) and len(call.batch) == 2 and isinstance(call.batch[1], Tensor)
+    return call.has_loss and (pair or (isinstance(call.batch, Mapping) and "labels" in call.batch))
+
+
+def _turned(call: Call, order: Tensor) -> Call:
+    """The same examples with the targets of others."""
+    if call.targets is not None:
+        return dataclasses.replace(call, targets=call.targets[order])
+    if isinstance(call.batch, Mapping):
+        return dataclasses.replace(call, batch={**call.batch, "labels": call.batch["labels"][order]})
+    return dataclasses.replace(call, batch=(call.batch[0], call.batch[1][order]))
