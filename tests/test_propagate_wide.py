@@ -49,7 +49,7 @@ def test_gradients_going_back() -> None:
 @pytest.mark.parametrize(
     ("activation", "word", "scale"),
     [
-        ("tanh", "residual", 1.0),
+        pytest.param("tanh", "residual", 1.0, marks=pytest.mark.slow),
         ("relu", "stable", 6**-0.5),
         pytest.param("relu", "residual", 1.0, marks=pytest.mark.slow),
         pytest.param("tanh", "stable", 6**-0.5, marks=pytest.mark.slow),
@@ -116,7 +116,7 @@ def inputs(channels: int, shape: tuple[int, ...]) -> tuple[Tensor, np.ndarray, n
 
 @pytest.mark.parametrize(
     ("setting", "shape", "kernel_size"),
-    [(Setting("tanh", 1.5, 0.3), (9,), 3), (Setting("relu", 1.4, 0.2), (4, 5), 3)],
+    [(Setting("tanh", 1.5, 0.3), (9,), 3), pytest.param(Setting("relu", 1.4, 0.2), (4, 5), 3, marks=pytest.mark.slow)],
     ids=str,
 )
 def test_circular_convolutions(setting: Setting, shape: tuple[int, ...], kernel_size: int) -> None:
