@@ -215,6 +215,8 @@ class Evidence:
                 ends = torch.randn((2, *tensor.shape[1:]), generator=torch.Generator().manual_seed(0))
                 new[[0, -1]] += (tensor.std() * ends.to(tensor.device)).to(tensor.dtype)
                 return new
+            if tensor.dim() < 2:  # labels beside the inputs
+                return tensor
             different = (source[1:-1] != source[:1]).flatten(1).any(1).nonzero()
             new[0] = source[1 + int(different[0])] if len(different) else source[0]
             different = (source[1:-1] != source[-1:]).flatten(1).any(1).nonzero()
