@@ -13,7 +13,7 @@ from torch.nn.utils import prune
 import epoch0 as e0
 from epoch0.errors import InputError
 from epoch0.measure.gain import gain
-from epoch0.measure.passes import backward_squares, forward_squares
+from epoch0.measure.passes import backward_pass, forward_squares
 from epoch0.tracing.layers import layers
 from epoch0.tracing.tape import tape
 from measured_models import CASES, Case, Functional
@@ -260,7 +260,7 @@ def test_errors_are_honest() -> None:
         found = layers(record)
         ways = [
             np.array([forward_squares(record, found, 6, seed, fresh=True).total for seed in range(60)]),
-            np.array([backward_squares(record, found, 6, seed).total for seed in range(60)]),
+            np.array([backward_pass(record, found, found, None, 6, seed).squares.total for seed in range(60)]),
         ]
     for runs in ways:  # (seeds, directions, layers)
         stated = (runs.var(axis=1, ddof=1) / runs.shape[1]).mean(axis=0)

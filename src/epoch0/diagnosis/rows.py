@@ -22,10 +22,11 @@ from epoch0.diagnosis.verdict import (
 from epoch0.measure.gain import Carried, LayerGain, measure_gains
 from epoch0.measure.passes import signals
 from epoch0.seeds import generator
+from epoch0.tracing.forward_derivatives import tangent_of
 from epoch0.tracing.graph import Op
 from epoch0.tracing.layers import Layer, Place, average_pools, averaged_over, labelled, layers
 from epoch0.tracing.sizes import sum_of_squares
-from epoch0.tracing.tape import Change, Tape
+from epoch0.tracing.tape import Change, Tape, together
 
 SPARED = ("activation", "sum", "concatenation")  # places that are no part worth a row
 STEEP = 0.5  # share of the whole change of a carried norm from which one layer is to blame for it
@@ -59,11 +60,13 @@ class Rows:
         self.ops = {place.node: ops[place.node] for place in places if place.node in ops}
         stations = [Carried(place.node, _weights(self.ops.get(place.node))) for place in places]
         few = 1 if directions == 2 else None  # examples and units are averaged over all the same
-        self.gains, carried = measure_gains(record, self.found, directions, seed, stations, carried_directions=few)
+        self.alone, alone = _alone(list(self.ops.values()), seed)
+        states, passing = signals(record, self.found)
+        self.gains, carried = measure_gains(
+            record, self.found, directions, seed, stations, carried_directions=few, looks=together(passing, alone)
+        )
         self.carried = {one.output: one for one in carried}
-        self.alone, looks = _alone(list(self.ops.values()), seed)
-        with forward_ad.dual_level():
-            self.states = signals(record, self.found, looks)
+        self.states = states()
         self.kinds = [kind(record, layer) for layer in self.found]
         pools = average_pools(record)
         self.pools = [averaged_over(pools, layer) for layer in self.found]
@@ -262,8 +265,8 @@ def _alone(ops: Sequence[Op], seed: int) -> tuple[dict[int, float], dict[int, Ch
 def _stretch(op: Op, node: int, at: Tensor, v: Tensor) -> float | None:
     assert op.call is not None
     try:
-        result = op.call({node: forward_ad.make_dual(at, v)})
-        tangent = forward_ad.unpack_dual(result).tangent if isinstance(result, Tensor) else None
+        with forward_ad.dual_level():
+            tangent = tangent_of(op.call.function, op.name, *op.call.arguments({node: forward_ad.make_dual(at, v)}))
     except (RuntimeError, NotImplementedError):
         return None
     if tangent is None:

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from epoch0.errors import InputError, is_count
 from epoch0.measure.law import Law, Walk
-from epoch0.measure.passes import Squares, Station, backward_squares, forward_squares, gradient_norms, mean_squares
+from epoch0.measure.passes import Backward, Squares, Station, backward_pass, forward_squares, mean_squares
 from epoch0.results import Result, aligned
 from epoch0.tracing.call import Call, Forward
 from epoch0.tracing.failures import NoForwardDerivative
 from epoch0.tracing.layers import Layer, layers
 from epoch0.tracing.loss import Loss
-from epoch0.tracing.tape import Tape, tape
+from epoch0.tracing.tape import Change, Tape, tape, together
 
 Array = NDArray[np.float64]
 
@@ -259,8 +259,12 @@ def measure_gains(
     places: Sequence[Carried] = (),
     *,
     carried_directions: int | None = None,
+    looks: Mapping[int, Change] | None = None,
 ) -> tuple[Gain, list[Carried]]:
-    """The gains of a recorded model, and what is carried to other places beside its layers."""
+    """The gains of a recorded model, and what is carried to other places beside its layers.
+
+    ``looks`` are made in a run that is needed anyway.
+    """
     call, values = record.call, list[float]()
     many = carried_directions or directions
 
@@ -276,7 +280,11 @@ def measure_gains(
     # a network may leave the range of floats: that is a finding, not a warning
     with np.errstate(over="ignore", invalid="ignore"):
         own = measured_loss if call.has_loss else None
-        gradients, weights = gradient_norms(record, stations, own, directions, seed)
+        walk = Walk(record, found)
+        before = [layer.pre_activation for layer in found if layer.pre_activation is not None]
+        squares, sizes = mean_squares(record, [0, *before, *at])
+        every = together(sizes, walk.changes(), looks or {})
+        back = backward_pass(record, found, stations, own, directions, seed, every)
         fresh = forward_squares(record, found, directions, seed, fresh=True)
         try:
             travelled = forward_squares(record, stations, many, seed, fresh=False, everywhere=bool(inner))
@@ -284,37 +292,33 @@ def measure_gains(
         except NoForwardDerivative:
             travelled = forward_squares(record, found, many, seed, fresh=False)
             seen = {layer.output: index for index, layer in enumerate(found)}
-        backward = backward_squares(record, found, directions, seed)
-        before = [layer.pre_activation for layer in found if layer.pre_activation is not None]
-        walk = Walk(record, found)
-        squares = mean_squares(record, [0, *before, *at], walk.changes())
         columns = [seen[layer.output] for layer in found]
         own_places = Squares(travelled.total[:, columns], travelled.examples[:, columns])
         rows = tuple(
-            _row(layer, i, walk.found, fresh, backward, own_places, squares, gradients[at[layer.output] + 1], weights)
+            _row(layer, i, walk.found, fresh, back, own_places, squares, back.norms[at[layer.output] + 1])
             for i, layer in enumerate(found)
         )
         carried = [
             replace(
                 place,
                 tangent=float(travelled.total[:, seen[place.output]].mean()) if place.output in seen else math.nan,
-                gradient=gradients[at[place.output] + 1],
+                gradient=back.norms[at[place.output] + 1],
                 square=float(squares[place.output].mean()),
             )
             for place in places
         ]
     mode = record.batch_norm if record.has_batch_norm else None
     loss = values[0] if values else None
-    measured = Gain(rows, call.examples, directions, seed, mode, record.has_dropout, gradients[0], loss)
+    measured = Gain(rows, call.examples, directions, seed, mode, record.has_dropout, back.norms[0], loss)
     return measured, carried
 
 
 def _row(
-    layer: Layer, place: int, laws: Sequence[Law], forward: Squares, backward: Squares, travelled: Squares,
-    squares: dict[int, Array], gradient: float, weights: dict[str, float],
+    layer: Layer, place: int, laws: Sequence[Law], forward: Squares, backward: Backward, travelled: Squares,
+    squares: dict[int, Array], gradient: float,
 ) -> LayerGain:  # fmt: skip
     chi_forward, forward_error, forward_example_error = _estimate(forward, place)
-    chi_backward, backward_error, backward_example_error = _estimate(backward, place)
+    chi_backward, backward_error, backward_example_error = _estimate(backward.squares, place)
     tangent, tangent_error, _ = _estimate(travelled, place)
     # fmax: the error over examples may be unknown
     error = math.hypot(np.fmax(forward_error, forward_example_error), np.fmax(backward_error, backward_example_error))
@@ -340,7 +344,7 @@ def _row(
         tangent=tangent,
         tangent_error=tangent_error,
         gradient=gradient,
-        weight_gradients={name: weights[name] for name in layer.weights if name in weights},
+        weight_gradients={name: backward.weights[name] for name in layer.weights if name in backward.weights},
         weighted=layer.weighted,
         has_norm=layer.has_norm,
         verdict=_verdict((chi_forward + chi_backward) / 2, error / 2, len(laws), square_out),

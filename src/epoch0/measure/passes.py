@@ -67,8 +67,12 @@ def _direction(like: Tensor, source: torch.Generator) -> Tensor:
     return torch.randn(like.shape, generator=source, dtype=like.dtype).to(like.device)
 
 
-def mean_squares(tape: Tape, nodes: Sequence[int], *others: Mapping[int, Change]) -> dict[int, Array]:
-    """Mean square of one unit in each of these tensors, shape (examples,); (1,) where examples do not come first."""
+def mean_squares(tape: Tape, nodes: Sequence[int]) -> tuple[dict[int, Array], dict[int, Change]]:
+    """Mean square of one unit in each of these tensors, shape (examples,); (1,) where examples do not come first.
+
+    Returns:
+        The mean squares by node, filled in by a run with these looks at it.
+    """
     found: dict[int, Array] = {}
 
     def look(node: int) -> Change:
@@ -78,9 +82,7 @@ def mean_squares(tape: Tape, nodes: Sequence[int], *others: Mapping[int, Change]
 
         return change
 
-    with torch.no_grad():
-        tape.run(tape.x, together({node: look(node) for node in nodes}, *others))
-    return found
+    return found, {node: look(node) for node in nodes}
 
 
 class _Stretch:
@@ -118,7 +120,8 @@ def _dual_pass(tape: Tape, layers: Sequence[Station], source: torch.Generator, f
         return change
 
     with torch.no_grad(), forward_ad.dual_level():
-        tape.run(tape.x, {0: start, **{layer.output: end(layer is layers[-1]) for layer in layers}})
+        looks = {0: start, **{layer.output: end(layer is layers[-1]) for layer in layers}}
+        replace(tape, duals=True).run(tape.x, looks)
     return found
 
 
@@ -187,61 +190,87 @@ def _cut(tape: Tape, layers: Sequence[Station]) -> tuple[list[Tensor], list[Tens
     return starts, ends
 
 
-def backward_squares(tape: Tape, layers: Sequence[Station], directions: int, seed: int) -> Squares:
-    """||J^T g||^2/||g||^2 with a fresh g at the end of each layer: one forward pass, one backward pass a direction."""
+def _backward_squares(tape: Tape, pairs: Sequence[tuple[Tensor, Tensor]], directions: int, seed: int) -> Squares:
+    """||J^T g||^2/||g||^2 with a fresh g at the end of each layer, through the graph of a run that is kept."""
     examples, total, single = len(tape.x), [], []
-    with torch.enable_grad():
-        starts, ends = _cut(tape, layers)
-        for d in range(directions):
-            source = generator(seed, _COTANGENTS, d)
-            cotangents = [_direction(end, source) for end in ends]
-            with tape.backward():
-                back = torch.autograd.grad(ends, starts, cotangents, retain_graph=d + 1 < directions, allow_unused=True)
-            scale = [sum_of_squares(g) for g in cotangents]
-            total.append([0.0 if b is None else sum_of_squares(b) / s for b, s in zip(back, scale, strict=True)])
-            single.append([_by_example(b, examples) * examples / s for b, s in zip(back, scale, strict=True)])
+    for d in range(directions):
+        source = generator(seed, _COTANGENTS, d)
+        total.append(list[float]())
+        single.append(list[Array]())
+        for start, end in pairs:
+            cotangent = _direction(end, source)
+            (back,) = torch.autograd.grad(end, start, cotangent, retain_graph=True, allow_unused=True)
+            scale = sum_of_squares(cotangent)
+            total[d].append(0.0 if back is None else sum_of_squares(back) / scale)
+            single[d].append(_by_example(back, examples) * examples / scale)
     return Squares(np.array(total), np.mean(single, axis=0).T)
 
 
-def gradient_norms(
-    tape: Tape, layers: Sequence[Station], loss: Callable[[Any], Tensor] | None, directions: int, seed: int
-) -> tuple[list[float], dict[str, float]]:
-    """Norms of the gradient at the input and at the end of each layer, and of each weight's gradient by its name."""
-    stations: list[Tensor] = []
+@dataclass
+class Backward:
+    """What one run and the ways back through its graph say."""
 
-    def keep(node: int) -> Change:
+    norms: list[float]  # of the gradient at the input and at the end of each station
+    weights: dict[str, float]  # norm of the gradient of each weight
+    squares: Squares  # ||J^T g||^2/||g||^2 with a fresh g at the end of each layer
+
+
+def backward_pass(
+    tape: Tape, layers: Sequence[Layer], stations: Sequence[Station], loss: Callable[[Any], Tensor] | None,
+    directions: int, seed: int, looks: Mapping[int, Change] | None = None,
+) -> Backward:  # fmt: skip
+    """One run with its graph: the gradient at the input, at stations and of weights, and each layer's own Jacobian.
+
+    Args:
+        tape: the record.
+        layers: its layers, which are among the stations.
+        stations: where the gradient is measured, in order.
+        loss: of what the model returns; without it gradients start from random cotangents at the output.
+        directions: how many random cotangents.
+        seed: of the directions.
+        looks: what else to look at in this run; it sees tensors without their graph.
+    """
+    seen: dict[int, Tensor] = {}
+    nodes, looks = (0, *(station.output for station in stations)), looks or {}
+
+    def at(node: int) -> Change:
         def change(tensor: Tensor) -> Tensor | None:
-            tensor = tensor.requires_grad_() if node == 0 else tensor
-            stations.append(tensor)
+            if node in looks:
+                with torch.no_grad():
+                    looks[node](tensor.detach())
+            if node not in nodes:
+                return None
+            seen[node] = tensor.requires_grad_() if node == 0 else tensor
             return tensor.clone() if node == 0 or node in tape.overwritten else None
 
         return change
 
-    names = dict.fromkeys(name for layer in layers for name in layer.weights)
+    names = dict.fromkeys(name for station in stations for name in station.weights)
     weights = {name: p for name, p in tape.model.named_parameters() if name in names and p.is_floating_point()}
     for weight in weights.values():
         weight.requires_grad_(True)
     try:
         with torch.enable_grad():
-            nodes = (0, *(layer.output for layer in layers))
-            raw, output = tape.outputs(tape.x, {node: keep(node) for node in nodes})
+            raw, output = tape.outputs(tape.x, {node: at(node) for node in {*nodes, *looks}})
             end = output if loss is None else loss(raw)
             draws: list[Tensor | None] = [None]
             if loss is None:
                 draws = [_direction(end, generator(seed, _OUTPUT_COTANGENT, d)) for d in range(directions)]
-            at = [*stations, *weights.values()]
-            sums = np.zeros(len(at))
-            for place, draw in enumerate(draws):
-                with tape.backward():
-                    gradients = torch.autograd.grad(
-                        end, at, draw, retain_graph=place + 1 < len(draws), allow_unused=True
-                    )
-                sums += [0.0 if g is None else sum_of_squares(g) for g in gradients]
+            del raw, output
+            sums = np.zeros(len(nodes) + len(weights))
+            with tape.backward():
+                ends = [(seen[layer.input], seen[layer.output]) for layer in layers]
+                squares = _backward_squares(tape, ends, directions, seed)
+                wanted = [*(seen[node] for node in nodes), *weights.values()]
+                for place, draw in enumerate(draws):
+                    more = place + 1 < len(draws)
+                    gradients = torch.autograd.grad(end, wanted, draw, retain_graph=more, allow_unused=True)
+                    sums += [0.0 if g is None else sum_of_squares(g) for g in gradients]
     finally:
         for weight in weights.values():
             weight.requires_grad_(False)
     norms = [float(n) for n in np.sqrt(sums / len(draws))]
-    return norms[: len(stations)], dict(zip(weights, norms[len(stations) :], strict=True))
+    return Backward(norms[: len(nodes)], dict(zip(weights, norms[len(nodes) :], strict=True)), squares)
 
 
 SATURATION = 0.95
@@ -263,8 +292,12 @@ class Signals:
     saturated: float
 
 
-def signals(tape: Tape, layers: Sequence[Layer], *others: Mapping[int, Change]) -> list[Signals]:
-    """The batch at the input and after each layer, L + 1 places for L layers."""
+def signals(tape: Tape, layers: Sequence[Layer]) -> tuple[Callable[[], list[Signals]], dict[int, Change]]:
+    """The batch at the input and after each layer, L + 1 places for L layers.
+
+    Returns:
+        What tells them after a run with these looks at it.
+    """
     bounded = _bounded_outputs(tape, layers)
     nodes = [layers[0].input, *(layer.output for layer in layers)] if layers else []
     seen: dict[int, Signals] = {}
@@ -282,11 +315,12 @@ def signals(tape: Tape, layers: Sequence[Layer], *others: Mapping[int, Change]) 
 
         return change
 
+    def found() -> list[Signals]:
+        means = [math.nan, *(sum(shares[n] for n, _ in some) / len(some) if some else math.nan for some in bounded)]
+        return [replace(seen[node], saturated=mean) for node, mean in zip(nodes, means, strict=True)]
+
     places = {node: look(node) for node in nodes}
-    with torch.no_grad():
-        tape.run(tape.x, together(places, {n: share(n, *ends) for found in bounded for n, ends in found}, *others))
-    means = [math.nan, *(sum(shares[n] for n, _ in found) / len(found) if found else math.nan for found in bounded)]
-    return [replace(seen[node], saturated=mean) for node, mean in zip(nodes, means, strict=True)]
+    return found, together(places, {n: share(n, *ends) for some in bounded for n, ends in some})
 
 
 def _bounded_outputs(tape: Tape, layers: Sequence[Layer]) -> list[list[tuple[int, tuple[float, float]]]]:

@@ -42,8 +42,12 @@ class FunctionCall:
 
     def __call__(self, tensors: Mapping[int, Tensor], constants: Callable[[Tensor], Tensor] | None = None) -> Any:
         """What the function gives for these tensors."""
-        args, kwargs = (self._filled(part, tensors, constants) for part in (self.args, dict(self.kwargs)))
+        args, kwargs = self.arguments(tensors, constants)
         return self.function(*args, **kwargs)
+
+    def arguments(self, tensors: Mapping[int, Tensor], constants: Callable[[Tensor], Tensor] | None = None) -> Any:
+        """The arguments of the call with these tensors."""
+        return tuple(self._filled(part, tensors, constants) for part in (self.args, dict(self.kwargs)))
 
     @property
     def slots(self) -> list[Slot]:

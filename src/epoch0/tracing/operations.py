@@ -24,6 +24,7 @@ from epoch0.tracing.sizes import sum_of_squares
 Function = Callable[..., Any]
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
+Maker = Callable[[Function, str, Args, Kwargs], Any]
 
 WEIGHTED = frozenset({"linear", "convolution", "bilinear", "attention", "recurrent"})
 """Kinds that multiply by learnt weights and so start a layer."""
@@ -304,8 +305,15 @@ class Calls(TorchFunctionMode):
         raise NotImplementedError
 
 
-def measured(func: Function, name: str, args: Args, kwargs: Kwargs, batch_norm: str, hold: bool = False) -> Any:
-    """What the model's call of a torch function gives while it is measured.
+def plainly(func: Function, name: str, args: Args, kwargs: Kwargs) -> Any:
+    """What a torch function of this plain name gives."""
+    return func(*args, **kwargs)
+
+
+def measured(
+    func: Function, name: str, args: Args, kwargs: Kwargs, batch_norm: str, hold: bool = False, call: Maker = plainly
+) -> Any:
+    """What the model's call of a torch function gives while it is measured; ``call`` makes it.
 
     Raises:
         InputError: for a batch of one through batch statistics.
@@ -314,19 +322,20 @@ def measured(func: Function, name: str, args: Args, kwargs: Kwargs, batch_norm: 
     if known.kind == "dropout":
         return known.given(args, kwargs)["input"]
     if func in (F.batch_norm, F.instance_norm):
-        return _normalized(func, known.given(args, kwargs), batch_norm, hold and func is F.batch_norm)
+        given = _with_statistics(func, known.given(args, kwargs), batch_norm, hold and func is F.batch_norm)
+        return call(func, name, (), given)
     if known.kind == "mixing":
         args, kwargs = known.replaced(args, kwargs, dropout_p=0.0)
-    return func(*args, **kwargs)
+    return call(func, name, args, kwargs)
 
 
-def _normalized(func: Function, given: Kwargs, batch_norm: str, hold: bool) -> Any:
-    """Batch or instance norm with the statistics of the batch ("train") or the running ones ("eval")."""
+def _with_statistics(func: Function, given: Kwargs, batch_norm: str, hold: bool) -> Kwargs:
+    """The arguments of batch or instance norm with the statistics of the batch ("train") or running ones ("eval")."""
     given.pop("training", None)
     named = "training" if func is F.batch_norm else "use_input_stats"
     running = given.get("running_mean") is not None and given.get("running_var") is not None
     if batch_norm == "eval" and running:
-        return func(**given, **{named: False})
+        return {**given, named: False}
     shape = tuple(given["input"].shape)
     if func is F.batch_norm and shape[0] == 1 and running:  # without running ones it standardizes weights
         raise InputError(
@@ -338,7 +347,7 @@ def _normalized(func: Function, given: Kwargs, batch_norm: str, hold: bool) -> A
         x = given["input"].detach()
         over = [0, *range(2, x.dim())]
         mean, variance = x.mean(over), x.var(over, correction=0)
-    return func(**{**given, "running_mean": mean, "running_var": variance, named: not hold})
+    return {**given, "running_mean": mean, "running_var": variance, named: not hold}
 
 
 _NONE = (0, (0,), (0, 0), (0, 0, 0), "valid")
