@@ -14,7 +14,7 @@ from epoch0 import demo, gain
 from epoch0.diagnosis import checkup
 from epoch0.errors import InputError
 from epoch0.theory import mean_field
-from test_report import assert_self_contained
+from pages import assert_self_contained
 
 # one transparent pixel
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="

@@ -18,7 +18,7 @@ from epoch0.diagnosis.verdict import NAMES
 from epoch0.diagnosis.wording import chance, number, regions_line
 from epoch0.errors import InputError
 from epoch0.seeds import numpy_generator
-from test_report import Page, assert_self_contained
+from pages import Page, assert_self_contained
 
 
 def look(std: float, depth: int = 12) -> Checkup:

@@ -22,7 +22,7 @@ from epoch0.prune.scores.curvature import grasp, obd
 from epoch0.prune.scores.scores import Scores, magnitude, random
 from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
 from measured_models import BasicBlock
-from test_guard import Photograph
+from photograph import Photograph
 
 Batch = tuple[Tensor, Tensor]
 SCORES: dict[str, Callable[[nn.Module, Batch], Scores]] = {

@@ -66,7 +66,7 @@ def test_a_new_interpreter_goes_on(tmp_path: Path) -> None:
     whole = finish(forked(tmp_path / "whole", *options), tmp_path / "whole")
     out = tmp_path / "killed"
     out.mkdir()
-    command = [sys.executable, str(Path(__file__).parent / "train_program.py"), str(out), *options]
+    command = [sys.executable, str(Path(__file__).parents[1] / "train_program.py"), str(out), *options]
     process = subprocess.Popen(command)
     while not ((out / "step").exists() and int((out / "step").read_text() or 0) > 17):
         time.sleep(0.002)

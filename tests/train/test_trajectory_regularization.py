@@ -474,7 +474,7 @@ def test_vectors_and_images() -> None:
 
 
 def test_the_page_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parent.parent / "docs" / "trajectory-regularization.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "trajectory-regularization.md").read_text()
     blocks = [part.split("```")[0] for part in page.split("```python\n")[1:]]
     assert len(blocks) == 2
     monkeypatch.chdir(tmp_path)

@@ -14,48 +14,12 @@ from epoch0.measure.gain import gain
 from epoch0.tracing.guard import bare, check_input, check_model, unchanged
 from epoch0.tracing.tape import tape
 from measured_models import CASES, BasicBlock, Case
+from photograph import Photograph
 
 
 @pytest.fixture(autouse=True)
 def _same_weights_every_time() -> None:
     torch.manual_seed(7)
-
-
-class Photograph:
-    """Everything about a model and the random states that must come back, taken independently of the guard."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
-        named = [*model.named_parameters(), *model.named_buffers()]
-        self.tensors = {name: (t, t.detach().clone(), t.requires_grad, t.grad, t._version) for name, t in named}
-        self.grads = {name: t.grad.clone() for name, t in named if t.grad is not None}
-        self.modes = [m.training for m in model.modules()]
-        self.hooks = [
-            (list(m._forward_hooks.items()), list(m._forward_pre_hooks.items()), list(m._backward_hooks.items()))
-            for m in model.modules()
-        ]
-        self.keys = [list(m.__dict__) for m in model.modules()]
-        self.torch, self.numpy, self.python = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
-
-    def check(self, python: bool = False) -> None:
-        """Compare; python's random state only where no type checker, which draws from it, has run meanwhile."""
-        named = dict([*self.model.named_parameters(), *self.model.named_buffers()])
-        assert list(named) == list(self.tensors)
-        for name, (tensor, bits, requires_grad, grad, _) in self.tensors.items():
-            assert named[name] is tensor, name
-            assert tensor.numpy(force=True).tobytes() == bits.numpy(force=True).tobytes(), name
-            assert tensor.requires_grad == requires_grad and tensor.grad is grad, name
-            assert grad is None or torch.equal(grad, self.grads[name])
-        assert self.modes == [m.training for m in self.model.modules()]
-        assert self.hooks == [
-            (list(m._forward_hooks.items()), list(m._forward_pre_hooks.items()), list(m._backward_hooks.items()))
-            for m in self.model.modules()
-        ]
-        assert self.keys == [list(m.__dict__) for m in self.model.modules()]
-        assert torch.equal(self.torch, torch.get_rng_state())
-        assert not python or self.python == random.getstate()
-        now = np.random.get_state()  # noqa: NPY002
-        assert all(np.array_equal(a, b) for a, b in zip(self.numpy, now, strict=True))
 
 
 @pytest.mark.parametrize("batch_norm", ["train", "eval"])

@@ -147,7 +147,7 @@ def test_the_examples_of_the_module_run() -> None:
 
 
 def test_the_page_shows_a_whole_figure(tmp_path, monkeypatch) -> None:
-    page = (Path(__file__).parent.parent / "docs" / "reproduce.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text()
     (code,) = [block.split("```")[0] for block in page.split("```python\n")[1:]]
     (tmp_path / "figure_of_the_page.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)

@@ -25,7 +25,7 @@ from epoch0.experiments.experiment import Trial
 from epoch0.experiments.run import Progress, TrialError, TrialInputError, run
 from epoch0.experiments.store import Store, merge
 
-TESTS = str(Path(__file__).parent)
+TESTS = str(Path(__file__).parents[1])
 DRIVER = f"""
 import signal, sys
 sys.path.insert(0, {TESTS!r})

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from test_checkup import everything
 from torch import nn
 
 import epoch0 as e0
 from epoch0.diagnosis import Checkup, checkup
 from epoch0.diagnosis.expressivity import count_regions, plan
 from epoch0.tracing.tape import tape
-from test_checkup import everything
-from test_report import assert_self_contained
+from pages import assert_self_contained
 
 
 def batch(examples: int, size: int = 32, seed: int = 1) -> torch.Tensor:

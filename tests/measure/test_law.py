@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_gain import jacobian_gain
 from torch import Tensor, nn
 
 import epoch0 as e0
@@ -18,7 +19,6 @@ from epoch0.theory.mean_field import chi
 from epoch0.tracing.layers import layers
 from epoch0.tracing.tape import tape
 from law_models import ZOO, DenseBlock, Swish, dense, randomized
-from test_gain import jacobian_gain
 
 
 @pytest.fixture(autouse=True)

@@ -145,7 +145,7 @@ def test_an_infinite_loss_of_one_rank_stops_all_at_the_same_step(tmp_path: Path)
 
 @pytest.mark.slow
 def test_under_torchrun(tmp_path: Path) -> None:
-    program = Path(__file__).parent / "train_program.py"
+    program = Path(__file__).parents[1] / "train_program.py"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
     subprocess.run([*command, str(tmp_path), "--steps", "20"], check=True, timeout=300, env={**os.environ})
     said = [json.loads((tmp_path / f"said-{rank}.json").read_text()) for rank in range(2)]

@@ -429,7 +429,7 @@ def test_wrapped_and_copied_models_are_the_same_model() -> None:
 
 def test_the_page_works_when_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parent.parent / "docs" / "initialize.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "initialize.md").read_text()
     names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL):
         exec(compile(block, "initialize.md", "exec"), names)

@@ -457,7 +457,7 @@ def test_import_is_light() -> None:
 
 def test_the_page_says_what_the_code_does() -> None:
     """Every example and both tables of docs/norms.md."""
-    page = (Path(__file__).parent.parent / "docs" / "norms.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "norms.md").read_text()
     examples = "\n".join(block.split("```")[0] for block in page.split("```pycon\n")[1:])
     parsed = doctest.DocTestParser().get_doctest(examples, {}, "norms.md", None, 0)
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL

@@ -230,7 +230,7 @@ def test_bad_input(make, says: str) -> None:
 
 
 def test_the_table_of_the_page_is_true() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "mean-field.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "mean-field.md").read_text()
     lines = [line.strip().strip("|").split("|") for line in page.splitlines() if "|" in line]
     rows = [[cell.strip(" `") for cell in line] for line in lines]
     head = next(row for row in rows if row[0] == "activation" and row[1] == "bias_std` 0")

@@ -17,7 +17,7 @@ from epoch0.errors import InputError
 from epoch0.tracing.call import Call
 from epoch0.tracing.layers import layers
 from epoch0.tracing.tape import tape
-from test_guard import Photograph
+from photograph import Photograph
 
 VOCABULARY, WIDTH, LENGTH, EXAMPLES = 11, 8, 6, 4
 IDS = torch.randint(0, VOCABULARY, (EXAMPLES, LENGTH), generator=torch.Generator().manual_seed(1))
