@@ -103,8 +103,8 @@ def _program(program: Mapping[str, Any] | None) -> list[Any]:
     lines: list[Any] = [Text(""), Text(f"{said}{':' if mended else '.'}", style="bold")]
     if not mended:
         return lines
-    shares = [[one["curve"][0][1], one["curve"][-1][1]] for one in mended[:MENDED]]
-    known = [" → ".join("–" if v is None else percent(round(max(v, 0.0), 2)) for v in pair) for pair in shares]
+    shares = [[program["curve"][-1][1], one["curve"][-1][1]] for one in mended[:MENDED]]
+    known = [" → ".join("–" if share is None else f"{max(share, 0):.0%}" for share in pair) for pair in shares]
     names, steps = zip(*((" ".join(one["fixes"]), str(one["curve"][-1][0])) for one in mended[:MENDED]), strict=True)
     return [*lines, _table({"change": names, "known": known, "steps": steps})]
 

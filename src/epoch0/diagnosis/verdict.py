@@ -45,11 +45,12 @@ many pairs of them told apart while the loss of the others falls by so much.
 Of the 260 and 520 times that a network of the fit did so, with some optimizer and length of trial, it trained in 258
 and 514."""
 
-LEARNS = 0.95  # so many of the programs without a fault whose outputs came to know the targets learned in the end
+LEARNS, UNDECIDED = 0.95, 0.4
+"""So many programs without a fault learned in the end: whose outputs came to know the targets, and the others."""
 
 NORMAL = 1.96  # standard errors to each side of the 95 % interval around the mean log gain, which decides the phase
 
-NAMES: dict[str, str] = {"adam": "Adam", "sgd": "SGD with momentum", "yours": "yours"}
+NAMES: dict[str, str] = {"adam": "Adam", "sgd": "SGD with momentum", "yours": "your optimizer"}
 
 
 @dataclass(frozen=True)
@@ -284,10 +285,14 @@ def judge_program(found: Found, optimizers: Sequence[Any]) -> dict[str, Recipe]:
         chance, cause = 1 - found.faults[0].certainty, "fault"
         first = found.faults[0]
         reason = f"does not learn as it is ({first.kind}): {first.message} {first.fix}".rstrip(".")
-    else:
+    elif found.mending is not None and found.mending.sound:
         chance, cause, reason = LEARNS, "learns", f"learns as it is: {told}"
+    else:
+        tried = f"none of {len(found.mending.tried)} changes mends it" if found.mending is not None else ""
+        chance, cause = UNDECIDED, "slow"
+        reason = f"does not learn in time: {told}, and {tried}; it may need many more steps, or other data"
     kind: Evidence = "step 0" if own is None else "trial"
-    return {"yours": Recipe("yours", not found.faults, chance, rate, math.nan, reason, kind, cause)}
+    return {"yours": Recipe("yours", chance >= 0.5, chance, rate, math.nan, reason, kind, cause)}
 
 
 def no_recipe(optimizer: Optimizer, problem: str) -> Recipe:

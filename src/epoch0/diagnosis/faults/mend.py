@@ -10,8 +10,11 @@ from typing import Any
 from epoch0.diagnosis.faults.changes import CHANGES, Change
 from epoch0.diagnosis.faults.evidence import Evidence
 from epoch0.diagnosis.faults.fault import Fault
-from epoch0.diagnosis.faults.program import CLEARLY, Program, Trained
+from epoch0.diagnosis.faults.program import CLEARLY, KNOWS, Program, Trained
 from epoch0.tracing.guard import unchanged
+
+FEW = 16
+"""Of so many examples at least is said what mends a program in which nothing was seen before training."""
 
 STEPS, FEWEST = 200, 40
 """Steps of a trial, and the fewest that are worth making."""
@@ -67,6 +70,11 @@ class Mending:
     stopped: str = ""
 
     @property
+    def sound(self) -> bool:
+        """Whether the program as it is learns, be it slowly."""
+        return self.own.learns or _rising(self.own)
+
+    @property
     def best(self) -> Tried | None:
         """What mended it most simply and best; None where nothing did."""
         mended = [one for one in self.tried if one.trained.learns]
@@ -97,7 +105,9 @@ def mend(
         tell("the program as it is", 0.0)
         own = _own(program, suspects, seconds)
         tried: list[Tried] = []
-        if own.learns or _rising(own):
+        if Mending(own).sound:
+            return Mending(own)
+        if not suspects and program.call.examples < FEW:  # which any change may learn by heart
             return Mending(own)
         length = max(FEWEST, min(STEPS, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
         why = ""
@@ -185,8 +195,9 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
     """What was seen and what mends it, most certain first."""
     if done is None:
         return tuple(suspects)
-    if done.own.learns or _rising(done.own):  # what is said against it has to be certain, unless it learns little
-        return tuple(f for f in suspects if f.certainty >= SURE or done.own.known < CLEARLY)
+    if done.sound:  # what is said against it has to be certain, unless it learns little, or by heart
+        known = min(done.own.known, CLEARLY if done.own.held is None else done.own.held)
+        return tuple(f for f in suspects if f.certainty >= SURE or known < KNOWS or done.own.known < CLEARLY)
     best: dict[str, Tried] = {}
     for one in sorted(done.tried, key=lambda one: (len(one.changes), -_worth(one))):
         for kind in one.kinds if one.trained.learns else ():
