@@ -10,7 +10,7 @@ from typecheck import checker
 
 
 def test_wrong_arguments_and_results_are_noticed() -> None:
-    def scaled(x: float, text: "NowhereToBeFound" = "") -> "int | str":  # noqa: F821
+    def scaled(x: float, text: "NowhereToBeFound" = "", more: list["Nowhere"] | None = None) -> "int | str":  # noqa: F821
         return text or x
 
     scaled = checker(scaled)

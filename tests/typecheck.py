@@ -5,9 +5,12 @@ Functions inside functions are left alone: they would be read anew each time, a 
 """
 
 import ast
+import contextlib
 import dataclasses
 import functools
 import sys
+import types
+import typing
 from importlib.machinery import PathFinder, SourceFileLoader
 
 from beartype import BeartypeConf, beartype
@@ -27,19 +30,22 @@ def checker(made):
     def call(*args, **named):
         nonlocal checked
         if checked is None:
-            # names that are imported for mypy alone are not there at run time
-            made.__annotations__ = {name: hint for name, hint in made.__annotations__.items() if _is_there(hint, made)}
+            made.__annotations__ = _types(made)
             checked = _beartype(made)
         return checked(*args, **named)
 
     return call
 
 
-def _is_there(hint, made) -> bool:
-    try:
-        return not isinstance(hint, str) or eval(hint, made.__globals__) is not NotImplemented
-    except (NameError, AttributeError):
-        return False
+def _types(made):
+    """Those whose names are there at run time: some are imported for mypy alone."""
+    found = {}
+    for name, hint in made.__annotations__.items():
+        with contextlib.suppress(NameError, AttributeError):
+            found |= typing.get_type_hints(
+                types.SimpleNamespace(__annotations__={name: hint}), made.__globals__, include_extras=True
+            )
+    return found
 
 
 class _Loader(SourceFileLoader):
