@@ -264,7 +264,7 @@ def test_kill_9_of_a_worker_loses_nothing(two, tmp_path):
     assert executions(tmp_path) == dict.fromkeys(range(8), 1)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_stopped_driver_keeps_what_finished(tmp_path, how):
     marks, path = tmp_path / "marks", tmp_path / "r.sqlite"
     marks.mkdir()
@@ -439,7 +439,9 @@ def test_the_largest_array_is_still_exact_through_a_worker(two, tmp_path):
     assert store_module.STORE_VERSION == 1 and len(list((tmp_path / "r.sqlite.arrays").iterdir())) == 1
 
 
-@pytest.mark.parametrize(("seen", "expected"), [("", {"0", "1"}), ("5,7", {"5", "7"})])
+@pytest.mark.parametrize(
+    ("seen", "expected"), [pytest.param("", {"0", "1"}, marks=pytest.mark.slow), ("5,7", {"5", "7"})]
+)
 def test_processes_share_accelerators(monkeypatch: pytest.MonkeyPatch, seen: str, expected: set[str]) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
     with Engine(workers=2, accelerators=2) as engine:

@@ -24,7 +24,9 @@ def weight_std_of(chi: float, bias_std: float = 0.3) -> float:
     return float(brentq(miss, 0.01, 1.39))
 
 
-@pytest.mark.parametrize("chi", [0.95, 0.9, 0.8, 0.7, 0.5, 0.202])
+@pytest.mark.parametrize(
+    "chi", [*(pytest.param(each, marks=pytest.mark.slow) for each in (0.95, 0.8, 0.7)), 0.9, 0.5, 0.202]
+)
 def test_critical_sparsity_of_ordered_networks(chi: float) -> None:
     """Mean of 10 networks of depth and width 100. The prediction is asked to be within 12 % of the mean; the standard
     error of that is at most 4 % (1.5 to 3.7 % over the cases). The predictions are off by up to 4 %, so one of the six
