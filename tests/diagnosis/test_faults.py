@@ -364,7 +364,7 @@ def test_a_fault_that_was_seen_is_mended() -> None:
     best = report.program.best
     assert best.trained.known > 0.3 > 0.12 > report.program.own.known
     plain = report.to_dict()["program"]
-    assert plain["tried"][plain["best"]]["learns"] and plain["curve"][0][0] == 0
+    assert plain["tried"][plain["best"]]["mends"] and plain["curve"][0][0] == 0
 
 
 @pytest.mark.parametrize("name", ["plain", pytest.param("zero gamma", marks=pytest.mark.slow)])

@@ -98,7 +98,7 @@ def _program(program: Mapping[str, Any] | None) -> list[Any]:
         return []
     from rich.text import Text
 
-    mended = sorted((one for one in program["tried"] if one["learns"]), key=lambda one: -one["curve"][-1][1])
+    mended = sorted((one for one in program["tried"] if one["mends"]), key=lambda one: -one["curve"][-1][1])
     said = f"{len(program['tried'])} changes were tried on copies, {len(mended)} of them mend it"
     lines: list[Any] = [Text(""), Text(f"{said}{':' if mended else '.'}", style="bold")]
     if not mended:

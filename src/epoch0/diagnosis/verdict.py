@@ -284,7 +284,8 @@ def judge_program(found: Found, optimizers: Sequence[Any]) -> dict[str, Recipe]:
     if found.faults:
         chance, cause = 1 - found.faults[0].certainty, "fault"
         first = found.faults[0]
-        reason = f"does not learn as it is ({first.kind}): {first.message} {first.fix}".rstrip(".")
+        how = "learns less than it could" if found.mending and found.mending.sound else "does not learn as it is"
+        reason = f"{how} ({first.kind}): {first.message} {first.fix}".rstrip(".")
     elif found.mending is not None and found.mending.sound:
         chance, cause, reason = LEARNS, "learns", f"learns as it is: {told}"
     else:

@@ -22,6 +22,9 @@ STEPS, FEWEST = 200, 40
 EPOCHS, MOST = 50, 2000
 """So many epochs, and steps at most, a program in which nothing was seen has to come to know its targets."""
 
+BETTER = 0.05
+"""By so much more a changed copy knows the targets than the program as it is."""
+
 RISING = 0.05
 """What the outputs of a slow program know after many epochs, at least, and more than at half of them."""
 
@@ -49,11 +52,13 @@ class Tried:
         changes: what was made.
         fixes: what the owner would write for each.
         trained: the training of the changed copy.
+        mends: whether its outputs come to know the targets, and better than those of the program as it is.
     """
 
     changes: tuple[Change, ...]
     fixes: tuple[str, ...]
     trained: Trained
+    mends: bool
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -77,7 +82,7 @@ class Mending:
     @property
     def best(self) -> Tried | None:
         """What mended it most simply and best; None where nothing did."""
-        mended = [one for one in self.tried if one.trained.learns]
+        mended = [one for one in self.tried if one.mends]
         return min(mended, key=lambda one: (len(one.fixes), -one.trained.known), default=None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,7 +92,7 @@ class Mending:
             "curve": self.own.curve,
             "best": None if self.best is None else self.tried.index(self.best),
             "tried": [
-                {"kinds": one.kinds, "fixes": one.fixes, "learns": one.trained.learns, "curve": one.trained.curve}
+                {"kinds": one.kinds, "fixes": one.fixes, "mends": one.mends, "curve": one.trained.curve}
                 for one in self.tried
             ],
         }
@@ -105,22 +110,22 @@ def mend(
         tell("the program as it is", 0.0)
         own = _own(program, suspects, seconds)
         tried: list[Tried] = []
-        if Mending(own).sound:
+        if Mending(own).sound and not (suspects := _standing(own, suspects)):
             return Mending(own)
         if not suspects and program.call.examples < FEW:  # which any change may learn by heart
             return Mending(own)
         length = max(FEWEST, min(STEPS, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
         why = ""
         try:
-            for changes in _order(suspects, tried):
+            for changes in _order(suspects, tried, only=Mending(own).sound):
                 spent = time.thread_time() - started
                 if spent > seconds:
                     why = f"Further changes: {seconds:.0f} CPU seconds are over; pass seconds= for more."
                     break
                 tell(" and ".join(change.name for change in changes), min(spent / seconds, 1.0))
-                done = _try(program, seen, changes, length, 2 * seconds / TRIES)
+                done = _try(program, seen, changes, own, length, 2 * seconds / TRIES)
                 tried += [] if done is None else [done]
-                if done is not None and done.trained.learns and _settled(done, suspects):
+                if done is not None and done.mends and _settled(done, suspects):
                     break
         except KeyboardInterrupt:
             why = "Further changes: stopped by Ctrl-C."
@@ -143,12 +148,18 @@ def _rising(own: Trained) -> bool:
     return own.steps > STEPS and own.known > RISING and own.known > 1.3 * half
 
 
+def _standing(own: Trained, suspects: Sequence[Fault]) -> Sequence[Fault]:
+    """What is still said against a program that learns: what is certain, unless it learns little, or by heart."""
+    known = min(own.known, CLEARLY if own.held is None else own.held)
+    return [fault for fault in suspects if fault.certainty >= SURE or known < KNOWS or own.known < CLEARLY]
+
+
 def _settled(done: Tried, suspects: Sequence[Fault]) -> bool:
     kinds = {fault.kind for fault in suspects if fault.certainty >= SURE}
     return len(done.changes) > 1 or done.changes[0].kind in kinds
 
 
-def _order(suspects: Sequence[Fault], tried: Sequence[Tried]) -> Iterator[tuple[Change, ...]]:
+def _order(suspects: Sequence[Fault], tried: Sequence[Tried], only: bool) -> Iterator[tuple[Change, ...]]:
     """What is suspected, alone and in pairs; the other single changes; pairs of those that helped most.
 
     Pairs are made only as long as no single change mended it. ``tried`` grows meanwhile.
@@ -160,13 +171,15 @@ def _order(suspects: Sequence[Fault], tried: Sequence[Tried]) -> Iterator[tuple[
         return max(singles, key=_worth).changes[0] if singles else None
 
     def unmended(pairs: Iterable[tuple[Change, Change]]) -> Iterator[tuple[Change, ...]]:
-        return (pair for pair in pairs if not any(one.trained.learns for one in tried) and pair[0].kind != pair[1].kind)
+        return (pair for pair in pairs if not any(one.mends for one in tried) and pair[0].kind != pair[1].kind)
 
     for kind in kinds:
         yield from ((change,) for change in CHANGES if change.kind == kind)
     leading = [change for kind in kinds if (change := best(kind)) is not None]
     yield from unmended(combinations(leading[:3], 2))
-    if any(fault.certainty >= SURE for fault in suspects):  # what was not suspected is then hardly ever the cause
+    if only or any(
+        fault.certainty >= SURE for fault in suspects
+    ):  # what was not suspected is then hardly ever the cause
         return
     yield from ((change,) for change in CHANGES if change.kind not in kinds)
     singles = sorted((one for one in tried if len(one.changes) == 1), key=_worth, reverse=True)
@@ -177,7 +190,9 @@ def _worth(one: Tried) -> float:
     return -1.0 if math.isnan(one.trained.known) else one.trained.known
 
 
-def _try(program: Program, seen: Evidence, changes: Sequence[Change], steps: int, seconds: float) -> Tried | None:
+def _try(
+    program: Program, seen: Evidence, changes: Sequence[Change], own: Trained, steps: int, seconds: float
+) -> Tried | None:
     """Make changes on a copy and train it; None where one of them does not apply."""
     if program.call.targets is None and any(change.where in INSIDE for change in changes):
         return None
@@ -186,29 +201,29 @@ def _try(program: Program, seen: Evidence, changes: Sequence[Change], steps: int
         fixes = tuple(change.make(copied, seen) for change in changes)
         if not all(fixes):
             return None
-        return Tried(tuple(changes), fixes, copied.train(steps, seconds))
+        trained = copied.train(steps, seconds)
     except Exception:  # what cannot be made or trained is no cure
         return None
+    better = not own.known + BETTER > trained.known  # also where the program as it is knows no number
+    return Tried(tuple(changes), fixes, trained, trained.learns and better)
 
 
 def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]:
     """What was seen and what mends it, most certain first."""
     if done is None:
         return tuple(suspects)
-    if done.sound:  # what is said against it has to be certain, unless it learns little, or by heart
-        known = min(done.own.known, CLEARLY if done.own.held is None else done.own.held)
-        return tuple(f for f in suspects if f.certainty >= SURE or known < KNOWS or done.own.known < CLEARLY)
     best: dict[str, Tried] = {}
     for one in sorted(done.tried, key=lambda one: (len(one.changes), -_worth(one))):
-        for kind in one.kinds if one.trained.learns else ():
+        for kind in one.kinds if one.mends else ():
             best.setdefault(kind, one)
+    suspects = _standing(done.own, suspects) if done.sound else suspects
     could = {one.kinds[0] for one in done.tried}
     found = [_weighed(fault, best, could, done.own) for fault in suspects]
     strong = any(fault.certainty >= 0.5 for fault in found)
     seen = {fault.kind for fault in suspects}
     for kind, one in best.items():
         told = one.trained.held if one.trained.held is not None else one.trained.known
-        if kind in seen or told < CLEARLY:  # by heart, or hardly
+        if kind in seen or told < CLEARLY or done.sound:  # by heart, or hardly
             continue
         certainty = ALONE.get(kind, 0.25) * (0.5 if strong else 1.0)
         message, fix = "The outputs do not come to know the targets.", _cure(done.own, one)
