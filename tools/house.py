@@ -5,6 +5,7 @@ All lines of ``src/epoch0/**/*.py`` count. Imports inside functions and under TY
 
 import ast
 import functools
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -135,4 +136,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # head has seen enough; what is left must not be written on the way out either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -37,14 +37,17 @@ class Result:
         return f"<pre>{escape(str(self))}</pre>"
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """One line a row, each column as wide as its widest cell.
+def aligned(rows: Sequence[Sequence[str]], numbers: slice = slice(0)) -> list[str]:
+    """One line a row, each column as wide as its widest cell, those of numbers to the right.
 
     >>> aligned([("layer", "kept"), ("conv1.weight", "12")])
     ['layer         kept', 'conv1.weight  12']
 
     Args:
         rows: cells of text, equally many in each row; often the first is the heading.
+        numbers: which columns hold numbers.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    sides = [">" if place in range(len(widths))[numbers] else "<" for place in range(len(widths))]
+    forms = [f"{side}{width}" for side, width in zip(sides, widths, strict=True)]
+    return ["  ".join(map(format, row, forms)).rstrip() for row in rows]

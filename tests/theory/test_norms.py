@@ -409,9 +409,9 @@ class TestBadInput:
     def test_words(self) -> None:
         with pytest.raises(InputError, match=r"method='exakt'.*Did you mean 'exact'"):
             norms.failure_probability(0.1, 100, method="exakt")
-        with pytest.raises(InputError, match=r"direction='backward'.*forward, gradient"):
+        with pytest.raises(InputError, match=r"direction='backward'.*'forward' or 'gradient'"):
             norms.required_width(0.1, 0.05, direction="backward")
-        with pytest.raises(InputError, match=r"init='kaiming'.*he, he_fan_in, glorot"):
+        with pytest.raises(InputError, match=r"init='kaiming'.*'he', 'he_fan_in' or 'glorot'"):
             norms.NormRatio.forward([10, 10], init="kaiming")
         with pytest.raises(InputError, match="tail='both'"):
             norms.chernoff_rate(0.1, "both")

@@ -120,7 +120,7 @@ class TestTables:
     def test_sparse_gaussian_784(
         self, density: float, paper: float, fourth: float, minimum: float, maximum: float, upper: float
     ) -> None:
-        row = growth.bounds(Sparse(Gaussian(2.0), density).scaled(784**-0.5), 784).rows[0]
+        row = growth.bounds(Sparse(Gaussian(2.0), density).scaled(784**-0.5), 784).layers[0]
         assert row.paper_lower == pytest.approx(paper, abs=5.1e-6)
         assert row.lower == pytest.approx(fourth, abs=5.1e-6)
         assert (row.minimum, row.maximum) == pytest.approx((minimum, maximum), abs=5.1e-7)
@@ -364,14 +364,14 @@ def made(recipe: tuple[str, float]) -> Law:
 class TestLaws:
     @given(recipes, st.floats(0.01, 1), st.integers(1, 300), st.sampled_from(["relu", "leaky_relu", "identity"]))
     def test_order(self, recipe: tuple[str, float], density: float, width: int, activation: str) -> None:
-        row = growth.bounds(Sparse(made(recipe), density), width, activation=activation).rows[0]
+        row = growth.bounds(Sparse(made(recipe), density), width, activation=activation).layers[0]
         known = [row.paper_lower, row.lower, row.minimum, row.exact, row.maximum, row.upper]
         values = [value for value in known if value is not None]
         assert all(a <= b * (1 + 1e-9) for a, b in pairwise(values))
 
     @given(recipes, st.floats(0.01, 1), st.floats(0.01, 1), st.integers(1, 200))
     def test_more_weights_grow_more(self, recipe: tuple[str, float], one: float, other: float, width: int) -> None:
-        low, high = (growth.bounds(Sparse(made(recipe), d), width).rows[0] for d in sorted((one, other)))
+        low, high = (growth.bounds(Sparse(made(recipe), d), width).layers[0] for d in sorted((one, other)))
         for name in ("paper_lower", "lower", "minimum", "maximum", "upper"):
             if getattr(low, name) is not None:
                 assert getattr(low, name) <= getattr(high, name) * (1 + 1e-9)
@@ -379,7 +379,7 @@ class TestLaws:
     @given(recipes, st.floats(0.01, 1), st.floats(0.01, 100), st.integers(1, 200))
     def test_scaling(self, recipe: tuple[str, float], density: float, factor: float, width: int) -> None:
         entry = Sparse(made(recipe), density)
-        one, other = growth.bounds(entry, width).rows[0], growth.bounds(entry.scaled(factor), width).rows[0]
+        one, other = growth.bounds(entry, width).layers[0], growth.bounds(entry.scaled(factor), width).layers[0]
         for name in ("paper_lower", "lower", "minimum", "maximum", "upper"):
             if getattr(one, name) is not None:
                 assert getattr(other, name) == pytest.approx(factor * getattr(one, name), rel=1e-9)
@@ -472,16 +472,16 @@ class TestBounds:
     def test_mixed_layers(self) -> None:
         laws = [Gaussian(0.2), Sparse(Gaussian(0.3), 0.4), Uniform(0.3)]
         table = growth.bounds(laws, [20, 30, 10], fan_in=50)
-        assert [row.status for row in table.rows] == ["exact", "sharp interval", "bounded"]
+        assert [row.status for row in table.layers] == ["exact", "sharp interval", "bounded"]
         assert table.status == "bounded" and table.over_depth.exact is None and table.over_depth.minimum is None
-        assert table.rows[1].maximum == growth.sparse_maximum(laws[1], 30, fan_in=20)
-        assert table.over_depth.upper == pytest.approx(math.prod(row.upper for row in table.rows))
+        assert table.layers[1].maximum == growth.sparse_maximum(laws[1], 30, fan_in=20)
+        assert table.over_depth.upper == pytest.approx(math.prod(row.upper for row in table.layers))
         assert table.cumulative[-1].lower == pytest.approx(table.over_depth.lower)
         assert [row.layer for row in table.cumulative] == [1, 2, 3]
 
     def test_first_layer_spreads_over_its_inputs(self) -> None:
         law = Sparse(Gaussian(1.0), 0.4)
-        assert growth.bounds(law, [8, 8], fan_in=3).rows[0].maximum == growth.sparse_maximum(law, 8, 3)
+        assert growth.bounds(law, [8, 8], fan_in=3).layers[0].maximum == growth.sparse_maximum(law, 8, 3)
 
     def test_forms(self) -> None:
         table = growth.bounds(Sparse(Gaussian(2.0), 0.5).scaled(784**-0.5), [784] * 10)
@@ -496,11 +496,11 @@ class TestBounds:
         assert frame.shape[0] == 10 and frame["cumulative_upper"].iloc[-1] == pytest.approx(1.0)
 
     def test_zero_weights_let_nothing_through(self) -> None:
-        row = growth.bounds(Gaussian(0.0), 5).rows[0]
+        row = growth.bounds(Gaussian(0.0), 5).layers[0]
         assert (row.paper_lower, row.lower, row.exact, row.upper) == (0.0, 0.0, 0.0, 0.0)
 
     def test_density_one_is_dense(self) -> None:
-        assert growth.bounds(Sparse(Gaussian(0.2), 1.0), 20).rows == growth.bounds(Gaussian(0.2), 20).rows
+        assert growth.bounds(Sparse(Gaussian(0.2), 1.0), 20).layers == growth.bounds(Gaussian(0.2), 20).layers
 
 
 class WithoutMoments(Law):

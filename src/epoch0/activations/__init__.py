@@ -28,14 +28,9 @@ def get(activation: ActivationLike) -> Activation:
     >>> get(torch.tanh) == get("tanh"), get(lambda h: h * torch.sigmoid(2 * h)).breaks
     (True, ())
 
-    Args:
-        activation: a name, an Activation, or a function: of numpy (float64 array to the same shape) or torch (tensor to
-            the same shape), or a torch module without parameters. A function goes through :func:`custom` each time, so
-            make it an Activation once where it is used in a loop.
-
-    Raises:
-        InputError: if there is no rule for that name (the message lists the names), or the function cannot serve as an
-            activation.
+    A function is elementwise, of numpy or torch, or a torch module without parameters. It goes through :func:`custom`
+    each time, so make it an Activation once where it is used in a loop. An InputError if there is no rule for the name
+    (the message lists the names), or the function cannot serve as an activation.
     """
     if isinstance(activation, Activation):
         return activation

@@ -34,9 +34,9 @@ def custom(
     ([-1.428571], (0.3, 1.0))
 
     The function is tried on points between -10,000 and 10,000, every 0.01 next to 0; what happens within less than
-    that it may overlook. Where phi or phi' jumps is found by bisection to 14 digits; that integrals against the
-    Gaussian do not cross a jump is what makes them exact. If all pieces are straight, the activation knows its slopes
-    and gets closed forms where there are any. The global random streams are left as they were.
+    that it may overlook. Where phi or phi' jumps is found by bisection to 14 digits, so that integrals against the
+    Gaussian do not cross a jump; the jumps themselves are not in the derivative. If all pieces are straight, the
+    activation knows its slopes and gets closed forms. The global random streams are left as they were.
 
     Args:
         function: phi, elementwise: of numpy (float64 array to the same shape), of torch (float64 tensor to the same
@@ -44,10 +44,6 @@ def custom(
         derivative: phi', of numpy or torch; needed only for a function that torch cannot differentiate.
         breaks: the points where phi or phi' jumps, if you know them; None: they are searched for.
         name: what to call it; default the function's own name.
-
-    Returns:
-        An :class:`Activation` whose function and derivative work on float64 arrays of any shape. Between the jumps of a
-        phi that is not continuous the derivative is that of the pieces; the jumps themselves are not in it.
 
     Raises:
         InputError: for a function that cannot be called, returns NaN or infinity (the message says at which h), returns
@@ -84,9 +80,7 @@ def custom(
 
     if in_torch:
         phi.torch_function = kept
-    source = (
-        function if isinstance(function, Hashable) else function.__call__
-    )  # a bound method has a hash: its object's
+    source = function if isinstance(function, Hashable) else function.__call__  # a bound method has its object's hash
     return Activation(title, phi, left_slope, points, rates, (), source, not _jumps(phi, slope, points))
 
 

@@ -79,11 +79,7 @@ def _read_hardtanh(min_val: float, max_val: float) -> Activation | None:
 
 @_known("Hardtanh", bounds=(-1.0, 1.0), min_val=-1.0, max_val=1.0, reads=_read_hardtanh)
 def hardtanh(minimum: float = -1.0, maximum: float = 1.0) -> Activation:
-    """The input h clipped to [minimum, maximum].
-
-    Raises:
-        InputError: unless minimum < 0 < maximum, so that the identity piece passes through the origin.
-    """
+    """The input h clipped to [minimum, maximum]; an InputError unless minimum < 0 < maximum."""
     if not minimum < 0 < maximum:
         raise InputError(f"hardtanh({minimum!r}, {maximum!r}) is no hard tanh; it needs minimum < 0 < maximum.")
     parameters = {} if (minimum, maximum) == (-1.0, 1.0) else {"min_val": float(minimum), "max_val": float(maximum)}
@@ -178,11 +174,7 @@ def selu() -> Activation:
 
 @_known("CELU", alpha=1.0, reads=lambda alpha: celu(alpha) if alpha > 0 else None)
 def celu(alpha: float = 1.0) -> Activation:
-    """Equal to h for h > 0, alpha * (exp(h / alpha) - 1) below: smooth for every alpha; ``alpha`` as in torch.
-
-    Raises:
-        InputError: unless alpha > 0.
-    """
+    """Equal to h for h > 0, alpha * (exp(h / alpha) - 1) below, smooth for every ``alpha`` > 0; as in torch."""
     if not alpha > 0:
         raise InputError(f"celu(alpha={alpha!r}) has no meaning; alpha must be > 0.")
     return _exponential("celu", 1.0, float(alpha), float(alpha), alpha=float(alpha))
@@ -215,11 +207,7 @@ def _read_softplus(beta: float, threshold: float) -> Activation | None:
 
 @_known("Softplus", beta=1.0, threshold=20.0, reads=_read_softplus)
 def softplus(beta: float = 1.0) -> Activation:
-    """The smooth ReLU log(1 + exp(beta h)) / beta; ``beta`` as in torch.
-
-    Raises:
-        InputError: unless beta > 0.
-    """
+    """The smooth ReLU log(1 + exp(beta h)) / beta; ``beta`` > 0 as in torch."""
     if not beta > 0:
         raise InputError(f"softplus(beta={beta!r}) has no meaning; beta must be > 0.")
     from scipy.special import expit

@@ -18,9 +18,7 @@ class Activation:
     >>> relu.function(np.array([-1.0, 2.0])), relu.breaks, relu.slopes           # shape (2,)
     (array([0., 2.]), (0.0,), (0.0, 1.0))
 
-    Two activations are equal when their name and parameters are; those made by :func:`custom` when they were made from
-    the same function.
-
+    Two are equal when their name and parameters are; those of :func:`custom` when made from the same function.
     """
 
     name: str  #: the field's word for it, such as ``"leaky_relu"``

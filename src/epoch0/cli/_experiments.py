@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from epoch0.cli._shared import DataDir, Json, command, print_json, print_rows
+from epoch0.cli._shared import DataDir, Json, command, print_json, print_result, print_rows
 from epoch0.errors import InputError
 
 
@@ -81,7 +81,7 @@ def _dry_run(names: list[str], preset: str, seconds: float, out: Path, workers: 
 
     with one_thread():  # as the workers compute
         found = estimate(names, preset, seconds, out / "results.sqlite", workers=workers)
-    print_json(found.to_dict()) if as_json else typer.echo(str(found))
+    print_result(found, as_json)
 
 
 def sweep_merge(

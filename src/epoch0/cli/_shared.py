@@ -60,6 +60,11 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, allow_nan=False))
 
 
+def print_result(found: Any, as_json: bool, *more: str) -> None:
+    """A result as JSON, or as its text and further lines."""
+    print_json(found.to_dict()) if as_json else typer.echo("\n".join([str(found), *more]))
+
+
 def print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         print_json(rows)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from epoch0.cli._shared import DataDir, Json, check_folder, check_picture, command, print_json, print_rows
+from epoch0.cli._shared import DataDir, Json, check_folder, check_picture, command, print_json, print_result, print_rows
 from epoch0.errors import InputError
 
 Activation = Annotated[
@@ -18,7 +18,6 @@ BiasStd = Annotated[float, typer.Option(help="sigma_b, the standard deviation of
 BIAS_STD = 0.2
 """sigma_b of activations with a scale, unless another is asked for; those without (ReLU) need none."""
 
-
 Eps = Annotated[float, typer.Option(help="Tolerance: squared norms within 1 ± eps in every layer, in (0, 1).")]
 Delta = Annotated[float, typer.Option(help="Probability of failure that is accepted, in (0, 1).")]
 Samples = Annotated[int, typer.Option(help="Inputs for which it must hold at once.")]
@@ -29,12 +28,8 @@ Direction = Literal["forward", "gradient"]
 def register(app: typer.Typer) -> None:
     """Put the commands on the app."""
     theory = typer.Typer(no_args_is_help=True, help="Predictions that need no network: bounds and exact laws.")
-    command(theory, name="growth")(growth)
-    command(theory, name="eoc")(eoc)
-    command(theory, name="phase-diagram")(phase_diagram)
-    command(theory, name="kernel")(kernel)
-    command(theory, name="width")(width)
-    command(theory, name="norms")(norms)
+    for function in (growth, eoc, phase_diagram, kernel, width, norms):
+        command(theory, name=function.__name__.replace("_", "-"))(function)
     app.add_typer(theory, name="theory")
 
 
@@ -61,10 +56,7 @@ def growth(
     }[law]
     entry = distributions.Sparse(unit, density).scaled(width**-0.5)
     bounds = laws.bounds(entry, [width] * depth, activation=activation)
-    if as_json:
-        print_json(bounds.to_dict())
-    else:
-        typer.echo(str(bounds))
+    print_result(bounds, as_json)
 
 
 def eoc(
@@ -142,10 +134,7 @@ def phase_diagram(
         density=density,
     )
     diagram.plot().savefig(out)
-    if as_json:
-        print_json(diagram.to_dict())
-    else:
-        typer.echo(f"{diagram}\npicture: {out}")
+    print_result(diagram, as_json, f"picture: {out}")
 
 
 def kernel(
@@ -182,10 +171,7 @@ def kernel(
         from safetensors.numpy import save_file
 
         save_file({"nngp": found.nngp, "ntk": found.ntk}, out)
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        typer.echo(str(found) + (f"\nkernels: {out}" if out else ""))
+    print_result(found, as_json, *([f"kernels: {out}"] if out else []))
 
 
 def _range(name: str, text: str) -> tuple[float, float]:
@@ -199,31 +185,21 @@ def _range(name: str, text: str) -> tuple[float, float]:
 
 
 def width(
-    eps: Eps = 0.1,
-    delta: Delta = 0.05,
-    samples: Samples = 1,
-    layers: Layers = 1,
-    direction: Direction = "forward",
+    eps: Eps = 0.1, delta: Delta = 0.05, samples: Samples = 1, layers: Layers = 1, direction: Direction = "forward",
     as_json: Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """Width that keeps the norms of a ReLU network: by the paper's bound, by the best Chernoff bound, exactly."""
     from epoch0.theory.norms import summary
 
-    found = summary(eps, delta, samples=samples, layers=layers, direction=direction)
-    print_json(found.to_dict()) if as_json else typer.echo(str(found))
+    print_result(summary(eps, delta, samples, layers, direction), as_json)
 
 
 def norms(
     width: Annotated[int, typer.Option(help="Width of every layer.")] = 500,
-    layers: Layers = 10,
-    eps: Eps = 0.1,
-    delta: Delta = 0.05,
-    samples: Samples = 1,
-    direction: Direction = "forward",
+    layers: Layers = 10, eps: Eps = 0.1, delta: Delta = 0.05, samples: Samples = 1, direction: Direction = "forward",
     as_json: Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """Law of the norms in a ReLU network of He's weights: mean, spread, quantiles, chance that a layer fails."""
     from epoch0.theory.norms import at_width
 
-    found = at_width(width, layers=layers, eps=eps, delta=delta, samples=samples, direction=direction)
-    print_json(found.to_dict()) if as_json else typer.echo(str(found))
+    print_result(at_width(width, layers, eps, delta, samples, direction), as_json)

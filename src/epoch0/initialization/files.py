@@ -15,20 +15,12 @@ from epoch0.tracing.guard import bare
 
 
 def check_path(path: str | Path, what: str = "weights") -> Path:
-    """Refuse a file that could not be written, before the work is done.
+    """The path, if its ending is ``.safetensors`` and the folder exists; else an InputError, before the work is done.
 
     >>> check_path("weights.safetensors")                       # in a folder that exists
     PosixPath('weights.safetensors')
 
-    Args:
-        path: where to; the ending must be ``.safetensors`` and the folder must exist.
-        what: is to be written, in the plural, for the message.
-
-    Returns:
-        The path.
-
-    Raises:
-        InputError: if the ending or the folder is wrong.
+    ``what`` is to be written, in the plural, for the message.
     """
     target = Path(path)
     if target.suffix != ".safetensors":
@@ -148,18 +140,9 @@ def save(model: nn.Module, path: str | Path) -> Path:
     >>> save(net, "weights.safetensors")                        # every parameter and buffer, in its own shape
     PosixPath('weights.safetensors')
 
-    The file appears whole or not at all: it is written beside its place under another name and then renamed. A tensor
-    under several names is stored once.
-
-    Args:
-        model: any module.
-        path: where to; the ending must be ``.safetensors`` and the folder must exist. A file that is there is replaced.
-
-    Returns:
-        The path.
-
-    Raises:
-        InputError: if the ending or the folder is wrong, or the file cannot be written.
+    The file appears whole or not at all: it is written beside its place under another name and then renamed. One that
+    is there is replaced. A tensor under several names is stored once. An InputError if the ending is not
+    ``.safetensors``, or the file cannot be written.
     """
     from safetensors.torch import save_model
 

@@ -3,6 +3,7 @@
 Nothing but parameters changes, and on any error not even they.
 """
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.prune import BasePruningMethod
 
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError, check_choice, is_count
 from epoch0.initialization.draw import KINDS, draw_attentions, draw_biases, draw_weights
 from epoch0.initialization.plan import layer_targets, make_plan
-from epoch0.initialization.result import Initialization, notes, rows
+from epoch0.initialization.result import Initialization, notes, row
 from epoch0.initialization.scale import Pass, apply, measured_rounds
 from epoch0.initialization.sites import Plan, Site, apply_masks, fill_with_noise, find_sites, read_masks
 from epoch0.seeds import generator
@@ -22,8 +23,6 @@ from epoch0.tracing.call import Forward
 from epoch0.tracing.guard import bare, check_model, unchanged
 from epoch0.tracing.layers import layers, require_nonlinearity
 from epoch0.tracing.tape import Tape, tape
-
-RESIDUAL = ("stable", "plain")
 
 BIAS_STD = 0.2
 """Standard deviation of the biases of layers whose activation has a scale; Hayou et al. use it for tanh and ELU."""
@@ -72,8 +71,7 @@ def initialize(
     last one outputs, to unit size where they are far from it or a function that saturates follows.
 
     Args:
-        model: any module. Its parameters change in place; mode, buffers, gradients, hooks, requires_grad and random
-            states stay.
+        model: any module. Its parameters change in place; mode, buffers, gradients, hooks and random states stay.
         at: ``"edge_of_chaos"``: a gain of 1.
         chi: another gain, > 0.
         method: ``"theory"`` or ``"measured"``.
@@ -81,9 +79,9 @@ def initialize(
         forward: ``forward(model, x)``, for a model that is called in another way.
         bias_std: of fresh biases where an activation follows; None: 0, and 0.2 for Gaussian and uniform weights before
             activations with a scale (tanh); biases elsewhere become 0.
-        weights: law of fresh weights. ``"mirrored"``: as said above; ``"gaussian"``, ``"uniform"`` or
-            ``"orthogonal"``: all are drawn, for the target and nothing else; ``"keep"`` rescales those that are there,
-            and keeps the biases unless ``bias_std`` is given.
+        weights: ``"mirrored"``: as said above; ``"gaussian"``, ``"uniform"`` or ``"orthogonal"``: all are drawn, for
+            the target and nothing else; ``"keep"`` rescales those that are there, and keeps the biases unless
+            ``bias_std`` is given.
         residual: ``"stable"`` or ``"plain"``: branches get the whole target, and norms that end them stay.
         masks: weight's name -> bools of its shape, True where it is kept; the others become 0. Masks of
             ``torch.nn.utils.prune`` are found.
@@ -97,7 +95,19 @@ def initialize(
     Source: Hayou et al. 2021, B.1.2 (gain), Proposition 2 (branches), appendix H (density);
     Balduzzi et al. 2017 (pairs); Saxe et al. 2014 (orthogonal weights); THEORY section 3.
     """
-    target = _check(at, chi, method, bias_std, weights, residual, max_rounds, seed)
+    if at != "edge_of_chaos":
+        raise InputError(f"at={at!r} is not known; it is 'edge_of_chaos' (a gain of 1), or give chi=... instead.")
+    if chi is not None and (isinstance(chi, bool) or not (math.isfinite(chi) and chi > 0)):
+        raise InputError(f"chi={chi!r}: the gain asked for must be finite and > 0.")
+    check_choice("method", method, ("theory", "measured"))
+    check_choice("weights", weights, KINDS)
+    check_choice("residual", residual, ("stable", "plain"))
+    if bias_std is not None and not (math.isfinite(bias_std) and bias_std >= 0):
+        raise InputError(f"bias_std={bias_std!r} is no standard deviation; it must be finite and >= 0.")
+    if not is_count(max_rounds):
+        raise InputError(f"max_rounds={max_rounds!r}: at least one pass is needed.")
+    generator(seed)
+    target = 1.0 if chi is None else float(chi)
     remarks, mirrored = [], weights == "mirrored"
     if x is None:
         x = gaussian_input(model, seed)
@@ -120,43 +130,12 @@ def initialize(
         changed = [s.site.name for s in plan.steps if not s.kept] + list(biases) + list(factors) + drawn
         values = {name: record.model.get_parameter(name).detach().clone() for name in changed}
         result = Initialization(
-            (*rows(plan, biases, gains), *attentions), layer_targets(plan),
+            (*(row(step, plan, biases, gains) for step in plan.steps), *attentions), layer_targets(plan),
             {name: why for name, why in untouched.items() if name not in drawn}, factors, target, method, plan.blocks,
             residual, rounds, seed, (*remarks, *record.notes, *notes(plan, record, off, rounds)),
         )  # fmt: skip
     write_parameters(bare(model), values)
     return result
-
-
-def _check(
-    at: str,
-    chi: float | None,
-    method: str,
-    bias_std: float | None,
-    weights: str,
-    residual: str,
-    max_rounds: int,
-    seed: int,
-) -> float:
-    if at != "edge_of_chaos":
-        raise InputError(f"at={at!r} is not known; it is 'edge_of_chaos' (a gain of 1), or give chi=... instead.")
-    if chi is not None and (isinstance(chi, bool) or not (math.isfinite(chi) and chi > 0)):
-        raise InputError(f"chi={chi!r}: the gain asked for must be finite and > 0.")
-    methods = ("theory", "measured")
-    for name, value, known in (
-        ("method", method, methods),
-        ("weights", weights, KINDS),
-        ("residual", residual, RESIDUAL),
-    ):
-        if value not in known:
-            words = " or ".join(map(repr, known))
-            raise InputError(f"{name}={value!r} is not known; use {words}.{suggest(value, known)}")
-    if bias_std is not None and not (math.isfinite(bias_std) and bias_std >= 0):
-        raise InputError(f"bias_std={bias_std!r} is no standard deviation; it must be finite and >= 0.")
-    if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1:
-        raise InputError(f"max_rounds={max_rounds!r}: at least one pass is needed.")
-    generator(seed)
-    return 1.0 if chi is None else float(chi)
 
 
 def _sites(record: Tape, masks: Mapping[str, Tensor] | None, seed: int) -> tuple[list[Site], dict[str, str]]:
@@ -203,14 +182,16 @@ def write_parameters(model: nn.Module, values: Mapping[str, Tensor]) -> None:
         if not bool(value.to(kind).isfinite().all()):
             raise InputError(f"'{name}' would leave the range of {kind}. Nothing was changed.")
     before = {name: model.get_parameter(name).detach().clone() for name in values}
-    try:
+
+    def fill(values: Mapping[str, Tensor]) -> None:
         with torch.no_grad():
             for name, value in values.items():
                 model.get_parameter(name).copy_(value)
+
+    try:
+        fill(values)
     except BaseException:
-        with torch.no_grad():
-            for name, value in before.items():
-                model.get_parameter(name).copy_(value)
+        fill(before)
         raise
     for module in model.modules():
         for hook in module._forward_pre_hooks.values():
@@ -235,12 +216,10 @@ def gaussian_input(model: nn.Module, seed: int) -> Tensor:
     parameter = next(p for p in model.parameters() if p.is_floating_point())
     for shape in _shapes(model):
         x = torch.randn(shape, generator=generator(seed, _INPUT)).to(parameter)
-        try:
+        with contextlib.suppress(RuntimeError, ValueError, IndexError, TypeError, AssertionError):
             with unchanged(model), torch.no_grad():
                 model.eval()(x)
-        except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError, AssertionError):
-            continue
-        return x
+            return x
     raise InputError(
         f"no input shape was found that the model {type(model).__name__} takes; "
         "give a batch: x=..., shape (examples, ...)."

@@ -109,59 +109,27 @@ _HEAD = ("weights", "activation", "fan in", "density", "weight std", "now", "bia
 
 def _cells(layer: LayerInit) -> tuple[str, ...]:
     chi = layer.measured if layer.measured is not None else layer.predicted
-    return (
-        layer.name,
-        layer.activation,
-        f"{layer.fan_in:.4g}",
-        f"{layer.density:.3g}",
-        f"{layer.weight_std_before:.4g}",
-        f"{layer.weight_std:.4g}",
-        _number(layer.bias_std),
-        _number(layer.q),
-        f"{layer.target:.4g}",
-        "-" if chi is None else f"{chi:.4g}",
-        layer.status,
-    )
+    scales = (layer.weight_std_before, layer.weight_std, layer.bias_std, layer.q, layer.target, chi)
+    numbers = ("-" if value is None or value != value else f"{value:.4g}" for value in scales)
+    return layer.name, layer.activation, f"{layer.fan_in:.4g}", f"{layer.density:.3g}", *numbers, layer.status
 
 
-def _number(value: float) -> str:
-    return "-" if value != value else f"{value:.4g}"
-
-
-def rows(plan: Plan, biases: Mapping[str, Tensor], gains: Mapping[str, float]) -> tuple[LayerInit, ...]:
-    """One row a weighted operation."""
-    return tuple(_row(step, plan, biases, gains) for step in plan.steps)
-
-
-def _row(step: Step, plan: Plan, biases: Mapping[str, Tensor], gains: Mapping[str, float]) -> LayerInit:
+def row(step: Step, plan: Plan, biases: Mapping[str, Tensor], gains: Mapping[str, float]) -> LayerInit:
+    """What a weighted operation was set to, given the values of biases and the gains of layers, by name."""
     site, rule = step.site, step.follow.activation
     kept = site.original if site.mask is None else site.original[site.mask]
     before = site.factor * float(kept.double().square().mean().sqrt()) * site.fan_in**0.5
     bias = biases.get(site.bias)
+    bias_std = float("nan") if bias is None else float(bias.double().square().mean().sqrt())
+    # gain of the stretch that the goal is for, where that is a layer but for its averages
+    alone = step.layer.weighted == 1 and step.layer.name in gains
+    measured = gains[step.layer.name] / (step.averages * step.lead) if alone else None
     return LayerInit(
-        name=site.name,
-        module=site.module,
-        layer=step.layer.name,
-        kind=site.op.kind,
-        activation="none" if rule is None else rule.name,
-        fan_in=site.fan_in,
-        density=site.density,
-        weight_std_before=abs(before),
-        weight_std=abs(before) if step.kept else step.weight_std,
-        bias_std=float("nan") if bias is None else float(bias.double().square().mean().sqrt()),
-        q=step.q,
-        target=step.goal,
-        predicted=step.predicted,
-        measured=_measured(step, gains),
-        status=_status(step, plan),
-    )
-
-
-def _measured(step: Step, gains: Mapping[str, float]) -> float | None:
-    """Gain of the stretch that the goal is for, where that is a layer but for its averages."""
-    if step.layer.weighted != 1 or step.layer.name not in gains:
-        return None
-    return gains[step.layer.name] / (step.averages * step.lead)
+        name=site.name, module=site.module, layer=step.layer.name, kind=site.op.kind,
+        activation="none" if rule is None else rule.name, fan_in=site.fan_in, density=site.density,
+        weight_std_before=abs(before), weight_std=abs(before) if step.kept else step.weight_std, bias_std=bias_std,
+        q=step.q, target=step.goal, predicted=step.predicted, measured=measured, status=_status(step, plan),
+    )  # fmt: skip
 
 
 def _status(step: Step, plan: Plan) -> str:

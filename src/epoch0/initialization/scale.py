@@ -252,8 +252,7 @@ class Pass:
         if step.kept:
             step.weight_std = 1.0
             return tensor
-        inside = self.biases.get(site.bias) if step.follow.biased == site.op.outputs[0] else None
-        bias = None if inside is None else _beside(inside, site.op.kind, tensor.dim())
+        bias = self._bias_inside(step, tensor)
         if step.first is not None:
             step.weight_std = step.first.weight_std
         else:
@@ -320,9 +319,8 @@ class Pass:
         fixed = self._fixed(step)
         if fixed is None:
             return places(_flat(square), _flat(share))
-        channels = square.shape[1]
-        square, share = (t.movedim(1, 0).reshape(channels, -1) for t in (square, share))
-        return places_behind(_array(square), _array(share), _flat(fixed.factor), _flat(fixed.offset))
+        squares, shares = (_flat(t.movedim(1, 0), t.shape[1], -1) for t in (square, share))
+        return places_behind(squares, shares, _flat(fixed.factor), _flat(fixed.offset))
 
     def _fixed(self, step: Step) -> Affine | None:
         """The norm with running statistics between the weights and the activation."""
@@ -340,10 +338,13 @@ class Pass:
         return places_behind(square[None], share[None], _flat(fixed.factor), _flat(fixed.offset))
 
     def _without_bias(self, step: Step, h: Tensor) -> Tensor:
-        bias = self.biases.get(step.site.bias)
-        if bias is None or step.follow.biased != step.site.op.outputs[0]:
-            return h
-        return h - _beside(bias, step.site.op.kind, h.dim())
+        bias = self._bias_inside(step, h)
+        return h if bias is None else h - bias
+
+    def _bias_inside(self, step: Step, h: Tensor) -> Tensor | None:
+        """The bias that the operation itself adds to its output h."""
+        bias = self.biases.get(step.site.bias) if step.follow.biased == step.site.op.outputs[0] else None
+        return None if bias is None else _beside(bias, step.site.op.kind, h.dim())
 
     def _by_batch(self, place: int, step: Step, x: Tensor, output: Tensor, target: float) -> float:
         site, activation = step.site, step.law
@@ -356,11 +357,10 @@ class Pass:
             factors = fixed.factors(h)
             gains, h, offsets = gains * factors**2, h * factors, offsets * factors + fixed.offsets(h)
         count = SAMPLE if activation is not None and not activation.homogeneous else 4 * SAMPLE
+        sample = [t.expand_as(h).reshape(-1) for t in (gains, h, offsets)]
         if h.numel() > count:
             chosen = torch.randint(h.numel(), (count,), generator=generator(self.seed, _ENTRIES, place)).to(h.device)
-            sample = [t.expand_as(h).reshape(-1)[chosen] for t in (gains, h, offsets)]
-        else:
-            sample = [t.expand_as(h).reshape(-1) for t in (gains, h, offsets)]
+            sample = [t[chosen] for t in sample]
         return by_batch(activation, target, *(_flat(t) for t in sample))
 
     def _set_norm(self, place: int, norm: NormStep, tensor: Tensor) -> Tensor:
@@ -379,12 +379,8 @@ def _beside(bias: Tensor, kind: str, dims: int) -> Tensor:
     return bias.reshape(-1, *[1] * (dims - 2)) if kind == "convolution" else bias
 
 
-def _array(tensor: Tensor) -> Array:
-    return np.asarray(tensor.detach().double().cpu())
-
-
-def _flat(tensor: Tensor) -> Array:
-    return _array(tensor.reshape(-1))
+def _flat(tensor: Tensor, *shape: int) -> Array:
+    return np.asarray(tensor.detach().reshape(shape or -1).double().cpu())
 
 
 DIRECTIONS = 4  # random tangents a layer for the check

@@ -104,16 +104,12 @@ def load_model(spec: str, weights: str | Path | None = None, *, seed: int = 0) -
     >>> load_model("nets/small.py:build", weights="small.safetensors")        # doctest: +SKIP
 
     Args:
-        spec: ``package.module:callable`` or ``path/file.py:callable``; the callable is a function returning a module,
-            a subclass of ``nn.Module``, or a module itself, and is called without arguments. Packages are looked for
-            in the working directory too, and a file may import its neighbours. Or a model of a library with random
-            weights, see :func:`library_model`: ``timm:resnet50``.
+        spec: ``package.module:callable`` or ``path/file.py:callable``: a function returning a module, a subclass of
+            ``nn.Module``, or a module itself, called without arguments. Packages are looked for in the working
+            directory too, and a file may import its neighbours. Or a model of a library with random weights, see
+            :func:`library_model`: ``timm:resnet50``.
         weights: a safetensors file with exactly the names and shapes of the model's state.
-        seed: what the user's code draws from torch's global generator while it builds the model; the generator is
-            put back.
-
-    Returns:
-        The module, in the mode in which the user's code left it.
+        seed: of torch's global generator while the user's code builds the model; the generator is put back.
 
     Raises:
         InputError: for each way in which this can fail, naming the file, line, name or weight.

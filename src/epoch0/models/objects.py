@@ -33,10 +33,8 @@ def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, 
     ('small.py', Linear(in_features=64, out_features=10, bias=True))
 
     Inside, the file's neighbours can be imported, torch's global generator starts from the seed (and is put back
-    afterwards), and what the user's code prints goes to stderr.
-
-    Packages are looked for in the working directory too. ``what`` it is to be is for errors, which name the file, line
-    or name. Gives the object, and the file or module it came from, for :func:`where`.
+    afterwards), and what the user's code prints goes to stderr. Packages are looked for in the working directory too.
+    ``what`` it is to be is for errors. Gives the object, and the file or module it came from, for :func:`where`.
     """
     source, colon, attribute = str(spec).rpartition(":")
     if not colon or not source or not attribute or "/" in attribute or "\\" in attribute:
@@ -137,11 +135,8 @@ def _attribute(module: ModuleType, source: str, attribute: str) -> Any:
 
 def _is_own(value: Any, module: str) -> bool:
     """Could this name, defined in the user's module itself, be the one that was meant?"""
-    if isinstance(value, torch.nn.Module):
-        return True
-    if inspect.isclass(value):
-        return issubclass(value, torch.nn.Module) and value.__module__ == module
-    return inspect.isfunction(value) and value.__module__ == module
+    maker = inspect.isfunction(value) or (inspect.isclass(value) and issubclass(value, nn.Module))
+    return isinstance(value, nn.Module) or (maker and value.__module__ == module)
 
 
 def load_activation(spec: str) -> Activation:
@@ -151,12 +146,8 @@ def load_activation(spec: str) -> Activation:
     'tanh'
     >>> load_activation("nets/phi.py:swoosh")                   # doctest: +SKIP
 
-    Args:
-        spec: a name that :func:`epoch0.activations.get` knows, or ``path/file.py:function`` or
-            ``package.module:function``: an elementwise function of an array or a tensor, a module, or a class of them.
-
-    Raises:
-        InputError: if there is no such name or file, or what it names is no elementwise function.
+    A name that :func:`epoch0.activations.get` knows, or ``path/file.py:function`` or ``package.module:function``: an
+    elementwise function of an array or a tensor, a module, or a class of them; an InputError for anything else.
     """
     if ":" not in spec:
         return get(spec)

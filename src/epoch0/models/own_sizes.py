@@ -105,18 +105,19 @@ def named_inputs(model: nn.Module, count: int | None, seed: int = 0) -> tuple[di
     batch: dict[str, Any] = {}
     words = []
     labels = torch.zeros(number, dtype=torch.long)
+    config: Any = model.config
     for name in needed:
-        batch[name], labels, said = made[name](_config(model), number, seed)
+        batch[name], labels, said = made[name](config, number, seed)
         words.append(said)
         if name == "input_ids" and "attention_mask" in known:
             batch["attention_mask"] = torch.ones_like(batch[name])
-    note = _label(model, batch, labels, known)
+    note = _label(type(model).__name__, config, batch, labels, known)
     return batch, f"{number} made-up {' and '.join(words)}{note}"
 
 
-def _label(model: nn.Module, batch: dict[str, Any], classes: Tensor, known: Any) -> str:
-    """Put what the model learns into the batch; says if there is nothing that is known to fit."""
-    kind, ids, config = type(model).__name__, batch.get("input_ids"), _config(model)
+def _label(kind: str, config: Any, batch: dict[str, Any], classes: Tensor, known: Any) -> str:
+    """Put what a model of this kind learns into the batch; says if there is nothing that is known to fit."""
+    ids = batch.get("input_ids")
     if "return_loss" in known:
         batch["return_loss"] = True
     elif "labels" in known and kind.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")):
@@ -134,10 +135,6 @@ def _label(model: nn.Module, batch: dict[str, Any], classes: Tensor, known: Any)
     else:
         return "; no labels"
     return ""
-
-
-def _config(model: nn.Module) -> Any:
-    return model.config
 
 
 def _part(config: Any, name: str) -> Any:

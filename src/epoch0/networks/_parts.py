@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,12 +11,9 @@ from torch import nn
 from epoch0 import activations
 from epoch0.activations import Activation
 from epoch0.distributions import Gaussian, Law
-from epoch0.errors import InputError, is_count, suggest
+from epoch0.errors import InputError, check_choice, is_count
 from epoch0.networks.nonlinearities import module_of
 from epoch0.seeds import generator
-
-Padding = Literal["zeros", "circular"]
-PADDINGS: dict[str, Padding] = {"zeros": "zeros", "circular": "circular"}
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class Parts:
     weights: Law
     biases: Law
     norm: str | None
-    padding: Padding
+    padding: str
     dtype: torch.dtype
 
     def convolution(self, inputs: int, outputs: int, kernel: int, stride: int = 1, dims: int = 2) -> nn.Module:
@@ -79,9 +76,8 @@ def parts(
     generator(seed)  # a bad seed is refused before anything is built
     if norm not in ("batch", None):
         raise InputError(f"norm={norm!r} is not known; use 'batch' for batch norm, or None.")
-    if padding not in PADDINGS:
-        raise InputError(f"padding={padding!r} is not known; use 'zeros' or 'circular'.{suggest(padding, PADDINGS)}")
-    return Parts(activations.get(activation), *checked_laws(*laws, dtype), norm, PADDINGS[padding], dtype)
+    check_choice("padding", padding, ("zeros", "circular"))
+    return Parts(activations.get(activation), *checked_laws(*laws, dtype), norm, padding, dtype)
 
 
 def checked_laws(weights: Law | None, biases: Law | None, dtype: torch.dtype) -> tuple[Law, Law]:

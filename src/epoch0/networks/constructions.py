@@ -24,10 +24,6 @@ def sawtooth(depth: int, *, dtype: torch.dtype = torch.float32) -> nn.Sequential
     It goes from 0 to 1 and back 2^(depth - 1) times on [0, 1]; the pieces have slope 2^depth up and down in turn and
     meet at the multiples of 2^-depth. All weights are integers, so it is exact in every dtype.
 
-    Args:
-        depth: number of hidden layers, each of two ReLU neurons; >= 1.
-        dtype: torch.float32 or torch.float64.
-
     Source: Telgarsky 2015; Hanin and Rolnick 2019, Figure 3.
     """
     check_counts(depth=depth)
@@ -48,18 +44,9 @@ def folding(
     more layer of ReLU neurons follows whose planes cross each other inside the cube in every possible way, so that
     every copy is cut into ``theory.regions.arrangement_regions(last, inputs)`` activation regions.
 
-    Args:
-        inputs: dimension of the input, >= 1.
-        folds: p of each folding layer, integers >= 1; the layer has inputs * p neurons.
-        last: neurons of the last hidden layer; 0 for none.
-        seed: names the directions of the last layer's planes and its output weights.
-        dtype: torch.float32 or torch.float64; the weights of folding layers are integers and exact in both.
-
-    Returns:
-        A network of linear layers and ReLU: inputs - inputs * folds[0] - ... - inputs, or - last - 1.
-
-    Raises:
-        InputError: naming the argument that cannot be used.
+    The layers are inputs - inputs * folds[0] - ... - inputs, or - last - 1. The seed names the directions of the last
+    layer's planes and its output weights; the others are integers and exact in float32 too. An InputError names the
+    argument that cannot be used.
 
     Source: Montufar et al. 2014, section 3; Raghu et al. 2017, section 2.2.
     """

@@ -8,10 +8,8 @@ from torch import nn
 
 from epoch0.activations import Activation
 from epoch0.distributions import Law
-from epoch0.errors import InputError, is_count
+from epoch0.errors import InputError, check_choice, is_count
 from epoch0.networks._parts import Parts, check_counts, check_inputs, parts
-
-HEADS = ("flatten", "mean")
 
 
 def vanilla_cnn(
@@ -39,28 +37,19 @@ def vanilla_cnn(
     standard deviation sigma_w / sqrt(fan_in), where the fan-in is the channels before times the places of the
     kernel.
 
-    Args:
-        depth: convolutional layers, >= 1; the classifier is one more.
-        channels: of every layer, or one number a layer.
-        kernel: places along a side, 2k + 1 in the paper: odd, and no larger than the input allows.
-        inputs: shape of one input, (channels, length) or (channels, height, width).
-        classes: outputs of the fully connected layer at the end; None leaves it out, and the network ends with the
-            pre-activations of its last convolution.
-        activation: this, the laws, ``seed`` and ``dtype`` are those of :func:`mlp`.
-        head: what the classifier sees: ``"flatten"``, every place of every channel; ``"mean"``, the average of each
-            channel, which any size of input has.
-
-    Raises:
-        InputError: naming the argument that cannot be used.
-
+    ``depth`` convolutional layers, with ``channels`` of all or one number a layer; the ``kernel``, places along a side,
+    is odd, 2k + 1 in the paper. ``inputs`` is the shape of one input, (channels, length) or (channels, height, width).
+    The classifier, of ``classes`` outputs, is one more layer; it sees every place of every channel (``head="flatten"``)
+    or the average of each channel (``"mean"``), which any size of input has. None leaves it out, and the network ends
+    with the pre-activations of its last convolution. The rest is as in :func:`mlp`. An InputError names the argument
+    that cannot be used.
     Source: Hayou et al. 2021, section 2.1, equation (3), and Table 4.
     """
     check_counts(depth=depth)
     shape = check_inputs(inputs, (1, 28, 28), dims=(1, 2))
     widths = _widths(channels, depth)
     check_kernel(kernel, shape[1:])
-    if head not in HEADS:
-        raise InputError(f"head={head!r} is not known; use 'flatten' or 'mean'.")
+    check_choice("head", head, ("flatten", "mean"))
     if classes is not None:
         check_counts(classes=classes)
     chosen = parts(activation, (weights, biases), None, "circular", dtype, seed)

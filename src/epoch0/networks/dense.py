@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,13 +10,10 @@ from torch import Tensor, nn
 from epoch0 import activations
 from epoch0.activations import Activation
 from epoch0.distributions import Law
-from epoch0.errors import InputError, is_count
+from epoch0.errors import InputError, check_choice, is_count
 from epoch0.networks._parts import checked_laws
 from epoch0.networks.nonlinearities import module_of
 from epoch0.seeds import generator
-
-Scaling = Literal["fan_in", "fan_out", "none"]
-_SCALINGS: dict[str, Scaling] = {"fan_in": "fan_in", "fan_out": "fan_out", "none": "none"}
 
 
 @dataclass(frozen=True)
@@ -28,7 +24,7 @@ class DenseSpec:
     activation: Activation
     weights: Law
     biases: Law
-    scaling: Scaling
+    scaling: str
     linear_output: bool
     dtype: torch.dtype
 
@@ -89,10 +85,9 @@ def dense_spec(
     widths = tuple(sizes)
     if len(widths) < 2 or not all(map(is_count, widths)):
         raise InputError(f"sizes={list(widths)!r}: a network has at least two, all integers > 0: [784, 256, 10].")
-    if scaling not in _SCALINGS:
-        raise InputError(f"scaling={scaling!r} is not known; use 'fan_in', 'fan_out' or 'none'.")
+    check_choice("scaling", scaling, ("fan_in", "fan_out", "none"))
     weights, biases = checked_laws(weights, biases, dtype)
-    return DenseSpec(widths, activations.get(activation), weights, biases, _SCALINGS[scaling], linear_output, dtype)
+    return DenseSpec(widths, activations.get(activation), weights, biases, scaling, linear_output, dtype)
 
 
 def mlp(

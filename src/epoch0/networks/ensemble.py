@@ -28,7 +28,6 @@ class Ensemble:
     (100, torch.Size([2, 10]))
     >>> nets.stacked(0, 5)["0.weight"].shape                    # (networks, fan_out, fan_in)
     torch.Size([5, 100, 784])
-
     """
 
     spec: DenseSpec
@@ -64,18 +63,10 @@ class Ensemble:
         return self.spec.skeleton()
 
     def stacked(self, start: int, stop: int, out: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """Parameters of networks start..stop-1, stacked along the first dimension.
+        """Parameters of networks start..stop-1 by name, each of shape (stop - start, \\*shape of the parameter).
 
-        Args:
-            start: first network, counted within this ensemble.
-            stop: one past the last.
-            out: a dict from an earlier call with at least as many networks, to be overwritten instead of new memory.
-
-        Returns:
-            Name of the parameter -> tensor of shape (stop - start, \\*shape of the parameter).
-
-        Raises:
-            InputError: if the range is empty or reaches outside the ensemble.
+        ``out`` is a dict from an earlier call with at least as many networks, to be overwritten instead of new memory.
+        An InputError if the range is empty or reaches outside the ensemble.
         """
         if not 0 <= start < stop <= len(self):
             raise InputError(f"networks {start} to {stop} are not in an ensemble of {len(self)}.")
@@ -108,12 +99,7 @@ def ensemble(
 
     >>> nets = ensemble(1000, [32] * 11, weights=Sparse(Gaussian(2.0), 0.5), linear_output=False, seed=0)
 
-    Args:
-        networks: how many, >= 1.
-        seed: network i draws from its own stream (seed, i).
-
-    Raises:
-        InputError: naming the argument that cannot be used.
+    Network i draws from its own stream (seed, i). An InputError names the argument that cannot be used.
     """
     check_counts(networks=networks)
     generator(seed)  # a bad seed is refused here, not at the first draw

@@ -71,14 +71,10 @@ class Elementwise(nn.Module):
 
 
 def module_of(activation: ActivationLike) -> nn.Module:
-    """A fresh torch module that computes the activation.
+    """A fresh torch module that computes the activation: a name, an Activation, or a function or module, copied.
 
     >>> module_of("relu")
     ReLU()
-
-    Args:
-        activation: a name, an Activation, or a numpy or torch function or module; a module is copied.
-
     """
     rule = activations.get(activation)
     if isinstance(rule.source, nn.Module):

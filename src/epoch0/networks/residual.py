@@ -11,7 +11,7 @@ from torch import nn
 
 from epoch0.activations import Activation
 from epoch0.distributions import Law
-from epoch0.errors import InputError, is_count, suggest
+from epoch0.errors import InputError, check_choice, is_count
 from epoch0.networks._parts import Parts, check_counts, check_inputs, parts, scaled_channels
 from epoch0.networks.convolutional import check_kernel, readout
 
@@ -120,8 +120,6 @@ IMAGENET: dict[int, tuple[Block, tuple[int, ...]]] = {
 }
 """Kind and number of blocks in each stage, by depth."""
 
-STEMS = ("3x3", "7x7")
-
 
 def resnet(
     depth: int = 32,
@@ -153,35 +151,23 @@ def resnet(
     bottlenecks; ``stem="3x3"`` makes it one for small images. Where a block changes the shape, the shortcut is a 1x1
     convolution. Parameters have torchvision's names; the classifier is ``linear`` in the first two, ``fc`` in the last.
 
-    Args:
-        depth: layers on the longest path without the shortcuts: 6n + 2 (20, 32, 50, 56, 104, ...), or 18, 34, 50, 101,
-            152 for ``variant="imagenet"``.
-        width: factor on all channels; the pruning literature has ResNet-32 with 2.
-        stable: multiply every residual branch by 1/sqrt(L), L the number of blocks in the network: 15 for ResNet-32.
-        classes: outputs; by default those of the variant, 10, 200 and 1,000.
-        activation: this, the laws, ``seed`` and ``dtype`` are those of :func:`mlp`; stable or not, the weights of a
-            seed are the same.
-        variant: ``"cifar"``, ``"tiny_imagenet"`` or ``"imagenet"``.
-        inputs: shape of one input, (channels, height, width); by default that of the variant. Other sizes pass too.
-        stem: ``"3x3"`` or ``"7x7"`` (stride 2, then a max pool); by default that of the variant.
-        norm: ``"batch"``: batch norm after each convolution, which then has no bias; None: neither norm, and biases.
-        padding: ``"zeros"``, or ``"circular"`` as in the theory.
-
-    Raises:
-        InputError: naming the argument that cannot be used.
+    ``depth`` counts layers on the longest path without the shortcuts: 6n + 2 (20, 32, 50, 56, 104, ...), or 18, 34, 50,
+    101, 152 for ``variant="imagenet"``; ``width`` is a factor on all channels, ``stable`` multiplies every residual
+    branch by 1/sqrt(L), L the number of blocks in the network: 15 for ResNet-32. Stable or not, the weights of a seed
+    are the same. By default ``classes``, the shape of one input, (channels, height, width), and the ``stem``, ``"3x3"``
+    or ``"7x7"`` (stride 2, then a max pool), are those of the variant. ``norm`` and ``padding`` are as in :func:`vgg`,
+    the rest as in :func:`mlp`. An InputError names the argument that cannot be used.
 
     Source: He et al. 2016; Hayou et al. 2021, section 3, Proposition 2 (stable) and section 4.2 (doubled filters).
     """
-    if variant not in VARIANTS:
-        raise InputError(f"variant={variant!r} is not known; use one of {[*VARIANTS]}.{suggest(variant, VARIANTS)}")
+    check_choice("variant", variant, VARIANTS)
     family = VARIANTS[variant]
     block, counts = _plan(depth, variant)
     channels = scaled_channels(family.channels, width)
     classes = family.classes if classes is None else classes
     check_counts(classes=classes)
     stem = family.stem if stem is None else stem
-    if stem not in STEMS:
-        raise InputError(f"stem={stem!r} is not known; use '3x3' or '7x7'.")
+    check_choice("stem", stem, ("3x3", "7x7"))
     shape = check_inputs(family.inputs if inputs is None else inputs, family.inputs, dims=(2,))
     least = 2 ** (len(counts) - 1) * (4 if stem == "7x7" else 1)
     if min(shape[1:]) < least:
@@ -189,8 +175,11 @@ def resnet(
     chosen = parts(activation, (weights, biases), norm, padding, dtype, seed)
 
     scale = 1.0 / math.sqrt(sum(counts)) if stable else 1.0
-    layers = _stem(chosen, shape[0], channels[0], stem)
     before = channels[0]
+    first = chosen.convolution(shape[0], before, *((7, 2) if stem == "7x7" else (3,)))
+    layers = {"conv1": first, "bn1": chosen.normalization(before), "activation1": chosen.nonlinearity()}
+    if stem == "7x7":
+        layers["maxpool"] = nn.MaxPool2d(3, 2, padding=1)
     for stage, (after, count) in enumerate(zip(channels, counts, strict=True)):
         blocks = []
         for place in range(count):
@@ -200,13 +189,6 @@ def resnet(
     layers |= {"average": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten()}
     layers[family.classifier] = chosen.linear(before, classes)
     return chosen.fill(nn.Sequential(OrderedDict(layers)), seed)
-
-
-def _stem(chosen: Parts, inputs: int, channels: int, stem: str) -> dict[str, nn.Module]:
-    large = stem == "7x7"
-    convolution = chosen.convolution(inputs, channels, 7, 2) if large else chosen.convolution(inputs, channels, 3)
-    layers = {"conv1": convolution, "bn1": chosen.normalization(channels), "activation1": chosen.nonlinearity()}
-    return layers | ({"maxpool": nn.MaxPool2d(3, 2, padding=1)} if large else {})
 
 
 def _plan(depth: int, variant: str) -> tuple[Block, tuple[int, ...]]:
@@ -249,20 +231,12 @@ def residual_chain(
     One layer leads from the input to y; then each block adds W phi(y) + b. With ReLU and wide layers the variance of y
     grows (1 + sigma_w^2/2)-fold a block, twofold with He's law. ``stable=True`` divides every branch by sqrt(blocks):
     from the first y to the last it grows (1 + sigma_w^2/(2 blocks))^blocks-fold, below e with He's law at any depth.
+    Stable or not, the weights of a seed are the same.
 
-    Args:
-        blocks: residual blocks, >= 1.
-        width: neurons, or channels, of every layer.
-        inputs: shape of one input: (features,), (channels, length) or (channels, height, width).
-        stable: whether branches are divided by sqrt(blocks).
-        classes: outputs of the layer at the end, behind one more nonlinearity; None ends with y.
-        activation: this, the laws, ``seed`` and ``dtype`` are those of :func:`mlp`; stable or not, the weights of a
-            seed are the same.
-        kernel: of the convolutions, odd.
-
-    Raises:
-        InputError: naming the argument that cannot be used.
-
+    ``width`` is the number of neurons, or channels, of every layer, ``inputs`` the shape of one input: (features,),
+    (channels, length) or (channels, height, width); the ``kernel`` of convolutions is odd. ``classes`` are the outputs
+    of a layer at the end, behind one more nonlinearity; None ends with y. The rest is as in :func:`mlp`. An InputError
+    names the argument that cannot be used.
     Source: Hayou et al. 2021, section 3, Theorem 2 and Propositions 2 and 3.
     """
     check_counts(blocks=blocks, width=width)

@@ -44,19 +44,11 @@ def vgg(
     14,715,584 weights in all. 3xVGG16 "has the same number of pooling layers as VGG16, and 3 times the number of
     convolutional layers inside each vanilla block": that is ``repeat=3``, not ``width=3``.
 
-    Args:
-        depth: 11, 13, 16 or 19, the layers of the original that is meant.
-        width: factor on all channels, 64 to 512 at width 1.
-        repeat: factor on the number of convolutions in each block.
-        classes: number of outputs.
-        activation: this, the laws, ``seed`` and ``dtype`` are those of :func:`mlp`.
-        inputs: shape of one input, (channels, height, width), at least 16 by 16; the network also takes other sizes.
-        norm: ``"batch"``: batch norm after each convolution, which then has no bias; None: neither norm, and biases.
-        padding: ``"zeros"``, or ``"circular"`` as in the theory.
-
-    Raises:
-        InputError: naming the argument that cannot be used.
-
+    ``depth`` is 11, 13, 16 or 19, the layers of the original, ``width`` a factor on all channels, 64 to 512 at 1,
+    ``repeat`` one on the convolutions in each block, and ``inputs`` the shape of one input, (channels, height, width),
+    at least 16 by 16; other sizes pass too. ``norm="batch"`` puts a batch norm after each convolution, which then has
+    no bias; None: neither norm, and biases. ``padding`` is ``"zeros"``, or ``"circular"`` as in the theory. The rest is
+    as in :func:`mlp`. An InputError names the argument that cannot be used.
     Source: Simonyan and Zisserman 2015; Hayou et al. 2021, section 4.3.
     """
     if depth not in CONVOLUTIONS:

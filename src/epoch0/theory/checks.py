@@ -2,14 +2,15 @@
 
 import math
 import numbers
+import reprlib
 from collections.abc import Sequence
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from epoch0.activations import Activation
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError
 
 Number = TypeVar("Number", float, NDArray[np.float64])  # a number or an array, and the result is the same
 
@@ -19,37 +20,37 @@ def like(values: NDArray[np.float64] | float, given: Number) -> Number:
     return cast(Number, float(values) if np.ndim(given) == 0 else values)
 
 
-def _is_number(value: object) -> bool:
+def as_array(name: str, values: Any) -> NDArray[np.float64]:
+    """The values as float64, or an error that repeats them."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        given = reprlib.repr(values)
+        raise InputError(f"{name}={given} cannot be used; give a number or an array of numbers.") from None
+
+
+def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def is_integer(value: object, least: int = 1) -> bool:
-    """Whether this is an integer, numpy's included, that is large enough."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)
+def check_count(name: str, count: int, least: int = 1) -> int:
+    """A number of units, samples, layers, dimensions or the like, numpy's included, as an int."""
+    if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < least:
+        raise InputError(f"{name}={count!r} cannot be used; it is an integer >= {least}.")
+    return int(count)
 
 
-def check_width(width: int, name: str = "width") -> None:
-    """Refuse what is no number of units."""
-    if not is_integer(width):
-        raise InputError(f"{name}={width!r} is no width; it is the number of units of a layer, an integer >= 1.")
+def check_inside(name: str, value: float, what: str) -> None:
+    """Refuse what is no fraction strictly between 0 and 1."""
+    if isinstance(value, bool) or not 0 < value < 1:
+        raise InputError(f"{name}={value!r} is no {what}; it lies strictly between 0 and 1.")
 
 
-def check_count(name: str, count: int) -> None:
-    """Refuse what is no number of samples, layers, dimensions or the like."""
-    if not is_integer(count):
-        raise InputError(f"{name}={count!r} cannot be used; it is an integer >= 1.")
-
-
-def check_choice(name: str, value: str, known: Sequence[str]) -> None:
-    """Refuse a word that is not one of the known ones."""
-    if value not in known:
-        raise InputError(f"{name}={value!r} is not known; use one of {', '.join(known)}.{suggest(value, known)}")
-
-
-def check_std(name: str, value: float) -> None:
+def check_std(name: str, value: float) -> float:
     """Refuse what is no standard deviation."""
     if not (_is_number(value) and math.isfinite(value) and value >= 0):
         raise InputError(f"{name}={value!r} is no standard deviation; it must be finite and >= 0.")
+    return float(value)
 
 
 def check_density(density: float) -> None:
@@ -65,11 +66,17 @@ def check_scales(weight_std: float, bias_std: float, density: float) -> None:
     check_density(density)
 
 
+def scales_in_words(weight_std: float, bias_std: float, density: float) -> str:
+    """Both standard deviations, and a density that is not 1."""
+    sparse = "" if density == 1 else f", density={density:g}"
+    return f"weight_std={weight_std:g}, bias_std={bias_std:g}{sparse}"
+
+
 def check_sparsity(sparsity: float) -> None:
     """Refuse what is no fraction of weights removed."""
     number = _is_number(sparsity)
     if not number or not 0 <= sparsity < 1:
-        hint = f" In percent? Then it is {float(sparsity) / 100:g}." if number and 1 < sparsity <= 100 else ""
+        hint = f" In percent? Then it is {sparsity / 100:g}." if number and 1 < sparsity <= 100 else ""
         raise InputError(f"sparsity={sparsity!r} is no fraction of weights to remove; it is in [0, 1).{hint}")
 
 
@@ -94,9 +101,7 @@ def network_widths(widths: Sequence[int]) -> list[int]:
     sizes = list(widths)
     if len(sizes) < 2:
         raise InputError(f"widths={sizes} is no network; give the number of inputs, then of units of each layer.")
-    for size in sizes:
-        check_count("a width", size)
-    return [int(size) for size in sizes]
+    return [check_count("a width", size) for size in sizes]
 
 
 def of_layers(name: str, value: float | ArrayLike, layers: int) -> NDArray[np.float64]:

@@ -4,37 +4,46 @@ Conventions, the same in all functions here: ``law`` is the law of one entry of 
 after a division by sqrt(fan_in); it must be even, and Sparse brings the density alpha. ``width`` is the number of rows,
 the fan-out, >= 1. ``activation`` is "relu", or one with a slope each left and right of 0: "leaky_relu", "identity",
 "abs". All raise InputError for anything else. Growth is the ratio E||dz'|| / ||dz|| for z' = phi(W z + b) with even
-biases, zero included. Fan-in enters only the exact maximum of a sparse law. Straight trajectories are as good as
-curves: the sign of a pre-activation is a fair coin, independent of the size of its derivative. Layers multiply:
-functions over depth take one law for all layers or a sequence of one a layer, and the number of rows of each layer.
+biases, zero included. Fan-in enters only the exact maximum of a sparse law. Layers multiply: functions over depth take
+one law for all layers or one a layer, and the number of rows of each.
 
-All of it holds for the length of any fixed curve, however sparse the weights: where a pre-activation stays 0 along a
-piece its derivative is 0 too, so that ties occur at isolated points only. At such a point (no bias, and a tangent that
-leaves the support of z, as at z = e_1, dz = e_2) a single tangent can grow far less, and even the papers' bound fails.
+All of it holds for the length of any fixed curve, straight or not, however sparse the weights: the sign of a
+pre-activation is a fair coin, independent of the size of its derivative, and ties occur at isolated points only. At
+such a point (no bias, and a tangent that leaves the support of z, as at z = e_1, dz = e_2) a single tangent can grow
+far less, and even the papers' bound fails.
 
 Price-Tanner section 2 (the lower bound) and THEORY 1.2 (all the rest).
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from epoch0.activations import Activation, get
 from epoch0.distributions import Gaussian, Law, Sparse
-from epoch0.errors import InputError
-from epoch0.theory.checks import check_choice, check_density, check_width
+from epoch0.errors import InputError, check_choice, suggest
+from epoch0.results import Result, aligned
+from epoch0.theory.checks import check_count, check_density, check_std
 from epoch0.theory.gaussian_growth import binomial, chi_mean, flat_mean, one_hot_mean
 from epoch0.theory.growth_law import GrowthLaw
 
-if TYPE_CHECKING:
-    import pandas
+__all__ = [
+    "GrowthBounds",
+    "GrowthLaw",
+    "LayerGrowth",
+    "absolute_moment_constant",
+    "best_lower_bound",
+    "bounds",
+    "exact",
+]
+__all__ += ["expected_subvector_norm", "fourth_moment_lower_bound", "law_over_depth", "lower_bound", "over_depth"]
+__all__ += ["raghu_lower_bound", "raghu_upper_bound", "sparse_maximum", "sparse_minimum", "upper_bound"]
 
-
-from epoch0.errors import suggest
-from epoch0.theory.checks import check_std
+_COLUMNS = ("paper_lower", "lower", "minimum", "exact", "maximum", "upper")
+_STATUS = ("exact", "sharp interval", "bounded")
 
 
 def raghu_lower_bound(
@@ -47,24 +56,22 @@ def raghu_lower_bound(
     >>> round(raghu_lower_bound(2.0, 0.0, 100, activation="hardtanh", constant="order"), 6)
     1.40028
 
-    The paper asks for square layers and a trajectory with a part perpendicular to itself. Two steps of the proof do
-    not hold as printed: ``sqrt(m - 3/2) >= sqrt(m/2)`` is used for m = 2 too, and (1 - p)^(k-1) is bounded with
-    p <= 1/sigma where a lower bound on p is needed. So "proof" is the paper's number, not a certified one; for ReLU
-    the exact law (:func:`epoch0.theory.growth.exact`) is larger at every width.
+    Two steps of the proof do not hold as printed: ``sqrt(m - 3/2) >= sqrt(m/2)`` is used for m = 2 too, and
+    (1 - p)^(k-1) is bounded with p <= 1/sigma where a lower bound on p is needed. So "proof" is the paper's number, not
+    a certified one (0 where it is negative); for ReLU :func:`exact` is larger at every width. "order" is the expression
+    inside the theorem's O(), a shape and no bound.
 
     ``weight_std`` is sigma_w, a weight's standard deviation times sqrt(width), ``bias_std`` sigma_b, on which ReLU's
     bound does not depend, and ``activation`` "relu" or "hardtanh", whose proof needs weight_std^2 + bias_std^2 >= 1.
-    The constant "proof" is 0 where it is negative and says nothing; "order" is the expression inside the theorem's O(),
-    which is a shape and no bound.
 
     Source: Raghu et al. 2017, Theorem 3 and appendix D, equations (a)-(d).
     """
     check_std("weight_std", weight_std)
     check_std("bias_std", bias_std)
-    check_width(width)
+    check_count("width", width)
     check_choice("constant", constant, ("proof", "order"))
-    if activation not in ("relu", "hardtanh"):
-        hint = suggest(activation, ["relu", "hardtanh"])
+    if activation not in (known := ("relu", "hardtanh")):
+        hint = suggest(activation, known)
         raise InputError(f"activation={activation!r} has no bound of Raghu's; use 'relu' or 'hardtanh'.{hint}")
     root = math.sqrt(width)
     if activation == "relu":
@@ -86,43 +93,16 @@ def raghu_lower_bound(
 
 
 def raghu_upper_bound(weight_std: float, width: int) -> float:
-    """Raghu's upper bound on the growth in one hard-tanh layer: the mean of a chi variable, as if nothing saturated.
+    """Raghu's upper bound for slopes of at most 1 (hard tanh, ReLU): the mean of a chi variable, nothing saturated.
 
     >>> round(raghu_upper_bound(2.0, 100), 6)
     1.995006
 
-    It holds for every activation whose slopes are at most 1, ReLU included, and is at most
-    ``weight_std * sqrt((width + 1)/width)``, the second form that the paper prints.
-
     Source: Raghu et al. 2017, appendix D, equations (2) and (3).
     """
     check_std("weight_std", weight_std)
-    check_width(width)
+    check_count("width", width)
     return float(chi_mean(np.array(float(width)))) * weight_std / math.sqrt(width)
-
-
-__all__ = [
-    "GrowthBounds",
-    "GrowthLaw",
-    "LayerGrowth",
-    "absolute_moment_constant",
-    "best_lower_bound",
-    "bounds",
-    "exact",
-    "expected_subvector_norm",
-    "fourth_moment_lower_bound",
-    "law_over_depth",
-    "lower_bound",
-    "over_depth",
-    "raghu_lower_bound",
-    "raghu_upper_bound",
-    "sparse_maximum",
-    "sparse_minimum",
-    "upper_bound",
-]
-
-
-_COLUMNS = ("paper_lower", "lower", "minimum", "exact", "maximum", "upper")
 
 
 @dataclass(frozen=True)
@@ -147,8 +127,8 @@ class LayerGrowth:
 
 
 @dataclass(frozen=True)
-class GrowthBounds:
-    """Growth bounds of every layer of a network.
+class GrowthBounds(Result):
+    """Growth bounds of every layer of a network; where nothing is known the table has "-".
 
     >>> print(bounds(e0.Gaussian(2.0).scaled(100**-0.5), [100, 100]))
     layer  width  paper lower     lower   minimum     exact   maximum     upper  status
@@ -158,66 +138,54 @@ class GrowthBounds:
     """
 
     activation: str
-    rows: tuple[LayerGrowth, ...]
+    layers: tuple[LayerGrowth, ...]
 
     @property
     def over_depth(self) -> LayerGrowth:
         """The products over all layers: bounds on the growth of the whole length."""
-        values = {name: _product(getattr(row, name) for row in self.rows) for name in _COLUMNS}
-        return LayerGrowth(layer=0, width=self.rows[-1].width, status=self.status, **values)  # type: ignore[arg-type]
+        return replace(self.cumulative[-1], layer=0)
 
     @property
     def cumulative(self) -> tuple[LayerGrowth, ...]:
         """The products over the first 1, 2, ... layers, which are bounds on the length after each layer."""
-        return tuple(
-            replace(GrowthBounds(self.activation, self.rows[:n]).over_depth, layer=n)
-            for n in range(1, len(self.rows) + 1)
-        )
+        found = list(self.layers[:1])
+        for layer in self.layers[1:]:
+            pairs = {name: (getattr(found[-1], name), getattr(layer, name)) for name in _COLUMNS}
+            products: dict[str, Any] = {name: None if None in pair else math.prod(pair) for name, pair in pairs.items()}
+            weakest = max(found[-1].status, layer.status, key=_STATUS.index)
+            found.append(replace(layer, status=weakest, **products))
+        return tuple(found)
 
     @property
     def status(self) -> str:
         """The weakest status of any layer."""
-        order = ("exact", "sharp interval", "bounded")
-        return max((row.status for row in self.rows), key=order.index)
+        return self.over_depth.status
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists, numbers and strings, ready for JSON."""
         return {
             "activation": self.activation,
-            "depth": len(self.rows),
+            "depth": len(self.layers),
             "status": self.status,
-            "layers": [asdict(row) for row in self.rows],
+            "layers": [asdict(row) for row in self.layers],
             "cumulative": [asdict(row) for row in self.cumulative],
             "over_depth": {name: getattr(self.over_depth, name) for name in _COLUMNS},
         }
 
-    def to_pandas(self) -> "pandas.DataFrame":
+    def rows(self) -> list[dict[str, Any]]:
         """One row a layer; columns as in :class:`LayerGrowth`, then the products so far as ``cumulative_...``."""
-        import pandas
-
-        return pandas.DataFrame(
-            [
-                asdict(row) | {f"cumulative_{name}": getattr(total, name) for name in _COLUMNS}
-                for row, total in zip(self.rows, self.cumulative, strict=True)
-            ]
-        )
+        return [
+            asdict(row) | {f"cumulative_{name}": getattr(total, name) for name in _COLUMNS}
+            for row, total in zip(self.layers, self.cumulative, strict=True)
+        ]
 
     def __str__(self) -> str:
-        """Aligned table, one line a layer, ending with the product over depth; "-" where nothing is known."""
         lines = [["layer", "width", *(name.replace("_", " ") for name in _COLUMNS), "status"]]
-        for row in self.rows:
-            lines.append([str(row.layer), str(row.width), *_cells(row), row.status])
-        total = self.over_depth
-        lines.append(["total", f"{len(self.rows)} deep", *_cells(total), total.status])
-        sizes = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-        last = len(sizes) - 1
-        return "\n".join(
-            "  ".join(
-                cell.ljust(size) if column in (0, last) else cell.rjust(size)
-                for column, (cell, size) in enumerate(zip(line, sizes, strict=True))
-            ).rstrip()
-            for line in lines
-        )
+        names = [(str(row.layer), str(row.width)) for row in self.layers] + [("total", f"{len(self.layers)} deep")]
+        for name, row in zip(names, (*self.layers, self.over_depth), strict=True):
+            values = [getattr(row, column) for column in _COLUMNS]
+            lines.append([*name, *("-" if value is None else _number(value) for value in values), row.status])
+        return "\n".join(aligned(lines, numbers=slice(1, -1)))
 
 
 def absolute_moment_constant(law: Law) -> float:
@@ -249,7 +217,7 @@ def lower_bound(law: Law, width: int, activation: str | Activation = "relu") -> 
     Source: Price-Tanner Theorem 2 and Corollaries 1-3.
     """
     left, right = _slopes(activation)
-    check_width(width)
+    check_count("width", width)
     return absolute_moment_constant(law) * math.sqrt(width) * (abs(left) + abs(right)) / 2
 
 
@@ -269,7 +237,7 @@ def fourth_moment_lower_bound(
     """
     _check_even(law)
     left, right = _slopes(activation)
-    check_width(width)
+    check_count("width", width)
     if fourth_power_sum is not None and not 0 < fourth_power_sum <= 1:
         raise InputError(f"fourth_power_sum={fourth_power_sum!r} is of no unit vector; it lies in (0, 1].")
     second = (left**2 + right**2) / 2
@@ -302,7 +270,7 @@ def upper_bound(law: Law, width: int, activation: str | Activation = "relu") -> 
     """
     _check_even(law)
     left, right = _slopes(activation)
-    check_width(width)
+    check_count("width", width)
     return math.sqrt((left**2 + right**2) / 2 * width * law.variance)
 
 
@@ -321,7 +289,7 @@ def exact(law: Law, width: int, activation: str | Activation = "relu") -> float:
         raise InputError(
             f"exact: {law!r} is sparse, so growth depends on the direction; use sparse_minimum and sparse_maximum."
         )
-    check_width(width)
+    check_count("width", width)
     return std * one_hot_mean(width, 1.0, _slopes(activation))
 
 
@@ -334,7 +302,7 @@ def sparse_minimum(law: Law, width: int, activation: str | Activation = "relu") 
     Source: THEORY 1.2 (F4): growth is a symmetric concave function of the squared direction.
     """
     density, std = _gaussian(law)
-    check_width(width)
+    check_count("width", width)
     return std * one_hot_mean(width, density, _slopes(activation))
 
 
@@ -349,9 +317,8 @@ def sparse_maximum(law: Law, width: int, fan_in: int | None = None, activation: 
     Source: THEORY 1.2 (F4).
     """
     density, std = _gaussian(law)
-    check_width(width)
-    fan_in = width if fan_in is None else fan_in
-    check_width(fan_in, "fan_in")
+    check_count("width", width)
+    fan_in = width if fan_in is None else check_count("fan_in", fan_in)
     slopes = _slopes(activation)
     return std * (one_hot_mean(width, 1.0, slopes) if density == 1.0 else flat_mean(width, fan_in, density, slopes))
 
@@ -378,14 +345,13 @@ def bounds(
     """Everything known about the growth in each layer, and its product over depth; fan_in is the first layer's.
 
     >>> table = bounds(e0.Sparse(e0.Gaussian(2.0), 0.5).scaled(784**-0.5), [784] * 10)
-    >>> table.status, round(table.rows[0].minimum, 4), round(table.over_depth.maximum, 4)
+    >>> table.status, round(table.layers[0].minimum, 4), round(table.over_depth.maximum, 4)
     ('sharp interval', 0.9982, 0.992)
     """
     sizes = _sizes(widths)
     laws = _one_each(law, sizes)
     rows: list[LayerGrowth] = []
-    before = sizes[0] if fan_in is None else fan_in
-    check_width(before, "fan_in")
+    before = sizes[0] if fan_in is None else check_count("fan_in", fan_in)
     for layer, (entry, width) in enumerate(zip(laws, sizes, strict=True), start=1):
         density, kept = _split(entry)
         minimum = expected = maximum = None
@@ -426,15 +392,12 @@ def expected_subvector_norm(direction: str, density: float, size: int) -> float:
     >>> expected_subvector_norm("one-hot", 0.25, 100), round(expected_subvector_norm("flat", 0.25, 100), 4)
     (0.25, 0.4981)
 
-    It lies between the density (one-hot: the case that the paper's bound, linear in alpha, must allow for) and its
-    square root.
-
-    ``direction`` is "one-hot", "flat" (all entries equal) or "sphere" (uniform on the unit sphere), ``size`` >= 1 the
-    number of entries of u.
+    ``direction`` is "one-hot" (the density: what the paper's bound, linear in alpha, must allow for), "flat" (all
+    entries equal, about its square root) or "sphere" (uniform on the unit sphere), ``size`` the number of entries of u.
 
     Source: Price-Tanner appendix B; on the sphere the squared norm of n of N entries is Beta(n/2, (N - n)/2).
     """
-    check_width(size, "size")
+    check_count("size", size)
     check_density(density)
     check_choice("direction", direction, ("one-hot", "flat", "sphere"))
     if direction == "one-hot":
@@ -456,7 +419,7 @@ def _one_each(law: Law | Sequence[Law], sizes: Sequence[int]) -> list[Law]:
             f"{len(laws)} laws for {len(sizes)} widths; give one law, or one for each width (one or more)."
         )
     for size in sizes:
-        check_width(size)
+        check_count("width", size)
     return laws
 
 
@@ -489,17 +452,6 @@ def _slopes(activation: str | Activation) -> tuple[float, float]:
             "of any activation see epoch0.theory.mean_field.chi."
         )
     return rule.slopes[0], rule.slopes[-1]
-
-
-def _product(values: Iterable[float | None]) -> float | None:
-    """The product, None if a factor is not known."""
-    known = list(values)
-    return None if any(value is None for value in known) else math.prod(value for value in known if value is not None)
-
-
-def _cells(row: LayerGrowth) -> list[str]:
-    values = [getattr(row, name) for name in _COLUMNS]
-    return ["-" if value is None else _number(value) for value in values]
 
 
 def _number(value: float) -> str:

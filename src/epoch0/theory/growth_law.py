@@ -16,7 +16,7 @@ from scipy.special import digamma, gammaln, loggamma, polygamma
 
 from epoch0.errors import InputError
 from epoch0.seeds import numpy_generator
-from epoch0.theory.checks import Number, check_width, like
+from epoch0.theory.checks import Number, check_count, like
 from epoch0.theory.gaussian_growth import binomial, binomial_chi_mean
 
 Array = NDArray[np.float64]
@@ -51,7 +51,7 @@ class GrowthLaw:
         if len(self.widths) != len(self.stds) or not self.widths:
             raise InputError(f"{len(self.widths)} widths and {len(self.stds)} stds; give one of each for every layer.")
         for width in self.widths:
-            check_width(width)
+            check_count("width", width)
         if not all(std > 0 and math.isfinite(std) for std in self.stds):
             raise InputError(f"stds={self.stds!r} cannot be used; each layer needs a finite std > 0.")
         object.__setattr__(self, "_layers", Counter(self.widths))

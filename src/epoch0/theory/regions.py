@@ -15,10 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from epoch0.errors import InputError, check_finite
-from epoch0.theory.checks import check_choice, is_integer
-
-__all__ = ["arrangement_regions", "line_breaks", "linear_law", "montufar_lower_bound", "pattern_bound", "upper_bound"]
+from epoch0.errors import InputError, check_choice, check_finite
+from epoch0.theory.checks import as_array, check_count, check_std
 
 
 def arrangement_regions(planes: int, dimension: int) -> int:
@@ -31,7 +29,7 @@ def arrangement_regions(planes: int, dimension: int) -> int:
 
     Source: Zaslavsky's theorem; Raghu et al. 2017, Theorem 5.
     """
-    return _regions(_integer("planes", planes, 0), _integer("dimension", dimension, 0), 1)
+    return _regions(check_count("planes", planes, 0), check_count("dimension", dimension, 0), 1)
 
 
 def upper_bound(widths: Sequence[int], inputs: int, *, faces: int = 1, method: str = "raghu") -> int:
@@ -42,14 +40,13 @@ def upper_bound(widths: Sequence[int], inputs: int, *, faces: int = 1, method: s
     >>> upper_bound([4, 4], inputs=2, faces=2, method="sharp")
     1089
 
-    On each region of the layers before, a layer's neurons fold along hyperplanes, so that it multiplies the number by
-    no more than :func:`arrangement_regions`; together O(k^(mn)) regions for n layers of width k and m inputs, and
-    O((2k)^(mn)) with two faces. "sharp" also uses that behind a layer narrower than the input its outputs have
-    fewer dimensions, and that the faces of one neuron are parallel: sum of C(k, i) faces^i.
+    A layer's neurons cut each region of the layers before along hyperplanes, into no more than
+    :func:`arrangement_regions`; together O(k^(mn)) for n layers of width k and m inputs. "sharp" also uses that outputs
+    of a narrow layer have fewer dimensions, and that the faces of one neuron are parallel: sum of C(k, i) faces^i.
 
     Source: Raghu et al. 2017, Theorems 1 and 5; Montufar 2017 for the narrow layers.
     """
-    sizes, dimension, faces = _widths(widths), _integer("inputs", inputs, 1), _integer("faces", faces, 1)
+    sizes, dimension, faces = _widths(widths), check_count("inputs", inputs), check_count("faces", faces)
     check_choice("method", method, ("raghu", "sharp"))
     bound = 1
     for width in sizes:
@@ -69,7 +66,7 @@ def pattern_bound(widths: Sequence[int], *, faces: int = 1) -> int:
 
     Source: Hanin and Rolnick 2019, equation 1.
     """
-    return int((_integer("faces", faces, 1) + 1) ** sum(_widths(widths)))
+    return int((check_count("faces", faces) + 1) ** sum(_widths(widths)))
 
 
 def montufar_lower_bound(widths: Sequence[int], inputs: int) -> int:
@@ -78,13 +75,12 @@ def montufar_lower_bound(widths: Sequence[int], inputs: int) -> int:
     >>> montufar_lower_bound([6, 6, 4], inputs=2)                       # (3 * 3)^2 copies of 11 regions
     891
 
-    Every layer but the last folds each coordinate floor(width / inputs) times onto itself, and the last one cuts every
-    copy like planes in general position; :func:`epoch0.networks.folding` is that network. None of them but the last may
-    be narrower than the input.
+    Every layer but the last, none narrower than the input, folds each coordinate floor(width / inputs) times onto
+    itself, and the last one cuts every copy like planes in general position; see :func:`epoch0.networks.folding`.
 
     Source: Montufar et al. 2014, Theorem 4; Raghu et al. 2017, section 2.2.
     """
-    sizes, inputs = _widths(widths), _integer("inputs", inputs, 1)
+    sizes, inputs = _widths(widths), check_count("inputs", inputs)
     if any(width < inputs for width in sizes[:-1]):
         raise InputError(f"widths={list(sizes)!r}: the construction needs at least {inputs} neurons, one an input.")
     copies: int = math.prod((width // inputs) ** inputs for width in sizes[:-1])
@@ -97,16 +93,15 @@ def linear_law(widths: Sequence[int], *, dimension: int = 1, faces: int = 1, con
     >>> linear_law([64, 64, 64]), linear_law([64, 64, 64], dimension=2)
     (192.0, 18432.0)
 
-    On a line the theorem says that the mean number of regions is proportional to the number of neurons, whatever their
-    arrangement; the constant is a share of neurons that fold on the line, which :func:`line_breaks` gives for given
-    ends: 1 on a whole line and about 1/2 between two unrelated points at He's initialization. In more dimensions it is
-    the paper's heuristic, with the number of sets of ``dimension`` neurons in place of the power.
+    On a line that is the theorem, and the constant the share of neurons that fold on it (:func:`line_breaks`): 1 on a
+    whole line and about 1/2 between two unrelated points at He's initialization. In more dimensions it is the paper's
+    heuristic, with the number of sets of ``dimension`` neurons in place of the power.
 
     Source: Hanin and Rolnick 2019, Theorem 1 and section 2.2.
     """
     constant = _number("constant", constant, 0.0)
-    neurons, power = sum(_widths(widths)), _integer("dimension", dimension, 1)
-    met = constant * _integer("faces", faces, 1) * neurons
+    neurons, power = sum(_widths(widths)), check_count("dimension", dimension)
+    met = constant * check_count("faces", faces) * neurons
     if power == 1 or met == 0:
         return met
     log = power * math.log(met) - math.lgamma(power + 1)
@@ -133,27 +128,26 @@ def line_breaks(
     In the wide limit the pre-activations of a layer along a line are a Gaussian process whose covariance is
     a + b x.x', so that a neuron is a random plane through the origin in the space of vectors (sqrt(a / b), x): it comes
     between two of them with a chance of their angle over pi. Layer after layer ``a`` only gathers biases. A whole line
-    sweeps the angle pi, one break a neuron on average, in every layer (without biases and through the origin, all of
-    them in that one point). The first layer is exact at any width if
-    its weights are Gaussian; deeper ones have a correction of the order of one over the width.
+    sweeps the angle pi, one break a neuron on average. The first layer is exact at any width if its weights are
+    Gaussian; deeper ones have a correction of the order of one over the width.
 
-    The ends are of shape (dim,), or many lines (lines, dim), and the result (layers,) or (lines, layers).
-    ``weight_std`` is sigma_w, a weight's standard deviation times sqrt(fan_in), ``bias_std`` sigma_b,
-    ``negative_slope`` that of the activation below zero (-1 for abs), and ``kind`` "segment", "ray" (from x0 on through
-    x1) or "line".
+    The ends are of shape (dim,), or (lines, dim), and the result (layers,) or (lines, layers). ``weight_std`` is
+    sigma_w, a weight's standard deviation times sqrt(fan_in), ``bias_std`` sigma_b, ``negative_slope`` that of the
+    activation below zero (-1 for abs), and ``kind`` "segment", "ray" (from x0 on through x1) or "line".
 
     Source: Hanin and Rolnick 2019, Theorem 1; the constant by Rice's formula (THEORY section 5).
     """
     sizes = np.array(_widths(widths), dtype=np.float64)
-    start, end = _points("x0", x0), _points("x1", x1)
+    start, end = as_array("x0", x0), as_array("x1", x1)
+    check_finite("x0", start)
+    check_finite("x1", end)
     if start.shape != end.shape or start.ndim not in (1, 2) or start.shape[-1] == 0:
         raise InputError(f"x0 has shape {start.shape} and x1 {end.shape}; both must be (dim,) or (lines, dim).")
-    weight_std, bias_std = _number("weight_std", weight_std, 0.0), _number("bias_std", bias_std, 0.0)
+    weight_std, bias_std = check_std("weight_std", weight_std), check_std("bias_std", bias_std)
     negative_slope = _number("negative_slope", negative_slope, -math.inf)
     if weight_std == 0:
         raise InputError("weight_std=0: without weights no neuron depends on its input.")
-    if kind not in ("segment", "ray", "line"):
-        raise InputError(f"kind={kind!r}; a line is a 'segment', a 'ray' from x0 on, or a whole 'line'.")
+    check_choice("kind", kind, ("segment", "ray", "line"))
     if bool((start == end).all(axis=-1).any()):
         raise InputError("x0 and x1 are the same point; a line needs two different ones.")
     scale = np.maximum(np.abs(start).max(axis=-1), np.abs(end).max(axis=-1))[..., None]
@@ -183,31 +177,15 @@ def _regions(planes: int, dimension: int, faces: int) -> int:
     return sum(math.comb(planes, i) * faces**i for i in range(min(planes, dimension) + 1))
 
 
-def _integer(name: str, value: int, least: int) -> int:
-    if not is_integer(value, least):
-        raise InputError(f"{name}={value!r}: an integer >= {least} is needed.")
-    return int(value)
-
-
 def _number(name: str, value: float, least: float) -> float:
     if not isinstance(value, int | float | np.number) or not math.isfinite(value) or value < least:
         raise InputError(f"{name}={value!r}: a finite number{f' >= {least:g}' if least > -math.inf else ''} is needed.")
     return float(value)
 
 
-def _points(name: str, value: np.ndarray) -> np.ndarray:
-    try:
-        found = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} is a {type(value).__name__} and no array of numbers.") from None
-    check_finite(name, found)
-    return found
-
-
 def _widths(widths: Sequence[int]) -> tuple[int, ...]:
     if not isinstance(widths, Sequence | np.ndarray) or isinstance(widths, str):
         raise InputError(f"widths={widths!r}; name the widths of the hidden layers: [64, 64, 64].")
-    sizes = tuple(widths)
-    if not sizes:
+    if not len(widths):
         raise InputError("widths is empty; name the widths of the hidden layers: [64, 64, 64].")
-    return tuple(_integer("widths", width, 1) for width in sizes)
+    return tuple(check_count("widths", width) for width in widths)

@@ -61,72 +61,60 @@ class EdgePoint:
     attracts: bool
     reached: bool
 
+    def __str__(self) -> str:
+        return f"weight_std={self.weight_std:.6g}, bias_std={self.bias_std:.6g}, q={self.q:.6g}"
+
 
 def edge_points(moments: Moments, bias_std: float | None, weight_std: float | None, density: float) -> list[EdgePoint]:
     """All fixed points with chi = 1 and this bias_std or weight_std, by growing q."""
     q, square, slope = moments.table(400)
     q, square, slope = (column[slope > _NOTHING] for column in (q, square, slope))
-    found: list[float] = []
     if weight_std is None:
         assert bias_std is not None
-        bias = bias_std**2
+        given = bias_std**2
         # relative to the largest term: for sigmoid E phi^2 / E phi'^2 is far larger than q where q is small
-        residual = (q - square / slope - bias) / np.maximum(q, square / slope)
-        for low, high in _changes(q, residual):
-            found += _root(lambda v: v - moments.exact_square(v) / moments.exact_slope(v) - bias, low, high)
-        at_zero = bias == 0
+        residual = (q - square / slope - given) / np.maximum(q, square / slope)
+        found = _roots(q, residual, lambda v: v - moments.exact_square(v) / moments.exact_slope(v) - given)
+        at_zero = given == 0
     else:
         target = density * weight_std**2
-        residual = 1 - slope * target
-        for low, high in _changes(q, residual):
-            found += _root(lambda v: 1 - moments.exact_slope(v) * target, low, high)
+        found = _roots(q, 1 - slope * target, lambda v: 1 - moments.exact_slope(v) * target)
         at_zero = abs(target * moments.slope_at_zero - 1) < 1e-9
+
+    def point(kept: float, bias: float, q: float) -> EdgePoint:
+        if q == 0:
+            near, square, _ = moments.table(20)
+            attracts = bool((kept * square <= near * (1 + _SIGN))[near <= 1e-2].all())
+        else:
+            attracts = abs(kept * moments.square_rate(q)) < 1
+        settled = float(settle(moments, np.array([kept]), np.array([bias]))[0])
+        weight = math.sqrt(kept / density) if weight_std is None else weight_std
+        own = math.sqrt(bias) if bias_std is None else bias_std
+        return EdgePoint(weight, own, q, attracts, attracts and abs(settled - q) <= _SETTLED * q + 1e-5)
+
     points = []
+    if at_zero and moments.at_zero < 1e-20 and moments.slope_at_zero > 0:
+        points.append(point(1 / moments.slope_at_zero, 0.0, 0.0))
     for v in found:
         kept = 1 / moments.exact_slope(v)
         bias = bias_std**2 if bias_std is not None else v - kept * moments.exact_square(v)
         if bias >= -_SIGN * v:
-            points.append(_point(moments, kept, max(bias, 0.0), v, density, weight_std, bias_std))
-    if at_zero and moments.at_zero < 1e-20 and moments.slope_at_zero > 0:
-        points.insert(0, _point(moments, 1 / moments.slope_at_zero, 0.0, 0.0, density, weight_std, bias_std))
+            points.append(point(kept, max(bias, 0.0), v))
     return points
 
 
-def _point(
-    moments: Moments,
-    kept: float,
-    bias: float,
-    q: float,
-    density: float,
-    weight_std: float | None,
-    bias_std: float | None,
-) -> EdgePoint:
-    if q == 0:
-        near, square, _ = moments.table(20)
-        attracts = bool((kept * square <= near * (1 + _SIGN))[near <= 1e-2].all())
-    else:
-        attracts = abs(kept * moments.square_rate(q)) < 1
-    settled = float(settle(moments, np.array([kept]), np.array([bias]))[0])
-    reached = attracts and abs(settled - q) <= _SETTLED * q + 1e-5
-    weight = math.sqrt(kept / density) if weight_std is None else weight_std
-    return EdgePoint(weight, math.sqrt(bias) if bias_std is None else bias_std, q, attracts, reached)
-
-
-def _changes(q: Array, residual: Array) -> list[tuple[float, float]]:
-    """Where the residual changes its sign, residuals without a sign left out."""
-    signed = np.flatnonzero(np.abs(residual) > _SIGN)
-    sign = np.sign(residual[signed])
-    change = np.flatnonzero(sign[1:] != sign[:-1])
-    return [(float(q[signed[i]]), float(q[signed[i + 1]])) for i in change]
-
-
-def _root(residual: Callable[[float], float], low: float, high: float) -> list[float]:
-    """The root between, by exact quadrature; none if that does not confirm the signs which the table saw."""
+def _roots(q: Array, seen: Array, residual: Callable[[float], float]) -> list[float]:
+    """Where the residual, seen on the grid, changes its sign; by exact quadrature, which must confirm both signs."""
     from scipy.optimize import brentq
 
-    if residual(low) * residual(high) >= 0:
-        return []
-    return [math.exp(brentq(lambda x: residual(math.exp(x)), math.log(low), math.log(high), xtol=1e-14, rtol=1e-14))]
+    signed = np.flatnonzero(np.abs(seen) > _SIGN)
+    sign, found = np.sign(seen[signed]), []
+    for i in np.flatnonzero(sign[1:] != sign[:-1]):
+        low, high = float(q[signed[i]]), float(q[signed[i + 1]])
+        if residual(low) * residual(high) < 0:
+            ends = math.log(low), math.log(high)
+            found.append(math.exp(brentq(lambda x: residual(math.exp(x)), *ends, xtol=1e-14, rtol=1e-14)))
+    return found
 
 
 def why_no_edge(
@@ -155,11 +143,7 @@ def why_no_edge(
         else:
             most = max(float(np.max(gain, initial=0.0)), 1e-12)
             sentences[0] += f": chi at the fixed point stays below {most:.6g}{until}"
-    for point in found:
-        sentences.append(
-            f"At weight_std={point.weight_std:.6g}, bias_std={point.bias_std:.6g}, q={point.q:.6g} chi is 1, but that "
-            "fixed point repels: the variance leaves it"
-        )
+    sentences += [f"At {point} chi is 1, but that fixed point repels: the variance leaves it" for point in found]
     q, kept, bias = edge_arrays(moments)
     if not (moments.table(20)[2] > _NOTHING).any():
         sentences.append("The derivative is 0 everywhere, and so is chi")
@@ -186,9 +170,8 @@ def _range(name: str, q: Array, values: Array, asked: float) -> str:
 class EdgeOfChaos:
     """A point on the edge of chaos of an activation.
 
-    ``q`` is the variance of the pre-activations at the fixed point, None if every q is one, as for ReLU; ``chi`` the
-    gain there, 1 up to rounding; ``others`` the (weight_std, bias_std, q) of further points that answer the same
-    question.
+    ``q`` is the variance at the fixed point, None if every q is one, as for ReLU; ``chi`` the gain there, 1 up to
+    rounding; ``others`` the (weight_std, bias_std, q) of further points that answer the same question.
     """
 
     activation: str
@@ -201,7 +184,6 @@ class EdgeOfChaos:
     others: tuple[tuple[float, float, float], ...] = ()
 
     def __str__(self) -> str:
-        """One line."""
         q = "any q" if self.q is None else f"q={self.q:.6g}"
         density = "" if self.density == 1 else f", density={self.density:g}"
         note = f" ({self.note})" if self.note else ""
@@ -236,10 +218,10 @@ def edge_of_chaos(
     >>> print(edge_of_chaos("relu"))
     relu: edge of chaos at weight_std=1.41421 (weight_std^2=2), bias_std=0, any q (every q is a fixed point)
 
-    The point is a fixed point that attracts the variance. If several do, it is one that deep layers reach from
-    pre-activations of variance 1, and of those the one with the smallest weight_std; ``others`` holds the rest. With
-    neither bias_std nor weight_std bias_std is 0; both are an InputError, and so is a place without an edge: the
-    message says how far chi gets, from which weight_std on q diverges, and where there is an edge.
+    Of several fixed points that attract the variance it is one that deep layers reach from pre-activations of variance
+    1, and of those the one with the smallest weight_std. With neither bias_std nor weight_std bias_std is 0; both are
+    an InputError, and so is a place without an edge: the message says how far chi gets, from which weight_std on q
+    diverges, and where there is an edge.
 
     Source: Hayou et al. 2021, 2.2 and B.1.
     """
@@ -295,8 +277,7 @@ def edge_of_chaos_curve(
 
 
 def _single_point(moments: Moments, bias_std: float | None, weight_std: float | None, density: float) -> EdgeOfChaos:
-    name = moments.activation.name
-    slopes = moments.activation.slopes
+    name, slopes = moments.activation.name, moments.activation.slopes
     slope = moments.exact_slope(1.0) if slopes is None else (slopes[0] ** 2 + slopes[-1] ** 2) / 2
     edge = math.sqrt(1 / (density * slope))
     if (bias_std or 0.0) > 0 or (weight_std is not None and abs(weight_std / edge - 1) > 1e-9):
@@ -319,6 +300,5 @@ def _note(moments: Moments, best: list[EdgePoint]) -> str:
     if not best[0].reached:
         notes.append("from q = 1 the variance does not get there: it must start near this q")
     if len(best) > 1:
-        rest = "; ".join(f"weight_std={p.weight_std:.6g}, bias_std={p.bias_std:.6g}, q={p.q:.6g}" for p in best[1:])
-        notes.append(f"also at {rest}")
+        notes.append(f"also at {'; '.join(map(str, best[1:]))}")
     return ". ".join(notes)

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from epoch0.activations import Activation, ActivationLike, get
 from epoch0.errors import InputError
-from epoch0.theory.checks import check_continuous, check_scales
+from epoch0.theory.checks import check_continuous, check_scales, scales_in_words
 from epoch0.theory.mean_field.correlations import pair_mean
 from epoch0.theory.mean_field.moments import LOWEST, Moments, moments_of
 
@@ -29,26 +29,32 @@ def q_star(activation: ActivationLike, weight_std: float, bias_std: float, densi
     >>> q_star("tanh", 0.9, 0.0)                            # everything shrinks to nothing
     0.0
 
-    Some activations have several fixed points. This is the one that deep layers reach from pre-activations of variance
-    1, which is what normalized inputs give. ReLU at weight_std = sqrt(2) without biases keeps every q; then it is the 1
-    it started from. To about 12 digits; an InputError if q grows without bound says from which weight_std on it does.
+    Of several fixed points it is the one that deep layers reach from pre-activations of variance 1, as of normalized
+    inputs; ReLU at weight_std = sqrt(2) without biases keeps that 1. To about 12 digits; an InputError if q grows
+    without bound says from which weight_std on it does.
 
     Source: Hayou et al. 2021, B.1.
     """
     moments = moments_of(get(activation))
     check_scales(weight_std, bias_std, density)
-    name, kept = moments.activation.name, density * weight_std**2
-    q = float(settle(moments, np.array([kept]), np.array([bias_std**2]))[0])
+    q = reached(moments, density * weight_std**2, bias_std**2)
     if math.isinf(q):
-        at = f"weight_std={weight_std:g}, bias_std={bias_std:g}" + ("" if density == 1 else f", density={density:g}")
-        raise InputError(f"q diverges for {name} at {at}: {why_it_diverges(moments, bias_std, density)}")
-    return polish(moments, kept, bias_std**2, q)
+        at = scales_in_words(weight_std, bias_std, density)
+        why = why_it_diverges(moments, bias_std, density)
+        raise InputError(f"q diverges for {moments.activation.name} at {at}: {why}.")
+    return q
+
+
+def reached(moments: Moments, kept: float, bias: float) -> float:
+    """Where q settles from 1, to about 12 digits; infinity where it diverges."""
+    q = float(settle(moments, np.array([kept]), np.array([bias]))[0])
+    return q if math.isinf(q) else _polish(moments, kept, bias, q)
 
 
 def why_it_diverges(moments: Moments, bias_std: float, density: float) -> str:
     """The weight_std from which on q grows without bound, as the end of a message."""
     limit = diverges_from(moments, bias_std, density)
-    return f"with this bias_std it does from weight_std={limit:.6g} on; take a smaller weight_std."
+    return f"with this bias_std it does from weight_std={limit:.6g} on; take a smaller weight_std"
 
 
 def diverges_from(moments: Moments, bias_std: float, density: float) -> float:
@@ -144,7 +150,7 @@ def _iterate(moments: Moments, kept: Array, bias: Array) -> Array:
     return np.where(q <= LOWEST, np.where(bias + kept * moments.at_zero <= LOWEST, 0.0, q), q)
 
 
-def polish(moments: Moments, kept: float, bias: float, q: float) -> float:
+def _polish(moments: Moments, kept: float, bias: float, q: float) -> float:
     """The fixed point next to q, by Newton's method with exact quadrature; 0 and what is not attracting stay."""
     if q < LOWEST:
         return q
@@ -162,20 +168,15 @@ def polish(moments: Moments, kept: float, bias: float, q: float) -> float:
 
 
 def covariance_map(
-    activation: ActivationLike,
-    weight_std: float,
-    bias_std: float,
-    q1: ArrayLike,
-    q2: ArrayLike,
-    c: ArrayLike,
-    density: float = 1.0,
-) -> Array:
+    activation: ActivationLike, weight_std: float, bias_std: float,
+    q1: ArrayLike, q2: ArrayLike, c: ArrayLike, density: float = 1.0,
+) -> Array:  # fmt: skip
     """Covariance of two inputs' next pre-activations: bias_std^2 + density * weight_std^2 * E phi(h1) phi(h2).
 
     >>> covariance_map("relu", 2 ** 0.5, 0.1, 1.0, 4.0, np.array([0.0, 1.0])).round(6)           # shape (2,)
     array([0.64662, 2.01   ])
 
-    The variances q1 and q2 and the correlation c are numbers or arrays that broadcast together.
+    The variances q1 and q2 and the correlation c broadcast together.
 
     Source: Hayou et al. 2021, B.1 and appendix H (density).
     """
@@ -202,8 +203,7 @@ def correlation_map(
     array([0.31831 , 0.608998, 1.      ])
 
     Convex on [0, 1] for every activation. ``q`` is the inputs' variance; None: the fixed point q*, as after many
-    layers. Where q* is 0 the limit is taken: with ever smaller q the activation is what it is next to 0. An InputError
-    if weight_std and bias_std are both 0, or q is None and diverges.
+    layers, or the limit towards 0 where that is 0. An InputError if weight_std and bias_std are both 0, or q diverges.
 
     Source: Hayou et al. 2021, B.1.
     """
@@ -274,10 +274,7 @@ def settled_correlation(rule: Activation, weight_std: float, bias_std: float, q:
 
 @dataclass(frozen=True)
 class DepthScale:
-    """After how many layers a difference has shrunk by e: of q from q*, and of a correlation from c*.
-
-    ``xi_c`` is how deep the network can be trained.
-    """
+    """After how many layers a difference of q, or of a correlation, has shrunk by e; xi_c is how deep one can train."""
 
     xi_q: float
     xi_c: float

@@ -1,7 +1,6 @@
 """NNGP and NTK of infinitely wide networks on a set of inputs (Lee et al. 2018, Jacot et al. 2018; Hayou 2021, B.1)."""
 
 import math
-import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epoch0.activations import Activation, get
-from epoch0.errors import InputError, check_finite
-from epoch0.theory.checks import check_continuous, check_scales
+from epoch0.errors import InputError, check_choice, check_finite
+from epoch0.theory.checks import as_array, check_continuous, check_count, check_scales
 from epoch0.theory.mean_field.closed_forms import erf_pair, is_erf, straight_pair
 from epoch0.theory.mean_field.composed import compose, cross
 from epoch0.theory.mean_field.layers import LayerScale, Pairs, exact_step, step
@@ -137,14 +136,13 @@ ARCHITECTURES = ("dense", "residual", "stable")
 
 @dataclass(frozen=True)
 class Kernel:
-    """NNGP and NTK of a network with ``depth`` hidden layers and a linear readout, at infinite width.
+    """NNGP and NTK of a network with ``depth`` hidden layers or blocks and a linear readout, at infinite width.
 
-    ``nngp`` is the covariance of the outputs for inputs i and j and ``ntk`` the inner product of their gradients (NTK
-    parametrization: every parameter a standard normal, scaled in the forward pass), both (n1, n2). ``q1`` and ``q2``
-    are the outputs' variances for x1, (n1,), and x2, (n2,); ``gap``, (n1, n2), is 1 - c to its own relative precision,
-    where ``nngp`` has rounded it away. ``depth`` counts hidden layers, or residual blocks. ``layer_error`` is the error
-    of a layer's E phi' phi' relative to its largest value: 1e-12, or larger (as measured) for an activation with kinks
-    away from 0 and bent pieces, if the inputs differ in length.
+    ``nngp``, (n1, n2), is the covariance of the outputs and ``ntk``, likewise, the inner product of their gradients
+    (NTK parametrization: every parameter a standard normal, scaled in the forward pass). ``q1``, (n1,), and ``q2``,
+    (n2,), are the outputs' variances; ``gap``, (n1, n2), is 1 - c to its own relative precision, where ``nngp`` has
+    rounded it away. ``layer_error`` is the error of a layer's E phi' phi' relative to its largest value: 1e-12, or
+    larger (as measured) for kinks away from 0 and bent pieces, if the inputs differ in length.
     """
 
     nngp: Array
@@ -228,22 +226,20 @@ def kernel(
     itself to its input, ``K_(l+1) = K_l + bias_std^2 + weight_std^2 E phi phi``; for ``"stable"`` both variances of a
     block are divided by ``depth``. Blocks come after the first linear map; nothing follows them.
 
-    Computed in float64 whatever the inputs' type; each layer's covariance is within 1e-11 of the exact one. c is
-    exactly 1 on the diagonal and for equal inputs, and 1 - c keeps its relative precision for nearly equal ones
-    (docs/kernels.md says how, and what costs more or is less exact).
+    Computed in float64; each layer's covariance is within 1e-11 of the exact one. c is exactly 1 for equal inputs, and
+    1 - c keeps its relative precision for nearly equal ones (docs/kernels.md says how).
 
     Inputs are numpy arrays, torch tensors or nested lists of shape (n1, d) and (n2, d); without x2 it is x1 again. An
-    InputError for inputs that are no such arrays of finite numbers, an argument out of its range, an activation that
-    jumps (its NTK is infinite), or where a kernel exceeds float64 (the message names the layer).
+    InputError names what is no such array of finite numbers or out of its range, an activation that jumps (its NTK is
+    infinite), or the layer where a kernel exceeds float64.
 
     Source: Lee et al. 2018 (NNGP), Jacot et al. 2018 (NTK), Hayou et al. 2021, B.1 and appendix H (density).
     """
     rule = get(activation)
     check_scales(weight_std, bias_std, density)
     check_continuous(rule)
-    check_depth(depth)
-    if architecture not in ARCHITECTURES:
-        raise InputError(f"architecture={architecture!r}; kernel knows {', '.join(ARCHITECTURES)}.")
+    check_count("depth", depth, 0)
+    check_choice("architecture", architecture, ARCHITECTURES)
     first = _inputs("x1", x1)
     second = first if x2 is None else _inputs("x2", x2)
     if first.shape[1] != second.shape[1]:
@@ -281,20 +277,9 @@ def kernel(
     return Kernel(nngp, ntk, q1, q2, gaps, rule.name, *scales, int(depth), architecture, error)
 
 
-def check_depth(depth: int) -> None:
-    """Refuse what is no number of layers."""
-    if isinstance(depth, bool) or not isinstance(depth, numbers.Integral) or depth < 0:
-        raise InputError(f"depth={depth!r} is no number of layers; it must be a whole number >= 0.")
-
-
 def _inputs(name: str, x: Any) -> Array:
     """The inputs as a float64 array of shape (n, d), or an error that says what is wrong with them."""
-    if hasattr(x, "detach"):
-        x = x.detach().cpu()
-    try:
-        array = np.asarray(x, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} of type {type(x).__name__} is no array of numbers of shape (n, d).") from None
+    array = as_array(name, x.detach().cpu() if hasattr(x, "detach") else x)
     if array.ndim != 2 or 0 in array.shape:
         raise InputError(f"{name} has shape {array.shape}; it must be (n, d): n >= 1 inputs of d >= 1 numbers each.")
     check_finite(name, array)

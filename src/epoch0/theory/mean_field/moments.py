@@ -42,11 +42,10 @@ def gaussian_mean(f: Callable[[Any], Any], q: Number, breaks: tuple[float, ...] 
     >>> gaussian_mean(np.abs, np.array([1.0, 4.0]), breaks=(0.0,)).round(6)          # q shape (2,)
     array([0.797885, 1.595769])
 
-    Gauss-Legendre on panels which end at the breaks and shrink towards them and towards 0, so that a feature of width
-    about one is resolved however large q is; panels on which f is still rough are halved. At q = 0 the value is the
-    limit from above: the mean of f on both sides of 0. Name every break you know: one that is not named is mostly found
-    by halving, but not if it hides within 0.3 % of a panel from its end. ``f`` works elementwise on float64 arrays; an
-    InputError says if it oscillates too fast for so large a q.
+    Gauss-Legendre on panels which end at the breaks and shrink towards them and towards 0; panels on which f is still
+    rough are halved, which finds most breaks that are not named. At q = 0 the value is the limit from above: the mean
+    of f on both sides of 0. ``f`` works elementwise on float64 arrays; an InputError says if it oscillates too fast for
+    so large a q.
     """
     variances = np.asarray(q, dtype=np.float64)
     check_variance("q", variances, q)
@@ -136,12 +135,11 @@ def variance_map(
 
 
 class Moments:
-    """The two moments of one activation.
+    """The two moments of one activation for variances up to ``top``, where phi^2 overflows or oscillates too fast.
 
     >>> moments_of(get("relu")).square(np.array([1.0, 4.0])).round(9)              # shape (2,)
     array([0.5, 2. ])
 
-    ``top`` is the largest variance they are known for: above it phi^2 overflows or oscillates too fast, or q is 1e16.
     ``at_zero`` is the square of phi at 0, ``slope_at_zero`` the mean of phi'^2 on both sides of it. Where E phi^2 is
     ``increasing`` with q, so is the variance map, and q moves one way only.
     """

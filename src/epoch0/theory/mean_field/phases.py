@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from epoch0 import plots
 from epoch0.activations import ActivationLike, get
 from epoch0.errors import InputError
 from epoch0.results import Result
-from epoch0.theory.checks import check_continuous, check_density, check_scales
+from epoch0.theory.checks import as_array, check_continuous, check_density, check_scales, scales_in_words
 from epoch0.theory.mean_field.edge import EdgeCurve, edge_arrays, scale_free
-from epoch0.theory.mean_field.fixed_points import polish, scales_at, settle, settled_correlation, why_it_diverges
+from epoch0.theory.mean_field.fixed_points import reached, scales_at, settle, settled_correlation, why_it_diverges
 from epoch0.theory.mean_field.moments import Moments, moments_of
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ class Phase:
     """What a deep network of one activation does at one (weight_std, bias_std).
 
     ``word`` is "ordered" (chi < 1: inputs become alike, gradients vanish), "critical" (abs(chi - 1) <= 0.001),
-    "chaotic" (chi > 1: inputs part, gradients explode), or "diverges": q grows without bound. ``chi`` and ``q`` are
-    those of the fixed point; where q diverges, chi is its limit for large q. ``c_star`` is the correlation at which two
-    inputs settle, ``xi_q`` and ``xi_c`` the depth scales in layers; all three NaN where q diverges.
+    "chaotic" (chi > 1: inputs part, gradients explode), or "diverges": q grows without bound. ``chi`` is that of the
+    fixed point ``q``, or its limit for large q. ``c_star`` is the correlation at which two inputs settle, ``xi_q`` and
+    ``xi_c`` the depth scales in layers; all three NaN where q diverges.
     """
 
     activation: str
@@ -49,26 +49,18 @@ class Phase:
     note: str = ""
 
     def __str__(self) -> str:
-        """One line."""
+        at = scales_in_words(self.weight_std, self.bias_std, self.density)
         scales = f"xi_q={self.xi_q:.4g}, xi_c={self.xi_c:.4g}"
         numbers = f"chi={self.chi:.6g}, q={self.q:.6g}, c*={self.c_star:.6g}, {scales}"
-        density = "" if self.density == 1 else f", density={self.density:g}"
-        note = f" ({self.note})" if self.note else ""
-        return (
-            f"{self.activation} at weight_std={self.weight_std:g}, bias_std={self.bias_std:g}{density}: {self.word}, "
-            f"{numbers}{note}"
-        )
+        return f"{self.activation} at {at}: {self.word}, {numbers}" + (f" ({self.note})" if self.note else "")
 
     def to_dict(self) -> dict[str, object]:
         """Plain values for JSON; what is infinite or unknown is None."""
-        values = dict(self.__dict__)
-        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in vars(self).items()}
 
 
 def phase(activation: ActivationLike, weight_std: float, bias_std: float, density: float = 1.0) -> Phase:
     """Whether a deep network is ordered, critical or chaotic, with its fixed points and depth scales.
-
-    Where q diverges that is its word; the note says from which weight_std on it does.
 
     >>> print(phase("tanh", 1.5, 0.1))
     tanh at weight_std=1.5, bias_std=0.1: chaotic, chi=1.12905, q=0.813322, c*=0.180084, xi_q=1.417, xi_c=14.85
@@ -80,13 +72,12 @@ def phase(activation: ActivationLike, weight_std: float, bias_std: float, densit
     moments = moments_of(rule)
     check_scales(weight_std, bias_std, density)
     kept = density * weight_std**2
-    q = float(settle(moments, np.array([kept]), np.array([bias_std**2]))[0])
+    q = reached(moments, kept, bias_std**2)
     where = (rule.name, float(weight_std), float(bias_std), float(density))
     if math.isinf(q):
         gain = kept * moments.slope_far
-        note = "q grows without bound: " + why_it_diverges(moments, bias_std, density).rstrip(".")
+        note = "q grows without bound: " + why_it_diverges(moments, bias_std, density)
         return Phase(*where, "diverges", gain, math.inf, math.nan, math.nan, math.nan, note)
-    q = polish(moments, kept, bias_std**2, q)
     gain = kept * moments.exact_slope(q)
     c = settled_correlation(rule, weight_std, bias_std, q, density)
     scales = scales_at(rule, weight_std, q, c, density)
@@ -94,22 +85,19 @@ def phase(activation: ActivationLike, weight_std: float, bias_std: float, densit
     if bias_std == 0 and scale_free(moments):
         still = abs(gain - 1) <= 1e-9
         note = "every q is a fixed point" if still else "q shrinks to 0 by the factor chi a layer"
-    return Phase(*where, _word(gain), gain, q, c, scales.xi_q, scales.xi_c, note)
+    return Phase(*where, str(_words(gain, q)), gain, q, c, scales.xi_q, scales.xi_c, note)
 
 
-def _word(chi: float) -> str:
-    if abs(chi - 1) <= TOLERANCE:
-        return "critical"
-    return "ordered" if chi < 1 else "chaotic"
+def _words(chi: ArrayLike, q: ArrayLike) -> NDArray[Any]:
+    """The word of each phase; any shape."""
+    words = np.where(np.less(chi, 1), "ordered", "chaotic")
+    words = np.where(np.abs(np.subtract(chi, 1)) <= TOLERANCE, "critical", words)
+    return np.where(np.isinf(q), "diverges", words)
 
 
 @dataclass(frozen=True, eq=False)
 class PhaseDiagram(Result):
-    """The phase over a grid of bias_std (rows) and weight_std (columns).
-
-    ``chi``, ``q`` and ``phase`` are as in :class:`Phase`, of shape (rows, columns); ``edge`` is the edge of chaos
-    inside the window.
-    """
+    """The phase over a grid of bias_std (rows) and weight_std (columns), as in :class:`Phase`, and the edge inside."""
 
     activation: str
     weight_std: Array
@@ -121,7 +109,6 @@ class PhaseDiagram(Result):
     edge: EdgeCurve
 
     def __str__(self) -> str:
-        """One line with the share of each phase."""
         words, counts = np.unique(self.phase, return_counts=True)
         shares = ", ".join(f"{word} {count / self.phase.size:.0%}" for word, count in zip(words, counts, strict=True))
         rows, columns = self.chi.shape
@@ -153,17 +140,12 @@ class PhaseDiagram(Result):
         picture, axes = plots.figure()
         with plots.style():
             diverges = np.isinf(self.q)
-            shown = np.log10(np.clip(self.chi, 1e-3, 1e3))
             # where q diverges chi is a limit, not a gain that a layer has: no colour there
-            shown = np.where(diverges, np.nan, shown)
-            inside = shown[np.isfinite(shown)]
-            reach = max(0.1, float(np.abs(inside).max())) if len(inside) else 1.0
-            reach = min(reach, 1.0)
-            norm = TwoSlopeNorm(0.0, -reach, reach)
-            x, y = self.weight_std, self.bias_std
-            image = axes.pcolormesh(
-                x, y, np.clip(shown, -reach, reach), cmap="RdBu_r", norm=norm, shading="nearest", rasterized=True
-            )
+            shown = np.where(diverges, np.nan, np.log10(np.clip(self.chi, 1e-3, 1e3)))
+            reach = 1.0 if diverges.all() else min(max(0.1, float(np.nanmax(np.abs(shown)))), 1.0)
+            x, y, colours = self.weight_std, self.bias_std, np.clip(shown, -reach, reach)
+            look: dict[str, Any] = {"cmap": "RdBu_r", "norm": TwoSlopeNorm(0.0, -reach, reach), "shading": "nearest"}
+            image = axes.pcolormesh(x, y, colours, **look, rasterized=True)
             bar = picture.colorbar(image, ax=axes, label=r"gain $\chi$ at the fixed point (log scale)")
             ticks = [t for t in (0.1, 0.2, 0.5, 0.8, 1.0, 1.25, 2.0, 5.0, 10.0) if abs(np.log10(t)) <= reach * 1.001]
             bar.set_ticks([float(np.log10(t)) for t in ticks], labels=[f"{t:g}" for t in ticks])
@@ -173,18 +155,14 @@ class PhaseDiagram(Result):
                 axes.contour(x, y, diverges.astype(float), levels=[0.5], colors=plots.BOUND, linewidths=0.8)
                 handles.append(Patch(facecolor="white", edgecolor=plots.BOUND, hatch="////", label="q diverges"))
             edge = self.edge
-            single = len(edge.weight_std) == 1
             point = {"marker": "o", "linestyle": "none", "markersize": 7, "clip_on": False}
-            style = point if single else {"linewidth": 2}
+            style: dict[str, Any] = point if len(edge.weight_std) == 1 else {"linewidth": 2}
+            style |= {"color": "black", "label": r"edge of chaos, $\chi=1$", "zorder": 5}
             if np.isfinite(edge.weight_std).any():
-                handles += axes.plot(
-                    edge.weight_std, edge.bias_std, color="black", label=r"edge of chaos, $\chi=1$", zorder=5, **style
-                )
-            axes.set_xlim(x[0], x[-1])
-            axes.set_ylim(y[0], y[-1])
+                handles += axes.plot(edge.weight_std, edge.bias_std, **style)
             axes.grid(False)
-            axes.set_xlabel(r"weight_std  $\sigma_w$")
-            axes.set_ylabel(r"bias_std  $\sigma_b$")
+            axes.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))
+            axes.set(xlabel=r"weight_std  $\sigma_w$", ylabel=r"bias_std  $\sigma_b$")
             for word, colour in (("ordered", "#053061"), ("chaotic", "#67001f")):
                 rows, columns = np.nonzero(self.phase == word)
                 share = len(rows) / self.phase.size
@@ -194,8 +172,7 @@ class PhaseDiagram(Result):
                     axes.text(*at, word, ha="center", va="center", color=colour, fontsize=11, rotation=turned)
             if handles:
                 axes.legend(handles=handles, loc="upper left")
-            density = "" if self.density == 1 else f", density {self.density:g}"
-            title = f"Phase diagram of {self.activation}{density}"
+            title = f"Phase diagram of {self.activation}" + (f", density {self.density:g}" if self.density != 1 else "")
             plots.heading(picture, title, "wide dense network, at the fixed point of the variance")
         return picture
 
@@ -222,19 +199,13 @@ def phase_diagram(
     kept, bias = (a.ravel() for a in np.meshgrid(density * weights**2, biases**2))
     q = settle(moments, kept, bias)
     chi = kept * np.where(np.isfinite(q), moments.slope(np.where(np.isfinite(q), q, 1.0)), moments.slope_far)
-    words = np.where(chi < 1, "ordered", "chaotic")
-    words = np.where(np.abs(chi - 1) <= TOLERANCE, "critical", words)
-    words = np.where(np.isinf(q), "diverges", words)
-    chi, q, words = (one.reshape(len(biases), len(weights)) for one in (chi, q, words))
+    chi, q, words = (one.reshape(len(biases), len(weights)) for one in (chi, q, _words(chi, q)))
     edge = _edge_inside(moments, weights, biases, density)
     return PhaseDiagram(moments.activation.name, weights, biases, density, chi, q, words, edge)
 
 
 def _axis(name: str, values: Sequence[float] | Array) -> Array:
-    try:
-        axis = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        axis = np.empty(0)
+    axis = as_array(name, values)
     if axis.ndim != 1 or not len(axis) or not np.isfinite(axis).all() or axis[0] < 0 or (np.diff(axis) <= 0).any():
         raise InputError(f"{name}={values!r}: give a list of increasing numbers >= 0, at least one.")
     return axis

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from epoch0.activations import Activation, get
-from epoch0.errors import InputError
+from epoch0.errors import InputError, check_choice
 from epoch0.results import Result
-from epoch0.theory.checks import check_continuous, check_scales, check_variance
+from epoch0.theory.checks import as_array, check_continuous, check_count, check_scales, check_variance
 from epoch0.theory.mean_field.correlations import mean_at
-from epoch0.theory.mean_field.kernels import check_depth
 
 Array = NDArray[np.float64]
 ARCHITECTURES = ("dense", "convolutional", "residual", "stable")
@@ -30,11 +29,10 @@ class Propagation(Result):
 
     ``q``, (depth + 1, ...), is the variance of the pre-activation: q[0] as given, q[l] after l layers; for
     "convolutional" the positions follow. ``c`` is the correlation of the two inputs and ``gap`` 1 - c with its relative
-    precision, as q, or None. ``chi``, (depth, ...), is the gain of each layer at the variance that enters it (1 + the
-    branch's for residual), ``gradient``, as q, the variance of a gradient at the pre-activations of layer l relative to
-    that at the end. ``log_gain`` is the log of the product of the gains (for positions: of the mean of gradient[0]),
-    ``phase`` "ordered" (below -log 10), "critical" or "chaotic" (above log 10): by the whole depth, which decides
-    whether it trains.
+    precision, as q, or None. ``chi``, (depth, ...), is the gain of each layer, ``gradient``, as q, the variance of a
+    gradient at the pre-activations of layer l relative to that at the end. ``log_gain`` is the log of the product of
+    the gains (for positions: of the mean of gradient[0]), ``phase`` "ordered" (it is below -log 10), "critical" or
+    "chaotic" (above log 10): by the whole depth, which decides whether it trains.
     """
 
     q: Array
@@ -100,9 +98,8 @@ def propagate(
     rule = get(activation)
     check_scales(weight_std, bias_std, density)
     check_continuous(rule)
-    check_depth(depth)
-    if architecture not in ARCHITECTURES:
-        raise InputError(f"architecture={architecture!r}; propagate knows {', '.join(ARCHITECTURES)}.")
+    check_count("depth", depth, 0)
+    check_choice("architecture", architecture, ARCHITECTURES)
     start, gap = _start(q, c, architecture)
     positions = architecture == "convolutional"
     widths = _window(kernel_size, start.ndim, architecture)
@@ -139,19 +136,20 @@ def propagate(
     phase = "ordered" if total < -edge else "chaotic" if total > edge else "critical"
     found = [np.stack(qs), chi, gradient] + ([] if c is None else [np.stack([one for one in gaps if one is not None])])
     # a network without positions was carried as one of a single position
-    found = found if positions else [one[:, 0] for one in found]
-    kept, correlation = (None, None) if c is None else (found[3], 1 - found[3])
-    return Propagation(found[0], correlation, kept, found[1], found[2], total, phase, architecture)
+    variances, chi, gradient, *apart_too = found if positions else [one[:, 0] for one in found]
+    kept = apart_too[0] if apart_too else None
+    correlation = None if kept is None else 1 - kept
+    return Propagation(variances, correlation, kept, chi, gradient, total, phase, architecture)
 
 
 def _start(q: ArrayLike, c: ArrayLike | None, architecture: str) -> tuple[Array, Array | None]:
     """The first variances and gaps, of one shape."""
-    start = _numbers("q", q)
+    start = as_array("q", q)
     check_variance("q", start if start.size else np.array([np.nan]), q)
     if c is None:
         shape, gap = start.shape, None
     else:
-        gap = np.asarray(1 - _numbers("c", c))
+        gap = np.asarray(1 - as_array("c", c))
         if not ((gap >= -1e-12) & (gap <= 2 + 1e-12)).all():
             raise InputError(f"c={c!r} is no correlation; it must lie in [-1, 1].")
         try:
@@ -167,13 +165,6 @@ def _start(q: ArrayLike, c: ArrayLike | None, architecture: str) -> tuple[Array,
     else:
         shape, gap = (1,), None if gap is None else gap.reshape(1)
     return np.array(np.broadcast_to(start, shape)), gap
-
-
-def _numbers(name: str, values: ArrayLike) -> Array:
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{name}={values!r} cannot be used; give a number or an array of numbers.") from None
 
 
 def _window(kernel_size: int | tuple[int, ...] | None, directions: int, architecture: str) -> tuple[int, ...]:

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc, gammaincc, gammaln
 
-from epoch0.errors import InputError
-from epoch0.theory.checks import check_choice, check_count, check_width
+from epoch0.errors import InputError, check_choice
+from epoch0.theory.checks import check_count, check_inside
 
 METHODS = ("paper", "chernoff", "exact")
 DIRECTIONS = ("forward", "gradient")
@@ -36,19 +36,12 @@ _STEP = 0.15
 
 def check_eps(eps: float) -> None:
     """Refuse a tolerance outside (0, 1)."""
-    if isinstance(eps, bool) or not 0 < eps < 1:
-        raise InputError(
-            f"eps={eps!r} is no tolerance; it is the relative change of the squared norm that is allowed, "
-            "strictly between 0 and 1, such as 0.1."
-        )
+    check_inside("eps", eps, "relative change of the squared norm to allow")
 
 
 def check_delta(delta: float) -> None:
     """Refuse a probability of failure outside (0, 1)."""
-    if isinstance(delta, bool) or not 0 < delta < 1:
-        raise InputError(
-            f"delta={delta!r} is no probability of failure to allow; it lies strictly between 0 and 1, such as 0.05."
-        )
+    check_inside("delta", delta, "probability of failure to allow")
 
 
 def paper_rate(eps: float) -> float:
@@ -96,10 +89,9 @@ def failure_probability(
     >>> round(failure_probability(0.1, [2000] * 10, samples=5), 3)        # ten layers, five samples
     1.0
 
-    Layers are independent for one sample, so that exactly 1 - prod(1 - p_l) is its chance of failing; samples share the
-    weights, and their chances are added. With one sample, forward, the exact method's is no bound but the probability.
-
-    ``widths`` is the number of units of each layer, or one width for all ``layers``.
+    For one sample it is 1 - prod(1 - p_l) over the layers; samples share the weights, and their chances are added, so
+    that the exact method's is a bound too, but for one sample, forward. ``widths`` is the number of units of each
+    layer, or one width for all ``layers``.
 
     Source: Arpit-Bengio Theorem 1 (forward), Theorem 3 (gradient); THEORY 2 for the exact law.
     """
@@ -122,16 +114,13 @@ def _times_of_widths(widths: int | Sequence[int], layers: int) -> "Counter[int]"
     """How many layers have each width."""
     check_count("layers", layers)
     if isinstance(widths, int | np.integer):
-        check_width(widths)
-        return Counter({int(widths): int(layers)})
-    sizes = list(widths)
+        return Counter({check_count("width", widths): int(layers)})
+    sizes = [check_count("width", size) for size in widths]
     if not sizes:
         raise InputError("widths holds no layer; give the number of units of one layer or more.")
     if layers not in (1, len(sizes)):
         raise InputError(f"{len(sizes)} widths and layers={layers}; give layers only with one width for all of them.")
-    for size in sizes:
-        check_width(size)
-    return Counter(int(size) for size in sizes)
+    return Counter(sizes)
 
 
 def required_width(
@@ -142,8 +131,7 @@ def required_width(
     >>> [required_width(0.1, 0.05, method=method) for method in ("paper", "chernoff", "exact")]
     [4152, 3698, 1919]
 
-    The failure probability of all three methods falls as the width grows (the exact one by computation, for every width
-    up to 2,500, not by proof).
+    The failure probability falls as the width grows (the exact one by computation, for every width up to 2,500).
 
     Source: Arpit-Bengio Theorems 1 and 3 solved for the width; THEORY 2, the table.
     """
@@ -152,9 +140,7 @@ def required_width(
     def enough(width: int) -> bool:
         return failure_probability(eps, width, samples, method, direction, layers) <= delta
 
-    if enough(1):
-        return 1
-    fails, width = 1, 2
+    fails, width = 0, 1
     while not enough(width):
         fails, width = width, 2 * width
     while width - fails > 1:
@@ -176,7 +162,7 @@ def tolerance(
     Source: Arpit-Bengio section 4.2, the predicted curve of Figure 2.
     """
     check_delta(delta)
-    check_width(width)
+    check_count("width", width)
     check_count("layers", layers)
 
     def failure(eps: float) -> float:

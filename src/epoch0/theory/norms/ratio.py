@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc
 
-from epoch0.errors import InputError
-from epoch0.theory.checks import Number, check_choice, check_count, check_width, like
+from epoch0.errors import InputError, check_choice
+from epoch0.theory.checks import Number, check_count, check_inside, like
 from epoch0.theory.gaussian_growth import binomial, chi_mean
 from epoch0.theory.growth_law import GrowthLaw
 
@@ -56,23 +56,23 @@ class NormRatio:
         if not self.widths:
             raise InputError("widths holds no layer; give the number of units of one layer or more.")
         for width in self.widths:
-            check_width(width)
+            check_count("width", width)
         if not self.scales:
             object.__setattr__(self, "scales", (1.0,) * len(self.widths))
-        if len(self.scales) != len(self.widths):
+        elif len(self.scales) != len(self.widths):
             raise InputError(f"{len(self.widths)} widths and {len(self.scales)} scales; give one of each for a layer.")
         if not all(scale > 0 and math.isfinite(scale) for scale in self.scales):
             raise InputError(f"scales={self.scales!r} cannot be used; each layer needs a finite scale > 0.")
 
     @classmethod
     def forward(cls, sizes: Sequence[int], init: str = "he") -> "NormRatio":
-        """Law of the activations' ratio ``||h_L||^2 / ||x||^2`` of a network of given sizes.
+        """Law of the activations' ratio ``||h_L||^2 / ||x||^2`` of a network of given sizes: of inputs, of each layer.
 
         >>> NormRatio.forward([500, 100, 100], init="glorot").mean      # scales 100/600 and 100/200
         0.0833...
 
-        Sizes are the number of inputs, then of units of every layer; ``init`` is "he" (variance 2/fan_out, the
-        paper's), "he_fan_in" (2/fan_in, the usual Kaiming initialization) or "glorot" (2/(fan_in + fan_out)).
+        ``init`` is "he" (variance 2/fan_out, the paper's), "he_fan_in" (2/fan_in, the usual Kaiming initialization) or
+        "glorot" (2/(fan_in + fan_out)).
         """
         return cls._of(sizes[1:], _variances(sizes, init))
 
@@ -83,12 +83,9 @@ class NormRatio:
         >>> NormRatio.gradient([500, 100, 200, 300], layer=1).mean      # 100/300: the widths' ratio
         0.333...
 
-        The gradient's norm is that of the activations below times that of what comes back from above, so that the
-        layers below give their forward factor and the others the one of the backward pass: L - 1 independent factors.
-        It takes the paper's assumption that what comes back is independent of the weights that it passes.
-
-        Sizes, three or more, and ``init`` are as in :meth:`forward`; delta has the size of the last, and layers count
-        from 1.
+        It is the norm of the activations below times that of what comes back from above: L - 1 independent factors,
+        with the paper's assumption that what comes back is independent of the weights that it passes. Sizes, three or
+        more, and ``init`` are as in :meth:`forward`; delta has the size of the last, and layers count from 1.
 
         Source: Arpit-Bengio equations (19) and (20), Lemma 5.
         """
@@ -157,12 +154,10 @@ class NormRatio:
     def interval(self, level: float = 0.95, samples: int = 1) -> tuple[float, float]:
         """The range that holds the ratios of all samples of a network with probability ``level``, or more.
 
-        Each tail has probability (1 - level)/2 for one sample. Samples share the weights, so that for several the
-        tails are divided by their number (a union bound: right for any inputs, however alike). A level outside (0, 1)
-        or a tail below 1e-11 is an InputError.
+        Each tail has probability (1 - level)/2, divided by the number of samples (a union bound: right for any inputs,
+        however alike). A level outside (0, 1) or a tail below 1e-11 is an InputError.
         """
-        if not 0 < level < 1:
-            raise InputError(f"level={level!r} is no probability; it lies strictly between 0 and 1, such as 0.95.")
+        check_inside("level", level, "probability")
         check_count("samples", samples)
         rest = (1 - level) / (2 * samples)
         if rest < _RAREST:
@@ -188,8 +183,7 @@ class NormRatio:
 
     def distortion_quantile(self, p: float) -> float:
         """The distortion of the norms that a fraction p, in (0, 1), of the networks stays below (equation 26)."""
-        if not 0 < p < 1:
-            raise InputError(f"p={p!r} is no probability for a quantile; it lies strictly between 0 and 1.")
+        check_inside("p", p, "probability for a quantile")
         law = self.norm
 
         def below(distortion: float) -> float:
@@ -214,7 +208,7 @@ def _variances(sizes: Sequence[int], init: str) -> list[float]:
     if len(sizes) < 2:
         raise InputError(f"sizes={list(sizes)!r} holds no layer; give the number of inputs and of units of each layer.")
     for size in sizes:
-        check_width(size, "size")
+        check_count("size", size)
     return [_VARIANCE[init](fan_in, fan_out) for fan_in, fan_out in pairwise(sizes)]
 
 

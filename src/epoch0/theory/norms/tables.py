@@ -1,19 +1,12 @@
 """Two tables for the reader: the width that norms need, and what norms do at a width, by all three methods."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from epoch0.errors import InputError
+from epoch0.results import Result, aligned
 from epoch0.theory.checks import check_count
-from epoch0.theory.norms.failure import (
-    METHODS,
-    check_delta,
-    check_eps,
-    failure_probability,
-    required_width,
-    tolerance,
-)
+from epoch0.theory.norms.failure import METHODS, check_delta, check_eps, failure_probability, required_width, tolerance
 from epoch0.theory.norms.ratio import NormRatio
 
 LEVEL = 0.95
@@ -21,7 +14,7 @@ LEVEL = 0.95
 
 
 @dataclass(frozen=True)
-class NormSummary:
+class NormSummary(Result):
     """The least width by each method.
 
     >>> print(summary(eps=0.1, delta=0.05, layers=10))
@@ -47,20 +40,24 @@ class NormSummary:
         """Plain dictionaries, numbers and strings, ready for JSON."""
         return asdict(self)
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a method: its width and the failure probability there."""
+        return [{"method": m, "width": width, "failure": self.failures[m]} for m, width in self.widths.items()]
+
     def __str__(self) -> str:
-        """A sentence, then one line a method."""
-        rows = [["method", "width", "to exact", "failure"]]
+        cells = [["method", "width", "to exact", "failure"]]
         for method, width in self.widths.items():
-            rows.append([method, str(width), f"{width / self.widths['exact']:.2f}", f"{self.failures[method]:.4f}"])
-        return (
+            cells.append([method, str(width), f"{width / self.widths['exact']:.2f}", f"{self.failures[method]:.4f}"])
+        head = (
             f"Width for {_count(self.layers, 'ReLU layer')} to keep the squared norm of "
             f"{_count(self.samples, 'input')} within a factor 1 ± {self.eps:g} in each,\n"
-            f"with probability at least {1 - self.delta:g} ({self.direction}):\n{_aligned(rows)}"
+            f"with probability at least {1 - self.delta:g} ({self.direction}):"
         )
+        return "\n".join([head, *aligned(cells, numbers=slice(1, None))])
 
 
 @dataclass(frozen=True)
-class NormsAtWidth:
+class NormsAtWidth(Result):
     """What layers of one width do to norms.
 
     >>> print(at_width(500, layers=10, eps=0.2))
@@ -98,14 +95,16 @@ class NormsAtWidth:
         """Plain dictionaries, numbers and strings, ready for JSON."""
         return asdict(self) | {"interval": list(self.interval)}
 
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a method: the failure probability at this width, and the tolerance that is kept."""
+        return [{"method": m, "failure": p, "tolerance": self.tolerances[m]} for m, p in self.failures.items()]
+
     def __str__(self) -> str:
-        """The law in two lines, then one line a method."""
-        rows = [["method", "probability", f"eps at {self.delta:g}"]]
-        for method, chance in self.failures.items():
-            kept = self.tolerances[method]
-            rows.append([method, f"{chance:.4f}", "-" if kept is None else f"{kept:.4f}"])
+        cells = [["method", "probability", f"eps at {self.delta:g}"]]
+        for method, kept in self.tolerances.items():
+            cells.append([method, f"{self.failures[method]:.4f}", "-" if kept is None else f"{kept:.4f}"])
         low, high = self.interval
-        return (
+        head = (
             f"{_count(self.layers, 'ReLU layer')} of width {self.width}, weights N(0, 2/{self.width}), no biases: "
             "ratio of output to input\n"
             f"squared norm   mean {self.mean:g}, standard deviation {self.std:.3g}, median {self.median:.3g}, "
@@ -113,8 +112,9 @@ class NormsAtWidth:
             f"norm           off by {100 * self.mean_distortion:.3g} % in the mean, by at most "
             f"{100 * self.distortion:.3g} % with probability {LEVEL:g}\n"
             f"Some layer changes the squared norm of {_count(self.samples, 'input')} by more than a factor "
-            f"1 ± {self.eps:g} ({self.direction}):\n{_aligned(rows)}"
+            f"1 ± {self.eps:g} ({self.direction}):"
         )
+        return "\n".join([head, *aligned(cells, numbers=slice(1, None))])
 
 
 def summary(eps: float, delta: float, samples: int = 1, layers: int = 1, direction: str = "forward") -> NormSummary:
@@ -124,19 +124,12 @@ def summary(eps: float, delta: float, samples: int = 1, layers: int = 1, directi
     {'paper': 4152, 'chernoff': 3698, 'exact': 1919}
     """
     widths = {method: required_width(eps, delta, samples, layers, method, direction) for method in METHODS}
-    failures = {
-        method: failure_probability(eps, width, samples, method, direction, layers) for method, width in widths.items()
-    }
+    failures = {m: failure_probability(eps, width, samples, m, direction, layers) for m, width in widths.items()}
     return NormSummary(eps, delta, samples, layers, direction, widths, failures)
 
 
 def at_width(
-    width: int,
-    layers: int = 1,
-    eps: float = 0.1,
-    delta: float = 0.05,
-    samples: int = 1,
-    direction: str = "forward",
+    width: int, layers: int = 1, eps: float = 0.1, delta: float = 0.05, samples: int = 1, direction: str = "forward"
 ) -> NormsAtWidth:
     """The law of the norm ratio at a width, with failure probabilities and tolerances by all three methods.
 
@@ -149,29 +142,17 @@ def at_width(
     check_count("layers", layers)
     failures = {method: failure_probability(eps, width, samples, method, direction, layers) for method in METHODS}
     law = NormRatio((width,) * layers)
-    tolerances = {method: _tolerance(width, delta, samples, layers, method, direction) for method in METHODS}
+    tolerances: dict[str, float | None] = {}
+    for method in METHODS:
+        try:
+            tolerances[method] = tolerance(width, delta, samples, layers, method, direction)
+        except InputError:  # every argument has been checked: no tolerance below 1 is kept
+            tolerances[method] = None
     asked = (width, layers, eps, delta, samples, direction)
     squares = (law.mean, law.std, law.quantile(0.5), law.interval(LEVEL))
     norms = (law.mean_distortion, law.distortion_quantile(LEVEL))
     return NormsAtWidth(*asked, *squares, *norms, failures, tolerances)
 
 
-def _tolerance(width: int, delta: float, samples: int, layers: int, method: str, direction: str) -> float | None:
-    """The tolerance, None where none below 1 is kept; every other argument has been checked."""
-    try:
-        return tolerance(width, delta, samples, layers, method, direction)
-    except InputError:
-        return None
-
-
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    """The first column to the left, the others to the right."""
-    sizes = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join(
-        row[0].ljust(sizes[0]) + "".join("  " + cell.rjust(size) for cell, size in zip(row[1:], sizes[1:], strict=True))
-        for row in rows
-    )

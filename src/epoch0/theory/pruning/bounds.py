@@ -23,11 +23,9 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 @dataclass(frozen=True)
 class OrderedBound:
-    """What Theorem 1 says of one network.
+    """Theorem 1 for one network: (1 + log(kappa L N^2) / kappa) / L with kappa = abs(log chi) / 8.
 
-    ``value`` is (1 + log(kappa L N^2) / kappa) / L with kappa = abs(log chi) / 8; vacuous, because it says nothing,
-    above 1 or with kappa L N^2 below 1, where its proof does not hold; ``paper`` with the decimal logarithm of its
-    example.
+    Vacuous above 1, and with kappa L N^2 below 1, where its proof does not hold; ``paper`` with the decimal logarithm.
     """
 
     value: float
@@ -49,13 +47,11 @@ def ordered_bound(chi: float, depth: int, width: int, *, paper: bool = False) ->
     >>> round(ordered_bound(kappa, 100, 100).value, 3), round(ordered_bound(kappa, 100, 100, paper=True).value, 3)
     (0.62, 0.275)
 
-    The error term, O(1/(kappa^2 sqrt(L N^2))), has no stated constant and is left out. The proof needs the natural
-    logarithm; the paper's example, "27 % at kappa = 0.2", is the formula with log base 10. Two limits that the
+    The error term, O(1/(kappa^2 sqrt(L N^2))), has no stated constant. The proof needs the natural logarithm; the
+    paper's example, "27 % at kappa = 0.2", is the formula with log base 10, which ``paper`` takes. Two limits that the
     statement leaves out: it holds for bias_std > 0 only (see :func:`ordered_bound_of`), and at L = N = 100 it is above
     1, so empty, for chi above 0.39. Measured values lie about eight times lower; :func:`predicted_density` comes within
-    5 %.
-
-    ``depth`` is L, ``width`` N, the units of each layer, and ``paper`` takes the logarithm that gives its 27 %.
+    5 %. ``depth`` is L, ``width`` N, the units of each layer.
 
     Source: Hayou et al. 2021, Theorem 1.
     """
@@ -101,11 +97,9 @@ def ordered_bound_of(
 
 @dataclass(frozen=True)
 class MagnitudeBound:
-    """Proposition 4 for one ratio of scales.
+    """Proposition 4: the bound on E[s_cr] without its error term, vacuous above 1, with its x and epsilon.
 
-    ``value`` is the bound on E[s_cr], without its error term, vacuous above 1; ``x`` the x of the proposition where it
-    is least (below it, the bound supposes that the layer stays), ``eps`` the epsilon that belongs to it, ``ratio`` that
-    of the standard deviations that the formula was used with.
+    ``ratio`` is that of the standard deviations that the formula was used with.
     """
 
     value: float
@@ -127,11 +121,10 @@ def magnitude_bound(gamma: float, weights: int, *, paper: bool = False) -> Magni
     paper's gamma; the proposition has gamma itself in that place. Table 7 prints 5.77, 0.81 and 0.72 for 2, 5 and 10,
     which is neither.
 
-    No grid: with x = P(abs(Z) <= z) the condition on x is that log P(abs(Z) > r z) / log P(abs(Z) > z), which grows
-    with z from r to r^2, exceeds r^(2 - eps); so each z belongs to one eps, and the bound is minimized over z.
-
-    ``gamma`` is the variance of the other layers' weights over that of the weakest layer's, > 1, ``weights`` the number
-    of weights of that layer (zeta N^2); ``paper`` takes gamma as the ratio of standard deviations, as printed.
+    With x = P(abs(Z) <= z) the condition on x is that log P(abs(Z) > r z) / log P(abs(Z) > z), which grows with z from
+    r to r^2, exceeds r^(2 - eps); so each z belongs to one eps, and the bound is minimized over z. ``gamma`` is the
+    variance of the other layers' weights over that of the weakest layer's, > 1, ``weights`` the number of weights of
+    that layer (zeta N^2); ``paper`` takes gamma as the ratio of standard deviations, as printed.
 
     Source: Hayou et al. 2021, appendix E, Proposition 4.
     """
@@ -199,8 +192,7 @@ def magnitude_density(
     laws = {count: score_law(entry, np.ones(1), np.ones(int(count))) for count in set(weights)}
     with np.errstate(divide="ignore"):
         layers = Layers([laws[count] for count in weights], np.log(stds)[None], np.asarray(weights, dtype=np.float64))
-    labels = [str(layer + 1) for layer in range(len(weights))] if names is None else list(names)
-    return predict(layers, labels, sparsity, "magnitudes of normal weights")
+    return predict(layers, names, sparsity, "magnitudes of normal weights")
 
 
 def _ratio(gamma: float, paper: bool) -> float:

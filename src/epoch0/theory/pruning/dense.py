@@ -46,24 +46,16 @@ class DenseMoments:
 
 
 def dense_moments(
-    rule: Activation,
-    weight_std: Array,
-    bias_std: Array,
-    widths: Sequence[int],
-    input_square: float,
-    input_correlation: float,
-    examples: int,
-    seed: int,
-) -> DenseMoments:
+    rule: Activation, weight_std: Array, bias_std: Array, widths: Sequence[int],
+    input_square: float, input_correlation: float, examples: int, seed: int,
+) -> DenseMoments:  # fmt: skip
     """Carry variances and correlations forward, and the gradient of the cross-entropy of random labels back.
 
     The gradient of a weight is a sum over examples, delta_i phi_j. Where neither deltas nor phis of different examples
     are correlated it is a sum of independent products; where all examples look alike it is one product. The mean over
     examples is one direction among as many as there are examples, and carries ``shared`` of the variance.
 
-    ``input_square`` is the mean square of an input, ``input_correlation`` that of two examples; the seed is of the few
-    random labels and outputs that the last gradient's moments are taken from. An InputError names the layer whose
-    variance leaves the range of floats.
+    The seed is of the few random labels and outputs that the last gradient's moments are taken from.
     """
     depth = len(widths) - 1
     entering, entering_c, q, c = (np.empty(depth) for _ in range(4))
@@ -80,19 +72,6 @@ def dense_moments(
         square = gaussian_mean(lambda h: rule.function(h) ** 2, q[layer], rule.breaks)
         pair = float(pair_mean(rule, q[layer], q[layer], c[layer]))
         cosine = min(max(pair / square, -1.0), 1.0) if square > 0 else 1.0
-    return _backward(rule, weight_std, widths, examples, seed, (q, c, entering, entering_c))
-
-
-def _backward(
-    rule: Activation,
-    weight_std: Array,
-    widths: Sequence[int],
-    examples: int,
-    seed: int,
-    forward: tuple[Array, Array, Array, Array],
-) -> DenseMoments:
-    q, c, entering, entering_c = forward
-    depth = len(q)
     errors, errors_c, focus = np.ones(depth), np.zeros(depth), np.ones(depth)
     chi, fourth = np.ones(depth), np.ones(depth)
     errors_c[-1], focus[-1] = _output_errors(float(q[-1]), float(c[-1]), widths[-1], examples, seed)
@@ -100,9 +79,9 @@ def _backward(
     for layer in range(depth - 2, -1, -1):
         at = (float(q[layer]), float(c[layer]))
         if at not in slopes:
-            mean = _slope(rule, at[0], 2)
+            mean, fourth_power = (_slope(rule, at[0], power) for power in (2, 4))
             pair = float(pair_mean(rule, at[0], at[0], at[1], derivative=True))
-            slopes[at] = mean, pair / mean if mean > 0 else 1.0, _slope(rule, at[0], 4)
+            slopes[at] = mean, pair / mean if mean > 0 else 1.0, fourth_power
         mean, alike, high = slopes[at]
         width, after = widths[layer + 1], widths[layer + 2]
         chi[layer] = weight_std[layer + 1] ** 2 * mean
@@ -162,13 +141,9 @@ def softmax(h: Array) -> Array:
 
 
 def log_deviations(
-    rule: Activation,
-    weight_std: Array,
-    widths: list[int],
-    moments: DenseMoments,
-    networks: int,
+    rule: Activation, weight_std: Array, widths: list[int], moments: DenseMoments, networks: int,
     draw: np.random.Generator,
-) -> Array:
+) -> Array:  # fmt: skip
     """By how much log m_l differs from its mean-field value in each of several networks of these widths.
 
     Going back through n units, |delta|^2 changes by (sigma_w^2 / n) sum_j phi'(h_j)^2 z_j^2 with z_j normal, whose
@@ -224,18 +199,14 @@ def _squares(rule: Activation, q: float) -> tuple[Array, Array]:
 def _curves(rule: Activation, q: float) -> tuple[Array, Array]:
     """By how much E phi^2 and log E phi'^2 change when q changes by x: parabolas through three points, 0 at x = 0.
 
-    Two orders are needed: q varies by sqrt(2 / n), but in every layer, so the mean of what it does to chi adds up.
+    Two orders are needed: q varies by sqrt(2 / n) in every layer, and the mean of what that does to chi adds up.
     """
     if q <= 0:
         return np.zeros(3), np.zeros(3)
     x = 0.3 * q
-    squares, gains = zip(*(_means(rule, q + step) for step in (-x, 0.0, x)), strict=True)
+    both = (_squares(rule, q + step) for step in (-x, 0.0, x))
+    squares, gains = zip(*([float(_MASS @ one) for one in pair] for pair in both), strict=True)
     return _parabola(x, *squares), _parabola(x, *(math.log(max(gain, 1e-300)) for gain in gains))
-
-
-def _means(rule: Activation, q: float) -> tuple[float, float]:
-    squares, slopes = _squares(rule, q)
-    return float(_MASS @ squares), float(_MASS @ slopes)
 
 
 def _parabola(x: float, below: float, middle: float, above: float) -> Array:
@@ -272,12 +243,11 @@ def predicted_density(
     >>> round(found.critical_sparsity, 2), round(found.density["50"], 1)
     (0.69, 0.2)
 
-    A score is W_ij times a sum over examples of delta_i phi_j. How far that sum is one product, so that rows and
-    columns have factors in common, follows from the correlation of the examples in that layer and from how parallel
-    their gradients have become. Laws, threshold and largest scores come from convolutions; the spread over networks of
-    the layers' scales, which decides which layer is weakest, from 128 random walks. The expected critical sparsity
-    came within 4 % of the mean measured over 40 networks (L = N = 100, tanh, bias_std 0.3, chi from 0.2 to 0.99) and
-    within 11 % in the chaotic phase.
+    A score is W_ij times a sum over examples of delta_i phi_j. How far that sum is one product follows from the
+    correlation of the examples in that layer and from how parallel their gradients have become. Laws, threshold and
+    largest scores come from convolutions, the spread over networks of the layers' scales from 128 random walks. The
+    expected critical sparsity came within 4 % of the mean measured over 40 networks (L = N = 100, tanh, bias_std 0.3,
+    chi from 0.2 to 0.99) and within 11 % in the chaotic phase.
 
     ``weight_std`` is sigma_w, a weight's standard deviation times sqrt(fan_in), and ``bias_std`` sigma_b: one number,
     or one a layer. ``widths`` are the number of inputs, then of units of each layer; the last are classes.
@@ -301,7 +271,6 @@ def predicted_density(
         )
     if not (weights > 0).all():
         raise InputError("weight_std must be above 0 in every layer: where all weights are 0, so are all scores.")
-    labels = [str(layer + 1) for layer in range(len(weights))] if names is None else list(names)
     moments = dense_moments(rule, weights, biases, sizes, input_square, input_correlation, examples, seed)
     laws = _laws(rule, sizes, moments, examples, seed)
     with np.errstate(divide="ignore"):
@@ -309,7 +278,7 @@ def predicted_density(
     walks = log_deviations(rule, weights, sizes, moments, NETWORKS, numpy_generator(seed, 1))
     counts = np.array([n_in * n_out for n_in, n_out in pairwise(sizes)], dtype=np.float64)
     layers = Layers(laws, mean_field + 0.5 * walks, counts)
-    return predict(layers, labels, sparsity, f"mean field of {rule.name}, {examples} examples")
+    return predict(layers, names, sparsity, f"mean field of {rule.name}, {examples} examples")
 
 
 def _laws(rule: Activation, widths: list[int], moments: DenseMoments, examples: int, seed: int) -> list[ScoreLaw]:

@@ -69,18 +69,14 @@ class PredictedDensity(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists, numbers and strings, ready for JSON."""
-        return asdict(self) | {
-            "layers": self.rows(),
-            "at_risk": self.at_risk,
-            "expected_dead": self.expected_dead,
-        }
+        found = asdict(self) | {"layers": self.rows()}
+        return found | {"at_risk": self.at_risk, "expected_dead": self.expected_dead}
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a layer; columns as in :class:`LayerDensity`."""
         return [asdict(row) for row in self.layers]
 
     def __str__(self) -> str:
-        """The critical sparsity, the layers at risk, and a table."""
         size = max(len("layer"), *(len(row.layer) for row in self.layers))
         lines = [f"{'layer':{size}}  {'weights':>9}  {'density':>7}  {'vanishes':>8}  {'m_l/m_L':>9}"]
         lines += [
@@ -141,16 +137,16 @@ class Layers:
         at += np.arange(len(self.laws)) * SIZE
         found = []
         for kind in kinds:
-            table = self._tables[0 if kind else 1]
+            table = self._tables[kind]
             left = table[at]
             found.append(np.where(place > SIZE - 1, 0.0 if kind else 1.0, left + (table[at + 1] - left) * share))
         return found
 
     @cached_property
-    def _tables(self) -> tuple[Array, Array]:
+    def _tables(self) -> dict[bool, Array]:
         """All layers' tails, one behind the other, and their chances of none above."""
-        tails, nones = (np.concatenate([getattr(law, name) for law in self.laws]) for name in ("tail", "none_above"))
-        return tails, nones
+        names = {True: "tail", False: "none_above"}
+        return {kind: np.concatenate([getattr(law, name) for law in self.laws]) for kind, name in names.items()}
 
     def critical_sparsity(self) -> tuple[float, float]:
         """Mean and standard deviation of the smallest sparsity at which some layer is fully removed.
@@ -178,8 +174,9 @@ class Layers:
         return mean, math.sqrt(max(float(second.mean()) - mean**2, 0.0))
 
 
-def predict(layers: Layers, names: Sequence[str], sparsity: float, basis: str) -> PredictedDensity:
-    """The prediction for one sparsity, averaged over the networks in ``layers``."""
+def predict(layers: Layers, names: Sequence[str] | None, sparsity: float, basis: str) -> PredictedDensity:
+    """The prediction for one sparsity, averaged over the networks in ``layers``; names are "1", "2", ... by default."""
+    names = [str(layer + 1) for layer in range(len(layers.laws))] if names is None else names
     log_t = layers.thresholds(sparsity)
     density, gone = layers.tails(log_t).mean(axis=0), layers.none_above(log_t).mean(axis=0)
     mean, sd = layers.critical_sparsity()

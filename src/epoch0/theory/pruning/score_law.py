@@ -189,10 +189,9 @@ def following_moments(correlation: float) -> tuple[float, float]:
 def fit(mean: float, log_mean: float) -> tuple[float, float]:
     """The correlation and the spread at which X exp(spread Z) / exp(spread^2) has this mean and mean logarithm.
 
-    Both are of a variable of mean square 1. A spread lowers the mean by a factor exp(-spread^2 / 2) and the mean
-    logarithm by spread^2; a correlation lowers the logarithm by more than that. Where they ask for less spread than
-    none, there is none, and the logarithm decides. A logarithm that is lower than a square has it comes from scores
-    next to 0, of units that hardly ever answer, and tells nothing: then the mean decides alone.
+    A spread lowers the mean by a factor exp(-spread^2 / 2) and the mean logarithm by spread^2; a correlation lowers the
+    logarithm by more. Where they ask for less spread than none, the logarithm decides. One that is lower than a square
+    has it comes from units that hardly ever answer, and tells nothing: then the mean decides alone.
     """
     from scipy.optimize import brentq
 
@@ -252,9 +251,9 @@ def law_of_moments(
     S_ij = s sqrt(r_i c_j) X_ij, where r and c are the rows' and columns' mean squares over the whole one s^2, less the
     noise of means over few entries, and the shape of X gives the mean; see :func:`entry_of_mean`.
 
-    Mean squares of the scores in each row, (n_out,), and column, (n_in,); ``zeros`` is the fraction of exact zeros
-    among the rows and columns that are not all 0, ``log_mean`` the mean of the logarithms of the others; None: as for
-    weights that know nothing of their gradients. An InputError if they cannot belong to one matrix of scores >= 0.
+    Mean squares are of each row, (n_out,), and column, (n_in,); ``zeros`` is the fraction of exact zeros among those
+    that are not all 0, ``log_mean`` the mean of the logarithms of the others; None: as for weights that know nothing of
+    their gradients. An InputError if they cannot belong to one matrix of scores >= 0.
     """
     rows, columns = (np.asarray(a, dtype=np.float64) for a in (row_squares, column_squares))
     for side in (rows, columns):
