@@ -17,12 +17,7 @@ Array = NDArray[np.float64]
 
 
 def binomial(trials: int, probability: float) -> tuple[Array, Array]:
-    """The counts of a binomial law that matter (all but 1e-20 of the mass), and their probabilities.
-
-    >>> counts, mass = binomial(2, 0.5)
-    >>> counts, mass.round(12)                      # both of shape (3,)
-    (array([0., 1., 2.]), array([0.25, 0.5 , 0.25]))
-    """
+    """The counts of a binomial law that matter (all but 1e-20 of the mass), and their probabilities, of one shape."""
     if probability == 1.0:
         return np.array([float(trials)]), np.ones(1)
     mean = trials * probability
@@ -36,11 +31,7 @@ def binomial(trials: int, probability: float) -> tuple[Array, Array]:
 
 
 def chi_mean(degrees: Array) -> Array:
-    """Mean of a chi variable: sqrt(2) Gamma((a + 1)/2) / Gamma(a/2), and 0 for a = 0.
-
-    >>> chi_mean(np.array([0.0, 1.0, 2.0])).round(6)
-    array([0.      , 0.797885, 1.253314])
-    """
+    """Mean of a chi variable: sqrt(2) Gamma((a + 1)/2) / Gamma(a/2), and 0 for a = 0."""
     half = np.asarray(degrees, dtype=np.float64) / 2
     safe = np.where(half > 0, half, 1.0)
     small = np.exp(gammaln(safe + 0.5) - gammaln(safe))
@@ -53,13 +44,7 @@ def chi_mean(degrees: Array) -> Array:
 
 @functools.lru_cache(maxsize=1024)  # networks repeat their widths
 def binomial_chi_mean(width: int, probability: float) -> float:
-    """E chi_A with A ~ Bin(width, probability): the growth through ``width`` unit Gaussian rows, each on by a coin.
-
-    >>> round(2 * 10**-0.5 * binomial_chi_mean(10, 0.5), 6)             # dense, width 10, sigma_w = 2
-    1.323191
-
-    Source: Price-Tanner's setting solved exactly; a one-hot direction with density alpha has probability alpha/2.
-    """
+    """E chi_A with A ~ Bin(width, probability): the growth through ``width`` unit Gaussian rows, each on by a coin."""
     counts, mass = binomial(width, probability)
     return float(mass @ chi_mean(counts))
 
@@ -68,11 +53,8 @@ def mean_root_of_sum(terms: int, lost: Callable[[Array], Array], typical: float)
     """E sqrt(X_1 + ... + X_terms) for independent copies of a variable X >= 0 known by its Laplace transform.
 
     ``E sqrt(S) = (1 / (2 sqrt(pi))) * integral_0^inf (1 - E exp(-s S)) s^(-3/2) ds``; with s = exp(t) the integrand is
-    analytic in a strip around the real line and decays like exp(-|t|/2), so that the trapezoidal rule is exact to
-    rounding.
-
-    ``lost`` takes s, shape (m,), to 1 - E exp(-s X) without cancellation at small s; ``typical`` is the size of the
-    sum.
+    analytic around the real line and decays like exp(-|t|/2), so that the trapezoidal rule is exact to rounding.
+    ``lost`` takes s to 1 - E exp(-s X) without cancellation at small s; ``typical`` is the size of the sum.
     """
     step = 0.25
     t = np.arange(-76.0, 76.0 + step / 2, step)

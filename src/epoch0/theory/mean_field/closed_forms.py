@@ -18,14 +18,7 @@ _PROBES = np.array([-2.3, -0.4, 0.0, 0.7, 1.9])
 
 
 def closed_form(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Array, derivative: bool) -> Array | None:
-    """E phi(h1) phi(h2), or of phi', in closed form; None where the activation has none.
-
-    >>> one, half = np.ones(()), np.array(0.5)
-    >>> closed_form(e0.activations.get("erf"), one, one, half, np.asarray(0.75**0.5), False).round(6)
-    np.float64(0.216347)
-
-    Float64 arrays of one shape; ``sine`` is sqrt(1 - cosine^2), to its own precision.
-    """
+    """E phi(h1) phi(h2), or of phi', in closed form, None where the activation has none; arrays of one shape."""
     if rule.homogeneous and rule.slopes is not None:
         return _one_kink(rule.slopes[0], rule.slopes[-1], q1, q2, cosine, sine, derivative)
     if derivative and rule.slopes is not None:
@@ -51,10 +44,9 @@ def is_erf(rule: Activation) -> bool:
 
 
 def erf_pair(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
-    """What E erf(h1) erf(h2) lies below its value at c = 1, and E erf' erf', from q1, q2 and 1 - c.
+    """What E erf(h1) erf(h2) lies below its value at c = 1, and E erf' erf', from q1 (m, 1), q2 (n,) and 1 - c (m, n).
 
-    The difference of two arcsines as the angle between them: a sum of positive terms, so nothing cancels where inputs
-    are close. q1 of shape (m, 1), q2 (n,), or both of one number, and gap (m, n), to (m, n) twice.
+    The difference of two arcsines as the angle between them: a sum of positive terms, so nothing cancels.
     """
     first, second = 1 + 2 * q1, 1 + 2 * q2
     # the sines of both arcs are a and a - b, their cosines are near and far

@@ -25,10 +25,6 @@ _NUMBERS_AT_ONCE = 4_000_000
 def ray_means(function: Callable[[Any], Array], q: Array, angle: Array) -> Array | None:
     """E f(h1) f(h2) for every angle and every pair of variances; (r,) and (n,) to (n, r, r).
 
-    >>> found = ray_means(lambda h: np.maximum(h, 0.0), np.ones(1), np.array([0.0, np.pi / 2]))
-    >>> found[:, 0, 0].round(6)
-    array([0.5     , 0.159155])
-
     f is smooth but for 0, with features no narrower than about 1; variances > 0, angles in [0, pi]. None where sums of
     one and a half times as many nodes do not agree with these.
     """
@@ -108,12 +104,10 @@ def pair_mean(
     array([0.      , 0.159155, 0.5     ])
 
     Closed forms for erf, sin and activations with one kink at 0 and straight sides. Elsewhere sums: without break
-    points a trapezoid sum over both variables (exponentially accurate, and checked against its own half); with them
-    Gauss-Legendre on panels which end at the breaks of phi(h1), and for each h1 at those of phi(h2), and which shrink
-    towards the places where two breaks meet as ``|c|`` tends to 1. The error is below 1e-11 of
-    sqrt(E phi(h1)^2 E phi(h2)^2) for every activation known by name.
-
-    ``derivative`` takes phi' in the place of phi; a variance of 0 is the limit from above.
+    points a trapezoid sum over both variables (checked against its own half); with them Gauss-Legendre on panels which
+    end at the breaks of phi(h1), and for each h1 at those of phi(h2), and shrink towards the places where two breaks
+    meet as ``|c|`` tends to 1. The error is below 1e-11 of sqrt(E phi(h1)^2 E phi(h2)^2) for every activation known by
+    name. ``derivative`` takes phi' in the place of phi; a variance of 0 is the limit from above.
 
     Source: Hayou et al. 2021, B.1 (covariance map and, with phi', its slope by Price's theorem).
     """
@@ -315,10 +309,7 @@ def _around(points: Array, width: Array, far: Array) -> Array:
 
 
 def _panels(marks: Array, count: int = 8) -> tuple[Array, Array]:
-    """Gauss-Legendre nodes and Gaussian masses on panels ending at the marks, and at least ``count`` panels.
-
-    Shape (..., marks) to (..., nodes) twice.
-    """
+    """Gauss-Legendre nodes and Gaussian masses on at least ``count`` panels ending at the marks; twice (..., nodes)."""
     even = np.broadcast_to(np.linspace(-_SDS, _SDS, count + 1), (*marks.shape[:-1], count + 1))
     # marks out of range fold onto the ends, as empty panels
     edges = np.sort(np.concatenate([np.clip(marks, -_SDS, _SDS), even], axis=-1), axis=-1)

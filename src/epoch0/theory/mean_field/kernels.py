@@ -38,10 +38,7 @@ def parity(rule: Activation) -> int:
 
 
 def run(rule: Activation, pairs: Pairs, layers: int, scale: LayerScale, folded: bool) -> float:
-    """Carry the pairs through the layers; the result is the largest error of a table used, relative to its values.
-
-    An InputError names the layer in which a variance or the tangent kernel exceeds what float64 holds.
-    """
+    """Carry the pairs through the layers; the result is the largest error of a table used, relative to its values."""
     stepper, scout = (_Stepper(rule, layers, scale, folded) for _ in range(2))
     layer, patience = 0, 0
     while layer < layers:
@@ -293,9 +290,8 @@ def pair_gaps(first: Array, second: Array, fold: bool) -> tuple[Array, Array]:
     >>> gaps, signs
     (array([[5.e-19, 0.e+00]]), array([[ 1., -1.]]))
 
-    Gaps in [0, 2]; equal rows have exactly 0, and a row of zeros is at a right angle to every other and equal to
-    another row of zeros. With ``fold``, for an odd phi without biases, which keeps signs apart from the rest, 1 -
-    abs(c) and the sign of c; otherwise every sign is 1.
+    A row of zeros is at a right angle to every other and equal to another row of zeros. With ``fold``, for an odd phi
+    without biases, 1 - abs(c) and the sign of c; otherwise every sign is 1.
     """
     lengths = [np.sqrt(np.einsum("id,id->i", one, one)) for one in (first, second)]
     units = [one / np.where(n > 0, n, 1.0)[:, None] for one, n in zip((first, second), lengths, strict=True)]

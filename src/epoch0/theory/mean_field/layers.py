@@ -31,11 +31,10 @@ class LayerScale:
 
 @dataclass
 class Pairs:
-    """What is known of the inputs at one layer; arrays change in place from layer to layer.
+    """Variances of rows (n1,) and columns (n2,) at one layer, and of their pairs (n1, n2); they change in place.
 
-    Variances of rows and columns, (n1,) and (n2,). Of shape (n1, n2), the upper half if symmetric (rows and columns are
-    the same inputs): ``gap`` is 1 - c (1 - abs(c) where signs are kept), ``tangent`` the NTK without its signs,
-    ``passed``, if asked for, the product of the layers' E phi' phi', weights and skips included.
+    Of pairs, the upper half if symmetric: ``gap`` is 1 - c (1 - abs(c) where signs are kept), ``tangent`` the NTK
+    without its signs, ``passed``, if asked for, the product of the layers' E phi' phi', weights and skips included.
     """
 
     first: Array
@@ -49,10 +48,9 @@ class Pairs:
 def step(
     table: SlopeTable, pairs: Pairs, scale: LayerScale, even: bool, layer: int, form: PairForm | None = None
 ) -> None:
-    """One layer, block of rows by block of rows; pairs change in place.
+    """One layer, block of rows by block of rows; ``even`` says whether phi is.
 
-    ``form`` gives the lost covariance K(c = 1) - K and E phi' phi' as functions of q1, q2 and 1 - c, where a closed
-    form is quicker than the table's series; ``even`` says whether phi is.
+    ``form`` gives the lost covariance K(c = 1) - K and E phi' phi' where a closed form is quicker than the series.
     """
     weights = [table.weights(pairs.first), table.weights(pairs.second)]
     after = [

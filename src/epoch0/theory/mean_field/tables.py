@@ -30,9 +30,6 @@ _ROUGH = (8, 48)
 class Angles:
     """A variable t in [-1, 1] for the angle in [0, end], finer near 0 (and near pi if that is the end).
 
-    >>> Angles(np.pi, np.inf).to_angle(np.array([-1.0, 0.0, 1.0])).round(4)            # shape (3,)
-    array([0.    , 1.5708, 3.1416])
-
     Angles much above ``width`` are spread on a log scale; infinite for a plain linear scale. A network whose
     pre-activations are large bends within about 1/sqrt(q) of 0 and pi.
     """
@@ -115,10 +112,9 @@ def to_coefficients(count: int) -> Array:
 
 @lru_cache(maxsize=64)
 def _gap_matrix(angles: Angles, count: int) -> Array:
-    """Matrix from the slope of a kernel at the nodes to its mean slope from c = 1 down; shape (count, count).
+    """Matrix from H = dK/dc at the nodes to its mean over c in [cos angle_k, 1]; shape (count, count).
 
-    Row k holds the weights of (K(0) - K(angle_k)) / (1 - cos angle_k) = mean of H over c in [cos angle_k, 1], where
-    H = dK/dc. All is positive and nothing cancels, so that nearly equal inputs keep their relative distance.
+    All is positive and nothing cancels, so that nearly equal inputs keep their relative distance.
     """
     t = nodes(count)
     points, weights = np.polynomial.legendre.leggauss(count + 40)
@@ -186,12 +182,6 @@ def evaluate_series(coefficients: Array, first: Array, second: Array, t: Array) 
 class SlopeTable:
     """H = E phi'(h1) phi'(h2) over variances q1, q2 in [low, high] and every angle, as a Chebyshev series.
 
-    >>> table = tabulate(e0.activations.get("tanh"), 0.5, 0.6)
-    >>> row = table.weights(np.array([0.55]))
-    >>> gap, slope = table.evaluate(row, row, np.array([[0.1]]))                        # distance 1 - c = 0.1
-    >>> slope.round(6), e0.theory.mean_field.pair_mean("tanh", 0.55, 0.55, 0.9, derivative=True).round(6)
-    (array([[0.558586]]), np.float64(0.558586))
-
     ``grid`` holds the r variances tabulated, ``coefficients``, (2, r, r, n), the series of G = (K(0) - K(angle)) /
     (sqrt(q1 q2) (1 - c)) and of H, ``ratios`` E phi^2 over (q + shift^2), ``values`` phi on a one-dimensional grid with
     Gaussian ``masses``. ``error`` is that of H relative to its largest value, measured where kinks let the series fall
@@ -243,9 +233,14 @@ class SlopeTable:
 def tabulate(rule: Activation, low: float, high: float, folded: bool = False) -> SlopeTable:
     """Tabulate the covariance map of an activation over variances in [low, high]; equal for one variance.
 
-    G and H are within :data:`TOLERANCE` of the exact ones, relative to the largest of them (checked by the decay of the
-    series: terms are added until it is reached, at most 256 in the angle and 48 variances). ``folded``: angles beyond
-    pi/2 are never asked for (phi odd or even).
+    >>> table = tabulate(e0.activations.get("tanh"), 0.5, 0.6)
+    >>> row = table.weights(np.array([0.55]))
+    >>> gap, slope = table.evaluate(row, row, np.array([[0.1]]))                        # distance 1 - c = 0.1
+    >>> slope.round(6), e0.theory.mean_field.pair_mean("tanh", 0.55, 0.55, 0.9, derivative=True).round(6)
+    (array([[0.558586]]), np.float64(0.558586))
+
+    G and H are within :data:`TOLERANCE` of the exact ones, relative to the largest of them: terms are added until their
+    decay says so, at most 256 in the angle and 48 variances. ``folded``: no angles beyond pi/2 (phi odd or even).
     """
     if rule.homogeneous:
         low, high = 1.0, 1.0
