@@ -26,13 +26,10 @@ class Affine:
     factor: Tensor  # shape (channels,), float64
     offset: Tensor  # likewise
 
-    def factors(self, like: Tensor) -> Tensor:
-        """The factors in the shape and dtype in which they multiply a tensor (examples, channels, ...)."""
-        return _beside(self.factor, like)
-
-    def offsets(self, like: Tensor) -> Tensor:
-        """The offsets, likewise."""
-        return _beside(self.offset, like)
+    def beside(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Both in the shape and dtype in which they change a tensor (examples, channels, ...)."""
+        shape = (-1, *[1] * (like.dim() - 2))
+        return self.factor.to(like.dtype).reshape(shape), self.offset.to(like.dtype).reshape(shape)
 
 
 def affine_of(tape: Tape, op: Op) -> Affine | None:
@@ -46,10 +43,6 @@ def affine_of(tape: Tape, op: Op) -> Affine | None:
     factor = factor if weight is None else factor * weight.detach().double()
     offset = torch.zeros_like(factor) if bias is None else bias.detach().double()
     return Affine(factor, offset - factor * mean.detach().double())
-
-
-def _beside(values: Tensor, like: Tensor) -> Tensor:
-    return values.to(like.dtype).reshape(-1, *[1] * (like.dim() - 2))
 
 
 PRODUCTS = ("product", "quotient")  # kinds of operations that scale, by a number or by another signal

@@ -140,15 +140,9 @@ def _lead_in(tape: Tape, plan: Plan, layer: Layer) -> None:
 
 
 def _layer_target(
-    tape: Tape,
-    plan: Plan,
-    layer: Layer,
-    found: Branch | None,
-    closed: Step | NormStep | None,
-    follower: Follower,
-    target: float,
-    share: float,
-) -> float | None:
+    tape: Tape, plan: Plan, layer: Layer, found: Branch | None, closed: Step | NormStep | None, follower: Follower,
+    target: float, share: float,
+) -> float | None:  # fmt: skip
     inside = [step for step in plan.steps if step.layer is layer]
     if layer.kind != "residual block":
         if layer.weighted != 1 or len(inside) != 1 or inside[0].first is not None or inside[0].kept:
@@ -375,11 +369,7 @@ def _padded(tape: Tape, op: Op, profile: Tensor | None) -> float | None:
 
 def averages_among(tape: Tape, ops: tuple[Op, ...]) -> float:
     """The product of the stretches of the averages among operations of any kind, each taken alone."""
-    found = 1.0
-    for op in ops:
-        if is_average(op):
-            found *= stretch(tape, (op,))[0]
-    return found
+    return math.prod((stretch(tape, (op,))[0] for op in ops if is_average(op)), start=1.0)
 
 
 def _linear(tape: Tape, op: Op, noise: Tensor) -> Tensor:
@@ -388,4 +378,4 @@ def _linear(tape: Tape, op: Op, noise: Tensor) -> Tensor:
     if fixed is None:
         result: Tensor = op.call({op.inputs[0]: noise})
         return result
-    return noise * fixed.factors(noise)
+    return noise * fixed.beside(noise)[0]

@@ -354,8 +354,8 @@ class Pass:
         offsets = torch.zeros_like(h[:1]) if bias is None else _beside(bias, site.op.kind, h.dim())
         fixed = self._fixed(step)
         if fixed is not None:
-            factors = fixed.factors(h)
-            gains, h, offsets = gains * factors**2, h * factors, offsets * factors + fixed.offsets(h)
+            factors, shifts = fixed.beside(h)
+            gains, h, offsets = gains * factors**2, h * factors, offsets * factors + shifts
         count = SAMPLE if activation is not None and not activation.homogeneous else 4 * SAMPLE
         sample = [t.expand_as(h).reshape(-1) for t in (gains, h, offsets)]
         if h.numel() > count:

@@ -36,10 +36,7 @@ class GrowthLaw:
     (1.975006, 0.3152, 1.96)
 
     The expected length of a whole trajectory grows by :attr:`mean` too; its spread over networks is at most
-    :attr:`std`, since the tangents of one trajectory share their network.
-
-    ``stds`` are the standard deviations of an entry of each layer's matrix as stored, > 0.
-
+    :attr:`std`. ``stds`` are the standard deviations of an entry of each layer's matrix as stored, > 0.
     Source: THEORY 1.2, the exact law of a dense Gaussian layer.
     """
 
@@ -106,12 +103,10 @@ class GrowthLaw:
         return like(below, x)
 
     def pdf(self, x: Number) -> Number:
-        """Density of the growth at x, 0 at x <= 0; the chance of exactly 0 is :attr:`zero_probability`, no part of it.
+        """Density of the growth at x > 0, times x to about 1e-13; the chance of exactly 0 is no part of it.
 
         >>> GrowthLaw((1,), (1.0,)).pdf(np.array([0.0, 1.0])).round(6)      # half the density of |N(0, 1)|
         array([0.      , 0.241971])
-
-        A number or an array of any shape; x times it is accurate to about 1e-13.
         """
         growths = np.asarray(x, dtype=np.float64)
         safe = np.where(growths > 0, growths, 1.0)
@@ -129,10 +124,7 @@ class GrowthLaw:
         return math.exp(start), _exp(start + length)
 
     def quantile(self, p: Number) -> Number:
-        """The growth below which a fraction p of the networks lies; 0 where p is at most :attr:`zero_probability`.
-
-        A number or an array of any shape; an InputError if one is outside (0, 1).
-        """
+        """The growth below which a fraction p, in (0, 1), of the networks lies; 0 for p <= :attr:`zero_probability`."""
         chances = np.asarray(p, dtype=np.float64)
         if not ((chances > 0) & (chances < 1)).all():
             raise InputError(f"p={p!r} is no probability for a quantile; it lies strictly between 0 and 1.")

@@ -138,10 +138,7 @@ class NormRatio:
         return like(found, x)
 
     def pdf(self, x: Number) -> Number:
-        """Density of the ratio at x, 0 at x <= 0; the chance of exactly 0 is :attr:`zero_probability`, no part of it.
-
-        A number or an array of any shape; x times it is accurate to about 1e-13.
-        """
+        """Density of the ratio at x > 0, times x to about 1e-13; the chance of exactly 0 is no part of it."""
         ratios = np.asarray(x, dtype=np.float64)
         roots = np.sqrt(np.maximum(ratios, 0.0))
         found = np.asarray(self.norm.pdf(roots)) / np.where(roots > 0, 2 * roots, 1.0)
