@@ -121,13 +121,15 @@ class Engine:
         self.start()
         now = time.monotonic()
         if ask or now - self._counted[0] >= _ASK_AGAIN:
-            count = sum(self._client.nthreads().values())
+            try:
+                count = sum(self._client.nthreads().values())
+            except OSError as error:
+                raise self._gone() from error
             self._counted = (now, count)
             if count:
                 self._some_worker = now
             elif now - self._some_worker > _NO_WORKERS:
-                where = f"the scheduler at {self.scheduler}" if self.scheduler else "the local engine"
-                raise InputError(f"{where} has had no worker for {_NO_WORKERS:.0f} s; start workers and run again.")
+                raise InputError(f"{self._where()} has had no worker for {_NO_WORKERS:.0f} s; start workers and run again.")
         return self._counted[1]
 
     def submit(self, group: Sequence[Trial], seconds: float) -> Any:
@@ -160,8 +162,7 @@ class Engine:
         except KilledWorker as error:
             return Died(error.allowed_failures + 1)
         except (CancelledError, OSError) as error:
-            where = f"the scheduler at {self.scheduler}" if self.scheduler else "the local engine"
-            raise InputError(f"{where} went away; run again: what is finished is not run again.") from error
+            raise self._gone() from error
         except (ImportError, AttributeError) as error:
             raise InputError(
                 f"the workers of {self.scheduler or 'the local engine'} cannot run this package: {error}; "
@@ -181,6 +182,12 @@ class Engine:
         elif now:
             client.cancel(list(client.futures), force=True)
         stack.close()
+
+    def _where(self) -> str:
+        return f"the scheduler at {self.scheduler}" if self.scheduler else "the local engine"
+
+    def _gone(self) -> InputError:
+        return InputError(f"{self._where()} went away; run again: what is finished is not run again.")
 
     def _connected(self) -> Any:
         """A client of the processes or of the scheduler."""
