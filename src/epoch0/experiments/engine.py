@@ -129,7 +129,9 @@ class Engine:
             if count:
                 self._some_worker = now
             elif now - self._some_worker > _NO_WORKERS:
-                raise InputError(f"{self._where()} has had no worker for {_NO_WORKERS:.0f} s; start workers and run again.")
+                raise InputError(
+                    f"{self._where()} has had no worker for {_NO_WORKERS:.0f} s; start workers and run again."
+                )
         return self._counted[1]
 
     def submit(self, group: Sequence[Trial], seconds: float) -> Any:
