@@ -604,6 +604,23 @@ def test_a_trial_that_fails_leaves_the_model(x: Tensor, y: Tensor) -> None:
     assert state(late) == before
 
 
+@pytest.mark.parametrize(("long", "runs", "ways_back"), [(False, 29, 15), (True, 22, 7)])
+def test_a_checkup_costs_so_many_runs(monkeypatch: pytest.MonkeyPatch, long: bool, runs: int, ways_back: int) -> None:
+    """A large model feels each of them; whether a pass takes long is estimated, so it is set here."""
+    monkeypatch.setattr("epoch0.diagnosis.step.COSTLY", 0.0 if long else 1e9)
+    seen, back = list[int](), list[int]()
+
+    def count(module: nn.Module, args: Any, output: Tensor) -> None:
+        seen.append(1)
+        if output.requires_grad:
+            output.register_hook(lambda gradient: back.append(1))
+
+    net, source = dense(6).append(nn.Dropout(0.1)), generator(1)
+    net.register_forward_hook(count)
+    quick(net, torch.randn(96, 32, generator=source), torch.randint(5, (96,), generator=source))
+    assert len(seen) <= runs and len(back) <= ways_back
+
+
 def test_a_copy_is_not_needed_without_trial(x: Tensor, y: Tensor) -> None:
     net = dense(3)
     net.made = (n for n in range(3))

@@ -35,7 +35,8 @@ def kind(record: Tape, layer: Layer) -> str:
     'convolution, batch norm, relu'
     """
     words: dict[str, int] = {}
-    for op in record.ops:
+    first, last = (record.nodes[node].op for node in (layer.input, layer.output))
+    for op in record.ops[max(first, 0) : last + 1]:
         if not any(layer.input < node <= layer.output for node in op.outputs):
             continue
         word = op.kind or NORMS.get(op.name, "")

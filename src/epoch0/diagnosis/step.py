@@ -14,7 +14,6 @@ from typing import Any, Literal
 import torch
 import torch.autograd.forward_ad as forward_ad
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
@@ -125,17 +124,6 @@ class _Pull:
     draw: int
 
 
-class _Functional(nn.Module):
-    """A call of the model as a function of its weights, whatever way it is called."""
-
-    def __init__(self, call: Call) -> None:
-        super().__init__()
-        self.inner = call.model
-
-    def forward(self, call: Call) -> Any:
-        return call.raw(self.inner)
-
-
 class _Probe:
     """The model with other weights, on the examples of the step and on others."""
 
@@ -146,22 +134,32 @@ class _Probe:
         self.room = dict[str, Tensor]()
         self.noisy: bool | None = None  # whether two runs differ; None until it was looked at
         self.kept = dict[int, tuple[Weights, int, Tensor]]()  # call -> weights, draw of dropout and outputs
-        self.module = _Functional(call)
         self.seen, self.others = _halves(call, seed)
-        every = [dict(kind(remove_duplicate=False)) for kind in (call.model.named_parameters, call.model.named_buffers)]
-        self.tied = any(len({id(tensor) for tensor in named.values()}) < len(named) for named in every)
+        named = {id(p): name for name, p in call.model.named_parameters() if name in weights}
+        every = [module._parameters for module in call.model.modules()]
+        self.places = [(own, key, p, named[id(p)]) for own in every for key, p in own.items() if id(p) in named]
+        buffers = [module._buffers for module in call.model.modules()]
+        self.buffers = [(own, key, b) for own in buffers for key, b in own.items() if b is not None]
 
     def raw(self, weights: Weights, call: Call) -> Any:
         self.draws += 1  # dropout draws anew each time, as in training
         same_noise(self.seed * 1009 + self.draws)
-        buffers = {f"inner.{name}": buffer.clone() for name, buffer in self.call.model.named_buffers()}
-        state = {f"inner.{name}": weight for name, weight in weights.items()}
+        copies = {id(buffer): buffer.clone() for _, _, buffer in self.buffers}
         try:
-            return functional_call(self.module, {**state, **buffers}, (call,), tie_weights=self.tied)
+            for own, key, _, name in self.places:
+                own[key] = weights[name]  # type: ignore[assignment]
+            for others, key, buffer in self.buffers:
+                others[key] = copies[id(buffer)]
+            return call.raw()
         except (InputError, torch.OutOfMemoryError):
             raise
         except Exception as error:
             raise explain_first_run(error, self.call.model, described(self.call.batch), ()) from error
+        finally:
+            for own, key, p, _ in self.places:
+                own[key] = p
+            for others, key, buffer in self.buffers:
+                others[key] = buffer
 
     def pulls(self, weights: Weights, call: Call) -> tuple[Tensor, Tensor, "_Pull"]:
         """The loss and the outputs with their graph, and how the loss wants the outputs to move."""
@@ -231,6 +229,7 @@ class _Probe:
 
     def moved(self, weights: Weights, direction: Weights, rate: float) -> Weights:
         """The weights after a step down a direction, in memory that the next call uses again."""
+        self.room = self.room or {name: torch.empty_like(w) for name, w in weights.items()}
         for name, room in self.room.items():
             torch.add(weights[name], direction[name], alpha=-rate, out=room)
         return self.room
@@ -266,10 +265,8 @@ def steps(call: Call, seed: int = 0, quick: bool | None = None) -> dict[Optimize
         start = {name: p.detach() for name, p in weights.items()}
         probe = _Probe(call, start, seed)
         with _written_back(model) as forget:
-            first = _gradient(probe, start, cost := _Cost())
+            first = _gradient(probe, start, cost := _Cost(), forget)
             seconds, count = 3 * cost.seconds, probe.seen.examples  # a pass back is two forward
-            forget()
-            probe.room = {name: torch.empty_like(w) for name, w in start.items()}
             probe.costly = seconds > COSTLY if quick is None else quick
             found: dict[Optimizer, Step] = {"sgd": _one_step(probe, start, first, "sgd")}
             _normalize(first.gradient)
@@ -308,11 +305,14 @@ class _Gradient:
     finite: bool
 
 
-def _gradient(probe: _Probe, start: Weights, cost: _Cost | None = None) -> _Gradient:
+def _gradient(
+    probe: _Probe, start: Weights, cost: _Cost | None = None, ran: Callable[[], None] = lambda: None
+) -> _Gradient:
     with torch.enable_grad():
         leaves = {name: w.detach().requires_grad_() for name, w in start.items()}
         with cost or nullcontext():
             loss, output, pull = probe.pulls(leaves, probe.seen)
+        ran()
 
         def back(end: Tensor, start: Tensor | None, keep: bool) -> Weights:
             found = torch.autograd.grad(end, list(leaves.values()), start, retain_graph=keep, allow_unused=True)
@@ -361,7 +361,7 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
         change = math.log10(min(then_loss / first.held, 1e3)) if first.held > 0 and then_loss > 0 else 0.0
         same = replace(step, second=alignment, second_held=held, second_pace=pace)
         return replace(same, change=change, finite=math.isfinite(then_loss))
-    after = {name: w.clone() for name, w in after.items()}
+    probe.room = {}  # it is kept as it is
     then = _gradient(probe, after)
     if not then.finite:
         return replace(step, second_held=None if held is None else 0.0, change=3.0)
@@ -370,6 +370,7 @@ def _one_step(probe: _Probe, start: Weights, first: _Gradient, optimizer: Optimi
         _normalize(then.gradient)
         _normalize(then.wanted)
     still_then = tuple(name for name in still if float(then.gradient[name].abs().max()) <= least)
+    then.gradient.clear()
     second, second_held, second_pace = _response(probe, after, then, optimizer)
     step = replace(step, second=second, second_held=second_held, second_pace=second_pace)
     return replace(step, change=change, still_then=still_then, finite=True)

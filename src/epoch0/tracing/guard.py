@@ -1,9 +1,11 @@
 """The user's model is borrowed: check it, check its input, give it back unchanged to the bit (THEORY section 0)."""
 
+import operator
 import random
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -51,32 +53,31 @@ class _ModuleState:
 
     def __init__(self, module: nn.Module) -> None:
         self.module, self.attributes = module, dict(module.__dict__)
-        self.containers: list[tuple[Any, Any, list[tuple[Any, Any]]]] = [
-            (value, kind, _entries(value))
-            for value in self.attributes.values()
-            if (kind := next((k for k in (OrderedDict, dict, list, set) if isinstance(value, k)), None))
+        self.containers = [
+            (value, _entries(value)) for value in self.attributes.values() if isinstance(value, dict | list | set)
         ]
 
     def restore(self) -> None:
-        for value, kind, saved in self.containers:
+        for value, saved in self.containers:
             now = _entries(value)
-            if len(now) == len(saved) and all(a is b and c is d for (a, c), (b, d) in zip(now, saved, strict=True)):
+            if len(now) == len(saved) and all(map(operator.is_, now, saved)):
                 continue
             # by the methods of the plain kind: a frozen container has its own, which raise
+            kind: Any = next(kind for kind in (OrderedDict, dict, list, set) if isinstance(value, kind))
             kind.clear(value)
-            for key, entry in saved:
-                if issubclass(kind, dict):
-                    kind.__setitem__(value, key, entry)
-                else:
-                    kind.append(value, entry) if kind is list else kind.add(value, entry)
+            more: Any = zip(saved[::2], saved[1::2], strict=True) if isinstance(value, dict) else saved
+            fill: Any = kind.extend if kind is list else kind.update
+            fill(value, more)
         self.module.__dict__.clear()
         self.module.__dict__.update(self.attributes)
 
 
-def _entries(value: Any) -> list[tuple[Any, Any]]:
+def _entries(value: Any) -> list[Any]:
+    """What a container holds; of a dict keys and values in turn."""
     if isinstance(value, dict):
-        return list((OrderedDict if isinstance(value, OrderedDict) else dict).items(value))
-    return [(None, entry) for entry in value]
+        kind = OrderedDict if isinstance(value, OrderedDict) else dict
+        return list(chain.from_iterable(kind.items(value)))
+    return list(value)
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
