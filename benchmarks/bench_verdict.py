@@ -82,8 +82,9 @@ def measure(folder: Path, numbers: Path) -> None:
     import torch
 
     sys.path.insert(0, str(folder))
-    import networks
     import random_networks
+
+    import networks
 
     torch.set_num_threads(1)
     known = json.loads(numbers.read_text()) if numbers.exists() else {}

@@ -24,10 +24,10 @@ os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import cases
-import models
 import torch
 import torch._dynamo  # torch loads it at the first derivative
 
+import models
 from epoch0 import checkup
 
 HERE = Path(__file__).parent

@@ -18,8 +18,9 @@ os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import cases
-import models
 import torch
+
+import models
 
 OUTCOMES = Path(__file__).parent / "outcomes.json"
 STEPS = 100
