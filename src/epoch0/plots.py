@@ -6,9 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
     from matplotlib.figure import Figure as Figure
+
+Numbers = Sequence[float] | NDArray[Any]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7A5195")
 """Okabe and Ito's colours for all kinds of colour vision, those with enough contrast on white first."""
@@ -79,15 +84,15 @@ def figure(
 
 
 def points(
-    axes: "Axes", x: Sequence[float], y: Sequence[float], error: Sequence[float], index: int, label: str, **more: Any
+    axes: "Axes", x: Numbers, y: Numbers, error: Numbers, index: int, label: str, **more: Any
 ) -> None:
     """Measured points with error bars of two standard errors, in the colour and marker of that index."""
     look = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)], "linestyle": "none"}
     bars: dict[str, Any] = {"capsize": 2.5, "elinewidth": 1.0, "label": label}
-    axes.errorbar(x, y, yerr=[2 * e for e in error], **(bars | look | more))
+    axes.errorbar(x, y, yerr=2 * np.asarray(error), **(bars | look | more))
 
 
-def curve(axes: "Axes", x: Sequence[float], y: Sequence[float], index: int, label: str = "", **more: Any) -> None:
+def curve(axes: "Axes", x: Numbers, y: Numbers, index: int, label: str = "", **more: Any) -> None:
     """What is computed and not measured: a line without markers in the colour and dashes of that index.
 
     Measured points of the same index go on top of it.

@@ -1,6 +1,7 @@
 """Means and their standard errors."""
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,11 @@ def mean_and_error(values: Any) -> Mean:
     return Mean(float(mean), float(error)) if np.ndim(mean) == 0 else Mean(mean, error)
 
 
+def means(values: Iterable[Any]) -> Mean:
+    """Mean and error of each of several settings, (runs,) each: two arrays (settings,)."""
+    return Mean(*np.transpose([mean_and_error(one) for one in values]))
+
+
 def slopes(values: Array) -> Array:
     """Least-squares slope of values along the last axis, a step apart, shape (...) of (..., places)."""
     places = np.arange(values.shape[-1]) - (values.shape[-1] - 1) / 2
@@ -52,8 +58,7 @@ def mean_growth(growth: Array) -> tuple[float, float, int]:
     alive = ~np.isnan(growth)
     kept = alive.any(axis=1)
     total, count = np.where(alive, growth, 0.0)[kept].sum(axis=1), alive[kept].sum(axis=1)
-    networks = len(total)
-    mean = total.sum() / count.sum()
+    networks, mean = len(total), total.sum() / count.sum()
     if networks < 2:
         return float(mean), math.nan, networks
     spread = math.sqrt(float(((total - mean * count) ** 2).sum()) / (networks - 1))  # of a ratio of two sums

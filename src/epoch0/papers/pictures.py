@@ -13,15 +13,17 @@ else:  # matplotlib is loaded when something is drawn
     Axes = Figure = Any
 
 
-def points(axes: Axes, table: Table, x: str, y: str, index: int, label: str, scale: float = 1.0, **more: Any) -> None:
-    """Means of a column, times ``scale``, with error bars of two standard errors."""
-    values, errors = scale * table.column(y), scale * table.column(f"{y}_error")
-    plots.points(axes, table.column(x).tolist(), values.tolist(), errors.tolist(), index, label, **more)
+def points(
+    axes: Axes, table: Table, x: str | plots.Numbers, y: str, index: int, label: str, scale: float = 1.0, **more: Any
+) -> None:
+    """Means of a column, times ``scale``, with error bars of two standard errors; ``x`` is a column, or places."""
+    places = table.column(x) if isinstance(x, str) else x
+    plots.points(axes, places, scale * table.column(y), scale * table.column(f"{y}_error"), index, label, **more)
 
 
 def curve(axes: Axes, table: Table, x: str, y: str, index: int, label: str = "", **more: Any) -> None:
     """A computed column as a line."""
-    plots.curve(axes, table.column(x).tolist(), table.column(y).tolist(), index, label, **more)
+    plots.curve(axes, table.column(x), table.column(y), index, label, **more)
 
 
 def band(axes: Axes, table: Table, x: str, low: str, high: str, label: str, **more: Any) -> None:

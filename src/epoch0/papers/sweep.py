@@ -17,7 +17,7 @@
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,17 +25,12 @@ import numpy as np
 from epoch0.experiments.claims import Claim, equal_within_error
 from epoch0.experiments.cost import Cost
 from epoch0.experiments.experiment import Trial
-from epoch0.papers.means import Array, Mean, mean_and_error
+from epoch0.papers.means import Array, Mean, mean_and_error, means
 
 Results = Sequence[Mapping[str, Any]]
 Axis = Sequence[Any] | Mapping[Any, Any]
 Decision = Callable[[str], Claim]  # the text of a claim -> the claim, decided
 Claims = Mapping[str, Decision]  # what a paper says -> what decides it
-
-
-def named_seed(text: str) -> int:
-    """A seed that only this text has, whatever else is swept: for cells that share no random numbers."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
 
 
 class Table(list[dict[str, Any]]):
@@ -75,6 +70,19 @@ class Table(list[dict[str, Any]]):
         given = [self.column(one) if isinstance(one, str) else one for one in bounds]
         means, errors, runs = self.of(column, f"{column}_error", "runs")
         return by(decide, means, errors, *given, runs, self.told(names), **more)
+
+    def alike(self, column: str, group: str, groups: str, settings: str, **more: Any) -> Decision:
+        """What decides that the values of a column of groups have one mean, in every setting that other columns make.
+
+        Args:
+            column: of means.
+            group: column that tells the groups apart.
+            groups, settings: texts that name a group and a setting by the columns of a row.
+        """
+        parts = [rows for _, rows in self.by(group)]
+        values = (np.stack([rows.column(name) for rows in parts], 1) for name in (column, f"{column}_error", "runs"))
+        names = [rows.told(groups)[0] for rows in parts]
+        return by(equal_within_error, *values, settings=parts[0].told(settings), groups=names, **more)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,12 +157,12 @@ class Found:
         table = Table()
         for cell in self.cells:
             values = measured(cell)
-            means = {name: one if isinstance(one, Mean) else mean_and_error(one) for name, one in values.items()}
+            each = {name: one if isinstance(one, Mean) else mean_and_error(one) for name, one in values.items()}
             count = next((len(value) for value in values.values() if not isinstance(value, Mean)), cell.runs)
             for place in itertools.product(*(range(len(one)) for one in inner.values())):
                 named = {name: inner[name][i] for name, i in zip(inner, place, strict=True)}
                 row: dict[str, Any] = {**cell.at, **named, "runs": count}
-                for name, (mean, error) in means.items():
+                for name, (mean, error) in each.items():
                     row[name], row[f"{name}_error"] = float(np.asarray(mean)[place]), float(np.asarray(error)[place])
                 table.append({**row, **(exact(cell, **named) if exact else {})})
         return table
@@ -170,7 +178,9 @@ class Sweep:
         axes: field -> its values; or its labels, each with its value or with the values of several fields by name;
             ``"depth width"`` are two fields that take pairs of values.
         runs: of each combination; or axis -> one number for each of its values.
-        seed: of run 0, the others follow; or a function of the cell's spec and the run.
+        seed: of run 0, the others follow; or a function of the cell's spec and the run; or a text with names of fields
+            in braces, and perhaps ``{run}``: a seed that only the filled text has, for cells that share no random
+            numbers, whatever else is swept.
         stride: how much further the seeds of the next cell begin, for cells that are to share no random numbers.
         block: runs a trial, or spec -> runs a trial, for a function whose spec has ``first`` and ``networks`` and whose
             arrays begin with the networks; 0 is one run a trial. Blocks have the seed of run 0, or of their ``first``.
@@ -181,7 +191,7 @@ class Sweep:
     spec: Any
     axes: Mapping[str, Axis] = field(default_factory=dict)
     runs: int | Mapping[str, Sequence[int]] = 1
-    seed: int | Callable[[Any, int], int] = 0
+    seed: int | str | Callable[[Any, int], int] = 0
     stride: int = field(default=0, kw_only=True)
     block: int | Callable[[Any], int] = 0
     also: Mapping[str, "Sweep"] = field(default_factory=dict)
@@ -230,14 +240,23 @@ class Sweep:
 
     def trials_of(self, spec: Any, runs: int, place: int = 0) -> list[Trial]:
         """The trials of one cell, the first, second, ... of all."""
-        first = (0 if callable(self.seed) else self.seed) + place * self.stride
-        name = f"{self.function.__module__}:{self.function.__qualname__}"
-        seed = self.seed if callable(self.seed) else None
         block = self.block(spec) if callable(self.block) else self.block
+
+        def seed(run: int) -> int:
+            if isinstance(self.seed, str):
+                text = self.seed.format(**vars(spec), run=run)
+                return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
+            own = self.seed + (0 if block else run) + place * self.stride if isinstance(self.seed, int) else None
+            return self.seed(spec, run) if own is None else own
+
         if not block:
-            return [Trial(name, spec, seed(spec, run) if seed else first + run) for run in range(runs)]
+            return [Trial(self._name, spec, seed(run)) for run in range(runs)]
         parts = [replace(spec, first=run, networks=min(block, runs - run)) for run in range(0, runs, block)]
-        return [Trial(name, part, seed(spec, part.first) if seed else first) for part in parts]
+        return [Trial(self._name, part, seed(part.first)) for part in parts]
+
+    @property
+    def _name(self) -> str:
+        return f"{self.function.__module__}:{self.function.__qualname__}"
 
     def trials(self) -> list[Trial]:
         """All trials, cell by cell, and those of the further sweeps."""
@@ -266,7 +285,7 @@ class Sweep:
     @property
     def data(self) -> str | None:
         """Name of the data set that the trials load, if any."""
-        own = (getattr(spec, "data", None) for _, spec, _ in self.cells())
+        own = (_data_of(spec) for _, spec, _ in self.cells())
         return next((name for name in (*own, *(sweep.data for sweep in self.also.values())) if name), None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -275,8 +294,14 @@ class Sweep:
             name: [list(pair) for pair in values.items()] if isinstance(values, Mapping) else list(values)
             for name, values in self.axes.items()
         }
-        told = {"function": f"{self.function.__module__}:{self.function.__qualname__}", "spec": self.spec}
+        told = {"function": self._name, "spec": self.spec}
         return {**told, "axes": axes, "runs": self.runs, **{name: one.to_dict() for name, one in self.also.items()}}
+
+
+def _data_of(spec: Any) -> str | None:
+    """The field ``data`` of a spec, or of one inside it."""
+    inner = (_data_of(one) for one in vars(spec).values() if is_dataclass(one))
+    return getattr(spec, "data", None) or next(filter(None, inner), None)
 
 
 class _Told(dict[str, Any]):
@@ -321,10 +346,14 @@ def more(decide: Decision, before: str = "", after: str = "", **numbers: float) 
 def over_runs(decide: Callable[..., Claim], values: Any, *bounds: Any, names: Sequence[str]) -> Decision:
     """The same for means over runs, the first axis, at one setting or several: shape (runs,) or (runs, settings).
 
+    A list has one array (runs,) for each setting, which may have different runs.
+
     >>> from epoch0.experiments.claims import at_least
     >>> over_runs(at_least, np.array([1.2, 1.21, 1.22, 1.2]), 1.0, names=["growth"])("it grows").verdict
     'holds'
     """
+    if isinstance(values, list):
+        return by(decide, *means(values), *bounds, [len(one) for one in values], names)
     return by(decide, *mean_and_error(np.reshape(values, (len(values), -1))), *bounds, len(values), names)
 
 

@@ -144,9 +144,6 @@ def _drawing(net: nn.Module, whole: PlanePartition, layers: list[PlanePartition]
     return found
 
 
-# ---- what the figures share
-
-
 def table(found: Found) -> Table:
     """One row a network and layer: regions after it, and what the tests of the whole network found."""
     spec, (result,), rows = found.sweep.spec, found.one().results, Table()

@@ -39,9 +39,6 @@ ORDER = 10.0  # of the order of the number of neurons squared: within this facto
 _WEIGHTS, _BATCHES, _EXAMPLES = range(3)  # streams of a seed
 
 
-# ---- the trials
-
-
 @dataclass(frozen=True)
 class RandomSpec:
     """Networks before training, and planes of each; the first plane of the width ``drawn`` is kept for a picture."""

@@ -404,8 +404,6 @@ def draw_7(found: Found) -> Figure:
     return picture
 
 
-# ---- presets
-
 _EPOCHS = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0, 20.0)
 _SHAPES = {"depth": (2, 3, 4), "width": (16, 32, 64)}
 

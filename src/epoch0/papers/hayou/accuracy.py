@@ -123,9 +123,6 @@ def cost(recipe: Recipe) -> Cost:
     return Cost(name, (), model, inputs, classes, recipe.batch_size, recipe.epochs_in_all * images, evaluated)
 
 
-# ---- who is best
-
-
 @dataclass(frozen=True)
 class Winner:
     """The method with the highest mean, and others within one standard deviation of it, the best first."""
@@ -160,9 +157,6 @@ def winner(accuracies: Mapping[str, tuple[float, float]]) -> Winner:
         if best - mean <= widest:
             tied.append(method)
     return Winner(order[0], tuple(tied))
-
-
-# ---- a panel, measured
 
 
 class Panel:
@@ -201,9 +195,6 @@ class Panel:
 def panels_of(found: Found) -> list[Panel]:
     """The panels of a table."""
     return [Panel(each) for each in (found, *found.also.values())]
-
-
-# ---- claims
 
 
 def percent(sparsity: float) -> str:
@@ -327,9 +318,6 @@ def _tables_2_and_9() -> tuple[list[str], int]:
                 name = f"{nine.network} {METHODS[method].label} {percent(sparsity)}"
                 apart.append(f"{name}: {b.value} and {a.value}")
     return apart, shared
-
-
-# ---- the picture: accuracy against sparsity, one panel a network; printed values as open markers
 
 
 # colour and marker of each method, the same in every table

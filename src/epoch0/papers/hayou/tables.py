@@ -330,9 +330,6 @@ def about_6(sweep: Sweep) -> str:
     return said + ("; digits and narrow networks stand in for the paper's" if stands else "")
 
 
-# ---- all of them
-
-
 def _table(
     name: str, title: str, place: str, quick: list[Sweep], paper: list[Sweep], *, chance: bool = False
 ) -> Artifact:

@@ -131,9 +131,6 @@ def cost(spec: DepthSpec) -> Cost:
     return Cost(several, (), untrained, (inputs,), classes, spec.batch_size, images, spec.tested)
 
 
-# ---- what is made of them; grids are (depths, sparsities), the depths increasing
-
-
 def threshold(cell: Cell) -> float:
     """Accuracy from which on a network counts as trainable."""
     return float(cell.results[0]["chance"]) + MARGIN

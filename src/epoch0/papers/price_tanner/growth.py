@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,22 +18,19 @@ from epoch0.networks import ensemble
 from epoch0.networks.ensemble import Ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Mean, mean_and_error, mean_growth, slopes
+from epoch0.papers.means import Mean, mean_growth, slopes
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by, more, named_seed
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by, more, over_runs
 from epoch0.papers.trials import CurveSpec
 from epoch0.theory import growth as theory
 
-LAWS = ("gaussian", "uniform", "discrete")
 LARGEST = (1, 2, 3, 4, 5)  # C of the discrete laws {-C, ..., C}; the other two laws get the same standard deviations
 STDS = tuple(math.sqrt(largest * (largest + 1) / 3) for largest in LARGEST)
 DENSITIES = tuple(tenth / 10 for tenth in range(1, 11))
-BIAS = 0.01  # standard deviation of Gaussian biases, bound of uniform ones, size of discrete ones
+# the paper's law of the biases that goes with each law of the weights
+BIASES: dict[str, Law] = {"gaussian": Gaussian(0.01), "uniform": Uniform(0.01), "discrete": Discrete((-0.01, 0.01))}
 RESOLUTION = 0.02  # growth factors "match perfectly" if a relative difference of 2 % would have been seen and was not
 _NAME = "{law}, std {std:.3g}, density {density:.3g}"
-
-
-# ---- the trial
 
 
 @dataclass(frozen=True)
@@ -50,17 +47,11 @@ class BlockSpec:
     networks: int = 1
     tangents: int = 16
 
-    @property
-    def data(self) -> str | None:
-        """The data set that the curve is from."""
-        return self.curve.data
-
     def ensemble(self, seed: int) -> Ensemble:
         """The networks: number ``first`` and those after it of the ensemble with that seed."""
         sizes, weights = [self.width] * (self.depth + 1), weight_law(self.law, self.std, self.density)
-        count = self.first + self.networks
-        every = ensemble(count, sizes, "relu", weights, bias_law(self.law), linear_output=False, seed=seed)
-        return every[self.first :]
+        laws, count = (weights, BIASES[self.law]), self.first + self.networks
+        return ensemble(count, sizes, "relu", *laws, linear_output=False, seed=seed)[self.first :]
 
 
 def block(spec: BlockSpec, seed: int) -> dict[str, Any]:
@@ -83,19 +74,6 @@ def weight_law(law: str, std: float, density: float = 1.0) -> Law:
         kept = integers(max(largest, 1))
         kept = kept.scaled(std / kept.std)  # exactly 1 where the std is one of STDS
     return Sparse(kept, density)
-
-
-def bias_law(law: str) -> Law:
-    """The paper's bias law that goes with a weight law."""
-    return {"gaussian": Gaussian(BIAS), "uniform": Uniform(BIAS), "discrete": Discrete((-BIAS, BIAS))}[law]
-
-
-def stream(spec: BlockSpec, network: int = 0) -> int:
-    """A seed that only this combination has, whatever else is swept; curves of another shape get other networks."""
-    return named_seed(f"{spec.curve.shape} {spec.law} {spec.std!r} {spec.density!r}")
-
-
-# ---- tables
 
 
 def table(found: Found) -> Table:
@@ -123,37 +101,29 @@ def length_table(found: Found) -> Table:
     return found.rows(lambda cell: {"length": cell["lengths"]}, bounds, layer=layers)
 
 
-def predicted(spec: BlockSpec) -> dict[str, float | None]:
-    """Bounds on the growth factor of one layer, and its exact extremes where they are known (Gaussian weights)."""
-    return _predicted(spec.width, spec.law, spec.std, spec.density)
+BOUNDS: dict[str, Callable[[Law, int], Any]] = {
+    "paper_lower": theory.lower_bound,
+    "lower": theory.best_lower_bound,
+    "minimum": theory.sparse_minimum,
+    "maximum": theory.sparse_maximum,
+    "upper": theory.upper_bound,
+}
 
 
 @functools.cache
-def _predicted(width: int, law: str, std: float, density: float) -> dict[str, float | None]:
-    entry = weight_law(law, std, density).scaled(width**-0.5)
-    bounds: dict[str, Any] = {
-        "paper_lower": theory.lower_bound,
-        "lower": theory.best_lower_bound,
-        "minimum": theory.sparse_minimum,
-    }
-    bounds |= {"maximum": theory.sparse_maximum, "upper": theory.upper_bound}
-    known = bounds if law == "gaussian" else bounds.keys() - {"minimum", "maximum"}
-    return {name: float(bound(entry, width)) if name in known else None for name, bound in bounds.items()}
-
-
-# ---- claims
+def predicted(spec: BlockSpec) -> dict[str, float | None]:
+    """Bounds on the growth factor of one layer, and its exact extremes where they are known (Gaussian weights)."""
+    entry = weight_law(spec.law, spec.std, spec.density).scaled(spec.width**-0.5)
+    unknown = () if spec.law == "gaussian" else ("minimum", "maximum")
+    return {name: None if name in unknown else float(of(entry, spec.width)) for name, of in BOUNDS.items()}
 
 
 def std_claims(shown: str | None, found: Found) -> Claims:
     """Figures 3a, 5a and 5c: linear in the standard deviation."""
-    rows = _shown(shown, found)
-    straight = {
-        f"growth is linear in the std of the weights ({law})": by(
-            decide.linear, *mine.of("std", "growth", "growth_error", "runs")
-        )
-        for law, mine in rows.by("law")
-    }
-    return {**_bounds_hold(rows), **straight, **_agreements(rows, found)}
+    rows, columns = _shown(shown, found), ("std", "growth", "growth_error", "runs")
+    straight = {law: by(decide.linear, *mine.of(*columns)) for law, mine in rows.by("law")}
+    linear = {f"growth is linear in the std of the weights ({law})": line for law, line in straight.items()}
+    return {**_bounds_hold(rows), **linear, **_agreements(rows, found)}
 
 
 def density_claims(shown: str | None, found: Found) -> Claims:
@@ -174,15 +144,14 @@ def depth_claims(found: Found) -> Claims:
         decided[text] = by(decide.linear, layer, np.log(length), error / length, count)
     # of each network in which the curve stayed alive
     logs = [np.log(lengths[(lengths > 0).all(axis=1)][:, 1:]) for lengths in (cell["lengths"] for cell in found)]
-    slope = np.transpose([mean_and_error(slopes(one)) for one in logs])
-    counts, names = [len(one) for one in logs], [f"density {density:g}" for density in found.sweep["density"]]
-    decided["the slope of log length increases with the density"] = by(decide.increasing, *slope, counts, names)
-    for text, decision, bound in (
-        ("mean length is at least the bound of Corollary 1", at_least, "paper_lower"),
-        ("mean length is at most the second-moment bound", at_most, "upper"),
-    ):
-        decided[text] = deep.claim(decision, "length", bound, names="density {density:g}, layer {layer}")
-    return decided
+    densities, names = [f"density {one:g}" for one in found.sweep["density"]], "density {density:g}, layer {layer}"
+    rates = over_runs(decide.increasing, [slopes(one) for one in logs], names=densities)
+    return {
+        **decided,
+        "the slope of log length increases with the density": rates,
+        "mean length is at least the bound of Corollary 1": deep.claim(at_least, "length", "paper_lower", names=names),
+        "mean length is at most the second-moment bound": deep.claim(at_most, "length", "upper", names=names),
+    }
 
 
 def _shown(shown: str | None, found: Found) -> Table:
@@ -209,8 +178,8 @@ def _bounds_hold(rows: Table) -> Claims:
 def _root(rows: Table) -> Decision:
     """Whether growth goes with the square root of the density or with the density, by the exponent between."""
     density, growth, errors, count = rows.of("density", "growth", "growth_error", "runs")
-    shapes = {"names": ("sqrt(density)", "density")}
-    better = by(decide.better_fit, growth, errors, np.sqrt(density), density, count, **shapes)
+    values, names = (growth, errors, np.sqrt(density), density, count), ("sqrt(density)", "density")
+    better = by(decide.better_fit, *values, names=names)
     exponent, error = decide.fitted_exponent(density, growth, errors)
     told = f"growth goes like density^p, p = {exponent:.3f} ± {error:.2g}"
     return more(better, told, exponent=exponent, exponent_error=error)
@@ -240,22 +209,13 @@ def _printed_values(rows: Table) -> Claims:
 
 def _agreements(shown: Table, found: Found) -> Claims:
     """Laws of equal variance, and trajectories of different shape, have the same growth factor."""
-    decided = {"the three laws of equal variance have the same growth factor": _same(shown, "law", _NAME[7:])}
+    laws = shown.alike("growth", "law", "{law}", _NAME[7:], resolution=RESOLUTION)
+    decided = {"the three laws of equal variance have the same growth factor": laws}
     if len(found.sweep["curve"]) > 1:
-        text = "straight and curved trajectories have the same growth factor"
-        decided[text] = _same(found.table, "curve", _NAME)
+        curves = found.table.alike("growth", "curve", "{curve}", _NAME, resolution=RESOLUTION)
+        decided["straight and curved trajectories have the same growth factor"] = curves
     return decided
 
-
-def _same(rows: Table, group: str, name: str) -> Decision:
-    """Whether the groups agree in every setting that the other axes make."""
-    groups, columns = dict(rows.by(group)), ("growth", "growth_error", "runs")
-    each = [np.stack([rows.column(column) for rows in groups.values()], 1) for column in columns]
-    names = {"settings": next(iter(groups.values())).told(name), "groups": list(groups)}
-    return by(decide.equal_within_error, *each, resolution=RESOLUTION, **names)
-
-
-# ---- pictures
 
 _SIZES = (8.5, 5.5, 3.0)
 """The laws agree, so their markers lie on top of each other: large and hollow first, small and full last."""
@@ -272,16 +232,11 @@ def draw(swept: str, shown: str | None, found: Found) -> Figure:
     rows = _shown(shown, found)
     picture, axes = plots.figure(6.4, 5.4)
     _theory(axes, found.sweep, rows, swept)
-    for index, (law, mine) in enumerate(rows.by("law")):
-        size, dashes = _SIZES[index % 3], _DASHES[index % 3]
-        label = f"{law}: the paper's lower bound"
-        pictures.curve(axes, mine, swept, "paper_lower", index, label, linestyle=dashes, linewidth=1.2)
-        look: dict[str, Any] = {
-            "markersize": size,
-            "markerfacecolor": "none" if index < 2 else None,
-            "capsize": size / 2,
-        }
-        pictures.points(axes, mine, swept, "growth", index, f"{law}: measured", **look)
+    for index, ((law, mine), size, dashes) in enumerate(zip(rows.by("law"), _SIZES, _DASHES, strict=False)):
+        bound, told, fill = f"{law}: the paper's lower bound", f"{law}: measured", "none" if index < 2 else None
+        pictures.curve(axes, mine, swept, "paper_lower", index, bound, linestyle=dashes, linewidth=1.2)
+        look = {"markersize": size, "markerfacecolor": fill, "capsize": size / 2}
+        pictures.points(axes, mine, swept, "growth", index, told, **look)
     low, high = rows.column(swept).min(), rows.column(swept).max()
     axes.axhline(1.0, color="#333333", linewidth=0.7, zorder=1)
     axes.set(xlabel=_LABELS[swept], ylabel=r"growth factor $E\,\|dz^{(d+1)}\|\,/\,\|dz^{(d)}\|$")
@@ -295,17 +250,13 @@ def draw(swept: str, shown: str | None, found: Found) -> Figure:
 
 def _theory(axes: Axes, sweep: Sweep, rows: Table, swept: str) -> None:
     """The second-moment bound, and the exact range over directions for Gaussian weights."""
-    fine, width = np.linspace(rows.column(swept).min(), rows.column(swept).max(), 40), sweep["width"]
-    fixed = {"std": sweep["std"][0], "density": sweep["density"][0]}
-    entries = [weight_law("gaussian", **{**fixed, swept: value}).scaled(width**-0.5) for value in fine.tolist()]
-
-    def each(bound: Callable[[Law, int], Any]) -> list[Any]:
-        return [bound(entry, width) for entry in entries]
-
+    fine = np.linspace(rows.column(swept).min(), rows.column(swept).max(), 40)
+    spec = replace(sweep.spec, law="gaussian", std=sweep["std"][0], density=sweep["density"][0])
+    each = Table({swept: value, **predicted(replace(spec, **{swept: value}))} for value in fine.tolist())
     upper, exact = "upper bound (second moment)", "gaussian: exact range"
-    axes.plot(fine, each(theory.upper_bound), color=plots.BOUND, linestyle=":", zorder=1.2, label=upper)
-    look: dict[str, Any] = {"color": "#bbbbbb", "edgecolor": "#999999", "linewidth": 0.8, "zorder": 1.1, "label": exact}
-    axes.fill_between(fine, each(theory.sparse_minimum), each(theory.sparse_maximum), **look)
+    axes.plot(*each.of(swept, "upper"), color=plots.BOUND, linestyle=":", zorder=1.2, label=upper)
+    look = {"color": "#bbbbbb", "edgecolor": "#999999", "linewidth": 0.8, "zorder": 1.1}
+    pictures.band(axes, each, swept, "minimum", "maximum", exact, **look)
 
 
 def over_depth(found: Found) -> Figure:
@@ -330,8 +281,6 @@ def over_depth(found: Found) -> Figure:
     return picture
 
 
-# ---- presets
-
 _DIGITS = {"line between two digits": CurveSpec("digits", size=64, first=100, second=300)}
 _MNIST = {"line between two MNIST images": CurveSpec("mnist", size=784, first=100, second=1000)}
 """The 101st and the 1001st image of MNIST's test set, as in the paper; two embedded digits in quick."""
@@ -345,8 +294,9 @@ def _random(size: int) -> dict[str, CurveSpec]:
 def _presets(images: bool, **swept: Any) -> dict[str, Sweep]:
     """The paper keeps a density of 0.5 in Figures 3a, 5a and 5c, and a std of 2 in the others but Figure 2."""
     curves, width = (_MNIST, 784) if images else (_random(500), 500)
-    axes = {"curve": curves, "law": LAWS, "std": (2.0,), "density": (0.5,), **swept}
-    paper = Sweep(block, BlockSpec(CurveSpec("random"), "", 0.0, 1.0, width, 10), axes, 100, stream, 10)
+    axes = {"curve": curves, "law": tuple(BIASES), "std": (2.0,), "density": (0.5,), **swept}
+    seed = "{curve.shape} {law} {std!r} {density!r}"  # curves of another shape get other networks
+    paper = Sweep(block, BlockSpec(CurveSpec("random"), "", 0.0, 1.0, width, 10), axes, 100, seed, 10)
     quick = paper.but(curve=_DIGITS if images else _random(64), width=64, runs=400 if images else 200, block=100)
     return {"quick": quick, "paper": paper}
 
@@ -365,12 +315,12 @@ def _by(swept: str, figure: str, title: str, shown: str | None = None) -> Artifa
     return Artifact(f"price-tanner/{figure}", title, "", presets, table, claims, picture, about)
 
 
-_TITLE, _DENSE = "Mean length of a trajectory at each layer, by density", {"law": ("gaussian",), "std": (6.0,)}
-_BY_DEPTH = length_table, depth_claims, over_depth, f"{{curve}}; {_POINT}std 6; {_ERRORS}"
+_TITLE, _ABOUT = "Mean length of a trajectory at each layer, by density", f"{{curve}}; {_POINT}std 6; {_ERRORS}"
+_DENSE = _presets(True, density=DENSITIES[:9], law=("gaussian",), std=(6.0,))
 _AGAINST = "Growth factor against {}, random points, {} trajectory"
 # 5a and 5c, and 5b and 5d, measure both trajectories, and share their trials
 ARTIFACTS = (
-    Artifact("price-tanner/fig2", _TITLE, "", _presets(True, density=DENSITIES[:9], **_DENSE), *_BY_DEPTH),
+    Artifact("price-tanner/fig2", _TITLE, "", _DENSE, length_table, depth_claims, over_depth, _ABOUT),
     _by("std", "fig3a", "Growth factor against std of the weights, three laws"),
     _by("density", "fig3b", "Growth factor against density, three laws"),
     _by("std", "fig5a", _AGAINST.format("std of the weights", "straight"), "straight"),

@@ -51,9 +51,6 @@ LEAST_SETTINGS = 3  # initial sigma_w with two networks above the accuracy that 
 _WEIGHTS, _BATCHES = range(2)  # streams of a trial's seed
 
 
-# ---- the trial
-
-
 @dataclass(frozen=True)
 class StackSpec:
     """Networks of one sigma_w (before the 1/sqrt(fan_in)), trained until they exceed an accuracy, or for all epochs.
@@ -156,9 +153,6 @@ def _tensors(data: DataSet) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(data.inputs("norm")), torch.from_numpy(data.labels)
 
 
-# ---- tables
-
-
 class Trained:
     """The networks of one initial sigma_w: ``"random"``, all before training, and ``"trained"``, those that learned."""
 
@@ -228,9 +222,6 @@ def table_b(found: Found) -> Table:
 def exact_random(sizes: Sequence[int], std: float) -> float:
     """Growth factor of a random network with that sigma_w in its square layers."""
     return float(theory.exact(Gaussian(std / sizes[1] ** 0.5), sizes[1])) if np.isfinite(std) else float("nan")
-
-
-# ---- claims
 
 
 def claims_a(found: Found) -> Claims:
@@ -320,8 +311,6 @@ def _too_few(found: Found) -> Decision:
     evidence = f"fewer than {LEAST_SETTINGS} initial sigma_w have two networks above {target} test accuracy"
     return lambda text: Claim(text, "undecided", evidence)
 
-
-# ---- pictures
 
 _THIN: dict[str, Any] = {"linestyle": "-", "linewidth": 0.6, "markersize": 2.2, "marker": "o", "capsize": 0}
 _THIN |= {"elinewidth": 0.4, "alpha": 0.7}

@@ -34,7 +34,7 @@ from epoch0.measure.length import trajectory_length
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import Array, mean_and_error
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, named_seed, over_runs
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, over_runs
 from epoch0.seeds import generator, numpy_generator
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
@@ -201,10 +201,8 @@ def _growth(cell: Cell) -> Array:
 def claims(found: Found) -> Claims:
     """What the text and the caption say of Figure 4, and Figure 8 of its step 0."""
     first, *larger = found.sweep["variance"]
-    kept, pools = (
-        {cell.at["variance"]: _growth(cell)[:, [LABELS.index(name) for name in names]] for cell in found}
-        for names in (KEEPING, POOLS)
-    )
+    places = ([LABELS.index(name) for name in names] for names in (KEEPING, POOLS))
+    kept, pools = ({cell.at["variance"]: _growth(cell)[:, some] for cell in found} for some in places)
     over = {v: each - pools[v].mean(1, keepdims=True) for v, each in kept.items()}
     shares = {v: each[:, :-1] / each[:, -1].mean() for v, each in kept.items()}
     means = {v: each.mean(1, keepdims=True) for v, each in kept.items()}
@@ -214,6 +212,11 @@ def claims(found: Found) -> Claims:
         settings = [f"{name}, sigma_w^2 = {v:g}" for v in values for name in names]
         return over_runs(decide, np.stack(list(values.values()), axis=1), bound, names=settings)
 
+    # change of the mean log length from each variance to the next, at every layer
+    logs = [mean_and_error(np.log(cell["lengths"][:, 1:])) for cell in found]
+    mean, error = np.stack([one.mean for one in logs]), np.stack([one.error for one in logs])
+    steps, errors = np.diff(mean, axis=0).ravel(), np.hypot(error[1:], error[:-1]).ravel()
+    names = [f"{name}, sigma_w^2 {a:g} to {b:g}" for a, b in pairwise(found.sweep["variance"]) for name in LABELS]
     grows = "length grows with depth at sigma_w^2 above 2: growth of a layer that keeps the number of neurons"
     less = "... more than layers that keep the number of neurons: growth of those, less that of a pool"
     alike = f"convolutions grow like fully connected layers: at least {1 - SIMILAR:g} times as much as fc1"
@@ -222,21 +225,12 @@ def claims(found: Found) -> Claims:
         "at sigma_w^2 = 2 it does not (step 0 of Figure 8)": over_runs(
             at_most, means[first], 1.0, names=[f"sigma_w^2 = {first:g}, mean"]
         ),
-        "length grows with sigma_w^2 at every layer": _steps(found),
+        "length grows with sigma_w^2 at every layer": by(at_least, steps, errors, 0.0, found.sweep["runs"], names),
         "pooling layers reduce length: their growth": at(at_most, pools, POOLS, 1.0),
         less: at(at_least, over, KEEPING, 0.0),
         alike: at(at_least, shares, KEEPING[:-1], 1 - SIMILAR),
         f"... and at most {1 + SIMILAR:g} times": at(at_most, shares, KEEPING[:-1], 1 + SIMILAR),
     }
-
-
-def _steps(found: Found) -> Decision:
-    """Change of the mean log length from each variance to the next, at every layer."""
-    parts = [mean_and_error(np.log(cell["lengths"][:, 1:])) for cell in found]
-    mean, error = (np.stack([part[i] for part in parts]) for i in (0, 1))
-    names = [f"{name}, sigma_w^2 {a:g} to {b:g}" for a, b in pairwise(found.sweep["variance"]) for name in LABELS]
-    errors = np.hypot(error[1:], error[:-1]).ravel()
-    return by(at_least, np.diff(mean, axis=0).ravel(), errors, 0.0, found.sweep["runs"], names)
 
 
 def draw(found: Found) -> pictures.Figure:
@@ -265,13 +259,9 @@ def by_variance(network: ConvNet, *variances: float) -> dict[float, dict[str, An
     return {variance: {"network": replace(network, variance=variance)} for variance in variances}
 
 
-def _stream(spec: ConvArcSpec, first: int) -> int:
-    return named_seed(f"conv {spec.network.variance!r}")
-
-
 def _preset(spec: ConvArcSpec, block_size: int) -> Sweep:
     axes = {"variance": by_variance(spec.network, 2.0, 4.0, 8.0, 16.0)}
-    return Sweep(block, spec, axes, runs=100, seed=_stream, block=block_size)
+    return Sweep(block, spec, axes, runs=100, seed="conv {network.variance!r}", block=block_size)
 
 
 _DIGITS, _CIFAR = ConvArcSpec("digits", SMALL, (100, 300)), ConvArcSpec("cifar10", ConvNet(), (100, 1000))

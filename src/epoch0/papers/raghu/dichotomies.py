@@ -11,15 +11,16 @@ import torch
 from epoch0 import plots
 from epoch0.activity import dichotomies, random_walk
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import equal_within_error, exact, increasing
+from epoch0.experiments.claims import exact, increasing
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import Mean
 from epoch0.papers.raghu.transitions import a_doubling, exponential
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, named_seed
+from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by
 from epoch0.seeds import generator
 
+ALIKE = 0.15  # relative difference of means that would have been seen where they are called equal
 _INPUTS = 10**6  # stream of the inputs' seed, away from those of networks
 
 
@@ -54,11 +55,6 @@ def swept(spec: TurnSpec, seed: int) -> dict[str, Any]:
     return {"counts": found.counts, "flips": found.flips, "unresolved": found.unresolved}
 
 
-def own_seed(spec: TurnSpec, first: int) -> int:
-    """Every block has a seed, so inputs, of its own."""
-    return named_seed(f"{spec.variance!r} {spec.width} {spec.depth} {spec.layer} {first}")
-
-
 def table(found: Found) -> Table:
     """One row a case: labellings, flips, and what a random walk of as many flips sees."""
 
@@ -71,9 +67,6 @@ def table(found: Found) -> Table:
         return {"remaining": cell.spec.depth - cell.spec.layer, "most": float(cell["counts"].max())}
 
     return found.rows(measured, more)
-
-
-# ---- claims
 
 
 def _bounded(found: Found) -> Claims:
@@ -114,34 +107,23 @@ def by_width(found: Found) -> Claims:
 def by_remaining(found: Found) -> Claims:
     """Figure 15: depends on the remaining depth alone."""
     decided = {}
-    for remaining in sorted(set(found.table.column("remaining").tolist())):
-        some = found.table.where(remaining=remaining)
+    for remaining, some in sorted(found.table.by("remaining"), key=lambda one: one[0]):
         if len(some) < 2:
             continue
-        mean, error = some.of("dichotomies", "dichotomies_error")
-        groups = {"settings": [f"{remaining} layers"], "groups": some.told("depth {depth}")}
         text = f"dichotomies do not depend on the layers below ({remaining} hidden layers from the swept one on)"
-        decided[text] = _alike(found, mean, error, **groups)
+        decided[text] = some.alike("dichotomies", "depth", "depth {depth}", "{remaining} layers", resolution=ALIKE)
     return {**decided, **_bounded(found)}
-
-
-def _alike(found: Found, mean: Any, error: Any, **groups: Any) -> Decision:
-    """Means of one setting are equal within 15 %."""
-    return by(equal_within_error, np.array([mean]), np.array([error]), found.sweep["runs"], resolution=0.15, **groups)
 
 
 def of_walk(found: Found) -> Claims:
     """Figure 16: as many as a random walk with the same number of flips."""
     decided = {}
     for row in found.table:
-        mean, error = ([row[f"{name}{what}"] for name in ("dichotomies", "walk")] for what in ("", "_error"))
-        groups = {"settings": [f"depth {row['depth']}"], "groups": ("measured", "random walk")}
+        both = (("measured", "dichotomies"), ("random walk", "walk"))
+        each = Table({**row, "of": of, "mean": row[name], "mean_error": row[f"{name}_error"]} for of, name in both)
         text = f"labellings seen are those of a random walk with as many flips (depth {row['depth']})"
-        decided[text] = _alike(found, mean, error, **groups)
+        decided[text] = each.alike("mean", "of", "{of}", "depth {depth}", resolution=ALIKE)
     return {**decided, **_bounded(found)}
-
-
-# ---- pictures
 
 
 def _axes(found: Found, axes: pictures.Axes, axis: str) -> None:
@@ -169,10 +151,9 @@ def draw(along: str, by: str, label: str, axis: str, found: Found) -> pictures.F
 def draw_walk(found: Found) -> pictures.Figure:
     """Figure 16: dichotomies against flips, every network a point, and the random walk."""
     picture, axes = plots.figure(6.4, 4.8)
-    for index, cell in enumerate(found):
-        look = {"marker": plots.MARKERS[index % 8], "color": plots.COLOURS[index % 8], "alpha": 0.8, "markersize": 4}
+    for cell, marker, colour in zip(found, plots.MARKERS, plots.COLOURS, strict=False):
         label = f"{cell.spec.depth} hidden layers"
-        axes.plot(cell["flips"], cell["counts"], linestyle="none", label=label, **look)
+        axes.plot(cell["flips"], cell["counts"], marker, color=colour, alpha=0.8, markersize=4, label=label)
     flips = found["flips"]
     least, most = float(flips.min()), float(flips.max())
     at = np.unique(np.geomspace(max(1.0, least), most, 40).astype(int))
@@ -180,8 +161,8 @@ def draw_walk(found: Found) -> pictures.Figure:
     axes.plot(at, walk, "-", color="#000000", linewidth=1.0, label="random walk: one label flips at random")
     _axes(found, axes, "transitions: flips of a label, once round")
     axes.set_xscale("log")
-    ticks = [digit * 10**decade for decade in range(7) for digit in (1, 2, 5)]
-    ticks = [mark for mark in ticks if least / 2 <= mark <= most * 2]
+    marks = (digit * 10**decade for decade in range(7) for digit in (1, 2, 5))
+    ticks = [mark for mark in marks if least / 2 <= mark <= most * 2]
     axes.set_xticks(ticks, [f"{mark:,}" for mark in ticks])
     axes.minorticks_off()
     axes.set_xlim(least / 1.3, most * 1.3)
@@ -189,21 +170,22 @@ def draw_walk(found: Found) -> pictures.Figure:
     return picture
 
 
-# ---- the figures
-
 ABOUT = (
     "hard tanh, sigma_w^2 = {variance:g}, no biases, one output; one layer's weights on a great circle, {inputs} "
     "random inputs in R^{size}; {runs} networks a point; bars: two standard errors"
 )
 
 
+_SEED = "{variance!r} {width} {depth} {layer} {run}"  # every block has a seed, so inputs, of its own
+
+
 def _sweep(width: tuple[int, ...], depth: tuple[int, ...], runs: int, block: int) -> Sweep:
-    return Sweep(swept, TurnSpec(8.0), {"width": width, "depth": depth, "layer": (0,)}, runs, own_seed, block=block)
+    return Sweep(swept, TurnSpec(8.0), {"width": width, "depth": depth, "layer": (0,)}, runs, _SEED, block=block)
 
 
 def _by_remaining(width: int, depths: tuple[int, ...], runs: int, block: int) -> Sweep:
     pairs = tuple((depth, layer) for depth in depths for layer in range(1, depth))
-    return Sweep(swept, TurnSpec(8.0), {"width": (width,), "depth layer": pairs}, runs, own_seed, block=block)
+    return Sweep(swept, TurnSpec(8.0), {"width": (width,), "depth layer": pairs}, runs, _SEED, block=block)
 
 
 _FOURTEEN_A = {
@@ -223,11 +205,13 @@ _WALK_ABOUT = ABOUT.replace("a point; bars: two standard errors", "a depth; ever
 _BY_DEPTH = partial(draw, "depth", "width", "width {}", "depth: hidden layers $n$")
 _BY_WIDTH = partial(draw, "width", "depth", "{} hidden layers", "width $k$")
 _REMAINING = partial(draw, "remaining", "depth", "{} hidden layers in all", "hidden layers from the swept one on")
-_TITLE, _PLACE = "Dichotomies against", "appendix B.3"
-_WALK = f"{_TITLE} transitions, and a random walk"
+_WALK = "Dichotomies against transitions, and a random walk"
+_artifact = partial(Artifact, place="appendix B.3", table=table, about=ABOUT)
 ARTIFACTS = (
-    Artifact("raghu/fig14a", f"{_TITLE} depth", _PLACE, _FOURTEEN_A, table, by_depth, _BY_DEPTH, ABOUT),
-    Artifact("raghu/fig14b", f"{_TITLE} width", _PLACE, _FOURTEEN_B, table, by_width, _BY_WIDTH, ABOUT),
-    Artifact("raghu/fig15", f"{_TITLE} the remaining depth", _PLACE, _FIFTEEN, table, by_remaining, _REMAINING, ABOUT),
-    Artifact("raghu/fig16", _WALK, _PLACE, _SIXTEEN, table, of_walk, draw_walk, _WALK_ABOUT),
+    _artifact("raghu/fig14a", "Dichotomies against depth", presets=_FOURTEEN_A, claims=by_depth, draw=_BY_DEPTH),
+    _artifact("raghu/fig14b", "Dichotomies against width", presets=_FOURTEEN_B, claims=by_width, draw=_BY_WIDTH),
+    _artifact(
+        "raghu/fig15", "Dichotomies against the remaining depth", presets=_FIFTEEN, claims=by_remaining, draw=_REMAINING
+    ),
+    _artifact("raghu/fig16", _WALK, presets=_SIXTEEN, claims=of_walk, draw=draw_walk, about=_WALK_ABOUT),
 )

@@ -203,9 +203,6 @@ def scale(weight: Tensor) -> float:
     return float(weight.detach().double().square().mean()) * weight[0].numel()
 
 
-# ---- what the figures share
-
-
 class TrainedSweep(Sweep):
     """Networks by their names; runs that diverged are left out of what is gathered."""
 
@@ -556,8 +553,6 @@ def draw_noise(found: Found) -> pictures.Figure:
     plots.legend_below(picture, handles, labels, columns=5)
     return picture
 
-
-# ---- the figures
 
 _BETWEEN = ", {arcs} arcs between test images in each; "
 _BOTH, _PLAIN = conv_nets("none", "batch"), conv_nets("none")

@@ -19,7 +19,7 @@ from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import Mean, mean_and_error, mean_growth, slopes
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by, named_seed, over_runs
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by, over_runs
 from epoch0.papers.trials import CurveSpec
 from epoch0.theory import growth as growth_theory
 from epoch0.theory.growth import raghu_lower_bound, raghu_upper_bound
@@ -45,28 +45,19 @@ class ArcSpec:
     first: int = 0
     networks: int = 1
 
-    @property
-    def data(self) -> str | None:
-        """Name of the data set of the ends, if any."""
-        return self.ends.data
-
 
 def block(spec: ArcSpec, seed: int) -> dict[str, Any]:
     """``lengths`` (networks, depth + 1), ``growth`` (networks, depth); if counted, ``transitions`` (networks, depth).
 
     A network is the same whatever the block it is measured in. Source: Raghu et al. 2017, sections 2.1 and 2.2.
     """
-    start, end = spec.ends.points()
-    arc = Arc(start * math.sqrt(spec.ends.size), end * math.sqrt(spec.ends.size))
+    arc = Arc(*(math.sqrt(spec.ends.size) * end for end in spec.ends.points()))
     sizes = [spec.ends.size] + [spec.width] * spec.depth
     count, law = spec.first + spec.networks, Gaussian(math.sqrt(spec.variance))
     nets = ensemble(count, sizes, spec.activation, law, linear_output=False, seed=seed)[spec.first :]
     measured = trajectory_length(nets, arc, points=spec.tangents, seed=seed)
     found = {"lengths": np.asarray(measured.network_lengths), "growth": np.asarray(measured.network_growth)}
     return {**found, "transitions": transitions(nets, arc).per_layer} if spec.counted else found
-
-
-# ---- tables
 
 
 def table(found: Found) -> Table:
@@ -90,15 +81,15 @@ def growth_table(found: Found) -> Table:
     Layers that nothing reaches, as where all of a narrow network saturates, have no growth and do not count.
     """
 
-    def growth(cell: Cell) -> tuple[float, float, int]:
+    def settled(cell: Cell) -> tuple[float, float, int]:
         return mean_growth(cell["growth"][:, SETTLED - 1 :])
 
     def exact(cell: Cell) -> dict[str, Any]:
         spec = cell.spec
         wide = float(np.mean(wide_limit(spec.activation, spec.variance, spec.depth)[SETTLED - 1 :]))
-        return {"runs": growth(cell)[2], **predicted(spec.activation, spec.width, spec.variance), "wide": wide}
+        return {"runs": settled(cell)[2], **predicted(spec.activation, spec.width, spec.variance), "wide": wide}
 
-    return found.rows(lambda cell: {"growth": Mean(*growth(cell)[:2])}, exact)
+    return found.rows(lambda cell: {"growth": Mean(*settled(cell)[:2])}, exact)
 
 
 @functools.cache
@@ -125,9 +116,6 @@ def wide_limit(activation: str, variance: float, depth: int) -> tuple[float, ...
     return tuple(found)
 
 
-# ---- claims
-
-
 def _log(values: Any) -> Any:
     return np.log(np.maximum(values, 0.5))
 
@@ -141,8 +129,8 @@ def exponential(name: str, rows: Table, layer: int, along: str = "layer") -> Dec
 
 def depth_claims(found: Found) -> Claims:
     """Figure 2: exponential in depth, slower in width, and it depends on the scale of the weights."""
-    sweep, runs, depth = found.sweep, found.sweep["runs"], found.sweep["depth"]
-    widest, steepest, variances = max(sweep["width"]), max(sweep["variance"]), sweep["variance"]
+    sweep, depth, variances = found.sweep, found.sweep["depth"], found.sweep["variance"]
+    widest, steepest = max(sweep["width"]), max(variances)
     counts = {(cell.at["width"], cell.at["variance"]): _log(cell["transitions"]) for cell in found}
     rates = np.stack([slopes(counts[widest, variance][:, 1:]) for variance in variances], axis=1)
     half, narrow, deeper = depth // 2, widest // 2, counts[widest, steepest]
@@ -158,9 +146,12 @@ def depth_claims(found: Found) -> Claims:
         if v >= 2
     }
     names = [f"sigma_w^2 = {variance:g}" for variance in variances]
-    decided["the rate grows with the scale of the weights"] = over_runs(increasing, rates, names=names)
     text = f"doubling the depth adds more transitions than doubling the width (sigma_w^2 = {steepest:g})"
-    return {**decided, text: by(increasing, *gained, runs, ways)}
+    return {
+        **decided,
+        "the rate grows with the scale of the weights": over_runs(increasing, rates, names=names),
+        text: by(increasing, *gained, sweep["runs"], ways),
+    }
 
 
 def length_claims(found: Found) -> Claims:
@@ -179,31 +170,25 @@ def length_claims(found: Found) -> Claims:
 
 def relu_claims(found: Found) -> Claims:
     """Figure 12: exponential in depth, faster with scale than with width, and growth by the exact law."""
-    rows, widest, runs = found.table, max(found.sweep["width"]), found.sweep["runs"]
-    later = rows.where(layer=tuple(range(2, found.sweep["depth"] + 1)))
-    growth, error, exact = later.of("growth", "growth_error", "exact")
+    widest, later = max(found.sweep["width"]), Table(row for row in found.table if row["layer"] > 1)
     combined = growth_table(found)
     by_width = a_doubling(combined.where(variance=max(found.sweep["variance"])), "width", "growth")
     faster = zip(by_width, a_doubling(combined.where(width=widest), "variance", "growth"), strict=True)
     ways = ["log growth a doubling of the width", "log growth a doubling of sigma_w^2"]
     return {
         # at sigma_w^2 = 2 lengths stay as they are
-        **_lengths(found, 1, [cell for cell in found.where(width=widest) if cell.spec.variance != 2]),
-        "growth in each layer is the exact one of Gaussian weights": by(
-            agrees, growth, error, exact, runs, later.told(f"{_NAME}, layer {{layer}}"), 0.05
+        **_lengths(found.table, 1, [cell for cell in found.where(width=widest) if cell.spec.variance != 2]),
+        "growth in each layer is the exact one of Gaussian weights": later.claim(
+            agrees, "growth", "exact", names=f"{_NAME}, layer {{layer}}", resolution=0.05
         ),
-        "growth increases faster with scale than with width": by(increasing, *faster, runs, ways),
+        "growth increases faster with scale than with width": by(increasing, *faster, found.sweep["runs"], ways),
     }
 
 
-def _lengths(found: Found, first: int, cells: Sequence[Cell]) -> Claims:
+def _lengths(rows: Table, first: int, cells: Sequence[Cell]) -> Claims:
     """Lengths are exponential from that layer on."""
-    return {
-        f"length is exponential in depth ({_NAME.format_map(cell.at)})": exponential(
-            "length", found.table.where(**cell.at), first
-        )
-        for cell in cells
-    }
+    each = {_NAME.format_map(cell.at): exponential("length", rows.where(**cell.at), first) for cell in cells}
+    return {f"length is exponential in depth ({name})": decision for name, decision in each.items()}
 
 
 def a_doubling(rows: Table, swept: str, column: str) -> Mean:
@@ -217,7 +202,7 @@ def a_doubling(rows: Table, swept: str, column: str) -> Mean:
 def hard_tanh_length_claims(found: Found) -> Claims:
     """Figure 13a, b: length is exponential in depth, at a rate that grows with width and variance."""
     chosen = [cell for cell in found if cell.spec.variance >= 2 and cell.spec.width >= 16]
-    return {**_lengths(found, 3, chosen), **_rates(found)}
+    return {**_lengths(found.table, 3, chosen), **_rates(found)}
 
 
 def _rates(found: Found) -> Claims:
@@ -228,9 +213,8 @@ def _rates(found: Found) -> Claims:
         ("variance", "sigma_w^2 = {variance:g}", rows.where(width=found.sweep["width"][-1])),
     ):
         if len(some) > 1:
-            growth = some.of("growth", "growth_error")
-            text = f"the growth rate increases with the {swept}"
-            decided[text] = by(increasing, *growth, found.sweep["runs"], some.told(name))
+            more = by(increasing, *some.of("growth", "growth_error"), found.sweep["runs"], some.told(name))
+            decided[f"the growth rate increases with the {swept}"] = more
     return decided
 
 
@@ -251,9 +235,6 @@ def bound_claims(found: Found) -> Claims:
     }
 
 
-# ---- pictures: measurements with errors, bounds dashed, exact and wide-limit curves dotted
-
-
 def depth_and_width(found: Found) -> pictures.Figure:
     """Figure 2: transitions against depth, and against width."""
     rows, widths = found.table, found.sweep["width"]
@@ -261,8 +242,8 @@ def depth_and_width(found: Found) -> pictures.Figure:
     picture, (left, right) = plots.figure(10.0, 5.0, columns=2, sharey=True)
     shown = [cell for width in (widths[len(widths) // 2], widths[-1]) for cell in found.where(width=width)]
     for index, cell in enumerate(shown):
-        look: dict[str, Any] = {"linestyle": "-", "linewidth": 1.0}
-        pictures.points(left, rows.where(**cell.at), "layer", "transitions", index, _told(cell), **look)
+        some = rows.where(**cell.at)
+        pictures.points(left, some, "layer", "transitions", index, _told(cell), linestyle="-", linewidth=1.0)
     left.set(xlabel="layer $d$", ylabel="transitions of the neurons of layer $d$", yscale="log")
     some = rows.where(variance=variance, layer=(2, depth // 2, depth))
     pictures.lines(right, some, "width", "transitions", "layer", f"layer {{}}, {SIGMA.format(variance)}")
@@ -280,9 +261,9 @@ def against_length(found: Found) -> pictures.Figure:
     picture, axes = plots.figure(6.4, 5.6)
     widths, variances = found.sweep["width"], found.sweep["variance"]
     for cell in found:
-        look = {"color": plots.COLOURS[variances.index(cell.spec.variance)], "label": _told(cell)}
         x, y = found.table.where(**cell.at).of("length", "transitions")
-        axes.plot(x, y, linewidth=0.8, marker=plots.MARKERS[widths.index(cell.spec.width)], **look)
+        colour, marker = variances.index(cell.spec.variance), plots.MARKERS[widths.index(cell.spec.width)]
+        axes.plot(x, y, linewidth=0.8, marker=marker, color=plots.COLOURS[colour], label=_told(cell))
     lengths, counts = found.table.of("length", "transitions")
     x = np.array([lengths.min(), lengths.max()])
     y = np.exp(np.mean(np.log(np.maximum(counts, 0.5) / lengths))) * x
@@ -308,8 +289,8 @@ def lengths(found: Found) -> pictures.Figure:
     for cell in found:
         some, index = found.table.where(**cell.at), widths.index(cell.spec.width)
         colour = plots.COLOURS[variances.index(cell.spec.variance) if len(variances) > 1 else index]
-        look: dict[str, Any] = {"color": colour, "linestyle": "-", "linewidth": 1.0}
-        pictures.points(axes, some, "layer", "length", index, _told(cell, *varied), **look)
+        told = _told(cell, *varied)
+        pictures.points(axes, some, "layer", "length", index, told, color=colour, linestyle="-", linewidth=1.0)
         if relu or cell.spec.width == max(widths):
             ratios = np.cumprod([1.0, *some.column("exact" if relu else "wide")[1:]])
             axes.plot(some.column("layer"), some[0]["length"] * ratios, ":", color=colour, linewidth=1.0)
@@ -347,9 +328,6 @@ def growth_over(swept: str, found: Found) -> pictures.Figure:
     return picture
 
 
-# ---- the figures
-
-
 def _about(sweep: Sweep, bars: str = "bars: two standard errors") -> str:
     ends = f"two images of {sweep['ends'].data}" if sweep["ends"].data else "two random vectors in R^100"
     scaled = f"no biases, an arc between {ends} scaled to norm sqrt(inputs)"
@@ -361,13 +339,9 @@ _MNIST = CurveSpec("mnist", size=784, first=100, second=1000)
 _RANDOM = CurveSpec("random", size=100)
 
 
-def _stream(spec: ArcSpec, network: int) -> int:
-    """Each combination has an ensemble of its own."""
-    return named_seed(f"{spec.activation} {spec.width} {spec.variance!r}")
-
-
 def _sweep(spec: ArcSpec, width: tuple[int, ...], variance: tuple[float, ...], runs: int, block_size: int) -> Sweep:
-    return Sweep(block, spec, {"width": width, "variance": variance}, runs, _stream, block=block_size)
+    seed = "{activation} {width} {variance!r}"  # each combination has an ensemble of its own
+    return Sweep(block, spec, {"width": width, "variance": variance}, runs, seed, block=block_size)
 
 
 _COUNTED = {
@@ -387,16 +361,17 @@ _GRID = {
 _WIDTH_ALONE = {name: sweep.but(variance=(4.0,)) for name, sweep in _GRID.items()}
 _VARIANCE_ALONE = {name: sweep.but(width=sweep["width"][-1:]) for name, sweep in _GRID.items()}
 _LENGTH, _GROWTH = "Length at each layer", "Growth of length in a layer against"
-_BY_LAYER, _BOUNDS = (table, hard_tanh_length_claims, lengths, _about), (growth_table, bound_claims)
-_BY_DEPTH, _BY_LENGTH = (table, depth_claims, depth_and_width, _about), (table, length_claims, against_length)
-_RELU_LAYER, _NO_BARS = (table, relu_claims, lengths, _about), partial(_about, bars="means over the networks, no bars")
-_OVER = {swept: (*_BOUNDS, partial(growth_over, swept), _about) for swept in ("width", "variance")}
+_TWO, _FIVE = "Transitions against depth and against width", "Transitions against trajectory length"
+_NO_BARS = partial(_about, bars="means over the networks, no bars")
+_artifact = partial(Artifact, table=table, draw=lengths, about=_about)
+_by_layer = partial(_artifact, place="", claims=hard_tanh_length_claims)
+_bounded = partial(_artifact, place="Theorem 3", presets=_GRID, table=growth_table, claims=bound_claims)
 ARTIFACTS = (
-    Artifact("raghu/fig2", "Transitions against depth and against width", "section 2.1.1", _COUNTED, *_BY_DEPTH),
-    Artifact("raghu/fig5", "Transitions against trajectory length", "Theorem 4", _COUNTED, *_BY_LENGTH, _NO_BARS),
-    Artifact("raghu/fig12", f"{_LENGTH} of ReLU networks", "section 2.2", _RELU, *_RELU_LAYER),
-    Artifact("raghu/fig13a", f"{_LENGTH}, hard tanh, by width", "", _WIDTH_ALONE, *_BY_LAYER),
-    Artifact("raghu/fig13b", f"{_LENGTH}, hard tanh, by variance", "", _VARIANCE_ALONE, *_BY_LAYER),
-    Artifact("raghu/fig13c", f"{_GROWTH} width, with bounds", "Theorem 3", _GRID, *_OVER["width"]),
-    Artifact("raghu/fig13d", f"{_GROWTH} variance, with bounds", "Theorem 3", _GRID, *_OVER["variance"]),
+    _artifact("raghu/fig2", _TWO, "section 2.1.1", _COUNTED, claims=depth_claims, draw=depth_and_width),
+    _artifact("raghu/fig5", _FIVE, "Theorem 4", _COUNTED, claims=length_claims, draw=against_length, about=_NO_BARS),
+    _artifact("raghu/fig12", f"{_LENGTH} of ReLU networks", "section 2.2", _RELU, claims=relu_claims),
+    _by_layer("raghu/fig13a", f"{_LENGTH}, hard tanh, by width", presets=_WIDTH_ALONE),
+    _by_layer("raghu/fig13b", f"{_LENGTH}, hard tanh, by variance", presets=_VARIANCE_ALONE),
+    _bounded("raghu/fig13c", f"{_GROWTH} width, with bounds", draw=partial(growth_over, "width")),
+    _bounded("raghu/fig13d", f"{_GROWTH} variance, with bounds", draw=partial(growth_over, "variance")),
 )
