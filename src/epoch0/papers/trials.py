@@ -10,13 +10,16 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from epoch0.curves import Curve, GreatCircle, Line, SemicircularArcs
 from epoch0.data import load
 from epoch0.errors import InputError
 from epoch0.experiments.experiment import canonical_json
 from epoch0.seeds import generator, numpy_generator
+from epoch0.train.data import Pair
+from epoch0.train.loop import train
+from epoch0.train.record import Training
 
 _POINTS = 10**6  # stream of a curve's seed, away from those of networks
 _INPUTS, _LABELS, _CHOICE = range(3)  # streams of a seed
@@ -97,6 +100,19 @@ def gaussian(size: int, classes: int, examples: int, seed: int) -> tuple[Tensor,
     """Inputs with N(0, 1) coordinates, float64, and random classes."""
     inputs = torch.randn(examples, size, generator=generator(seed, _INPUTS), dtype=torch.float64)
     return inputs, torch.randint(classes, (examples,), generator=generator(seed, _LABELS))
+
+
+def fit(spec: Any, model: nn.Module, examples: Any, **more: Any) -> Training:
+    """Train on batches and at a learning rate as a spec has them; ``more`` goes to :func:`epoch0.train.loop.train`."""
+    return train(model, examples, batch_size=spec.batch_size, learning_rate=spec.learning_rate, **more)
+
+
+def standard(data: str, tested: int | None = None) -> tuple[Pair, Pair]:
+    """Flat inputs, standardized by the training images, with their classes: of training, and so many of the test."""
+    first, last = load(data), load(data, "test")
+    held = last.inputs("standard", like=first), last.labels
+    inputs, labels = (torch.as_tensor(each)[:tested] for each in held)
+    return (torch.as_tensor(first.inputs("standard")), torch.as_tensor(first.labels)), (inputs, labels)
 
 
 @contextmanager

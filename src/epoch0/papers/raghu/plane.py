@@ -35,9 +35,8 @@ def boundary_claims(found: Found) -> Claims:
     """The caption of Figure 1, section 2.2 and Theorem 1, on every network."""
     spec, (result,) = found.sweep.spec, found.one().results
     bends, cells = np.asarray(result["bends"]), np.asarray(result["cells"])
-    straight, later = int(bends[:, 0].sum()), int(bends[:, 1:].sum())
+    straight, later, corners = (int(part.sum()) for part in (bends[:, 0], bends[:, 1:], cells[:, -1]))
     bent, concave = int(np.sum(result["bent"])), int(np.sum(result["concave"]))
-    corners = int(cells[:, -1].sum())
     names = [f"layer {i + 1}" for i in range(spec.depth)]
     convex = f"{corners} regions, {concave} concave corners"
     told = f"{straight} bends in {spec.networks} networks of {spec.width} lines"
@@ -70,8 +69,7 @@ def draw_boundaries(found: Found) -> pictures.Figure:
         axes.set(xlim=(-spec.half, spec.half), ylim=(-spec.half, spec.half), aspect="equal", xlabel="first input")
         axes.set_title(f"layer {shown + 1}: {int(result['cells'][0][shown])} regions")
         axes.grid(False)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(True)
+        axes.spines[["top", "right"]].set_visible(True)
     panels[0][0].set_ylabel("second input")
     plots.legend_below(picture, *panels[0][-1].get_legend_handles_labels(), columns=3)
     return picture
@@ -109,10 +107,8 @@ def block(spec: CircleSpec, seed: int) -> dict[str, Any]:
     """
     lengths = []
     found: dict[str, Any] = {}
-    sizes = [spec.width] * (spec.depth + 1)
-    stop = spec.first + spec.networks
-    drawn: dict[str, Any] = {"weights": Gaussian(math.sqrt(spec.variance)), "seed": seed, "dtype": torch.float64}
-    every = ensemble(stop, sizes, "tanh", linear_output=False, **drawn)
+    sizes, law, stop = [spec.width] * (spec.depth + 1), Gaussian(math.sqrt(spec.variance)), spec.first + spec.networks
+    every = ensemble(stop, sizes, "tanh", law, linear_output=False, seed=seed, dtype=torch.float64)
     for index in range(spec.first, stop):
         plane = torch.randn(spec.width, 2, generator=generator(seed, _PLANE, index), dtype=torch.float64)
         basis = torch.linalg.qr(plane).Q * math.sqrt(spec.width)
@@ -182,8 +178,7 @@ def draw(found: Found) -> pictures.Figure:
         half = 1.08 * float(np.abs(images[layer]).max())
         pane.set(xlim=(-half, half), ylim=(-half, half), aspect="equal", xticks=[], yticks=[])
         pane.grid(False)
-        for side in ("top", "right"):
-            pane.spines[side].set_visible(True)
+        pane.spines[["top", "right"]].set_visible(True)
         pane.set_title("the circle" if layer == 0 else f"layer {layer}: × {ratio[layer]:.3g}", fontsize=9)
         pane.set_xlabel(f"{100 * shares[layer]:.0f} % of variance", fontsize=8)
     below, x = axes["lengths"], list(range(len(ratio)))

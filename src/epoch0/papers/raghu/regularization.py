@@ -71,12 +71,10 @@ def regularized(spec: RegularizedSpec, seed: int) -> dict[str, Any]:
         lambda and current over original length of each regularization layer, (steps, layers), no layers without;
         ``diverged``; ``device``.
     """
-    (x, y), (held, labels) = (examples(spec.data, split, spec.network.inputs) for split in ("train", "test"))
+    first, last = (examples(spec.data, split, spec.network.inputs) for split in ("train", "test"))
     if spec.held_out:
-        held, labels = x[-spec.held_out :], y[-spec.held_out :]
-        x, y = x[: -spec.held_out], y[: -spec.held_out]
-    tested = Accuracy(held[: spec.tested], labels[: spec.tested])
-    few = x[: spec.examples], y[: spec.examples]
+        first, last = ([each[part] for each in first] for part in (slice(-spec.held_out), slice(-spec.held_out, None)))
+    tested, few = Accuracy(*(each[: spec.tested] for each in last)), tuple(each[: spec.examples] for each in first)
     optimizer = OPTIMIZERS.get(spec.optimizer)
     if optimizer is None:
         raise InputError(f"optimizer={spec.optimizer!r}; it is 'adam' or 'sgd'.{suggest(spec.optimizer, OPTIMIZERS)}")
@@ -89,11 +87,9 @@ def regularized(spec: RegularizedSpec, seed: int) -> dict[str, Any]:
 def _layers(model: nn.Module) -> dict[str, list[float]]:
     """The lambda and length ratio of each regularization layer; a ratio before any training is 1."""
     layers = [part for part in model.modules() if isinstance(part, TrajectoryRegularization)]
-    begun = [float(layer.original_segment) for layer in layers]
-    return {
-        "multipliers": [layer.multiplier.item() for layer in layers],
-        "ratios": [float(layer.segment) / o if o > 0 else 1.0 for layer, o in zip(layers, begun, strict=True)],
-    }
+    lengths = [(float(layer.segment), float(layer.original_segment)) for layer in layers]
+    ratios = [now / begun if begun > 0 else 1.0 for now, begun in lengths]
+    return {"multipliers": [layer.multiplier.item() for layer in layers], "ratios": ratios}
 
 
 def cost(spec: RegularizedSpec) -> Cost:
@@ -150,11 +146,9 @@ def draw(found: Found) -> pictures.Figure:
     for axes in (whole, late):
         for place, (name, rows) in enumerate(found.table.by("network")):
             kept = Table(row for row in rows if row["step"] >= (last / 2 if axes is late else 0))
-            step, mean, error = kept.of("step", "accuracy", "accuracy_error")
-            diverged = rows[0]["diverged"]
-            label = name + (f" ({diverged} of {rows[0]['runs']} diverged)" if diverged else "")
-            beside = step + (place - 1) * 0.004 * last  # so that bars do not hide each other
-            plots.points(axes, beside.tolist(), mean.tolist(), error.tolist(), place, label, linestyle="-")
+            label = name + (rows.told(" ({diverged} of {runs} diverged)")[0] if rows[0]["diverged"] else "")
+            beside = kept.column("step") + (place - 1) * 0.004 * last  # so that bars do not hide each other
+            pictures.points(axes, kept, beside, "accuracy", place, label, linestyle="-")
         axes.set(xlabel="training step")
     chance = 1 / found.sweep.spec.network.classes
     whole.axhline(chance, color=plots.BOUND, linestyle=":", linewidth=1.2, label="chance")
@@ -185,13 +179,11 @@ def kinds(network: ConvNet, *rates: float) -> dict[str, dict[str, Any]]:
 
 _AT = (0, 25, 50, 100, 150, 200, 300, 400, 500, 600)
 _LONG = (0, 500, 1000, 2000, 4000, 6000, 8000, 12_000, 16_000, 20_000)  # 51 epochs
-_SPECS = (
-    RegularizedSpec("digits", SMALL, _AT, 32, 0.0, tested=360),
-    RegularizedSpec("cifar10", ConvNet(), _LONG, 128, 0.0, tested=10_000),
-)
+_DIGITS = RegularizedSpec("digits", SMALL, _AT, 32, 0.0, tested=360)
+_CIFAR = RegularizedSpec("cifar10", ConvNet(), _LONG, 128, 0.0, tested=10_000)
 _PRESETS = {
-    "quick": Sweep(regularized, _SPECS[0], {"network": kinds(SMALL, 0.01, 0.01, 0.003)}, runs=12),
-    "paper": Sweep(regularized, _SPECS[1], {"network": kinds(ConvNet(), 0.001, 0.001, 0.001)}, runs=4),
+    "quick": Sweep(regularized, _DIGITS, {"network": kinds(SMALL, 0.01, 0.01, 0.003)}, runs=12),
+    "paper": Sweep(regularized, _CIFAR, {"network": kinds(ConvNet(), 0.001, 0.001, 0.001)}, runs=4),
 }
 _TITLE = "Test accuracy with batch norm, trajectory regularization and neither"
 ARTIFACTS = (Artifact("raghu/fig11", _TITLE, "section 3.3", _PRESETS, table, claims, draw, _about, cost),)

@@ -77,10 +77,9 @@ def trained(spec: LayerSpec, seed: int) -> dict[str, Any]:
     def judge(model: nn.Module) -> dict[str, Any]:
         return {key: value for one in judges for key, value in one(model).items()}
 
-    how: dict[str, Any] = {"epochs": spec.epochs, "batch_size": spec.batch_size, "learning_rate": spec.learning_rate}
-    sgd = partial(torch.optim.SGD, momentum=spec.momentum)
-    how |= {"optimizer": sgd, "seed": seed, "device": chosen_device(), "evaluate": judge}
-    done = train_one_layer(net, spec.layer, (x, y), **how)
+    sgd, rate = partial(torch.optim.SGD, momentum=spec.momentum), spec.learning_rate
+    how = {"epochs": spec.epochs, "batch_size": spec.batch_size, "optimizer": sgd, "device": chosen_device()}
+    done = train_one_layer(net, spec.layer, (x, y), learning_rate=rate, seed=seed, evaluate=judge, **how)
     found = {}
     for split in SPLITS:
         values = [row[split] for row in done.history if split in row]
@@ -142,10 +141,9 @@ def claims(low: bool, found: Found) -> Claims:
     layers = found.sweep["layer"]
     pairs, names = [f"layer {a + 1} over {b + 1}" for a, b in pairwise(layers)], [f"layer {one + 1}" for one in layers]
     slopes_of = [over_runs(at_most, slopes(accuracy), 0.0, names=["slope"]) for accuracy in (train, test)]
+    more = over_runs(at_least, train[:, :-1] - train[:, 1:], 0.0, names=pairs)
     decided = {
-        "training a lower layer gives more training accuracy than the next one up": over_runs(
-            at_least, train[:, :-1] - train[:, 1:], 0.0, names=pairs
-        ),
+        "training a lower layer gives more training accuracy than the next one up": more,
         "training accuracy falls with the number of the trained layer (slope a layer)": slopes_of[0],
         "and so does test accuracy (slope a layer)": slopes_of[1],
     }
@@ -166,12 +164,11 @@ def draw(found: Found) -> pictures.Figure:
     for axes, split, title in zip(panels, SPLITS, ("training accuracy", "test accuracy"), strict=True):
         for place, (layer, rows) in enumerate(found.table.by("layer")):
             epochs, mean, error = rows.of("epoch", f"{split}_accuracy", f"{split}_accuracy_error")
-            look = {"color": colours[place], "marker": plots.MARKERS[place % len(plots.MARKERS)]}
-            look |= {"markevery": (place, max(1, len(mean) // 6)), "label": f"hidden layer {layer + 1}"}
-            axes.plot(epochs, mean, **look)
+            marker, every = plots.MARKERS[place % len(plots.MARKERS)], (place, max(1, len(mean) // 6))
+            look, label = {"color": colours[place]}, f"hidden layer {layer + 1}"
+            axes.plot(epochs, mean, marker=marker, markevery=every, label=label, **look)
             if found.sweep["runs"] > 1:
-                low, high = mean - 2 * error, mean + 2 * error
-                axes.fill_between(epochs, low, high, color=colours[place], alpha=0.2, linewidth=0)
+                axes.fill_between(epochs, mean - 2 * error, mean + 2 * error, alpha=0.2, linewidth=0, **look)
         axes.set(xlabel="epoch", title=title)
     ends = np.concatenate([found[split][:, :, 1:].ravel() for split in SPLITS])
     panels[0].set(ylabel="accuracy", ylim=(max(0.0, float(np.quantile(ends, 0.02)) - 0.05), 1.01))
@@ -196,9 +193,9 @@ _MNIST = _DIGITS.but(data="mnist", epochs=20, runs=5)
 _PRESETS = {"quick": _DIGITS, "paper": _MNIST}
 _CIFAR = _MNIST.but(data="cifar10", width=200, epochs=40)
 _HARDER = {"quick": _DIGITS.but(side=14, width=200, runs=5), "paper": _CIFAR}
-_TITLE = "Accuracy with exactly one hidden layer trained"
-_SEVENTH, _SEVENTEENTH = ((table, partial(claims, low), draw, _about, cost) for low in (False, True))
+_TITLE, _PLACE = "Accuracy with exactly one hidden layer trained", "section 3.1"
+_HARD = f"{_TITLE}, harder images", _PLACE, _HARDER
 ARTIFACTS = (
-    Artifact("raghu/fig7", _TITLE, "section 3.1", _PRESETS, *_SEVENTH),
-    Artifact("raghu/fig17", f"{_TITLE}, harder images", "section 3.1", _HARDER, *_SEVENTEENTH),
+    Artifact("raghu/fig7", _TITLE, _PLACE, _PRESETS, table, partial(claims, False), draw, _about, cost),
+    Artifact("raghu/fig17", *_HARD, table, partial(claims, True), draw, _about, cost),
 )

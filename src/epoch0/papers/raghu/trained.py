@@ -20,11 +20,11 @@ points it divides by how much a channel varies along the arc, which can be next 
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,18 +44,17 @@ from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import Array, mean_and_error, slopes
 from epoch0.papers.raghu.convnet import KEEPING, LAYERS, SMALL, ConvNet, examples, mark_pools
 from epoch0.papers.sweep import Cell, Claims, Found, Results, Sweep, Table, by, more, over_runs
-from epoch0.papers.trials import checkpoint_of
+from epoch0.papers.trials import checkpoint_of, fit
 from epoch0.seeds import numpy_generator
 from epoch0.train.device import chosen_device
 from epoch0.train.evaluation import Accuracy
 from epoch0.train.lengths import TrajectoryLengths
-from epoch0.train.loop import train
 from epoch0.train.record import Every, Training
 
 MOMENTUM = 0.9
-
 PLAIN, NORMED = "without batch norm", "with batch norm"
 HIGH = {"digits": 0.95, "mnist": 0.97, "cifar10": 0.7}  # test accuracy that counts as high for these data
+UNITS = ("absolute", "relative")  # of noise
 _WEIGHTS, _BATCHES, _ARCS, _NOISE = range(4)  # streams of a trial's seed
 
 
@@ -119,18 +118,16 @@ def training(
         raise InputError(f"at={spec.at}: steps at which to measure begin with 0 and increase.")
     torch.set_num_threads(1)
     weights, batches = (int(numpy_generator(seed, s).integers(2**31)) for s in (_WEIGHTS, _BATCHES))
-    device, pace = chosen_device(), math.gcd(*spec.at)  # the largest pace that meets every step
+    device, pace, steps = chosen_device(), math.gcd(*spec.at), spec.at[-1]  # the largest pace that meets every step
     net = spec.network.build(weights).to(device)
-
-    def wanted(step: int, model: nn.Module, metrics: Mapping[str, Any]) -> dict[str, Any] | None:
-        return look(step, model) if step in spec.at else None
-
-    how: dict[str, Any] = {"batch_size": spec.batch_size, "learning_rate": spec.learning_rate, "optimizer": optimizer}
-    how |= {"seed": batches, "device": device, "evaluate_every": pace, "callbacks": [Every(pace, wanted)]}
+    every = Every(pace, lambda step, model, metrics: look(step, model) if step in spec.at else None)
     with checkpoint_of(spec, seed) as path:
-        if path is not None:
-            how |= {"checkpoint": path, "checkpoint_every": spec.at[-1], "checkpoint_minutes": 5.0}
-        yield net, train(net, examples, steps=spec.at[-1], **how)
+        kept = {"checkpoint": path, "checkpoint_every": steps, "checkpoint_minutes": 5.0}
+        seen = {"evaluate_every": pace, "callbacks": [every]}
+        yield (
+            net,
+            fit(spec, net, examples, steps=steps, optimizer=optimizer, seed=batches, device=device, **seen, **kept),
+        )
 
 
 def trained(spec: TrainedSpec, seed: int) -> dict[str, Any]:
@@ -148,7 +145,7 @@ def trained(spec: TrainedSpec, seed: int) -> dict[str, Any]:
     held, labels = (values[: spec.tested] for values in examples(spec.data, "test", spec.network.inputs))
     accuracy, source = Accuracy(held, labels), numpy_generator(seed, _ARCS)
     arcs = [Arc(*held[source.choice(len(held), size=2, replace=False)]) for _ in range(spec.arcs)]
-    modes = {"lengths": "eval", "lengths_batch": "batch"} if spec.network.norm == "batch" else {"lengths": "eval"}
+    modes = {"lengths": "eval", **({"lengths_batch": "batch"} if spec.network.norm == "batch" else {})}
     watching = {
         name: [TrajectoryLengths(arc, spec.points, seed=place, batch_norm=mode) for place, arc in enumerate(arcs)]
         for name, mode in modes.items()
@@ -167,14 +164,13 @@ def trained(spec: TrainedSpec, seed: int) -> dict[str, Any]:
     noise = int(numpy_generator(seed, _NOISE).integers(2**31))
     with training(spec, seed, (x, y), partial(torch.optim.SGD, momentum=MOMENTUM), look) as (net, done):
         found = history(spec, done, "accuracy", *modes, "scale")
-        for unit, sizes in (("absolute", spec.absolute), ("relative", spec.relative)):
-            if sizes:
+        for unit in UNITS:
+            if sizes := getattr(spec, unit):
                 relative = unit == "relative"
                 noisy = robustness(net, (held, labels), sizes, draws=spec.draws, relative=relative, seed=noise)
                 found |= {unit: noisy.accuracy, "clean": noisy.clean}
-    first = done.history[0]
-    names = {"layers": first["layers"], "kinds": first["kinds"], "weighted": list(weighted(net))}
-    return {**found, **names, "device": next(net.parameters()).device.type}
+    names = {name: done.history[0][name] for name in ("layers", "kinds")}
+    return {**found, **names, "weighted": list(weighted(net)), "device": next(net.parameters()).device.type}
 
 
 def history(spec: Any, done: Training, *names: str) -> dict[str, Any]:
@@ -212,15 +208,14 @@ class TrainedSweep(Sweep):
         for place, cell in enumerate(found.cells):
             kept = [one for one in cell.results if not one["diverged"]]
             if not kept:
-                name = cell.at["networks"]
-                raise InputError(f"all {cell.runs} networks {name} diverged; a lower learning rate would help.")
+                what = f"{cell.runs} networks {cell.at['networks']}"
+                raise InputError(f"all {what} diverged; a lower learning rate would help.")
             found.cells[place] = replace(cell, results=kept, runs=len(kept))
         return found
 
 
-_NOISES: dict[str, Any] = {"absolute": (0.05, 0.1, 0.25, 0.5, 1.0), "relative": (0.1, 0.25, 0.5, 1.0, 2.0)}
-_LOOKED: dict[str, Any] = {"arcs": 4, "points": 32, "draws": 5, "tested": 360, **_NOISES}
-_DIGITS = TrainedSpec("digits", SMALL, (0, 10, 30, 100, 300, 1000), batch_size=32, learning_rate=0.01, **_LOOKED)
+_NOISES = (0.05, 0.1, 0.25, 0.5, 1.0), (0.1, 0.25, 0.5, 1.0, 2.0)
+_DIGITS = TrainedSpec("digits", SMALL, (0, 10, 30, 100, 300, 1000), 32, 0.01, 4, 32, *_NOISES, draws=5, tested=360)
 _CIFAR = replace(_DIGITS, data="cifar10", at=(0, 100, 300, 1000, 3000, 10_000), batch_size=128, tested=2000)
 _DENSE_DIGITS = replace(_DIGITS, learning_rate=0.02, absolute=(), relative=(), draws=0)
 _DENSE_MNIST = replace(_DENSE_DIGITS, data="mnist", at=_CIFAR.at, batch_size=128, tested=10_000)
@@ -261,20 +256,17 @@ def accurate(found: Found, cells: Sequence[Cell] | None = None) -> Claims:
     for cell in found.cells if cells is None else cells:
         diverged = found.sweep["runs"] - cell.runs
         told = f"{diverged} diverged and were left out everywhere" if diverged else ""
-        claim = over_runs(at_least, cell["accuracy"][:, -1], high, names=["accuracy"])
-        decided[f"{cell.at['networks']}: trained to high test accuracy, {100 * high:g} % and more"] = more(
-            claim, after=told
-        )
+        text = f"{cell.at['networks']}: trained to high test accuracy, {100 * high:g} % and more"
+        decided[text] = more(over_runs(at_least, cell["accuracy"][:, -1], high, names=["accuracy"]), after=told)
     return decided
 
 
 def _about(more: str, sweep: Sweep) -> str:
-    network = sweep.spec.network
-    if isinstance(network, ConvNet):
-        what = f"conv net, {network.channels[0]} channels, fully connected {network.hidden[0]} and {network.hidden[1]}"
-        what += f", sigma_w^2 = {network.variance:g}"
-    else:
-        what = f"fully connected ReLU networks, {len(network.sizes) - 2} hidden layers of width {network.sizes[1]}"
+    what = "conv net, {network.channels[0]} channels, fully connected {network.hidden[0]} and {network.hidden[1]}, "
+    what += "sigma_w^2 = {network.variance:g}"
+    if isinstance(sweep.spec.network, DenseNet):
+        sizes = sweep.spec.network.sizes
+        what = f"fully connected ReLU networks, {len(sizes) - 2} hidden layers of width {sizes[1]}"
     return sweep.told(
         f"{{data}}, {what}; {sweep['at'][-1]:,} steps of SGD at {{learning_rate:g}} (momentum {MOMENTUM:g}), batch "
         f"{{batch_size}}; {{runs}} networks{more}; bars: two standard errors"
@@ -294,7 +286,6 @@ def cost(spec: TrainedSpec) -> Cost:
 # what was measured -> whose statistics a batch norm used
 MODES = {"lengths": "running statistics, as in evaluation", "lengths_batch": "statistics of the arc's points"}
 SETTLED = 300  # where "after just a few hundred gradient steps" is taken to begin
-UNITS = ("absolute", "relative")
 PRINTED_NOISE = 0.25  # of which the caption of Figure 6 says what it costs
 FIFTH = "conv4"  # layer 5 as Figure 4 numbers them, pools counted
 
@@ -336,12 +327,11 @@ def conv_claims(found: Found) -> Claims:
     """The caption of Figure 8."""
     cell = found.one()
     growth = _growth(cell["lengths"])[..., [_layers(cell).index(name) for name in KEEPING]]
+    level = "at step 0 length does not grow: mean over the layers that keep the number of neurons"
     grows = "after training length grows through every layer but pools and those with fewer neurons than before"
     return {
         **accurate(found),
-        "at step 0 length does not grow: mean over the layers that keep the number of neurons": over_runs(
-            at_most, growth[:, 0].mean(1), 1.0, names=["growth"]
-        ),
+        level: over_runs(at_most, growth[:, 0].mean(1), 1.0, names=["growth"]),
         **_longer(cell),
         grows: over_runs(at_least, growth[:, -1], 1.0, names=KEEPING),
     }
@@ -364,10 +354,8 @@ def _longer(cell: Cell, said: str = "") -> Claims:
     names = [f"layer {i}" if i.isdigit() else i for i in _layers(cell)]
     longer = f"{said}training increases length after every layer: log of length at the end over that at step 0"
     deeper = f"{said}... by a factor that grows with depth: rise of that log a layer"
-    return {
-        longer: over_runs(at_least, gained, 0.0, names=names),
-        deeper: over_runs(at_least, slopes(gained), 0.0, names=["slope"]),
-    }
+    deeper_by = over_runs(at_least, slopes(gained), 0.0, names=["slope"])
+    return {longer: over_runs(at_least, gained, 0.0, names=names), deeper: deeper_by}
 
 
 def scale_claims(found: Found) -> Claims:
@@ -387,11 +375,11 @@ def through_layers(axes: pictures.Axes, rows: Table, column: str) -> None:
     names, kinds = ([row[what] for row in steps[0][1]] for what in ("layer", "kind"))
     x, normed = np.arange(1.0, len(names) + 1), [place for place, kind in enumerate(kinds) if kind == "batch norm"]
     for place, (step, some) in enumerate(steps):
-        mean, error = some.of(column, f"{column}_error")
+        mean = some.column(column)
         beside = 0.06 * (place - (len(steps) - 1) / 2)  # so that bars do not hide each other
-        look = {"color": colours[place], "linewidth": 1.2, "markersize": 3.6, "capsize": 1.5}
-        look["linestyle"] = "none" if normed else "-"
-        plots.points(axes, (x + beside).tolist(), mean.tolist(), error.tolist(), place, f"{step:,}", **look)
+        look = {"color": colours[place], "linestyle": "none" if normed else "-"}
+        size = {"linewidth": 1.2, "markersize": 3.6, "capsize": 1.5}
+        pictures.points(axes, some, x + beside, column, place, f"{step:,}", **look, **size)
         for end in range(1, len(names) if normed else 0):
             into, part = end in normed, slice(end - 1, end + 1)
             axes.plot(x[part], mean[part], ":" if into else "-", color=colours[place], linewidth=1.6 if into else 1.0)
@@ -489,19 +477,16 @@ def noise_table(found: Found) -> Table:
     def measured(unit: str, cell: Cell) -> dict[str, Array]:
         return {"accuracy": cell[unit], "cost": cell["clean"][:, None, None] - cell[unit]}
 
-    rows = Table()
-    for unit in UNITS:
-        own = found.rows(partial(measured, unit), layer=layers, size=found.sweep[unit])
-        rows += [{"noise": unit, **row} for row in own]
-    return rows
+    each = {unit: found.rows(partial(measured, unit), layer=layers, size=found.sweep[unit]) for unit in UNITS}
+    return Table({"noise": unit, **row} for unit, rows in each.items() for row in rows)
 
 
 def noise_claims(found: Found) -> Claims:
     """The caption of Figure 6, for networks with and without batch norm and for both units of noise."""
-    decided, pairs = dict(accurate(found)), [(cell, unit) for cell in found for unit in UNITS]
+    decided = dict(accurate(found))
     for decide in (_earlier, _printed) if found.sweep["data"] == "cifar10" else (_earlier,):
-        for pair in pairs:
-            decided |= decide(*pair)
+        for cell, unit in product(found, UNITS):
+            decided |= decide(cell, unit)
     return decided
 
 
@@ -509,24 +494,23 @@ def _earlier(cell: Cell, unit: str) -> Claims:
     """Earlier layers are less robust."""
     kept = cell[unit].mean(2)  # over the sizes, (runs, layers)
     said, names = f"{cell.at['networks']}, {unit} noise", _layers(cell, "weighted")[1:]
-    least = f"{said}: the first layer is the least robust: accuracy with noise in another one, less that "
-    least += "with noise in it"
-    rises = f"{said}: earlier layers are less robust: rise of accuracy a layer"
+    other = "accuracy with noise in another one, less that with noise in it"
+    least = over_runs(at_least, kept[:, 1:] - kept[:, :1], 0.0, names=names)
+    rises = over_runs(at_least, slopes(kept), 0.0, names=["slope"])
     return {
-        least: over_runs(at_least, kept[:, 1:] - kept[:, :1], 0.0, names=names),
-        rises: over_runs(at_least, slopes(kept), 0.0, names=["slope"]),
+        f"{said}: the first layer is the least robust: {other}": least,
+        f"{said}: earlier layers are less robust: rise of accuracy a layer": rises,
     }
 
 
 def _printed(cell: Cell, unit: str) -> Claims:
     """What noise of 0.25 costs in the first and in the fifth layer; only said of CIFAR-10."""
     lost = cell["clean"][:, None] - cell[unit][:, :, getattr(cell.spec, unit).index(PRINTED_NOISE)]
-    said, fifth = f"{cell.at['networks']}, {unit} noise of {PRINTED_NOISE:g}", _layers(cell, "weighted").index(FIFTH)
-    first = f"{said} in the first layer costs 0.7 in accuracy, to 0.1"
-    later = f"{said} in the fifth layer costs 0.02, at most 0.05"
+    first, fifth = lost[:, 0], lost[:, _layers(cell, "weighted").index(FIFTH)]
+    said = f"{cell.at['networks']}, {unit} noise of {PRINTED_NOISE:g} in the"
     return {
-        first: over_runs(between, lost[:, 0], 0.6, 0.8, names=["cost"]),
-        later: over_runs(at_most, lost[:, fifth], 0.05, names=["cost"]),
+        f"{said} first layer costs 0.7 in accuracy, to 0.1": over_runs(between, first, 0.6, 0.8, names=["cost"]),
+        f"{said} fifth layer costs 0.02, at most 0.05": over_runs(at_most, fifth, 0.05, names=["cost"]),
     }
 
 
@@ -540,17 +524,15 @@ def draw_noise(found: Found) -> pictures.Figure:
             layers = list(rows.by("layer"))
             for place, (layer, some) in enumerate(layers):
                 beside = 1.0 + 0.02 * (place - (len(layers) - 1) / 2)  # so that bars do not hide each other
-                size, mean, error = some.of("size", "accuracy", "accuracy_error")
-                means = (size * beside).tolist(), mean.tolist(), error.tolist()
-                plots.points(axes, *means, place, f"noise in {layer}", linestyle="-", linewidth=1.0)
+                x, label = beside * some.column("size"), f"noise in {layer}"
+                pictures.points(axes, some, x, "accuracy", place, label, linestyle="-", linewidth=1.0)
             axes.axhline(cell["clean"].mean(), color=plots.BOUND, linestyle="--", linewidth=1.0, label="without noise")
             axes.set(title=f"{cell.at['networks']}, {unit} noise", ylim=(0, 1.03))
             pictures.ticks(axes, found.sweep[unit], scale="log")
         row[0].set_ylabel("test accuracy")
     for axes, unit in zip(grid[-1], ("in units of the weights", "relative to the layer's weights"), strict=True):
         axes.set_xlabel(f"noise (standard deviation), {unit}")
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    plots.legend_below(picture, handles, labels, columns=5)
+    plots.legend_below(picture, *grid[0][0].get_legend_handles_labels(), columns=5)
     return picture
 
 
@@ -560,16 +542,14 @@ _NOISE_IN = partial(_about, " of each kind, {draws} draws of noise, {tested} tes
 _SCALE = partial(_about, "; scale: fan-in times the mean square of the weights")
 _OF_EACH = partial(_about, " of each sigma_w^2, {arcs} arcs between test images in each")
 _GREY, _DOTTED = (partial(_about, f"{_BETWEEN}{one}grey: pooling layers") for one in ("", "dotted: into batch norm; "))
-_TITLE, _WHERE = "Trajectory length through training", "section 3.2"
-_SIXTH = ("Accuracy against noise in one layer's weights", "section 3.1", _BOTH, noise_table, noise_claims, draw_noise)
-_EIGHTH = ("Trajectory length of each layer through training", _WHERE, _PLAIN, length_table, conv_claims, draw_lengths)
-_NINTH = ("Weight scale of each layer through training", _WHERE, _PLAIN, scale_table, scale_claims, draw_scale)
-_TENTH = (_WHERE, _BOTH, norm_table, norm_claims, draw_norms)
-_DENSE = (dense_nets(1.0, 2.0), length_table, dense_claims, draw_lengths)
+_DENSE, _artifact = dense_nets(1.0, 2.0), partial(Artifact, cost=cost)
+_SIXTH, _NINTH = "Accuracy against noise in one layer's weights", "Weight scale of each layer through training"
+_EIGHTH, _TITLE = "Trajectory length of each layer through training", "Trajectory length through training"
+_TENTH, _EIGHTEENTH, _AT = f"{_TITLE} with batch norm", f"{_TITLE}, fully connected", "section 3.2"
 ARTIFACTS = (
-    Artifact("raghu/fig6", *_SIXTH, _NOISE_IN, cost),
-    Artifact("raghu/fig8", *_EIGHTH, _GREY, cost),
-    Artifact("raghu/fig9", *_NINTH, _SCALE, cost),
-    Artifact("raghu/fig10", f"{_TITLE} with batch norm", *_TENTH, _DOTTED, cost),
-    Artifact("raghu/fig18", f"{_TITLE}, fully connected", _WHERE, *_DENSE, _OF_EACH, cost),
+    _artifact("raghu/fig6", _SIXTH, "section 3.1", _BOTH, noise_table, noise_claims, draw_noise, _NOISE_IN),
+    _artifact("raghu/fig8", _EIGHTH, _AT, _PLAIN, length_table, conv_claims, draw_lengths, _GREY),
+    _artifact("raghu/fig9", _NINTH, _AT, _PLAIN, scale_table, scale_claims, draw_scale, _SCALE),
+    _artifact("raghu/fig10", _TENTH, _AT, _BOTH, norm_table, norm_claims, draw_norms, _DOTTED),
+    _artifact("raghu/fig18", _EIGHTEENTH, _AT, _DENSE, length_table, dense_claims, draw_lengths, _OF_EACH),
 )
