@@ -1,10 +1,7 @@
 """One trial of Hanin-Rolnick Figures 5 to 7 (sections 3.1, 3.2): networks trained, their regions measured on the way.
 
-Definitions the paper leaves open, and what is taken here:
-
-* pixels are in [0, 1]; batches have 128 examples of MNIST (32 of the digits);
-* the lines through the origin and a training example are whole lines, without end on both sides;
-* the examples and the random points are drawn once for each network and stay the same through its training.
+What the paper leaves open: pixels are in [0, 1]; lines through the origin and a training example have no ends; examples
+and random points are drawn once for each network and stay the same through its training.
 """
 
 import itertools
@@ -16,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from epoch0 import regions
@@ -24,17 +20,15 @@ from epoch0.data import DataSet, load
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
 from epoch0.networks import ensemble, mlp
+from epoch0.papers.means import Array
+from epoch0.papers.trials import fit
 from epoch0.regions.distance import distance
 from epoch0.seeds import numpy_generator
 from epoch0.train.evaluation import Accuracy
-from epoch0.train.loop import train
 from epoch0.train.record import Every
 from epoch0.train.stacked import Stacked
 
-Array = NDArray[np.float64]
-
 BIAS_STD = 1e-3  # standard deviation of the biases at initialization (section 3: variance 1e-6)
-DATA = {"digits": "digits, 8 x 8", "mnist": "MNIST"}
 _WEIGHTS, _BATCHES, _LINES, _POINTS = range(4)  # streams of a trial's seed
 
 
@@ -57,11 +51,6 @@ class RunSpec:
     points: int
     networks: int = 1
 
-    @property
-    def neurons(self) -> int:
-        """Number of hidden neurons."""
-        return self.depth * self.width
-
 
 def run(spec: RunSpec, seed: int) -> dict[str, Any]:
     """Train networks and count their regions on lines, and measure distances to boundaries, at some epochs.
@@ -77,10 +66,7 @@ def run(spec: RunSpec, seed: int) -> dict[str, Any]:
     nets = networks(spec, inputs.shape[1], len(examples.classes), seed)
     lines, points = (_source(spec, seed, stream) for stream in (_LINES, _POINTS))
     spread = mean_and_std(inputs)
-    places = []
-    for _ in nets:
-        through = inputs[torch.from_numpy(lines.choice(len(inputs), size=spec.lines, replace=False))].double()
-        places.append((through, random_points(*spread, spec.points, points)))
+    places = [(some(inputs, spec.lines, lines), random_points(*spread, spec.points, points)) for _ in nets]
     epochs: list[float] = []
     measured: list[list[dict[str, Any]]] = []
 
@@ -93,14 +79,8 @@ def run(spec: RunSpec, seed: int) -> dict[str, Any]:
 
     together = Stacked.of(nets) if len(nets) > 1 else nets[0]
     loss = together.loss(F.cross_entropy) if isinstance(together, Stacked) else F.cross_entropy
-    batches, every = int(_source(spec, seed, _BATCHES).integers(2**31)), Every(gcd(*steps), measure)
-    more: dict[str, Any] = {
-        "batch_size": spec.batch_size,
-        "learning_rate": spec.learning_rate,
-        "seed": batches,
-        "callbacks": [every],
-    }
-    train(together, (inputs, targets), steps=steps[-1], optimizer="adam", loss=loss, **more)
+    how = {"seed": int(_source(spec, seed, _BATCHES).integers(2**31)), "callbacks": [Every(gcd(*steps), measure)]}
+    fit(spec, together, (inputs, targets), steps=steps[-1], optimizer="adam", loss=loss, **how)
     names = measured[0][0]
     found = {name: np.array([[one[name] for one in row] for row in measured]).swapaxes(0, 1) for name in names}
     return {"epoch": np.array(epochs), **found}
@@ -131,10 +111,9 @@ def untrained(spec: UntrainedSpec, seed: int) -> dict[str, Any]:
     source = numpy_generator(seed, spec.depth, spec.width)
     counts, away = [], []
     for net in ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=int(source.integers(2**31))):
-        chosen = source.choice(len(inputs), size=spec.lines, replace=False)
-        through = inputs[torch.from_numpy(chosen)].double()
-        found = regions.on_line(net, torch.zeros_like(through), through, kind="line")
-        counts.append(found.counts.mean())  # type: ignore[union-attr]
+        through = some(inputs, spec.lines, source)
+        found: Any = regions.on_line(net, torch.zeros_like(through), through, kind="line")
+        counts.append(found.counts.mean())
         away.append(distance(net, random_points(mean, std, spec.points, source)).distance.mean())
     return {"counts": np.array(counts), "distance": np.array(away)}
 
@@ -155,6 +134,11 @@ def mean_and_std(inputs: Tensor) -> tuple[Array, Array]:
 def random_points(mean: Array, std: Array, points: int, source: np.random.Generator) -> Tensor:
     """Gaussian points with the mean and the variance of the examples, component by component, float64."""
     return torch.from_numpy(mean + std * source.standard_normal((points, len(mean))))
+
+
+def some(inputs: Tensor, count: int, source: np.random.Generator) -> Tensor:
+    """So many of the examples, float64."""
+    return inputs[torch.from_numpy(source.choice(len(inputs), size=count, replace=False))].double()
 
 
 def tensors(data: DataSet) -> tuple[Tensor, Tensor]:
@@ -180,12 +164,10 @@ def _steps(spec: RunSpec, per_epoch: int) -> list[int]:
 
 def _measured(spec: RunSpec, model: nn.Module, through: Tensor, points: Tensor) -> dict[str, Array]:
     """Regions on every line and distance from every point."""
-    origin = torch.zeros_like(through)
-    found = regions.on_line(model, origin, through, kind="line")
-    linear = [found[index].linear_count for index in range(spec.linear_lines)]  # type: ignore[index]
-    counts = np.asarray(found.counts, dtype=np.float64)  # type: ignore[union-attr]
-    away = np.asarray(distance(model, points).distance, dtype=np.float64)
-    return {"counts": counts, "linear": np.array(linear, dtype=np.float64), "distance": away}
+    found: Any = regions.on_line(model, torch.zeros_like(through), through, kind="line")
+    linear = [found[index].linear_count for index in range(spec.linear_lines)]
+    each = {"counts": found.counts, "linear": linear, "distance": distance(model, points).distance}
+    return {name: np.asarray(values, dtype=np.float64) for name, values in each.items()}
 
 
 def turn(curves: Array, *, lowest: bool) -> tuple[Array, Array, list[int]]:

@@ -22,15 +22,15 @@ from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick.planar import checks
-from epoch0.papers.hanin_rolnick.runs import BIAS_STD, DATA, tensors, turn
+from epoch0.papers.hanin_rolnick.runs import BIAS_STD, tensors, turn
 from epoch0.papers.means import Array
 from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by, over_runs
+from epoch0.papers.trials import TITLES, fit
 from epoch0.regions import PlanePartition, pattern_colours
 from epoch0.seeds import numpy_generator
 from epoch0.theory.regions import arrangement_regions
 from epoch0.train.evaluation import Accuracy
-from epoch0.train.loop import train
 from epoch0.train.record import Every
 
 CLASSES = (0, 1, 2)
@@ -79,13 +79,13 @@ def random_slices(spec: RandomSpec, seed: int) -> dict[str, Any]:
     weights = int(numpy_generator(seed, spec.depth, spec.width, _WEIGHTS).integers(2**31))
     rows: list[list[dict[str, float]]] = []
     kept: dict[str, Any] = {}
-    for index, net in enumerate(ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=weights)):
+    for net in ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=weights):
         rows.append([])
-        for plane in range(spec.planes):
+        for _ in range(spec.planes):
             chosen = three(inputs, labels, source)
             found = regions.on_plane(net, regions.through(*chosen))
             rows[-1].append(_checked(found))
-            if spec.drawn == spec.width and index == plane == 0:
+            if spec.drawn == spec.width and not kept:
                 checks = {"distinct": found.verify().distinct, "linear": found.linear_count}
                 kept = {**drawing(found, chosen, "0"), **checks}
     return {**_stacked(rows), **kept}
@@ -122,14 +122,8 @@ def trained_slices(spec: TrainedSpec, seed: int) -> dict[str, Any]:
             if place == 0 and seed == 0 and steps[step] in spec.drawn:
                 kept.update(drawing(found, chosen, str(spec.drawn.index(steps[step]))))
 
-    seeds, every = int(sources[1].integers(2**31)), Every(gcd(*steps), measure)
-    more: dict[str, Any] = {
-        "batch_size": spec.batch_size,
-        "learning_rate": spec.learning_rate,
-        "seed": seeds,
-        "callbacks": [every],
-    }
-    train(net, (inputs, labels), steps=max(steps), optimizer="adam", **more)
+    how = {"seed": int(sources[1].integers(2**31)), "callbacks": [Every(gcd(*steps), measure)]}
+    fit(spec, net, (inputs, labels), steps=max(steps), optimizer="adam", **how)
     return {"epoch": np.array(epochs), "accuracy": np.array(tested), **_stacked(rows), **kept}
 
 
@@ -141,8 +135,7 @@ def three(inputs: Tensor, labels: Tensor, source: np.random.Generator) -> list[T
 
 def drawing(found: PlanePartition, chosen: list[Tensor], name: str) -> dict[str, Array]:
     """What a picture needs: cells with their colours, and where the three examples are in the plane."""
-    axes = found.window.axes.reshape(2, -1)
-    origin = found.window.origin.reshape(-1)
+    axes, origin = found.window.axes.reshape(2, -1), found.window.origin.reshape(-1)
     places = torch.stack([(one - origin) @ axes.T for one in chosen]).numpy()
     parts = {"vertices": found.vertices, "cell_vertices": found.cell_vertices, "cell_ends": found.cell_ends}
     parts |= {"colours": pattern_colours(found.patterns), "examples": places, "window": found.window.polygon.numpy()}
@@ -166,34 +159,37 @@ def table(found: Found) -> Table:
     """One row a width: regions in a plane, against neurons squared, and as many lines in general position."""
 
     def measured(cell: Cell) -> dict[str, Any]:
-        counts, neurons = cell["counts"][0].mean(1), cell.spec.width * cell.spec.depth
-        return {"regions": counts, "regions_per_neurons_squared": counts / neurons**2}
+        counts = cell["counts"][0].mean(1)
+        return {"regions": counts, "regions_per_neurons_squared": counts / _neurons(cell) ** 2}
 
     def beside(cell: Cell) -> dict[str, Any]:
-        neurons, euler, area = cell.spec.width * cell.spec.depth, cell["euler"], cell["area_error"]
-        told = {"neurons": neurons, "lines_in_general_position": arrangement_regions(neurons, 2)}
+        euler, told = cell["euler"], {"neurons": _neurons(cell)}
+        told |= {"lines_in_general_position": arrangement_regions(_neurons(cell), 2)}
         told |= {"euler_least": int(euler.min()), "euler_most": int(euler.max())}
-        return {**told, "largest_area_error": float(np.abs(area).max())}
+        return {**told, "largest_area_error": float(np.abs(cell["area_error"]).max())}
 
     return found.rows(measured, beside)
 
 
+def _neurons(cell: Cell) -> int:
+    return int(cell.spec.depth * cell.spec.width)
+
+
 def claims(found: Found) -> Claims:
     """Section 3.3: as many regions as neurons squared, in order of magnitude; and the free checks."""
-    rows, drawn = found.table, _drawn(found)
+    rows, drawn, names = found.table, _drawn(found), "{neurons} neurons"
     neurons, mean, error, count = rows.of("neurons", "regions", "regions_error", "runs")
-    exponent, spread = fitted_exponent(neurons, mean, error)
-    shares, names = (mean / neurons**2, error / neurons**2), rows.told("{neurons} neurons")
+    power = [[value] for value in fitted_exponent(neurons, mean, error)]
     told = f"{int(drawn['counts'][0, 0, 0])} regions, {int(drawn['linear'][0])} of them linear regions"
     return {
         "the number of regions grows as the number of neurons squared (exponent)": by(
-            between, [exponent], [spread], [2 - EXPONENT], [2 + EXPONENT], int(count.sum()), ["all widths"]
+            between, *power, [2 - EXPONENT], [2 + EXPONENT], int(count.sum()), ["all widths"]
         ),
         f"it is within a factor {ORDER:g} of the number of neurons squared": by(
-            between, *shares, 1 / ORDER, ORDER, count, names
+            between, mean / neurons**2, error / neurons**2, 1 / ORDER, ORDER, count, rows.told(names)
         ),
         "it is at most that of as many lines in general position, 1 + N + N(N - 1)/2": rows.claim(
-            at_most, "regions", "lines_in_general_position", names="{neurons} neurons"
+            at_most, "regions", "lines_in_general_position", names=names
         ),
         "no two regions of the network that is drawn have one pattern": by(exact, bool(drawn["distinct"].all()), told),
         **checks(found, "partitions"),
@@ -228,16 +224,9 @@ def plane(axes: Axes, cell: Cell, name: str) -> None:
 
     parts = ("vertices", "cell_vertices", "cell_ends", "colours", "examples", "window")
     vertices, of, ends, colours, examples, window = (np.asarray(cell.results[0][f"{part}_{name}"]) for part in parts)
-    look: dict[str, Any] = {"facecolors": colours, "edgecolors": "#333333", "linewidths": 0.12, "rasterized": True}
-    axes.add_collection(PolyCollection(np.split(vertices[of], ends[1:-1]), **look))
-    dots: dict[str, Any] = {
-        "linestyle": "none",
-        "marker": "o",
-        "color": "black",
-        "markersize": 4,
-        "markeredgecolor": "white",
-    }
-    axes.plot(*examples.T, clip_on=False, zorder=3, **dots)
+    cells, thin = np.split(vertices[of], ends[1:-1]), {"linewidths": 0.12, "rasterized": True}
+    axes.add_collection(PolyCollection(cells, facecolors=colours, edgecolors="#333333", **thin))
+    axes.plot(*examples.T, "ko", markersize=4, markeredgecolor="white", clip_on=False, zorder=3)
     low, high = window.min(0), window.max(0)
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", ylabel="")
     axes.set_xlabel("in the plane of three examples (dots)")
@@ -250,7 +239,7 @@ def plane(axes: Axes, cell: Cell, name: str) -> None:
 def training_table(found: Found) -> Table:
     """One row an epoch: regions in a plane, and accuracy, with errors over networks."""
     cell = found.one()
-    squared, epochs = (cell.spec.depth * cell.spec.width) ** 2, cell["epoch"][0].tolist()
+    epochs, squared = cell["epoch"][0].tolist(), _neurons(cell) ** 2
     rows = found.rows(lambda cell: {"regions": cell["counts"].mean(2), "accuracy": cell["accuracy"]}, epoch=epochs)
     return Table({**row, "regions_per_neurons_squared": row["regions"] / squared} for row in rows)
 
@@ -261,7 +250,7 @@ def training_claims(found: Found) -> Claims:
     counts, epoch = cell["counts"].mean(2), cell["epoch"][0]
     fall, rise, places = turn(counts, lowest=True)
     when, names = [f"lowest near epoch {epoch[max(places)]:.2g}"], [f"epoch {one:.2g}" for one in epoch]
-    shares = counts / (cell.spec.depth * cell.spec.width) ** 2
+    shares = counts / _neurons(cell) ** 2
     return {
         "the number of regions falls in the initial part of training": over_runs(at_least, fall, 0.0, names=when),
         "... and then rises until the end": over_runs(at_least, rise, 0.0, names=when),
@@ -292,11 +281,9 @@ def training_draw(found: Found) -> Figure:
         axes.plot(epoch, each, color=plots.COLOURS[0], linewidth=0.5, alpha=0.5)
     label = f"mean over {cell.runs} networks of {spec.planes} planes each"
     pictures.points(axes, rows, "epoch", "regions", 0, label, linestyle="-")
-    squared = (spec.depth * spec.width) ** 2
-    axes.axhline(squared / ORDER, color=plots.BOUND, linestyle=":", label=f"neurons squared / {ORDER:g}")
+    axes.axhline(_neurons(cell) ** 2 / ORDER, color=plots.BOUND, linestyle=":", label=f"neurons squared / {ORDER:g}")
     axes.set_xscale("symlog", linthresh=1.0)
-    ticks = [0, 1, *[tick for tick in (2, 5, 10, 20, 50) if tick < epoch[-1]], epoch[-1]]
-    pictures.ticks(axes, ticks)
+    pictures.ticks(axes, [0, 1, *[tick for tick in (2, 5, 10, 20, 50) if tick < epoch[-1]], epoch[-1]])
     axes.set(xlabel="epoch (logarithmic from 1 on)", ylabel="regions in the square", xlim=(-0.05, None))
     axes.legend()
     return picture
@@ -311,18 +298,16 @@ _TRAINED = {name: Sweep(trained_slices, spec, runs=5) for name, spec in (("quick
 
 
 def _about(sweep: Sweep) -> str:
-    if "width" in sweep.axes:
-        told = "{networks} networks before training for each width, {planes} planes each, through one example of 0, 1 "
-        told += "and 2"
-    else:
+    told = "{networks} networks before training for each width, {planes} planes each, through one example of 0, 1 and 2"
+    if "width" not in sweep.axes:
         told = "{runs} networks of {depth} hidden layers of {width}, Adam {learning_rate:g}, batches of {batch_size}; "
         told += "planes through one example of 0, 1 and 2 (dots)"
-    return f"{DATA.get(sweep['data'], sweep['data'])}; {sweep.told(told)}; bars: two standard errors"
+    return f"{TITLES[sweep['data']]}; {sweep.told(told)}; bars: two standard errors"
 
 
 _TITLE = "Regions in a plane through three examples"
-_TRAINING = training_table, training_claims, training_draw, _about
+_THROUGH = f"{_TITLE}, through training", "section 3.3", _TRAINED
 ARTIFACTS = (
     Artifact("hanin-rolnick/fig1", _TITLE, "", _PRESETS, table, claims, draw, _about),
-    Artifact("hanin-rolnick/fig8", f"{_TITLE}, through training", "section 3.3", _TRAINED, *_TRAINING),
+    Artifact("hanin-rolnick/fig8", *_THROUGH, training_table, training_claims, training_draw, _about),
 )

@@ -4,8 +4,7 @@ They share their runs. The paper prints depths and widths in a legend that is lo
 """
 
 import math
-from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,11 @@ from epoch0 import plots
 from epoch0.experiments.claims import at_least, at_most, between, equal_within_error, exact, fitted_exponent
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.hanin_rolnick.runs import DATA, RunSpec, UntrainedSpec, run, turn, untrained
-from epoch0.papers.means import Array, mean_and_error
+from epoch0.papers.hanin_rolnick.runs import RunSpec, UntrainedSpec, run, turn, untrained
+from epoch0.papers.means import Array, mean_and_error, means
 from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by, over_runs
+from epoch0.papers.trials import TITLES
 from epoch0.theory.regions import upper_bound
 
 RESOLUTION = 0.05  # architectures agree if a relative difference of this size would have been seen and was not
@@ -35,8 +35,8 @@ _PLACE = "depth {depth}, width {width}, epoch {epoch:.2g}"
 class Runs:
     """The runs of one architecture, and how they and further networks are before training, regions a neuron."""
 
-    def __init__(self, cell: Cell, more: Cell | None) -> None:
-        self.cell, self.more, self.spec, self.neurons = cell, more, cell.spec, cell.spec.neurons
+    def __init__(self, cell: Cell, more: Cell | None = None) -> None:
+        self.cell, self.more, self.spec, self.neurons = cell, more, cell.spec, cell.spec.depth * cell.spec.width
         self.name = "depth {depth}, width {width}".format_map(cell.at)
         self.epoch: Array = cell["epoch"][0]
 
@@ -58,20 +58,17 @@ class Runs:
     @property
     def start_regions(self) -> Array:
         """Regions a neuron before training, the further networks among them, (networks,)."""
-        return np.concatenate([self.regions[:, 0], self._more("counts") / self.neurons])
+        return np.append(self.regions[:, 0], self.more["counts"][0] / self.neurons if self.more else [])
 
     @property
     def start_product(self) -> Array:
         """Distance times neurons of the same."""
-        return np.concatenate([self.product[:, 0], self._more("distance") * self.neurons])
+        return np.append(self.product[:, 0], self.more["distance"][0] * self.neurons if self.more else [])
 
     @property
     def most(self) -> int:
         """The most regions that any weights give on a line: a layer cuts each piece at most once a neuron."""
         return upper_bound([self.spec.width] * self.spec.depth, inputs=1)
-
-    def _more(self, name: str) -> Array:
-        return np.zeros(0) if self.more is None else self.more[name][0]
 
 
 def gather(found: Found) -> list[Runs]:
@@ -80,25 +77,18 @@ def gather(found: Found) -> list[Runs]:
     return [Runs(cell, more.one(**cell.at) if more else None) for cell in found]
 
 
-def means(values: Sequence[Array]) -> tuple[Array, Array]:
-    """Means over runs and their errors, one a setting."""
-    mean, error = np.transpose([mean_and_error(one) for one in values])
-    return mean, error
-
-
 def table(found: Found) -> Table:
     """One row an architecture and epoch: regions on lines, distances and accuracy, with errors over runs."""
-    each = {id(one.cell): one for one in gather(found)}
 
     def measured(cell: Cell) -> dict[str, Any]:
-        one = each[id(cell)]
+        one = Runs(cell)
         counts, linear, away = one["counts"], one["linear"], one["distance"]
         share = linear.mean(-1) / counts[..., : linear.shape[-1]].mean(-1)
         found = {"accuracy": one["accuracy"], "regions": counts.mean(-1), "regions_per_neuron": one.regions}
         return {**found, "linear_share": share, "distance": away.mean(-1), "neurons_times_distance": one.product}
 
     def beside(cell: Cell, epoch: float) -> dict[str, Any]:
-        one = each[id(cell)]
+        one = Runs(cell)
         return {"neurons": one.neurons, "most_regions": int(one["counts"][:, one.epoch == epoch].max())}
 
     return found.rows(measured, beside, epoch=found.cells[0]["epoch"][0].tolist())
@@ -110,8 +100,8 @@ def table(found: Found) -> Table:
 def claims_5(found: Found) -> Claims:
     """The three observations of section 3.1, and how far the counts are from what is possible."""
     each = gather(found)
-    names, networks = [one.name for one in each], len(each[0].start_regions)
-    start, error = means([one.start_regions for one in each])
+    names, starts = [one.name for one in each], [one.start_regions for one in each]
+    (start, error), networks = means(starts), len(starts[0])
     neurons = np.array([float(one.neurons) for one in each])
     breaks = start - 1 / neurons  # a line has one region without any neuron: 3 % of those of 32 neurons
     power = [[value] for value in fitted_exponent(neurons, start * neurons, error * neurons)]
@@ -127,9 +117,7 @@ def claims_5(found: Found) -> Claims:
         "before training the number of regions grows in proportion to the number of neurons (exponent)": by(
             between, *power, [1 - EXPONENT], [1 + EXPONENT], networks * len(each), ["all architectures"]
         ),
-        "before training there is about one region a neuron": by(
-            between, start, error, 1 / CLOSE, CLOSE, networks, names
-        ),
+        "before training there is about one region a neuron": over_runs(between, starts, 1 / CLOSE, CLOSE, names=names),
         **_turns(each, "regions", "the number of regions falls in the initial part of training"),
         f"there are at most {PER_NEURON:g} regions a neuron, throughout training": found.table.claim(
             at_most, "regions_per_neuron", PER_NEURON, names=_PLACE
@@ -193,15 +181,14 @@ def _start(axes: Axes, sweep: Sweep, each: list[Runs]) -> None:
     for index, depth in enumerate(sweep["depth"]):
         mine = [one for one in each if one.spec.depth == depth]
         x = [one.neurons for one in mine]
-        mean, error = means([one.start_regions * one.neurons for one in mine])
-        hollow = {"color": "black", "markerfacecolor": "none"}
-        plots.points(axes, x, mean.tolist(), error.tolist(), index, f"measured, depth {depth}", **hollow)
-        look = {"linestyle": plots.LINES[index], "color": "black"}  # dashes as at the left
-        plots.curve(axes, x, [one.most for one in mine], index, f"possible, depth {depth}", **look)
-    ends = np.array([min(one.neurons for one in each), max(one.neurons for one in each)])
+        values, told = means(one.start_regions * one.neurons for one in mine), f"measured, depth {depth}"
+        plots.points(axes, x, *values, index, told, color="black", markerfacecolor="none")
+        told, dashes = f"possible, depth {depth}", plots.LINES[index]  # dashes as at the left
+        plots.curve(axes, x, [one.most for one in mine], index, told, linestyle=dashes, color="black")
+    ticks = sorted({one.neurons for one in each})
+    ends = ticks[0], ticks[-1]
     axes.plot(ends, ends, color=plots.BOUND, linestyle=":", label="one a neuron (wide limit)")
     axes.set(xscale="log", yscale="log", xlabel="neurons", ylabel="regions on a line", title="before training")
-    ticks = sorted({one.neurons for one in each})
     axes.set_xticks(ticks, [str(tick) for tick in ticks], rotation=60)
     axes.minorticks_off()
     axes.set_ylim(None, axes.get_ylim()[1] * 1e5)  # room for the legend
@@ -220,8 +207,8 @@ def claims_a(found: Found) -> Claims:
     decided = {}
     starts, ends = [one.start_product for one in each], [one.product[:, -1] for one in each]
     for when, values in (("before training", starts), ("after training", ends)):
-        distance, error = means([one / n for one, n in zip(values, neurons, strict=True)])
-        power = [[value] for value in fitted_exponent(neurons, distance, error)]
+        distances = means(one / n for one, n in zip(values, neurons, strict=True))
+        power = [[value] for value in fitted_exponent(neurons, *distances)]
         text = f"{when} the mean distance is inversely proportional to the number of neurons (exponent)"
         count, names = sum(len(one) for one in values), ["all architectures"]
         decided[text] = by(between, *power, [-1 - EXPONENT], [-1 + EXPONENT], count, names)
@@ -233,7 +220,7 @@ def claims_a(found: Found) -> Claims:
 def claims_b(found: Found) -> Claims:
     """Section 3.2 on Figure 6b: one product for all networks at first; it rises and falls again."""
     each = gather(found)
-    start, error = means([one.start_product for one in each])
+    start, error = means(one.start_product for one in each)
     same = {"resolution": RESOLUTION, "settings": ["before training"], "groups": [one.name for one in each]}
     return {
         "before training neurons x distance is the same for all architectures": by(
@@ -264,14 +251,16 @@ def draw_a(found: Found) -> Figure:
     """Mean distance against neurons, at several epochs, with the constants between which it lies."""
     each = gather(found)
     picture, axes = plots.figure(6.4, 5.4)
-    chosen = _some(each[0].epoch)
+    # before training, the end, and epochs between them that are spread over a logarithmic scale
+    epochs = each[0].epoch
+    wanted = np.geomspace(max(float(epochs[1]), 0.4), float(epochs[-1]), 3)
+    chosen = sorted({0, *(int(np.argmin(np.abs(np.log(epochs[1:] / one)))) + 1 for one in wanted)})
     for index, place in enumerate(chosen):
         products = [one.product[:, place] if place else one.start_product for one in each]
-        mean, error = means([value / one.neurons for value, one in zip(products, each, strict=True)])
+        values = means(value / one.neurons for value, one in zip(products, each, strict=True))
         shift = 1 + 0.025 * (index - len(chosen) / 2)  # beside each other, not on top
-        x = [one.neurons * shift for one in each]
-        label = f"epoch {each[0].epoch[place]:.2g}" if place else "before training"
-        plots.points(axes, x, mean.tolist(), error.tolist(), index, label)
+        label = f"epoch {epochs[place]:.2g}" if place else "before training"
+        plots.points(axes, [one.neurons * shift for one in each], *values, index, label)
     ends = np.array(sorted({one.neurons for one in each}), dtype=float)
     every = found.table.column("neurons_times_distance")
     for bound, which in ((every.min(), "smallest"), (every.max(), "largest")):
@@ -305,26 +294,19 @@ def draw_c(found: Found) -> Figure:
         style = plots.LINES[found.sweep["depth"].index(one.spec.depth)]
         # errors of shares are drawn inside (0, 1), as the axis has no room for more
         low, high = (np.clip(accuracy + sign * 2 * accuracy_error, 1e-3, 1 - 1e-4) for sign in (-1, 1))
-        look = {"color": plots.COLOURS[width], "marker": plots.MARKERS[width], "linestyle": style, "markersize": 2.8}
-        bars = {"xerr": [accuracy - low, high - accuracy], "yerr": 2 * error, "elinewidth": 0.4}
-        axes.errorbar(accuracy, product, linewidth=1.0, label=one.name, **bars, **look)
+        look = {"linestyle": style, "markersize": 2.8, "linewidth": 1.0, "elinewidth": 0.4, "capsize": None}
+        bars = [accuracy - low, high - accuracy]
+        plots.points(axes, accuracy, product, error, width, one.name, xerr=bars, **look)
         axes.plot(accuracy[-1], product[-1], marker="x", color="black", markersize=6, zorder=4)
     axes.plot([], [], "kx", label="end of training")
     axes.set_xscale("logit")
-    ticks = [0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99]
-    axes.set_xticks(ticks, [f"{100 * tick:g}" for tick in ticks])
+    axes.set_xticks([0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99], ["10", "20", "50", "80", "90", "95", "98", "99"])
     axes.minorticks_off()
     axes.set(xlabel="test accuracy (%, stretched towards its ends)", ylabel="neurons × mean distance")
     axes.set_xlim(0.06, max(0.992, 1 - 0.5 * (1 - max(float(one["accuracy"].mean(0).max()) for one in each))))
     axes.set_ylim(0, None)
     plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=4)
     return picture
-
-
-def _some(epochs: Array, count: int = 4) -> list[int]:
-    """Before training, the end, and epochs between them that are spread over a logarithmic scale."""
-    wanted = np.geomspace(max(float(epochs[1]), 0.4), float(epochs[-1]), count - 1)
-    return sorted({0, *(int(np.argmin(np.abs(np.log(epochs[1:] / one)))) + 1 for one in wanted)})
 
 
 # ---- Figure 7
@@ -345,13 +327,12 @@ def logs(one: Runs, place: int) -> Array:
 def histogram(found: Found) -> Table:
     """One row a stage and bin of log10 distance: share of the points, and its standard error over runs."""
     one, places = stages(found)
-    rows = Table()
+    rows, ends = Table(), [round(float(end), 6) for end in BINS]
     for stage, place in zip(STAGES, places, strict=True):
-        shares, errors = _shares(one, place)
-        for low, high, share, error in zip(BINS, BINS[1:], shares, errors, strict=False):
-            ends = {"log10_distance_from": round(float(low), 6), "log10_distance_to": round(float(high), 6)}
-            measured = {"share": float(share), "share_error": float(error)}
-            rows.append({"stage": stage, "epoch": float(one.epoch[place]), **ends, **measured})
+        for low, high, share, error in zip(ends, ends[1:], *_shares(one, place), strict=False):
+            row = {"stage": stage, "epoch": float(one.epoch[place])}
+            row |= {"log10_distance_from": low, "log10_distance_to": high}
+            rows.append({**row, "share": float(share), "share_error": float(error)})
     return rows
 
 
@@ -365,7 +346,7 @@ def claims_7(found: Found) -> Claims:
     """Section 3.2: many orders of magnitude, little change, a slight skew towards larger regions."""
     one, places = stages(found)
     every = [logs(one, place) for place in places]
-    decades = [np.quantile(logged, 0.99, axis=1) - np.quantile(logged, 0.01, axis=1) for logged in every]
+    decades = [np.diff(np.quantile(logged, (0.01, 0.99), axis=1), axis=0)[0] for logged in every]
     moved = np.transpose([logged.mean(1) - every[0].mean(1) for logged in every[1:]])
     shift = moved / every[0].std(axis=1)[:, None]
     return {
@@ -389,8 +370,7 @@ def draw_7(found: Found) -> Figure:
     first, last = len(middle), 0
     for index, (stage, place) in enumerate(zip(STAGES, places, strict=True)):
         shares, errors = _shares(one, place)
-        label = f"{stage} (epoch {one.epoch[place]:.2g})" if index else stage
-        colour = plots.COLOURS[index]
+        label, colour = f"{stage} (epoch {one.epoch[place]:.2g})" if index else stage, plots.COLOURS[index]
         axes.stairs(shares, BINS, color=colour, linewidth=1.3, label=label)
         axes.errorbar(middle, shares, 2 * errors, linestyle="none", color=colour, elinewidth=0.8, alpha=0.7)
         axes.axvline(logs(one, place).mean(), color=colour, linestyle=":", linewidth=1.0)
@@ -408,18 +388,18 @@ _EPOCHS = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.
 _SHAPES = {"depth": (2, 3, 4), "width": (16, 32, 64)}
 
 
-def sweep_of(spec: RunSpec, programs: int, further: UntrainedSpec) -> Sweep:
+def sweep_of(spec: RunSpec, programs: int, **further: int) -> Sweep:
     """Runs of every architecture, so many programs each; and further networks that are only measured at first."""
-    seed = programs * spec.networks
-    return Sweep(run, spec, _SHAPES, programs, also={"untrained": Sweep(untrained, further, _SHAPES, seed=seed)})
+    more = Sweep(untrained, UntrainedSpec(spec.data, 0, 0, **further), _SHAPES, seed=programs * spec.networks)
+    return Sweep(run, spec, _SHAPES, programs, also={"untrained": more})
 
 
 _AT = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 7.0, 10.0, 20.0, 40.0, 60.0)
 _DIGITS = RunSpec("digits", 0, 0, _AT, 32, 1e-3, 25, 1, 250, networks=20)
 _MNIST = RunSpec("mnist", 0, 0, _EPOCHS, 128, 1e-3, 100, 10, 1000)
 LINES = {
-    "quick": sweep_of(_DIGITS, 1, UntrainedSpec("digits", 0, 0, networks=120, lines=20, points=200)),
-    "paper": sweep_of(_MNIST, 5, UntrainedSpec("mnist", 0, 0, networks=60, lines=50, points=500)),
+    "quick": sweep_of(_DIGITS, 1, networks=120, lines=20, points=200),
+    "paper": sweep_of(_MNIST, 5, networks=60, lines=50, points=500),
 }
 HISTOGRAM = {name: one.but(depth=(4,), width=(16,), also={}) for name, one in LINES.items()}
 
@@ -429,17 +409,17 @@ def _about(sweep: Sweep) -> str:
     same = f" ({together} at a time on the same batches)" if together > 1 else ""
     told = "Adam {learning_rate:g}, batches of {batch_size}; {lines} lines, {points} points; bands, bars: two standard "
     further = f" and {more['networks']} untrained networks" if more else ""
-    name, runs = DATA.get(sweep["data"], sweep["data"]), sweep["runs"] * together
+    name, runs = TITLES[sweep["data"]], sweep["runs"] * together
     return f"{name}; {runs} runs{same}{further} of each architecture; {sweep.told(told)}errors"
 
 
-_TITLE, _TITLES = "Distance to the nearest boundary", "Distances to the nearest boundary"
-_WHERE = "section 3.2"
-_LINES_TITLE, _BY_NEURONS = "Regions on a line through training", f"{_TITLE}, and the number of neurons"
+_LINES, _DISTANCE = "Regions on a line through training", "Distance to the nearest boundary"
+_EVERY = "Distances to the nearest boundary, all of them"
+_artifact = partial(Artifact, place="section 3.2", presets=LINES, table=table, about=_about)
 ARTIFACTS = (
-    Artifact("hanin-rolnick/fig5", _LINES_TITLE, "section 3.1", LINES, table, claims_5, draw_5, _about),
-    Artifact("hanin-rolnick/fig6a", _BY_NEURONS, _WHERE, LINES, table, claims_a, draw_a, _about),
-    Artifact("hanin-rolnick/fig6b", f"{_TITLE} through training", _WHERE, LINES, table, claims_b, draw_b, _about),
-    Artifact("hanin-rolnick/fig6c", f"{_TITLE}, and accuracy", _WHERE, LINES, table, claims_c, draw_c, _about),
-    Artifact("hanin-rolnick/fig7", f"{_TITLES}, all of them", _WHERE, HISTOGRAM, histogram, claims_7, draw_7, _about),
+    _artifact("hanin-rolnick/fig5", _LINES, place="section 3.1", claims=claims_5, draw=draw_5),
+    _artifact("hanin-rolnick/fig6a", f"{_DISTANCE}, and the number of neurons", claims=claims_a, draw=draw_a),
+    _artifact("hanin-rolnick/fig6b", f"{_DISTANCE} through training", claims=claims_b, draw=draw_b),
+    _artifact("hanin-rolnick/fig6c", f"{_DISTANCE}, and accuracy", claims=claims_c, draw=draw_c),
+    _artifact("hanin-rolnick/fig7", _EVERY, presets=HISTOGRAM, table=histogram, claims=claims_7, draw=draw_7),
 )

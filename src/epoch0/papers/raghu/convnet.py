@@ -1,16 +1,11 @@
 """Raghu's convolutional network (sections 2.2, 3), and Figure 4: an arc's length in it before training, per sigma_w^2.
 
 The paper gives away little: ReLU, pooling as layers 3 and 7 (Figure 4), two hidden fully connected layers of which the
-last "halves the number of neurons" (Figure 8), weights N(0, sigma_w^2 / fan_in). So ten layers:
-
-    1 conv   2 conv   3 pool   4 conv   5 conv   6 conv   7 pool   8 fully connected   9 fully connected   10 output
-
-What it leaves open, and what is taken here: 3x3 kernels with zero padding, which keep the size; max pooling over 2x2
-places; 32 channels in each convolution, and as many neurons in the first fully connected layer as come in, so that no
-hidden layer has fewer neurons than the one before it but the pools and the last one, the exceptions that the caption of
-Figure 8 names; biases that begin at zero; batch norm (Figure 10) or trajectory regularization (Figure 11) behind every
-convolution and every hidden fully connected layer, before the ReLU, and a layer in front of batch norm without a bias,
-which it would take away. Pixels have mean 0 and variance 1 in every channel over the training images.
+last "halves the number of neurons" (Figure 8), weights N(0, sigma_w^2 / fan_in). What it leaves open: 3x3 kernels with
+zero padding; max pooling over 2x2 places; 32 channels, and as many neurons in the first fully connected layer as come
+in, so that only the pools and the last hidden layer have fewer neurons than the layer before; biases that begin at
+zero; batch norm (Figure 10) or trajectory regularization (Figure 11) behind every hidden layer, before its ReLU, and no
+bias in front of batch norm, which would take it away; standardized pixels.
 """
 
 import math

@@ -3,15 +3,9 @@
 All three kinds of network begin with the same weights and see the same batches, run by run, so differences are paired.
 In the quick preset the learning rate of each kind is the best of 0.001, 0.003 and 0.01 for it (for batch norm 0.03 was
 tried too), by the accuracy of three networks on training images held out from training; their seeds, 100 to 102, are in
-no preset. In the paper preset it is 0.001 for all, a common one of Adam, and not tuned.
-
-Definitions the paper leaves open, and what is taken here:
-
-* no augmentation; Adam at a constant learning rate, no weight decay. Under SGD with momentum 0.9 lambda, one number
-  that the gradient of a whole layer acts on, is unsteady: at 0.02 it ran through 0 in all of three networks, which then
-  computed a constant, and at 0.01 one of three took long to start;
-* lambda is one number a layer, begins at 1 and is trained like every other parameter; the penalty is scaled by 0.01;
-* the original length is that of the first minibatch.
+no preset. In the paper preset it is 0.001 for all, a common one of Adam, and not tuned. What the paper leaves open: no
+augmentation; Adam without weight decay, since under SGD lambda is unsteady (docs/trajectory-regularization); lambda is
+one number a layer, begins at 1, and the penalty is scaled by 0.01; the original length is that of the first minibatch.
 """
 
 from collections.abc import Callable

@@ -1,22 +1,10 @@
 """Raghu Figures 6, 8, 9, 10 and 18 (sections 3.1, 3.2): length and weight scale through training, noise in a layer.
 
-Networks of two figures are the same trials, with one key, and are trained once. Definitions the paper leaves open, and
-what is taken here:
-
-* pixels have mean 0 and variance 1 in every channel over the training images; no augmentation;
-* SGD with momentum 0.9 and a constant learning rate, without weight decay, which would pull the weights down;
-* a trajectory is the arc between two test images that the seed draws; lengths are means over several arcs;
-* the weight scale of a layer is fan_in times the mean square of its weights: sigma_w^2 as it is now;
-* noise is Gaussian, with a standard deviation in the units of the weights ("absolute") or as a part of the root mean
-  square of the layer's weights ("relative"); the paper does not say which of the two its "magnitude" is.
-
-Figure 6: the paper does not say whether its network had batch norm, nor in what unit its noise of "0.25 magnitude" is.
-All four combinations are shown and judged: with equal sigma_w^2 the weights of a layer with many inputs are small, so
-that noise of one absolute size is much more for it than for the first layer.
-
-Figure 10: an arc's length through a batch norm depends on whose statistics it uses. In evaluation they are the running
-ones, which at step 0 are still mean 0 and variance 1, so that it does nothing. By the statistics of the arc's own
-points it divides by how much a channel varies along the arc, which can be next to nothing. Both are measured and drawn.
+Networks of two figures are the same trials, with one key, and are trained once. What the paper leaves open: inputs are
+standardized, without augmentation; SGD has momentum 0.9, a constant learning rate and no weight decay, which would pull
+the weights down; trajectories are arcs between two test images that the seed draws, lengths their means. Noise is in
+the units of the weights ("absolute") or of the root mean square of the layer's weights ("relative"), and batch norm
+uses its running statistics or those of the arc's points: all are measured, see docs/raghu for what differs.
 """
 
 import math
