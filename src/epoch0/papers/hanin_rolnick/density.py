@@ -27,13 +27,11 @@ from epoch0.seeds import numpy_generator
 RESOLUTION = 0.1  # counts and integral agree if a relative difference of this size would have been seen and was not
 WIDE = 8  # crossings are compared in networks of this width and more: narrower ones have too few to tell anything
 
-QUANTITIES = {  # what is counted, and what is claimed of it
-    "linear break points on a line": "k = 1: Theorem 3 gives the mean number of break points of linear regions on a "
-    "line",
-    "activation break points on a line": "k = 1: without the condition on good neurons it gives that of activation "
-    "regions",
-    "crossings in a square": "k = 2: and the mean number of crossings in a square",
-}
+# what is counted, and what is claimed of it
+_LINEAR = "k = 1: Theorem 3 gives the mean number of break points of linear regions on a line"
+_ACTIVATION = "k = 1: without the condition on good neurons it gives that of activation regions"
+QUANTITIES = {"linear break points on a line": _LINEAR, "activation break points on a line": _ACTIVATION}
+QUANTITIES["crossings in a square"] = "k = 2: and the mean number of crossings in a square"
 
 
 @dataclass(frozen=True)
@@ -61,16 +59,12 @@ def compare(spec: DensitySpec, seed: int) -> dict[str, Any]:
     sizes = [spec.inputs, *[spec.width] * spec.depth, 1]
     source = numpy_generator(seed, spec.depth, spec.width)
     x = torch.from_numpy(source.standard_normal((5, spec.inputs)))
-    seeds = [int(one) for one in source.integers(2**31, size=2)]
     on_line, in_square = (
-        ensemble(count, sizes, biases=Gaussian(spec.bias_std), seed=own, dtype=torch.float64)
-        for count, own in zip((spec.networks, spec.planes), seeds, strict=True)
+        ensemble(count, sizes, biases=Gaussian(spec.bias_std), seed=int(own), dtype=torch.float64)
+        for count, own in zip((spec.networks, spec.planes), source.integers(2**31, size=2), strict=True)
     )
-    linear, activation = [], []
-    for net in on_line:
-        found = regions.on_line(net, x[0], x[1])
-        linear.append(found.linear_count - 1)  # type: ignore[union-attr]
-        activation.append(found.count - 1)
+    found: list[Any] = [regions.on_line(net, x[0], x[1]) for net in on_line]
+    linear, activation = [one.linear_count - 1 for one in found], [one.count - 1 for one in found]
     window = regions.square(x[2], x[3], x[4], spec.half)
     crossings = [inner_vertices(regions.on_plane(net, window)) for net in in_square]
     densities = [boundary_density(on_line, (x[0], x[1]), kind=kind, seed=seed) for kind in ("linear", "activation")]
@@ -119,8 +113,7 @@ def draw(found: Found) -> Figure:
     for axes, (quantity, rows) in zip(panels, found.table.by("quantity"), strict=True):
         places = np.arange(len(rows), dtype=float)
         for index, (name, label) in enumerate((("counted", "exact counts"), ("integral", "Theorem 3, Monte Carlo"))):
-            beside = Table({**row, "place": at + 0.16 * (index - 0.5)} for at, row in zip(places, rows, strict=True))
-            pictures.points(axes, beside, "place", name, index, label)
+            pictures.points(axes, rows, places + 0.16 * (index - 0.5), name, index, label)
         axes.set_xticks(places, rows.told("{depth} × {width}"))
         axes.set(title=quantity, xlabel="depth × width", ylim=(0, None))
     panels[0].set_ylabel("mean number")

@@ -8,7 +8,7 @@ import torch
 
 from epoch0 import plots, regions
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import at_most, between, equal_within_error, exact, fitted_exponent
+from epoch0.experiments.claims import at_most, between, exact, fitted_exponent
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
@@ -41,17 +41,14 @@ def pieces(spec: GraphSpec, seed: int) -> dict[str, Any]:
     zero, one = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
     sizes = [1, *[spec.width] * spec.depth, 1]
     nets = list(ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=seed, dtype=torch.float64))
-    found = [regions.on_line(net, zero, one, kind="line") for net in nets]
-    first = found[0]
-    t = first.breakpoints  # type: ignore[union-attr]
+    found: list[Any] = [regions.on_line(net, zero, one, kind="line") for net in nets]
+    t, layer = found[0].breakpoints, found[0].owner_layer + 1.0
     far = 1.1 * np.abs(t).max()
     knots = np.concatenate([[-far], t, [far]])
     with torch.no_grad():
         values = nets[0](torch.from_numpy(knots)[:, None])[:, 0].numpy()
-    layer = first.owner_layer.astype(np.float64) + 1  # type: ignore[union-attr]
-    linear = [one.linear_count for one in found[:_LINEAR]]  # type: ignore[union-attr]
-    count = np.array([one.count for one in found], dtype=np.float64)
-    numbers = {"count": count, "linear": np.array(linear, dtype=np.float64)}
+    count, linear = [one.count for one in found], [one.linear_count for one in found[:_LINEAR]]
+    numbers = {"count": np.array(count, dtype=np.float64), "linear": np.array(linear, dtype=np.float64)}
     return {**numbers, "t": t, "layer": layer, "knots": knots, "values": values}
 
 
@@ -76,28 +73,26 @@ def claims(found: Found) -> Claims:
     neurons, mean, error, depth, count = rows.of("neurons", "pieces", "pieces_error", "depth", "runs")
     # a single hidden layer has exactly one break point a neuron: no error, and no information for a fit with errors
     deep, names = depth > 1, ["networks of two layers and more"]
-    exponent, spread = fitted_exponent(neurons[deep], mean[deep], error[deep])
-    same = rows.where(width=largest)
-    breaks, breaks_error = same.of("breaks_per_neuron", "breaks_per_neuron_error")
-    groups = {"settings": [f"width {largest}"], "groups": same.told("depth {depth}")}
+    power = [[value] for value in fitted_exponent(neurons[deep], mean[deep], error[deep])]
+    same = f"break points a neuron, all pieces but one, do not depend on the depth (width {largest})"
     worst = max(rows, key=lambda row: row["most_pieces"] / row["neurons"])
     few = all(row["most_pieces"] < 2 ** (row["neurons"] / 2) for row in rows if row["neurons"] >= 16)
-    told = (
-        "most a neuron at depth {depth}, width {width}: {most_pieces} pieces of {neurons} neurons, which could be "
-        "2^{neurons}"
-    )
+    told = "most a neuron at depth {depth}, width {width}: {most_pieces} pieces of {neurons} neurons, which could be "
     return {
         "the mean number of pieces grows in proportion to the number of neurons (exponent)": by(
-            between, [exponent], [spread], [1 - EXPONENT], [1 + EXPONENT], int(count[deep].sum()), names
+            between, *power, [1 - EXPONENT], [1 + EXPONENT], int(count[deep].sum()), names
         ),
         f"there are at most {PER_NEURON:g} pieces a neuron": by(
             at_most, mean / neurons, error / neurons, PER_NEURON, count, rows.told("depth {depth}, width {width}")
         ),
-        f"break points a neuron, all pieces but one, do not depend on the depth (width {largest})": by(
-            equal_within_error, breaks[None], breaks_error[None], count[0], resolution=RESOLUTION, **groups
+        same: rows.where(width=largest).alike(
+            "breaks_per_neuron", "depth", "depth {depth}", "width {width}", resolution=RESOLUTION
         ),
         "no network has anything like 2^neurons pieces": by(
-            exact, few, told.format_map(worst), {name: float(worst[name]) for name in ("most_pieces", "neurons")}
+            exact,
+            few,
+            (told + "2^{neurons}").format_map(worst),
+            {name: float(worst[name]) for name in ("most_pieces", "neurons")},
         ),
     }
 
@@ -117,10 +112,7 @@ def draw(found: Found) -> Figure:
     panels["all"].legend(fontsize=7.5)
     axes, depths = panels["count"], found.sweep["depth"]
     for index, (depth, rows) in enumerate(found.table.by("depth")):
-        hollow: dict[str, Any] = {
-            "markersize": 4.0 + 2.5 * (len(depths) - 1 - index),
-            "markerfacecolor": "none",
-        }  # around each other
+        hollow = {"markersize": 4.0 + 2.5 * (len(depths) - 1 - index), "markerfacecolor": "none"}  # around each other
         pictures.points(axes, rows, "neurons", "pieces", index, f"depth {depth}", **hollow)
     neurons = sorted({row["neurons"] for row in found.table})
     axes.plot(neurons, neurons, ":", color=plots.BOUND, label="one a neuron")
@@ -137,15 +129,9 @@ def _graph(axes: Axes, drawn: Cell, limit: float | None) -> None:
     knots, values, t, layer = (drawn[name][0] for name in ("knots", "values", "t", "layer"))
     axes.plot(knots, values, color="black", linewidth=1.0, zorder=1.5)
     for index in range(drawn.spec.depth):
-        mine = layer == index + 1
-        look: dict[str, Any] = {
-            "linestyle": "none",
-            "marker": plots.MARKERS[index],
-            "color": plots.COLOURS[index],
-            "markersize": 3.2,
-        }
-        label = f"made by layer {index + 1} ({int(mine.sum())})"
-        axes.plot(t[mine], np.interp(t[mine], knots, values), label=label, **look)
+        own, marker, colour = t[layer == index + 1], plots.MARKERS[index], plots.COLOURS[index]
+        label = f"made by layer {index + 1} ({len(own)})"
+        axes.plot(own, np.interp(own, knots, values), marker, color=colour, markersize=3.2, label=label)
     axes.ticklabel_format(style="sci", scilimits=(-2, 2), useMathText=True)
     axes.set_xlabel("input")
     if limit is not None:

@@ -18,6 +18,7 @@ from epoch0 import plots, regions
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_most, exact, increasing
 from epoch0.networks import ensemble
+from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import Array
 from epoch0.papers.pictures import Figure
@@ -56,19 +57,15 @@ def partitions(spec: PlanarSpec, seed: int) -> dict[str, Any]:
     vertex, and names with ``_l`` are the cells after layer l.
     """
     torch.set_num_threads(1)
-    laws = {"weights": Gaussian(spec.weight_std), "biases": Gaussian(spec.bias_std)}
-    sizes = [2, *[spec.width] * spec.depth, 1]
-    nets = ensemble(spec.networks, sizes, **laws, seed=seed, dtype=torch.float64)  # type: ignore[arg-type]
-    axes = torch.eye(2, dtype=torch.float64)
-    window = regions.square(torch.zeros(2), axes[0], axes[1], spec.half)
+    sizes, laws = [2, *[spec.width] * spec.depth, 1], (Gaussian(spec.weight_std), Gaussian(spec.bias_std))
+    window = regions.square(torch.zeros(2), *torch.eye(2, dtype=torch.float64), spec.half)
     tested: list[dict[str, Any]] = []
     drawing: dict[str, Any] = {}
-    for net in nets:
+    for net in ensemble(spec.networks, sizes, "relu", *laws, seed=seed, dtype=torch.float64):
         layers = [regions.on_plane(net[: 2 * (layer + 1)], window) for layer in range(spec.depth)]
         whole = regions.on_plane(net, window)
         tested.append(_tested(spec, whole, layers))
-        if not drawing:
-            drawing = _drawing(net, whole, layers)
+        drawing = drawing or _drawing(net, whole, layers)
     result = {name: np.stack([np.asarray(one[name], dtype=np.float64) for one in tested]) for name in tested[0]}
     return {**result, **drawing}
 
@@ -147,23 +144,25 @@ def _drawing(net: nn.Module, whole: PlanePartition, layers: list[PlanePartition]
 def table(found: Found) -> Table:
     """One row a network and layer: regions after it, and what the tests of the whole network found."""
     spec, (result,), rows = found.sweep.spec, found.one().results, Table()
-    linear, euler, area = (result[name] for name in ("linear", "euler", "area_error"))
     for network, layer in itertools.product(range(spec.networks), range(spec.depth)):
         row: dict[str, Any] = {"network": network, "layer": layer + 1}
-        row["regions"] = int(result["cells"][network][layer])
-        row["most_possible"] = upper_bound([spec.width] * (layer + 1), inputs=2)
+        row |= {"regions": int(result["cells"][network][layer]), "most_possible": _most(spec, layer)}
         row["bends_of_its_boundaries"] = int(result["bends"][network][layer])
-        row |= {"linear_regions_of_the_network": int(linear[network]), "euler": int(euler[network])}
-        rows.append({**row, "area_error": float(area[network])})
+        row["linear_regions_of_the_network"] = int(result["linear"][network])
+        rows.append({**row, "euler": int(result["euler"][network]), "area_error": float(result["area_error"][network])})
     return rows
+
+
+def _most(spec: PlanarSpec, layer: int) -> int:
+    return upper_bound([spec.width] * (layer + 1), inputs=2)
 
 
 def below_bound(found: Found) -> Claims:
     """Theorem 1 of Raghu et al., layer by layer."""
     spec, (result,) = found.sweep.spec, found.one().results
-    bounds = [float(upper_bound([spec.width] * (layer + 1), inputs=2)) for layer in range(spec.depth)]
+    bounds, names = zip(*((float(_most(spec, i)), f"layer {i + 1}") for i in range(spec.depth)), strict=True)
     text = "the number of regions is at most (1 + k + k(k - 1)/2)^n, k neurons in each of n layers"
-    return {text: over_runs(at_most, result["cells"], bounds, names=[f"layer {i + 1}" for i in range(spec.depth)])}
+    return {text: over_runs(at_most, np.asarray(result["cells"]), bounds, names=names)}
 
 
 def checks(cells: Iterable[Cell], what: str) -> Claims:
@@ -208,8 +207,8 @@ def draw(found: Found) -> Figure:
     setting, (result,) = found.sweep.spec, found.one().results
     half, depth = setting.half, setting.depth
     names = [f"layer {layer + 1}" for layer in range(depth)]
-    grid: dict[str, Any] = {"mosaic": [[*names, "graph"]], "width_ratios": [*[1.0] * depth, 1.5]}
-    picture, panels = plots.figure(3.0 * depth + 4.6, 4.7, per_subplot_kw={"graph": {"projection": "3d"}}, **grid)
+    size, ratios, solid = (3.0 * depth + 4.6, 4.7), [*[1.0] * depth, 1.5], {"graph": {"projection": "3d"}}
+    picture, panels = plots.figure(*size, mosaic=[[*names, "graph"]], width_ratios=ratios, per_subplot_kw=solid)
     vertices, edges, owner = (np.asarray(result[name]) for name in ("vertices", "edges", "owner"))
     window = {"xlim": (-half, half), "ylim": (-half, half), "xlabel": "first input"}
     cells, own, colours = [], vertices, vertices
@@ -225,22 +224,19 @@ def draw(found: Found) -> Figure:
         axes.set(aspect="equal", title=f"after layer {index}: {len(corners)} regions", **window)
         axes.grid(False)
         ticks = [part * half for part in (-1.0, -0.5, 0.0, 0.5, 1.0)]
-        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])  # "1.0 -1.0" of two panels touch
-        axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        for axis in "xy":
+            pictures.ticks(axes, ticks, axis)  # "1.0 -1.0" of two panels touch
         axes.tick_params(labelleft=index == 1)
     panels[names[0]].set_ylabel("second input")
     for layer in range(depth):
         panels[names[-1]].plot([], [], color=plots.COLOURS[layer], label=f"made by layer {layer + 1}")
     plots.legend_below(picture, *panels[names[-1]].get_legend_handles_labels(), columns=depth)
     heights = np.asarray(result["heights"])
-    solid = [np.column_stack([own[cell], heights[cell]]) for cell in cells]
-    axes = panels["graph"]
-    axes.add_collection3d(Poly3DCollection(solid, facecolors=colours, edgecolors="#555555", linewidths=0.3))
+    faces, axes = [np.column_stack([own[cell], heights[cell]]) for cell in cells], panels["graph"]
+    axes.add_collection3d(Poly3DCollection(faces, facecolors=colours, edgecolors="#555555", linewidths=0.3))
     axes.set(zlim=(heights.min(), heights.max()), title="its graph over the regions", zlabel="output", **window)
-    axes.set_ylabel("second input")
+    axes.set(ylabel="second input", xticks=[-half, 0, half], yticks=[-half, 0, half])
     axes.view_init(elev=34, azim=-60)
-    axes.set_xticks([-half, 0, half])
-    axes.set_yticks([-half, 0, half])
     axes.tick_params(labelsize=7)
     axes.set_box_aspect((1, 1, 0.7), zoom=0.84)
     return picture

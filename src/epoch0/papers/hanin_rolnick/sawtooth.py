@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from epoch0 import plots, regions
 from epoch0.experiments.claims import at_most, exact, increasing
 from epoch0.networks.constructions import sawtooth
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Array, Mean, mean_and_error
+from epoch0.papers.means import Mean, mean_and_error
 from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by
 from epoch0.seeds import generator
@@ -40,18 +40,13 @@ def pieces(spec: SawtoothSpec, seed: int) -> dict[str, Any]:
     """``linear`` and activation regions (``count``) on [0, 1], (networks,); ``knots`` and ``values`` of the first."""
     torch.set_num_threads(1)
     ends = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-    linear, count = [], []
-    drawn: dict[str, Array] = {}
-    for network in range(spec.networks):
-        net = disturbed(spec, seed, network)
-        found = regions.on_line(net, ends[0], ends[1])
-        linear.append(found.linear_count)  # type: ignore[union-attr]
-        count.append(found.count)
-        if not drawn:
-            knots = np.concatenate([[0.0], found.breakpoints, [1.0]])  # type: ignore[union-attr]
-            with torch.no_grad():
-                drawn = {"knots": knots, "values": net(torch.from_numpy(knots)[:, None])[:, 0].numpy()}
-    return {"linear": np.array(linear, dtype=np.float64), "count": np.array(count, dtype=np.float64), **drawn}
+    nets = [disturbed(spec, seed, network) for network in range(spec.networks)]
+    found: list[Any] = [regions.on_line(net, *ends) for net in nets]
+    linear, count = np.array([[float(one.linear_count), float(one.count)] for one in found]).T
+    knots = np.concatenate([[0.0], found[0].breakpoints, [1.0]])
+    with torch.no_grad():
+        values = nets[0](torch.from_numpy(knots)[:, None])[:, 0].numpy()
+    return {"linear": linear, "count": count, "knots": knots, "values": values}
 
 
 def disturbed(spec: SawtoothSpec, seed: int, network: int) -> nn.Module:
@@ -60,8 +55,7 @@ def disturbed(spec: SawtoothSpec, seed: int, network: int) -> nn.Module:
     source = generator(seed, network)
     with torch.no_grad():
         for parameter in net.parameters():
-            draw: Tensor = torch.randn(parameter.shape, generator=source, dtype=torch.float64)
-            parameter.add_(spec.noise * draw)
+            parameter.add_(spec.noise * torch.randn(parameter.shape, generator=source, dtype=torch.float64))
     return net
 
 
@@ -86,7 +80,8 @@ def claims(found: Found) -> Claims:
     whole, noisy = found.table.where(noise=0.0), found.table.where(noise=found.also["noisy"].sweep["noise"])
     wrong = [row["depth"] for row in whole if row["pieces"] != row["without_noise"]]
     mean, error, noise, count = noisy.of("pieces", "pieces_error", "noise", "runs")
-    total, names = whole[-1]["without_noise"], noisy.told("noise {noise:g}")
+    total = whole[-1]["without_noise"]
+    lost = by(increasing, total - mean, error, count, noisy.told("noise {noise:g}"))
     told = f"{', '.join(whole.told('{pieces:g}'))} pieces from {', '.join(whole.told('{neurons}'))} neurons"
     decided: dict[str, Decision] = {
         "without noise there are exactly 2^n linear pieces, 2^(n-1) teeth, from n layers of two neurons": by(
@@ -97,10 +92,7 @@ def claims(found: Found) -> Claims:
         share, spread = mean[noise == size] / total, error[noise == size] / total
         text = f"noise of standard deviation {size:g} leaves at most half of the pieces"
         decided[text] = by(at_most, share, spread, MOST, count[0], [f"noise {size:g}"])
-    return {
-        **decided,
-        "the larger the noise the more pieces are lost": by(increasing, total - mean, error, count, names),
-    }
+    return {**decided, "the larger the noise the more pieces are lost": lost}
 
 
 def draw(found: Found) -> Figure:
@@ -124,9 +116,8 @@ def draw(found: Found) -> Figure:
     pictures.points(axes, rows, "noise", "pieces", 0, label, linestyle="-", linewidth=0.8)
     axes.set(xscale="log", yscale="log", ylabel="linear pieces on [0, 1]")
     axes.set_xlabel("standard deviation of the noise on weights and biases")
-    y = rows.column("pieces")
-    ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 200, 500) if min(y) / 2 < tick < 2 * max(y)]
-    pictures.ticks(axes, ticks, "y")
+    least, most = rows.column("pieces").min(), rows.column("pieces").max()
+    pictures.ticks(axes, [y for y in (1, 2, 5, 10, 20, 50, 100, 200, 500) if least / 2 < y < 2 * most], "y")
     axes.legend(loc="lower left")
     return picture
 

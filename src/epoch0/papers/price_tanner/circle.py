@@ -44,17 +44,16 @@ def drawing(spec: DrawingSpec, seed: int) -> dict[str, Any]:
     curve = spec.network.curve.curve()
     linear = [name for name, part in net.named_children() if isinstance(part, nn.Linear)]
     chosen = [linear[layer - 1] for layer in spec.shown]
-    paths, shares = [], []
+    images = []
     with torch.no_grad():
         value = curve.point(torch.linspace(0, 1, spec.points, dtype=torch.float64))
         for name, part in net.named_children():
             value = part(value)
             if name in chosen:
-                path, share = projected(value.double().numpy())
-                paths.append(path)
-                shares.append(share)
+                images.append(projected(value.double().numpy()))
     lengths = trajectory_length(net, curve, layers=chosen, points=1000, seed=seed).network_lengths[0, 1:]
-    return {"paths": np.stack(paths), "shares": np.array(shares), "lengths": np.asarray(lengths)}
+    paths, shares = (np.array(each) for each in zip(*images, strict=True))
+    return {"paths": paths, "shares": shares, "lengths": np.asarray(lengths)}
 
 
 def projected(points: Array) -> tuple[Array, float]:
@@ -64,20 +63,15 @@ def projected(points: Array) -> tuple[Array, float]:
     return left[:, :2] * values[:2], float((values[:2] ** 2).sum() / (values**2).sum())
 
 
-def _entry(spec: BlockSpec) -> Gaussian:
-    """The law of a weight, dense as it is."""
-    return Gaussian(spec.std * spec.width**-0.5)
-
-
 def table(found: Found) -> Table:
     """One row a layer: mean length with its standard error, that of the network drawn, bounds and exact law."""
-    shown = found.also["drawing"].one()
+    shown, entry = found.also["drawing"].one(), Gaussian(found.sweep["std"] * found.sweep["width"] ** -0.5)
     told = dict(zip(shown.spec.shown, zip(shown["lengths"][0], shown["shares"][0], strict=True), strict=True))
     bounds = {"paper_lower": theory.lower_bound, "lower": theory.best_lower_bound}
     bounds |= {"exact": theory.exact, "upper": theory.upper_bound}
 
     def beside(cell: Cell, layer: int) -> dict[str, Any]:
-        entry, width, start, low, high = _entry(cell.spec), cell.spec.width, 2 * math.pi, 1.0, 1.0
+        width, start, low, high = cell.spec.width, 2 * math.pi, 1.0, 1.0
         if layer:
             law = theory.law_over_depth(entry, [width] * layer)
             low, high = (float(law.quantile(p)) for p in ((1 - COVERED) / 2, (1 + COVERED) / 2))
@@ -95,18 +89,14 @@ def table(found: Found) -> Table:
 def claims(found: Found) -> Claims:
     """The length at each layer is between the bounds, and is the exact one."""
     rows, names = Table(found.table[1:]), "layer {layer}"
-    exact = theory.exact(_entry(found.sweep.spec), found.sweep["width"])
-    return {
-        "mean length at each layer is at least the bound of Corollary 1": rows.claim(
-            at_least, "length", "paper_lower", names=names
-        ),
-        "mean length at each layer is at most the second-moment bound": rows.claim(
-            at_most, "length", "upper", names=names
-        ),
-        "growth in each layer is the exact one of dense Gaussian weights": rows.claim(
-            agrees, "growth", exact, names=names, resolution=0.05
-        ),
+    entry, width = Gaussian(found.sweep["std"] * found.sweep["width"] ** -0.5), found.sweep["width"]
+    decided = {
+        "mean length at each layer is at least the bound of Corollary 1": (at_least, "length", "paper_lower"),
+        "mean length at each layer is at most the second-moment bound": (at_most, "length", "upper"),
     }
+    exact = rows.claim(agrees, "growth", theory.exact(entry, width), names=names, resolution=0.05)
+    claims = {text: rows.claim(*how, names=names) for text, how in decided.items()}
+    return {**claims, "growth in each layer is the exact one of dense Gaussian weights": exact}
 
 
 def draw(found: Found) -> Figure:
@@ -147,8 +137,8 @@ def _path(axes: Axes, path: Array, title: str) -> None:
 def _lengths(axes: Axes, rows: Table) -> None:
     """Length against layer on a log scale."""
     layer, upper, exact, lower, drawn = rows.of("layer", "upper", "exact", "paper_lower", "drawn_length")
-    grey = {"color": "#bbbbbb", "edgecolor": "#bbbbbb", "alpha": 0.5, "linewidth": 0, "zorder": None}
-    pictures.band(axes, rows, "layer", "network_low", "network_high", f"{COVERED:.0%} of networks (exact law)", **grey)
+    told, grey = f"{COVERED:.0%} of networks (exact law)", {"color": "#bbbbbb", "edgecolor": "#bbbbbb", "zorder": None}
+    pictures.band(axes, rows, "layer", "network_low", "network_high", told, alpha=0.5, linewidth=0, **grey)
     axes.plot(layer, upper, ":", color=plots.BOUND, label="upper bound (second moment)")
     axes.plot(layer, exact, "-", color=plots.COLOURS[0], linewidth=1.0, label="exact mean")
     axes.plot(layer, lower, "--", color=plots.BOUND, label="lower bound (Cor. 1)")
@@ -162,10 +152,10 @@ def _lengths(axes: Axes, rows: Table) -> None:
 
 def circles(width: int, networks: int, block_size: int, **more: Any) -> Sweep:
     """Networks whose lengths are averaged; the first of them is drawn."""
+    shown = {name: more.pop(name) for name in ("shown", "points") if name in more}
     fields = {"depth": 10, "tangents": 64, **more}
-    points, shown = fields.pop("points", 2000), fields.pop("shown", (1, 2, 4, 7, 10))
     spec = BlockSpec(CurveSpec("random", "circle", size=width), "gaussian", 2.0, 1.0, width, **fields)
-    also = {"drawing": Sweep(drawing, DrawingSpec(spec, shown, points))}
+    also = {"drawing": Sweep(drawing, DrawingSpec(spec, **{"shown": (1, 2, 4, 7, 10), **shown}))}
     return Sweep(block, spec, runs=networks, block=block_size, also=also)
 
 
