@@ -32,28 +32,19 @@ _KINDS = {"fig": "Figure", "tab": "Table", "th": "Theorem", "prop": "Proposition
 class Artifact:
     """One figure or table of a paper, declared: docs/reproduce.md shows a whole one.
 
-    Attributes:
-        id: paper and figure, such as ``"price-tanner/fig3b"``.
-        title: what it shows, in a few words.
-        place: where else in the paper it is told of, such as ``"section 4"``; number and authors come from the id.
-        presets: ``"quick"`` and ``"paper"`` -> what is run.
-        table: measurements -> tidy rows.
-        claims: measurements -> the paper's statements, each with what decides it; the rows are in ``found.table``.
-        draw: the same -> a matplotlib figure laid out like the paper's; its heading is put above it later.
-        about: what was measured, in one line for the heading: a text with the names of axes and fields in braces, such
-            as ``"{runs} networks of width {width}"``, or a function of the sweep.
-        cost: spec -> what one trial costs, without trials; None for what trains nothing.
+    ``about`` is the line of the heading that says what was measured: a text with names of axes and fields in braces,
+    such as ``"{runs} networks of width {width}"``, or a function of the sweep.
     """
 
-    id: str
-    title: str
-    place: str
-    presets: Mapping[str, Sweep]
-    table: Callable[[Found], Table]
-    claims: Callable[[Found], Claims]
-    draw: Callable[[Found], "Figure"]
+    id: str  #: paper and figure, such as ``"price-tanner/fig3b"``
+    title: str  #: what it shows, in a few words
+    place: str  #: where else in the paper it is told of, such as ``"section 4"``; the rest comes from the id
+    presets: Mapping[str, Sweep]  #: ``"quick"`` and ``"paper"`` -> what is run
+    table: Callable[[Found], Table]  #: measurements -> tidy rows, later in ``found.table``
+    claims: Callable[[Found], Claims]  #: measurements -> the paper's statements, each with what decides it
+    draw: Callable[[Found], "Figure"]  #: the same -> a matplotlib figure laid out like the paper's, without heading
     about: str | Callable[[Sweep], str] = ""
-    cost: "Callable[[Any], Cost] | None" = None
+    cost: "Callable[[Any], Cost] | None" = None  #: spec -> what one trial costs; None for what trains nothing
 
     @property
     def source(self) -> str:
@@ -94,10 +85,6 @@ class Artifact:
         """What was measured."""
         return setting.told(self.about) if isinstance(self.about, str) else self.about(setting)
 
-    def data(self, setting: Sweep) -> str | None:
-        """Name of the data set that the trials load where they run."""
-        return setting.data
-
     def costs(self, setting: Sweep) -> "list[Cost]":
         """What its runs cost, one a configuration, for a dry run."""
         return setting.costs(self.cost) if self.cost else []
@@ -120,13 +107,10 @@ def _declared(package: str) -> dict[str, Artifact]:
     """The artifacts of all modules of a paper."""
     places = importlib.import_module(package).__path__
     modules = [importlib.import_module(f"{package}.{one.name}") for one in pkgutil.iter_modules(places)]
-    declared = [artifact for module in modules for artifact in getattr(module, "ARTIFACTS", ())]
-    return {artifact.id: artifact for artifact in sorted(declared, key=lambda one: _place(one.id))}
-
-
-def _place(id: str) -> list[Any]:
-    """Sorts fig2 before fig10."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", id)]
+    declared = {one.id: one for module in modules for one in getattr(module, "ARTIFACTS", ())}
+    parts = {id: re.split(r"(\d+)", id) for id in declared}  # fig2 comes before fig10
+    order = sorted(parts, key=lambda id: [int(part) if part.isdigit() else part for part in parts[id]])
+    return {id: declared[id] for id in order}
 
 
 def find(name: str) -> Artifact:

@@ -54,10 +54,10 @@ class Estimate(Result):
     def __str__(self) -> str:
         rows: list[tuple[str, ...]] = [("  configuration", "runs", "done", "steps a run", "s a step", "time")]
         for line in self.lines:
-            steps = "" if line.steps is None else f"{line.steps:,.0f}"
+            counts = f"{line.runs:,}", f"{line.done:,}", "" if line.steps is None else f"{line.steps:,.0f}"
             each = "" if line.seconds_a_step is None else f"{line.seconds_a_step:.2g}"
             hours = "" if line.hours is None else format_duration(3600 * line.hours)
-            rows.append((f"  {line.configuration}", f"{line.runs:,}", f"{line.done:,}", steps, each, hours))
+            rows.append((f"  {line.configuration}", *counts, each, hours))
         head, *table = aligned(rows)
         text, last = [f"dry run ({self.preset}) on {self.device}", head], ""
         for line, row in zip(self.lines, table, strict=True):
@@ -126,7 +126,7 @@ def estimate(
     at_once = min(workers or own or 1, max(1, left))
     lines = []
     for id, name, runs, done, known in rows:
-        each = times.get(name)
-        hours = None if known is None else (runs - done) * known.steps * (each or 0.0) / at_once / 3600
-        lines.append(Line(id, name, runs, done, None if known is None else known.steps, each, hours))
+        steps, each = None if known is None else known.steps, times.get(name)
+        hours = None if steps is None else (runs - done) * steps * (each or 0.0) / at_once / 3600
+        lines.append(Line(id, name, runs, done, steps, each, hours))
     return Estimate(preset, str(device), at_once, tuple(lines))

@@ -7,9 +7,10 @@ import math
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,27 +41,17 @@ class Reproduction(Result):
     >>> done.data[0]["growth"], done.figure.axes[0].get_xlabel()
     >>> done.save("results")                                    # results/price-tanner/fig3b.csv, .json and .png
 
-    Attributes:
-        id: such as ``"price-tanner/fig3b"``.
-        preset: ``"quick"`` or ``"paper"``.
-        title: what it shows.
-        source: where it stands in the paper.
-        about: the setting in one line.
-        setting: what was run.
-        data: the table, one dict a row.
-        claims: the paper's statements, decided.
-        figure: the picture, a matplotlib figure.
     """
 
-    id: str
-    preset: str
-    title: str
-    source: str
-    about: str
-    setting: Sweep
-    data: tuple[dict[str, Any], ...]
-    claims: tuple[Claim, ...]
-    figure: "Figure"
+    id: str  #: such as ``"price-tanner/fig3b"``
+    preset: str  #: ``"quick"`` or ``"paper"``
+    title: str  #: what it shows
+    source: str  #: where it stands in the paper
+    about: str  #: the setting in one line
+    setting: Sweep  #: what was run
+    data: tuple[dict[str, Any], ...]  #: the table, one dict a row
+    claims: tuple[Claim, ...]  #: the paper's statements, decided
+    figure: "Figure"  #: the picture, a matplotlib figure
 
     def __str__(self) -> str:
         lines = [f"{self.id} ({self.preset}): {self.title}", f"  {self.about}" if self.about else ""]
@@ -86,11 +77,7 @@ class Reproduction(Result):
     def save(self, folder: StrPath) -> list[Path]:
         """Write ``<id>.csv``, ``<id>.json`` (claims and setting) and ``<id>.png``, each whole or not at all.
 
-        Args:
-            folder: made if it is missing; the paper's name becomes a folder in it.
-
-        Returns:
-            The three paths.
+        Gives back the three paths; the folder is made if it is missing, and the paper's name becomes a folder in it.
 
         Raises:
             InputError: if they cannot be written there.
@@ -204,7 +191,7 @@ def reproduce_all(
 
     def each() -> Iterator[Reproduction | Part]:
         with ExitStack() as stack:
-            engines = _Engines(stack, workers, scheduler)
+            engine_of = _engines(stack, workers, scheduler)
             stack.enter_context(environment("EPOCH0_DATA", data_dir))
             path = store
             if path is None:
@@ -216,11 +203,11 @@ def reproduce_all(
             for plan in plans:
                 if progress is not None:
                     progress.title = plan.artifact.id
-                results = run(plan.trials, kept, engine=engines.of(plan), progress=progress, shard=shard)
+                results = run(plan.trials, kept, engine=engine_of(plan), progress=progress, shard=shard)
                 if shard is not None:
                     yield Part(plan.artifact.id, preset, shard, len(results), str(kept.path))
                     continue
-                done = _decided(plan.artifact, preset, plan.setting, results)
+                done = decided(plan.artifact, preset, plan.setting, results)
                 if out is not None:
                     done.save(out)
                 yield done
@@ -228,21 +215,16 @@ def reproduce_all(
     return each()
 
 
-def picture_of(artifact: Artifact, preset: str, setting: Sweep, results: Results) -> "Figure":
-    """The picture of an artifact with its heading: what it shows, and under which setting."""
-    return _decided(artifact, preset, setting, results).figure
-
-
-def _decided(artifact: Artifact, preset: str, setting: Sweep, results: Results) -> Reproduction:
+def decided(artifact: Artifact, preset: str, setting: Sweep, results: Results) -> Reproduction:
+    """Table, claims, and the picture with its heading: what it shows, and under which setting."""
     from epoch0 import plots
 
     rows, claims, draw = artifact.decided(setting, results)
-    about = artifact.caption(setting)
+    about, told = artifact.caption(setting), (artifact.id, preset, artifact.title, artifact.source)
     with plots.style():
         picture = draw()
         plots.heading(picture, artifact.title, f"{artifact.id}, {preset}{': ' if about else ''}{about}")
-    id, title, source = artifact.id, artifact.title, artifact.source
-    return Reproduction(id, preset, title, source, about, setting, tuple(rows), tuple(claims), picture)
+    return Reproduction(*told, about, setting, tuple(rows), tuple(claims), picture)
 
 
 class Plan(NamedTuple):
@@ -257,7 +239,7 @@ def planned(ids: Sequence[str], preset: str, data_dir: StrPath | None) -> list[P
     """The trials of several artifacts, made before any file is: what cannot run leaves nothing behind."""
     chosen = [(artifact, artifact.setting(preset)) for artifact in map(find, ids)]
     with environment("EPOCH0_DATA", data_dir):
-        for name in dict.fromkeys(artifact.data(setting) for artifact, setting in chosen):
+        for name in dict.fromkeys(setting.data for _, setting in chosen):
             if name is not None:
                 data.path(name)  # absent data is told here, once, and not by every worker
         return [Plan(artifact, setting, artifact.trials(setting)) for artifact, setting in chosen]
@@ -274,29 +256,21 @@ def environment(name: str, folder: StrPath | None) -> Iterator[None]:
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[name]
-        else:
+        del os.environ[name]
+        if before is not None:
             os.environ[name] = before
 
 
-class _Engines:
+def _engines(stack: ExitStack, workers: int | None, scheduler: str | None) -> Callable[[Plan], Engine]:
     """Workers for what computes on the cores, and for what trains where there are accelerators: one process each."""
+    plain = stack.enter_context(Engine(workers=workers, scheduler=scheduler))
 
-    def __init__(self, stack: ExitStack, workers: int | None, scheduler: str | None) -> None:
-        self._stack, self._workers, self._scheduler = stack, workers, scheduler
-        self._plain = stack.enter_context(Engine(workers=workers, scheduler=scheduler))
-        self._training: Engine | None = None
+    @cache
+    def training() -> Engine:
+        count = accelerators()
+        return stack.enter_context(Engine(workers=workers or count, accelerators=count)) if count else plain
 
-    def of(self, plan: Plan) -> Engine:
-        if self._scheduler is not None or plan.artifact.cost is None:
-            return self._plain
-        if self._training is None:
-            self._training = self._plain
-            if count := accelerators():
-                own = Engine(workers=self._workers or count, accelerators=count)
-                self._training = self._stack.enter_context(own)
-        return self._training
+    return lambda plan: plain if scheduler is not None or plan.artifact.cost is None else training()
 
 
 def accelerators() -> int:

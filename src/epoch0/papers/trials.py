@@ -17,7 +17,6 @@ from epoch0.data import load
 from epoch0.errors import InputError
 from epoch0.experiments.experiment import canonical_json
 from epoch0.seeds import generator, numpy_generator
-from epoch0.train.data import Pair
 from epoch0.train.loop import train
 from epoch0.train.record import Training
 
@@ -109,7 +108,7 @@ def fit(spec: Any, model: nn.Module, examples: Any, **more: Any) -> Training:
     return train(model, examples, batch_size=spec.batch_size, learning_rate=spec.learning_rate, **more)
 
 
-def standard(data: str, tested: int | None = None) -> tuple[Pair, Pair]:
+def standard(data: str, tested: int | None = None) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Flat inputs, standardized by the training images, with their classes: of training, and so many of the test."""
     first, last = load(data), load(data, "test")
     held = last.inputs("standard", like=first), last.labels

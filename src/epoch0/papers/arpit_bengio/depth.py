@@ -11,7 +11,7 @@ from epoch0.experiments.claims import at_most, between, increasing
 from epoch0.papers import pictures
 from epoch0.papers.arpit_bengio.norms import INITS, LEVEL, NormsSpec, band, deep, weight_stds
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Mean, mean_and_error
+from epoch0.papers.means import Array, mean_and_error, means
 from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by
 
@@ -37,12 +37,7 @@ def table(quantity: str, found: Found) -> Table:
     return found.rows(measured, lambda cell, layer: band(cell.spec, quantity, layer)._asdict(), layer=layers)
 
 
-def off_one(quantity: str, cell: Cell) -> Mean:
-    """Mean of ``(ratio - 1)^2`` over layers, inputs and networks."""
-    return mean_and_error((cell[f"{quantity}_square"] - 2 * cell[quantity] + 1).mean(1))
-
-
-def step_spread(cell: Cell) -> Mean:
+def step_spread(cell: Cell) -> Array:
     """Variance of one layer's squared norm ratio over its exact value 5/width.
 
     Layers are independent of each other, so that all of them count: expected is 1, whatever the correlation of inputs.
@@ -50,7 +45,7 @@ def step_spread(cell: Cell) -> Mean:
     widths = np.array(cell.spec.widths)
     expected = widths * np.square(weight_stds(cell.spec)[:-1]) / 2
     relative = cell["step_square"] / expected**2 - 2 * cell["step"] / expected + 1
-    return mean_and_error((relative * widths / 5).mean(1))
+    return np.asarray((relative * widths / 5).mean(1))
 
 
 def first_layer(cell: Cell) -> tuple[float, float, float]:
@@ -70,15 +65,13 @@ def first_layer(cell: Cell) -> tuple[float, float, float]:
 
 def activation_claims(found: Found) -> Claims:
     """Figure 1a: He keeps the norm of the activations, better with width; Glorot does not."""
-    glorot = found.table.where(init="glorot")
+    glorot, spread = found.table.where(init="glorot"), _is_one(step_spread, found, COARSE, "measured over exact")
     return {
         **_he("activation", found),
         "Glorot: the activation norm ratio decays as the exact law says": _law_holds(glorot),
         **_lost("activation", found.table, len(found.sweep["widths"])),
         # beyond the paper
-        "He: one layer's squared norm ratio has the exact law's variance, 5/width": _is_one(
-            step_spread, found, COARSE, "measured over exact"
-        ),
+        "He: one layer's squared norm ratio has the exact law's variance, 5/width": spread,
     }
 
 
@@ -94,7 +87,7 @@ def gradient_claims(found: Found) -> Claims:
         **_he("gradient", found),
         "Glorot: the gradient norm ratio is the exact law's": _law_holds(glorot),
         **_lost("gradient", found.table, 1),
-        independent: _is_one(lambda cell: mean_and_error(cell["alignment"]), found, RESOLUTION, "measured"),
+        independent: _is_one(lambda cell: cell["alignment"], found, RESOLUTION, "measured"),
         larger: by(agrees, measured, errors, expected, counts, _widths(he), RESOLUTION, groups),
     }
 
@@ -103,7 +96,8 @@ def _he(quantity: str, found: Found) -> Claims:
     """The statements about He's initialization that both figures share."""
     name, rows = NAMES[quantity], found.table.where(init="he")
     narrower = found.where(init="he")[::-1]
-    squares, errors = np.transpose([off_one(quantity, cell) for cell in narrower])
+    # mean of (ratio - 1)^2 over layers, inputs and networks
+    squares, errors = means((cell[f"{quantity}_square"] - 2 * cell[quantity] + 1).mean(1) for cell in narrower)
     rms, counts = np.sqrt(squares), [cell.runs for cell in narrower]
     nearer = f"He: the {name} is nearer to 1 the wider the network (root of the mean of (ratio - 1)^2)"
     return {
@@ -126,11 +120,11 @@ def _lost(quantity: str, table: Table, layer: int) -> Claims:
     return {text: table.where(init="glorot", layer=layer).claim(at_most, "ratio", bounds, names="width {width}")}
 
 
-def _is_one(of: Callable[[Cell], Mean], found: Found, resolution: float, name: str) -> Decision:
-    """Whether a number is 1 in He's networks of all widths."""
+def _is_one(of: Callable[[Cell], Array], found: Found, resolution: float, name: str) -> Decision:
+    """Whether the mean of a number is 1 in He's networks of all widths."""
     cells = found.where(init="he")
-    values, errors = np.transpose([of(cell) for cell in cells])
-    return by(agrees, values, errors, 1.0, [cell.runs for cell in cells], _widths(cells), resolution, (name, "1"))
+    each = means(of(cell) for cell in cells)
+    return by(agrees, *each, 1.0, [cell.runs for cell in cells], _widths(cells), resolution, (name, "1"))
 
 
 def _widths(cells: Sequence[Cell]) -> list[str]:
@@ -158,8 +152,8 @@ def draw(quantity: str, found: Found) -> Figure:
         axes.set(xticks=range(1, depth + 1, 3 if depth > 6 else 1), ylabel=LABELS[quantity] if index == 0 else "")
         if index:
             axes.tick_params(labelleft=False)
-    handles, labels = panels[small[0]].get_legend_handles_labels()
-    plots.legend_below(picture, handles, labels, columns=3 if quantity == "activation" else 2)
+    entries = panels[small[0]].get_legend_handles_labels()
+    plots.legend_below(picture, *entries, columns=3 if quantity == "activation" else 2)
     return picture
 
 
@@ -170,8 +164,8 @@ def _overview(axes: Axes, quantity: str, found: Found) -> None:
             pictures.curve(axes, rows, "layer", "exact_mean", index, linestyle=dashes, linewidth=0.9)
             label = f"{init.title()}, width {width}"
             pictures.points(axes, rows, "layer", "ratio", index, label, markerfacecolor=fill, markersize=4.0)
-    axes.plot([], [], color="#333333", linewidth=0.9, label=f"{LAWS[quantity]}, He (mean)")
-    axes.plot([], [], "--", color="#333333", linewidth=0.9, label=f"{LAWS[quantity]}, Glorot (mean)")
+    for init, dashes in (("He", "-"), ("Glorot", "--")):
+        axes.plot([], [], dashes, color="#333333", linewidth=0.9, label=f"{LAWS[quantity]}, {init} (mean)")
     axes.set_yscale("log")
     axes.set(xlabel="layer $l$", ylabel=LABELS[quantity], xticks=range(1, len(found.sweep["widths"]) + 1))
     handles, labels = axes.get_legend_handles_labels()
@@ -205,9 +199,8 @@ _ABOUT = (
 
 def _artifact(letter: str, quantity: str, claims: Callable[[Found], Claims]) -> Artifact:
     """Both figures are made of the same trials."""
-    title = f"Norm of the {quantity}s at each layer, He and Glorot"
-    rows, picture = partial(table, quantity), partial(draw, quantity)
-    return Artifact(f"arpit-bengio/fig1{letter}", title, "section 4.1", _PRESETS, rows, claims, picture, _ABOUT)
+    named = f"arpit-bengio/fig1{letter}", f"Norm of the {quantity}s at each layer, He and Glorot", "section 4.1"
+    return Artifact(*named, _PRESETS, partial(table, quantity), claims, partial(draw, quantity), _ABOUT)
 
 
 ARTIFACTS = (_artifact("a", "activation", activation_claims), _artifact("b", "gradient", gradient_claims))

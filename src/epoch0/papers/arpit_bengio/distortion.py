@@ -66,25 +66,23 @@ def claims(direction: str, found: Found) -> Claims:
     """Section 4.2: the lemma holds, asks for too much, and less so for small eps; and what is exact."""
     rows, lemma = found.table, LEMMA[direction]
     mean, error, eps, count = rows.of("mean", "mean_error", "paper_eps", "runs")
-    named, off = {"names": "width {width}"}, "the squared norm is off by more than the"
-    decided = {f"the mean distortion is at most the eps of {lemma}": rows.claim(at_most, "mean", "paper_eps", **named)}
+    off = "the squared norm is off by more than the"
+    of, tighter = partial(rows.claim, names="width {width}"), f"{lemma} is tighter at smaller eps"
+    decided = {f"the mean distortion is at most the eps of {lemma}": of(at_most, "mean", "paper_eps")}
     for name in ("paper", "chernoff"):
         text = f"{off} eps of {METHODS[name]} for at most {DELTA:g} of the inputs"
-        decided[text] = rows.claim(at_most, f"{name}_beyond", DELTA, **named)
+        decided[text] = of(at_most, f"{name}_beyond", DELTA)
+    beyond = of(agrees, "exact_beyond", DELTA, resolution=COARSE)
+    same = of(agrees, "mean", "exact_mean", resolution=RESOLUTION)
+    asks = f"{lemma} over-estimates the width, less so at small eps, and the best Chernoff bound lies between"
     return {
         **decided,
-        f"{off} exact law's eps for {DELTA:g} of the inputs": rows.claim(
-            agrees, "exact_beyond", DELTA, resolution=COARSE, **named
-        ),
-        "the mean distortion is the exact law's": rows.claim(
-            agrees, "mean", "exact_mean", resolution=RESOLUTION, **named
-        ),
-        f"{lemma} is tighter at smaller eps: measured over predicted grows with the width": by(
+        f"{off} exact law's eps for {DELTA:g} of the inputs": beyond,
+        "the mean distortion is the exact law's": same,
+        f"{tighter}: measured over predicted grows with the width": by(
             increasing, mean / eps, error / eps, count, rows.told("width {width}")
         ),
-        f"{lemma} over-estimates the width, less so at small eps, and the best Chernoff bound lies between": (
-            _overestimates(rows)
-        ),
+        asks: _overestimates(rows),
     }
 
 

@@ -15,7 +15,7 @@ from epoch0.experiments.claims import between, increasing
 from epoch0.papers import pictures
 from epoch0.papers.arpit_bengio.norms import NormsSpec, band, deep, mean
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Array, mean_and_error
+from epoch0.papers.means import Array, means
 from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, agrees, by, over_runs
 from epoch0.seeds import numpy_generator
@@ -63,12 +63,6 @@ def off_one(cell: Cell) -> Array:
     return np.asarray((cell["gradient_square"] - 2 * cell["gradient"] + 1).mean(1))
 
 
-def over_relative(cell: Cell) -> Array:
-    """Mean squared ratio over n_l / n_L, (networks,)."""
-    widths = widths_of(cell)
-    return np.asarray((cell["gradient_square"] * widths[:, -1:] / widths).mean(1))
-
-
 SPREADS: dict[str, Callable[[Cell], Array]] = {
     "between layers (std)": lambda cell: cell["gradient"].std(axis=1),
     "between inputs (std)": lambda cell: over_inputs(cell).mean(1),
@@ -82,8 +76,8 @@ def table(found: Found) -> Table:
         widths, ratio, square, spread = widths_of(cell), cell["gradient"], cell["gradient_square"], over_inputs(cell)
         for (network, place), width in np.ndenumerate(widths):
             row = {**cell.at, "network": network, "layer": place + 1, "width": int(width)}
-            row |= {"ratio": float(ratio[network, place]), "std_over_inputs": float(spread[network, place])}
-            row["mean_square"] = float(square[network, place])
+            for name, values in (("ratio", ratio), ("std_over_inputs", spread), ("mean_square", square)):
+                row[name] = float(values[network, place])
             row["exact_mean"] = mean(cell.spec.network(network), "gradient", place + 1)
             rows.append({**row, "exact_mean_square": float(width / widths[network, -1])})
     return rows
@@ -98,10 +92,11 @@ def first_band(cell: Cell) -> Table:
 def claims(found: Found) -> Claims:
     """Section 4.3: closer to 1 and of smaller variance for small v; and what the widths predict."""
     count, names = found.cells[0].runs, [f"v = {cell.at['variation']}" for cell in found]
-    off, off_error = _over_cells(found, off_one)
-    between_layers, between_inputs = (_over_cells(found, of) for of in SPREADS.values())
-    steady, exact = found.cells[0], first_band(found.cells[0])
-    follows, rms = _over_cells(found, over_relative), np.sqrt(off)
+    off, off_error = means(map(off_one, found))
+    between_layers, between_inputs = (means(map(of, found)) for of in SPREADS.values())
+    steady, exact, rms = found.cells[0], first_band(found.cells[0]), np.sqrt(off)
+    relative = [cell["gradient_square"] * (widths := widths_of(cell))[:, -1:] / widths for cell in found]
+    follows = means(one.mean(1) for one in relative)
     groups = ("measured over n_l / n_L", "1")
     return {
         "the ratio is further from 1 the more the widths vary (root of the mean of (ratio - 1)^2)": by(
@@ -118,12 +113,6 @@ def claims(found: Found) -> Claims:
     }
 
 
-def _over_cells(found: Found, of: Callable[[Cell], Array]) -> tuple[Array, Array]:
-    """Means over networks and their errors, one a variation."""
-    means, errors = np.transpose([mean_and_error(of(cell)) for cell in found])
-    return means, errors
-
-
 def draw(found: Found) -> Figure:
     """One panel a variation: the first network's ratio at each layer in its exact band; right: the spread."""
     names = [f"v = {cell.at['variation']}" for cell in found]
@@ -137,10 +126,9 @@ def draw(found: Found) -> Figure:
         for one in ratio[1:_SHOWN]:
             axes.plot(layers, one, color=plots.COLOURS[index], alpha=0.25, linewidth=0.5, zorder=1.2)
         axes.plot(layers, exact.column("exact_mean"), "k--", linewidth=1.0, zorder=1.6, label="mean of that law")
-        look = {"color": plots.COLOURS[index], "marker": plots.MARKERS[index], "linestyle": "-", "linewidth": 0.8}
-        look |= {"capsize": 2.0, "elinewidth": 0.8, "markersize": 3.5}
-        label = "one network: mean and std over inputs"
-        axes.errorbar(layers, ratio[0], yerr=over_inputs(cell)[0], label=label, **look)
+        look = {"linestyle": "-", "linewidth": 0.8, "capsize": 2.0, "elinewidth": 0.8, "markersize": 3.5}
+        label, spread = "one network: mean and std over inputs", over_inputs(cell)[0]
+        plots.points(axes, layers, ratio[0], spread / 2, index, label, **look)
         axes.plot([], [], color="#777777", linewidth=0.7, label="other networks")
         axes.set(title=f"${name}$", xlabel="layer $l$", xticks=range(1, depth + 1, 3))
         axes.set_ylabel(r"$\|\partial W^l\|_F\,/\,(\|\delta\|\,\|x\|)$" if index == 0 else "")
@@ -150,14 +138,12 @@ def draw(found: Found) -> Figure:
         panels[name].tick_params(labelleft=index == 0)
     axes, variations = panels["spread"], found.sweep["variation"]
     spreads = {"from 1 (rms)": lambda cell: np.sqrt(off_one(cell)), **SPREADS}
-    for index, (label, of) in enumerate(spreads.items()):
-        means, errors = _over_cells(found, of)
-        plots.points(axes, variations, means.tolist(), errors.tolist(), index + 3, label, linestyle=":", linewidth=0.8)
+    for index, (label, of) in enumerate(spreads.items(), start=3):
+        plots.points(axes, variations, *means(map(of, found)), index, label, linestyle=":", linewidth=0.8)
     axes.set(title="spread of the ratio", xlabel="width variation $v$", xticks=variations)
     axes.set_ylim(0, 1.5 * axes.get_ylim()[1])
     axes.legend(loc="upper left")
-    handles, labels = panels[names[0]].get_legend_handles_labels()
-    plots.legend_below(picture, handles, labels, columns=4)
+    plots.legend_below(picture, *panels[names[0]].get_legend_handles_labels(), columns=4)
     return picture
 
 

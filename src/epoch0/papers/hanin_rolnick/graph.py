@@ -112,7 +112,10 @@ def draw(found: Found) -> Figure:
     panels["all"].legend(fontsize=7.5)
     axes, depths = panels["count"], found.sweep["depth"]
     for index, (depth, rows) in enumerate(found.table.by("depth")):
-        hollow = {"markersize": 4.0 + 2.5 * (len(depths) - 1 - index), "markerfacecolor": "none"}  # around each other
+        hollow: dict[str, Any] = {
+            "markersize": 4.0 + 2.5 * (len(depths) - 1 - index),
+            "markerfacecolor": "none",
+        }  # around each other
         pictures.points(axes, rows, "neurons", "pieces", index, f"depth {depth}", **hollow)
     neurons = sorted({row["neurons"] for row in found.table})
     axes.plot(neurons, neurons, ":", color=plots.BOUND, label="one a neuron")

@@ -58,7 +58,8 @@ def partitions(spec: PlanarSpec, seed: int) -> dict[str, Any]:
     """
     torch.set_num_threads(1)
     sizes, laws = [2, *[spec.width] * spec.depth, 1], (Gaussian(spec.weight_std), Gaussian(spec.bias_std))
-    window = regions.square(torch.zeros(2), *torch.eye(2, dtype=torch.float64), spec.half)
+    axes = torch.eye(2, dtype=torch.float64)
+    window = regions.square(torch.zeros(2), axes[0], axes[1], spec.half)
     tested: list[dict[str, Any]] = []
     drawing: dict[str, Any] = {}
     for net in ensemble(spec.networks, sizes, "relu", *laws, seed=seed, dtype=torch.float64):

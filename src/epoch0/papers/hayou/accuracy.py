@@ -3,11 +3,11 @@
 A panel is a network on a data set, a sweep over pairs of methods and sparsities; a table is one panel or several.
 """
 
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,9 @@ from epoch0.experiments.cost import Cost
 from epoch0.papers.hayou.protocol import build, run, shape_for
 from epoch0.papers.hayou.published import COMPETITION, PUBLISHED, Entry, Printed, block
 from epoch0.papers.hayou.recipe import METHODS, Recipe, with_method
-from epoch0.papers.means import Array, mean_and_error
+from epoch0.papers.means import Array, means
 from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, over_runs
 from epoch0.papers.trials import EXTENTS
 
 NEAR_CHANCE = 5.0  # percent points above a constant's that still count as chance; one run in three that learns is above
@@ -60,6 +60,11 @@ def dead(cell: Cell) -> Array:
     return np.array([float(len(one["dead"])) for one in cell.results])
 
 
+def chance(cell: Cell) -> float:
+    """Accuracy of the best constant, percent."""
+    return 100 * float(cell["chance"][0])
+
+
 def sd(values: Array) -> float:
     """Standard deviation of the runs; NaN for a single one."""
     return float(values.std(ddof=1)) if len(values) > 1 else math.nan
@@ -71,39 +76,34 @@ def table(name: str, found: Found) -> Table:
     def others(cell: Cell) -> dict[str, Any]:
         recipe, network = cell.spec, cell.spec.network
         there = printed(name, recipe)
-        entry = there.entry(recipe.method, recipe.sparsity) if there else None
+        entry = (there.entry(recipe.method, recipe.sparsity) if there else None) or Entry(math.nan, None)
         row = {"data": recipe.data, "network": network.name, "width": network.width, "activation": network.activation}
         row |= {"method": METHODS[recipe.method].label, "accuracy_sd": sd(100 * cell["accuracy"])}
-        row |= {"accuracy_best_epoch": float((100 * cell["best"]).mean()), "chance": 100 * float(cell["chance"][0])}
-        row["printed"] = math.nan if entry is None else entry.value
-        row["printed_sd"] = math.nan if entry is None or entry.sd is None else entry.sd
-        row["dead_layers"] = float(dead(cell).mean())
-        row["weights_on_paths"] = float(cell["on_paths"].astype(float).mean())
+        row |= {"accuracy_best_epoch": float((100 * cell["best"]).mean()), "chance": chance(cell)}
+        row |= {"printed": entry.value, "printed_sd": math.nan if entry.sd is None else entry.sd}
+        row |= {
+            "dead_layers": dead(cell).mean().item(),
+            "weights_on_paths": cell["on_paths"].astype(float).mean().item(),
+        }
         return {**row, "diverged": int(cell["diverged"].sum()), "epochs": recipe.epochs_in_all}
 
-    rows = (each.found.rows(lambda cell: {"accuracy": 100 * cell["accuracy"]}, others) for each in panels_of(found))
-    return Table(itertools.chain(*rows))
+    each = (found, *found.also.values())
+    return Table(row for one in each for row in one.rows(lambda cell: {"accuracy": 100 * cell["accuracy"]}, others))
 
 
 def about(sweep: Sweep) -> str:
     """The setting in one line."""
     each = [sweep, *sweep.also.values()]
     bases = [one.spec for one in each]
-    first = bases[0]
     networks = ", ".join(dict.fromkeys(f"{base.network.name} x{base.network.width:g}" for base in bases))
-    said = (
-        f"{networks} (factor on the filters) on {', '.join(dict.fromkeys(base.data for base in bases))}; "
-        f"{either(base.epochs for base in bases)} epochs of SGD at {first.learning_rate:g}, batches of "
-        f"{first.batch_size}; scores with batch norm in {first.batch_norm} mode; "
-        f"{either(one['runs'] for one in each)} runs; bars: two standard errors"
-    )
-    if first.data == "digits":
+    said = f"{networks} (factor on the filters) on {', '.join(dict.fromkeys(base.data for base in bases))}; "
+    said += f"{either(base.epochs for base in bases)} epochs of SGD at "
+    said += sweep.told("{learning_rate:g}, batches of {batch_size}; scores with batch norm in {batch_norm} mode; ")
+    said += f"{either(one['runs'] for one in each)} runs; bars: two standard errors"
+    if sweep.spec.data == "digits":
         said += "; 8x8 digits and narrow networks stand in for the paper's"
-    reference = [one.spec for one in each if "obd" in one["method"]]
-    if reference:
-        spent = max(with_method(base, "obd", 0.5).epochs_in_all for base in reference)
-        said += f"; OBD trains {spent} epochs in all"
-    return said
+    spent = [with_method(one.spec, "obd", 0.5).epochs_in_all for one in each if "obd" in one["method"]]
+    return f"{said}; OBD trains {max(spent)} epochs in all" if spent else said
 
 
 def either(counts: Iterable[int]) -> str:
@@ -133,8 +133,8 @@ class Winner:
     @property
     def label(self) -> str:
         """In words."""
-        names = [METHODS[method].label for method in (self.best, *self.tied)]
-        return names[0] if not self.tied else f"tie: {', '.join(names)}"
+        names = ", ".join(METHODS[method].label for method in (self.best, *self.tied))
+        return f"tie: {names}" if self.tied else names
 
     @property
     def as_printed(self) -> str:
@@ -148,15 +148,13 @@ def winner(accuracies: Mapping[str, tuple[float, float]]) -> Winner:
     >>> winner({"snip": (92.26, 0.32), "sbp-sr": (92.56, 0.06), "magnitude": (90.21, 0.55)})
     Winner(best='sbp-sr', tied=('snip',))
     """
-    order = sorted(accuracies, key=lambda method: -accuracies[method][0])
-    best, sd = accuracies[order[0]]
-    tied = []
-    for method in order[1:]:
-        mean, spread = accuracies[method]
-        widest = max((each for each in (sd, spread) if not math.isnan(each)), default=0.0)
-        if best - mean <= widest:
-            tied.append(method)
-    return Winner(order[0], tuple(tied))
+    first, *others = sorted(accuracies, key=lambda method: -accuracies[method][0])
+    best, sd = accuracies[first]
+
+    def near(mean: float, spread: float) -> bool:
+        return best - mean <= max((each for each in (sd, spread) if not math.isnan(each)), default=0.0)
+
+    return Winner(first, tuple(method for method in others if near(*accuracies[method])))
 
 
 class Panel:
@@ -167,15 +165,15 @@ class Panel:
         self.name, self.network = title(self.recipe), self.recipe.network.name
         self.methods: tuple[str, ...] = found.sweep["method"]
         self.sparsities = [sparsity for sparsity in found.sweep["sparsity"] if sparsity]
-        self.chance = 100 * float(found.cells[0]["chance"][0])
+        self.chance = chance(found.cells[0])
+
+    def cell(self, method: str, sparsity: float | None = None) -> Cell:
+        """The runs of a method at a sparsity, or at the highest."""
+        return self.found.one(method=method, sparsity=self.sparsities[-1] if sparsity is None else sparsity)
 
     def accuracy(self, method: str, sparsity: float) -> Array:
         """After the last epoch."""
-        return 100 * self.found.one(method=method, sparsity=sparsity)["accuracy"]
-
-    def dead(self, method: str, sparsity: float) -> Array:
-        """How many layers are fully pruned."""
-        return dead(self.found.one(method=method, sparsity=sparsity))
+        return 100 * self.cell(method, sparsity)["accuracy"]
 
     def lead(self, first: str, second: str, sparsity: float) -> Array:
         """By how many points one method is ahead of another."""
@@ -202,10 +200,10 @@ def percent(sparsity: float) -> str:
     return f"{100 * sparsity:.4g} %"
 
 
-def compared(pairs: Pairs, runs: int, bound: float = 0.0, *, most: bool = False) -> Decision:
+def compared(pairs: Pairs, bound: float = 0.0, *, most: bool = False) -> Decision:
     """The first of each pair of runs with one seed, so the same weights and images, is ahead by the bound or more."""
-    each = np.transpose([mean_and_error(first - second) for first, second in pairs.values()])
-    return by(at_most if most else at_least, *each, bound, runs, list(pairs))
+    each = [first - second for first, second in pairs.values()]
+    return over_runs(at_most if most else at_least, each, bound, names=list(pairs))
 
 
 def claims(name: str, high: float, found: Found) -> Claims:
@@ -220,23 +218,23 @@ def claims(name: str, high: float, found: Found) -> Claims:
 def chance_claims(name: str, high: float, found: Found) -> Claims:
     """Tables 1, 9 and 10: at the highest sparsity SNIP is at chance and SBP-SR is not; then all of :func:`claims`."""
     panels = panels_of(found)
-    counts, tops = [each.runs for each in panels], [percent(each.sparsities[-1]) for each in panels]
-    names, words = [f"{each.name}, {percent(each.sparsities[-1])}" for each in panels], ", ".join(dict.fromkeys(tops))
-    top = {m: [each.found.one(method=m, sparsity=each.sparsities[-1]) for each in panels] for m in ("snip", "sbp-sr")}
-    learnt = sum(int((cell["on_paths"].astype(float) > 0).sum()) for cell in top["snip"])
-    text = f"at {words} SNIP is at chance, within {NEAR_CHANCE:g} points"
-    left = f"(a path from input to output is left in {learnt} of {sum(counts)} runs)"
-    snip, stable = (np.transpose([mean_and_error(above_chance(cell)) for cell in cells]) for cells in top.values())
+    tops = [percent(each.sparsities[-1]) for each in panels]
+    names = [f"{each.name}, {top}" for each, top in zip(panels, tops, strict=True)]
+    at = f"at {', '.join(dict.fromkeys(tops))}"
+    learnt = sum(int((each.cell("snip")["on_paths"].astype(float) > 0).sum()) for each in panels)
+    left = f"(a path from input to output is left in {learnt} of {sum(each.runs for each in panels)} runs)"
+    snip, stable = ([above_chance(each.cell(method)) for each in panels] for method in ("snip", "sbp-sr"))
+    near = f"{at} SNIP is at chance, within {NEAR_CHANCE:g} points {left}"
     return {
-        f"{text} {left}": by(at_most, *snip, NEAR_CHANCE, counts, names),
-        f"at {words} SBP-SR is not": by(at_least, *stable, NEAR_CHANCE, counts, names),
+        near: over_runs(at_most, snip, NEAR_CHANCE, names=names),
+        f"{at} SBP-SR is not": over_runs(at_least, stable, NEAR_CHANCE, names=names),
         **claims(name, high, found),
     }
 
 
 def above_chance(cell: Cell) -> Array:
     """What is above the accuracy of the best constant, percent, (runs,)."""
-    return np.asarray(100 * cell["accuracy"] - 100 * float(cell["chance"][0]))
+    return np.asarray(100 * cell["accuracy"] - chance(cell))
 
 
 def _ahead(panel: Panel, high: float) -> Claims:
@@ -245,16 +243,13 @@ def _ahead(panel: Panel, high: float) -> Claims:
     sparsities = [sparsity for sparsity in panel.sparsities if sparsity >= high]
     if "sbp-sr" not in panel.methods or not others or not sparsities:
         return {}
-    where = f"{panel.name}, from {percent(sparsities[0])} on: SBP-SR"
-    decided = {
-        f"{where} is at least as accurate as {METHODS[other].label}": compared(
-            panel.pairs("sbp-sr", other, sparsities), panel.runs
-        )
-        for other in others
-    }
+    decided, where = {}, f"{panel.name}, from {percent(sparsities[0])} on: SBP-SR"
+    for other in others:
+        text = f"{where} is at least as accurate as {METHODS[other].label}"
+        decided[text] = compared(panel.pairs("sbp-sr", other, sparsities))
     if "snip" in others:
-        pairs = {percent(s): (panel.dead("sbp-sr", s), panel.dead("snip", s)) for s in sparsities}
-        decided[f"{where} has no more fully pruned layers than SNIP"] = compared(pairs, panel.runs, most=True)
+        pairs = {percent(s): (dead(panel.cell("sbp-sr", s)), dead(panel.cell("snip", s))) for s in sparsities}
+        decided[f"{where} has no more fully pruned layers than SNIP"] = compared(pairs, most=True)
     return decided
 
 
@@ -270,8 +265,9 @@ def _with_depth(panels: Sequence[Panel], high: float) -> Claims:
         common = [s for s in last.sparsities if s in first.sparsities and s >= high]
         if common and first.runs == last.runs:
             pairs = {percent(s): (last.lead("sbp-sr", "snip", s), first.lead("sbp-sr", "snip", s)) for s in common}
-            text = f"the lead of SBP-SR over SNIP is larger for {last.network} than for {first.name}"
-            decided[text] = compared(pairs, last.runs)
+            decided[f"the lead of SBP-SR over SNIP is larger for {last.network} than for {first.name}"] = compared(
+                pairs
+            )
     return decided
 
 
@@ -280,24 +276,28 @@ def _references(panel: Panel) -> Claims:
     decided = {}
     if {"grasp", "grasp-sr"} <= set(panel.methods):
         text = f"{panel.name}: GraSP on the stable network does not improve on GraSP"
-        decided[text] = compared(panel.pairs("grasp-sr", "grasp"), panel.runs, most=True)
+        decided[text] = compared(panel.pairs("grasp-sr", "grasp"), most=True)
     if "obd" in panel.methods:
-        pairs = {
-            f"{METHODS[method].label}, {where}": pair
-            for method in panel.methods
-            if method not in REFERENCES
-            for where, pair in panel.pairs("obd", method).items()
-        }
+        others = {METHODS[m].label: panel.pairs("obd", m) for m in panel.methods if m not in REFERENCES}
+        pairs = {f"{label}, {where}": pair for label, each in others.items() for where, pair in each.items()}
         text = f"{panel.name}: OBD, which trains before it prunes, is ahead of all that prune at initialization"
-        decided[text] = compared(pairs, panel.runs)
+        decided[text] = compared(pairs)
     return decided
 
 
 def of_the_print(table: str) -> Claims:
     """What Tables 9 and 10 say about themselves, without a measurement."""
     if table == "tab9":
-        apart, shared = _tables_2_and_9()
-        told = f"{len(apart)} of {shared} entries differ: {'; '.join(apart)}"
+        places = [(nine, *place) for nine in PUBLISHED["tab9"] for place in product(nine.rows, nine.sparsities)]
+        entries = {
+            f"{nine.network} {METHODS[method].label} {percent(sparsity)}": (there.entry(method, sparsity), own)
+            for nine, method, sparsity in places
+            if (there := block("tab2", nine.data, nine.network, nine.activation))
+            and (own := nine.entry(method, sparsity))
+        }
+        shared = {name: (two, nine) for name, (two, nine) in entries.items() if two}
+        apart = [f"{name}: {two.value} and {nine.value}" for name, (two, nine) in shared.items() if two != nine]
+        told = f"{len(apart)} of {len(shared)} entries differ: {'; '.join(apart)}"
         return {"as printed: Tables 2 and 9 agree where they show the same network": by(exact, not apart, told)}
     if table == "tab10":
         count = sum(len(row) for each in PUBLISHED["tab10"] for row in each.rows.values())
@@ -307,22 +307,9 @@ def of_the_print(table: str) -> Claims:
     return {}
 
 
-def _tables_2_and_9() -> tuple[list[str], int]:
-    apart, shared = [], 0
-    for nine in PUBLISHED["tab9"]:
-        two = block("tab2", nine.data, nine.network, nine.activation)
-        for method, sparsity in itertools.product(nine.rows, nine.sparsities):
-            a, b = nine.entry(method, sparsity), None if two is None else two.entry(method, sparsity)
-            shared += a is not None and b is not None
-            if a is not None and b is not None and a != b:
-                name = f"{nine.network} {METHODS[method].label} {percent(sparsity)}"
-                apart.append(f"{name}: {b.value} and {a.value}")
-    return apart, shared
-
-
 # colour and marker of each method, the same in every table
-LOOKS = {"sbp-sr": 0, "eoc-rescaling": 0, "snip": 1, "grasp": 2, "synflow": 3, "magnitude": 4, "force": 4, "random": 5}
-LOOKS |= {"obd": 6, "grasp-sr": 7}
+_ORDER = (("sbp-sr", "eoc-rescaling"), ("snip",), ("grasp",), ("synflow",), ("magnitude", "force"), ("random",))
+LOOKS = {method: look for look, own in enumerate((*_ORDER, ("obd",), ("grasp-sr",))) for method in own}
 _WIDEST = 3  # panels side by side
 _PRINTED_RUNS = 3  # behind each printed standard deviation
 
@@ -357,11 +344,9 @@ def _columns(panels: int) -> int:
 def _measured(axes: Axes, panel: Panel, there: Printed | None) -> None:
     pruned = _in_order(panel.methods)
     for place, method in enumerate(pruned):
-        mine = [mean_and_error(panel.accuracy(method, sparsity)) for sparsity in panel.sparsities]
-        x = _beside(place, len(pruned), len(mine))
-        means, errors = [one.mean for one in mine], [one.error for one in mine]
-        line = {"linestyle": "-", "linewidth": 0.6}
-        plots.points(axes, x, means, errors, LOOKS[method], METHODS[method].label, **line)
+        mine = means(panel.accuracy(method, sparsity) for sparsity in panel.sparsities)
+        x, label = _beside(place, len(pruned), len(panel.sparsities)), METHODS[method].label
+        plots.points(axes, x, *mine, LOOKS[method], label, linestyle="-", linewidth=0.6)
         entries = {at: there.entry(method, s) for at, s in zip(x, panel.sparsities, strict=True)} if there else {}
         known = {at + 0.35 / len(pruned): entry for at, entry in entries.items() if entry}
         if known:
@@ -419,14 +404,10 @@ def _legend(picture: Figure, methods: Sequence[str], whole: bool, opened: bool) 
     """Every method once, then what lines and open markers mean."""
     from matplotlib.lines import Line2D
 
-    def entry(label: str, **style: Any) -> Any:
-        return Line2D([], [], label=label, **{"color": plots.BOUND, **style})
-
-    handles = [
-        entry(METHODS[m].label, color=plots.COLOURS[LOOKS[m]], marker=plots.MARKERS[LOOKS[m]], linewidth=0.6)
-        for m in methods
-    ]
-    handles += [entry("not pruned", linestyle="--", linewidth=1.0)] if whole else []
-    handles.append(entry("chance", linestyle=":", linewidth=1.2))
-    handles += [entry("as printed (open)", marker="o", markerfacecolor="none", linestyle="none")] if opened else []
+    looks = {METHODS[m].label: (plots.COLOURS[LOOKS[m]], plots.MARKERS[LOOKS[m]]) for m in methods}
+    handles = [Line2D([], [], label=m, color=c, marker=marker, linewidth=0.6) for m, (c, marker) in looks.items()]
+    grey = partial(Line2D, [], [], color=plots.BOUND)
+    handles += [grey(label="not pruned", linestyle="--", linewidth=1.0)] if whole else []
+    handles.append(grey(label="chance", linestyle=":", linewidth=1.2))
+    handles += [grey(label="as printed (open)", marker="o", markerfacecolor="none", linestyle="none")] if opened else []
     plots.legend_below(picture, handles=handles, columns=6)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from epoch0.networks.residual import Rung
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import Array, Mean, mean_and_error
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Claims, Found, Sweep, Table, by, over_runs
+from epoch0.papers.sweep import Claims, Decision, Found, Sweep, Table, by, over_runs
 from epoch0.papers.trials import gaussian, images
 from epoch0.prune import apply, keep, random, snip
 
@@ -50,10 +51,8 @@ def correlations(spec: ChainSpec, seed: int) -> dict[str, Any]:
         inputs, labels = gaussian(spec.width, 10, spec.examples, seed)
     else:
         inputs, labels = images(spec.data, spec.examples, seed, flatten=True, dtype=double)
-
-    def chain() -> nn.Sequential:
-        return residual_chain(spec.blocks, spec.width, inputs=(inputs.shape[1],), seed=seed, dtype=double)
-
+    shape = (inputs.shape[1],)
+    chain = partial(residual_chain, spec.blocks, spec.width, inputs=shape, seed=seed, dtype=double)
     found: dict[str, Any] = {}
     for method, scores in (("snip", snip(chain(), [(inputs, labels)])), ("random", random(chain(), seed=seed))):
         masked = [apply(chain(), keep(scores, sparsity)) if sparsity else chain() for sparsity in spec.sparsities]
@@ -64,13 +63,11 @@ def correlations(spec: ChainSpec, seed: int) -> dict[str, Any]:
 def _distances(net: nn.Sequential, x: Tensor, pairs: int) -> Array:
     """Mean of 1 - c over pairs, at the input of the first block and behind each."""
     first, second = torch.arange(pairs) * 2 % len(x), (torch.arange(pairs) * 2 + 1) % len(x)
+    rows, y = [], x
     with torch.no_grad():
-        y = net[0](x)
-        rows = [_apart(y[first], y[second])]
-        for block in net:
-            if isinstance(block, Rung):
-                y = block(y)
-                rows.append(_apart(y[first], y[second]))
+        for block in (net[0], *(part for part in net if isinstance(part, Rung))):
+            y = block(y)
+            rows.append(_apart(y[first], y[second]))
     return np.array(rows)
 
 
@@ -119,11 +116,6 @@ def expected(apart: Array, sparsity: float) -> Array:
     return mean_field(1 - sparsity, math.exp(log_mean(apart).mean[0]), apart.shape[1] - 1)
 
 
-def first_block(spec: ChainSpec) -> int:
-    """Of the fits: past the beginning, where 1 - c is not small."""
-    return min(15 if spec.data == "digits" else 16, spec.blocks // 5)
-
-
 def exponents(apart: Array, sparsity: float, start: int) -> Array:
     """The exponent p of 1 - c_l ~ (l + l0)^p in each network, from 1 - c_l (networks, blocks + 1).
 
@@ -148,18 +140,16 @@ def table(found: Found) -> Table:
     return rows
 
 
-_WORDS = {"snip": "SNIP", "random": "random masks", "unpruned": "unpruned"}
-
-
 def _name(method: str, sparsity: float) -> str:
-    word = _WORDS[method]
-    return word if not sparsity else f"{word}, {100 * sparsity:g} % pruned"
+    word = {"snip": "SNIP", "random": "random masks"}.get(method, method)
+    return f"{word}, {100 * sparsity:g} % pruned" if sparsity else word
 
 
 def claims(found: Found) -> Claims:
     """Proposition 3: 1 - c_l ~ kappa / l^2, pruned or not."""
     spec, count, each = found.one().spec, found.one().runs, measured(found)
-    start, decided = first_block(spec), {}
+    start = min(15 if spec.data == "digits" else 16, spec.blocks // 5)  # past the beginning, where 1 - c is not small
+    decided: dict[str, Decision] = {}
     kinds = {"not pruned": "unpruned", "weights pruned at random": "random", "pruned by SNIP": "snip"}
     for text, kind in kinds.items():
         keys = [key for key in each if key[0] == kind]
@@ -175,18 +165,19 @@ def claims(found: Found) -> Claims:
         text = f"{_name(*key)}: 1/sqrt(1 - c_l) grows linearly with l, as it does on the edge of chaos"
         decided[text] = by(linear, blocks, roots, roots * error / 2, count, least_r2=0.98)
     # the constant is beyond the paper
-    steps, limits, chosen = [], [], [key for key in each if key[0] != "snip"]
-    for key in chosen:
-        span, roots, theory = spec.blocks - start, each[key] ** -0.5, expected(each[key], key[1]) ** -0.5
-        steps.append((roots[:, -1] - roots[:, start]) / span)
-        limits.append((theory[-1] - theory[start]) / span)
-    limit = np.array(limits)
+    chosen = {key: apart for key, apart in each.items() if key[0] != "snip"}
+
+    def step(apart: Array) -> Array:
+        roots = apart**-0.5
+        return np.asarray((roots[..., -1] - roots[..., start]) / (spec.blocks - start))
+
+    limit = np.array([step(expected(apart, key[1])) for key, apart in chosen.items()])
     text = (
-        f"beyond the paper: unpruned or pruned at random, 1/sqrt(1 - c_l) grows as fast as the mean field says, within "
-        f"{100 * RATE:g} %"
+        "beyond the paper: unpruned or pruned at random, 1/sqrt(1 - c_l) grows as fast as the mean field says, within "
     )
     near, names = ((1 - RATE) * limit, (1 + RATE) * limit), [_name(*key) for key in chosen]
-    return {**decided, text: over_runs(between, np.transpose(steps), *near, names=names)}
+    steps = np.transpose([step(apart) for apart in chosen.values()])
+    return {**decided, f"{text}{100 * RATE:g} %": over_runs(between, steps, *near, names=names)}
 
 
 def draw(found: Found) -> Figure:
@@ -201,14 +192,13 @@ def draw(found: Found) -> Figure:
         mean, error = log_mean(apart)
         for place, where, sign in ((0, shown, 1.0), (1, even, -0.5)):
             values, spread = np.exp(sign * mean[where]), 2 * abs(sign) * error[where]
-            look: dict[str, Any] = {"color": plots.COLOURS[index], "marker": plots.MARKERS[index], "linestyle": "none"}
-            look |= {"capsize": 2.5, "elinewidth": 1.0, "label": _name(*key)}
             bars = [values * -np.expm1(-spread), values * np.expm1(spread)]
-            axes[place].errorbar(where, values, yerr=bars, **look)
+            colour, marker, thin = plots.COLOURS[index], plots.MARKERS[index], {"capsize": 2.5, "elinewidth": 1.0}
+            axes[place].errorbar(where, values, bars, color=colour, fmt=marker, label=_name(*key), **thin)
         if key[0] != "snip":
             theory = expected(apart, key[1])
-            plots.curve(axes[0], blocks, theory[1:].tolist(), index)
-            plots.curve(axes[1], blocks, (theory[1:] ** -0.5).tolist(), index)
+            plots.curve(axes[0], blocks, theory[1:], index)
+            plots.curve(axes[1], blocks, theory[1:] ** -0.5, index)
             top = max(top, 1.35 * float(theory[-1] ** -0.5), 1.2 * math.exp(-0.5 * mean[-1]))
     axes[0].plot([], [], color="#333333", label="mean field, random masks")
     axes[0].set(xscale="log", yscale="log", xlabel="block $l$", ylabel="$1-c_l$ (geometric mean)")

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,13 @@ from epoch0.experiments.claims import at_least, at_most, between, exact
 from epoch0.networks import mlp
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Array, mean_and_error
-from epoch0.papers.pictures import Axes, Figure
-from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by, over_runs
+from epoch0.papers.means import mean_and_error
+from epoch0.papers.pictures import Figure
+from epoch0.papers.sweep import Claims, Found, Sweep, Table, by, over_runs
 from epoch0.papers.trials import EXTENTS, images
 from epoch0.prune import critical_sparsity, keep, snip
 from epoch0.theory.mean_field import chi, q_star
-from epoch0.theory.pruning import PredictedDensity, predicted_density
+from epoch0.theory.pruning import predicted_density
 
 UNIFORM = 2.0  # A spread over layers is uniform if each keeps its share within this factor
 CLOSE = 0.1  # how near a predicted density must be to the measured one, absolute
@@ -52,11 +52,10 @@ def kept(spec: KeptSpec, seed: int) -> dict[str, Any]:
     inputs, labels = images(spec.data, spec.examples, seed, flatten=True, dtype=torch.float64)
     classes = len(load(spec.data).classes)
     sizes = [inputs.shape[1], *[spec.width] * (spec.depth - 1), classes]
-    laws: dict[str, Any] = {"weights": Gaussian(spec.weight_std), "biases": Gaussian(spec.bias_std)}
-    net = mlp(sizes, spec.activation, seed=seed, dtype=torch.float64, **laws)
+    laws = Gaussian(spec.weight_std), Gaussian(spec.bias_std)
+    net = mlp(sizes, spec.activation, *laws, seed=seed, dtype=torch.float64)
     scores = snip(net, [(inputs, labels)])
-    masks = list(keep(scores, spec.sparsity).values())
-    square = float(inputs.square().mean())
+    masks, square = list(keep(scores, spec.sparsity).values()), float(inputs.square().mean())
     pairs = inputs @ inputs.T / inputs.shape[1]
     others = (float(pairs.sum()) - float(pairs.diagonal().sum())) / (len(pairs) * (len(pairs) - 1))
     rows = np.stack([mask.double().mean(1).numpy() for mask in masks[:-1]]).astype(np.float32)
@@ -71,28 +70,19 @@ def gain(spec: KeptSpec) -> float:
     return float(chi(spec.activation, spec.weight_std, q))
 
 
-@lru_cache(maxsize=32)
-def _predicted(spec: KeptSpec, square: float, correlation: float) -> PredictedDensity:
+def table(found: Found) -> Table:
+    """One row a layer: what is kept of it, how often nothing is, and what mean field says for such inputs."""
+    cell, spec = found.one(), found.one().spec
     shape, classes, *_ = EXTENTS[spec.data]
     sizes = [math.prod(shape), *[spec.width] * (spec.depth - 1), classes]
-    seen: dict[str, Any] = {"input_square": square, "input_correlation": correlation, "examples": spec.examples}
-    return predicted_density(spec.activation, spec.weight_std, spec.bias_std, sizes, spec.sparsity, **seen)
-
-
-def predicted(cell: Cell) -> Array:
-    """Mean-field density of each layer, for inputs as correlated as these."""
-    square, correlation = (float(cell[name].mean()) for name in ("square", "correlation"))
-    found = _predicted(cell.spec, round(square, 3), round(max(correlation, 0.0), 3))
-    return np.array(list(found.density.values()))
-
-
-def table(found: Found) -> Table:
-    """One row a layer: what is kept of it, how often nothing is, and the prediction."""
-    expected = predicted(found.one())
+    seen = round(cell["square"].mean(), 3), round(max(cell["correlation"].mean(), 0.0), 3), spec.examples
+    told = dict(zip(("input_square", "input_correlation", "examples"), seen, strict=True))
+    law = predicted_density(spec.activation, spec.weight_std, spec.bias_std, sizes, spec.sparsity, **told)
+    expected, chi_star = list(law.density.values()), gain(spec)
     return found.rows(
         lambda cell: {"density": cell["density"], "fully_pruned": cell["density"] == 0},
-        lambda cell, layer: {"predicted": float(expected[layer - 1]), "chi": gain(cell.spec)},
-        layer=range(1, found.sweep["depth"] + 1),
+        lambda cell, layer: {"predicted": float(expected[layer - 1]), "chi": chi_star},
+        layer=range(1, spec.depth + 1),
     )
 
 
@@ -109,8 +99,8 @@ def edge_claims(found: Found) -> Claims:
     dead, kept = cell["dead"], 1 - cell.spec.sparsity
     most, mean = int(dead.max()), float(dead.mean())
     evidence = f"{mean:g} of {cell.spec.depth} layers on average, at most {most} in {len(dead)} networks"
-    inner = f"the spread is uniform: each layer between the first and the last keeps {kept:g} within a factor "
-    inner += f"{UNIFORM:g}"
+    inner = "the spread is uniform: each layer between the first and the last keeps"
+    inner += f" {kept:g} within a factor {UNIFORM:g}"
     first = f"... and so does the first layer, with {math.prod(EXTENTS[cell.spec.data][0])} inputs a unit"
     decided = {"no layer is fully pruned": by(exact, most == 0, evidence, {"most": most, "mean": mean})}
     for text, some in ((inner, Table(rows[1:-1])), (first, Table(rows[:1]))):
@@ -125,14 +115,12 @@ def chaotic_claims(found: Found) -> Claims:
     least, (mean, error) = int(dead.min()), mean_and_error(dead)
     drop = densities[:, depth // 2 :].mean(1) - densities[:, : depth // 2].mean(1)
     evidence = f"{mean:g} ± {error:.2g} of {depth} layers on average, at least {least}"
+    tenth = over_runs(at_least, dead, depth / 10, names=["layers"])
+    explode = "gradients explode on their way back: the second half of the layers keeps less than the first"
     return {
         "whole layers are pruned, in every network": by(exact, least > 0, evidence, {"least": least, "mean": mean}),
-        "a tenth of the layers or more is fully pruned, on average": over_runs(
-            at_least, dead, depth / 10, names=["layers"]
-        ),
-        "gradients explode on their way back: the second half of the layers keeps less than the first": over_runs(
-            at_most, drop, 0.0, names=["difference of densities"]
-        ),
+        "a tenth of the layers or more is fully pruned, on average": tenth,
+        explode: over_runs(at_most, drop, 0.0, names=["difference of densities"]),
         **_law(found.table),
     }
 
@@ -148,38 +136,32 @@ def draw(found: Found) -> Figure:
         engine.set(wspace=0.06)  # between the colour bar and the label of the next panel
     # the paper's axes: a pixel (i, j) is neuron j of layer i
     rows = np.asarray(found.one().results[0]["rows"])
-    look = {"origin": "lower", "aspect": "auto", "cmap": "cividis", "vmin": 0, "vmax": 100, "interpolation": "nearest"}
-    image = axes["map"].imshow(100 * rows.T, extent=(0.5, len(rows) + 0.5, 0.5, rows.shape[1] + 0.5), **look)
+    extent, look = (0.5, len(rows) + 0.5, 0.5, rows.shape[1] + 0.5), {"origin": "lower", "interpolation": "nearest"}
+    image = axes["map"].imshow(100 * rows.T, "cividis", aspect="auto", extent=extent, vmin=0, vmax=100, **look)
     axes["map"].grid(visible=False)
     axes["map"].set(xlabel="hidden layer", ylabel="neuron", title="one network: incoming weights kept")
     picture.colorbar(image, ax=axes["map"], format=PercentFormatter(decimals=0), pad=0.02)
-    _by_layer(axes["layers"], found)
-    plots.legend_below(picture, *axes["layers"].get_legend_handles_labels(), columns=2)
+    cell, table, right = found.one(), found.table, axes["layers"]
+    layers, expected = table.of("layer", "predicted")
+    for index, density in enumerate(cell["density"]):
+        label = "one network" if index == 0 else None
+        right.plot(layers, 100 * density, color="#999999", linewidth=0.5, alpha=0.6, label=label)
+    style = {"markersize": 2.5, "elinewidth": 0.6, "capsize": 0}
+    pictures.points(right, table, "layer", "density", 0, f"mean of {cell.runs} networks", 100, **style)
+    plots.curve(right, layers, 100 * expected, 1, "mean-field prediction", zorder=3)
+    share = 100 * (1 - cell.spec.sparsity)
+    right.axhline(share, color=plots.BOUND, linestyle=":", label="share of all weights kept")
+    title = f"{cell['dead'].mean():g} layers keep nothing (mean)"
+    right.set(xlabel="layer", ylabel="weights kept (%)", ylim=(-3, 103), title=title)
+    plots.legend_below(picture, *right.get_legend_handles_labels(), columns=2)
     return picture
 
 
-def _by_layer(axes: Axes, found: Found) -> None:
-    cell, rows = found.one(), found.table
-    layers = rows.column("layer").tolist()
-    for index, density in enumerate(cell["density"]):
-        label = "one network" if index == 0 else None
-        axes.plot(layers, 100 * density, color="#999999", linewidth=0.5, alpha=0.6, label=label)
-    style = {"markersize": 2.5, "elinewidth": 0.6, "capsize": 0}
-    pictures.points(axes, rows, "layer", "density", 0, f"mean of {cell.runs} networks", 100, **style)
-    expected = (100 * rows.column("predicted")).tolist()
-    plots.curve(axes, layers, expected, 1, "mean-field prediction", zorder=3)
-    share = 100 * (1 - cell.spec.sparsity)
-    axes.axhline(share, color=plots.BOUND, linestyle=":", label="share of all weights kept")
-    title = f"{cell['dead'].mean():g} layers keep nothing (mean)"
-    axes.set(xlabel="layer", ylabel="weights kept (%)", ylim=(-3, 103), title=title)
-
-
 def _about(phase: str, sweep: Sweep) -> str:
-    spec = sweep.spec
-    return (
-        f"{spec.activation}, {phase}: sigma_w {spec.weight_std:.4g}, sigma_b {spec.bias_std:g}, chi {gain(spec):.3g}; "
-        f"depth {spec.depth}, width {spec.width}, {100 * spec.sparsity:g} % pruned by SNIP on {spec.examples} images "
-        f"of {spec.data}, {sweep.runs} networks; bars: two standard errors"
+    return sweep.told(
+        f"{{activation}}, {phase}: sigma_w {{weight_std:.4g}}, sigma_b {{bias_std:g}}, chi {gain(sweep.spec):.3g}; "
+        f"depth {{depth}}, width {{width}}, {100 * sweep['sparsity']:g} % pruned by SNIP on {{examples}} images of "
+        "{data}, {runs} networks; bars: two standard errors"
     )
 
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -47,8 +47,8 @@ def critical(spec: CriticalSpec, seed: int) -> dict[str, Any]:
     Computed in float64: in float32 at chi = 0.1 a fifth of the scores is 0.
     """
     inputs, labels = gaussian(spec.width, spec.width, spec.examples, seed)
-    laws: dict[str, Any] = {"weights": Gaussian(spec.weight_std), "biases": Gaussian(spec.bias_std)}
-    net = mlp([spec.width] * (spec.depth + 1), spec.activation, seed=seed, dtype=torch.float64, **laws)
+    laws = Gaussian(spec.weight_std), Gaussian(spec.bias_std)
+    net = mlp([spec.width] * (spec.depth + 1), spec.activation, *laws, seed=seed, dtype=torch.float64)
     scores = snip(net, [(inputs, labels)])
     found = critical_sparsity(scores)
     return {"critical": float(found), "layer": 1 + list(scores).index(found.layer)}
@@ -77,16 +77,16 @@ def bound(depth: int, width: int, gain: float, *, paper: bool = False) -> float:
 
 def table(found: Found) -> Table:
     """One row a gain."""
-    return found.rows(lambda cell: {"critical_sparsity": cell["critical"]}, _computed)
 
+    def computed(cell: Cell) -> dict[str, Any]:
+        spec, gain = cell.spec, cell.at["chi"]
+        expected, spread = sharper(gain, spec.bias_std, spec.depth, spec.width, spec.examples)
+        row = {"kappa": abs(math.log(gain)) / 8, "weight_std": weight_std(gain, spec.bias_std)}
+        row["sd_over_networks"] = float(cell["critical"].std(ddof=1)) if cell.runs > 1 else math.nan
+        row |= {"predicted": expected, "predicted_sd": spread, "bound": bound(spec.depth, spec.width, gain)}
+        return {**row, "bound_log10": bound(spec.depth, spec.width, gain, paper=True)}
 
-def _computed(cell: Cell) -> dict[str, Any]:
-    spec, gain = cell.spec, cell.at["chi"]
-    expected, spread = sharper(gain, spec.bias_std, spec.depth, spec.width, spec.examples)
-    row = {"kappa": abs(math.log(gain)) / 8, "weight_std": weight_std(gain, spec.bias_std)}
-    row["sd_over_networks"] = float(cell["critical"].std(ddof=1)) if cell.runs > 1 else math.nan
-    row |= {"predicted": expected, "predicted_sd": spread, "bound": bound(spec.depth, spec.width, gain)}
-    return {**row, "bound_log10": bound(spec.depth, spec.width, gain, paper=True)}
+    return found.rows(lambda cell: {"critical_sparsity": cell["critical"]}, computed)
 
 
 def claims(found: Found) -> Claims:
@@ -95,31 +95,32 @@ def claims(found: Found) -> Claims:
     names, expected = "chi = {chi:.3g}", rows.column("predicted")
     empty = [row["chi"] for row in rows if row["bound"] > 1]
     lowest = f"{min(empty):.3g}" if empty else "none"
-    theorem = (
-        f"Theorem 1 with biases: E[s_cr] is at most the bound (which is above 1, so says nothing, for "
-        f"{len(empty)} of these {len(rows)} gains, from chi = {lowest} on)"
-    )
-    return {
+    theorem = "Theorem 1 with biases: E[s_cr] is at most the bound (which is above 1, so says nothing, for "
+    theorem += f"{len(empty)} of these {len(rows)} gains, from chi = {lowest} on)"
+    smaller = rows.claim(increasing, "critical_sparsity", names=names)
+    near = (1 - NEAR) * expected, (1 + NEAR) * expected
+    decided = {
         theorem: rows.claim(at_most, "critical_sparsity", "bound", names=names),
-        "the critical sparsity is smaller the further chi is below 1": rows.claim(
-            increasing, "critical_sparsity", names=names
-        ),
+        "the critical sparsity is smaller the further chi is below 1": smaller,
         **_example(found.sweep, rows),
         f"beyond the paper: the sharper prediction is within {100 * NEAR:g} %": rows.claim(
-            between, "critical_sparsity", (1 - NEAR) * expected, (1 + NEAR) * expected, names=names
+            between, "critical_sparsity", *near, names=names
         ),
-        **(_without_biases(bare) if bare else {}),
     }
+    if bare:
+        of_bare = partial(bare.claim, names="chi = {chi:.3g}, no biases")
+        nothing = "without biases q is 0, the network linear, and nothing collapses: s_cr stays above 0.95"
+        bounds = np.minimum(1, bare.column("bound"))
+        decided["Theorem 1 as stated holds without biases too"] = of_bare(at_most, "critical_sparsity", bounds)
+        decided[nothing] = of_bare(at_least, "critical_sparsity", 0.95)
+    return decided
 
 
 def _example(sweep: Sweep, rows: Table) -> Claims:
     """The text below the theorem: kappa = 0.2, L = N = 100."""
-    depth, width = sweep["depth"], sweep["width"]
-    value, decimal = (bound(depth, width, _EXAMPLE[0], paper=paper) for paper in (False, True))
-    example = (
-        f"the example below Theorem 1: at kappa = {PAPER_KAPPA:g} the bound is {100 * PAPER_BOUND:g} % "
-        f"(here L = {depth}, N = {width})"
-    )
+    value, decimal = (bound(sweep["depth"], sweep["width"], _EXAMPLE[0], paper=paper) for paper in (False, True))
+    example = f"the example below Theorem 1: at kappa = {PAPER_KAPPA:g} the bound is {100 * PAPER_BOUND:g} % "
+    example += sweep.told("(here L = {depth}, N = {width})")
     told = f"the formula gives {value:.3g}; with log base 10 in place of the natural logarithm {decimal:.3g}"
     near = abs(value - PAPER_BOUND) < 0.01
     decided = {example: by(exact, near, told, {"formula": value, "log10": decimal})}
@@ -132,15 +133,6 @@ def _example(sweep: Sweep, rows: Table) -> Claims:
     return decided
 
 
-def _without_biases(rows: Table) -> Claims:
-    bounds, names = np.minimum(1, rows.column("bound")), "chi = {chi:.3g}, no biases"
-    nothing = "without biases q is 0, the network linear, and nothing collapses: s_cr stays above 0.95"
-    return {
-        "Theorem 1 as stated holds without biases too": rows.claim(at_most, "critical_sparsity", bounds, names=names),
-        nothing: rows.claim(at_least, "critical_sparsity", 0.95, names=names),
-    }
-
-
 def draw(found: Found) -> Figure:
     """Measured with error bars; the prediction with its spread over networks; the bound where it says something."""
     sweep, biased = found.sweep, found.table.where(bias_std=BIAS_STD)
@@ -151,12 +143,10 @@ def draw(found: Found) -> Figure:
     low, high = np.maximum(mean - 2 * spread, 1e-3), np.minimum(mean + 2 * spread, 1.0)
     label = "its spread over networks (two sd)"
     axes.fill_between(grid, low, high, color="#cccccc", zorder=0.9, label=label, linewidth=0)
-    plots.curve(axes, grid.tolist(), mean.tolist(), 0, "sharper prediction (mean field)")
+    plots.curve(axes, grid, mean, 0, "sharper prediction (mean field)")
     fine = np.linspace(min(0.01, *gains), 0.999, 400)
-    for paper, line, label in (
-        (False, "--", "Theorem 1 (natural logarithm)"),
-        (True, ":", "... with log base 10, as in the paper's example"),
-    ):
+    theorem = ("--", "Theorem 1 (natural logarithm)"), (":", "... with log base 10, as in the paper's example")
+    for paper, (line, label) in zip((False, True), theorem, strict=True):
         values = np.array([bound(depth, width, float(x), paper=paper) for x in fine])
         inside = values <= 1
         axes.plot(fine[inside], values[inside], color=plots.BOUND, linestyle=line, label=label, zorder=1.4)
@@ -180,9 +170,8 @@ def gains(with_biases: tuple[float, ...], without: tuple[float, ...]) -> dict[tu
 
 
 _AXIS = gains((0.1, _EXAMPLE[0], 0.5, _EXAMPLE[1], 0.7, 0.8, 0.85, 0.9, 0.95, 0.99), (_EXAMPLE[0], 0.5, 0.8, 0.95))
-_PAPER = Sweep(
-    critical, CriticalSpec(100, 100, "tanh", 1.0, BIAS_STD, 100), {"chi bias_std": _AXIS}, runs=10, stride=1000
-)
+_SPEC = CriticalSpec(100, 100, "tanh", 1.0, BIAS_STD, 100)
+_PAPER = Sweep(critical, _SPEC, {"chi bias_std": _AXIS}, runs=10, stride=1000)
 _QUICK = _PAPER.but(axes={"chi bias_std": gains((*_EXAMPLE, 0.8, 0.95), (_EXAMPLE[0], 0.8))}, runs=6)
 _PRESETS, _TITLE = {"quick": _QUICK, "paper": _PAPER}, "Critical sparsity of SNIP in the ordered phase"
 _ABOUT = (

@@ -14,7 +14,7 @@ from epoch0 import prune
 from epoch0.errors import InputError
 from epoch0.networks import resnet, vanilla_cnn, vgg
 from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
-from epoch0.papers.trials import checkpoint_of
+from epoch0.papers.trials import checkpoint_of, fit
 from epoch0.prune import Masks, apply, bake, iterate, keep, masks_of, on_paths, rescale
 from epoch0.prune.masks.iterate import scheduled
 from epoch0.prune.masks.keep import select
@@ -22,7 +22,6 @@ from epoch0.seeds import numpy_generator
 from epoch0.train.data import image_sources
 from epoch0.train.device import chosen_device, precision_for
 from epoch0.train.evaluation import Evaluation
-from epoch0.train.loop import train
 from epoch0.train.record import Training
 
 VGG_SIDE = 16  # smallest image that is halved four times; smaller ones are enlarged for VGG
@@ -76,15 +75,14 @@ def enlarged(images: Tensor, factor: int) -> Tensor:
 
 def build(network: Network, shape: tuple[int, ...], classes: int, stable: bool, seed: int) -> nn.Module:
     """The network for inputs of that shape; plain and stable ones of a seed have the same weights."""
-    drawn: dict[str, Any] = {"weights": network.weights, "biases": network.biases, "seed": seed}
-    depth, width, activation = network.depth, network.width, network.activation
+    fields = {"resnet": ("variant", "stem", "norm"), "vgg": ("padding", "norm"), "vanilla_cnn": ("head",)}
+    more = {name: getattr(network, name) for name in ("weights", "biases", *fields[network.kind])}
+    more |= {"inputs": shape, "classes": classes, "activation": network.activation, "seed": seed}
     if network.kind == "resnet":
-        drawn |= {"variant": network.variant, "stem": network.stem, "norm": network.norm}
-        return resnet(depth, width, stable, classes, activation, inputs=shape, **drawn)
+        return resnet(network.depth, network.width, stable, **more)
     if network.kind == "vgg":
-        drawn |= {"padding": network.padding, "norm": network.norm}
-        return vgg(depth, width, network.repeat, classes, activation, inputs=shape, **drawn)
-    return vanilla_cnn(depth, int(width), network.kernel, shape, classes, activation, head=network.head, **drawn)
+        return vgg(network.depth, network.width, network.repeat, **more)
+    return vanilla_cnn(network.depth, int(network.width), network.kernel, **more)
 
 
 def scored_batches(sets: Sets, seed: int, batches: int, per_class: int) -> Batches:
@@ -94,9 +92,8 @@ def scored_batches(sets: Sets, seed: int, batches: int, per_class: int) -> Batch
     """
     source = numpy_generator(seed, _BATCHES)
     rows = []
-    labels = sets.plain.targets.cpu().numpy()
     for label in range(sets.classes):
-        own = np.flatnonzero(labels == label)
+        own = np.flatnonzero(sets.plain.targets.cpu().numpy() == label)
         rows += list(enumerate(source.choice(own, min(per_class, len(own)), replace=False)))
     # the first of every class, then the second, ...
     chosen = np.array([image for _, image in sorted(rows, key=lambda row: row[0])])
@@ -111,14 +108,11 @@ def masks_at_initialization(
     score = METHODS[recipe.method].score
     if score == "synflow":
         return iterate(net, partial(prune.synflow, x=shape), recipe.sparsity, steps=recipe.synflow_steps)
-    if score == "random":
-        scores = prune.random(net, seed)
-    elif score == "magnitude":
-        scores = prune.magnitude(net)
-    elif score == "snip":
-        scores = prune.snip(net, batches, batch_norm=recipe.batch_norm)
-    elif score == "grasp":
-        scores = prune.grasp(net, batches, batch_norm=recipe.batch_norm)
+    if score in ("random", "magnitude"):
+        scores = prune.random(net, seed) if score == "random" else prune.magnitude(net)
+    elif score in ("snip", "grasp"):
+        by_batches = prune.snip if score == "snip" else prune.grasp
+        scores = by_batches(net, batches, batch_norm=recipe.batch_norm)
     else:
         scores = prune.force(net, batches, recipe.sparsity, recipe.force_steps, batch_norm=recipe.batch_norm)
     return select(scores, recipe.sparsity)  # a warning of layers that died would be one line for each trial
@@ -126,18 +120,18 @@ def masks_at_initialization(
 
 def hand_over(bare: nn.Module, net: nn.Module) -> None:
     """Give the weights and masks of a pruned network without batch norm, baked in, to the same network with it."""
-    kinds = (nn.Linear, nn.Conv2d)
-    layers = [{name: m for name, m in each.named_modules() if isinstance(m, kinds)} for each in (bare, net)]
-    names = dict(zip(*layers, strict=True))
-    masks = masks_of(bare)
+    kinds, masks = (nn.Linear, nn.Conv2d), masks_of(bare)
+    each = ([(name, m) for name, m in one.named_modules() if isinstance(m, kinds)] for one in (bare, net))
     bake(bare)
+    given = {}
     with torch.no_grad():
-        for old, new in names.items():
-            first, second = layers[0][old], layers[1][new]
+        for (old, first), (new, second) in zip(*each, strict=True):
             second.weight.copy_(first.weight)
             if first.bias is not None and second.bias is not None:
                 second.bias.copy_(first.bias)
-    apply(net, {f"{names[name.removesuffix('.weight')]}.weight": mask for name, mask in masks.items()})
+            if f"{old}.weight" in masks:
+                given[f"{new}.weight"] = masks[f"{old}.weight"]
+    apply(net, given)
 
 
 def train_and_prune(
@@ -218,13 +212,11 @@ def _fit(
         return torch.optim.lr_scheduler.MultiStepLR(optimizer, at, recipe.drop_factor)
 
     sgd = partial(torch.optim.SGD, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
-    how: dict[str, Any] = {"batch_size": recipe.batch_size, "optimizer": sgd, "learning_rate": recipe.learning_rate}
-    how |= {"schedule": falling, "seed": seed, "device": device, "precision": precision}
-    how |= {"evaluate": Evaluation(sets.test, precision=precision), "evaluate_every": recipe.tested_every * per_epoch}
+    where = {"device": device, "precision": precision, "checkpoint": checkpoint, "checkpoint_every": per_epoch}
+    seen = {"evaluate": Evaluation(sets.test, precision=precision), "evaluate_every": recipe.tested_every * per_epoch}
     # where convolutions are faster so; on a CPU circular ones are not
-    last = precision == "bfloat16" or (device.type == "cpu" and recipe.network.kind == "resnet")
-    kept: dict[str, Any] = {"checkpoint": checkpoint, "checkpoint_every": per_epoch}
-    return train(net, sets.train, epochs=epochs, channels_last=last, **kept, **how)
+    where["channels_last"] = precision == "bfloat16" or (device.type == "cpu" and recipe.network.kind == "resnet")
+    return fit(recipe, net, sets.train, epochs=epochs, optimizer=sgd, schedule=falling, seed=seed, **seen, **where)
 
 
 def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
@@ -233,11 +225,9 @@ def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
     lost = done is None or done.diverged
     accuracies = [float(row["test_accuracy"]) for row in rows]
     history = {"epoch": [float(row["epoch"]) for row in rows], "loss": [row["loss"] for row in rows]}
-    found: dict[str, Any] = {
-        "accuracy": sets.chance if lost else accuracies[-1],
-        "best": sets.chance if lost else max(accuracies),
-    }
-    found |= {"chance": sets.chance, "diverged": lost, "history": {**history, "accuracy": accuracies}}
+    last, best = (sets.chance, sets.chance) if lost else (accuracies[-1], max(accuracies))
+    found: dict[str, Any] = {"accuracy": last, "best": best, "chance": sets.chance}
+    found |= {"diverged": lost, "history": {**history, "accuracy": accuracies}}
     return {**found, "images_per_second": None if done is None else done.images_per_second}
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from epoch0 import plots
 from epoch0.experiments.claims import at_least, at_most
 from epoch0.networks import resnet
+from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import Array, mean_and_error
 from epoch0.papers.pictures import Axes, Figure
@@ -54,11 +55,6 @@ def densities(spec: ResidualSpec, seed: int) -> dict[str, Any]:
     return {"density": density, "names": list(scores), "weights": weights, "critical": critical}
 
 
-def layers(cell: Cell) -> list[str]:
-    """Names of the layers."""
-    return list(cell.results[0]["names"])
-
-
 def sections(names: list[str]) -> dict[str, list[int]]:
     """Places of the 3x3 convolutions of each section of the network, shortcuts left out."""
     found: dict[str, list[int]] = {}
@@ -76,15 +72,14 @@ def unevenness(density: Array, names: list[str]) -> Array:
     """
     parts = []
     for places in sections(names).values():
-        mine = density[..., places]
-        mean, most = mine.mean(-1), math.sqrt(len(places) - 1) if len(places) > 1 else 0.0
+        mean, mine, most = density[..., places].mean(-1), density[..., places], math.sqrt(len(places) - 1)
         parts.append(np.where(mean > 0, mine.std(-1) / np.where(mean > 0, mean, 1.0), most))
     return np.asarray(np.mean(parts, axis=0))
 
 
 def table(found: Found) -> Table:
     """One row a kind of network, sparsity and layer."""
-    names = [name.removesuffix(".weight") for name in layers(found.cells[0])]
+    names = [name.removesuffix(".weight") for name in found.cells[0].results[0]["names"]]
 
     def others(cell: Cell, sparsity: float, layer: str) -> dict[str, Any]:
         critical, error = mean_and_error(cell["critical"])
@@ -106,7 +101,7 @@ def claims(found: Found) -> Claims:
     """Section 3: Stable ResNet spreads what is kept more evenly, and prunes its deeper layers less."""
     decided: dict[str, Decision] = {}
     for plain, stable in pairs(found):
-        spec, layer_names = plain.spec, layers(plain)
+        spec, layer_names = plain.spec, plain.results[0]["names"]
         kind = f"{spec.activation}, batch norm in {spec.batch_norm} mode"
         names = [f"{100 * sparsity:g} %" for sparsity in spec.sparsities]
         last = list(sections(layer_names).values())[-1]
@@ -117,12 +112,11 @@ def claims(found: Found) -> Claims:
         even = f"{kind}: within each section the stable network is more uniform (difference of sd/mean; at {names[-1]} "
         critical = [cell["critical"] for cell in (stable, plain)]
         told = " against ".join(f"{each.mean():.4f}" for each in critical)
+        higher = over_runs(at_least, critical[0] - critical[1], 0.0, names=["difference"])
         decided[f"{even}{means})"] = over_runs(at_most, uneven[1] - uneven[0], 0.0, names=names)
         decided[f"{kind}: it keeps more of the last section"] = over_runs(at_least, deep, 0.0, names=names)
         decided[f"{kind}: it has no more fully pruned layers"] = over_runs(at_most, dead, 0.0, names=names)
-        decided[f"{kind}: its critical sparsity is higher ({told})"] = over_runs(
-            at_least, critical[0] - critical[1], 0.0, names=["difference"]
-        )
+        decided[f"{kind}: its critical sparsity is higher ({told})"] = higher
     return decided
 
 
@@ -149,16 +143,16 @@ def draw_activations(found: Found) -> Figure:
 
 
 def _layers(axes: Axes, plain: Cell, stable: Cell, sparsity: int, *, label: bool) -> None:
-    names = layers(plain)
+    names = plain.results[0]["names"]
     places = np.arange(1, len(names) + 1)
     shortcuts = np.array(["downsample" in name for name in names])
+    line: dict[str, Any] = {"markersize": 3.2, "linestyle": "-", "linewidth": 0.7}
+    alone: dict[str, Any] = {"markersize": 5.5, "markerfacecolor": "none"}
     for index, (name, cell) in enumerate((("ResNet", plain), ("Stable ResNet", stable))):
         mean, error = (100 * value for value in mean_and_error(cell["density"][:, sparsity]))
-        beside = places + 0.2 * (index - 0.5)
-        line = {"markersize": 3.2, "linestyle": "-", "linewidth": 0.7}
-        alone = {"markersize": 5.5, "markerfacecolor": "none"}
+        values = places + 0.2 * (index - 0.5), mean, error
         for chosen, words, style in ((~shortcuts, name, line), (shortcuts, f"{name}, 1x1 shortcuts", alone)):
-            x, y, spread = (values[chosen].tolist() for values in (beside, mean, error))
+            x, y, spread = (one[chosen] for one in values)
             plots.points(axes, x, y, spread, index, words if label else "", elinewidth=0.8, capsize=1.5, **style)
     for section in list(sections(names).values())[1:]:
         axes.axvline(section[0] + 0.5, color="#999999", linewidth=0.7, linestyle="--", zorder=0.8)
@@ -168,14 +162,12 @@ def _finished(picture: Figure, axes: "NDArray[Any]") -> Figure:
     for panel in axes.flat:
         panel.set_yscale("symlog", linthresh=_LINEAR, linscale=0.4)
         panel.set_ylim(-0.02, 130)
-        panel.set_yticks([0, 0.1, 1, 10, 100], ["0", "0.1", "1", "10", "100"])
-        panel.minorticks_off()
+        pictures.ticks(panel, [0, 0.1, 1, 10, 100], "y")
     for panel in axes[-1]:
         panel.set_xlabel("layer, in order of execution")
     for panel in axes[:, 0]:
         panel.set_ylabel("weights kept (%)")
-    handles, labels = axes.flat[0].get_legend_handles_labels()
-    plots.legend_below(picture, handles, labels, columns=4)
+    plots.legend_below(picture, *axes.flat[0].get_legend_handles_labels(), columns=4)
     return picture
 
 

@@ -7,18 +7,17 @@ the paper's networks do at 99.9 %; a ResNet-20 with the filters of its authors h
 outcomes occur; the methods were not tuned.
 
 Of Table 5, what the paper leaves open is taken from public code of two of its authors: circular padding; batch norm
-behind every convolution; EOC + rescaling is scored and rescaled without batch norm, which is added for the training,
-while SNIP and SynFlow see the network that is trained. Behind batch norm the size of a layer's weights does not change
-what the layer computes: rescaling decides how large a step of a given learning rate is, and the masks differ by how
-they were scored. The quick preset has VGG11 and 3xVGG11, with an eighth of the filters, on digits, every pixel a square
-of 2x2 for the pools: 3xVGG16 does not train on them in a few epochs, not even unpruned. Networks, epochs, learning rate
-and where it falls were chosen after looking at runs with other seeds, see docs/hayou-accuracy.
+behind every convolution; EOC + rescaling is scored and rescaled without batch norm, which is added for the training.
+The quick preset has VGG11 and 3xVGG11, with an eighth of the filters, on digits, every pixel a square of 2x2 for the
+pools; it was chosen after looking at runs with other seeds, see docs/hayou-accuracy.
 """
 
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -48,11 +47,11 @@ _DEPTHS = (32, 50, 104)
 
 def paper_recipe(depth: int, data: str, activation: str = "relu") -> Recipe:
     """Section 4.2: doubled filters, SGD at 0.1, a tenth of it from 1/2 and from 3/4 of the epochs on."""
-    epochs = {"cifar10": 160, "cifar100": 250, "tiny-imagenet": 300}[data]
-    tiny = data == "tiny-imagenet"
-    network = Network("resnet", depth, 2.0, activation, variant="tiny_imagenet" if tiny else "cifar")
     # ten of each of 200 classes do not fit into one batch of GraSP on every device
-    return Recipe(network, data, "snip", _ANY, epochs, score_batches=10 if tiny else 1)
+    variant, batches = ("tiny_imagenet", 10) if data == "tiny-imagenet" else ("cifar", 1)
+    epochs = {"cifar10": 160, "cifar100": 250, "tiny-imagenet": 300}[data]
+    network = Network("resnet", depth, 2.0, activation, variant=variant)
+    return Recipe(network, data, "snip", _ANY, epochs, score_batches=batches)
 
 
 def quick_recipe(depth: int, activation: str = "relu", width: float = 0.5) -> Recipe:
@@ -83,14 +82,11 @@ SECOND = {
     ],
 }
 THIRD = _paper("tiny-imagenet", FOUR, _TO_95)
-_BOTTLENECKS = Recipe(  # of a ResNet-50 with a sixteenth of the filters
-    Network("resnet", 50, 1 / 16, variant="imagenet", stem="3x3"), "digits", "snip", _ANY, 4, 64, augment=False
-)
 _LARGE = Network("resnet", 50, 1.0, variant="imagenet")
-_SCORES: dict[str, Any] = {"score_per_class": 1, "score_batches": 10}
-_IMAGENET = Recipe(  # appendix F; what is left open as in He et al.: batches of 256, decay 1e-4
-    _LARGE, "imagenet", "snip", _ANY, 90, 256, drops=(30, 60, 80), weight_decay=1e-4, **_SCORES
-)
+_BOTTLENECKS = Recipe(replace(_LARGE, width=1 / 16, stem="3x3"), "digits", "snip", _ANY, 4, 64, augment=False)
+# appendix F; what is left open as in He et al.: batches of 256, decay 1e-4
+_IMAGENET = Recipe(_LARGE, "imagenet", "snip", _ANY, 90, 256, drops=(30, 60, 80), weight_decay=1e-4)
+_IMAGENET = replace(_IMAGENET, score_per_class=1, score_batches=10)
 _NINTH = {
     "quick": [
         _quick(depth, PAIR, sparsities, width, activation)
@@ -119,47 +115,41 @@ def claims_5(found: Found) -> Claims:
     once, thrice = panels_of(found)
     leads = {
         f"{METHODS[other].label}, {percent(s)}": (thrice.lead(OURS, other, s), once.lead(OURS, other, s))
-        for other in OTHERS
-        for s in thrice.sparsities
+        for other, s in product(OTHERS, thrice.sparsities)
     }
     gained = {percent(s): (thrice.accuracy(OURS, s), once.accuracy(OURS, s)) for s in thrice.sparsities}
-    label, runs, methods = METHODS[OURS].label, thrice.runs, (*OTHERS, OURS)
+    label, methods = METHODS[OURS].label, (*OTHERS, OURS)
     larger = f"the larger the blocks between pools, the better rescaling does: its lead is larger on {thrice.network}"
     much = f"{thrice.network} does not improve much on {once.network} ({label}): by {NOT_MUCH:g} point or less"
     each = np.array([[mean_and_error(once.accuracy(method, s)) for method in methods] for s in once.sparsities])
     names = {"settings": [percent(s) for s in once.sparsities], "groups": [METHODS[method].label for method in methods]}
+    same = by(equal_within_error, each[..., 0], each[..., 1], once.runs, resolution=SIMILAR, **names)
+    ahead = {METHODS[other].label: compared(thrice.pairs(OURS, other)) for other in OTHERS}
     return {
-        f"{once.name}: the three methods perform similarly": by(
-            equal_within_error, each[..., 0], each[..., 1], once.runs, resolution=SIMILAR, **names
-        ),
-        **{
-            f"{thrice.name}: {label} is ahead of {METHODS[other].label}": compared(thrice.pairs(OURS, other), runs)
-            for other in OTHERS
-        },
-        larger: compared(leads, runs),
-        much: compared(gained, runs, NOT_MUCH, most=True),
+        f"{once.name}: the three methods perform similarly": same,
+        **{f"{thrice.name}: {label} is ahead of {other}": decision for other, decision in ahead.items()},
+        larger: compared(leads),
+        much: compared(gained, NOT_MUCH, most=True),
     }
 
 
 def table_5(found: Found) -> Table:
     """The rows of all accuracy tables; ``best`` marks the best method of a network and sparsity, or those that tie."""
     marks: dict[tuple[str, float, str], str] = {}
-    for each in panels_of(found):
-        for sparsity in each.sparsities:
-            best = each.winner(sparsity)
-            for method in (best.best, *best.tied):
-                marks[each.network, sparsity, METHODS[method].label] = "tie" if best.tied else "best"
+    for each, sparsity in [(own, sparsity) for own in panels_of(found) for sparsity in own.sparsities]:
+        best = each.winner(sparsity)
+        for method in (best.best, *best.tied):
+            marks[each.network, sparsity, METHODS[method].label] = "tie" if best.tied else "best"
     rows = accuracy.table("tab5", found)
     return Table({**row, "best": marks.get((row["network"], row["sparsity"], row["method"]), "")} for row in rows)
 
 
 def about_5(sweep: Sweep) -> str:
     """The setting in one line."""
-    each = [sweep.spec, *(one.spec for one in sweep.also.values())]
-    names = " and ".join(recipe.network.name for recipe in each)
+    names = " and ".join(one.spec.network.name for one in (sweep, *sweep.also.values()))
     enlarged = ", every pixel 2x2" if sweep.spec.data == "digits" else ""
     return sweep.told(
-        f"{names}, filters times {sweep.spec.network.width:g}, circular padding, on {{data}}{enlarged}; "
+        f"{names}, filters times {{network.width:g}}, circular padding, on {{data}}{enlarged}; "
         "{epochs} epochs of SGD at {learning_rate:g}, batches of {batch_size}; EOC + rescaling is scored and rescaled "
         "without batch norm, the others with it in {batch_norm} mode; {runs} runs; bars: two standard errors"
     )
@@ -187,18 +177,18 @@ Grid = dict[str, dict[float, tuple[Winner, str]]]  # row -> sparsity -> winner, 
 
 def printed_winners() -> dict[tuple[str, str, float], tuple[str, Winner]]:
     """(data, network, sparsity) -> what Table 6 prints, and what Tables 2, 3 and 5 as printed give."""
+
+    def entries(there: Printed, sparsity: float) -> dict[str, tuple[float, float]]:
+        each = {method: there.entry(method, sparsity) for method in there.rows if method not in REFERENCES}
+        return {name: (one.value, math.nan if one.sd is None else one.sd) for name, one in each.items() if one}
+
     return {
-        (data, network, sparsity): (word, winner(_entries(there, sparsity)))
+        (data, network, sparsity): (word, winner(entries(there, sparsity)))
         for (data, network), row in WINNERS.items()
         for sparsity, word in row.items()
         for there in (block(name, data, network) for name in SOURCES)
         if there
     }
-
-
-def _entries(there: Printed, sparsity: float) -> dict[str, tuple[float, float]]:
-    entries = {method: there.entry(method, sparsity) for method in there.rows if method not in REFERENCES}
-    return {name: (one.value, math.nan if one.sd is None else one.sd) for name, one in entries.items() if one}
 
 
 def _named(word: str) -> str:
@@ -223,7 +213,17 @@ def table_6(found: Found) -> Table:
 
 def claims_6(found: Found) -> Claims:
     """Table 6 against the tables it is made of, as printed; then SBP-SR against the best of the others, measured."""
-    return {**of_the_print(), **_of_deepest(found)}
+    decided = dict(of_the_print())
+    deepest = {each.recipe.data: each for each in panels_of(found) if "sbp-sr" in each.methods}
+    for each in deepest.values():
+        pairs = {}
+        for s in each.sparsities:
+            rivals = {m: each.accuracy(m, s) for m in each.methods if m not in (*REFERENCES, "sbp-sr")}
+            best = max(rivals, key=lambda method: rivals[method].mean())
+            pairs[f"{percent(s)} against {METHODS[best].label}"] = each.accuracy("sbp-sr", s), rivals[best]
+        text = f"{each.name}: SBP-SR is the best, or as good as the best of the others, at every sparsity"
+        decided[text] = compared(pairs)
+    return decided
 
 
 def of_the_print() -> Claims:
@@ -237,32 +237,18 @@ def of_the_print() -> Claims:
             other.append(place)
     follows = f"{len(wrong)} of {len(both)} entries do not: {'; '.join(wrong)}"
     highest = f"{len(other)} of {len(both)} have not: {', '.join(other)}"
+    follow = by(exact, not wrong, follows, {"different": len(wrong)})
+    high = by(exact, not other, highest, {"different": len(other)})
     return {
-        "as printed: Table 6 follows from Tables 2, 3 and 5 with ties inside one sd": by(
-            exact, not wrong, follows, {"different": len(wrong)}
-        ),
-        "as printed: every winner that Table 6 names has the highest mean": by(
-            exact, not other, highest, {"different": len(other)}
-        ),
+        "as printed: Table 6 follows from Tables 2, 3 and 5 with ties inside one sd": follow,
+        "as printed: every winner that Table 6 names has the highest mean": high,
     }
-
-
-def _of_deepest(found: Found) -> Claims:
-    deepest = {each.recipe.data: each for each in panels_of(found) if "sbp-sr" in each.methods}
-    decided = {}
-    for each in deepest.values():
-        pairs = {}
-        for s in each.sparsities:
-            rivals = {m: each.accuracy(m, s) for m in each.methods if m not in (*REFERENCES, "sbp-sr")}
-            best = max(rivals, key=lambda method: rivals[method].mean())
-            pairs[f"{percent(s)} against {METHODS[best].label}"] = each.accuracy("sbp-sr", s), rivals[best]
-        text = f"{each.name}: SBP-SR is the best, or as good as the best of the others, at every sparsity"
-        decided[text] = compared(pairs, each.runs)
-    return decided
 
 
 def draw_6(found: Found) -> Figure:
     """Two tables: what was measured, and what the printed tables give."""
+    from matplotlib.patches import Patch
+
     measured: Grid = {each.name: {s: (each.winner(s), "") for s in each.sparsities} for each in panels_of(found)}
     printed: Grid = {}
     for (data, network, sparsity), (word, best) in printed_winners().items():
@@ -271,7 +257,10 @@ def draw_6(found: Found) -> Figure:
     picture, axes = plots.figure(9.6, 0.52 * sum(heights) + 1.6, mosaic=grid, height_ratios=heights)
     _grid(axes["measured"], measured, "measured here: the best method, and those within one sd of it")
     _grid(axes["printed"], printed, "from Tables 2, 3 and 5 as printed; red frames: Table 6 says otherwise")
-    _legend(picture)
+    labels = ("the paper's method alone", "tie with the paper's method", "tie without it", "another alone")
+    pairs = zip(_FILLS.values(), labels, strict=True)
+    handles = [Patch(facecolor=colour, alpha=alpha, label=label) for (colour, alpha), label in pairs]
+    plots.legend_below(picture, handles=handles, columns=4)
     return picture
 
 
@@ -279,27 +268,25 @@ def _grid(axes: Axes, grid: Grid, name: str) -> None:
     from matplotlib.patches import Rectangle
 
     columns = sorted({sparsity for row in grid.values() for sparsity in row})
-    for y, row in enumerate(grid.values()):
-        for x, sparsity in enumerate(columns):
-            if sparsity not in row:
-                axes.text(x, y, "-", ha="center", va="center", color=plots.BOUND)
-                continue
-            best, word = row[sparsity]
-            colour, alpha = _FILLS[bool({best.best, *best.tied} & _OURS), bool(best.tied)]
-            box = (x - 0.48, y - 0.46), 0.96, 0.92
-            axes.add_patch(Rectangle(*box, facecolor=colour, alpha=alpha, linewidth=0))
-            text = "\n".join(textwrap.wrap(best.label, 34)[:2])
-            if word and word != best.as_printed:
-                axes.add_patch(Rectangle(*box, fill=False, edgecolor="#B00020", linewidth=1.4))
-                text += f"\nTable 6: {_named(word)}"
-            axes.text(x, y, text, ha="center", va="center", fontsize=6.6)
+    for (y, row), (x, sparsity) in product(enumerate(grid.values()), enumerate(columns)):
+        if sparsity not in row:
+            axes.text(x, y, "-", ha="center", va="center", color=plots.BOUND)
+            continue
+        best, word = row[sparsity]
+        colour, alpha = _FILLS[bool({best.best, *best.tied} & _OURS), bool(best.tied)]
+        box = (x - 0.48, y - 0.46), 0.96, 0.92
+        axes.add_patch(Rectangle(*box, facecolor=colour, alpha=alpha, linewidth=0))
+        text = "\n".join(textwrap.wrap(best.label, 34)[:2])
+        if word and word != best.as_printed:
+            axes.add_patch(Rectangle(*box, fill=False, edgecolor="#B00020", linewidth=1.4))
+            text += f"\nTable 6: {_named(word)}"
+        axes.text(x, y, text, ha="center", va="center", fontsize=6.6)
     axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(grid) - 0.5, -0.5), xlabel="sparsity (%)")
     axes.set_xticks(range(len(columns)), [f"{100 * sparsity:.4g}" for sparsity in columns])
     axes.set_yticks(range(len(grid)), list(grid))
     axes.tick_params(length=0)
     axes.grid(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["left", "bottom"]].set_visible(False)
     axes.set_title(name, fontsize=9, loc="left")
 
 
@@ -312,15 +299,6 @@ _FILLS = {  # whether a method of the paper is among the best, and whether there
 }
 
 
-def _legend(picture: Figure) -> None:
-    from matplotlib.patches import Patch
-
-    labels = ("the paper's method alone", "tie with the paper's method", "tie without it", "another alone")
-    pairs = zip(_FILLS.values(), labels, strict=True)
-    handles = [Patch(facecolor=colour, alpha=alpha, label=label) for (colour, alpha), label in pairs]
-    plots.legend_below(picture, handles=handles, columns=4)
-
-
 def about_6(sweep: Sweep) -> str:
     """The setting in one line."""
     each = [sweep, *sweep.also.values()]
@@ -330,14 +308,16 @@ def about_6(sweep: Sweep) -> str:
     return said + ("; digits and narrow networks stand in for the paper's" if stands else "")
 
 
+_artifact = partial(Artifact, about=accuracy.about, cost=accuracy.cost)
+
+
 def _table(
     name: str, title: str, place: str, quick: list[Sweep], paper: list[Sweep], *, chance: bool = False
 ) -> Artifact:
     """``chance``: one of the tables that go to sparsities at which SNIP is at chance."""
     claims = partial(accuracy.chance_claims, name, 0.98) if chance else partial(accuracy.claims, name, 0.0)
-    presets = {"quick": joined(quick), "paper": joined(paper)}
-    rows, picture, told = partial(accuracy.table, name), partial(accuracy.draw, name), (accuracy.about, accuracy.cost)
-    return Artifact(f"hayou/{name}", title, place, presets, rows, claims, picture, *told)
+    presets, rows = {"quick": joined(quick), "paper": joined(paper)}, partial(accuracy.table, name)
+    return _artifact(f"hayou/{name}", title, place, presets, rows, claims, partial(accuracy.draw, name))
 
 
 _PRUNED = "Accuracy of pruned"
@@ -348,13 +328,14 @@ _EIGHTH = [panel(_BOTTLENECKS, FOUR, _TO_98, 3)], [panel(_IMAGENET, FOUR, _TO_95
 _TENTH = 'Accuracy of a pruned "vanilla-CNN", which is Table 9 once more'
 _VGG = {preset: joined(panels) for preset, panels in FIFTH.items()}
 _SUM = {"quick": joined(SECOND["quick"]), "paper": joined([*SECOND["paper"], *FIFTH["paper"], *THIRD])}
-_OF_5, _OF_6 = (table_5, claims_5, partial(accuracy.draw, "tab5"), about_5), (table_6, claims_6, draw_6, about_6)
+_FIVE, _SIX = f"{_PRUNED} VGG16 and 3xVGG16", "Which algorithm performs better"
+_DRAW_5 = partial(accuracy.draw, "tab5")
 ARTIFACTS = (
     _table("tab1", f"{_PRUNED} ResNets, SNIP and SBP-SR", "section 1", *_FIRST, chance=True),
     _table("tab2", "Accuracy after pruning by nine methods", "section 4.2", *SECOND.values()),
     _table("tab3", f"{_PRUNED} ResNets on Tiny ImageNet", "section 4.2", _THIRD, THIRD),
-    Artifact("hayou/tab5", f"{_PRUNED} VGG16 and 3xVGG16", "section 4.3", _VGG, *_OF_5, accuracy.cost),
-    Artifact("hayou/tab6", "Which algorithm performs better", "section 4.3", _SUM, *_OF_6, accuracy.cost),
+    _artifact("hayou/tab5", _FIVE, "section 4.3", _VGG, table_5, claims_5, _DRAW_5, about=about_5),
+    _artifact("hayou/tab6", _SIX, "section 4.3", _SUM, table_6, claims_6, draw_6, about=about_6),
     _table("tab8", "Accuracy of a pruned ResNet-50 on ImageNet", "appendix F", *_EIGHTH),
     _table("tab9", f"{_PRUNED} ReLU and tanh ResNets", "appendix G", *_NINTH.values(), chance=True),
     _table("tab10", _TENTH, "appendix G", *_NINTH.values(), chance=True),

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from epoch0 import plots
-from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, between
 from epoch0.measure.gain import gain
@@ -20,11 +19,11 @@ from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import columns_of
 from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, over_runs
+from epoch0.papers.trials import fit, standard
 from epoch0.prune import apply, keep, random
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import EdgeOfChaos, chi, edge_of_chaos, q_star
 from epoch0.train.evaluation import Accuracy
-from epoch0.train.loop import train
 
 CLOSE = 0.05  # how near to 1 the measured gain must be
 _INPUTS = 3  # stream of a seed
@@ -87,25 +86,25 @@ def measure(spec: TicketSpec, seed: int) -> dict[str, Any]:
     """
     net, shape = _network(spec, seed)
     inputs = torch.randn(16 if spec.kind == "cnn" else 64, *shape, generator=generator(seed, _INPUTS))
-    x = inputs * spec.square**0.5
-    before = _mean_gain(net, x, seed)
-    _mask(net, spec, seed)
-    return {"before": before, "after": _mean_gain(net, x, seed)}
+    gains = {}
+    for name in ("before", "after"):
+        if name == "after":
+            _mask(net, spec, seed)
+        found = gain(net, inputs * spec.square**0.5, directions=4, seed=seed)
+        gains[name] = float(np.mean((found.chi_forward + found.chi_backward)[1:-1] / 2))
+    return gains
 
 
 def learn(spec: TrainedSpec, seed: int) -> dict[str, Any]:
     """Test accuracy of the network as it came (``dense``), and masked, after the same training."""
-    first, last = load(spec.data, "train"), load(spec.data, "test")
-    scale = spec.ticket.square**0.5
-    x, y = torch.as_tensor(first.inputs("standard")) * scale, torch.as_tensor(first.labels)
-    test = torch.as_tensor(last.inputs("standard", like=first))[: spec.tested] * scale
-    accuracy = Accuracy(test, torch.as_tensor(last.labels)[: spec.tested])
-    found = {}
+    (x, y), (test, labels) = standard(spec.data, spec.tested)
+    scale, found = spec.ticket.square**0.5, {}
+    accuracy = Accuracy(test * scale, labels)
     for name in ("dense", "masked"):
         net, _ = _network(spec.ticket, seed, x.shape[1], 10)
         if name == "masked":
             _mask(net, spec.ticket, seed)
-        train(net, (x, y), steps=spec.steps, batch_size=spec.batch_size, learning_rate=spec.learning_rate, seed=seed)
+        fit(spec, net, (x * scale, y), steps=spec.steps, seed=seed)
         found[name] = float(accuracy(net.eval())["accuracy"])  # also of a run that diverged
     return found
 
@@ -124,12 +123,6 @@ def _mask(net: nn.Module, spec: TicketSpec, seed: int) -> None:
     apply(net, keep(random(net, seed=seed), sparsity, scope="layer"))
 
 
-def _mean_gain(net: nn.Module, x: Tensor, seed: int) -> float:
-    found = gain(net, x, directions=4, seed=seed)
-    both = (found.chi_forward + found.chi_backward) / 2
-    return float(np.mean(both[1:-1]))
-
-
 def table(found: Found) -> Table:
     """One row a kind and factor; then the two that were trained."""
 
@@ -138,7 +131,7 @@ def table(found: Found) -> Table:
         factor = spec.weight_std / spec.edge
         q = 1.0 if spec.activation == "relu" else q_star(spec.activation, spec.weight_std, spec.bias_std)
         predicted = float(chi(spec.activation, spec.weight_std, q))
-        unknown = {"accuracy": math.nan, "accuracy_error": math.nan}
+        unknown = dict.fromkeys(("accuracy", "accuracy_error"), math.nan)
         return {"factor": factor, "density": 1 / factor**2, "chi_before_predicted": predicted, **unknown}
 
     rows = found.rows(lambda cell: {"chi_before": cell["before"], "chi_after": cell["after"]}, others)
@@ -155,6 +148,7 @@ def claims(found: Found) -> Claims:
     rows, trained = Table(found.table[:-2]), found.also["trained"].one()
     spec, names = trained.spec.ticket, "{kind}, {factor:.3g} times the edge"
     what = [f"{spec.activation}, depth {spec.depth}, {spec.weight_std / spec.edge:g} times the edge"]
+    more = over_runs(at_least, trained["masked"] - trained["dense"], 0.0, names=what)
     return {
         "as they come the networks are chaotic: chi is above 1.1": rows.claim(at_least, "chi_before", 1.1, names=names),
         f"Theorem 3: random masks of density sigma_EOC^2/sigma_w^2 bring chi to 1, within {CLOSE:g}": rows.claim(
@@ -163,9 +157,7 @@ def claims(found: Found) -> Claims:
         "a masked network trains: test accuracy above one half": over_runs(
             at_least, trained["masked"], 0.5, names=what
         ),
-        "... and further than the same network without the mask": over_runs(
-            at_least, trained["masked"] - trained["dense"], 0.0, names=what
-        ),
+        "... and further than the same network without the mask": more,
     }
 
 
@@ -174,11 +166,10 @@ def draw(found: Found) -> Figure:
     picture, axes = plots.figure(8.4, 4.4, mosaic=[["chi", "accuracy"]], width_ratios=[2.0, 1.0])
     left, right = axes["chi"], axes["accuracy"]
     for index, (kind, rows) in enumerate(Table(found.table[:-2]).by("kind")):
-        # beside each other, not on top
-        beside = Table({**row, "x": row["factor"] * (1 + 0.012 * (index - 1))} for row in rows)
-        pictures.points(left, beside, "x", "chi_before", index, f"{kind}, as it came", markerfacecolor="none")
-        pictures.points(left, beside, "x", "chi_after", index, f"{kind}, masked")
-        pictures.curve(left, beside, "x", "chi_before_predicted", index)
+        x = rows.column("factor") * (1 + 0.012 * (index - 1))  # beside each other, not on top
+        pictures.points(left, rows, x, "chi_before", index, f"{kind}, as it came", markerfacecolor="none")
+        pictures.points(left, rows, x, "chi_after", index, f"{kind}, masked")
+        plots.curve(left, x, rows.column("chi_before_predicted"), index)
     left.plot([], [], color="#333333", label="mean field")
     left.axhline(1, color=plots.BOUND, linestyle=":", zorder=1)
     left.set(xlabel=r"$\sigma_w\,/\,\sigma_{w,\mathrm{EOC}}$", ylabel=r"mean gain of the layers, $\chi$")
@@ -186,7 +177,7 @@ def draw(found: Found) -> Figure:
     left.legend()
     labels = ("as it came", "masked")
     for index, (row, label) in enumerate(zip(found.table[-2:], labels, strict=True)):
-        pictures.points(right, Table([{**row, "x": index}]), "x", "accuracy", index, label, 100)
+        pictures.points(right, Table([row]), [index], "accuracy", index, label, 100)
     right.axhline(10, color=plots.BOUND, linestyle=":", label="chance", zorder=1)
     right.set_xticks([0, 1], labels)
     spec = found.also["trained"].one().spec.ticket

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from epoch0 import plots
-from epoch0.data import load
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
 from epoch0.experiments.claims import at_least, at_most, exact
@@ -21,12 +20,11 @@ from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import Array
 from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, more, over_runs
-from epoch0.papers.trials import EXTENTS, checkpoint_of, images
-from epoch0.prune import Masks, apply, keep, random, rescale, snip
+from epoch0.papers.trials import EXTENTS, checkpoint_of, fit, images, standard
+from epoch0.prune import apply, keep, random, rescale, snip
 from epoch0.theory.mean_field import chi, edge_of_chaos, q_star
 from epoch0.train.device import chosen_device
 from epoch0.train.evaluation import Accuracy
-from epoch0.train.loop import train
 from epoch0.train.stacked import Stacked
 
 # edge of chaos with rescaling, edge of chaos, ordered phase: the panels of the figures, in their order
@@ -70,16 +68,14 @@ def trained(spec: DepthSpec, seed: int) -> dict[str, Any]:
     ``EPOCH0_CHECKPOINTS`` names a folder, a trial that was killed goes on from there. Arrays are (initializations,
     sparsities); ``dead`` counts layers that keep nothing; ``unscaled`` could not be rescaled, since a layer is dead.
     """
-    first, test = load(spec.data, "train"), load(spec.data, "test")
-    x, y = torch.as_tensor(first.inputs("standard")), torch.as_tensor(first.labels)
-    held = torch.as_tensor(test.inputs("standard", like=first))[: spec.tested]
-    labels = torch.as_tensor(test.labels)[: spec.tested]
-    classes = len(first.classes)
+    (x, y), (held, labels) = standard(spec.data, spec.tested)
+    pixels, classes = x.shape[1], EXTENTS[spec.data][1]
     nets, dead, unscaled = [], [], []
     batch = images(spec.data, spec.examples, seed, flatten=True, dtype=torch.float64)
     for init in INITS:
-        for masks in _masks(spec, init, seed, batch, classes):
-            net = apply(network(spec, init, seed, x.shape[1], classes), masks)
+        scores = snip(network(spec, init, seed, pixels, classes).double(), [batch])
+        for masks in (keep(scores, sparsity) for sparsity in spec.sparsities):
+            net = apply(network(spec, init, seed, pixels, classes), masks)
             failed = False
             if init == "rescaled":
                 try:
@@ -90,12 +86,10 @@ def trained(spec: DepthSpec, seed: int) -> dict[str, Any]:
             dead.append(len(masks.dead))
             unscaled.append(failed)
     device, stack = chosen_device(), Stacked.of(nets)
-    how: dict[str, Any] = {"batch_size": spec.batch_size, "learning_rate": spec.learning_rate, "seed": seed}
-    how |= {"loss": stack.loss(F.cross_entropy), "device": device}
-    how |= {"evaluate": Accuracy(held, labels), "evaluate_every": spec.steps}
+    how = {"loss": stack.loss(F.cross_entropy), "seed": seed, "device": device, "checkpoint_minutes": 2.0}
+    seen = {"evaluate": Accuracy(held, labels), "evaluate_every": spec.steps}
     with checkpoint_of(spec, seed) as path:
-        how |= {"checkpoint": path, "checkpoint_minutes": None if path is None else 2.0}
-        done = train(stack, (x, y), steps=spec.steps, **how)
+        done = fit(spec, stack, (x, y), steps=spec.steps, checkpoint=path, **seen, **how)
     found = {"accuracy": done.history[-1]["accuracy"], "dead": dead, "unscaled": unscaled}
     found["diverged"] = stack.diverged.cpu().numpy()
     shape, chance = (len(INITS), len(spec.sparsities)), float(np.bincount(labels.numpy()).max() / len(labels))
@@ -108,12 +102,6 @@ def network(spec: DepthSpec, init: str, seed: int, inputs: int, classes: int) ->
     weight_std, bias_std = spec.ordered if init == "ordered" else spec.edge
     sizes, biases = [inputs, *[spec.width] * (spec.depth - 1), classes], Gaussian(bias_std) if bias_std > 0 else None
     return mlp(sizes, spec.activation, weights=Gaussian(weight_std), biases=biases, seed=seed)
-
-
-def _masks(spec: DepthSpec, init: str, seed: int, batch: tuple[Tensor, Tensor], classes: int) -> list[Masks]:
-    net = network(spec, init, seed, batch[0].shape[1], classes).double()
-    scores = snip(net, [batch])
-    return [keep(scores, sparsity) for sparsity in spec.sparsities]
 
 
 def cost(spec: DepthSpec) -> Cost:
@@ -140,9 +128,8 @@ def table(init: str, found: Found) -> Table:
     """One row a depth and sparsity, of all three initializations; those of this panel first."""
 
     def measured(cell: Cell) -> dict[str, Array]:
-        trains = cell["accuracy"] >= threshold(cell)
-        found = {"accuracy": cell["accuracy"], "trainable": trains, "dead_layers": cell["dead"]}
-        return {**found, "diverged": cell["diverged"]}
+        found = {"accuracy": cell["accuracy"], "trainable": cell["accuracy"] >= threshold(cell)}
+        return {**found, "dead_layers": cell["dead"], "diverged": cell["diverged"]}
 
     names = list(NAMES.values())
     rows = found.rows(measured, initialization=names, sparsity=found.sweep["sparsities"])
@@ -178,10 +165,9 @@ def _rescaled(found: Found) -> Claims:
     both = deep & (sparsity >= 0.5)
     gain = each[:, both].mean(1) - plain[:, both].mean(1)
     adds = f"rescaling adds {100 * MARGIN:g} % and more from depth {DEEP} and 50 % sparsity on: mean over the cells"
+    train = f"with rescaling networks of depth {DEEP} and more train up to 50 % sparsity, on average"
     return {
-        f"with rescaling networks of depth {DEEP} and more train up to 50 % sparsity, on average": over_runs(
-            at_least, low, limit, names=["mean"]
-        ),
+        train: over_runs(at_least, low, limit, names=["mean"]),
         "... and above 50 %": over_runs(at_least, high, limit, names=["mean"]),
         adds: over_runs(at_least, gain, MARGIN, names=["difference"]),
     }
@@ -190,12 +176,11 @@ def _rescaled(found: Found) -> Claims:
 def _untrained(init: str, found: Found) -> Claims:
     """On the edge of chaos without rescaling, and in the ordered phase, no deep and sparse network trains."""
     depth, sparsity = _grid(found)
+    cells = (depth > DEEP) & (sparsity > SPARSE)
+    text = f"in the ordered phase nothing trains above {100 * SPARSE:g} % sparsity and depth {DEEP}"
     if init == "edge":
         cells = (depth >= DEEP) & (sparsity >= 0.5)
         text = f"without rescaling nothing trains on the edge of chaos from depth {DEEP} and 50 % sparsity on"
-    else:
-        cells = (depth > DEEP) & (sparsity > SPARSE)
-        text = f"in the ordered phase nothing trains above {100 * SPARSE:g} % sparsity and depth {DEEP}"
     names = [f"depth {d:g}, {100 * s:g} %" for d, s in zip(depth[cells], sparsity[cells], strict=True)]
     accuracy, dead = (runs_of(found, name, init)[:, cells] for name in ("accuracy", "dead"))
     decided = {text: over_runs(at_most, accuracy, threshold(found.cells[0]), names=names)}
@@ -236,14 +221,13 @@ def draw(init: str, found: Found) -> Figure:
     axes.set(xlabel="weights pruned (%)", ylabel="depth")
     for (i, j), mean in np.ndenumerate(accuracy):
         colour = "black" if mean > 0.55 else "white"  # black on light, white on dark
-        axes.text(j, i + 0.12, f"{100 * mean:.0f}", ha="center", va="center", color=colour, fontsize=9)
+        middle = {"ha": "center", "va": "center", "color": colour}
+        axes.text(j, i + 0.12, f"{100 * mean:.0f}", fontsize=9, **middle)
         if dead[i, j] > 0:
-            words = f"{dead[i, j]:.2g} dead"
-            axes.text(j, i - 0.25, words, ha="center", va="center", color=colour, fontsize=6.5)
+            axes.text(j, i - 0.25, f"{dead[i, j]:.2g} dead", fontsize=6.5, **middle)
         if trainable[i, j] < 0.5:
             axes.plot(j + 0.36, i + 0.32, marker="x", color=colour, markersize=4.5, markeredgewidth=1.2)
-    bar = picture.colorbar(image, ax=axes, pad=0.02)
-    bar.set_label("test accuracy (%)")
+    bar = picture.colorbar(image, ax=axes, pad=0.02, label="test accuracy (%)")
     bar.ax.axhline(100 * (limit - MARGIN), color="white", linewidth=1.2)
     handles = [Line2D([], [], linestyle="none", label="white line on the scale: chance")]
     if (trainable < 0.5).any():
@@ -255,14 +239,14 @@ def draw(init: str, found: Found) -> Figure:
 
 
 def _about(init: str, sweep: Sweep) -> str:
-    spec = sweep.spec
-    weight_std, bias_std = spec.ordered if init == "ordered" else spec.edge
-    how = f", rescaled ({spec.rescaling})" if init == "rescaled" else ""
-    gain = float(chi(spec.activation, weight_std, q_star(spec.activation, weight_std, bias_std)))
-    point = f"{spec.activation}, sigma_w {weight_std:.4g}, sigma_b {bias_std:g} (chi {gain:.3g}){how}; "
-    told = "width {width}; SNIP on {examples} images; {data}, {steps} steps of SGD at {learning_rate:g}, batch "
-    told += "{batch_size}, {runs} runs; means (no bars); trainable: "
-    return f"{point}{sweep.told(told)}{100 * MARGIN:g} % above chance"
+    activation, (weight_std, bias_std) = sweep["activation"], sweep["ordered" if init == "ordered" else "edge"]
+    gain = float(chi(activation, weight_std, q_star(activation, weight_std, bias_std)))
+    told = f"{activation}, sigma_w {weight_std:.4g}, sigma_b {bias_std:g} (chi {gain:.3g})"
+    told += ", rescaled ({rescaling})" if init == "rescaled" else ""
+    told += "; width {width}; SNIP on {examples} images; {data}, {steps} steps of SGD at {learning_rate:g}, batch "
+    return sweep.told(
+        f"{told}{{batch_size}}, {{runs}} runs; means (no bars); trainable: {100 * MARGIN:g} % above chance"
+    )
 
 
 def presets(activation: str) -> dict[str, Sweep]:
@@ -281,10 +265,9 @@ _PRESETS = {activation: presets(activation) for activation in ("tanh", "elu")}
 
 
 def _panel(name: str, activation: str, init: str) -> Artifact:
-    title, place = f"Accuracy over depth and sparsity: {_TITLES[init]}", "section 4.1"
+    named = f"hayou/fig{name}", f"Accuracy over depth and sparsity: {_TITLES[init]}", "section 4.1"
     rows, decide, picture = partial(table, init), partial(claims, init), partial(draw, init)
-    told = partial(_about, init)
-    return Artifact(f"hayou/fig{name}", title, place, _PRESETS[activation], rows, decide, picture, told, cost)
+    return Artifact(*named, _PRESETS[activation], rows, decide, picture, partial(_about, init), cost)
 
 
 _FIGURES = {"3abc": "tanh", "5abc": "elu", "5def": "tanh"}

@@ -33,23 +33,20 @@ class UnequalSpec:
 
 def critical(spec: UnequalSpec, seed: int) -> dict[str, Any]:
     """The sparsity from which on magnitude pruning removes the first layer in full."""
-    source = generator(seed)
-    scores = {
-        str(layer): torch.randn(spec.width**2, generator=source, dtype=torch.float64).abs()
-        * (spec.gamma**-0.5 if layer == 0 else 1.0)
-        for layer in range(spec.depth)
-    }
+    source, size = generator(seed), spec.width**2
+    layers = (torch.randn(size, generator=source, dtype=torch.float64).abs() for _ in range(spec.depth))
+    scores = {str(layer): scores * (1.0 if layer else spec.gamma**-0.5) for layer, scores in enumerate(layers)}
     return {"critical": float(critical_sparsity(scores))}
 
 
 def table(found: Found) -> Table:
     """One row a ratio, the paper's columns beside ours."""
-    return found.rows(lambda cell: {"critical_sparsity": cell["critical"]}, _exact)
 
+    def exact(cell: Cell) -> dict[str, float]:
+        bound, empirical = PRINTED.get(cell.spec.gamma, (float("nan"), float("nan")))
+        return {**computed(cell.spec), "table_bound": bound, "table_empirical": empirical}
 
-def _exact(cell: Cell) -> dict[str, float]:
-    bound, empirical = PRINTED.get(cell.spec.gamma, (float("nan"), float("nan")))
-    return {**computed(cell.spec), "table_bound": bound, "table_empirical": empirical}
+    return found.rows(lambda cell: {"critical_sparsity": cell["critical"]}, exact)
 
 
 @lru_cache(maxsize=64)
@@ -106,7 +103,7 @@ def draw(found: Found) -> Figure:
         ("infinite_depth", "limit of infinite depth", {}),
         ("bound_as_printed", "Proposition 4, as printed", {**bound, "linestyle": ":"}),
     ):
-        plots.curve(axes, grid.tolist(), [each[name] for each in values], 0, label, **style)
+        plots.curve(axes, grid, [each[name] for each in values], 0, label, **style)
     pictures.points(axes, rows, "gamma", "critical_sparsity", 0, f"measured, {sweep['runs']} networks")
     inside = Table(row for row in rows if row["table_bound"] <= 1.05)
     black = {"color": "black", "linestyle": "none"}

@@ -5,18 +5,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from epoch0 import plots
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import at_least, at_most, equal_within_error
+from epoch0.experiments.claims import at_least, at_most
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou import accuracy
-from epoch0.papers.hayou.accuracy import NEAR_CHANCE, above_chance, dead, sd, winner
+from epoch0.papers.hayou.accuracy import NEAR_CHANCE, above_chance, chance, dead, sd, winner
 from epoch0.papers.hayou.protocol import run
 from epoch0.papers.hayou.published import Entry
 from epoch0.papers.hayou.recipe import Network, Recipe
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, over_runs
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, over_runs
 
 SPARSITY = 0.5
 LEARNT = 30.0  # percent of the test images: three times what a constant gets; the table is about who trains at all
@@ -74,12 +76,8 @@ def table(found: Found) -> Table:
         start, won = STARTS[cell.at["start"]], best[cell.at["depth"]]
         entry = start.printed.get(cell.at["depth"]) if cell.spec.data == "mnist" else None
         place = "tie" if won.tied else "best"
-        row: dict[str, Any] = {
-            "weight_std": start.weight_std,
-            "bias_std": start.bias_std,
-            "accuracy_sd": sd(100 * cell["accuracy"]),
-        }
-        row["chance"] = 100 * float(cell["chance"][0])
+        row: dict[str, Any] = {"weight_std": start.weight_std, "bias_std": start.bias_std}
+        row |= {"accuracy_sd": sd(100 * cell["accuracy"]), "chance": chance(cell)}
         row["best"] = place if start.label in (won.best, *won.tied) else ""
         row |= {"printed": entry.value if entry else math.nan, "printed_sd": entry.sd if entry else math.nan}
         return {**row, "dead_layers": float(dead(cell).mean()), "diverged": int(cell["diverged"].sum())}
@@ -100,8 +98,7 @@ def claims(found: Found) -> Claims:
         cell = found.one(depth=depth, start=start)
         return over_runs(at_most, above_chance(cell), NEAR_CHANCE, names=[f"{start}, depth {depth}"])
 
-    mean, error, count = found.table.where(depth=shallow).of("accuracy", "accuracy_error", "runs")
-    alike = {"settings": [f"depth {shallow}"], "groups": tuple(STARTS)}
+    alike = found.table.where(depth=shallow).alike("accuracy", "start", "{start}", "depth {depth}")
     return {
         f"EOC + rescaling trains at every depth, to {LEARNT:g} % or more": trained(rescaled, found.sweep["depth"]),
         f"depth {deep}: EOC + rescaling trains, to {LEARNT:g} % or more": trained(rescaled, deep),
@@ -110,7 +107,7 @@ def claims(found: Found) -> Claims:
         **{f"depth {depth}: the ordered phase {near}": stuck(ordered, depth) for depth in middle},
         **{f"depth {depth}: both EOC starts train": trained((edge, rescaled), depth) for depth in middle},
         f"depth {shallow}: all three train": trained(tuple(STARTS), shallow),
-        f"depth {shallow}: ... and are equally accurate": by(equal_within_error, [mean], [error], [count], **alike),
+        f"depth {shallow}: ... and are equally accurate": alike,
     }
 
 
@@ -120,13 +117,11 @@ def draw(found: Found) -> Figure:
     picture, axes = plots.figure(6.4, 4.0)
     axes.axhline(found.table.column("chance").max(), color=plots.BOUND, linestyle=":", label="chance", zorder=1)
     for index, (label, rows) in enumerate(found.table.by("start")):
-        x = 0.1 * (index - 1)
-        beside = Table({**row, "x": place + x} for place, row in enumerate(rows))
-        pictures.points(axes, beside, "x", "accuracy", index, label, linestyle="-", linewidth=0.6)
-        known = Table(row for row in beside if not math.isnan(row["printed"]))
-        if known:
-            places, values, spread = known.of("x", "printed", "printed_sd")
-            printed = (places + 0.04).tolist(), values.tolist(), (spread / 3**0.5).tolist()
+        x = np.arange(len(rows)) + 0.1 * (index - 1)
+        pictures.points(axes, rows, x, "accuracy", index, label, linestyle="-", linewidth=0.6)
+        values, spread = rows.of("printed", "printed_sd")
+        if known := np.flatnonzero(~np.isnan(values)).tolist():
+            printed = x[known] + 0.04, values[known], spread[known] / 3**0.5
             plots.points(axes, *printed, index, f"{label}, as printed", markerfacecolor="none")
     axes.set_xticks(range(len(depths)), [str(depth) for depth in depths])
     axes.grid(False, axis="x")

@@ -235,8 +235,8 @@ def draw(swept: str, shown: str | None, found: Found) -> Figure:
     for index, ((law, mine), size, dashes) in enumerate(zip(rows.by("law"), _SIZES, _DASHES, strict=False)):
         bound, told, fill = f"{law}: the paper's lower bound", f"{law}: measured", "none" if index < 2 else None
         pictures.curve(axes, mine, swept, "paper_lower", index, bound, linestyle=dashes, linewidth=1.2)
-        look = {"markersize": size, "markerfacecolor": fill, "capsize": size / 2}
-        pictures.points(axes, mine, swept, "growth", index, told, **look)
+        look = {"markersize": size, "capsize": size / 2}
+        pictures.points(axes, mine, swept, "growth", index, told, markerfacecolor=fill, **look)
     low, high = rows.column(swept).min(), rows.column(swept).max()
     axes.axhline(1.0, color="#333333", linewidth=0.7, zorder=1)
     axes.set(xlabel=_LABELS[swept], ylabel=r"growth factor $E\,\|dz^{(d+1)}\|\,/\,\|dz^{(d)}\|$")

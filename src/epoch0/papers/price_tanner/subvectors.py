@@ -114,7 +114,7 @@ def draw(found: Found) -> Figure:
         if direction == "sphere":
             exact = [theory.expected_subvector_norm(direction, float(density), size) for density in fine]
             plots.curve(axes, fine.tolist(), exact, index, linewidth=1.0)
-        hollow = {"markerfacecolor": "none", "markersize": 3.0 + 2.5 * index}
+        hollow: dict[str, Any] = {"markerfacecolor": "none", "markersize": 3.0 + 2.5 * index}
         pictures.points(axes, rows, "density", "norm", index, f"k = {size}", **hollow)
     axes.set(xlabel=r"density $\alpha$ (probability that an entry is kept)", ylabel=r"$E\,\|u_J\|\,/\,\|u\|$")
     axes.set(xlim=(0, 1.03), ylim=(0, 1.05))

@@ -65,10 +65,10 @@ def regularized(spec: RegularizedSpec, seed: int) -> dict[str, Any]:
         lambda and current over original length of each regularization layer, (steps, layers), no layers without;
         ``diverged``; ``device``.
     """
-    first, last = (examples(spec.data, split, spec.network.inputs) for split in ("train", "test"))
-    if spec.held_out:
-        first, last = ([each[part] for each in first] for part in (slice(-spec.held_out), slice(-spec.held_out, None)))
-    tested, few = Accuracy(*(each[: spec.tested] for each in last)), tuple(each[: spec.examples] for each in first)
+    (x, y), (held, labels) = (examples(spec.data, split, spec.network.inputs) for split in ("train", "test"))
+    if n := spec.held_out:
+        x, y, held, labels = x[:-n], y[:-n], x[-n:], y[-n:]
+    tested, few = Accuracy(held[: spec.tested], labels[: spec.tested]), (x[: spec.examples], y[: spec.examples])
     optimizer = OPTIMIZERS.get(spec.optimizer)
     if optimizer is None:
         raise InputError(f"optimizer={spec.optimizer!r}; it is 'adam' or 'sgd'.{suggest(spec.optimizer, OPTIMIZERS)}")
