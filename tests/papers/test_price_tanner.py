@@ -98,11 +98,11 @@ def test_straight_and_curved_figures_share_their_trials() -> None:
 
 def test_laws_have_equal_variance_and_the_papers_sets() -> None:
     for largest, std in zip(growth.LARGEST, growth.STDS, strict=True):
-        laws = [growth.weight_law(law, std) for law in growth.LAWS]
+        laws = [growth.weight_law(law, std) for law in growth.BIASES]
         np.testing.assert_allclose([law.variance for law in laws], std**2, rtol=1e-12)
         np.testing.assert_allclose(laws[2].law.values, range(-largest, largest + 1), atol=1e-12)
     assert growth.weight_law("gaussian", 2.0, 0.3).variance == pytest.approx(1.2)
-    assert growth.bias_law("discrete").values == (-0.01, 0.01) and growth.bias_law("uniform").bound == 0.01
+    assert growth.BIASES["discrete"].values == (-0.01, 0.01) and growth.BIASES["uniform"].bound == 0.01
 
 
 def spec_of(**changes):

@@ -246,8 +246,9 @@ class Sweep:
             if isinstance(self.seed, str):
                 text = self.seed.format(**vars(spec), run=run)
                 return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
-            own = self.seed + (0 if block else run) + place * self.stride if isinstance(self.seed, int) else None
-            return self.seed(spec, run) if own is None else own
+            if isinstance(self.seed, int):
+                return self.seed + (0 if block else run) + place * self.stride
+            return self.seed(spec, run)
 
         if not block:
             return [Trial(self._name, spec, seed(run)) for run in range(runs)]

@@ -224,8 +224,8 @@ def plane(axes: Axes, cell: Cell, name: str) -> None:
 
     parts = ("vertices", "cell_vertices", "cell_ends", "colours", "examples", "window")
     vertices, of, ends, colours, examples, window = (np.asarray(cell.results[0][f"{part}_{name}"]) for part in parts)
-    cells, look = np.split(vertices[of], ends[1:-1]), {"facecolors": colours, "edgecolors": "#333333"}
-    axes.add_collection(PolyCollection(cells, linewidths=0.12, rasterized=True, **look))
+    look: dict[str, Any] = {"facecolors": colours, "edgecolors": "#333333", "linewidths": 0.12, "rasterized": True}
+    axes.add_collection(PolyCollection(np.split(vertices[of], ends[1:-1]), **look))
     axes.plot(*examples.T, "ko", markersize=4, markeredgecolor="white", clip_on=False, zorder=3)
     low, high = window.min(0), window.max(0)
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", ylabel="")

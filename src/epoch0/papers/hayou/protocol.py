@@ -14,7 +14,7 @@ from epoch0 import prune
 from epoch0.errors import InputError
 from epoch0.networks import resnet, vanilla_cnn, vgg
 from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
-from epoch0.papers.trials import checkpoint_of, fit
+from epoch0.papers.trials import checkpoint_of
 from epoch0.prune import Masks, apply, bake, iterate, keep, masks_of, on_paths, rescale
 from epoch0.prune.masks.iterate import scheduled
 from epoch0.prune.masks.keep import select
@@ -22,6 +22,7 @@ from epoch0.seeds import numpy_generator
 from epoch0.train.data import image_sources
 from epoch0.train.device import chosen_device, precision_for
 from epoch0.train.evaluation import Evaluation
+from epoch0.train.loop import train
 from epoch0.train.record import Training
 
 VGG_SIDE = 16  # smallest image that is halved four times; smaller ones are enlarged for VGG
@@ -212,11 +213,13 @@ def _fit(
         return torch.optim.lr_scheduler.MultiStepLR(optimizer, at, recipe.drop_factor)
 
     sgd = partial(torch.optim.SGD, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
-    where = {"device": device, "precision": precision, "checkpoint": checkpoint, "checkpoint_every": per_epoch}
-    seen = {"evaluate": Evaluation(sets.test, precision=precision), "evaluate_every": recipe.tested_every * per_epoch}
+    how: dict[str, Any] = {"batch_size": recipe.batch_size, "optimizer": sgd, "learning_rate": recipe.learning_rate}
+    how |= {"schedule": falling, "seed": seed, "device": device, "precision": precision}
+    how |= {"evaluate": Evaluation(sets.test, precision=precision), "evaluate_every": recipe.tested_every * per_epoch}
     # where convolutions are faster so; on a CPU circular ones are not
-    where["channels_last"] = precision == "bfloat16" or (device.type == "cpu" and recipe.network.kind == "resnet")
-    return fit(recipe, net, sets.train, epochs=epochs, optimizer=sgd, schedule=falling, seed=seed, **seen, **where)
+    last = precision == "bfloat16" or (device.type == "cpu" and recipe.network.kind == "resnet")
+    kept: dict[str, Any] = {"checkpoint": checkpoint, "checkpoint_every": per_epoch}
+    return train(net, sets.train, epochs=epochs, channels_last=last, **kept, **how)
 
 
 def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
