@@ -83,9 +83,7 @@ def figure(
     return picture, axes
 
 
-def points(
-    axes: "Axes", x: Numbers, y: Numbers, error: Numbers, index: int, label: str, **more: Any
-) -> None:
+def points(axes: "Axes", x: Numbers, y: Numbers, error: Numbers, index: int, label: str, **more: Any) -> None:
     """Measured points with error bars of two standard errors, in the colour and marker of that index."""
     look = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)], "linestyle": "none"}
     bars: dict[str, Any] = {"capsize": 2.5, "elinewidth": 1.0, "label": label}
