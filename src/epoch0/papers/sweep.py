@@ -72,12 +72,9 @@ class Table(list[dict[str, Any]]):
         return by(decide, means, errors, *given, runs, self.told(names), **more)
 
     def alike(self, column: str, group: str, groups: str, settings: str, **more: Any) -> Decision:
-        """What decides that the values of a column of groups have one mean, in every setting that other columns make.
+        """What decides that groups of rows have equal means in a column, in every setting that other columns make.
 
-        Args:
-            column: of means.
-            group: column that tells the groups apart.
-            groups, settings: texts that name a group and a setting by the columns of a row.
+        ``group`` is the column that tells groups apart; ``groups`` and ``settings`` are texts with names of columns.
         """
         parts = [rows for _, rows in self.by(group)]
         values = (np.stack([rows.column(name) for rows in parts], 1) for name in (column, f"{column}_error", "runs"))
@@ -87,21 +84,13 @@ class Table(list[dict[str, Any]]):
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One combination of the axes' values, measured.
+    """One combination of the axes' values, measured."""
 
-    Attributes:
-        at: names of the axes -> their values here.
-        spec: of its trials.
-        runs: how many.
-        results: of its trials, as they returned them.
-        joined: whether a trial does several runs, which are then the first axis of what it returns.
-    """
-
-    at: Mapping[str, Any]
-    spec: Any
+    at: Mapping[str, Any]  #: names of the axes -> their values here
+    spec: Any  #: of its trials
     runs: int
-    results: Results
-    joined: bool
+    results: Results  #: of its trials, as they returned them
+    joined: bool  #: whether a trial does several runs, which are then the first axis of what it returns
 
     def __getitem__(self, name: str) -> Array:
         """What all runs returned under a name, shape (runs, ...); floats are float64."""
@@ -172,29 +161,21 @@ class Found:
 class Sweep:
     """A function, the spec of one trial, and which fields of it take which values.
 
-    Attributes:
-        function: a trial, a module-level function of (spec, seed).
-        spec: a frozen dataclass; a field ``data`` names the data set that the trials load.
-        axes: field -> its values; or its labels, each with its value or with the values of several fields by name;
-            ``"depth width"`` are two fields that take pairs of values.
-        runs: of each combination; or axis -> one number for each of its values.
-        seed: of run 0, the others follow; or a function of the cell's spec and the run; or a text with names of fields
-            in braces, and perhaps ``{run}``: a seed that only the filled text has, for cells that share no random
-            numbers, whatever else is swept.
-        stride: how much further the seeds of the next cell begin, for cells that are to share no random numbers.
-        block: runs a trial, or spec -> runs a trial, for a function whose spec has ``first`` and ``networks`` and whose
-            arrays begin with the networks; 0 is one run a trial. Blocks have the seed of run 0, or of their ``first``.
-        also: further sweeps of the same figure by name.
+    ``axes`` are field -> its values; or its labels, each with its value or with the values of several fields by name;
+    ``"depth width"`` are two fields that take pairs of values. ``seed`` is that of run 0, the others follow; or a
+    function of the cell's spec and the run; or a text with names of fields in braces, and perhaps ``{run}``, for a seed
+    that only the filled text has. ``block`` is for a function whose spec has ``first`` and ``networks`` and whose
+    arrays begin with the networks; 0 is one run a trial. Blocks have the seed of run 0, or of their ``first``.
     """
 
-    function: Callable[[Any, int], dict[str, Any]]
-    spec: Any
+    function: Callable[[Any, int], dict[str, Any]]  #: a trial, a module-level function of (spec, seed)
+    spec: Any  #: a frozen dataclass; a field ``data``, its own or of a part, names the data set that the trials load
     axes: Mapping[str, Axis] = field(default_factory=dict)
-    runs: int | Mapping[str, Sequence[int]] = 1
+    runs: int | Mapping[str, Sequence[int]] = 1  #: of each combination; or axis -> one number for each of its values
     seed: int | str | Callable[[Any, int], int] = 0
-    stride: int = field(default=0, kw_only=True)
-    block: int | Callable[[Any], int] = 0
-    also: Mapping[str, "Sweep"] = field(default_factory=dict)
+    stride: int = field(default=0, kw_only=True)  #: how much further the seeds of the next cell begin
+    block: int | Callable[[Any], int] = 0  #: runs a trial, or spec -> runs a trial
+    also: Mapping[str, "Sweep"] = field(default_factory=dict)  #: further sweeps of the same figure by name
 
     def but(self, **changes: Any) -> "Sweep":
         """The sweep with other values of named axes, other fields of the spec, or other attributes."""
@@ -209,12 +190,13 @@ class Sweep:
         for key, values in self.axes.items():
             if name in (parts := key.split()):
                 chosen = [value if len(parts) == 1 else value[parts.index(name)] for value in values]
-                return tuple(dict.fromkeys(chosen))
-        return getattr(self.spec, name)
+                return _Listed(dict.fromkeys(chosen))
+        value = getattr(self.spec, name)
+        return _Listed(value) if isinstance(value, tuple) else value
 
     def told(self, template: str) -> str:
         """A text with its names replaced by the values of axes and fields, as in ``"{runs} networks of {width}"``."""
-        return template.format_map(_Told(self))
+        return template.format_map(self)
 
     def cells(self) -> list[tuple[dict[str, Any], Any, int]]:
         """The combinations of the axes: names and values, spec, runs."""
@@ -222,19 +204,15 @@ class Sweep:
         for place in itertools.product(*(range(len(values)) for values in self.axes.values())):
             at: dict[str, Any] = {}
             fields: dict[str, Any] = {}
+            runs = self.runs if isinstance(self.runs, int) else 0
             for (key, values), index in zip(self.axes.items(), place, strict=True):
-                label = list(values)[index]
+                names, label = key.split(), list(values)[index]
                 value = values[label] if isinstance(values, Mapping) else label
-                names = key.split()
                 at |= zip(names, label if len(names) > 1 else (label,), strict=True)
-                if isinstance(value, Mapping):
-                    fields |= value
-                else:
-                    fields |= zip(names, value if len(names) > 1 else (value,), strict=True)
-            runs = self.runs
-            if not isinstance(runs, int):
-                ((key, counts),) = runs.items()
-                runs = counts[place[list(self.axes).index(key)]]
+                own = value if len(names) > 1 else (value,)
+                fields |= value if isinstance(value, Mapping) else zip(names, own, strict=True)
+                if not isinstance(self.runs, int) and key in self.runs:
+                    runs = self.runs[key][index]
             made.append((at, replace(self.spec, **fields), runs))
         return made
 
@@ -303,17 +281,6 @@ def _data_of(spec: Any) -> str | None:
     """The field ``data`` of a spec, or of one inside it."""
     inner = (_data_of(one) for one in vars(spec).values() if is_dataclass(one))
     return getattr(spec, "data", None) or next(filter(None, inner), None)
-
-
-class _Told(dict[str, Any]):
-    """Values by name for a text."""
-
-    def __init__(self, sweep: Sweep) -> None:
-        self._sweep = sweep
-
-    def __getitem__(self, name: str) -> Any:
-        value = self._sweep[name]
-        return _Listed(value) if isinstance(value, tuple | list) else value
 
 
 class _Listed(tuple[Any, ...]):

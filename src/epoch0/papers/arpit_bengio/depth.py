@@ -12,7 +12,6 @@ from epoch0.papers import pictures
 from epoch0.papers.arpit_bengio.norms import INITS, LEVEL, NormsSpec, band, deep, weight_stds
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import Array, mean_and_error, means
-from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by
 
 DEPTH = 10
@@ -131,7 +130,7 @@ def _widths(cells: Sequence[Cell]) -> list[str]:
     return [f"width {cell.at['width']}" for cell in cells]
 
 
-def draw(quantity: str, found: Found) -> Figure:
+def draw(quantity: str, found: Found) -> pictures.Figure:
     """Above, as in the paper, every width under both initializations; below, He's at each width apart."""
     he, depth = found.table.where(init="he"), len(found.sweep["widths"])
     small = _widths(found.where(init="he"))
@@ -157,7 +156,7 @@ def draw(quantity: str, found: Found) -> Figure:
     return picture
 
 
-def _overview(axes: Axes, quantity: str, found: Found) -> None:
+def _overview(axes: pictures.Axes, quantity: str, found: Found) -> None:
     """Both initializations on a log scale."""
     for init, dashes, fill in (("he", "-", None), ("glorot", "--", "none")):
         for index, (width, rows) in enumerate(found.table.where(init=init).by("width")):

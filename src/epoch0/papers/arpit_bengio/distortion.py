@@ -16,7 +16,6 @@ from epoch0.papers import pictures
 from epoch0.papers.arpit_bengio.norms import NormsSpec, shallow
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import Mean, mean_and_error
-from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by
 from epoch0.theory import norms
 
@@ -96,7 +95,7 @@ def _overestimates(rows: Table) -> Decision:
     return by(exact, holds, told, {"largest_factor": factors[0], "smallest_factor": factors[-1]})
 
 
-def draw(direction: str, found: Found) -> Figure:
+def draw(direction: str, found: Found) -> pictures.Figure:
     """Distortion against width: the lemma's eps, the best Chernoff bound's, the exact one, and what was measured."""
     rows = found.table
     picture, axes = plots.figure(6.8, 4.8)

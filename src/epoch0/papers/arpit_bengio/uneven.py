@@ -16,7 +16,6 @@ from epoch0.papers import pictures
 from epoch0.papers.arpit_bengio.norms import NormsSpec, band, deep, mean
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import Array, means
-from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, agrees, by, over_runs
 from epoch0.seeds import numpy_generator
 
@@ -113,7 +112,7 @@ def claims(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> Figure:
+def draw(found: Found) -> pictures.Figure:
     """One panel a variation: the first network's ratio at each layer in its exact band; right: the spread."""
     names = [f"v = {cell.at['variation']}" for cell in found]
     picture, panels = plots.figure(10.0, 4.2, mosaic=[[*names, "spread"]], width_ratios=[*[1.25] * len(names), 1.0])

@@ -18,7 +18,6 @@ from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import columns_of
-from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Claims, Found, Sweep, Table, agrees, by
 from epoch0.regions import PlanePartition
 from epoch0.regions.boundary_density import boundary_density
@@ -107,7 +106,7 @@ def claims(found: Found) -> Claims:
     return decided
 
 
-def draw(found: Found) -> Figure:
+def draw(found: Found) -> pictures.Figure:
     """Counts and integrals side by side: one panel a quantity."""
     picture, panels = plots.figure(11.0, 4.3, columns=3)
     for axes, (quantity, rows) in zip(panels, found.table.by("quantity"), strict=True):

@@ -13,7 +13,6 @@ from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick.runs import BIAS_STD
-from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by
 
 EXPONENT = 0.05  # pieces are proportional to neurons if the fitted exponent is this near to 1
@@ -97,7 +96,7 @@ def claims(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> Figure:
+def draw(found: Found) -> pictures.Figure:
     """The graph of one network, its middle enlarged, and the number of pieces against neurons."""
     picture, panels = plots.figure(11.0, 4.2, mosaic=[["all", "middle", "count"]])
     drawn = (found.where(**DRAWN) or found.cells)[-1]
@@ -127,7 +126,7 @@ def draw(found: Found) -> Figure:
     return picture
 
 
-def _graph(axes: Axes, drawn: Cell, limit: float | None) -> None:
+def _graph(axes: pictures.Axes, drawn: Cell, limit: float | None) -> None:
     """The graph with its break points, coloured by the layer that makes them."""
     knots, values, t, layer = (drawn[name][0] for name in ("knots", "values", "t", "layer"))
     axes.plot(knots, values, color="black", linewidth=1.0, zorder=1.5)

@@ -17,7 +17,6 @@ from epoch0.networks.constructions import sawtooth
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import Mean, mean_and_error
-from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by
 from epoch0.seeds import generator
 
@@ -95,7 +94,7 @@ def claims(found: Found) -> Claims:
     return {**decided, "the larger the noise the more pieces are lost": lost}
 
 
-def draw(found: Found) -> Figure:
+def draw(found: Found) -> pictures.Figure:
     """The sawtooth, two disturbed ones, and the number of pieces against the noise."""
     noisy, whole = found.also["noisy"], found.cells[-1]
     cells = {"0": whole, **{f"{noise:g}": noisy.one(noise=noise) for noise in NOISES}}

@@ -24,7 +24,6 @@ from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick.planar import checks
 from epoch0.papers.hanin_rolnick.runs import BIAS_STD, tensors, turn
 from epoch0.papers.means import Array
-from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by, over_runs
 from epoch0.papers.trials import TITLES, fit
 from epoch0.regions import PlanePartition, pattern_colours
@@ -200,7 +199,7 @@ def _drawn(found: Found) -> Cell:
     return found.one(width=found.sweep["drawn"])
 
 
-def draw(found: Found) -> Figure:
+def draw(found: Found) -> pictures.Figure:
     """The regions of one network, large, and how their number grows with the neurons."""
     picture, panels = plots.figure(11.0, 6.2, mosaic=[["plane", "count"]], width_ratios=[1.45, 1.0])
     drawn, rows = _drawn(found), found.table
@@ -218,7 +217,7 @@ def draw(found: Found) -> Figure:
     return picture
 
 
-def plane(axes: Axes, cell: Cell, name: str) -> None:
+def plane(axes: pictures.Axes, cell: Cell, name: str) -> None:
     """Cells in the colours of their patterns, with thin edges, and the three examples."""
     from matplotlib.collections import PolyCollection
 
@@ -261,7 +260,7 @@ def training_claims(found: Found) -> Claims:
     }
 
 
-def training_draw(found: Found) -> Figure:
+def training_draw(found: Found) -> pictures.Figure:
     """One plane at several epochs, a cell in one colour as long as its pattern survives; below, all counts."""
     cell = found.one()
     spec, rows = cell.spec, found.table

@@ -15,7 +15,6 @@ from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick.runs import RunSpec, UntrainedSpec, run, turn, untrained
 from epoch0.papers.means import Array, mean_and_error, means
-from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by, over_runs
 from epoch0.papers.trials import TITLES
 from epoch0.theory.regions import upper_bound
@@ -141,7 +140,7 @@ def _turns(each: list[Runs], of: str, there: str) -> Claims:
     }
 
 
-def draw_5(found: Found) -> Figure:
+def draw_5(found: Found) -> pictures.Figure:
     """Left and middle: regions a neuron against epochs, the beginning enlarged; right: before training, all lines."""
     each = gather(found)
     picture, panels = plots.figure(11.0, 4.4, mosaic=[["early", "all", "start"]], width_ratios=[0.8, 1.3, 1.0])
@@ -153,7 +152,7 @@ def draw_5(found: Found) -> Figure:
     return picture
 
 
-def _through(panels: dict[str, Axes], sweep: Sweep, each: list[Runs], of: str, label: str) -> None:
+def _through(panels: dict[str, pictures.Axes], sweep: Sweep, each: list[Runs], of: str, label: str) -> None:
     """All of training, and its beginning enlarged."""
     early = max(2.0, sweep["at"][-1] / 10)
     for name, last in (("early", early), ("all", math.inf)):
@@ -164,7 +163,7 @@ def _through(panels: dict[str, Axes], sweep: Sweep, each: list[Runs], of: str, l
     panels["all"].sharey(panels["early"])
 
 
-def _curve(axes: Axes, sweep: Sweep, one: Runs, values: Array, last: float) -> None:
+def _curve(axes: pictures.Axes, sweep: Sweep, one: Runs, values: Array, last: float) -> None:
     """Mean over runs against epochs with a band of two standard errors; colour tells the width, dashes the depth."""
     mean, error = mean_and_error(values)
     keep = one.epoch <= last
@@ -176,7 +175,7 @@ def _curve(axes: Axes, sweep: Sweep, one: Runs, values: Array, last: float) -> N
     axes.fill_between(one.epoch[keep], low, high, color=colour, alpha=0.09, linewidth=0)
 
 
-def _start(axes: Axes, sweep: Sweep, each: list[Runs]) -> None:
+def _start(axes: pictures.Axes, sweep: Sweep, each: list[Runs]) -> None:
     """Regions before training against neurons, with the line y = x and what depth could give."""
     for index, depth in enumerate(sweep["depth"]):
         mine = [one for one in each if one.spec.depth == depth]
@@ -247,7 +246,7 @@ def claims_c(found: Found) -> Claims:
     }
 
 
-def draw_a(found: Found) -> Figure:
+def draw_a(found: Found) -> pictures.Figure:
     """Mean distance against neurons, at several epochs, with the constants between which it lies."""
     each = gather(found)
     picture, axes = plots.figure(6.4, 5.4)
@@ -275,7 +274,7 @@ def draw_a(found: Found) -> Figure:
     return picture
 
 
-def draw_b(found: Found) -> Figure:
+def draw_b(found: Found) -> pictures.Figure:
     """Neurons times distance against epochs, the beginning enlarged."""
     picture, panels = plots.figure(9.0, 4.6, mosaic=[["early", "all"]], width_ratios=[0.8, 1.3])
     _through(panels, found.sweep, gather(found), "product", "neurons × mean distance")
@@ -283,7 +282,7 @@ def draw_b(found: Found) -> Figure:
     return picture
 
 
-def draw_c(found: Found) -> Figure:
+def draw_c(found: Found) -> pictures.Figure:
     """Neurons times distance against test accuracy; training runs from left to right."""
     each = gather(found)
     picture, axes = plots.figure(7.0, 5.4)
@@ -362,7 +361,7 @@ def claims_7(found: Found) -> Claims:
     }
 
 
-def draw_7(found: Found) -> Figure:
+def draw_7(found: Found) -> pictures.Figure:
     """Histograms of log10 distance before, during and after training, bars of two standard errors over runs."""
     one, places = stages(found)
     picture, axes = plots.figure(7.0, 4.4)

@@ -17,7 +17,6 @@ from epoch0.networks import mlp
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import mean_and_error
-from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Claims, Found, Sweep, Table, by, over_runs
 from epoch0.papers.trials import EXTENTS, images
 from epoch0.prune import critical_sparsity, keep, snip
@@ -125,7 +124,7 @@ def chaotic_claims(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> Figure:
+def draw(found: Found) -> pictures.Figure:
     """On the left the paper's picture, one network; on the right all networks, layer by layer, with the prediction."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import PercentFormatter

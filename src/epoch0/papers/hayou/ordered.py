@@ -15,7 +15,6 @@ from epoch0.experiments.claims import at_least, at_most, between, exact, increas
 from epoch0.networks import mlp
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by
 from epoch0.papers.trials import gaussian
 from epoch0.prune import critical_sparsity, snip
@@ -133,7 +132,7 @@ def _example(sweep: Sweep, rows: Table) -> Claims:
     return decided
 
 
-def draw(found: Found) -> Figure:
+def draw(found: Found) -> pictures.Figure:
     """Measured with error bars; the prediction with its spread over networks; the bound where it says something."""
     sweep, biased = found.sweep, found.table.where(bias_std=BIAS_STD)
     depth, width, gains = sweep["depth"], sweep["width"], biased.column("chi")

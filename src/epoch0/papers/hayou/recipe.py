@@ -78,16 +78,8 @@ class Recipe:
 
     The defaults are the paper's where it says something, else those of Wang et al. (2020), to whom it points. Three
     choices decide masks, and the paper leaves them open: scores see the statistics of their batch (``batch_norm``), one
-    batch of 10 images of each class, and cross-entropy; docs/hayou-accuracy says why.
-
-    Attributes:
-        drops: where the rate falls by ``drop_factor``: fractions of the epochs, or epochs if they are integers.
-        score_batches: more than one saves memory, and each has its own batch statistics.
-        norm_after: score, prune and rescale the network without batch norm, then add it for training, as public code of
-            two of the authors does for EOC + rescaling.
-        obd_rounds: how often the OBD reference prunes, by an exponential schedule. Its network is trained first, for
-            ``obd_epochs`` (None: ``epochs``), and again after each pruning; the last training is that of all methods.
-        examples, tested: the first so many images only; None takes all.
+    batch of 10 images of each class, and cross-entropy; docs/hayou-accuracy says why. The OBD reference is trained
+    first, and again after each of its prunings, by an exponential schedule; the last training is that of all methods.
     """
 
     network: Network
@@ -97,7 +89,7 @@ class Recipe:
     epochs: int = 160
     batch_size: int = 128
     learning_rate: float = 0.1
-    drops: tuple[float, ...] = (0.5, 0.75)
+    drops: tuple[float, ...] = (0.5, 0.75)  #: where the rate falls: fractions of the epochs, or epochs if integers
     drop_factor: float = 0.1
     momentum: float = 0.9
     weight_decay: float = 5e-4
@@ -105,15 +97,16 @@ class Recipe:
     precision: str = "auto"
     batch_norm: str = "train"
     score_per_class: int = 10
-    score_batches: int = 1
+    score_batches: int = 1  #: more than one saves memory, and each has its own batch statistics
     synflow_steps: int = 100
     force_steps: int = 60
     rescale: str | None = None
+    #: score, prune and rescale without batch norm, then add it, as public code of two authors does for EOC + rescaling
     norm_after: bool = False
     obd_rounds: int = 2
-    obd_epochs: int | None = None
+    obd_epochs: int | None = None  #: None is ``epochs``
     obd_batches: int = 8
-    examples: int | None = None
+    examples: int | None = None  #: the first so many images only, None takes all; of test images, ``tested``
     tested: int | None = None
     tested_every: int = 1
 

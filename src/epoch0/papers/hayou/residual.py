@@ -15,7 +15,6 @@ from epoch0.networks import resnet
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import Array, mean_and_error
-from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, over_runs
 from epoch0.papers.trials import images
 from epoch0.prune import critical_sparsity, keep, snip
@@ -120,7 +119,7 @@ def claims(found: Found) -> Claims:
     return decided
 
 
-def draw_modes(found: Found) -> Figure:
+def draw_modes(found: Found) -> pictures.Figure:
     """Figure 2: one panel for each mode of batch norm, at the middle sparsity."""
     both, middle = list(pairs(found)), 1
     picture, axes = plots.figure(9.0, 4.4, 1, len(both), sharey=True, squeeze=False)
@@ -131,7 +130,7 @@ def draw_modes(found: Found) -> Figure:
     return _finished(picture, axes)
 
 
-def draw_activations(found: Found) -> Figure:
+def draw_activations(found: Found) -> pictures.Figure:
     """Figure 4: a row for each activation, a column for each sparsity."""
     both, sparsities = list(pairs(found)), found.sweep["sparsities"]
     picture, axes = plots.figure(10.5, 6.2, len(both), len(sparsities), sharey=True, sharex=True, squeeze=False)
@@ -142,7 +141,7 @@ def draw_activations(found: Found) -> Figure:
     return _finished(picture, axes)
 
 
-def _layers(axes: Axes, plain: Cell, stable: Cell, sparsity: int, *, label: bool) -> None:
+def _layers(axes: pictures.Axes, plain: Cell, stable: Cell, sparsity: int, *, label: bool) -> None:
     names = plain.results[0]["names"]
     places = np.arange(1, len(names) + 1)
     shortcuts = np.array(["downsample" in name for name in names])
@@ -158,7 +157,7 @@ def _layers(axes: Axes, plain: Cell, stable: Cell, sparsity: int, *, label: bool
         axes.axvline(section[0] + 0.5, color="#999999", linewidth=0.7, linestyle="--", zorder=0.8)
 
 
-def _finished(picture: Figure, axes: "NDArray[Any]") -> Figure:
+def _finished(picture: pictures.Figure, axes: "NDArray[Any]") -> pictures.Figure:
     for panel in axes.flat:
         panel.set_yscale("symlog", linthresh=_LINEAR, linscale=0.4)
         panel.set_ylim(-0.02, 130)

@@ -17,7 +17,6 @@ from epoch0.networks import mlp, vanilla_cnn
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import columns_of
-from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, over_runs
 from epoch0.papers.trials import fit, standard
 from epoch0.prune import apply, keep, random
@@ -161,7 +160,7 @@ def claims(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> Figure:
+def draw(found: Found) -> pictures.Figure:
     """Gain before and after against sigma_w; accuracies of the networks that were trained."""
     picture, axes = plots.figure(8.4, 4.4, mosaic=[["chi", "accuracy"]], width_ratios=[2.0, 1.0])
     left, right = axes["chi"], axes["accuracy"]

@@ -11,7 +11,6 @@ from epoch0 import plots
 from epoch0.experiments.claims import at_most, between, exact
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by
 from epoch0.prune import critical_sparsity
 from epoch0.seeds import generator
@@ -90,7 +89,7 @@ def claims(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> Figure:
+def draw(found: Found) -> pictures.Figure:
     """Table 7 as a picture: critical sparsity against gamma."""
     rows, sweep = found.table, found.sweep
     gammas = rows.column("gamma").tolist()

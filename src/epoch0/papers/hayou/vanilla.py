@@ -17,7 +17,6 @@ from epoch0.papers.hayou.accuracy import NEAR_CHANCE, above_chance, chance, dead
 from epoch0.papers.hayou.protocol import run
 from epoch0.papers.hayou.published import Entry
 from epoch0.papers.hayou.recipe import Network, Recipe
-from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, over_runs
 
 SPARSITY = 0.5
@@ -111,7 +110,7 @@ def claims(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> Figure:
+def draw(found: Found) -> pictures.Figure:
     """Accuracy against depth, the three starts beside each other; the print as open markers."""
     depths = found.sweep["depth"]
     picture, axes = plots.figure(6.4, 4.0)

@@ -15,7 +15,6 @@ from epoch0.measure.length import trajectory_length
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import Array, mean_and_error
-from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.price_tanner.growth import BlockSpec, block
 from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, agrees
 from epoch0.papers.trials import CurveSpec
@@ -99,7 +98,7 @@ def claims(found: Found) -> Claims:
     return {**claims, "growth in each layer is the exact one of dense Gaussian weights": exact}
 
 
-def draw(found: Found) -> Figure:
+def draw(found: Found) -> pictures.Figure:
     """The circle at several layers, and beside them its length at every layer."""
     rows, shown = found.table, found.also["drawing"].one()
     names = ["input", *(f"layer {layer}" for layer in shown.spec.shown)]
@@ -119,7 +118,7 @@ def draw(found: Found) -> Figure:
     return picture
 
 
-def _path(axes: Axes, path: Array, title: str) -> None:
+def _path(axes: pictures.Axes, path: Array, title: str) -> None:
     """One closed curve in equal units both ways: it starts at the dot, and its colour tells the direction."""
     from matplotlib import colormaps
     from matplotlib.collections import LineCollection
@@ -134,7 +133,7 @@ def _path(axes: Axes, path: Array, title: str) -> None:
     axes.tick_params(labelsize=7)
 
 
-def _lengths(axes: Axes, rows: Table) -> None:
+def _lengths(axes: pictures.Axes, rows: Table) -> None:
     """Length against layer on a log scale."""
     layer, upper, exact, lower, drawn = rows.of("layer", "upper", "exact", "paper_lower", "drawn_length")
     told, grey = f"{COVERED:.0%} of networks (exact law)", {"color": "#bbbbbb", "edgecolor": "#bbbbbb", "zorder": None}

@@ -19,7 +19,6 @@ from epoch0.networks.ensemble import Ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import Mean, mean_growth, slopes
-from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by, more, over_runs
 from epoch0.papers.trials import CurveSpec
 from epoch0.theory import growth as theory
@@ -227,7 +226,7 @@ _LABELS = {
 }
 
 
-def draw(swept: str, shown: str | None, found: Found) -> Figure:
+def draw(swept: str, shown: str | None, found: Found) -> pictures.Figure:
     """Growth factor against std or density: bounds dashed, exact extremes as a band."""
     rows = _shown(shown, found)
     picture, axes = plots.figure(6.4, 5.4)
@@ -248,7 +247,7 @@ def draw(swept: str, shown: str | None, found: Found) -> Figure:
     return picture
 
 
-def _theory(axes: Axes, sweep: Sweep, rows: Table, swept: str) -> None:
+def _theory(axes: pictures.Axes, sweep: Sweep, rows: Table, swept: str) -> None:
     """The second-moment bound, and the exact range over directions for Gaussian weights."""
     fine = np.linspace(rows.column(swept).min(), rows.column(swept).max(), 40)
     spec = replace(sweep.spec, law="gaussian", std=sweep["std"][0], density=sweep["density"][0])
@@ -259,7 +258,7 @@ def _theory(axes: Axes, sweep: Sweep, rows: Table, swept: str) -> None:
     pictures.band(axes, each, swept, "minimum", "maximum", exact, **look)
 
 
-def over_depth(found: Found) -> Figure:
+def over_depth(found: Found) -> pictures.Figure:
     """Figure 2: mean length at each layer on a log scale, one line a density."""
     from matplotlib import colormaps
 

@@ -14,7 +14,6 @@ from epoch0 import plots
 from epoch0.experiments.claims import at_least, at_most, better_fit, increasing
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, agrees, by, over_runs
 from epoch0.seeds import numpy_generator
 from epoch0.theory import growth as theory
@@ -103,7 +102,7 @@ def _tightness(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> Figure:
+def draw(found: Found) -> pictures.Figure:
     """The norm against the density, one hollow marker a size, so that none hides another, between its two bounds."""
     direction = found.sweep["direction"]
     picture, axes = plots.figure(6.0, 4.4)

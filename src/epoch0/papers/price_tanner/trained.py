@@ -29,7 +29,6 @@ from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import Array, Mean, mean_and_error, means
-from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by
 from epoch0.papers.trials import TITLES, fit
 from epoch0.seeds import numpy_generator
@@ -298,7 +297,7 @@ def _too_few(found: Found) -> Decision:
 BLACK = 6  # place of black among the colours; the random networks have it, as in the paper
 
 
-def draw_a(found: Found) -> Figure:
+def draw_a(found: Found) -> pictures.Figure:
     """Figure 6a: growth factor against sigma_w, averaged over the lines of each kind."""
     picture, axes = plots.figure(7.0, 4.6)
     rows = found.table
@@ -323,7 +322,7 @@ def draw_a(found: Found) -> Figure:
     return picture
 
 
-def draw_b(found: Found) -> Figure:
+def draw_b(found: Found) -> pictures.Figure:
     """Figure 6b: the same for each line, in colour for trained networks and black for random ones."""
     picture, axes = plots.figure(7.0, 4.6)
     thin: dict[str, Any] = {"linestyle": "-", "linewidth": 0.6, "markersize": 2.2, "marker": "o", "capsize": 0}
@@ -339,13 +338,13 @@ def draw_b(found: Found) -> Figure:
     return picture
 
 
-def _points(axes: Axes, rows: Table, index: int, label: str, **more: Any) -> None:
+def _points(axes: pictures.Axes, rows: Table, index: int, label: str, **more: Any) -> None:
     """Means with error bars of two standard errors both ways; settings without enough networks are left out."""
     kept = Table(row for row in rows if np.isfinite(row["growth_error"]))
     pictures.points(axes, kept, "weight_std", "growth", index, label, xerr=2 * kept.column("weight_std_error"), **more)
 
 
-def _finish(axes: Axes, found: Found) -> None:
+def _finish(axes: pictures.Axes, found: Found) -> None:
     """Labels, and how many networks are not shown."""
     axes.set(xlabel=r"$\sigma_w$ of the hidden layers (trained: after training)", ylabel="growth factor a layer")
     if missed := int((~found["reached"]).sum()):
