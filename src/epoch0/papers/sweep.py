@@ -186,7 +186,7 @@ class Sweep:
     def __getitem__(self, name: str) -> Any:
         """The values of an axis, or a field of the spec, or the runs."""
         if name == "runs":
-            return self.runs if isinstance(self.runs, int) else next(iter(self.runs.values()))
+            return self.runs if isinstance(self.runs, int) else _Listed(*self.runs.values())
         for key, values in self.axes.items():
             if name in (parts := key.split()):
                 chosen = [value if len(parts) == 1 else value[parts.index(name)] for value in values]

@@ -89,7 +89,7 @@ class Recipe:
     epochs: int = 160
     batch_size: int = 128
     learning_rate: float = 0.1
-    drops: tuple[float, ...] = (0.5, 0.75)  #: where the rate falls: fractions of the epochs, or epochs if integers
+    drops: tuple[float, ...] = (0.5, 0.75)  #: where the rate falls, in fractions of the epochs, or epochs if integers
     drop_factor: float = 0.1
     momentum: float = 0.9
     weight_decay: float = 5e-4

@@ -130,17 +130,16 @@ def draw(found: Found) -> pictures.Figure:
 
 
 def _about(sweep: Sweep) -> str:
-    base, network, depths = sweep.spec, sweep.spec.network, sweep["depth"]
-    counts = [runs for *_, runs in sweep.cells()]
+    depths, counts = sweep["depth"], [runs for *_, runs in sweep.cells()]
     most, runs = max(counts), min(counts)
     more = f" ({most} at depth {depths[0]} and of {RESCALED.label} at {depths[-1]})" if most > runs else ""
-    data = base.data if base.examples is None else f"the first {base.examples} {base.data}"
-    return (
-        f"{network.activation}, {network.width:g} channels, {network.kernel}x{network.kernel} kernels, {SPARSITY:.0%} "
-        f"pruned by SNIP; {data}, {base.epochs} epochs of SGD at {base.learning_rate:g} with momentum "
-        f"{base.momentum:g}, batches of {base.batch_size}; ordered: sigma_w, sigma_b = {ORDERED.weight_std:g}, "
-        f"{ORDERED.bias_std:g}, EOC: {EDGE.weight_std:g}, {EDGE.bias_std:g}; {runs} runs{more}; "
-        "bars: two standard errors"
+    data = "{data}" if sweep["examples"] is None else "the first {examples} {data}"
+    points = (f"{start.weight_std:g}, {start.bias_std:g}" for start in (ORDERED, EDGE))
+    return sweep.told(
+        "{network.activation}, {network.width:g} channels, {network.kernel}x{network.kernel} kernels, "
+        f"{SPARSITY:.0%} pruned by SNIP; {data}, {{epochs}} epochs of SGD at {{learning_rate:g}} with momentum "
+        f"{{momentum:g}}, batches of {{batch_size}}; ordered: sigma_w, sigma_b = {', EOC: '.join(points)}; "
+        f"{runs} runs{more}; bars: two standard errors"
     )
 
 
