@@ -117,12 +117,12 @@ def test_the_paper_preset_is_the_papers_setting() -> None:
         assert (spec.data, spec.depth, spec.width) == ("cifar10", 32, 2)
     two = setting_of("tab7", "paper")
     assert (two["gamma"], two["depth"], two["width"]) == ((2.0, 5.0, 10.0), 100, 100) and two["runs"] >= 10
-    needed = {figure: artifact_of(figure).data(setting_of(figure, "paper")) for figure in FIGURES}
+    needed = {figure: setting_of(figure, "paper").data for figure in FIGURES}
     assert needed == {
         "fig1a": "mnist", "fig1b": "mnist", "th1": None, "fig2": "cifar10", "prop3": "mnist", "tab7": None,
         "fig4": "cifar10", "wlth": "mnist",
     }  # fmt: skip
-    assert {artifact_of(figure).data(setting_of(figure)) for figure in FIGURES} == {"digits", None}
+    assert {setting_of(figure).data for figure in FIGURES} == {"digits", None}
 
 
 def test_figures_2_and_4_share_their_trials() -> None:

@@ -186,7 +186,7 @@ def test_trials_of_the_presets_and_their_cost() -> None:
     assert [len(cost.trials) for cost in costs] == [4, 4, 4] and isinstance(costs[0].model(), nn.Module)
     assert costs[0].images == 20_000 * 128
     assert "; Adam" in FIGURE.caption(FIGURE.setting("quick"))
-    assert FIGURE.data(FIGURE.setting("paper")) == "cifar10"
+    assert FIGURE.setting("paper").data == "cifar10"
 
 
 @pytest.mark.slow
