@@ -174,14 +174,9 @@ def reproduce_all(
     >>> for done in reproduce_all(expand("price-tanner"), out="results"):
     ...     print(done)
 
-    Args:
-        ids: the artifacts.
-        shard: ``"i/n"`` runs only the i-th of every n trials, into ``results-i-of-n.sqlite`` in ``out``, and draws
-            nothing; join the files with ``epoch0 sweep merge`` and reproduce again.
-        preset, out, store, workers, scheduler, progress, data_dir: as for :func:`reproduce`.
-
-    Returns:
-        One :class:`Reproduction` an artifact as soon as it is done, or with ``shard`` one :class:`Part`.
+    Each is given back as soon as it is done. Arguments are those of :func:`reproduce`, and ``shard``: ``"i/n"`` runs
+    only the i-th of every n trials, into ``results-i-of-n.sqlite`` in ``out``, draws nothing and gives back a
+    :class:`Part`; join the files with ``epoch0 sweep merge`` and reproduce again.
 
     Raises:
         InputError: as for :func:`reproduce`; an unknown artifact or preset, or absent data, is told before

@@ -175,9 +175,6 @@ def checks(cells: Iterable[Cell], what: str) -> Claims:
     return {text: by(exact, right, f"{len(euler)} {what}; {told}", numbers)}
 
 
-# ---- Figure 2
-
-
 def claims(found: Found) -> Claims:
     """The caption of Figure 2, on every network, and the free checks of a partition."""
     (result,), networks = found.one().results, found.sweep["networks"]

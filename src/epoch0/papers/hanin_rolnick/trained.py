@@ -4,7 +4,7 @@ They share their runs. The paper prints depths and widths in a legend that is lo
 """
 
 import math
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,39 +35,22 @@ class Runs:
     """The runs of one architecture, and how they and further networks are before training, regions a neuron."""
 
     def __init__(self, cell: Cell, more: Cell | None = None) -> None:
-        self.cell, self.more, self.spec, self.neurons = cell, more, cell.spec, cell.spec.depth * cell.spec.width
+        self.cell, self.spec, self.neurons = cell, cell.spec, cell.spec.depth * cell.spec.width
         self.name = "depth {depth}, width {width}".format_map(cell.at)
         self.epoch: Array = cell["epoch"][0]
+        # the most regions that any weights give on a line: a layer cuts each piece at most once a neuron
+        self.most = upper_bound([self.spec.width] * self.spec.depth, inputs=1)
+        # regions a line, per neuron, and distance times neurons, means, (runs, epochs)
+        self.regions: Array = self["counts"].mean(-1) / self.neurons
+        self.product: Array = self["distance"].mean(-1) * self.neurons
+        # the same before training, the further networks among them, (networks,)
+        self.start_regions = np.append(self.regions[:, 0], more["counts"][0] / self.neurons if more else [])
+        self.start_product = np.append(self.product[:, 0], more["distance"][0] * self.neurons if more else [])
 
     def __getitem__(self, name: str) -> Array:
         """Shape (runs, epochs, ...): those of one trial were trained together."""
         found = self.cell[name]
         return found.reshape(-1, *found.shape[2:])
-
-    @cached_property
-    def regions(self) -> Array:
-        """Mean number of regions a line, per neuron, (runs, epochs)."""
-        return np.asarray(self["counts"].mean(-1) / self.neurons)
-
-    @cached_property
-    def product(self) -> Array:
-        """Mean distance times the number of neurons, (runs, epochs)."""
-        return np.asarray(self["distance"].mean(-1) * self.neurons)
-
-    @property
-    def start_regions(self) -> Array:
-        """Regions a neuron before training, the further networks among them, (networks,)."""
-        return np.append(self.regions[:, 0], self.more["counts"][0] / self.neurons if self.more else [])
-
-    @property
-    def start_product(self) -> Array:
-        """Distance times neurons of the same."""
-        return np.append(self.product[:, 0], self.more["distance"][0] * self.neurons if self.more else [])
-
-    @property
-    def most(self) -> int:
-        """The most regions that any weights give on a line: a layer cuts each piece at most once a neuron."""
-        return upper_bound([self.spec.width] * self.spec.depth, inputs=1)
 
 
 def gather(found: Found) -> list[Runs]:
@@ -91,9 +74,6 @@ def table(found: Found) -> Table:
         return {"neurons": one.neurons, "most_regions": int(one["counts"][:, one.epoch == epoch].max())}
 
     return found.rows(measured, beside, epoch=found.cells[0]["epoch"][0].tolist())
-
-
-# ---- Figure 5
 
 
 def claims_5(found: Found) -> Claims:
@@ -193,8 +173,6 @@ def _start(axes: pictures.Axes, sweep: Sweep, each: list[Runs]) -> None:
     axes.set_ylim(None, axes.get_ylim()[1] * 1e5)  # room for the legend
     axes.legend(fontsize=7.5, loc="upper left")
 
-
-# ---- Figure 6
 
 _EXPAND = ("product", "neurons x distance first rises in training")
 
@@ -306,9 +284,6 @@ def draw_c(found: Found) -> pictures.Figure:
     axes.set_ylim(0, None)
     plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=4)
     return picture
-
-
-# ---- Figure 7
 
 
 def stages(found: Found) -> tuple[Runs, list[int]]:

@@ -29,6 +29,7 @@ DENSITIES = tuple(tenth / 10 for tenth in range(1, 11))
 # the paper's law of the biases that goes with each law of the weights
 BIASES: dict[str, Law] = {"gaussian": Gaussian(0.01), "uniform": Uniform(0.01), "discrete": Discrete((-0.01, 0.01))}
 RESOLUTION = 0.02  # growth factors "match perfectly" if a relative difference of 2 % would have been seen and was not
+_GROWTH = "growth", "growth_error", "runs"
 _NAME = "{law}, std {std:.3g}, density {density:.3g}"
 
 
@@ -117,20 +118,17 @@ def predicted(spec: BlockSpec) -> dict[str, float | None]:
     return {name: None if name in unknown else float(of(entry, spec.width)) for name, of in BOUNDS.items()}
 
 
-def std_claims(shown: str | None, found: Found) -> Claims:
-    """Figures 3a, 5a and 5c: linear in the standard deviation."""
-    rows, columns = _shown(shown, found), ("std", "growth", "growth_error", "runs")
-    straight = {law: by(decide.linear, *mine.of(*columns)) for law, mine in rows.by("law")}
-    linear = {f"growth is linear in the std of the weights ({law})": line for law, line in straight.items()}
-    return {**_bounds_hold(rows), **linear, **_agreements(rows, found)}
-
-
-def density_claims(shown: str | None, found: Found) -> Claims:
-    """Figures 3b, 5b and 5d: the shape of the dependence on the density, and the values that the text prints."""
+def claims(swept: str, shown: str | None, found: Found) -> Claims:
+    """Linear in the standard deviation, or a root of the density, with the values that the text prints of Figure 3b."""
     rows = _shown(shown, found)
-    shapes = {f"growth has the shape sqrt(density), not density ({law})": _root(mine) for law, mine in rows.by("law")}
-    printed = _printed_values(rows) if shown is None else {}
-    return {**_bounds_hold(rows), **shapes, **printed, **_agreements(rows, found)}
+    if swept == "std":
+        straight = {law: by(decide.linear, *mine.of("std", *_GROWTH)) for law, mine in rows.by("law")}
+        said = {f"growth is linear in the std of the weights ({law})": line for law, line in straight.items()}
+    else:
+        roots = {law: _root(mine) for law, mine in rows.by("law")}
+        said = {f"growth has the shape sqrt(density), not density ({law})": root for law, root in roots.items()}
+        said |= _printed_values(rows) if shown is None else {}
+    return {**_bounds_hold(rows), **said, **_agreements(rows, found)}
 
 
 def depth_claims(found: Found) -> Claims:
@@ -176,7 +174,7 @@ def _bounds_hold(rows: Table) -> Claims:
 
 def _root(rows: Table) -> Decision:
     """Whether growth goes with the square root of the density or with the density, by the exponent between."""
-    density, growth, errors, count = rows.of("density", "growth", "growth_error", "runs")
+    density, growth, errors, count = rows.of("density", *_GROWTH)
     values, names = (growth, errors, np.sqrt(density), density, count), ("sqrt(density)", "density")
     better = by(decide.better_fit, *values, names=names)
     exponent, error = decide.fitted_exponent(density, growth, errors)
@@ -188,7 +186,7 @@ def _printed_values(rows: Table) -> Claims:
     """Section 4's two numbers, to the digit printed: growth 1 at density about 0.5, and about 1.5 for dense weights."""
     decided = {}
     if half := rows.where(density=0.5):
-        growth, errors, count = half.of("growth", "growth_error", "runs")
+        growth, errors, count = half.of(*_GROWTH)
         first = Table(half[:1])
         told = first.told("growth at density 0.5 is {growth:.4f} ± {growth_error:.2g} ({law}")[0]
         if half[0]["minimum"] is not None:
@@ -307,11 +305,10 @@ _ERRORS = "bars: two standard errors"
 
 def _by(swept: str, figure: str, title: str, shown: str | None = None) -> Artifact:
     presets = _presets(shown is None, **({"std": STDS} if swept == "std" else {"density": DENSITIES}))
-    claims = partial(std_claims if swept == "std" else density_claims, shown)
     bent = ", bent into semicircles in 100 random planes" if shown == "curved" else ""
     curve, fixed = "{curve}" if shown is None else _LINE + bent, "density 0.5" if swept == "std" else "std 2"
     about, picture = f"{curve}; {_POINT}{fixed}; {_ERRORS}", partial(draw, swept, shown)
-    return Artifact(f"price-tanner/{figure}", title, "", presets, table, claims, picture, about)
+    return Artifact(f"price-tanner/{figure}", title, "", presets, table, partial(claims, swept, shown), picture, about)
 
 
 _TITLE, _ABOUT = "Mean length of a trajectory at each layer, by density", f"{{curve}}; {_POINT}std 6; {_ERRORS}"

@@ -288,9 +288,6 @@ def _growth(lengths: Array) -> Array:
     return np.asarray(lengths[..., 1:] / lengths[..., :-1])
 
 
-# ---- Figures 8, 9 and 18
-
-
 def length_table(found: Found, measured: str = "lengths") -> Table:
     """One row for each kind of network, step and layer: length, its growth, accuracy at that step."""
     steps, layers = list(found.sweep["at"]), _layers(found.cells[0])
@@ -409,9 +406,6 @@ def draw_scale(found: Found) -> pictures.Figure:
     return picture
 
 
-# ---- Figure 10
-
-
 def norm_table(found: Found) -> Table:
     """One row for each statistics, step and layer of the networks with batch norm."""
     normed = Found(found.sweep, found.where(networks=NORMED), {})
@@ -453,9 +447,6 @@ def draw_norms(found: Found) -> pictures.Figure:
     panels[0].set_xlabel("")
     panels[0].legend(title="step", loc="center left", bbox_to_anchor=(1.0, 0.5))
     return picture
-
-
-# ---- Figure 6
 
 
 def noise_table(found: Found) -> Table:
