@@ -76,7 +76,9 @@ def claims(found: Found) -> Claims:
     same = f"break points a neuron, all pieces but one, do not depend on the depth (width {largest})"
     worst = max(rows, key=lambda row: row["most_pieces"] / row["neurons"])
     few = all(row["most_pieces"] < 2 ** (row["neurons"] / 2) for row in rows if row["neurons"] >= 16)
+    numbers = {name: float(worst[name]) for name in ("most_pieces", "neurons")}
     told = "most a neuron at depth {depth}, width {width}: {most_pieces} pieces of {neurons} neurons, which could be "
+    told += "2^{neurons}"
     return {
         "the mean number of pieces grows in proportion to the number of neurons (exponent)": by(
             between, *power, [1 - EXPONENT], [1 + EXPONENT], int(count[deep].sum()), names
@@ -87,12 +89,7 @@ def claims(found: Found) -> Claims:
         same: rows.where(width=largest).alike(
             "breaks_per_neuron", "depth", "depth {depth}", "width {width}", resolution=RESOLUTION
         ),
-        "no network has anything like 2^neurons pieces": by(
-            exact,
-            few,
-            (told + "2^{neurons}").format_map(worst),
-            {name: float(worst[name]) for name in ("most_pieces", "neurons")},
-        ),
+        "no network has anything like 2^neurons pieces": by(exact, few, told.format_map(worst), numbers),
     }
 
 
