@@ -8,6 +8,7 @@ import pytest
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_the_tour_works_when_pasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
