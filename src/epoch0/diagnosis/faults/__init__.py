@@ -4,8 +4,7 @@
 []
 """
 
-from epoch0.diagnosis.faults.evidence import Evidence
-from epoch0.diagnosis.faults.fault import KINDS, Fault
+from epoch0.diagnosis.faults.evidence import KINDS, Evidence, Fault
 from epoch0.diagnosis.faults.find import Found, conclude, evidence, find_faults, suspects
 from epoch0.diagnosis.faults.mend import Mending
 

@@ -1,4 +1,4 @@
-"""What the checks read: a few runs of the owner's program, and of a copy that takes five of its steps.
+"""What the checks read and say: a few runs of the owner's program, and of a copy that takes five of its steps.
 
 Every number is taken once, when the first check asks for it. A program costs at most 12 passes: one with gradients, two
 without noise, five steps, the loss before and after them, one more with gradients, and one with other tokens.
@@ -26,6 +26,44 @@ STEPS = 5
 WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase, nn.Bilinear)
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)
 OwnStep = Callable[..., Any]
+
+
+KINDS = (
+    "output activation", "hidden activation", "loss", "learning rate", "optimizer", "input scale", "target scale",
+    "initialization", "architecture", "regularization", "normalization", "batch size", "training length", "labels",
+    "shapes", "gradient flow", "update", "data",
+)  # fmt: skip
+"""What a cure changes: the kinds of faults."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a program does not learn.
+
+    >>> print(Fault("update", "optimizer", "The learning rate is 0.", "Give a rate above 0.", certainty=0.95))
+    update (optimizer): The learning rate is 0. Give a rate above 0.
+
+    Attributes:
+        kind: what the cure changes, one of :data:`KINDS`.
+        where: a module path, "loss", "optimizer", "inputs", "targets", "outputs" or "step".
+        message: one sentence with the numbers that show it.
+        fix: what to write instead, and what that gave where it was tried on a copy.
+        evidence: "step 0", seen without training anything but five steps of a copy, or "mended on a copy".
+        certainty: between 0 and 1, the higher the more certain.
+    """
+
+    kind: str
+    where: str
+    message: str
+    fix: str
+    evidence: str = "step 0"
+    certainty: float = 0.5
+
+    def __post_init__(self) -> None:
+        assert self.kind in KINDS, self.kind
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.where}): {self.message} {self.fix}"
 
 
 @dataclass

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from epoch0.diagnosis.faults import gradients, outputs, updates, values
-from epoch0.diagnosis.faults.evidence import Evidence
-from epoch0.diagnosis.faults.fault import Fault
+from epoch0.diagnosis.faults.evidence import Evidence, Fault
 from epoch0.diagnosis.faults.mend import Mending, mend, ranked
 from epoch0.errors import InputError
 from epoch0.tracing.call import Call, Forward

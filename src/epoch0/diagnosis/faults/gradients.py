@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import Evidence
-from epoch0.diagnosis.faults.fault import Fault
+from epoch0.diagnosis.faults.evidence import Evidence, Fault
 
 
 def first_not_finite(seen: Evidence) -> Iterator[Fault]:

@@ -8,8 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from epoch0.diagnosis.faults.changes import CHANGES, Change
-from epoch0.diagnosis.faults.evidence import Evidence
-from epoch0.diagnosis.faults.fault import Fault
+from epoch0.diagnosis.faults.evidence import Evidence, Fault
 from epoch0.diagnosis.faults.program import CLEARLY, KNOWS, Program, Trained
 from epoch0.tracing.guard import unchanged
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from epoch0.diagnosis.faults.evidence import Evidence
-from epoch0.diagnosis.faults.fault import Fault
+from epoch0.diagnosis.faults.evidence import Evidence, Fault
 from epoch0.diagnosis.faults.reach import Reach
 
 GAP = 0.05

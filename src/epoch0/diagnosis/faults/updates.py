@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import Evidence
-from epoch0.diagnosis.faults.fault import Fault
+from epoch0.diagnosis.faults.evidence import Evidence, Fault
 
 LARGE, SMALL = 0.12, 1e-4
 """Sizes of a step relative to its weights, the median over the weights, beyond which a rate is too high or too low."""

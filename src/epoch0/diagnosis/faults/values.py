@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import Evidence
-from epoch0.diagnosis.faults.fault import Fault
+from epoch0.diagnosis.faults.evidence import Evidence, Fault
 
 LARGE, OFFSET = 25.0, 15.0
 """Mean size of an input, and its mean over its deviation, from where the first layer with weights gets too much."""
