@@ -7,6 +7,7 @@ the weights), and an elementwise function keeps that; so mean squares are all th
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -114,14 +115,26 @@ def _variances(value: Tensor, units: int | None, examples: int) -> Array:
     return np.asarray(q.cpu())
 
 
+def _slope(rule: Activation, power: int, q: Array) -> Array:
+    """E phi'(sqrt(q) Z)^power for each variance, in the shape of q."""
+    if rule.homogeneous:
+        return np.full(q.shape, _slope_of_no_scale(rule, power))
+    return np.asarray(gaussian_mean(lambda h: rule.derivative(h) ** power, q, rule.breaks))
+
+
+@lru_cache(maxsize=16)  # a network has the same activation in many layers
+def _slope_of_no_scale(rule: Activation, power: int) -> float:
+    return gaussian_mean(lambda h: rule.derivative(h) ** power, 1.0, rule.breaks)
+
+
 def _means(rule: Activation, q: Array) -> Array:
     """E phi'(sqrt(q) Z)^2 for each variance, in the shape of q."""
 
     def mean(at: Array) -> Array:
-        return np.asarray(gaussian_mean(lambda h: rule.derivative(h) ** 2, at, rule.breaks))
+        return _slope(rule, 2, at)
 
     if rule.homogeneous:
-        return np.full(q.shape, float(mean(np.ones(1))[0]))
+        return mean(q)
     if q.size <= GRID:
         return mean(q)
     low, high = float(q.min()), float(q.max())
@@ -174,8 +187,7 @@ def _spread(rule: Activation, value: Tensor, before: Flow, after: Tensor) -> flo
         return 0.0
     rest = rule.derivative(values) ** 2 * squares - law
     q, count = float((values**2).mean()), len(rest)
-    fourth = gaussian_mean(lambda h: rule.derivative(h) ** 4, q, rule.breaks)
-    second = gaussian_mean(lambda h: rule.derivative(h) ** 2, q, rule.breaks)
+    fourth, second = (float(_slope(rule, power, np.array(q))) for power in (4, 2))
     entries = max(float(rest.var()), (fourth - second**2) * float(squares.mean()) ** 2)
     units = float(rest.mean(axis=1).var()) * count if before.units is not None else count * entries
     return (units + entries) / count**2 / float(law.mean()) ** 2
@@ -189,7 +201,7 @@ def _shape(values: Array) -> Shape:
     square = float((values**2).mean())
     centred = values - values.mean()
     variance = float((centred**2).mean())
-    kurtosis = float((centred**4).mean()) / variance**2 - 3 if variance > 1e-12 * square else 0.0
+    kurtosis = float(np.square(np.square(centred)).mean()) / variance**2 - 3 if variance > 1e-12 * square else 0.0
     return Shape(float(values.mean()) / math.sqrt(square), kurtosis)
 
 

@@ -15,6 +15,8 @@ from torch.nn.parameter import is_lazy
 
 from epoch0.errors import InputError
 
+_CONTAINERS = (OrderedDict, dict, list, set)
+
 HALF = (torch.float16, torch.bfloat16)  # dtypes too coarse to measure in
 
 
@@ -54,16 +56,18 @@ class _ModuleState:
     def __init__(self, module: nn.Module) -> None:
         self.module, self.attributes = module, dict(module.__dict__)
         self.containers = [
-            (value, _entries(value)) for value in self.attributes.values() if isinstance(value, dict | list | set)
+            (value, _entries(value)) for value in self.attributes.values() if isinstance(value, _CONTAINERS)
         ]
 
     def restore(self) -> None:
         for value, saved in self.containers:
+            if not saved and not value and type(value) in _CONTAINERS:
+                continue  # most of a module's containers are empty
             now = _entries(value)
             if len(now) == len(saved) and all(map(operator.is_, now, saved)):
                 continue
             # by the methods of the plain kind: a frozen container has its own, which raise
-            kind: Any = next(kind for kind in (OrderedDict, dict, list, set) if isinstance(value, kind))
+            kind: Any = next(kind for kind in _CONTAINERS if isinstance(value, kind))
             kind.clear(value)
             more: Any = zip(saved[::2], saved[1::2], strict=True) if isinstance(value, dict) else saved
             fill: Any = kind.extend if kind is list else kind.update
@@ -74,6 +78,8 @@ class _ModuleState:
 
 def _entries(value: Any) -> list[Any]:
     """What a container holds; of a dict keys and values in turn."""
+    if not value and type(value) in _CONTAINERS:
+        return []
     if isinstance(value, dict):
         kind = OrderedDict if isinstance(value, OrderedDict) else dict
         return list(chain.from_iterable(kind.items(value)))
@@ -82,8 +88,9 @@ def _entries(value: Any) -> list[Any]:
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
     for value in module.__dict__.values():
-        values = value.values() if isinstance(value, dict) else [value]
-        yield from (v for v in values if isinstance(v, Tensor) and not is_lazy(v) and v.device.type != "meta")
+        for v in value.values() if isinstance(value, dict) else (value,):
+            if isinstance(v, Tensor) and not is_lazy(v) and v.device.type != "meta":
+                yield v
 
 
 @contextmanager

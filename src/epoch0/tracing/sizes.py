@@ -22,11 +22,11 @@ def sum_of_squares(tensor: Tensor) -> float:
     if flat.dtype == torch.float64:
         return float(torch.linalg.vector_norm(flat)) ** 2
     if flat.dtype == torch.float32:
-        whole = len(flat) // RUN * RUN
-        total = float(torch.linalg.vector_norm(flat[whole:])) ** 2
+        whole = flat.numel() // RUN * RUN
+        total = float(torch.linalg.vector_norm(flat[whole:] if whole else flat)) ** 2
         if whole:
             total += float(torch.linalg.vector_norm(flat[:whole].view(-1, RUN), dim=1).double().square().sum())
-        if TINY * len(flat) < total < float("inf"):
+        if TINY * flat.numel() < total < float("inf"):
             return total
     return float(flat.double().square().sum())
 
