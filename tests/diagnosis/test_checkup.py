@@ -85,6 +85,16 @@ def test_a_deep_network_does_not_and_the_remedy_that_was_tried_is_said(x: Tensor
     assert not without.remedies and not any("e0.initialize" in line for line in without.advice)
 
 
+def test_without_a_trial_remedies_are_tried_where_that_is_quick(
+    monkeypatch: pytest.MonkeyPatch, x: Tensor, y: Tensor
+) -> None:
+    monkeypatch.setattr(sys.modules["epoch0.diagnosis.checkup"], "SHORT", 0.0)
+    by_default, asked = (checkup(dense(16, 16), x, y, trial=False, remedies=how) for how in (None, True))
+    assert not by_default.remedies and any("remedies=True tries them" in note for note in by_default.notes)
+    assert asked.remedies and not any("No remedy was tried" in note for note in asked.notes)
+    assert checkup(dense(16, 16), x, y, trial=True).remedies
+
+
 def test_nothing_is_advised_that_did_not_help(monkeypatch: pytest.MonkeyPatch, x: Tensor, y: Tensor) -> None:
     from epoch0.diagnosis import remedies
 

@@ -110,7 +110,9 @@ def checkup(
         given = models.inputs_for(
             network, data=data_name, input_shape=input_shape, batch=batch, spec=model, seed=seed, data_dir=data_dir
         )
-    settings = dict[str, Any](batch_norm=batch_norm, trial=trial, remedies=fix is None, seed=seed, name=model)
+    settings = dict[str, Any](
+        batch_norm=batch_norm, trial=trial, remedies=None if fix is None else False, seed=seed, name=model
+    )
     settings |= {**program, "seconds": seconds}
     settings |= {"directions": directions, "sparsity": sparsity, "noise": noise or None, "regions": regions}
     folded = {} if depth is None else {"depth": depth}

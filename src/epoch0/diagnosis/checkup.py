@@ -41,6 +41,9 @@ Tell = Callable[[str, float], None]
 DIRECTIONS = {0.004: 8, 0.008: 4}
 """In how many directions layers are measured where a forward and backward pass takes up to so many CPU seconds."""
 
+SHORT = 0.005
+"""CPU seconds of a forward and backward pass up to which remedies are tried without a trial."""
+
 
 def checkup(
     model: nn.Module,
@@ -60,7 +63,7 @@ def checkup(
     sparsity: float | None = None,
     noise: float | None = None,
     regions: bool = False,
-    remedies: bool = True,
+    remedies: bool | None = None,
     seed: int = 0,
     name: str | None = None,
     inputs: str | None = None,
@@ -98,7 +101,8 @@ def checkup(
         noise: also put so much noise into one layer's weights at a time, relative to their root mean square, and see
             what the outputs make of it.
         regions: also count linear regions on segments between examples and on a plane through three.
-        remedies: whether changes are tried on a copy where the network is not expected to train.
+        remedies: whether changes are tried on a copy where the network is not expected to train. None: with a trial,
+            and without one where a pass takes less than 5 ms, as trying takes longer than the rest of the checkup.
         seed: of directions, held-out examples, dropout and noise.
         name: what to call the model; its class by default.
         inputs: what the batch is, in words; its shapes by default.
@@ -182,10 +186,10 @@ def checkup(
         recipes = {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
     trains = any(recipe.trains for recipe in recipes.values())
     tried = []
-    long = first["adam"].seconds > COSTLY and done is None
-    if long and remedies and not trains:
-        said.append("No remedy was tried: a pass takes long; trial=True tries them.")
-    if remedies and not trains and rows is not None and not same and not long and program is None:
+    long = remedies is None and done is None and first["adam"].seconds > SHORT
+    if long and not trains:
+        said.append("No remedy was tried: without a trial that takes longer than the rest; remedies=True tries them.")
+    if remedies is not False and not trains and rows is not None and not same and not long and program is None:
         say("remedies", 0.0)
         tried = try_remedies(call, recipes, done, batch_norm, seed)
     worst = max(recipes.values(), key=lambda recipe: recipe.probability)

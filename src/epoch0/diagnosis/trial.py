@@ -305,12 +305,16 @@ def constant_loss(call: Call) -> float | None:
 
     None where the loss is the model's own, and where all targets are the same, for which such an answer is right.
     """
-    if call.targets is None or not call.splits or alike(call):
+    targets = call.targets
+    if targets is None or not call.splits or alike(call):
         return None
+    if call.criterion in (None, F.cross_entropy) and isinstance(targets, Tensor) and not targets.is_floating_point():
+        counts = targets[targets >= 0].unique(return_counts=True)[1].double()  # their entropy
+        return float(counts.sum().log() - (counts * counts.log()).sum() / counts.sum())
     with unchanged(call.model), torch.inference_mode(False), torch.no_grad():
         call.model.eval()
         output = call.output(call.run())
-    answer = output.mean(_places(output, call.targets), keepdim=True).detach().clone().nan_to_num().requires_grad_()
+    answer = output.mean(_places(output, targets), keepdim=True).detach().clone().nan_to_num().requires_grad_()
     # of the usual size: what an overflowing network answers is no place to start from
     with torch.no_grad():
         answer.clamp_(-3, 3)
