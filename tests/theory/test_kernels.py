@@ -77,8 +77,8 @@ def test_against_the_slow_twin_at_leisure(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "w", "b"), [("tanh", 1.3, 0.2), ("tanh", 2.0, 0.1), ("relu", 1.4, 0.0), ("erf", 1.0, 0.3)]
 )
-def test_several_layers_at_once(name: str, w: float, b: float) -> None:
-    """Many inputs go through several layers at once, few one by one."""
+def test_many_inputs_and_few(name: str, w: float, b: float) -> None:
+    """An entry does not depend on which other inputs there are."""
     x = np.random.default_rng(7).normal(size=(150, 40))
     x[1] = x[0] * (1 + 1e-9)
     x[2] = x[0]

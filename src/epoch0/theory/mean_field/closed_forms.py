@@ -43,34 +43,6 @@ def is_erf(rule: Activation) -> bool:
     return rule.name == "erf" and np.array_equal(rule.function(_PROBES), erf(_PROBES))
 
 
-def erf_pair(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
-    """What E erf(h1) erf(h2) lies below its value at c = 1, and E erf' erf', from q1 (m, 1), q2 (n,) and 1 - c (m, n).
-
-    The difference of two arcsines as the angle between them: a sum of positive terms, so nothing cancels.
-    """
-    first, second = 1 + 2 * q1, 1 + 2 * q2
-    # the sines of both arcs are a and a - b, their cosines are near and far
-    a = np.sqrt(2 * q1 / first) * np.sqrt(2 * q2 / second)
-    near = np.sqrt((first + 2 * q2) * (1 / first) * (1 / second))
-    b = a * gap
-    far = 2 * a - b
-    far *= b
-    sine = a * far  # of the difference of both arcs; below is 1 + its cosine
-    far += near**2
-    np.sqrt(far, out=far)
-    sine /= near + far
-    below = a - b
-    below *= a
-    below += near * far
-    below += 1
-    b *= near
-    sine += b
-    sine /= below
-    np.arctan(sine, out=sine)
-    sine *= 4 / math.pi
-    return sine, (4 / math.pi / np.sqrt(first)) * (1 / np.sqrt(second)) / far
-
-
 def _one_kink(left: float, right: float, q1: Array, q2: Array, cosine: Array, sine: Array, derivative: bool) -> Array:
     """Slope ``left`` below 0 and ``right`` above: parts of one sign and of two, each an arc-cosine kernel."""
     angle = np.arctan2(sine, cosine)

@@ -11,20 +11,16 @@ from numpy.typing import NDArray
 from epoch0.activations import Activation, get
 from epoch0.errors import InputError, check_choice, check_finite
 from epoch0.theory.checks import as_array, check_continuous, check_count, check_scales
-from epoch0.theory.mean_field.closed_forms import erf_pair, is_erf, straight_pair
-from epoch0.theory.mean_field.composed import compose, cross
+from epoch0.theory.mean_field.closed_forms import straight_pair
 from epoch0.theory.mean_field.layers import LayerScale, Pairs, exact_step, step
 from epoch0.theory.mean_field.moments import moments_of
-from epoch0.theory.mean_field.tables import TOLERANCE, Angles, SlopeTable, needed_rank, tabulate
+from epoch0.theory.mean_field.tables import TOLERANCE, SlopeTable, needed_rank, tabulate
 
 Array = NDArray[np.float64]
 
 
-# layers taken one by one after an attempt to take several at once has failed
-_PATIENCE = 8
 # variances of a table that serves for several layers
 _BROAD = 12
-_FEW_PAIRS = 20_000
 
 
 def parity(rule: Activation) -> int:
@@ -37,25 +33,6 @@ def parity(rule: Activation) -> int:
     return 1 if (np.abs(left - right) <= size).all() else 0
 
 
-def run(rule: Activation, pairs: Pairs, layers: int, scale: LayerScale, folded: bool) -> float:
-    """Carry the pairs through the layers; the result is the largest error of a table used, relative to its values."""
-    stepper, scout = (_Stepper(rule, layers, scale, folded) for _ in range(2))
-    layer, patience = 0, 0
-    while layer < layers:
-        if layer >= patience and layers - layer > 2 and stepper.can_compose(pairs):
-            low, high = _ends(pairs)
-            angles = Angles.of(rule, high, stepper.folded)
-            stretch = compose(scout.step, low, high, angles, layer, layers)
-            if stretch is not None:
-                cross(stretch, pairs, layer)
-                layer += stretch.layers
-                continue
-            patience = layer + _PATIENCE
-        stepper.step(pairs, layer)
-        layer += 1
-    return stepper.error
-
-
 class _Stepper:
     """Carries pairs through one layer after the other, with a table as long as it serves."""
 
@@ -64,21 +41,9 @@ class _Stepper:
         self.even = parity(rule) == 1
         self.folded = folded or self.even
         self.straight = straight_pair(rule)
-        self.form = erf_pair if is_erf(rule) else None
         self.table: SlopeTable | None = None
         self.error = TOLERANCE
         self.rebuild, self.before = 0, (0.0, 0.0)
-
-    def can_compose(self, pairs: Pairs) -> bool:
-        """Whether several layers at once are worth a try."""
-        low, high = _ends(pairs)
-        # where c = 0 stays (folded), single layers keep more of a small c's precision
-        if self.folded or low <= 0 or len(pairs.first) * len(pairs.second) < _FEW_PAIRS:
-            return False
-        if self.rule.homogeneous and not self.scale.bias:
-            return True
-        # kinks bend sharply where lengths differ, and the closed form is quick enough while many of them are needed
-        return needed_rank(low, high) == 1 or not (self.rule.breaks or self.form)
 
     def step(self, pairs: Pairs, layer: int) -> None:
         """Carry the pairs through one layer, in place."""
@@ -96,14 +61,14 @@ class _Stepper:
             self.error = max(self.error, self.table.error)
         self.before = low, high
         with np.errstate(over="ignore", invalid="ignore"):
-            step(self.table, pairs, self.scale, self.even, layer, self.form)
+            step(self.table, pairs, self.scale, self.even, layer)
 
     def _range_ahead(self, pairs: Pairs, layer: int) -> tuple[float, float, int]:
         """Range of variances for one table, and the layer from which on another one is better."""
         low, high = _ends(pairs)
         if self.rule.homogeneous:
             return low, high, self.layers
-        if needed_rank(low, high) == 1 and (any(self.rule.breaks) or self.form):
+        if needed_rank(low, high) == 1 and any(self.rule.breaks):
             # one variance: a new table for the next one costs less than a table of several, and kinks do not harm it
             return low, high, self.layers
         moments, room = moments_of(self.rule), min(needed_rank(low, high) + 6, _BROAD)
@@ -260,7 +225,9 @@ def kernel(
         np.fill_diagonal(pairs.tangent, q1)
     share = 1.0 if architecture != "stable" else 1.0 / max(depth, 1)
     skip = 0.0 if architecture == "dense" else 1.0
-    error = run(rule, pairs, depth, LayerScale(weight * share, bias_std**2 * share, skip), folded)
+    stepper = _Stepper(rule, depth, LayerScale(weight * share, bias_std**2 * share, skip), folded)
+    for layer in range(depth):
+        stepper.step(pairs, layer)
     if pairs.symmetric:
         lower = np.tril_indices(len(first), -1)
         for full in (pairs.gap, pairs.tangent):
@@ -271,7 +238,7 @@ def kernel(
     gaps = np.where(signs < 0, 2 - pairs.gap, pairs.gap)
     q1, q2, ntk = pairs.first, pairs.second, signs * pairs.tangent
     scales = (float(weight_std), float(bias_std), float(density))
-    return Kernel(nngp, ntk, q1, q2, gaps, rule.name, *scales, int(depth), architecture, error)
+    return Kernel(nngp, ntk, q1, q2, gaps, rule.name, *scales, int(depth), architecture, stepper.error)
 
 
 def _inputs(name: str, x: Any) -> Array:

@@ -15,7 +15,6 @@ from epoch0.errors import InputError
 from epoch0.theory.mean_field.tables import SlopeTable
 
 Array = NDArray[np.float64]
-PairForm = Callable[[Array, Array, Array], tuple[Array, Array]]
 
 _PAIRS_AT_ONCE = 8192
 
@@ -34,7 +33,7 @@ class Pairs:
     """Variances of rows (n1,) and columns (n2,) at one layer, and of their pairs (n1, n2); they change in place.
 
     Of pairs, the upper half if symmetric: ``gap`` is 1 - c (1 - abs(c) where signs are kept), ``tangent`` the NTK
-    without its signs, ``passed``, if asked for, the product of the layers' E phi' phi', weights and skips included.
+    without its signs.
     """
 
     first: Array
@@ -42,44 +41,31 @@ class Pairs:
     gap: Array
     tangent: Array
     symmetric: bool
-    passed: Array | None = None
 
 
-def step(
-    table: SlopeTable, pairs: Pairs, scale: LayerScale, even: bool, layer: int, form: PairForm | None = None
-) -> None:
-    """One layer, block of rows by block of rows; ``even`` says whether phi is.
-
-    ``form`` gives the lost covariance K(c = 1) - K and E phi' phi' where a closed form is quicker than the series.
-    """
+def step(table: SlopeTable, pairs: Pairs, scale: LayerScale, even: bool, layer: int) -> None:
+    """One layer, block of rows by block of rows; ``even`` says whether phi is."""
     weights = [table.weights(pairs.first), table.weights(pairs.second)]
     after = [
         scale.skip * q + scale.bias + scale.weight * table.mean_square(q, w)
         for q, w in zip((pairs.first, pairs.second), weights, strict=True)
     ]
-    check_variances(after, layer)
     places = _directions(table, weights, scale, pairs)
     ends = [np.sqrt(np.divide(1.0, a, out=np.zeros_like(a), where=a > 0)) for a in after]
     roots = [np.sqrt(pairs.first), np.sqrt(pairs.second)]
     # what the sum below is multiplied by to make it 1 - c again
-    factors = ends if form is not None else [end * root for end, root in zip(ends, roots, strict=True)]
+    factors = [end * root for end, root in zip(ends, roots, strict=True)]
 
     def slopes(rows: slice, columns: slice) -> tuple[Array, Array]:
         gap = pairs.gap[rows, columns]
-        if form is not None:
-            lost, slope = form(pairs.first[rows, None], pairs.second[columns], gap)
-            lost *= scale.weight
-            if scale.skip:
-                lost += scale.skip * gap * roots[0][rows, None] * roots[1][columns]
-        else:
-            near = np.minimum(gap, 2 - gap) if even else gap
-            lost, slope = table.evaluate(weights[0][rows], weights[1][columns], near)
-            lost *= scale.weight
-            lost *= near
-            if even:
-                slope[gap > 1] *= -1
-            if scale.skip:  # an even phi forgets signs, a skip connection does not
-                lost += scale.skip * gap
+        near = np.minimum(gap, 2 - gap) if even else gap
+        lost, slope = table.evaluate(weights[0][rows], weights[1][columns], near)
+        lost *= scale.weight
+        lost *= near
+        if even:
+            slope[gap > 1] *= -1
+        if scale.skip:  # an even phi forgets signs, a skip connection does not
+            lost += scale.skip * gap
         lost *= factors[0][rows, None]
         lost *= factors[1][columns]
         if places is not None:
@@ -89,12 +75,13 @@ def step(
     _advance(pairs, after, scale, slopes, layer)
 
 
-def exact_step(exact: PairForm, pairs: Pairs, scale: LayerScale, layer: int) -> None:
+def exact_step(
+    exact: Callable[[Array, Array, Array], tuple[Array, Array]], pairs: Pairs, scale: LayerScale, layer: int
+) -> None:
     """One layer of a phi with straight pieces, from its closed form."""
     one = [exact(q, q, np.zeros_like(q))[0] for q in (pairs.first, pairs.second)]
     both = zip((pairs.first, pairs.second), one, strict=True)
     after = [scale.skip * q + scale.bias + scale.weight * square for q, square in both]
-    check_variances(after, layer)
 
     def slopes(rows: slice, columns: slice) -> tuple[Array, Array]:
         q1, q2 = pairs.first[rows, None], pairs.second[None, columns]
@@ -116,10 +103,22 @@ def _advance(
     slopes: Callable[[slice, slice], tuple[Array, Array]],
     layer: int,
 ) -> None:
-    """One layer from the gaps and the means of phi' phi' after it."""
-    roots = [np.sqrt(one) for one in after]
+    """Write the next gaps and tangent kernel over these, block of rows by block of rows.
 
-    def block(rows: slice, columns: slice) -> tuple[Array, Array, Array]:
+    ``slopes`` gives the next gaps and the means of phi' phi' for a slice of rows and one of columns; ``after`` holds
+    the next variances of both.
+    """
+    if not all(np.isfinite(one).all() for one in after):
+        raise InputError(
+            f"the variance of a pre-activation overflows float64 in layer {layer + 1}: "
+            "use fewer layers or a smaller weight_std."
+        )
+    roots = [np.sqrt(one) for one in after]
+    start = 0
+    while start < len(pairs.first):
+        skipped = start if pairs.symmetric else 0
+        stop = start + max(1, _PAIRS_AT_ONCE // (len(pairs.second) - skipped))
+        rows, columns = slice(start, stop), slice(skipped, None)
         gap, slope = slopes(rows, columns)
         slope *= scale.weight
         slope += scale.skip
@@ -131,44 +130,14 @@ def _advance(
             old = (1 - pairs.gap[rows, columns]) * np.sqrt(pairs.first[rows, None])
             old *= np.sqrt(pairs.second[None, columns])
             fresh -= scale.skip * old
-        return gap, slope, fresh
-
-    advance(pairs, after, block, layer)
-
-
-def advance(
-    pairs: Pairs, after: list[Array], block: Callable[[slice, slice], tuple[Array, Array, Array]], layer: int
-) -> None:
-    """Write the next gaps and tangent kernel over these, block of rows by block of rows.
-
-    ``block`` gives the next gaps, what multiplies the tangent kernel and what is added to it, for a slice of rows and
-    one of columns; ``after`` holds the next variances of both.
-    """
-    rows, start = len(pairs.first), 0
-    while start < rows:
-        skipped = start if pairs.symmetric else 0
-        stop = min(rows, start + max(1, _PAIRS_AT_ONCE // (len(pairs.second) - skipped)))
-        here, rest = slice(start, stop), slice(skipped, None)
-        gap, slope, fresh = block(here, rest)
-        tangent = pairs.tangent[here, rest]
+        tangent = pairs.tangent[rows, columns]
         tangent *= slope
         tangent += fresh
-        if pairs.passed is not None:
-            pairs.passed[here, rest] *= slope
-        pairs.gap[here, rest] = gap
+        pairs.gap[rows, columns] = gap
         if not np.isfinite(tangent).all():
             raise InputError(f"the NTK overflows float64 in layer {layer + 1}; use fewer or a smaller weight_std.")
         start = stop
     pairs.first, pairs.second = after[0], after[0] if pairs.symmetric else after[1]
-
-
-def check_variances(after: list[Array], layer: int) -> None:
-    """Refuse variances beyond float64."""
-    if not all(np.isfinite(one).all() for one in after):
-        raise InputError(
-            f"the variance of a pre-activation overflows float64 in layer {layer + 1}: "
-            "use fewer layers or a smaller weight_std."
-        )
 
 
 def _directions(table: SlopeTable, weights: list[Array], scale: LayerScale, pairs: Pairs) -> list[Array] | None:
