@@ -11,84 +11,9 @@ from numpy.typing import NDArray
 from epoch0.activations import Activation, get
 from epoch0.errors import InputError, check_choice, check_finite
 from epoch0.theory.checks import as_array, check_continuous, check_count, check_scales
-from epoch0.theory.mean_field.closed_forms import straight_pair
-from epoch0.theory.mean_field.layers import LayerScale, Pairs, exact_step, step
-from epoch0.theory.mean_field.moments import moments_of
-from epoch0.theory.mean_field.tables import TOLERANCE, SlopeTable, needed_rank, tabulate
+from epoch0.theory.mean_field.layers import Pairs, parity
 
 Array = NDArray[np.float64]
-
-
-# variances of a table that serves for several layers
-_BROAD = 12
-
-
-def parity(rule: Activation) -> int:
-    """1 if phi is even, -1 if it is odd, 0 if neither."""
-    probes = np.concatenate([np.geomspace(1e-3, 30, 61), np.linspace(0.01, 8, 97)])
-    right, left = rule.function(probes), rule.function(-probes)
-    size = 1e-14 * np.abs(right)
-    if (np.abs(left + right) <= size).all():
-        return -1
-    return 1 if (np.abs(left - right) <= size).all() else 0
-
-
-class _Stepper:
-    """Carries pairs through one layer after the other, with a table as long as it serves."""
-
-    def __init__(self, rule: Activation, layers: int, scale: LayerScale, folded: bool) -> None:
-        self.rule, self.layers, self.scale = rule, layers, scale
-        self.even = parity(rule) == 1
-        self.folded = folded or self.even
-        self.straight = straight_pair(rule)
-        self.table: SlopeTable | None = None
-        self.error = TOLERANCE
-        self.rebuild, self.before = 0, (0.0, 0.0)
-
-    def step(self, pairs: Pairs, layer: int) -> None:
-        """Carry the pairs through one layer, in place."""
-        low, high = _ends(pairs)
-        settled = needed_rank(low, high) == 1
-        if self.straight is not None and not settled:
-            exact_step(self.straight, pairs, self.scale, layer)
-            return
-        # all variances agree and stay: the cheapest table serves to the end
-        stay = max(abs(low - self.before[0]), abs(high - self.before[1])) <= 1e-13 * high
-        last = settled and stay and (self.table is None or self.table.rank > 1)
-        if last or self.table is None or layer >= self.rebuild or not self.table.covers(np.array([low, high])):
-            least, most, self.rebuild = (low, high, self.layers) if last else self._range_ahead(pairs, layer)
-            self.table = tabulate(self.rule, least, most, self.folded)
-            self.error = max(self.error, self.table.error)
-        self.before = low, high
-        with np.errstate(over="ignore", invalid="ignore"):
-            step(self.table, pairs, self.scale, self.even, layer)
-
-    def _range_ahead(self, pairs: Pairs, layer: int) -> tuple[float, float, int]:
-        """Range of variances for one table, and the layer from which on another one is better."""
-        low, high = _ends(pairs)
-        if self.rule.homogeneous:
-            return low, high, self.layers
-        if needed_rank(low, high) == 1 and any(self.rule.breaks):
-            # one variance: a new table for the next one costs less than a table of several, and kinks do not harm it
-            return low, high, self.layers
-        moments, room = moments_of(self.rule), min(needed_rank(low, high) + 6, _BROAD)
-        sample = np.quantile(np.concatenate([pairs.first, pairs.second]), [0.0, 0.25, 0.5, 0.75, 1.0])
-        for ahead in range(layer + 1, self.layers):
-            if sample.max() > moments.top:
-                return low, high, ahead
-            sample = self.scale.skip * sample + self.scale.bias + self.scale.weight * moments.square(sample)
-            # the splines know these variances to ten digits
-            least, most = min(low, float(sample.min()) * (1 - 1e-9)), max(high, float(sample.max()) * (1 + 1e-9))
-            if needed_rank(least, most) > room:
-                return low, high, ahead
-            low, high = least, most
-        return low, high, self.layers
-
-
-def _ends(pairs: Pairs) -> tuple[float, float]:
-    both = np.concatenate([pairs.first, pairs.second])
-    return float(both.min()), float(both.max())
-
 
 # Below this, 1 - c from a product of matrices has lost three digits; the difference of the inputs has not.
 _NEAR = 1e-2
@@ -219,15 +144,14 @@ def kernel(
         tangent = (1 - gap) * np.sqrt(q1)[:, None] * np.sqrt(q2)
     if not (np.isfinite(q1).all() and np.isfinite(q2).all()):
         raise InputError("the inputs times weight_std overflow float64; scale them down.")
-    pairs = Pairs(q1, q2, gap, tangent, x2 is None)
+    share = 1.0 if architecture != "stable" else 1.0 / max(depth, 1)
+    scale = (weight * share, bias_std**2 * share, 0.0 if architecture == "dense" else 1.0)
+    pairs = Pairs(rule, depth, *scale, folded, q1, q2, gap, tangent, x2 is None)
     if pairs.symmetric:
         np.fill_diagonal(pairs.gap, 0.0)
         np.fill_diagonal(pairs.tangent, q1)
-    share = 1.0 if architecture != "stable" else 1.0 / max(depth, 1)
-    skip = 0.0 if architecture == "dense" else 1.0
-    stepper = _Stepper(rule, depth, LayerScale(weight * share, bias_std**2 * share, skip), folded)
     for layer in range(depth):
-        stepper.step(pairs, layer)
+        pairs.step(layer)
     if pairs.symmetric:
         lower = np.tril_indices(len(first), -1)
         for full in (pairs.gap, pairs.tangent):
@@ -238,7 +162,7 @@ def kernel(
     gaps = np.where(signs < 0, 2 - pairs.gap, pairs.gap)
     q1, q2, ntk = pairs.first, pairs.second, signs * pairs.tangent
     scales = (float(weight_std), float(bias_std), float(density))
-    return Kernel(nngp, ntk, q1, q2, gaps, rule.name, *scales, int(depth), architecture, stepper.error)
+    return Kernel(nngp, ntk, q1, q2, gaps, rule.name, *scales, int(depth), architecture, pairs.error)
 
 
 def _inputs(name: str, x: Any) -> Array:
