@@ -239,6 +239,42 @@ class Evidence:
             return None
 
     @cached_property
+    def reads_targets(self) -> bool:
+        """Whether the loss is another with other targets, and is one of the outputs alone.
+
+        A loss with weights of its own, such as a critic, says what is right by itself.
+        """
+        output, targets = self.first.output, self.call.targets
+        if output is None or not isinstance(targets, Tensor) or not targets.dim():
+            return True
+        if self.first.loss is not None and self._own_weights(self.first.loss):
+            return False
+        source = torch.Generator().manual_seed(0)
+        other = targets.roll(1, 0)
+        if torch.equal(other, targets):
+            other = torch.where(targets == 0, torch.ones_like(targets), torch.zeros_like(targets))
+        drawn = output.detach() + torch.randn(output.shape, generator=source).to(output)
+        try:
+            one, two = (float(self.loss_of(drawn, wanted)) for wanted in (targets, other))
+        except Exception:  # it refuses them, so it reads them
+            return True
+        return one != two or not math.isfinite(one)
+
+    def _own_weights(self, loss: Tensor) -> bool:
+        """Whether weights that are not the model's are in the graph of the loss."""
+        todo, seen = [loss.grad_fn], set[Any]()
+        while todo:
+            at = todo.pop()
+            if at is None or at in seen:
+                continue
+            seen.add(at)
+            leaf = getattr(at, "variable", None)
+            if isinstance(leaf, nn.Parameter) and id(leaf) not in self.names:
+                return True
+            todo += [one for one, _ in at.next_functions]
+        return False
+
+    @cached_property
     def exchanged(self) -> Any:
         """The batch with other examples' inputs in its first and last place; None where that cannot be."""
         count = self.call.examples

@@ -159,7 +159,9 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
         yield "The body of the training loop: pass step=."
     if seen.reach is None:
         yield "What the loss can reach: outputs and targets are not one tensor of as many rows."
-    if done is None:
+    if not seen.reads_targets:
+        yield "Whether it learns: the loss does not depend on the targets."
+    elif done is None:
         yield "Whether it learns: for a trial pass optimizer= and targets, and seconds= above 0."
     elif done.stopped:
         yield done.stopped

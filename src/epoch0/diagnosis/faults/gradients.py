@@ -97,7 +97,7 @@ def twins(seen: Evidence) -> Iterator[Fault]:
     for name, module in layers[:-1]:
         if len(module.weight) < 2 or not module.weight.requires_grad:
             continue
-        if _alike(seen.model.get_parameter(f"{name}.weight" if name else "weight")) and _alike(module.weight):
+        if _alike(seen.model.get_submodule(name).weight) and _alike(module.weight):  # type: ignore[arg-type]
             found.append(name)
     if found and 2 * len(found) >= len(layers) - 1:
         message = f"After five steps more than half of the units of {found[0]} still have the same weights."

@@ -26,6 +26,9 @@ def last_activation_hides(seen: Evidence) -> Iterator[Fault]:
     room = max(found.constant, found.through) - found.free
     if room <= 1e-9 + 1e-6 * abs(found.constant) or (found.through - found.free) / room < GAP:
         return
+    little = GAP * abs(found.constant)
+    if found.through < little and _of_values(seen) is not None and float(found.score(found.targets.double())) < little:
+        return  # the targets are in the range of the outputs, and cost nothing: below that lies no better answer
     name = NAMES.get(found.last.name, found.last.name.lower())
     share = min(1.0, (found.through - found.free) / room)
     wide = found.targets.is_floating_point() and float(found.targets.abs().max()) > 30
@@ -81,6 +84,13 @@ def one_answer_is_best(seen: Evidence) -> Iterator[Fault]:
         )  # fmt: skip
 
 
+def _of_values(seen: Evidence) -> Reach | None:
+    """What the loss can reach, where targets are values in the shape of the outputs."""
+    found = seen.reach
+    same = found is not None and found.targets.is_floating_point() and found.output.shape == found.targets.shape
+    return found if same else None
+
+
 def _classes(targets: Tensor) -> bool:
     return not targets.is_floating_point() or _one_hot(targets)
 
@@ -123,12 +133,14 @@ def loss_without_floor(seen: Evidence) -> Iterator[Fault]:
 
 def right_answers_cost_more(seen: Evidence) -> Iterator[Fault]:
     """Values: the targets themselves, as outputs, have a higher loss than those of other examples."""
-    found = seen.reach
-    if found is None or not found.targets.is_floating_point() or found.output.shape != found.targets.shape:
+    found = _of_values(seen)
+    if found is None:
         return
     exact = found.targets.to(found.output.dtype)
     if (found.last is not None and found.last.name == "LogSoftmax") or float(exact.std()) == 0:
         return
+    if found.last is None and bool(((exact == 0) | (exact == 1)).all()):
+        return  # a distance, say, that is 0 where the target is 1
     good, bad = float(found.score(exact)), float(found.score(exact.roll(1, 0)))
     # logits and probabilities are no targets, but go the same way
     if math.isfinite(good) and math.isfinite(bad) and good > bad + 1e-6 * abs(bad) and found.now < good:
@@ -140,8 +152,8 @@ def right_answers_cost_more(seen: Evidence) -> Iterator[Fault]:
 
 def targets_above_one(seen: Evidence) -> Iterator[Fault]:
     """A loss for probabilities that gets targets above 1: it goes below zero, and with the targets / maximum not."""
-    found = seen.reach
-    if found is None or not found.targets.is_floating_point() or found.output.shape != found.targets.shape:
+    found = _of_values(seen)
+    if found is None:
         return
     top = float(found.targets.max())
     if top <= 1.5 or float(found.targets.min()) < 0 or not found.free < -0.01:

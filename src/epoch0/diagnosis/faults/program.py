@@ -105,7 +105,7 @@ class Program:
     def of(cls, seen: Evidence) -> "Program | None":
         """The owner's program; None where a part of it is missing that a training needs."""
         call, known = seen.call, seen.data or (None, None)
-        if len(seen.optimizers) != 1 or not _exchangeable(call):
+        if len(seen.optimizers) != 1 or not _exchangeable(call) or not seen.reads_targets:
             return None
         if known[0] is not None and known[1] is not None:
             if call.targets is not None and isinstance(call.batch, Tensor):

@@ -49,7 +49,7 @@ def input_scale(seen: Evidence) -> Iterator[Fault]:
 def classes(seen: Evidence) -> Iterator[Fault]:
     """Targets of one value, outside of the classes that the model has, or with most classes missing."""
     targets, output = seen.targets, seen.first.output
-    if targets is None or len(targets) < 8:
+    if targets is None or len(targets) < 8 or not seen.reads_targets:
         return
     if bool((targets == targets[:1]).all()) and seen.data is not None:
         message = f"All {len(targets)} targets are the same."
