@@ -403,6 +403,13 @@ def forgotten_head() -> Program:
     return nn.Sequential(body, head), X, Y, F.cross_entropy, adam(body)
 
 
+def drawn(std: float, hidden: type[nn.Module] = nn.ReLU) -> nn.Module:
+    model = mlp(hidden=hidden)
+    for p in model.parameters():
+        nn.init.normal_(p, 0, std)
+    return model
+
+
 def raw_log(outputs: Tensor, targets: Tensor) -> Tensor:
     return -(F.one_hot(targets, 10) * outputs.log()).sum(1).mean()
 
@@ -429,5 +436,8 @@ BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
     "time first": ("shapes", lambda: with_(Last(False), X.reshape(-1, 8, 8), Y)),
     "sees the next token": ("architecture", lambda: with_(Reader(False), TOKENS, NEXT, tokens_loss)),
     "log of logits": ("loss", lambda: with_(mlp(), X, Y, raw_log)),
+    "label among the inputs": ("data", lambda: with_(mlp(), torch.cat([X[:, 1:], Y[:, None].float()], 1), Y)),
+    "saturated": ("initialization", lambda: with_(drawn(3.0, nn.Tanh), X, Y, rate=1e-4)),
+    "large outputs": ("initialization", lambda: with_(drawn(1.0), X, Y, rate=1e-4)),
     "one label": ("labels", lambda: with_(mlp(), X, 0 * Y)),
 }

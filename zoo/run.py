@@ -29,6 +29,7 @@ import torch._dynamo  # torch loads it at the first derivative
 
 import models
 from epoch0 import checkup
+from epoch0.diagnosis.faults import find_faults
 
 HERE = Path(__file__).parent
 OUTCOMES = HERE / "outcomes.json"
@@ -82,6 +83,10 @@ def examine(name: str, trial: bool) -> dict[str, Any]:
         else:
             checked("step 0", trial=False, remedies=False)
             found["trial"] = 0.0 if report.trial is None else report.trial.seconds
+        trained = [p for p in case.model.parameters() if p.requires_grad]
+        optimizer = torch.optim.Adam(trained, report.recipes["adam"].learning_rate)
+        looked = find_faults(case.model, batch, targets, optimizer=optimizer, seconds=0, **arguments)
+        found["faults"] = [str(fault) for fault in looked.faults]
     except Exception as problem:
         found["error"] = f"{type(problem).__name__}: {' '.join(str(problem).split())}"
         found["refused"] = type(problem).__name__ == "InputError"
@@ -237,6 +242,12 @@ def summary(kept: list[dict[str, Any]], truths: dict[str, Any]) -> str:
                 f"{_names(alarms)}; it misses {_names(missed)}. Recipe by recipe it is right in {right} of {recipes} "
                 "known answers."
             )
+    searched = [found for found in judged if "faults" in found and found["model"] in models.ZOO]
+    faulty = [f"{found['model']}: {' '.join(found['faults'])}" for found in searched if found["faults"]]
+    lines.append(
+        f"- Of {len(searched)} stock models with Adam at the suggested rate, {len(faulty)} are said to have a fault "
+        f"before training ({_names(faulty)})."
+    )
     for what, key in (("CPU time", "seconds"), ("Peak memory", "bytes")):
         costs = sorted(
             (found["step 0"][key] / max(found["pass" if key == "seconds" else "pass bytes"], 1e-9), found["model"])

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.diagnosis.faults.reach import Reach, reach
+from epoch0.measure.passes import SATURATION
 from epoch0.tracing.call import Call, as_written, mapped, parts
 from epoch0.tracing.guard import same_noise, unchanged
 from epoch0.tracing.loss import scalar_loss
@@ -75,6 +76,7 @@ class Pass:
         loss: the loss as the owner computes it; None where it cannot be computed.
         gradients: of the parameters by name; None where none arrives.
         ran: modules in the order in which they ended, with their names and whether what they returned is finite.
+        flat: modules with a bounded activation, and which share of their values is at its ends.
         entered: the first layer with weights that floats of the batch go into: its name, what went in, and whether a
             norm comes right after it.
         problem: why there is no loss.
@@ -84,6 +86,7 @@ class Pass:
     loss: Tensor | None = None
     gradients: dict[str, Tensor | None] = field(default_factory=dict)
     ran: list[tuple[str, nn.Module, bool]] = field(default_factory=list)
+    flat: dict[str, float] = field(default_factory=dict)
     entered: tuple[str, nn.Module, Tensor] | None = None
     normed: bool = False
     problem: str = ""
@@ -187,6 +190,9 @@ class Evidence:
             if found.entered is not None and len(found.ran) and not found.normed:
                 found.normed = found.ran[-1][1] is found.entered[1] and isinstance(module, NORMS)
             found.ran.append((names[module], module, finite))
+            if isinstance(module, nn.Sigmoid | nn.Tanh) and tensors:
+                middle, half = (0.5, 0.5) if isinstance(module, nn.Sigmoid) else (0.0, 1.0)
+                found.flat[names[module]] = float(((tensors[0] - middle).abs() > SATURATION * half).double().mean())
             fresh = given is not None and given.is_floating_point() and not given.requires_grad
             if found.entered is None and fresh and isinstance(module, WEIGHTED) and given is not None:
                 found.entered = (names[module], module, given.detach())

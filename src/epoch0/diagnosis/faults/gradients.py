@@ -7,6 +7,9 @@ from torch import Tensor, nn
 
 from epoch0.diagnosis.faults.evidence import Evidence, Fault
 
+FLAT = 0.9
+"""From this share of a hidden layer's values on its activation is saturated."""
+
 
 def first_not_finite(seen: Evidence) -> Iterator[Fault]:
     """The first module that makes NaN or infinity, the loss that does, or the gradient."""
@@ -111,6 +114,25 @@ def _alike(weight: Tensor) -> bool:
     return float((apart <= 1e-4 * float(flat.abs().max())).double().mean()) > 0.5
 
 
+def saturated(seen: Evidence) -> Iterator[Fault]:
+    """Hidden sigmoids or tanhs nearly all of whose values are at their ends, where they have no slope."""
+    last = next((name for name, module, _ in reversed(seen.first.ran) if not list(module.children())), "")
+    found = next(((name, share) for name, share in seen.first.flat.items() if share > FLAT and name != last), None)
+    if found is None:
+        return
+    entered = seen.first.entered
+    large = entered is not None and not seen.first.normed and float(entered[2].abs().mean()) > 3
+    message = f"{found[1]:.0%} of what '{found[0]}' returns is at the ends of its range, where it has no slope."
+    if large:
+        yield Fault(
+            "input scale", "inputs", message, "Standardize each input over the training examples.", certainty=0.7
+        )
+    else:
+        yield Fault(
+            "initialization", found[0], message, "Draw smaller weights: epoch0.initialize(model, x=x).", certainty=0.7
+        )
+
+
 def examples_mix(seen: Evidence) -> Iterator[Fault]:
     """Without noise, an example's output that changes with another example's input."""
     both = seen.quiet
@@ -173,5 +195,5 @@ def future_seen(seen: Evidence) -> Iterator[Fault]:
 
 
 CHECKS = (
-    first_not_finite, perfect_answer, cut_off, twins, examples_mix, inputs_ignored, future_seen,
+    first_not_finite, perfect_answer, cut_off, twins, saturated, examples_mix, inputs_ignored, future_seen,
 )  # fmt: skip

@@ -10,6 +10,9 @@ from epoch0.diagnosis.faults.evidence import Evidence, Fault
 LARGE, OFFSET = 25.0, 15.0
 """Mean size of an input, and its mean over its deviation, from where the first layer with weights gets too much."""
 
+FIRST = 10.0
+"""Times the loss of one answer for all from which a first loss is too large."""
+
 
 def _channels(module: nn.Module, given: Tensor) -> Tensor:
     """(channels, values) of what goes into a layer."""
@@ -92,4 +95,39 @@ def label_order(seen: Evidence) -> Iterator[Fault]:
         yield Fault("labels", "targets", message, "See that inputs and targets are in the same order.", certainty=0.75)
 
 
-CHECKS = (input_scale, classes, label_order)
+def first_loss(seen: Evidence) -> Iterator[Fault]:
+    """Classes whose first loss is far above that of one answer for all: the outputs are too large from the start."""
+    found = seen.reach
+    if found is None or not (found.constant > 0.01 and found.now > FIRST * found.constant) or found.sums:
+        return
+    size = float(found.output.square().mean().sqrt())
+    if found.targets.is_floating_point() or size < FIRST:
+        return
+    entered = seen.first.entered
+    given = float(entered[2].abs().mean()) if entered is not None and not seen.first.normed else 0.0
+    if given > LARGE:
+        return  # the scale of the inputs says it
+    message = (
+        f"The first loss is {found.now:.3g}, one answer for all examples has {found.constant:.3g}: the outputs are of "
+        f"size {size:.3g} before any step."
+    )
+    yield Fault(
+        "initialization", "model", message, "Draw smaller weights: epoch0.initialize(model, x=x).", "step 0", 0.6
+    )
+
+
+def label_inside(seen: Evidence) -> Iterator[Fault]:
+    """One of several input columns is the target itself."""
+    x, y = seen.inputs, seen.targets
+    if x is None or y is None or seen.data is None or x.dim() != 2 or x.shape[1] < 3 or len(x) != len(y) or len(x) < 20:
+        return
+    wanted = y.reshape(len(y), -1)
+    if wanted.shape[1] != 1 or len(wanted.unique()) < 2:
+        return
+    same = ((x == wanted.to(x)).all(0)).nonzero().flatten().tolist()
+    if same:
+        message = f"Column {same[0]} of the inputs is the target."
+        yield Fault("data", "inputs", message, "Leave it out: it is not there when the model is used.", "step 0", 0.9)
+
+
+CHECKS = (input_scale, classes, label_order, first_loss, label_inside)
