@@ -112,14 +112,15 @@ def pair_mean(
     Source: Hayou et al. 2021, B.1 (covariance map and, with phi', its slope by Price's theorem).
     """
     rule = get(activation)
-    first, second, cosine = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in (q1, q2, c)))
+    arrays = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in (q1, q2, c)))
+    first, second, cosine = map(np.atleast_1d, arrays)
     check_variance("q1", first, first)
     check_variance("q2", second, second)
     if not (np.abs(cosine) <= 1 + 1e-12).all():
         raise InputError(f"c={cosine!r} is no correlation; it must lie in [-1, 1].")
     cosine = np.asarray(np.clip(cosine, -1.0, 1.0))
     sine = np.asarray(np.sqrt((1 - cosine) * (1 + cosine)))
-    return np.asarray(mean_at(rule, first, second, cosine, sine, derivative))
+    return np.asarray(mean_at(rule, first, second, cosine, sine, derivative).reshape(arrays[0].shape))
 
 
 def mean_at(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Array, derivative: bool) -> Array:

@@ -77,10 +77,10 @@ def diverges_from(moments: Moments, bias_std: float, density: float) -> float:
 def settle(moments: Moments, kept: Array, bias: Array) -> Array:
     """Where q settles from 1, for many networks at once, to about ten digits; infinity where it diverges.
 
-    ``kept`` is density * weight_std^2 and ``bias`` bias_std^2, of one shape (n,).
+    It is the next fixed point on the side to which q moves first, also where E phi^2 falls with q: there is no cycle,
+    since d log E phi^2 / d log q = E phi^2 (Z^2 - 1) / (2 E phi^2) >= -1/2, whatever phi is. ``kept`` is
+    density * weight_std^2 and ``bias`` bias_std^2, of one shape (n,).
     """
-    if not moments.increasing:
-        return _iterate(moments, kept, bias)
     # a coarse grid misses fixed points that lie close together, which few networks have: fine for few
     q, square, _ = moments.table(400 if len(kept) < 200 else 20)
     start = int(np.argmin(np.abs(np.log(q))))
@@ -125,31 +125,6 @@ def _bisect(moments: Moments, kept: Array, bias: Array, low: Array, high: Array)
     return np.asarray(np.sqrt(low * high))
 
 
-def _iterate(moments: Moments, kept: Array, bias: Array) -> Array:
-    """The map again and again, where E phi^2 may fall with q.
-
-    It cannot go round in a cycle: d log E phi^2 / d log q = E phi^2 (Z^2 - 1) / (2 E phi^2) >= -1/2, whatever phi is,
-    so log q never swings back as far as it came; and a map without a cycle of two has none at all.
-    """
-    grid, square, _ = moments.table(400)
-    logarithm = np.log(grid)
-    q, before = np.ones(len(kept)), np.ones(len(kept))
-    for layer in range(20_000 if len(kept) < 200 else 2000):
-        before = q
-        q = bias + kept * np.interp(np.log(np.maximum(q, LOWEST)), logarithm, square)
-        if layer % 50 == 49 and (np.abs(q - before) <= 1e-9 * q + LOWEST).all():
-            break
-    q = np.where((q > moments.top) | ((q > 1e6) & (q > before * (1 + 1e-4))), np.inf, q)
-    for _ in range(6):  # the interpolation was a line between points; Newton with the spline
-        if (near := np.isfinite(q) & (q > LOWEST)).any():
-            at, s, b = q[near], kept[near], bias[near]
-            rate = (moments.square(at * 1.0001) - moments.square(at / 1.0001)) / (at * (1.0001 - 1 / 1.0001))
-            slope = 1 - s * rate
-            step = (b + s * moments.square(at) - at) / np.where(np.abs(slope) < 1e-6, 1e-6, slope)
-            q[near] = np.clip(at + step, at / 1.1, at * 1.1)
-    return np.where(q <= LOWEST, np.where(bias + kept * moments.at_zero <= LOWEST, 0.0, q), q)
-
-
 def _polish(moments: Moments, kept: float, bias: float, q: float) -> float:
     """The fixed point next to q, by Newton's method with exact quadrature; 0 and what is not attracting stay."""
     if q < LOWEST:
@@ -186,7 +161,7 @@ def covariance_map(
     except ValueError:
         shapes = f"q1 {np.shape(q1)}, q2 {np.shape(q2)}, c {np.shape(c)}"
         raise InputError(f"the shapes do not go together: {shapes}; give numbers, or arrays that broadcast.") from None
-    return np.asarray(bias_std**2 + density * weight_std**2 * _pair(rule, q1, q2, c))
+    return np.asarray(bias_std**2 + density * weight_std**2 * pair_mean(rule, q1, q2, c))
 
 
 def correlation_map(
@@ -217,17 +192,11 @@ def correlation_map(
 
 def _map(rule: Activation, weight_std: float, bias_std: float, c: ArrayLike, q: float, density: float) -> Array:
     # the same quadrature above and below, so that f(1) = 1 to the last digit
-    whole = bias_std**2 + density * weight_std**2 * float(_pair(rule, q, q, 1.0))
+    whole = bias_std**2 + density * weight_std**2 * float(pair_mean(rule, q, q, 1.0))
     if whole == 0:
         raise InputError(f"{rule.name} maps everything to 0 at q={q:g}: there is no correlation.")
-    both = bias_std**2 + density * weight_std**2 * _pair(rule, q, q, c)
+    both = bias_std**2 + density * weight_std**2 * pair_mean(rule, q, q, c)
     return np.asarray(np.clip(both / whole, -1.0, 1.0))
-
-
-def _pair(rule: Activation, q1: ArrayLike, q2: ArrayLike, c: ArrayLike, derivative: bool = False) -> Array:
-    """:func:`pair_mean` on arrays of at least one dimension, in the shape that was asked for."""
-    shape = np.broadcast_shapes(np.shape(q1), np.shape(q2), np.shape(c))
-    return pair_mean(rule, q1, q2, np.atleast_1d(np.asarray(c, dtype=np.float64)), derivative).reshape(shape)
 
 
 def _checked(activation: ActivationLike, weight_std: float, bias_std: float, density: float) -> Activation:
@@ -302,7 +271,7 @@ def depth_scale(activation: ActivationLike, weight_std: float, bias_std: float, 
 def scales_at(rule: Activation, weight_std: float, q: float, c: float, density: float) -> DepthScale:
     """:func:`depth_scale` at fixed points q and c that are already known."""
     moments, kept = moments_of(rule), density * weight_std**2
-    slope = kept * (moments.exact_slope(q) if c == 1 or q == 0 else float(_pair(rule, q, q, c, derivative=True)))
+    slope = kept * (moments.exact_slope(q) if c == 1 or q == 0 else float(pair_mean(rule, q, q, c, derivative=True)))
     return DepthScale(_layers(kept * moments.square_rate(q)), _layers(slope))
 
 

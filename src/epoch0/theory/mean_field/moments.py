@@ -140,8 +140,7 @@ class Moments:
     >>> moments_of(get("relu")).square(np.array([1.0, 4.0])).round(9)              # shape (2,)
     array([0.5, 2. ])
 
-    ``at_zero`` is the square of phi at 0, ``slope_at_zero`` the mean of phi'^2 on both sides of it. Where E phi^2 is
-    ``increasing`` with q, so is the variance map, and q moves one way only.
+    ``at_zero`` is the square of phi at 0, ``slope_at_zero`` the mean of phi'^2 on both sides of it.
     """
 
     def __init__(self, activation: Activation) -> None:
@@ -152,7 +151,6 @@ class Moments:
         self.top = float(q[-1])
         self.at_zero = self.exact_square(0.0)
         self.slope_at_zero = self.exact_slope(0.0)
-        self.increasing = bool((np.diff(square) >= -1e-7 * square[1:]).all())
         logarithm = np.log(q)
         self._square = make_interp_spline(logarithm, np.log(np.maximum(square, _FLOOR)), k=7)
         self._slope = make_interp_spline(logarithm, np.log(np.maximum(slope, _FLOOR)), k=7)
