@@ -16,7 +16,7 @@ Price-Tanner section 2 (the lower bound) and THEORY 1.2 (all the rest).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -39,27 +39,22 @@ __all__ = [
     "bounds",
     "exact",
 ]
-__all__ += ["expected_subvector_norm", "fourth_moment_lower_bound", "law_over_depth", "lower_bound", "over_depth"]
+__all__ += ["expected_subvector_norm", "fourth_moment_lower_bound", "law_over_depth", "lower_bound"]
 __all__ += ["raghu_lower_bound", "raghu_upper_bound", "sparse_maximum", "sparse_minimum", "upper_bound"]
 
 _COLUMNS = ("paper_lower", "lower", "minimum", "exact", "maximum", "upper")
 _STATUS = ("exact", "sharp interval", "bounded")
 
 
-def raghu_lower_bound(
-    weight_std: float, bias_std: float, width: int, activation: str = "relu", constant: str = "proof"
-) -> float:
+def raghu_lower_bound(weight_std: float, bias_std: float, width: int, activation: str = "relu") -> float:
     """Raghu's lower bound on the growth of a trajectory's length in one layer of Gaussian weights.
 
     >>> round(raghu_lower_bound(2.0, 0.0, 784), 6)
     0.999363
-    >>> round(raghu_lower_bound(2.0, 0.0, 100, activation="hardtanh", constant="order"), 6)
-    1.40028
 
     Two steps of the proof do not hold as printed: ``sqrt(m - 3/2) >= sqrt(m/2)`` is used for m = 2 too, and
-    (1 - p)^(k-1) is bounded with p <= 1/sigma where a lower bound on p is needed. So "proof" is the paper's number, not
-    a certified one (0 where it is negative); for ReLU :func:`exact` is larger at every width. "order" is the expression
-    inside the theorem's O(), a shape and no bound.
+    (1 - p)^(k-1) is bounded with p <= 1/sigma where a lower bound on p is needed. So this is the paper's number, not a
+    certified one (0 where it is negative); for ReLU :func:`exact` is larger at every width.
 
     ``weight_std`` is sigma_w, a weight's standard deviation times sqrt(width), ``bias_std`` sigma_b, on which ReLU's
     bound does not depend, and ``activation`` "relu" or "hardtanh", whose proof needs weight_std^2 + bias_std^2 >= 1.
@@ -69,23 +64,18 @@ def raghu_lower_bound(
     check_std("weight_std", weight_std)
     check_std("bias_std", bias_std)
     check_count("width", width)
-    check_choice("constant", constant, ("proof", "order"))
     if activation not in (known := ("relu", "hardtanh")):
         hint = suggest(activation, known)
         raise InputError(f"activation={activation!r} has no bound of Raghu's; use 'relu' or 'hardtanh'.{hint}")
     root = math.sqrt(width)
     if activation == "relu":
-        if constant == "order":
-            return weight_std * root / math.sqrt(width + 1)
         bracket = root / math.sqrt(2 * (width + 1)) - math.ldexp(root, -int(width))
         return max(0.0, weight_std / math.sqrt(2) * bracket)
     total = math.hypot(weight_std, bias_std)
-    if constant == "order":
-        return weight_std * root / math.sqrt(total**2 + width * total) if total > 0 else 0.0
     if total < 1:
         raise InputError(
             f"weight_std={weight_std!r}, bias_std={bias_std!r} are too small for the hard-tanh proof, which needs "
-            "weight_std^2 + bias_std^2 >= 1; constant='order' has no such condition."
+            "weight_std^2 + bias_std^2 >= 1."
         )
     kept = weight_std * root / ((2 * math.pi) ** 0.25 * math.sqrt(total * (total * math.sqrt(2 * math.pi) + width - 1)))
     lost = float(weight_std / total * root * (1 - 1 / total) ** (width - 1))
@@ -321,19 +311,6 @@ def sparse_maximum(law: Law, width: int, fan_in: int | None = None, activation: 
     fan_in = width if fan_in is None else check_count("fan_in", fan_in)
     slopes = _slopes(activation)
     return std * (one_hot_mean(width, 1.0, slopes) if density == 1.0 else flat_mean(width, fan_in, density, slopes))
-
-
-def over_depth(rule: Callable[[Law, int], float], law: Law | Sequence[Law], widths: int | Sequence[int]) -> float:
-    """The product of one rule over all layers: expected growth, and every bound on it, multiplies over depth.
-
-    >>> laws = [e0.Gaussian(2.0).scaled(784**-0.5), e0.Sparse(e0.Uniform(1.0), 0.5)]
-    >>> round(over_depth(upper_bound, laws, [784, 12]), 6)
-    1.414214
-
-    Source: Price-Tanner, the remark after Theorem 2; THEORY 1.2 for the rest.
-    """
-    sizes = _sizes(widths)
-    return math.prod(rule(entry, size) for entry, size in zip(_one_each(law, sizes), sizes, strict=True))
 
 
 def bounds(
