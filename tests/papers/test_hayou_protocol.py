@@ -25,7 +25,7 @@ from epoch0.train.loop import ORDER
 
 TINY = Recipe(
     Network("resnet", 8, 0.25), "digits", "snip", 0.8, epochs=2, batch_size=50, augment=False, examples=200, tested=100,
-    synflow_steps=5, force_steps=3, obd_rounds=2, obd_epochs=1, obd_batches=2,
+    synflow_steps=5, obd_rounds=2, obd_batches=2,
 )  # fmt: skip
 TIMES = ("images_per_second",)
 PRUNING = [method for method in METHODS if method != "none"]
@@ -129,7 +129,7 @@ def test_every_method_leaves_exactly_the_sparsity_and_zeros_to_the_end(trained, 
     assert found["on_paths"] <= found["kept"]
     assert found["effective_sparsity"] == pytest.approx(1 - found["on_paths"] / masks.total)
     assert decode(encode(found)) == found  # fits into the store
-    assert found["epochs"] == (4 if method == "obd" else 2)
+    assert found["epochs"] == (6 if method == "obd" else 2)
 
 
 def test_methods_of_one_seed_share_weights_and_stable_ones_divide_their_branches() -> None:
@@ -188,13 +188,13 @@ def test_the_reference_prunes_trained_networks_by_obd_in_rounds(monkeypatch) -> 
     total = last.total
     assert no is None and half.kept == total - round(0.5 * total) and last.kept == total - round(0.75 * total)
     assert all(bool((half[name] | ~last[name]).all()) for name in last), "what was removed came back"
-    assert [epochs for _, epochs, _ in seen] == [1, 1, 2]
+    assert [epochs for _, epochs, _ in seen] == [2, 2, 2]
     assert len({seed for _, _, seed in seen}) == 3 and seen[-1][2] == 2
     # the first masks are those of the trained dense network
     dense = build(recipe.network, (1, 8, 8), 10, False, 2)
     sets = sets_of(recipe)
     original(
-        dense, sets.train, epochs=1, batch_size=50, learning_rate=0.1,
+        dense, sets.train, epochs=2, batch_size=50, learning_rate=0.1,
         optimizer=partial(torch.optim.SGD, momentum=0.9, weight_decay=5e-4),
         schedule=lambda optimizer, steps: MultiStepLR(optimizer, [round(steps / 2), round(3 * steps / 4)], 0.1),
         seed=seen[0][2],
@@ -211,7 +211,7 @@ def test_rescaling_reaches_the_weights_that_are_trained(trained) -> None:
     recipe = Recipe(network, "digits", "snip", 0.5, epochs=1, learning_rate=1e-9, augment=False, examples=50, tested=20,
                     weight_decay=0.0, momentum=0.0)  # fmt: skip
     run(recipe, 0)
-    run(replace(recipe, rescale="layer"), 0)
+    run(replace(recipe, method="eoc-rescaling"), 0)
     squares = [
         [float(m.weight.detach().square().flatten(1).sum(1).mean()) for m in net.modules() if isinstance(m, nn.Conv2d)]
         for net in trained
@@ -244,7 +244,7 @@ class Killed(Exception):
     pass
 
 
-# each training tests itself before the first epoch and after each: sbp-sr 3 times, OBD 2 + 2 + 3 times
+# each training tests itself before the first epoch and after each: sbp-sr 3 times, OBD 3 + 3 + 3 times
 @pytest.mark.parametrize(
     ("method", "tests"), [("sbp-sr", 2), pytest.param("obd", 3, marks=pytest.mark.slow), ("obd", 6)]
 )
@@ -304,28 +304,6 @@ def test_a_diverging_run_is_recorded_with_chance(method: str) -> None:
 
 
 # ---- recipes
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"method": "snipp"}, "Did you mean 'snip'"),
-        ({"sparsity": 1.0}, "above 0 and below 1"),
-        ({"sparsity": 0.0}, "above 0 and below 1"),
-        ({"method": "none"}, "'none' goes with 0"),
-        ({"obd_rounds": 0}, "at least once"),
-        ({"method": "sbp-sr", "network": Network("vgg", 16)}, "this is a vgg"),
-        ({"norm_after": True, "network": Network("vgg", 16, norm=None)}, "with batch norm"),
-    ],
-)
-def test_recipes_that_mean_nothing(change, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        replace(TINY, **change)
-
-
-def test_a_network_of_no_known_kind() -> None:
-    with pytest.raises(InputError, match=r"'resnett' is not known.*Did you mean 'resnet'"):
-        Network("resnett")
 
 
 def test_a_recipe_is_its_trial_and_comes_back() -> None:

@@ -14,7 +14,7 @@ from epoch0.papers import catalogue
 from epoch0.papers.hayou import accuracy
 from epoch0.papers.hayou.accuracy import Winner, joined, panel, winner
 from epoch0.papers.hayou.protocol import run
-from epoch0.papers.hayou.published import COMPETITION, PUBLISHED, SLIPS, WINNERS, Entry, block
+from epoch0.papers.hayou.published import COMPETITION, PUBLISHED, WINNERS, Entry, block
 from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
 from epoch0.papers.hayou.tables import of_the_print, printed_winners
 from epoch0.papers.trials import EXTENTS
@@ -113,7 +113,6 @@ def test_every_row_has_an_entry_for_each_column() -> None:
                 assert method in METHODS and len(row) == (1 if method == "none" else len(each.sparsities))
                 assert all(0 < entry.value < 100 for entry in row)
     assert sum(len(row) for row in WINNERS.values()) == 33
-    assert set(SLIPS) == {"tab2", "tab6", "tab9", "tab10"}
 
 
 def test_table_1_is_part_of_table_2() -> None:

@@ -313,7 +313,7 @@ def test_vgg_scores_without_batch_norm_where_it_is_rescaled() -> None:
     for preset in ("quick", "paper"):
         for trial in vgg_setting(preset).trials():
             recipe = trial.spec
-            assert recipe.norm_after == (METHODS[recipe.method].rescale is not None) == (recipe.method == tables.OURS)
+            assert recipe.norm_after == METHODS[recipe.method].rescaled == (recipe.method == tables.OURS)
             assert recipe.network.norm == "batch" and recipe.network.padding == "circular"
     trials = vgg_setting().trials()
     # two networks, three methods, three sparsities, three runs

@@ -85,7 +85,7 @@ def table(name: str, found: Found) -> Table:
             "dead_layers": dead(cell).mean().item(),
             "weights_on_paths": cell["on_paths"].astype(float).mean().item(),
         }
-        return {**row, "diverged": int(cell["diverged"].sum()), "epochs": recipe.epochs_in_all}
+        return {**row, "diverged": int(cell["diverged"].sum()), "epochs": recipe.trainings * recipe.epochs}
 
     each = (found, *found.also.values())
     return Table(row for one in each for row in one.rows(lambda cell: {"accuracy": 100 * cell["accuracy"]}, others))
@@ -102,7 +102,7 @@ def about(sweep: Sweep) -> str:
     said += f"{either(one['runs'] for one in each)} runs; bars: two standard errors"
     if sweep.spec.data == "digits":
         said += "; 8x8 digits and narrow networks stand in for the paper's"
-    spent = [with_method(one.spec, "obd", 0.5).epochs_in_all for one in each if "obd" in one["method"]]
+    spent = [(1 + one.spec.obd_rounds) * one.spec.epochs for one in each if "obd" in one["method"]]
     return f"{said}; OBD trains {max(spent)} epochs in all" if spent else said
 
 
@@ -119,8 +119,8 @@ def cost(recipe: Recipe) -> Cost:
     name = f"{network.name} x{network.width:g}, {recipe.data}, {network.activation}, batches of {recipe.batch_size}"
     images, tests = min(train, recipe.examples or train), min(test, recipe.tested or test)
     name += ", OBD" * (recipe.method == "obd")
-    model, evaluated = partial(build, network, inputs, classes, False, 0), recipe.tests_in_all * tests
-    return Cost(name, (), model, inputs, classes, recipe.batch_size, recipe.epochs_in_all * images, evaluated)
+    model, images = partial(build, network, inputs, classes, False, 0), recipe.trainings * recipe.epochs * images
+    return Cost(name, (), model, inputs, classes, recipe.batch_size, images, recipe.tests * tests)
 
 
 @dataclass(frozen=True)
@@ -308,106 +308,67 @@ def of_the_print(table: str) -> Claims:
 
 
 # colour and marker of each method, the same in every table
-_ORDER = (("sbp-sr", "eoc-rescaling"), ("snip",), ("grasp",), ("synflow",), ("magnitude", "force"), ("random",))
+_ORDER = (("sbp-sr", "eoc-rescaling"), ("snip",), ("grasp",), ("synflow",), ("magnitude",), ("random",))
 LOOKS = {method: look for look, own in enumerate((*_ORDER, ("obd",), ("grasp-sr",))) for method in own}
 _WIDEST = 3  # panels side by side
 _PRINTED_RUNS = 3  # behind each printed standard deviation
 
 
 def draw(name: str, found: Found) -> Figure:
-    """What was measured; below it the paper's own panels, where others stand in for them."""
-    panels = panels_of(found)
-    apart = [] if any(printed(name, each.recipe) for each in panels) else list(PUBLISHED.get(name, ()))
-    columns = max(_columns(len(panels)), _columns(len(apart)))
-    upper, lower = -(-len(panels) // columns), -(-len(apart) // columns)
-    size = (3.4 * columns + 0.6, 2.7 * (upper + lower) + 0.9)
-    picture, grid = plots.figure(*size, upper + lower, columns, squeeze=False)
-    for each, axes in zip(panels, grid[:upper].flat, strict=False):
-        _measured(axes, each, printed(name, each.recipe))
-    for there, axes in zip(apart, grid[upper:].flat, strict=False):
-        _printed(axes, there)
-    for axes in [*grid[:upper].flat[len(panels) :], *grid[upper:].flat[len(apart) :]]:
+    """What was measured with what is printed; the paper's own panels after them, where others stand in for them."""
+    shown: list[tuple[str, Panel | None, Printed | None]]
+    shown = [(each.name, each, printed(name, each.recipe)) for each in panels_of(found)]
+    if not any(there for *_, there in shown):
+        for there in PUBLISHED.get(name, ()):
+            tanh = "" if there.activation == "relu" else f", {there.activation}"
+            shown.append((f"as printed: {there.network}{tanh}, {there.data}", None, there))
+    columns = min(_WIDEST, len(shown), max(2, -(-len(shown) // 2)))
+    rows = -(-len(shown) // columns)
+    picture, grid = plots.figure(3.4 * columns + 0.6, 2.7 * rows + 0.9, rows, columns, squeeze=False)
+    for each, axes in zip(shown, grid.flat, strict=False):
+        _panel(axes, *each)
+    for axes in grid.flat[len(shown) :]:
         axes.remove()
     for row in grid:
         row[0].set_ylabel("test accuracy (%)")
-    measured = {method for each in panels for method in each.methods}
-    told = {method for there in apart for method in there.rows}
-    _legend(picture, [*_in_order(measured), *_in_order(told - measured)], "none" in measured | told, name in PUBLISHED)
+    entries = [zip(*axes.get_legend_handles_labels(), strict=True) for axes in picture.axes]
+    handles = {label: handle for axes in entries for handle, label in axes}
+    methods = [METHODS[method].label for method in METHODS]
+    order = sorted(handles, key=lambda label: methods.index(label) if label in methods else len(methods))
+    plots.legend_below(picture, [handles[label] for label in order], order, columns=6)
     return picture
 
 
-def _columns(panels: int) -> int:
-    """Beside each other, so that no row is emptier than it needs to be: four panels are two and two."""
-    return -(-panels // -(-panels // _WIDEST)) if panels else 0
-
-
-def _measured(axes: Axes, panel: Panel, there: Printed | None) -> None:
-    pruned = _in_order(panel.methods)
+def _panel(axes: Axes, name: str, panel: Panel | None, there: Any) -> None:
+    """Methods beside each other, those of the print with open markers."""
+    methods, sparsities = (panel.methods, panel.sparsities) if panel else (tuple(there.rows), there.sparsities)
+    pruned = [method for method in METHODS if method in methods and method != "none"]
+    values: list[float] = []
     for place, method in enumerate(pruned):
-        mine = means(panel.accuracy(method, sparsity) for sparsity in panel.sparsities)
-        x, label = _beside(place, len(pruned), len(panel.sparsities)), METHODS[method].label
-        plots.points(axes, x, *mine, LOOKS[method], label, linestyle="-", linewidth=0.6)
-        entries = {at: there.entry(method, s) for at, s in zip(x, panel.sparsities, strict=True)} if there else {}
-        known = {at + 0.35 / len(pruned): entry for at, entry in entries.items() if entry}
+        x = np.arange(len(sparsities)) + min(0.6, 0.15 * len(pruned)) * ((place + 0.5) / len(pruned) - 0.5)
+        look: dict[str, Any] = {"linestyle": "-", "linewidth": 0.6}
+        label = METHODS[method].label
+        if panel:
+            mine = means(panel.accuracy(method, sparsity) for sparsity in sparsities)
+            plots.points(axes, x, *mine, LOOKS[method], label, **look)
+            x, look, label, values = x + 0.35 / len(pruned), {"alpha": 0.8}, "", [*values, *mine.mean]
+        known = {at: entry for at, s in zip(x, sparsities, strict=True) if there and (entry := there.entry(method, s))}
         if known:
-            _open(axes, list(known), list(known.values()), LOOKS[method], alpha=0.8)
-    whole = float(panel.accuracy("none", 0.0).mean()) if "none" in panel.methods else None
-    lowest = min(float((100 * cell["accuracy"]).mean()) for cell in panel.found)
-    _finish(axes, panel.name, panel.sparsities, whole, panel.chance, lowest)
-
-
-def _printed(axes: Axes, there: Printed) -> None:
-    pruned = _in_order(there.rows)
-    for place, method in enumerate(pruned):
-        row = there.rows[method]
-        _open(axes, _beside(place, len(pruned), len(row)), row, LOOKS[method], linestyle="-", linewidth=0.6)
-    whole = there.rows["none"][0].value if "none" in there.rows else None
-    tanh = "" if there.activation == "relu" else f", {there.activation}"
-    lowest = min(entry.value for row in there.rows.values() for entry in row)
-    _finish(axes, f"as printed: {there.network}{tanh}, {there.data}", there.sparsities, whole, None, lowest)
-
-
-def _open(axes: Axes, x: list[float], entries: Sequence[Entry], look: int, **style: Any) -> None:
-    """Printed values as open markers."""
-    spread = [0.0 if entry.sd is None else entry.sd / _PRINTED_RUNS**0.5 for entry in entries]
-    plots.points(axes, x, [entry.value for entry in entries], spread, look, "", markerfacecolor="none", **style)
-
-
-def _in_order(methods: Iterable[str]) -> list[str]:
-    """Those that prune, from left to right as in the legend."""
-    return [method for method in METHODS if method in set(methods) and method != "none"]
-
-
-def _beside(place: int, count: int, points: int) -> list[float]:
-    """Methods beside each other, not on top."""
-    shift = min(0.6, 0.15 * count) * ((place + 0.5) / count - 0.5)
-    return [at + shift for at in range(points)]
-
-
-def _finish(
-    axes: Axes, name: str, sparsities: Sequence[float], whole: float | None, chance: float | None, lowest: float
-) -> None:
-    """What all panels have; ``whole`` is the accuracy without pruning."""
-    if whole is not None:
-        axes.axhline(whole, color=plots.BOUND, linestyle="--", linewidth=1.0, zorder=1)
+            told = [entry.value for entry in known.values()]
+            spread = [(entry.sd or 0.0) / _PRINTED_RUNS**0.5 for entry in known.values()]
+            plots.points(axes, list(known), told, spread, LOOKS[method], label, markerfacecolor="none", **look)
+            values += told
+    grey: dict[str, Any] = {"color": plots.BOUND, "zorder": 1}
+    if "none" in methods:
+        whole = panel.accuracy("none", 0.0).mean() if panel else there.rows["none"][0].value
+        axes.axhline(whole, linestyle="--", linewidth=1.0, label="not pruned", **grey)
+    if there:
+        axes.plot([], [], "o", color=plots.BOUND, markerfacecolor="none", label="as printed (open)")
+    if min(values) < 40:
+        axes.set_ylim(0, 102)
+        if panel:
+            axes.axhline(panel.chance, linestyle=":", linewidth=1.2, label="chance", **grey)
     axes.set_title(name, fontsize=9)
     axes.set_xticks(range(len(sparsities)), [f"{100 * sparsity:.4g}" for sparsity in sparsities])
     axes.set(xlim=(-0.5, len(sparsities) - 0.5), xlabel="sparsity (%)")
     axes.grid(False, axis="x")
-    if lowest < 40:
-        axes.set_ylim(0, 102)
-        if chance is not None:
-            axes.axhline(chance, color=plots.BOUND, linestyle=":", linewidth=1.2, zorder=1)
-
-
-def _legend(picture: Figure, methods: Sequence[str], whole: bool, opened: bool) -> None:
-    """Every method once, then what lines and open markers mean."""
-    from matplotlib.lines import Line2D
-
-    looks = {METHODS[m].label: (plots.COLOURS[LOOKS[m]], plots.MARKERS[LOOKS[m]]) for m in methods}
-    handles = [Line2D([], [], label=m, color=c, marker=marker, linewidth=0.6) for m, (c, marker) in looks.items()]
-    grey = partial(Line2D, [], [], color=plots.BOUND)
-    handles += [grey(label="not pruned", linestyle="--", linewidth=1.0)] if whole else []
-    handles.append(grey(label="chance", linestyle=":", linewidth=1.2))
-    handles += [grey(label="as printed (open)", marker="o", markerfacecolor="none", linestyle="none")] if opened else []
-    plots.legend_below(picture, handles=handles, columns=6)

@@ -1,9 +1,7 @@
 """One trial of Hayou et al.'s accuracy tables: build, score, prune, rescale, train, test (section 4)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,14 +74,14 @@ def enlarged(images: Tensor, factor: int) -> Tensor:
 
 def build(network: Network, shape: tuple[int, ...], classes: int, stable: bool, seed: int) -> nn.Module:
     """The network for inputs of that shape; plain and stable ones of a seed have the same weights."""
-    fields = {"resnet": ("variant", "stem", "norm"), "vgg": ("padding", "norm"), "vanilla_cnn": ("head",)}
+    fields = {"resnet": ("variant", "stem", "norm"), "vgg": ("padding", "norm"), "vanilla_cnn": ()}
     more = {name: getattr(network, name) for name in ("weights", "biases", *fields[network.kind])}
     more |= {"inputs": shape, "classes": classes, "activation": network.activation, "seed": seed}
     if network.kind == "resnet":
         return resnet(network.depth, network.width, stable, **more)
     if network.kind == "vgg":
         return vgg(network.depth, network.width, network.repeat, **more)
-    return vanilla_cnn(network.depth, int(network.width), network.kernel, **more)
+    return vanilla_cnn(network.depth, int(network.width), **more)
 
 
 def scored_batches(sets: Sets, seed: int, batches: int, per_class: int) -> Batches:
@@ -111,11 +109,9 @@ def masks_at_initialization(
         return iterate(net, partial(prune.synflow, x=shape), recipe.sparsity, steps=recipe.synflow_steps)
     if score in ("random", "magnitude"):
         scores = prune.random(net, seed) if score == "random" else prune.magnitude(net)
-    elif score in ("snip", "grasp"):
+    else:
         by_batches = prune.snip if score == "snip" else prune.grasp
         scores = by_batches(net, batches, batch_norm=recipe.batch_norm)
-    else:
-        scores = prune.force(net, batches, recipe.sparsity, recipe.force_steps, batch_norm=recipe.batch_norm)
     return select(scores, recipe.sparsity)  # a warning of layers that died would be one line for each trial
 
 
@@ -135,25 +131,6 @@ def hand_over(bare: nn.Module, net: nn.Module) -> None:
     apply(net, given)
 
 
-def train_and_prune(
-    net: nn.Module, recipe: Recipe, batches: Batches, train: Callable[[int, int], bool], seed: int
-) -> bool:
-    """The reference: train, prune by OBD what the batches say, train what is left, until the sparsity is reached.
-
-    Each round keeps the same fraction of what the round before has kept. Saliencies are those of the trained network,
-    batch norm with its running statistics. The last pruning is not followed by a training here: that one is common
-    to all methods. ``train(stage, epochs)`` says whether the training stayed finite; so does this function.
-
-    Source: LeCun, Denker, Solla 1990, section 2.2; Hayou et al. 2021, section 4.2.
-    """
-    epochs = recipe.epochs if recipe.obd_epochs is None else recipe.obd_epochs
-    for stage, sparsity in enumerate(scheduled(recipe.sparsity, recipe.obd_rounds, "exponential")):
-        if not train(stage, epochs):
-            return False
-        apply(net, keep(prune.obd(net, batches, batch_norm="eval", seed=seed), sparsity))
-    return True
-
-
 def run(recipe: Recipe, seed: int) -> dict[str, Any]:
     """Prune, train, test.
 
@@ -167,46 +144,12 @@ def run(recipe: Recipe, seed: int) -> dict[str, Any]:
         layers of which nothing is kept. ``on_paths``: kept weights on a path from input to output, None if paths cannot
         be followed. ``epochs`` of all trainings. ``diverged``: accuracies are those of chance.
     """
-    with checkpoint_of(recipe, seed) as path:
-        return _run(recipe, seed, path)
+    device, method = chosen_device(), METHODS[recipe.method]
+    sets = sets_of(recipe)
+    precision, per_epoch = precision_for("auto", device), -(-len(sets.train) // recipe.batch_size)
 
-
-def _run(recipe: Recipe, seed: int, checkpoint: Path | None) -> dict[str, Any]:
-    device = chosen_device()
-    sets, method = sets_of(recipe), METHODS[recipe.method]
-    net = build(recipe.network, sets.shape, sets.classes, method.stable, seed).to(device)
-    fit = partial(_fit, net, recipe, sets, device)
-    fine = True
-    if method.score == "obd":
-        batches = scored_batches(sets, seed, recipe.obd_batches, recipe.obd_batches * recipe.score_per_class)
-
-        def before(stage: int, epochs: int) -> bool:
-            stage_seed = int(numpy_generator(seed, _STAGES, stage).integers(2**62))
-            own = None if checkpoint is None else checkpoint.with_name(f"{checkpoint.name}-{stage}")
-            return not fit(own, epochs, stage_seed).diverged
-
-        fine = train_and_prune(net, recipe, batches, before, seed)
-    elif method.score is not None:
-        batches = scored_batches(sets, seed, recipe.score_batches, recipe.score_per_class)
-        network = replace(recipe.network, norm=None) if recipe.norm_after else recipe.network
-        scored = build(network, sets.shape, sets.classes, method.stable, seed).to(device) if recipe.norm_after else net
-        apply(scored, masks_at_initialization(scored, recipe, batches, sets.shape, seed))
-        how = recipe.rescale or method.rescale
-        if how is not None:
-            rescale(scored, how, x=batches[0][0].to(device), seed=seed)
-        if recipe.norm_after:
-            hand_over(scored, net)
-    done = fit(checkpoint, recipe.epochs, seed) if fine else None
-    result = {**_trained(done, sets), **_pruned(net, method.score is not None and fine, sets.shape)}
-    result |= {"epochs": recipe.epochs_in_all, "device": device.type}
-    return {**result, "precision": precision_for(recipe.precision, device)}
-
-
-def _fit(
-    net: nn.Module, recipe: Recipe, sets: Sets, device: torch.device, checkpoint: Path | None, epochs: int, seed: int
-) -> Training:
-    precision = precision_for(recipe.precision, device)
-    per_epoch = -(-len(sets.train) // recipe.batch_size)
+    def built(network: Network) -> nn.Module:
+        return build(network, sets.shape, sets.classes, method.stable, seed).to(device)
 
     def falling(optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LRScheduler:
         at = [round(place * (per_epoch if place >= 1 else steps)) for place in recipe.drops]
@@ -214,12 +157,34 @@ def _fit(
 
     sgd = partial(torch.optim.SGD, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
     how: dict[str, Any] = {"batch_size": recipe.batch_size, "optimizer": sgd, "learning_rate": recipe.learning_rate}
-    how |= {"schedule": falling, "seed": seed, "device": device, "precision": precision}
+    how |= {"schedule": falling, "device": device, "precision": precision, "checkpoint_every": per_epoch}
     how |= {"evaluate": Evaluation(sets.test, precision=precision), "evaluate_every": recipe.tested_every * per_epoch}
     # where convolutions are faster so; on a CPU circular ones are not
-    last = precision == "bfloat16" or (device.type == "cpu" and recipe.network.kind == "resnet")
-    kept: dict[str, Any] = {"checkpoint": checkpoint, "checkpoint_every": per_epoch}
-    return train(net, sets.train, epochs=epochs, channels_last=last, **kept, **how)
+    how["channels_last"] = precision == "bfloat16" or (device.type == "cpu" and recipe.network.kind == "resnet")
+    net = built(recipe.network)
+    fit, diverged = partial(train, net, sets.train, epochs=recipe.epochs, **how), False
+    count, times = (recipe.obd_batches,) * 2 if method.score == "obd" else (recipe.score_batches, 1)
+    batches = scored_batches(sets, seed, count, times * recipe.score_per_class)
+    with checkpoint_of(recipe, seed) as path:
+        if method.score == "obd":
+            # train, prune by what batches say, train what is left; each round keeps the same fraction of the one before
+            # (LeCun, Denker, Solla 1990, section 2.2); saliencies are those of the trained net, in evaluation mode
+            for stage, sparsity in enumerate(scheduled(recipe.sparsity, recipe.obd_rounds, "exponential")):
+                own = None if path is None else path.with_name(f"{path.name}-{stage}")
+                stage_seed = int(numpy_generator(seed, _STAGES, stage).integers(2**62))
+                if diverged := fit(checkpoint=own, seed=stage_seed).diverged:
+                    break
+                apply(net, keep(prune.obd(net, batches, batch_norm="eval", seed=seed), sparsity))
+        elif method.score is not None:
+            scored = built(replace(recipe.network, norm=None)) if recipe.norm_after else net
+            apply(scored, masks_at_initialization(scored, recipe, batches, sets.shape, seed))
+            if method.rescaled:
+                rescale(scored, "layer", x=batches[0][0].to(device), seed=seed)
+            if recipe.norm_after:
+                hand_over(scored, net)
+        done = None if diverged else fit(checkpoint=path, seed=seed)
+    result = {**_trained(done, sets), **_pruned(net, method.score is not None and not diverged, sets.shape)}
+    return {**result, "epochs": recipe.trainings * recipe.epochs, "device": device.type, "precision": precision}
 
 
 def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The accuracies that Hayou et al. print, as they print them: Tables 1, 2, 3, 5, 8, 9, 10, and the winners of Table 6.
 
-Percent of the test images, mean ± standard deviation of 3 runs. Slips of the print are kept and told in ``SLIPS``.
+Percent of the test images, mean ± standard deviation of 3 runs. Slips of the print are kept (docs/hayou-accuracy).
 """
 
 from collections.abc import Mapping
@@ -146,16 +146,6 @@ WINNERS: dict[tuple[str, str], dict[float, str]] = {
     }.items()
 }
 """Table 6: (data, network) -> sparsity -> method, or :data:`COMPETITION`; what has a dash is left out."""
-
-SLIPS = {
-    "tab2": "Random pruning of ResNet-50, CIFAR-10, is better at 95 % (88.76) than at 90 % (85.11, its sd 4.51).",
-    "tab6": "CIFAR-100, ResNet-32, 98 % goes to SBP-SR (59.51), while Table 2 has magnitude pruning at 59.53.",
-    "tab9": "SNIP on ReLU networks differs from Table 2 (92.24 and 92.26, 87.63 and 87.78; 91.64 and 91.95, 89.20 and "
-    "89.26); the sd of SBP-SR on the tanh ResNet-50 at 99.5 % is printed as 0.0.55; SNIP on the ReLU ResNet-50 at "
-    "99.9 % is 19.98 with an sd of 14.12, so one run of three learned.",
-    "tab10": 'Its caption says "pruned vanilla-CNN", and its numbers are those of Table 9, of ResNets.',
-}
-"""What in the print does not fit together."""
 
 
 def block(table: str, data: str, network: str, activation: str = "relu") -> Printed | None:

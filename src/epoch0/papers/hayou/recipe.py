@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 from epoch0.distributions import Law
-from epoch0.errors import InputError, suggest
 
 
 @dataclass(frozen=True)
@@ -13,7 +12,7 @@ class Method:
     label: str
     score: str | None
     stable: bool = False  # on a Stable ResNet
-    rescale: str | None = None  # how kept weights are rescaled where the recipe does not say
+    rescaled: bool = False  # kept weights, by one factor a layer
 
 
 # By the names that recipes use. "obd" is the reference that trains, prunes and trains again; all others prune at
@@ -27,16 +26,14 @@ METHODS: dict[str, Method] = {
     "grasp": Method("GraSP", "grasp"),
     "grasp-sr": Method("GraSP-SR", "grasp", stable=True),
     "synflow": Method("SynFlow", "synflow"),
-    "force": Method("FORCE", "force"),
     "sbp-sr": Method("SBP-SR", "snip", stable=True),
-    "eoc-rescaling": Method("EOC + rescaling", "snip", rescale="layer"),
+    "eoc-rescaling": Method("EOC + rescaling", "snip", rescaled=True),
 }
-KINDS = ("resnet", "vgg", "vanilla_cnn")
 
 
 @dataclass(frozen=True)
 class Network:
-    """A network of :mod:`epoch0.networks` up to its inputs and classes; whether it is stable is the method's.
+    """A "resnet", "vgg" or "vanilla_cnn" up to its inputs and classes; whether it is stable is the method's.
 
     ``width`` is a factor on the channels, of a vanilla CNN their number. ``weights`` is the law of a weight before the
     division by sqrt(fan_in).
@@ -51,16 +48,8 @@ class Network:
     repeat: int = 1
     norm: str | None = "batch"
     padding: str = "zeros"
-    kernel: int = 3
-    head: str = "flatten"
     weights: Law | None = None
     biases: Law | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse a kind that is none."""
-        if self.kind not in KINDS:
-            names = ", ".join(repr(kind) for kind in KINDS)
-            raise InputError(f"network kind {self.kind!r} is not known; use {names}.{suggest(self.kind, KINDS)}")
 
     @property
     def name(self) -> str:
@@ -94,56 +83,30 @@ class Recipe:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     augment: bool = True
-    precision: str = "auto"
     batch_norm: str = "train"
     score_per_class: int = 10
     score_batches: int = 1  #: more than one saves memory, and each has its own batch statistics
     synflow_steps: int = 100
-    force_steps: int = 60
-    rescale: str | None = None
     #: score, prune and rescale without batch norm, then add it, as public code of two authors does for EOC + rescaling
     norm_after: bool = False
     obd_rounds: int = 2
-    obd_epochs: int | None = None  #: None is ``epochs``
     obd_batches: int = 8
     examples: int | None = None  #: the first so many images only, None takes all; of test images, ``tested``
     tested: int | None = None
     tested_every: int = 1
 
-    def __post_init__(self) -> None:
-        """Refuse names that mean nothing before anything runs."""
-        if self.method not in METHODS:
-            names = ", ".join(METHODS)
-            raise InputError(f"method={self.method!r} is not known; use {names}.{suggest(self.method, METHODS)}")
-        if not 0 <= self.sparsity < 1 or (self.method == "none") != (self.sparsity == 0):
-            rule = "'none' goes with 0, all others with a sparsity above 0 and below 1"
-            raise InputError(f"method={self.method!r} with sparsity={self.sparsity}: {rule}.")
-        if self.tested_every < 1:
-            raise InputError(f"tested_every={self.tested_every}; the least is 1, a test after each epoch.")
-        if self.obd_rounds < 1:
-            raise InputError(f"obd_rounds={self.obd_rounds}; the reference prunes at least once.")
-        if self.norm_after and (self.network.norm is None or self.method == "obd"):
-            raise InputError("norm_after=True is for a network with batch norm that is pruned at initialization.")
-        if METHODS[self.method].stable and self.network.kind != "resnet":
-            raise InputError(f"method={self.method!r}: ResNets can be stable, and this is a {self.network.kind}.")
+    @property
+    def trainings(self) -> int:
+        """How often a run trains its network; more than once for the OBD reference alone."""
+        return 1 + (self.obd_rounds if self.method == "obd" else 0)
 
     @property
-    def epochs_in_all(self) -> int:
-        """Epochs of all trainings of a run; more than ``epochs`` for the OBD reference alone."""
-        return sum(self._trainings)
-
-    @property
-    def tests_in_all(self) -> int:
+    def tests(self) -> int:
         """Tests of all trainings of a run, the one before each included."""
-        return sum(1 + -(-epochs // self.tested_every) for epochs in self._trainings)
-
-    @property
-    def _trainings(self) -> list[int]:
-        before = self.epochs if self.obd_epochs is None else self.obd_epochs
-        return [before] * (self.obd_rounds if self.method == "obd" else 0) + [self.epochs]
+        return self.trainings * (1 + -(-self.epochs // self.tested_every))
 
 
 def with_method(recipe: Recipe, method: str, sparsity: float) -> Recipe:
     """The recipe for another method and sparsity, which is 0 without pruning; only who rescales has norms later."""
-    late = recipe.norm_after and METHODS[method].rescale is not None
+    late = recipe.norm_after and METHODS[method].rescaled
     return replace(recipe, method=method, sparsity=0.0 if method == "none" else sparsity, norm_after=late)

@@ -136,7 +136,7 @@ def _about(sweep: Sweep) -> str:
     data = "{data}" if sweep["examples"] is None else "the first {examples} {data}"
     points = (f"{start.weight_std:g}, {start.bias_std:g}" for start in (ORDERED, EDGE))
     return sweep.told(
-        "{network.activation}, {network.width:g} channels, {network.kernel}x{network.kernel} kernels, "
+        "{network.activation}, {network.width:g} channels, 3x3 kernels, "
         f"{SPARSITY:.0%} pruned by SNIP; {data}, {{epochs}} epochs of SGD at {{learning_rate:g}} with momentum "
         f"{{momentum:g}}, batches of {{batch_size}}; ordered: sigma_w, sigma_b = {', EOC: '.join(points)}; "
         f"{runs} runs{more}; bars: two standard errors"
@@ -150,7 +150,7 @@ def presets() -> dict[str, Sweep]:
     the epochs and how many runs there are were chosen after looking at other runs; no run of the table was among them.
     See docs/hayou-accuracy.
     """
-    network = Network("vanilla_cnn", 10, 32, "tanh", kernel=3)
+    network = Network("vanilla_cnn", 10, 32, "tanh")
     more = {"weight_decay": 0.0, "drop_factor": 0.3, "augment": False}
     # as many steps as in section 4.1, in whole epochs
     paper = Recipe(network, "mnist", "snip", SPARSITY, 17, 100, 0.001, **more)  # type: ignore[arg-type]
