@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from epoch0 import regions
-from epoch0.errors import InputError
 from epoch0.experiments.experiment import resolve
 from epoch0.papers import catalogue
 from epoch0.papers.hanin_rolnick import density, graph, planar, runs, sawtooth, slices, trained
@@ -183,12 +182,6 @@ def test_random_points_have_the_mean_and_variance_of_the_examples() -> None:
     points = runs.random_points(*runs.mean_and_std(inputs), 200_000, np.random.Generator(np.random.PCG64(0)))
     np.testing.assert_allclose(points.mean(0), inputs.mean(0), atol=0.03)
     np.testing.assert_allclose(points.std(0), inputs.std(0, correction=0), rtol=0.01, atol=1e-12)
-
-
-@pytest.mark.parametrize("at", [(0.0,), (1.0, 2.0), (0.0, 0.001), (0.0, 2.0, 1.0)])
-def test_epochs_that_cannot_be_measured_are_refused(at) -> None:
-    with pytest.raises(InputError, match="epochs at which to measure"):
-        runs.run(runs.RunSpec("digits", 1, 3, at, 32, 1e-3, 2, 1, 2), 0)
 
 
 def test_turning_points_of_noise_are_no_turns() -> None:

@@ -146,18 +146,6 @@ def test_points_are_images_of_norm_1() -> None:
     np.testing.assert_allclose(torch.stack([start, end]).numpy(), images[[3, 8]], atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("spec", "told"),
-    [
-        (CurveSpec("digits", size=64, first=3, second=4000), "no image 4000; there are 360"),
-        (CurveSpec("digits", size=32, first=3, second=4), "32 coordinates; digits has 64 pixels"),
-    ],
-)
-def test_images_that_do_not_fit(spec: CurveSpec, told: str) -> None:
-    with pytest.raises(InputError, match=told):
-        spec.points()
-
-
 def test_the_circle_is_a_unit_circle_about_the_origin() -> None:
     points = CurveSpec("random", "circle", size=30).curve().point(np.linspace(0, 1, 50)).double()
     np.testing.assert_allclose(points.norm(dim=1).numpy(), 1, atol=1e-6)

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from epoch0.errors import InputError
 from epoch0.papers.raghu.convnet import LABELS, LAYERS, ConvNet
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
@@ -75,13 +74,3 @@ def test_trajectory_regularization_stands_where_batch_norm_does() -> None:
     kinds = {type(module) for name, module in trajectory if name.startswith("norm")}
     assert kinds == {TrajectoryRegularization}
     assert dict(trajectory)["conv1"].bias is not None  # it takes no mean away
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("channels", (8, 8)), ("channels", (8, 8, 0, 8, 8)), ("hidden", (4, 4, 4)), ("size", 10), ("variance", -1.0),
-     ("variance", math.nan), ("norm", "layer"), ("colours", 0)],
-)  # fmt: skip
-def test_bad_fields_are_named(field: str, value: object) -> None:
-    with pytest.raises(InputError, match=field):
-        replace(SMALL, **{field: value})

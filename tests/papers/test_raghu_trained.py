@@ -143,14 +143,6 @@ def test_networks_that_diverge_are_left_out_and_counted() -> None:
         setting.gather([bad, bad])
 
 
-def test_steps_that_cannot_be_used() -> None:
-    for at in ((0,), (1, 2), (0, 4, 4)):
-        with pytest.raises(InputError, match="begin with 0"):
-            trained(replace(SPEC, at=at), seed=0)
-    with pytest.raises(InputError, match="network takes"):
-        trained(replace(SPEC, network=ConvNet()), seed=0)
-
-
 def test_scale_is_sigma_w_squared() -> None:
     """Five standard errors of a chi-square with 10^6 degrees of freedom; false alarm below 1e-6."""
     weight = torch.randn(1000, 1000, generator=torch.Generator().manual_seed(0)) * (3.0 / 1000) ** 0.5

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from epoch0.curves import Curve, GreatCircle, Line, SemicircularArcs
 from epoch0.data import load
-from epoch0.errors import InputError
 from epoch0.experiments.experiment import canonical_json
 from epoch0.seeds import generator, numpy_generator
 from epoch0.train.loop import train
@@ -59,21 +58,11 @@ class CurveSpec:
         return None if self.ends == "random" else self.ends
 
     def points(self) -> tuple[Tensor, Tensor]:
-        """The two points, float32, shape (size,) each; for a circle the second is made orthogonal to the first.
-
-        Raises:
-            InputError: if the data set is not there, has no such images, or their size differs.
-        """
+        """The two points, float32, shape (size,) each; for a circle the second is made orthogonal to the first."""
         if self.ends == "random":
             ends = torch.randn(2, self.size, generator=generator(self.seed, _POINTS), dtype=torch.float64)
         else:
-            images = load(self.ends, "test").images
-            for index in (self.first, self.second):
-                if not 0 <= index < len(images):
-                    raise InputError(f"{self.ends} (test) has no image {index}; there are {len(images):,}, from 0 on.")
-            chosen = images[[self.first, self.second]].reshape(2, -1)
-            if chosen.shape[1] != self.size:
-                raise InputError(f"the curve has {self.size} coordinates; {self.ends} has {chosen.shape[1]} pixels.")
+            chosen = load(self.ends, "test").images[[self.first, self.second]].reshape(2, -1)
             ends = torch.from_numpy(chosen.astype(np.float64))
         start, end = ends / ends.norm(dim=1, keepdim=True)
         if self.shape == "circle":

@@ -4,7 +4,6 @@ What the paper leaves open: pixels are in [0, 1]; lines through the origin and a
 and random points are drawn once for each network and stay the same through its training.
 """
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
@@ -18,7 +17,6 @@ from torch import Tensor, nn
 from epoch0 import regions
 from epoch0.data import DataSet, load
 from epoch0.distributions import Gaussian
-from epoch0.errors import InputError
 from epoch0.networks import ensemble, mlp
 from epoch0.papers.means import Array
 from epoch0.papers.trials import fit
@@ -62,7 +60,7 @@ def run(spec: RunSpec, seed: int) -> dict[str, Any]:
     examples = load(spec.data, "train")
     inputs, targets = tensors(examples)
     accuracy = Accuracy(*tensors(load(spec.data, "test")))
-    steps = _steps(spec, -(-len(inputs) // spec.batch_size))
+    steps = [round(epoch * -(-len(inputs) // spec.batch_size)) for epoch in spec.at]
     nets = networks(spec, inputs.shape[1], len(examples.classes), seed)
     lines, points = (_source(spec, seed, stream) for stream in (_LINES, _POINTS))
     spread = mean_and_std(inputs)
@@ -149,17 +147,6 @@ def tensors(data: DataSet) -> tuple[Tensor, Tensor]:
 def _source(spec: RunSpec, seed: int, stream: int) -> np.random.Generator:
     """Architectures of one seed are independent too."""
     return numpy_generator(seed, spec.depth, spec.width, stream)
-
-
-def _steps(spec: RunSpec, per_epoch: int) -> list[int]:
-    """The steps at which to measure."""
-    steps = [round(epoch * per_epoch) for epoch in spec.at]
-    if len(steps) < 2 or steps[0] != 0 or any(b <= a for a, b in itertools.pairwise(steps)):
-        raise InputError(
-            f"at={spec.at}: epochs at which to measure begin with 0 and grow by a step or more each, and an epoch of "
-            f"{spec.data} has {per_epoch} steps of {spec.batch_size} examples."
-        )
-    return steps
 
 
 def _measured(spec: RunSpec, model: nn.Module, through: Tensor, points: Tensor) -> dict[str, Array]:

@@ -23,7 +23,6 @@ from epoch0 import plots
 from epoch0.curves import Arc
 from epoch0.data import load
 from epoch0.distributions import Gaussian
-from epoch0.errors import InputError, is_count, suggest
 from epoch0.experiments.claims import Claim, at_least, at_most
 from epoch0.measure.length import trajectory_length
 from epoch0.papers import pictures
@@ -32,8 +31,6 @@ from epoch0.papers.means import Array, mean_and_error
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, over_runs
 from epoch0.seeds import generator, numpy_generator
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
-
-NORMS = ("none", "batch", "trajectory")
 
 
 class Layer(NamedTuple):
@@ -61,10 +58,8 @@ class ConvNet:
     torch.Size([5, 10])
 
     ``hidden`` are the fully connected layers before the output; ``size``, height and width, is a multiple of 4 for the
-    two pools; ``variance`` is sigma_w^2; ``norm`` is what stands between a hidden layer and its ReLU, one of NORMS.
-
-    Raises:
-        InputError: naming the field that cannot be used.
+    two pools; ``variance`` is sigma_w^2; ``norm`` is what stands between a hidden layer and its ReLU: "none",
+    "batch" or "trajectory".
 
     Source: Raghu et al. 2017, section 2.2, captions of Figures 4, 6, 8, 10 and 11.
     """
@@ -76,17 +71,6 @@ class ConvNet:
     classes: int = 10
     variance: float = 2.0
     norm: str = "none"
-
-    def __post_init__(self) -> None:
-        counts = (*self.channels, *self.hidden, self.colours, self.classes)
-        if (len(self.channels), len(self.hidden)) != (5, 2) or not all(map(is_count, counts)):
-            raise InputError(f"{self}: five channels, two hidden, colours and classes are integers > 0.")
-        if not is_count(self.size) or self.size % 4:
-            raise InputError(f"size={self.size!r}; two pools halve the image, so it is a multiple of 4, such as 32.")
-        if not (math.isfinite(self.variance) and self.variance > 0):
-            raise InputError(f"variance={self.variance!r}; sigma_w^2 is a finite number > 0, such as 2.")
-        if self.norm not in NORMS:
-            raise InputError(f"norm={self.norm!r} is not one of {', '.join(NORMS)}.{suggest(self.norm, NORMS)}")
 
     @property
     def inputs(self) -> tuple[int, int, int]:
@@ -131,15 +115,9 @@ class ConvNet:
 
 
 def examples(data: str, split: str, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Inputs of that shape, standardized by the training images, and their labels.
-
-    Raises:
-        InputError: if the data set is not there, or its images have another shape.
-    """
+    """Inputs of that shape, standardized by the training images, and their labels."""
     own = load(data, split)
     inputs = own.inputs("standard", flatten=len(shape) == 1, like=load(data, "train"))
-    if inputs.shape[1:] != shape:
-        raise InputError(f"{data} has inputs {inputs.shape[1:]}; the network takes {shape}.")
     return torch.from_numpy(inputs), torch.from_numpy(own.labels)
 
 

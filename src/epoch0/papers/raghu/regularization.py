@@ -18,7 +18,6 @@ import torch
 from torch import nn
 
 from epoch0 import plots
-from epoch0.errors import InputError, suggest
 from epoch0.experiments.claims import Claim, at_least, at_most, between
 from epoch0.experiments.cost import Cost
 from epoch0.papers import pictures
@@ -30,19 +29,14 @@ from epoch0.train.evaluation import Accuracy
 from epoch0.train.trajectory_regularization import TrajectoryRegularization
 
 KINDS = {"batch": "batch norm", "trajectory": "trajectory regularization", "none": "neither"}  # norm -> its name
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": torch.optim.Adam,
-    "sgd": partial(torch.optim.SGD, momentum=0.9),
-}
 COMPARABLE = 0.02  # accuracies perform "comparably" if they differ by less
 
 
 @dataclass(frozen=True)
 class RegularizedSpec:
-    """What one trial trains, and the steps ``at`` which it is tested, on so many test images.
+    """What one trial trains by Adam, and the steps ``at`` which it is tested, on so many test images.
 
-    The last ``held_out`` training images are tested in place of test images, and not trained on: for choosing the
-    learning rate. The optimizer is ``"adam"`` or ``"sgd"`` (with momentum 0.9); ``examples`` None are all images.
+    ``examples`` None are all images.
     """
 
     data: str
@@ -51,9 +45,7 @@ class RegularizedSpec:
     batch_size: int
     learning_rate: float
     tested: int
-    optimizer: str = "adam"
     examples: int | None = None
-    held_out: int = 0
 
 
 def regularized(spec: RegularizedSpec, seed: int) -> dict[str, Any]:
@@ -66,13 +58,8 @@ def regularized(spec: RegularizedSpec, seed: int) -> dict[str, Any]:
         ``diverged``; ``device``.
     """
     (x, y), (held, labels) = (examples(spec.data, split, spec.network.inputs) for split in ("train", "test"))
-    if n := spec.held_out:
-        x, y, held, labels = x[:-n], y[:-n], x[-n:], y[-n:]
     tested, few = Accuracy(held[: spec.tested], labels[: spec.tested]), (x[: spec.examples], y[: spec.examples])
-    optimizer = OPTIMIZERS.get(spec.optimizer)
-    if optimizer is None:
-        raise InputError(f"optimizer={spec.optimizer!r}; it is 'adam' or 'sgd'.{suggest(spec.optimizer, OPTIMIZERS)}")
-    with training(spec, seed, few, optimizer, lambda _, net: {**tested(net), **_layers(net)}) as (net, done):
+    with training(spec, seed, few, torch.optim.Adam, lambda _, net: {**tested(net), **_layers(net)}) as (net, done):
         found = history(spec, done, "accuracy", "multipliers", "ratios")
     found["accuracy"] = np.nan_to_num(found["accuracy"], nan=1 / spec.network.classes)  # what is left is a guess
     return {**found, "device": next(net.parameters()).device.type}
@@ -158,7 +145,7 @@ def _about(sweep: Sweep) -> str:
     rates = ", ".join(f"{spec.learning_rate:g} ({at['network']})" for at, spec, _ in sweep.cells())
     return sweep.told(
         f"{{data}}, conv net, {channels} channels, sigma_w^2 = {network.variance:g}; "
-        f"{sweep['optimizer'].capitalize()}, batch {{batch_size}}, learning rates {rates}; {{runs}} networks of each "
+        f"Adam, batch {{batch_size}}, learning rates {rates}; {{runs}} networks of each "
         "kind; bars: two standard errors"
     )
 

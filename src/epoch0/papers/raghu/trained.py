@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise, product
+from itertools import product
 from typing import Any, ClassVar
 
 import numpy as np
@@ -102,8 +102,6 @@ def training(
 
     If ``EPOCH0_CHECKPOINTS`` names a folder, a trial that was killed inside goes on from there.
     """
-    if len(spec.at) < 2 or spec.at[0] != 0 or any(b <= a for a, b in pairwise(spec.at)):
-        raise InputError(f"at={spec.at}: steps at which to measure begin with 0 and increase.")
     torch.set_num_threads(1)
     weights, batches = (int(numpy_generator(seed, s).integers(2**31)) for s in (_WEIGHTS, _BATCHES))
     device, pace, steps = chosen_device(), math.gcd(*spec.at), spec.at[-1]  # the largest pace that meets every step
