@@ -112,7 +112,7 @@ def first_loss(seen: Evidence) -> Iterator[Fault]:
         f"size {size:.3g} before any step."
     )
     yield Fault(
-        "initialization", "model", message, "Draw smaller weights: epoch0.initialize(model, x=x).", "step 0", 0.6
+        "initialization", "model", message, "Draw smaller weights: epoch0.initialize(model, x=x).", "step 0", 0.75
     )
 
 
