@@ -108,7 +108,13 @@ def measure(folder: Path, numbers: Path) -> None:
         pick = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:EXAMPLES]
         seen = look(model, x[pick] * scale, y[pick])
         kept[name] = {"family": family, "bar": random_networks.BARS[data_set], "accuracy": accuracy, **seen}
+        kept[name] |= {"fresh": True} if number >= random_networks.FRESH else {}
         numbers.write_text(json.dumps(known | kept))
+
+
+def load(fresh: bool = False) -> list[dict]:
+    """The networks that weights are fitted to, or those that were drawn afterwards."""
+    return [one for one in json.loads(NUMBERS.read_text()).values() if one.get("fresh", False) == fresh]
 
 
 def outcome(network: dict, optimizer: str) -> bool:
@@ -235,7 +241,8 @@ def main() -> None:
     if not NUMBERS.exists():
         print(f"verdict: {NUMBERS.name} is missing; EPOCH0_VERDICT=FOLDER python {Path(__file__).name} --measure")
         return
-    networks = list(json.loads(NUMBERS.read_text()).values())
+    networks = load()
+    fresh = load(fresh=True)
     families = np.array([one["family"] for one in networks])
     drawn = np.array([family.startswith("random") for family in families])
     samples = {"chosen by hand": ~drawn, "drawn at random": drawn}
@@ -254,6 +261,11 @@ def main() -> None:
                 line = f"{optimizer:5}{level:13} {chosen.sum():4} {name} (guess {guess:.3f})"
                 left = ((apart[:, chosen] > 0.5) == y[chosen]).mean()
                 print(f"{line:52} {figures(p[:, chosen], y[chosen])} ({left:.3f})")
+            after = np.array([outcome(one, optimizer) for one in fresh])
+            p = chances(table(fresh, optimizer, level), *fit(x, y, names))[None]
+            guess = max(after.mean(), 1 - after.mean())
+            line = f"{optimizer:5}{level:13} {len(fresh):4} drawn after the fit (guess {guess:.3f})"
+            print(f"{line:52} {figures(p, after)}")
     networks = [one for one, random in zip(networks, drawn, strict=True) if not random]
     for length in LENGTHS:
         share, count = rates(networks, length)
@@ -275,5 +287,5 @@ if __name__ == "__main__":
             sys.exit("set EPOCH0_VERDICT to the folder with networks.py and outcomes.json")
         measure(Path(folder), NUMBERS)
     if "--fit" in sys.argv:
-        write(list(json.loads(NUMBERS.read_text()).values()), FITTED)
+        write(load(), FITTED)
     main()
