@@ -1,5 +1,6 @@
 """Settings every test shares: reproducible examples, one thread, types checked on every call where asked."""
 
+import gc
 import logging
 import os
 import signal
@@ -11,6 +12,9 @@ import torch
 from hypothesis import HealthCheck, settings
 
 import typecheck
+
+# What is imported and collected stays to the end: the garbage collector would walk through all of it again and again.
+gc.disable()
 
 if os.environ.get("EPOCH0_TYPES"):
     typecheck.install()
@@ -24,6 +28,15 @@ settings.load_profile(os.environ.get("EPOCH0_EXAMPLES", "quick"))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so shells start what runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name != "test_readme.py")  # the longest test: it would be alone at the end
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -41,7 +54,8 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     @contextmanager
     def cluster(workers: int | None, accelerators: int) -> Iterator[LocalCluster]:
-        quiet = {"dashboard_address": None, "memory_limit": 0, "silence_logs": logging.CRITICAL}
+        # any free port: the one that dask takes by itself may be another process's
+        quiet = {"dashboard_address": "127.0.0.1:0", "memory_limit": 0, "silence_logs": logging.CRITICAL}
         with (
             dask.config.set(engine._SETTINGS),
             LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **quiet) as made,

@@ -45,8 +45,9 @@ print([result["seed"] for result in results])
 
 @pytest.fixture(scope="module")
 def two():
-    """Two workers for most tests of this file: processes take a second to start."""
-    with Engine(workers=2) as engine:
+    """Two workers for most tests of this file: processes take a second to start. They have an accelerator each."""
+    with pytest.MonkeyPatch.context() as patch, Engine(workers=2, accelerators=2) as engine:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
         yield engine
 
 
@@ -319,7 +320,7 @@ def test_a_scheduler_address(tmp_path):
     from distributed import LocalCluster
 
     with LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None, protocol="tcp", memory_limit=0
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0", protocol="tcp", memory_limit=0
     ) as cluster:
         with Store(tmp_path / "r.sqlite") as store:
             results = run(trials("draw", 6), store, scheduler=cluster.scheduler_address)
@@ -439,15 +440,22 @@ def test_the_largest_array_is_still_exact_through_a_worker(two, tmp_path):
     assert store_module.STORE_VERSION == 1 and len(list((tmp_path / "r.sqlite.arrays").iterdir())) == 1
 
 
-@pytest.mark.parametrize(
-    ("seen", "expected"), [pytest.param("", {"0", "1"}, marks=pytest.mark.slow), ("5,7", {"5", "7"})]
-)
-def test_processes_share_accelerators(monkeypatch: pytest.MonkeyPatch, seen: str, expected: set[str]) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
-    with Engine(workers=2, accelerators=2) as engine:
-        results = run(trials("visible_devices", 4, seconds=0.5), engine=engine)
+def visible(engine: Engine) -> set[str]:
+    """The accelerators that the processes see, one each."""
     by_process: dict[int, set[str]] = {}
-    for result in results:
+    for result in run(trials("visible_devices", 4, seconds=0.5), engine=engine):
         by_process.setdefault(result["process"], set()).add(result["visible"])
     assert all(len(found) == 1 for found in by_process.values())  # a process keeps to one
-    assert set().union(*by_process.values()) == expected
+    return set().union(*by_process.values())
+
+
+def test_processes_share_accelerators(two) -> None:
+    """Those that took the place of killed ones too."""
+    assert visible(two) == {"5", "7"}
+
+
+@pytest.mark.slow
+def test_without_a_list_accelerators_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with Engine(workers=2, accelerators=2) as engine:
+        assert visible(engine) == {"0", "1"}
