@@ -1,6 +1,7 @@
 """The house: imports point down its floors, there is no cycle, and nothing heavy is imported before it is needed."""
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -92,35 +93,68 @@ def test_first_line_says_what_the_module_is_for() -> None:
         assert text and len(text.splitlines()[0]) > 20, name
 
 
-def loaded_after(code: str) -> set[str]:
-    result = subprocess.run(
-        [sys.executable, "-c", f"import sys\n{code}\nprint('\\n'.join(sys.modules))"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return set(result.stdout.split())
+STAGES = """
+import json, sys
+found = {}
+def stage(name):
+    found[name] = list(sys.modules)
+
+import epoch0 as e0
+stage("import")
+
+e0.trajectory_length, e0.gain, e0.Line, e0.networks.mlp, e0.theory.growth, e0.data.load, e0.checkup, e0.train
+stage("names")
+
+from epoch0.papers.catalogue import catalogue
+catalogue()
+stage("catalogue")
+
+import torch
+net, x = e0.networks.mlp([4, 8, 8, 2]), torch.randn(8, 4)
+assert e0.checkup(net, x, regions=True, trial=False, remedies=False).regions.plane is not None
+stage("checkup")
+json.dump(found, sys.stdout)
+"""
 
 
-def test_import_is_light() -> None:
-    loaded = loaded_after("import epoch0")
-    assert not loaded & {"torch", "matplotlib", "dask", "distributed", "scipy.stats", "pandas"}
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, set[str]]:
+    """What is loaded after each stage of one fresh process."""
+    done = subprocess.run([sys.executable, "-c", STAGES], capture_output=True, text=True, check=True)
+    return {name: set(modules) for name, modules in json.loads(done.stdout).items()}
 
 
-def test_public_names_do_not_load_faces() -> None:
-    loaded = loaded_after(
-        "import epoch0 as e0\n"
-        "e0.trajectory_length, e0.gain, e0.Line, e0.networks.mlp, e0.theory.growth, e0.data.load, e0.checkup, e0.train"
-    )
-    assert not loaded & {"matplotlib", "dask", "distributed", "scipy.stats", "pandas", "typer", "pooch"}
+def test_import_is_light(loaded: dict[str, set[str]]) -> None:
+    assert "epoch0" in loaded["import"]
+    assert not loaded["import"] & {"torch", "matplotlib", "dask", "distributed", "scipy.stats", "pandas"}
+
+
+def test_public_names_do_not_load_faces(loaded: dict[str, set[str]]) -> None:
+    assert "epoch0.diagnosis.checkup" in loaded["names"]
+    assert not loaded["names"] & {"matplotlib", "dask", "distributed", "scipy.stats", "pandas", "typer", "pooch"}
+
+
+def test_the_catalogue_is_listed_without_workers_or_pictures(loaded: dict[str, set[str]]) -> None:
+    assert "epoch0.papers.catalogue" in loaded["catalogue"]
+    assert not loaded["catalogue"] & {"matplotlib", "distributed", "dask", "pandas"}
+
+
+def test_a_checkup_draws_nothing_until_asked(loaded: dict[str, set[str]]) -> None:
+    """One with its regions on a plane, of which the page has a picture."""
+    assert "matplotlib" not in loaded["checkup"]
 
 
 def test_help_does_not_load_torch() -> None:
-    loaded = loaded_after(
+    code = (
+        "import contextlib, io, sys\n"
         "sys.argv = ['epoch0', '--help']\n"
-        "import io, contextlib\n"
         "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
         "    from epoch0.cli import main\n"
-        "    main()"
+        "    main()\n"
+        "print('\\n'.join(sys.modules))"
     )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
     assert "epoch0.cli" in loaded
     assert not loaded & {"torch", "matplotlib", "dask", "distributed", "scipy", "numpy", "jaxtyping"}
 

@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -140,13 +138,3 @@ def test_no_regions_is_a_reason_never_an_error(tmp_path: Path) -> None:
         plain = json.loads(json.dumps(one.to_dict(), allow_nan=False))
         assert plain["regions"] is None and words in plain["regions_reason"]
         assert words in one.to_html(tmp_path / "page.html").read_text(encoding="utf-8")
-
-
-def test_a_checkup_draws_nothing_until_asked() -> None:
-    code = (
-        "import sys, torch, epoch0 as e0\n"
-        "found = e0.checkup(e0.networks.mlp([4, 8, 8, 2]), torch.randn(8, 4), regions=True, trial=False)\n"
-        "print(found.regions.plane is not None, 'matplotlib' in sys.modules)\n"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert ran.stdout.split() == ["True", "False"]
