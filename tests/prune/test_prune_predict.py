@@ -157,7 +157,7 @@ def worst(scores: dict[str, Tensor], sparsity: float) -> float:
 @pytest.mark.parametrize("weight_std", [1.3956, pytest.param(1.3156, marks=pytest.mark.slow), 1.0, 1.6])
 def test_measured_moments_of_a_50_layer_tanh_network(weight_std: float) -> None:
     scores = snip(tanh_net(50, 100, weight_std, 0.3, 3), [batch(100)])
-    errors = [worst(scores, sparsity) for sparsity in (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)]
+    errors = [worst(scores, sparsity) for sparsity in (0.3, 0.8, 0.95, 0.98)]
     assert max(errors) < 0.045
 
 
@@ -167,7 +167,7 @@ def test_measured_moments_of_resnet_32(batch_norm: str) -> None:
     g = torch.Generator().manual_seed(1)
     x, y = torch.randn(32, 3, 32, 32, generator=g), torch.randint(10, (32,), generator=g)
     scores = snip(resnet(32, width=2, seed=0), [(x, y)], batch_norm=batch_norm)
-    errors = [worst(scores, sparsity) for sparsity in (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)]
+    errors = [worst(scores, sparsity) for sparsity in (0.3, 0.8, 0.95, 0.99)]
     assert max(errors) < 0.05  # in eval mode at 80 %, 0.079 of the stem before its gradients were known to follow it
     found = predicted_density(scores, 0.98)
     s_cr = critical_sparsity(scores)

@@ -25,7 +25,7 @@ def weight_std_of(chi: float, bias_std: float = 0.3) -> float:
 
 
 @pytest.mark.parametrize(
-    "chi", [*(pytest.param(each, marks=pytest.mark.slow) for each in (0.95, 0.8, 0.7)), 0.9, 0.5, 0.202]
+    "chi", [*(pytest.param(each, marks=pytest.mark.slow) for each in (0.95, 0.8, 0.7, 0.5)), 0.9, 0.202]
 )
 def test_critical_sparsity_of_ordered_networks(chi: float) -> None:
     """Mean of 10 networks of depth and width 100. The prediction is asked to be within 12 % of the mean; the standard

@@ -283,7 +283,7 @@ def test_first_batch_through_recomputed_activations_sets_the_original_length() -
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own, inside dynamo
-@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("begun", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_compiled_whole_it_gives_the_same(begun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     # dynamo cannot follow the type checker of the tests
     for name in ("forward", "setup_context", "backward"):
