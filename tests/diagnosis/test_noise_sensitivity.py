@@ -13,7 +13,6 @@ import epoch0 as e0
 from epoch0.diagnosis import checkup
 from epoch0.diagnosis.noise_sensitivity import NoiseSensitivity, noise_sensitivity
 from epoch0.errors import InputError
-from epoch0.measure.gain import gain
 from epoch0.seeds import generator
 from epoch0.tracing.layers import layers
 from epoch0.tracing.tape import tape
@@ -29,9 +28,8 @@ def batch(*shape: int) -> torch.Tensor:
 def look(
     net: nn.Module, x: torch.Tensor, noise: float = 0.1, targets=None, batch_norm: str = "train"
 ) -> NoiseSensitivity:
-    rows = gain(net, x, targets, batch_norm=batch_norm, directions=4).layers
     with tape(net, x, batch_norm=batch_norm) as record:
-        return noise_sensitivity(record, layers(record), rows, noise, targets, 0)
+        return noise_sensitivity(record, layers(record), noise, targets, 0)
 
 
 def test_changed_copies_of_the_model() -> None:
@@ -63,8 +61,21 @@ def test_last_layer_is_noise_times_weights_against_outputs(bias: float) -> None:
         size = net[2].weight.square().mean().sqrt()
         expected = 0.1 * size * (z.square().sum(1).mean() / net(x).square().mean()).sqrt()
     row = look(net, x).layers[-1]
-    assert row.predicted == pytest.approx(float(expected), rel=1e-4)
+    assert row.predicted == pytest.approx(float(expected), rel=0.01)  # 8 cotangents of 25,600 entries: .2 % each
     assert row.change == pytest.approx(float(expected), rel=0.05)
+
+
+def test_the_prediction_is_the_sum_of_squares_of_the_derivative() -> None:
+    """Against the whole Jacobian; 8 cotangents of 40 entries leave some 10 % of it, and a module used twice is one."""
+    torch.manual_seed(0)
+    net, x = Twice(), batch(2, 40)
+    outputs = net(x)
+    for row in look(net, x, noise=1e-3).layers:
+        weight = net.get_submodule(row.name).weight
+        rows = [torch.autograd.grad(one, weight, retain_graph=True)[0] for one in outputs.flatten()]
+        slopes = sum(row.square().sum() for row in rows)
+        square = (slopes * weight.square().mean() / outputs.square().sum()).detach()
+        assert row.predicted == pytest.approx(1e-3 * float(square.sqrt()), rel=0.3)
 
 
 def test_wide_limit_of_a_chaotic_network() -> None:
@@ -121,14 +132,14 @@ class Branches(nn.Module):
 @pytest.mark.parametrize("images", [False, True])
 @pytest.mark.parametrize("batch_norm", ["train", "eval"])
 def test_prediction_through_blocks_norms_and_average_pools(batch_norm: str, images: bool) -> None:
-    """Within a factor of two, on noise and on images, whose places are alike: pooling tells the two apart."""
+    """On noise and on images, whose places are alike."""
     torch.manual_seed(0)
     x = batch(16, 3, 12, 12)
     found = look(Branches(), x.abs() if images else x, batch_norm=batch_norm)
     assert [row.name for row in found.layers] == ["stem", "one", "two", "head"]
     for row in found.layers:
         assert row.predicted is not None and row.change is not None
-        assert abs(math.log(row.predicted / row.change)) < math.log(2), row
+        assert row.predicted == pytest.approx(row.change, rel=0.35), row
 
 
 def test_pruned_weights_stay_pruned_and_parametrized_ones_count_as_they_are_used() -> None:
@@ -181,14 +192,11 @@ class Attends(nn.Module):
         return self.head(self.body(x).mean(1))
 
 
-def test_attention_is_measured_and_has_no_law() -> None:
+def test_attention_is_predicted_too() -> None:
     torch.manual_seed(0)
     found = look(Attends(), batch(8, 6, 32))
-    rows = {row.name: row for row in found.layers}
-    attention = rows["body.layers.0.self_attn"]
-    assert attention.predicted is None and attention.reason == "no law: attention" and attention.change > 0
-    assert rows["body.layers.0.linear1"].predicted == pytest.approx(rows["body.layers.0.linear1"].change, rel=0.6)
-    assert rows["head"].predicted == pytest.approx(rows["head"].change, rel=0.4)
+    assert {"body.layers.0.self_attn", "head"} <= {row.name for row in found.layers}
+    assert all(row.predicted == pytest.approx(row.change, rel=0.35) for row in found.layers)
 
 
 def test_deep_networks_are_measured_in_some_layers_that_are_named() -> None:

@@ -278,9 +278,7 @@ def _rows(
         with tape(call, batch_norm=batch_norm) as record:
             rows = Rows(record, directions, seed)
             if noise is not None:
-                extra.noise_sensitivity = noise_sensitivity(
-                    record, rows.found, rows.gains.layers, noise, call.targets, seed
-                )
+                extra.noise_sensitivity = noise_sensitivity(record, rows.found, noise, call.targets, seed)
             planned = plan(record, directions) if regions else None
         if planned is not None:
             extra.regions = (*count_regions(call.model, call.batch, planned, seed), planned)

@@ -265,10 +265,14 @@ def _random(record: Tape) -> tuple[tuple[float, float], ...]:
         if op.inputs != (node,) or not op.outputs:
             return ()
         node = op.outputs[-1]
-        if op.kind == "linear" and op.fan_in and op.gain > 0 and not linear and len(record.nodes[node].shape) == 2:
+        if op.kind == "linear" and op.fan_in and op.call and not linear and len(record.nodes[node].shape) == 2:
             biases = [p for name in op.weights if (p := record.model.get_parameter(name)).dim() == 1]
             shift = sum(float(p.detach().double().square().mean()) for p in biases)
-            a, b, linear = shift + op.gain * half * a, op.gain * half * b, True
+            squares = (
+                op.fan_in * float(w.detach().double().square().mean()) for w in op.call.constants() if w.dim() == 2
+            )
+            gain = next(squares)  # sigma_w^2
+            a, b, linear = shift + gain * half * a, gain * half * b, True
         elif op.elementwise and linear and (rule := op.activation) is not None:
             if rule.breaks != (0.0,) or rule.slopes is None or not rule.homogeneous:
                 return ()

@@ -270,7 +270,7 @@ def _noise_sensitivity(found: Mapping[str, Any]) -> "Table":
     }
     if found["accuracy"] is not None:
         columns["accuracy"] = [with_error(row["accuracy"], row["accuracy_error"]) for row in rows]
-    return _table(columns | {"why": [row["reason"] for row in rows]})
+    return _table(columns)
 
 
 def _pruning_forecast(pruning_forecast: Mapping[str, Any]) -> "Table":

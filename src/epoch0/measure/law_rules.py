@@ -7,7 +7,7 @@ al. 2019).
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,16 +19,16 @@ from epoch0.tracing import operations
 from epoch0.tracing.graph import FunctionCall, Op, Slot
 
 
-def weighted(op: Op, flow: Flow, squared: Callable[[Tensor], Tensor] = torch.square) -> Flow:
+def weighted(op: Op, flow: Flow) -> Flow:
     """Linear map or convolution: the tangent's squares through the squared weights."""
     call, given = call_of(op), op.given
     bias = given.get("bias")
     if op.name == "linear" or op.kind == "convolution":
         if not isinstance(given["input"], Slot) or not isinstance(given["weight"], Tensor):
             raise NoLaw("weights that are no constants")
-        squares = op.with_arguments(bias=None)({op.inputs[0]: flow.square}, squared)
+        squares = op.with_arguments(bias=None)({op.inputs[0]: flow.square}, torch.square)
     elif op.kind == "linear" and len(call.constants()) == (1 if bias is None else 2) and not call.kwargs:
-        squares = call({op.inputs[0]: flow.square}, lambda c: torch.zeros_like(c) if c is bias else squared(c))
+        squares = call({op.inputs[0]: flow.square}, lambda c: torch.zeros_like(c) if c is bias else c.square())
     else:
         raise NoLaw(op.name if op.kind == "linear" else op.kind)
     fan = op.fan_in or max(1, math.prod(call.constants()[-1].shape[:-1]))

@@ -110,7 +110,6 @@ class Op:
     rule: Activation | None = None  # the activation it is by its name and its arguments, if there is a rule for it
     elementwise: bool = False  # whether it is an elementwise nonlinearity
     # mean over output units of the sum of squared weights into the unit; NaN unless one linear map or convolution
-    gain: float = float("nan")
     fan_in: int = 0  # weights into one unit; 0 unless one linear map or convolution
     cut: bool = False  # whether it depends on the input but no derivative goes through it (detach, a no_grad block)
     # nodes whose tensor is first met among the arguments, as (place among the tensor arguments, node): it came from

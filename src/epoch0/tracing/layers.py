@@ -31,8 +31,6 @@ class Layer:
     output: int  # node it ends with
     weights: tuple[str, ...]  # the parameters of its weighted operations, by qualified name
     weighted: int  # how many weighted operations it has
-    fan_in: int  # weights into one unit, 0 unless it has exactly one linear map or convolution
-    weight_gain: float  # mean over units of the sum of squared weights into the unit (sigma_w^2), NaN likewise
     activation: Activation | None  # its only nonlinearity, None if there is none, more than one, or no rule for it
     pre_activation: int | None  # node that goes into it, None likewise
     nonlinearities: int  # how many nonlinear operations it has
@@ -162,8 +160,6 @@ def _layer(name: str, group: list[tuple[int, int, list[Op]]]) -> Layer:
         output=group[-1][1],
         weights=tuple(dict.fromkeys(weight for op in weighted for weight in op.weights)),
         weighted=len(weighted),
-        fan_in=weighted[0].fan_in if len(weighted) == 1 else 0,
-        weight_gain=weighted[0].gain if len(weighted) == 1 else float("nan"),
         activation=one.activation if one else None,
         pre_activation=one.inputs[0] if one else None,
         nonlinearities=len(nonlinear),

@@ -5,13 +5,11 @@ operation is one entry here, and a new activation one in :mod:`epoch0.activation
 is the identity and batch norm takes the statistics that were asked for (THEORY section 0).
 """
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -19,7 +17,6 @@ from torch.overrides import TorchFunctionMode
 from epoch0 import activations
 from epoch0.activations import Activation
 from epoch0.errors import InputError
-from epoch0.tracing.sizes import sum_of_squares
 
 Function = Callable[..., Any]
 Args = tuple[Any, ...]
@@ -350,42 +347,22 @@ def _with_statistics(func: Function, given: Kwargs, batch_norm: str, hold: bool)
     return {**given, "running_mean": mean, "running_var": variance, named: not hold}
 
 
-_NONE = (0, (0,), (0, 0), (0, 0, 0), "valid")
-
-
-def weight_gain(func: Function, name: str, args: Args, kwargs: Kwargs) -> tuple[float, int]:
-    """Mean over output units of the sum of squared weights into the unit, and the number of weights into a unit.
-
-    For a dense layer this is fan_in * mean(W^2) = sigma_w^2. A convolution sees fewer weights at a zero-padded
-    border, and that is counted: the call itself is made with squared weights on an input of ones.
-
-    Returns:
-        (NaN, 0) unless the call is a linear map or convolution of its first argument by its second.
-    """
-    known, product = meaning(name), name in ("matmul", "mm")
-    given = known.given(args, kwargs)
+def fan_in(name: str, known: Meaning, given: Mapping[str, Any]) -> int:
+    """Weights into one unit; 0 unless a call is a linear map or convolution of its input by weights."""
     x, weight = given.get("input"), given.get("weight")
-    if not (name == "linear" or product or known.kind == "convolution") or len(args) < 2:
-        return math.nan, 0
     if not (isinstance(x, Tensor) and isinstance(weight, Tensor)) or not x.requires_grad or weight.requires_grad:
-        return math.nan, 0
-    x, weight = x.detach(), weight.detach()
+        return 0
     if x.dim() < 2 or weight.dim() < 2:
-        return math.nan, 0
-    rows = weight.shape[-1] if product else weight.shape[0]
-    unpadded = known.kind == "convolution" and "transpose" not in name and given.get("padding", 0) in _NONE
-    if name == "linear" or (weight.dim() == 2 and product) or unpadded:
-        return sum_of_squares(weight) / rows, weight.numel() // rows
-    args, kwargs = known.replaced(args, kwargs, input=torch.ones_like(x[:1]), weight=weight.square(), bias=None)
-    with torch.no_grad():
-        squares = func(*args, **kwargs)
-    if product:
-        fan_in = weight.shape[-2]
-    elif "transpose" in name:
-        fan_in = weight.shape[0] // given.get("groups", 1) * weight[0, 0].numel()
-    else:
-        fan_in = weight[0].numel()
-    return float(squares.double().mean()), int(fan_in)
+        return 0
+    if name in ("matmul", "mm"):
+        return weight.shape[-2]
+    if name == "linear":
+        return weight.shape[-1]
+    if known.kind != "convolution":
+        return 0
+    return (
+        weight.shape[0] // given.get("groups", 1) * weight[0, 0].numel() if "transpose" in name else weight[0].numel()
+    )
 
 
 def tensors_in(value: Any) -> list[Tensor]:

@@ -241,8 +241,7 @@ class Recorder(operations.Calls):
                 self._weights.update({id(t): (t, weights) for t in made if id(t) not in self._weights})
             op = replace(op, cut=bool(inputs) and any(self.nodes[n].real for n in outputs))
         elif weights and known.weighted:
-            gain, fan_in = operations.weight_gain(func, name, args, kwargs)
-            op = replace(op, kind=known.weighted, gain=gain, fan_in=fan_in)
+            op = replace(op, kind=known.weighted, fan_in=operations.fan_in(name, known, known.given(args, kwargs)))
         elif known.elementwise and len(inputs) == 1 and len(made) == 1:
             op = replace(op, elementwise=True, rule=known.activation(args, kwargs))
             path = self._path()
