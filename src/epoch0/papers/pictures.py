@@ -47,3 +47,10 @@ def ticks(axes: Axes, values: Sequence[Any], axis: str = "x", scale: str | None 
         axes.set(**{f"{axis}scale": scale})
     getattr(axes, f"set_{axis}ticks")(list(values), [f"{one:g}" for one in values])
     axes.minorticks_off()
+
+
+def epochs(axes: Axes, last: float) -> None:
+    """Epochs from 0 on, logarithmic from 1 on."""
+    axes.set_xscale("symlog", linthresh=1.0)
+    ticks(axes, [0, 1, *[tick for tick in (2, 5, 10, 20, 50) if tick < last], last])
+    axes.set(xlabel="epoch (logarithmic from 1 on)", xlim=(-0.05, None))

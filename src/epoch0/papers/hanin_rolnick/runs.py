@@ -4,7 +4,7 @@ What the paper leaves open: pixels are in [0, 1]; lines through the origin and a
 and random points are drawn once for each network and stay the same through its training.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
@@ -60,27 +60,48 @@ def run(spec: RunSpec, seed: int) -> dict[str, Any]:
     examples = load(spec.data, "train")
     inputs, targets = tensors(examples)
     accuracy = Accuracy(*tensors(load(spec.data, "test")))
-    steps = [round(epoch * -(-len(inputs) // spec.batch_size)) for epoch in spec.at]
     nets = networks(spec, inputs.shape[1], len(examples.classes), seed)
     lines, points = (_source(spec, seed, stream) for stream in (_LINES, _POINTS))
     spread = mean_and_std(inputs)
     places = [(some(inputs, spec.lines, lines), random_points(*spread, spec.points, points)) for _ in nets]
-    epochs: list[float] = []
-    measured: list[list[dict[str, Any]]] = []
 
-    def measure(step: int, model: nn.Module, metrics: Mapping[str, Any]) -> None:
+    def look(model: nn.Module, index: int) -> dict[str, Any]:
+        return {**accuracy(model), **_measured(spec, model, *places[index])}
+
+    batches = int(_source(spec, seed, _BATCHES).integers(2**31))
+    return through_training(spec, nets, (inputs, targets), batches, look)
+
+
+def _measured(spec: RunSpec, model: nn.Module, through: Tensor, points: Tensor) -> dict[str, Array]:
+    """Regions on every line and distance from every point."""
+    found: Any = regions.on_line(model, torch.zeros_like(through), through, kind="line")
+    linear = [found[index].linear_count for index in range(spec.linear_lines)]
+    each = {"counts": found.counts, "linear": linear, "distance": distance(model, points).distance}
+    return {name: np.asarray(values, dtype=np.float64) for name, values in each.items()}
+
+
+def through_training(
+    spec: Any, nets: Sequence[nn.Module], examples: tuple[Tensor, Tensor], seed: int, look: Callable[..., Any]
+) -> dict[str, Array]:
+    """Train networks by Adam as one program, and look at each, with its number, at the epochs of the spec.
+
+    ``epoch`` is (epochs,), what ``look`` returns by name (networks, epochs, ...).
+    """
+    steps = [round(epoch * -(-len(examples[0]) // spec.batch_size)) for epoch in spec.at]
+    epochs: list[float] = []
+    seen: list[list[dict[str, Any]]] = []
+
+    def watch(step: int, model: nn.Module, metrics: Mapping[str, Any]) -> None:
         if step in steps:
             each = [model.unstack(i) for i in range(len(nets))] if isinstance(model, Stacked) else [model]
             epochs.append(metrics["epoch"])
-            pairs = zip(each, places, strict=True)
-            measured.append([{**accuracy(one), **_measured(spec, one, *own)} for one, own in pairs])
+            seen.append([look(one, index) for index, one in enumerate(each)])
 
     together = Stacked.of(nets) if len(nets) > 1 else nets[0]
     loss = together.loss(F.cross_entropy) if isinstance(together, Stacked) else F.cross_entropy
-    how = {"seed": int(_source(spec, seed, _BATCHES).integers(2**31)), "callbacks": [Every(gcd(*steps), measure)]}
-    fit(spec, together, (inputs, targets), steps=steps[-1], optimizer="adam", loss=loss, **how)
-    names = measured[0][0]
-    found = {name: np.array([[one[name] for one in row] for row in measured]).swapaxes(0, 1) for name in names}
+    how = {"steps": steps[-1], "loss": loss, "seed": seed, "callbacks": [Every(gcd(*steps), watch)]}
+    fit(spec, together, examples, optimizer="adam", **how)
+    found = {name: np.array([[one[name] for one in row] for row in seen]).swapaxes(0, 1) for name in seen[0][0]}
     return {"epoch": np.array(epochs), **found}
 
 
@@ -147,14 +168,6 @@ def tensors(data: DataSet) -> tuple[Tensor, Tensor]:
 def _source(spec: RunSpec, seed: int, stream: int) -> np.random.Generator:
     """Architectures of one seed are independent too."""
     return numpy_generator(seed, spec.depth, spec.width, stream)
-
-
-def _measured(spec: RunSpec, model: nn.Module, through: Tensor, points: Tensor) -> dict[str, Array]:
-    """Regions on every line and distance from every point."""
-    found: Any = regions.on_line(model, torch.zeros_like(through), through, kind="line")
-    linear = [found[index].linear_count for index in range(spec.linear_lines)]
-    each = {"counts": found.counts, "linear": linear, "distance": distance(model, points).distance}
-    return {name: np.asarray(values, dtype=np.float64) for name, values in each.items()}
 
 
 def turn(curves: Array, *, lowest: bool) -> tuple[Array, Array, list[int]]:

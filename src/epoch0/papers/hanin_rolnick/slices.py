@@ -5,9 +5,7 @@ classes the paper takes is lost in its text; here 0, 1 and 2. Figure 1 does not 
 it is not.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import gcd
 from typing import Any
 
 import numpy as np
@@ -22,15 +20,14 @@ from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick.planar import checks
-from epoch0.papers.hanin_rolnick.runs import BIAS_STD, tensors, turn
+from epoch0.papers.hanin_rolnick.runs import BIAS_STD, tensors, through_training, turn
 from epoch0.papers.means import Array
 from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by, over_runs
-from epoch0.papers.trials import TITLES, fit
+from epoch0.papers.trials import TITLES
 from epoch0.regions import PlanePartition, pattern_colours
 from epoch0.seeds import numpy_generator
 from epoch0.theory.regions import arrangement_regions
 from epoch0.train.evaluation import Accuracy
-from epoch0.train.record import Every
 
 CLASSES = (0, 1, 2)
 EXPONENT = 0.2  # regions grow as the square of the neurons if the fitted exponent is this near to 2
@@ -76,18 +73,16 @@ def random_slices(spec: RandomSpec, seed: int) -> dict[str, Any]:
     source = numpy_generator(seed, spec.depth, spec.width, _EXAMPLES)
     sizes = [inputs.shape[1], *[spec.width] * spec.depth, len(examples.classes)]
     weights = int(numpy_generator(seed, spec.depth, spec.width, _WEIGHTS).integers(2**31))
-    rows: list[list[dict[str, float]]] = []
+    rows: list[dict[str, list[float]]] = []
     kept: dict[str, Any] = {}
     for net in ensemble(spec.networks, sizes, biases=Gaussian(BIAS_STD), seed=weights):
-        rows.append([])
-        for _ in range(spec.planes):
-            chosen = three(inputs, labels, source)
-            found = regions.on_plane(net, regions.through(*chosen))
-            rows[-1].append(_checked(found))
-            if spec.drawn == spec.width and not kept:
-                checks = {"distinct": found.verify().distinct, "linear": found.linear_count}
-                kept = {**drawing(found, chosen, "0"), **checks}
-    return {**_stacked(rows), **kept}
+        chosen = [three(inputs, labels, source) for _ in range(spec.planes)]
+        found = [regions.on_plane(net, regions.through(*one)) for one in chosen]
+        rows.append(_checked(found))
+        if spec.drawn == spec.width and not kept:
+            checks = {"distinct": found[0].verify().distinct, "linear": found[0].linear_count}
+            kept = {**drawing(found[0], chosen[0], "0"), **checks}
+    return {**{name: np.array([row[name] for row in rows]) for name in rows[0]}, **kept}
 
 
 def trained_slices(spec: TrainedSpec, seed: int) -> dict[str, Any]:
@@ -103,27 +98,18 @@ def trained_slices(spec: TrainedSpec, seed: int) -> dict[str, Any]:
     sizes = [inputs.shape[1], *[spec.width] * spec.depth, len(examples.classes)]
     net = ensemble(1, sizes, biases=Gaussian(BIAS_STD), seed=int(sources[0].integers(2**31)))[0]
     planes = [three(inputs, labels, sources[2]) for _ in range(spec.planes)]
-    steps = {round(epoch * -(-len(inputs) // spec.batch_size)): epoch for epoch in spec.at}
-    rows: list[list[dict[str, float]]] = []
-    epochs: list[float] = []
-    tested: list[float] = []
+    whens = iter(spec.at)
     kept: dict[str, Any] = {}
 
-    def measure(step: int, model: nn.Module, metrics: Mapping[str, Any]) -> None:
-        if step not in steps:
-            return
-        epochs.append(metrics["epoch"])
-        tested.append(accuracy(model)["accuracy"])
-        rows.append([])
-        for place, chosen in enumerate(planes):
-            found = regions.on_plane(model, regions.through(*chosen))
-            rows[-1].append(_checked(found))
-            if place == 0 and seed == 0 and steps[step] in spec.drawn:
-                kept.update(drawing(found, chosen, str(spec.drawn.index(steps[step]))))
+    def look(model: nn.Module, _: int) -> dict[str, Any]:
+        found, when = [regions.on_plane(model, regions.through(*chosen)) for chosen in planes], next(whens)
+        if seed == 0 and when in spec.drawn:
+            kept.update(drawing(found[0], planes[0], str(spec.drawn.index(when))))
+        return {**accuracy(model), **_checked(found)}
 
-    how = {"seed": int(sources[1].integers(2**31)), "callbacks": [Every(gcd(*steps), measure)]}
-    fit(spec, net, (inputs, labels), steps=max(steps), optimizer="adam", **how)
-    return {"epoch": np.array(epochs), "accuracy": np.array(tested), **_stacked(rows), **kept}
+    batches = int(sources[1].integers(2**31))
+    epochs, *measured = through_training(spec, [net], (inputs, labels), batches, look).items()
+    return {**dict([epochs]), **{name: values[0] for name, values in measured}, **kept}
 
 
 def three(inputs: Tensor, labels: Tensor, source: np.random.Generator) -> list[Tensor]:
@@ -141,14 +127,11 @@ def drawing(found: PlanePartition, chosen: list[Tensor], name: str) -> dict[str,
     return {f"{part}_{name}": values for part, values in parts.items()}
 
 
-def _checked(found: PlanePartition) -> dict[str, float]:
-    certificate = found.certificate
-    assert certificate.euler is not None and certificate.measure_error is not None
-    return {"counts": found.count, "euler": certificate.euler, "area_error": certificate.measure_error}
-
-
-def _stacked(rows: list[list[dict[str, float]]]) -> dict[str, Array]:
-    return {name: np.array([[one[name] for one in row] for row in rows], dtype=np.float64) for name in rows[0][0]}
+def _checked(found: list[PlanePartition]) -> dict[str, list[float]]:
+    """Of each plane the number of regions and the two free checks."""
+    checks = [one.certificate for one in found]
+    euler, error = [float(one.euler or 0) for one in checks], [one.measure_error or 0.0 for one in checks]
+    return {"counts": [float(one.count) for one in found], "euler": euler, "area_error": error}
 
 
 # ---- Figure 1
@@ -281,9 +264,8 @@ def training_draw(found: Found) -> pictures.Figure:
     label = f"mean over {cell.runs} networks of {spec.planes} planes each"
     pictures.points(axes, rows, "epoch", "regions", 0, label, linestyle="-")
     axes.axhline(_neurons(cell) ** 2 / ORDER, color=plots.BOUND, linestyle=":", label=f"neurons squared / {ORDER:g}")
-    axes.set_xscale("symlog", linthresh=1.0)
-    pictures.ticks(axes, [0, 1, *[tick for tick in (2, 5, 10, 20, 50) if tick < epoch[-1]], epoch[-1]])
-    axes.set(xlabel="epoch (logarithmic from 1 on)", ylabel="regions in the square", xlim=(-0.05, None))
+    pictures.epochs(axes, epoch[-1])
+    axes.set(ylabel="regions in the square")
     axes.legend()
     return picture
 

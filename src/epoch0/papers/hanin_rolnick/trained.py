@@ -3,7 +3,6 @@
 They share their runs. The paper prints depths and widths in a legend that is lost; 4 x 16 and 3 x 64 are in its text.
 """
 
-import math
 from functools import partial
 from typing import Any
 
@@ -121,38 +120,25 @@ def _turns(each: list[Runs], of: str, there: str) -> Claims:
 
 
 def draw_5(found: Found) -> pictures.Figure:
-    """Left and middle: regions a neuron against epochs, the beginning enlarged; right: before training, all lines."""
-    each = gather(found)
-    picture, panels = plots.figure(11.0, 4.4, mosaic=[["early", "all", "start"]], width_ratios=[0.8, 1.3, 1.0])
-    _through(panels, found.sweep, each, "regions", "regions on a line / neurons")
-    for name in ("early", "all"):
-        panels[name].axhline(1.0, color=plots.BOUND, linestyle=":", linewidth=0.9)
-    plots.legend_below(picture, *panels["all"].get_legend_handles_labels(), columns=5)
-    _start(panels["start"], found.sweep, each)
+    """Left: regions a neuron against epochs; right: before training, all lines."""
+    picture, (left, right) = plots.figure(9.6, 4.4, columns=2)
+    _through(left, found, "regions", "regions on a line / neurons")
+    left.axhline(1.0, color=plots.BOUND, linestyle=":", linewidth=0.9)
+    plots.legend_below(picture, *left.get_legend_handles_labels(), columns=5)
+    _start(right, found.sweep, gather(found))
     return picture
 
 
-def _through(panels: dict[str, pictures.Axes], sweep: Sweep, each: list[Runs], of: str, label: str) -> None:
-    """All of training, and its beginning enlarged."""
-    early = max(2.0, sweep["at"][-1] / 10)
-    for name, last in (("early", early), ("all", math.inf)):
-        for one in each:
-            _curve(panels[name], sweep, one, getattr(one, of), last)
-    panels["early"].set(ylabel=label, title="the beginning", xlim=(0, early), xlabel="epoch")
-    panels["all"].set(title="all of training", xlabel="epoch")
-    panels["all"].sharey(panels["early"])
-
-
-def _curve(axes: pictures.Axes, sweep: Sweep, one: Runs, values: Array, last: float) -> None:
+def _through(axes: pictures.Axes, found: Found, of: str, label: str) -> None:
     """Mean over runs against epochs with a band of two standard errors; colour tells the width, dashes the depth."""
-    mean, error = mean_and_error(values)
-    keep = one.epoch <= last
-    keep[: min(len(keep), int(keep.sum()) + 1)] = True  # the stretch that leaves the panel too
-    colour = plots.COLOURS[sweep["width"].index(one.spec.width)]
-    style = plots.LINES[sweep["depth"].index(one.spec.depth)]
-    axes.plot(one.epoch[keep], mean[keep], color=colour, linestyle=style, linewidth=1.2, label=one.name)
-    low, high = (mean - 2 * error)[keep], (mean + 2 * error)[keep]
-    axes.fill_between(one.epoch[keep], low, high, color=colour, alpha=0.09, linewidth=0)
+    for one in gather(found):
+        mean, error = mean_and_error(getattr(one, of))
+        colour = plots.COLOURS[found.sweep["width"].index(one.spec.width)]
+        style = plots.LINES[found.sweep["depth"].index(one.spec.depth)]
+        axes.plot(one.epoch, mean, color=colour, linestyle=style, linewidth=1.2, label=one.name)
+        axes.fill_between(one.epoch, mean - 2 * error, mean + 2 * error, color=colour, alpha=0.09, linewidth=0)
+    pictures.epochs(axes, found.sweep["at"][-1])
+    axes.set(ylabel=label)
 
 
 def _start(axes: pictures.Axes, sweep: Sweep, each: list[Runs]) -> None:
@@ -253,10 +239,10 @@ def draw_a(found: Found) -> pictures.Figure:
 
 
 def draw_b(found: Found) -> pictures.Figure:
-    """Neurons times distance against epochs, the beginning enlarged."""
-    picture, panels = plots.figure(9.0, 4.6, mosaic=[["early", "all"]], width_ratios=[0.8, 1.3])
-    _through(panels, found.sweep, gather(found), "product", "neurons × mean distance")
-    plots.legend_below(picture, *panels["all"].get_legend_handles_labels(), columns=4)
+    """Neurons times distance against epochs."""
+    picture, axes = plots.figure(7.0, 4.6)
+    _through(axes, found, "product", "neurons × mean distance")
+    plots.legend_below(picture, *axes.get_legend_handles_labels(), columns=4)
     return picture
 
 
