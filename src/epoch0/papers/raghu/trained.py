@@ -349,58 +349,35 @@ def scale_claims(found: Found) -> Claims:
     return {**accurate(found), text: over_runs(at_least, gained, 0.0, names=_layers(cell, "weighted"))}
 
 
-def through_layers(axes: pictures.Axes, rows: Table, column: str) -> None:
-    """One line a step from dark to light; grey bands behind pools, dotted lines into batch norms as in Figure 10."""
-    from matplotlib import colormaps
+def draw_steps(by: str, column: str, label: str, found: Found) -> pictures.Figure:
+    """A column against layer, a panel for each value of ``by``, one line a step from dark to light.
 
-    steps = list(rows.by("step"))
+    Pools have grey bands, and lines into batch norms are dotted as in Figure 10.
+    """
+    from matplotlib import colormaps, ticker
+
+    parts, steps = list(found.table.by(by)), found.sweep["at"]
+    picture, (panels,) = plots.figure(4.9 * len(parts) + 1.5, 4.4, 1, len(parts), squeeze=False, sharey=True)
     colours = colormaps["viridis"](np.linspace(0.02, 0.85, len(steps)))  # its lightest cannot be seen on white
-    names, kinds = ([row[what] for row in steps[0][1]] for what in ("layer", "kind"))
-    x, normed = np.arange(1.0, len(names) + 1), [place for place, kind in enumerate(kinds) if kind == "batch norm"]
-    for place, (step, some) in enumerate(steps):
-        mean = some.column(column)
-        beside = 0.06 * (place - (len(steps) - 1) / 2)  # so that bars do not hide each other
-        look = {"color": colours[place], "linestyle": "none" if normed else "-"}
-        size = {"linewidth": 1.2, "markersize": 3.6, "capsize": 1.5}
-        pictures.points(axes, some, x + beside, column, place, f"{step:,}", **look, **size)
-        for end in range(1, len(names) if normed else 0):
-            into, part = end in normed, slice(end - 1, end + 1)
-            axes.plot(x[part], mean[part], ":" if into else "-", color=colours[place], linewidth=1.6 if into else 1.0)
-    mark_pools(axes, kinds)
-    turned = any(len(name) > 2 for name in names)
-    axes.set_xticks(x, names, rotation=40 if turned else 0, ha="right" if turned else "center")
-    axes.set_xlabel("layer")
-
-
-def plain_log(axes: pictures.Axes) -> None:
-    """A logarithmic y axis with plain numbers at 1, 2 and 5 of each power of ten."""
-    from matplotlib import ticker
-
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, place: f"{value:,g}"))
-    axes.yaxis.set_minor_formatter(ticker.NullFormatter())
-
-
-def draw_lengths(found: Found) -> pictures.Figure:
-    """Length against layer on a log scale, one line a step; a panel for each kind of network."""
-    count = len(found.cells)
-    picture, row = plots.figure(4.9 * count + 1.5, 4.4, 1, count, squeeze=False, sharey=True)
-    for axes, (name, rows) in zip(row[0], found.table.by("networks"), strict=True):
-        through_layers(axes, rows, "length")
-        plain_log(axes)
-        axes.set_title(name)
-    row[0][0].set_ylabel("length of the arc after the layer")
-    row[0][-1].legend(title="step", loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return picture
-
-
-def draw_scale(found: Found) -> pictures.Figure:
-    """Figure 9: weight scale against layer, one line a step."""
-    picture, axes = plots.figure(6.4, 4.2)
-    through_layers(axes, found.table, "scale")
-    axes.set_ylabel(r"weight scale $\sigma_w^2$ of the layer")
-    axes.legend(title="step", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    for axes, (name, rows) in zip(panels, parts, strict=True):
+        names, kinds = ([row[what] for row in rows.where(step=0)] for what in ("layer", "kind"))
+        x, normed = np.arange(1.0, len(names) + 1), [place for place, kind in enumerate(kinds) if kind == "batch norm"]
+        for place, (step, some) in enumerate(rows.by("step")):
+            mean = some.column(column)
+            beside = 0.06 * (place - (len(steps) - 1) / 2)  # so that bars do not hide each other
+            look = {"color": colours[place], "linestyle": "none" if normed else "-", "markersize": 3.6, "capsize": 1.5}
+            pictures.points(axes, some, x + beside, column, place, f"{step:,}", linewidth=1.2, **look)
+            for end in range(1, len(names) if normed else 0):
+                part, dots = slice(end - 1, end + 1), (":", 1.6) if end in normed else ("-", 1.0)
+                axes.plot(x[part], mean[part], dots[0], color=colours[place], linewidth=dots[1])
+        mark_pools(axes, kinds)
+        axes.set_xticks(x, names, rotation=40, ha="right")
+        axes.set(xlabel="layer", title=name, yscale="log")
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, place: f"{value:,g}"))
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+    panels[0].set_ylabel(label)
+    panels[-1].legend(title="step", loc="center left", bbox_to_anchor=(1.0, 0.5))
     return picture
 
 
@@ -433,18 +410,6 @@ def norm_claims(found: Found) -> Claims:
     text = "after training length at the output is less than without batch norm: difference of the logs"
     decided[text] = by(at_most, less, error, 0.0, min(cell.runs, plain.runs), ["difference"])
     return decided
-
-
-def draw_norms(found: Found) -> pictures.Figure:
-    """Length against layer, one line a step, for both statistics."""
-    picture, panels = plots.figure(8.6, 7.6, 2, 1, sharex=True)
-    for axes, (mode, rows) in zip(panels, found.table.by("statistics"), strict=True):
-        through_layers(axes, rows, "length")
-        plain_log(axes)
-        axes.set(title=f"batch norm by {mode}", ylabel="length of the arc after the layer")
-    panels[0].set_xlabel("")
-    panels[0].legend(title="step", loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return picture
 
 
 def noise_table(found: Found) -> Table:
@@ -520,13 +485,16 @@ _SCALE = partial(_about, "; scale: fan-in times the mean square of the weights")
 _OF_EACH = partial(_about, " of each sigma_w^2, {arcs} arcs between test images in each")
 _GREY, _DOTTED = (partial(_about, f"{_BETWEEN}{one}grey: pooling layers") for one in ("", "dotted: into batch norm; "))
 _DENSE, _artifact = dense_nets(1.0, 2.0), partial(Artifact, cost=cost)
+_LENGTHS = partial(draw_steps, "networks", "length", "length of the arc after the layer")
+_BY_MODE = partial(draw_steps, "statistics", "length", "length of the arc after the layer")
+_SCALES = partial(draw_steps, "networks", "scale", r"weight scale $\sigma_w^2$ of the layer")
 _SIXTH, _NINTH = "Accuracy against noise in one layer's weights", "Weight scale of each layer through training"
 _EIGHTH, _TITLE = "Trajectory length of each layer through training", "Trajectory length through training"
 _TENTH, _EIGHTEENTH, _AT = f"{_TITLE} with batch norm", f"{_TITLE}, fully connected", "section 3.2"
 ARTIFACTS = (
     _artifact("raghu/fig6", _SIXTH, "section 3.1", _BOTH, noise_table, noise_claims, draw_noise, _NOISE_IN),
-    _artifact("raghu/fig8", _EIGHTH, _AT, _PLAIN, length_table, conv_claims, draw_lengths, _GREY),
-    _artifact("raghu/fig9", _NINTH, _AT, _PLAIN, scale_table, scale_claims, draw_scale, _SCALE),
-    _artifact("raghu/fig10", _TENTH, _AT, _BOTH, norm_table, norm_claims, draw_norms, _DOTTED),
-    _artifact("raghu/fig18", _EIGHTEENTH, _AT, _DENSE, length_table, dense_claims, draw_lengths, _OF_EACH),
+    _artifact("raghu/fig8", _EIGHTH, _AT, _PLAIN, length_table, conv_claims, _LENGTHS, _GREY),
+    _artifact("raghu/fig9", _NINTH, _AT, _PLAIN, scale_table, scale_claims, _SCALES, _SCALE),
+    _artifact("raghu/fig10", _TENTH, _AT, _BOTH, norm_table, norm_claims, _BY_MODE, _DOTTED),
+    _artifact("raghu/fig18", _EIGHTEENTH, _AT, _DENSE, length_table, dense_claims, _LENGTHS, _OF_EACH),
 )
