@@ -245,6 +245,15 @@ def of_the_print() -> Claims:
     }
 
 
+_OURS = {"sbp-sr", "eoc-rescaling"}
+_FILLS = {  # whether a method of the paper is among the best, and whether there is a tie
+    (True, False): (plots.COLOURS[0] + "80", "the paper's method alone"),
+    (True, True): (plots.COLOURS[0] + "24", "tie with the paper's method"),
+    (False, True): (plots.COLOURS[4] + "29", "tie without it"),
+    (False, False): (plots.COLOURS[4] + "8c", "another alone"),
+}
+
+
 def draw_6(found: Found) -> Figure:
     """Two tables: what was measured, and what the printed tables give."""
     from matplotlib.patches import Patch
@@ -253,50 +262,36 @@ def draw_6(found: Found) -> Figure:
     printed: Grid = {}
     for (data, network, sparsity), (word, best) in printed_winners().items():
         printed.setdefault(f"{network}, {data}", {})[sparsity] = best, word
-    heights, grid = [len(measured) + 0.6, len(printed) + 0.6], [["measured"], ["printed"]]
+    heights, grid = [len(measured) + 1, len(printed) + 1], [["measured"], ["printed"]]
     picture, axes = plots.figure(9.6, 0.52 * sum(heights) + 1.6, mosaic=grid, height_ratios=heights)
     _grid(axes["measured"], measured, "measured here: the best method, and those within one sd of it")
-    _grid(axes["printed"], printed, "from Tables 2, 3 and 5 as printed; red frames: Table 6 says otherwise")
-    labels = ("the paper's method alone", "tie with the paper's method", "tie without it", "another alone")
-    pairs = zip(_FILLS.values(), labels, strict=True)
-    handles = [Patch(facecolor=colour, alpha=alpha, label=label) for (colour, alpha), label in pairs]
+    _grid(axes["printed"], printed, "from Tables 2, 3 and 5 as printed; red: Table 6 says otherwise")
+    handles = [Patch(facecolor=colour, label=label) for colour, label in _FILLS.values()]
     plots.legend_below(picture, handles=handles, columns=4)
     return picture
 
 
 def _grid(axes: Axes, grid: Grid, name: str) -> None:
-    from matplotlib.patches import Rectangle
+    """A row a network, a column a sparsity."""
+    from matplotlib.transforms import Bbox
 
     columns = sorted({sparsity for row in grid.values() for sparsity in row})
-    for (y, row), (x, sparsity) in product(enumerate(grid.values()), enumerate(columns)):
-        if sparsity not in row:
-            axes.text(x, y, "-", ha="center", va="center", color=plots.BOUND)
-            continue
-        best, word = row[sparsity]
-        colour, alpha = _FILLS[bool({best.best, *best.tied} & _OURS), bool(best.tied)]
-        box = (x - 0.48, y - 0.46), 0.96, 0.92
-        axes.add_patch(Rectangle(*box, facecolor=colour, alpha=alpha, linewidth=0))
-        text = "\n".join(textwrap.wrap(best.label, 34)[:2])
-        if word and word != best.as_printed:
-            axes.add_patch(Rectangle(*box, fill=False, edgecolor="#B00020", linewidth=1.4))
-            text += f"\nTable 6: {_named(word)}"
-        axes.text(x, y, text, ha="center", va="center", fontsize=6.6)
-    axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(grid) - 0.5, -0.5), xlabel="sparsity (%)")
-    axes.set_xticks(range(len(columns)), [f"{100 * sparsity:.4g}" for sparsity in columns])
-    axes.set_yticks(range(len(grid)), list(grid))
-    axes.tick_params(length=0)
-    axes.grid(False)
+    table = axes.table(
+        [[""] * len(columns)] * len(grid), rowLabels=list(grid), bbox=Bbox.unit(), cellLoc="center",
+        colLabels=[f"{100 * sparsity:.4g}" for sparsity in columns],
+    )  # fmt: skip
+    table.auto_set_font_size(False)
+    table.set_fontsize(6.6)
+    for (y, row), (x, sparsity) in product(enumerate(grid.values(), start=1), enumerate(columns)):
+        if sparsity in row:
+            best, word = row[sparsity]
+            wrong = f"\nTable 6: {_named(word)}" if word and word != best.as_printed else ""
+            table[y, x].set_facecolor(_FILLS[bool({best.best, *best.tied} & _OURS), bool(best.tied)][0])
+            text = "\n".join(textwrap.wrap(best.label, 34)[:2])
+            table[y, x].get_text().set(text=text + wrong, color="#B00020" if wrong else "black")
+    axes.set(xticks=[], yticks=[], xlabel="sparsity (%)")
     axes.spines[["left", "bottom"]].set_visible(False)
     axes.set_title(name, fontsize=9, loc="left")
-
-
-_OURS = {"sbp-sr", "eoc-rescaling"}
-_FILLS = {  # whether a method of the paper is among the best, and whether there is a tie -> colour and opacity
-    (True, False): (plots.COLOURS[0], 0.5),
-    (True, True): (plots.COLOURS[0], 0.14),
-    (False, True): (plots.COLOURS[4], 0.16),
-    (False, False): (plots.COLOURS[4], 0.55),
-}
 
 
 def about_6(sweep: Sweep) -> str:
