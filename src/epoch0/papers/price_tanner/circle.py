@@ -109,16 +109,16 @@ def draw(found: Found) -> pictures.Figure:
     paths = shown["paths"][0]
     angle = np.linspace(0, 2 * np.pi, len(paths[0]))
     circle = np.stack([np.cos(angle), np.sin(angle)], 1)
-    _path(panels["input"], circle, f"input: length {rows[0]['drawn_length']:.3g}")
+    closed_curve(panels["input"], circle, f"input: length {rows[0]['drawn_length']:.3g}")
     for layer, path in zip(shown.spec.shown, paths, strict=True):
         row = rows[layer]
         title = f"layer {layer}: length {row['drawn_pre_activation_length']:.3g}"
-        _path(panels[f"layer {layer}"], path, f"{title},\nshows {row['drawn_variance_shown']:.0%} of variance")
+        closed_curve(panels[f"layer {layer}"], path, f"{title},\nshows {row['drawn_variance_shown']:.0%} of variance")
     _lengths(panels["lengths"], rows)
     return picture
 
 
-def _path(axes: pictures.Axes, path: Array, title: str) -> None:
+def closed_curve(axes: pictures.Axes, path: Array, title: str) -> None:
     """One closed curve in equal units both ways: it starts at the dot, and its colour tells the direction."""
     from matplotlib import colormaps
     from matplotlib.collections import LineCollection

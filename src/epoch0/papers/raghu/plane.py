@@ -24,6 +24,7 @@ from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hanin_rolnick import planar
 from epoch0.papers.means import Array
+from epoch0.papers.price_tanner.circle import closed_curve, projected
 from epoch0.papers.raghu.transitions import wide_limit
 from epoch0.papers.sweep import Claims, Found, Sweep, Table, by, over_runs
 from epoch0.seeds import generator
@@ -121,17 +122,14 @@ def block(spec: CircleSpec, seed: int) -> dict[str, Any]:
 
 def _projected(net: Any, points: torch.Tensor) -> dict[str, Any]:
     """Each layer's image of some points in the plane of its first two principal components."""
-    images, shares = [], []
+    images = [projected(points.numpy())]
     with torch.no_grad():
-        for part in (None, *net):
-            points = points if part is None else part(points)
-            if part is not None and next(part.parameters(), None) is not None:
-                continue  # a layer ends with its tanh
-            centred = points - points.mean(dim=0)
-            _, scales, directions = torch.linalg.svd(centred, full_matrices=False)
-            images.append((centred @ directions[:2].T).numpy())
-            shares.append(float(scales[:2].square().sum() / scales.square().sum()))
-    return {"images": np.stack(images), "shares": np.array(shares)}
+        for part in net:
+            points = part(points)
+            if next(part.parameters(), None) is None:  # a layer ends with its tanh
+                images.append(projected(points.numpy()))
+    paths, shares = zip(*images, strict=True)
+    return {"images": np.stack(paths), "shares": np.array(shares)}
 
 
 def _relative(found: Found) -> Array:
@@ -173,14 +171,9 @@ def draw(found: Found) -> pictures.Figure:
     picture, axes = plots.figure(1.75 * len(panes), 5.2, mosaic=grid, height_ratios=[1.0, 1.25])
     images, shares = (np.asarray(found.one().results[0][name]) for name in ("images", "shares"))
     for layer, name in enumerate(panes):
-        pane = axes[name]
-        pane.plot(*images[layer].T, color=plots.COLOURS[0], linewidth=0.9)
-        half = 1.08 * float(np.abs(images[layer]).max())
-        pane.set(xlim=(-half, half), ylim=(-half, half), aspect="equal", xticks=[], yticks=[])
-        pane.grid(False)
-        pane.spines[["top", "right"]].set_visible(True)
-        pane.set_title("the circle" if layer == 0 else f"layer {layer}: × {ratio[layer]:.3g}", fontsize=9)
-        pane.set_xlabel(f"{100 * shares[layer]:.0f} % of variance", fontsize=8)
+        title = f"layer {layer}: × {ratio[layer]:.3g},\n{shares[layer]:.0%} of variance" if layer else "the circle"
+        closed_curve(axes[name], images[layer], title)
+        axes[name].set(xticks=[], yticks=[])
     below, x = axes["lengths"], list(range(len(ratio)))
     whole = Table([{"layer": 0, "length": 1.0, "length_error": 0.0, "wide": 1.0}, *rows])
     pictures.points(below, whole, "layer", "length", 0, f"mean of {found.sweep['runs']} networks")
