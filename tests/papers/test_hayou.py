@@ -247,12 +247,6 @@ def test_weight_std_gives_the_gain(gain: float) -> None:
     assert ordered.weight_std(gain, 0.0) == pytest.approx(math.sqrt(gain))
 
 
-def test_the_papers_two_percentages() -> None:
-    gain = math.exp(-1.6)
-    assert ordered.bound(100, 100, gain) == pytest.approx(0.620, abs=1e-3)
-    assert ordered.bound(100, 100, gain, paper=True) == pytest.approx(0.275, abs=1e-3)
-
-
 def test_the_chains_mean_field() -> None:
     """Against the correlation map of ReLU at q = 1, and its limit: 1/sqrt(1 - c) grows by alpha s/(2(1 + alpha))."""
     for density in (1.0, 0.3):

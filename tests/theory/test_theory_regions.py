@@ -17,7 +17,6 @@ from epoch0.networks import ensemble
 from epoch0.theory.regions import (
     arrangement_regions,
     line_breaks,
-    linear_law,
     montufar_lower_bound,
     pattern_bound,
     upper_bound,
@@ -47,8 +46,6 @@ def test_bounds_of_small_networks_written_out() -> None:
     assert pattern_bound([2, 3], faces=2) == 3**5
     assert upper_bound([1000] * 50, 784) > 0  # exact, far beyond a float
     assert math.log2(upper_bound([20] * 3, 100)) == 60 == math.log2(pattern_bound([20] * 3))
-    assert linear_law([10, 20], dimension=2, faces=2) == pytest.approx(60**2 / 2)
-    assert linear_law([10, 20], constant=0.5) == 15.0 and linear_law([10], constant=0.0, dimension=2) == 0.0
 
 
 def test_order_of_the_bound() -> None:
@@ -145,9 +142,6 @@ def test_bad_input() -> None:
         upper_bound([3], 2, method="best")
     with pytest.raises(InputError, match="at least 3 neurons"):
         montufar_lower_bound([2, 5], 3)
-    with pytest.raises(InputError, match="constant=-1"):
-        linear_law([3], constant=-1.0)
-    assert linear_law([10**6] * 100, dimension=200) == math.inf
     x = np.ones(3)
     for arguments, message in (
         ({"x1": np.ones(4)}, "shape"), ({"x1": x}, "same point"), ({"weight_std": 0.0}, "weight_std"),

@@ -87,27 +87,6 @@ def montufar_lower_bound(widths: Sequence[int], inputs: int) -> int:
     return copies * _regions(sizes[-1], inputs, 1)
 
 
-def linear_law(widths: Sequence[int], *, dimension: int = 1, faces: int = 1, constant: float = 1.0) -> float:
-    """The size that the number of regions really has: (constant * faces * neurons)^dimension / dimension!
-
-    >>> linear_law([64, 64, 64]), linear_law([64, 64, 64], dimension=2)
-    (192.0, 18432.0)
-
-    On a line that is the theorem, and the constant the share of neurons that fold on it (:func:`line_breaks`): 1 on a
-    whole line and about 1/2 between two unrelated points at He's initialization. In more dimensions it is the paper's
-    heuristic, with the number of sets of ``dimension`` neurons in place of the power.
-
-    Source: Hanin and Rolnick 2019, Theorem 1 and section 2.2.
-    """
-    constant = _number("constant", constant, 0.0)
-    neurons, power = sum(_widths(widths)), check_count("dimension", dimension)
-    met = constant * check_count("faces", faces) * neurons
-    if power == 1 or met == 0:
-        return met
-    log = power * math.log(met) - math.lgamma(power + 1)
-    return met**power / math.factorial(power) if power < 20 and log < 600 else math.exp(log) if log < 709 else math.inf
-
-
 def line_breaks(
     widths: Sequence[int],
     x0: np.ndarray,
@@ -144,7 +123,8 @@ def line_breaks(
     if start.shape != end.shape or start.ndim not in (1, 2) or start.shape[-1] == 0:
         raise InputError(f"x0 has shape {start.shape} and x1 {end.shape}; both must be (dim,) or (lines, dim).")
     weight_std, bias_std = check_std("weight_std", weight_std), check_std("bias_std", bias_std)
-    negative_slope = _number("negative_slope", negative_slope, -math.inf)
+    if not isinstance(negative_slope, int | float | np.number) or not math.isfinite(negative_slope):
+        raise InputError(f"negative_slope={negative_slope!r}: a finite number is needed.")
     if weight_std == 0:
         raise InputError("weight_std=0: without weights no neuron depends on its input.")
     check_choice("kind", kind, ("segment", "ray", "line"))
@@ -175,12 +155,6 @@ def _angle(start: np.ndarray, end: np.ndarray, height: np.ndarray, kind: str) ->
 
 def _regions(planes: int, dimension: int, faces: int) -> int:
     return sum(math.comb(planes, i) * faces**i for i in range(min(planes, dimension) + 1))
-
-
-def _number(name: str, value: float, least: float) -> float:
-    if not isinstance(value, int | float | np.number) or not math.isfinite(value) or value < least:
-        raise InputError(f"{name}={value!r}: a finite number{f' >= {least:g}' if least > -math.inf else ''} is needed.")
-    return float(value)
 
 
 def _widths(widths: Sequence[int]) -> tuple[int, ...]:

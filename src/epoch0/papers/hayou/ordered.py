@@ -69,11 +69,6 @@ def sharper(gain: float, bias_std: float, depth: int, width: int, examples: int)
     return found.critical_sparsity, found.critical_sparsity_sd
 
 
-def bound(depth: int, width: int, gain: float, *, paper: bool = False) -> float:
-    """Theorem 1 without its error term; ``paper`` with the logarithm that the paper's example used."""
-    return ordered_bound(gain, depth, width, paper=paper).value
-
-
 def table(found: Found) -> Table:
     """One row a gain."""
 
@@ -82,8 +77,8 @@ def table(found: Found) -> Table:
         expected, spread = sharper(gain, spec.bias_std, spec.depth, spec.width, spec.examples)
         row = {"kappa": abs(math.log(gain)) / 8, "weight_std": weight_std(gain, spec.bias_std)}
         row["sd_over_networks"] = float(cell["critical"].std(ddof=1)) if cell.runs > 1 else math.nan
-        row |= {"predicted": expected, "predicted_sd": spread, "bound": bound(spec.depth, spec.width, gain)}
-        return {**row, "bound_log10": bound(spec.depth, spec.width, gain, paper=True)}
+        row |= {"predicted": expected, "predicted_sd": spread, "bound": ordered_bound(gain, spec.depth, spec.width)}
+        return {**row, "bound_log10": ordered_bound(gain, spec.depth, spec.width, paper=True)}
 
     return found.rows(lambda cell: {"critical_sparsity": cell["critical"]}, computed)
 
@@ -117,7 +112,8 @@ def claims(found: Found) -> Claims:
 
 def _example(sweep: Sweep, rows: Table) -> Claims:
     """The text below the theorem: kappa = 0.2, L = N = 100."""
-    value, decimal = (bound(sweep["depth"], sweep["width"], _EXAMPLE[0], paper=paper) for paper in (False, True))
+    size = sweep["depth"], sweep["width"]
+    value, decimal = (ordered_bound(_EXAMPLE[0], *size, paper=paper) for paper in (False, True))
     example = f"the example below Theorem 1: at kappa = {PAPER_KAPPA:g} the bound is {100 * PAPER_BOUND:g} % "
     example += sweep.told("(here L = {depth}, N = {width})")
     told = f"the formula gives {value:.3g}; with log base 10 in place of the natural logarithm {decimal:.3g}"
@@ -146,7 +142,7 @@ def draw(found: Found) -> pictures.Figure:
     fine = np.linspace(min(0.01, *gains), 0.999, 400)
     theorem = ("--", "Theorem 1 (natural logarithm)"), (":", "... with log base 10, as in the paper's example")
     for paper, (line, label) in zip((False, True), theorem, strict=True):
-        values = np.array([bound(depth, width, float(x), paper=paper) for x in fine])
+        values = np.array([ordered_bound(float(x), depth, width, paper=paper) for x in fine])
         inside = values <= 1
         axes.plot(fine[inside], values[inside], color=plots.BOUND, linestyle=line, label=label, zorder=1.4)
     label = rf"measured, $\sigma_b={BIAS_STD:g}$"

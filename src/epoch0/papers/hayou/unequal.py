@@ -54,8 +54,8 @@ def computed(spec: UnequalSpec) -> dict[str, float]:
     size = spec.width**2
     stds = [spec.gamma**-0.5, *[1.0] * (spec.depth - 1)]
     return {
-        "bound_as_printed": magnitude_bound(spec.gamma, size, paper=True).value,
-        "bound_corrected": magnitude_bound(spec.gamma, size).value,
+        "bound_as_printed": magnitude_bound(spec.gamma, size, paper=True),
+        "bound_corrected": magnitude_bound(spec.gamma, size),
         "infinite_depth": magnitude_limit(spec.gamma, size),
         "predicted": magnitude_density(stds, [size] * spec.depth, 0.5).critical_sparsity,
     }

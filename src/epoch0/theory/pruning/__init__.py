@@ -1,8 +1,6 @@
 """Predict what pruning at initialization leaves of each layer, before anything is built (Hayou et al. 2021)."""
 
 from epoch0.theory.pruning.bounds import (
-    MagnitudeBound,
-    OrderedBound,
     magnitude_bound,
     magnitude_density,
     magnitude_limit,
@@ -12,5 +10,5 @@ from epoch0.theory.pruning.bounds import (
 from epoch0.theory.pruning.dense import predicted_density
 from epoch0.theory.pruning.prediction import LayerDensity, PredictedDensity
 
-__all__ = ["LayerDensity", "MagnitudeBound", "OrderedBound", "PredictedDensity", "magnitude_bound", "magnitude_density"]
+__all__ = ["LayerDensity", "PredictedDensity", "magnitude_bound", "magnitude_density"]
 __all__ += ["magnitude_limit", "ordered_bound", "ordered_bound_of", "predicted_density"]

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,37 +20,20 @@ Array = NDArray[np.float64]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 
-@dataclass(frozen=True)
-class OrderedBound:
-    """Theorem 1 for one network: (1 + log(kappa L N^2) / kappa) / L with kappa = abs(log chi) / 8.
-
-    Vacuous above 1, and with kappa L N^2 below 1, where its proof does not hold; ``paper`` with the decimal logarithm.
-    """
-
-    value: float
-    kappa: float
-    chi: float
-    vacuous: bool
-    paper: bool
-
-    def __str__(self) -> str:
-        used = "log base 10, as in the paper's example" if self.paper else "natural logarithm"
-        empty = ", which says nothing" if self.vacuous else ""
-        return f"chi={self.chi:.6g}, kappa={self.kappa:.6g}: E[s_cr] <= {self.value:.6g}{empty} ({used})"
-
-
-def ordered_bound(chi: float, depth: int, width: int, *, paper: bool = False) -> OrderedBound:
+def ordered_bound(chi: float, depth: int, width: int, *, paper: bool = False) -> float:
     """Upper bound on the expected critical sparsity of SNIP in the ordered phase, without its error term.
 
     >>> kappa = math.exp(-8 * 0.2)                                            # chi at kappa = 0.2
-    >>> round(ordered_bound(kappa, 100, 100).value, 3), round(ordered_bound(kappa, 100, 100, paper=True).value, 3)
+    >>> round(ordered_bound(kappa, 100, 100), 3), round(ordered_bound(kappa, 100, 100, paper=True), 3)
     (0.62, 0.275)
 
-    The error term, O(1/(kappa^2 sqrt(L N^2))), has no stated constant. The proof needs the natural logarithm; the
-    paper's example, "27 % at kappa = 0.2", is the formula with log base 10, which ``paper`` takes. Two limits that the
-    statement leaves out: it holds for bias_std > 0 only (see :func:`ordered_bound_of`), and at L = N = 100 it is above
-    1, so empty, for chi above 0.39. Measured values lie about eight times lower; :func:`predicted_density` comes within
-    5 %. ``depth`` is L, ``width`` N, the units of each layer.
+    It is (1 + log(kappa L N^2) / kappa) / L with kappa = abs(log chi) / 8; above 1 it says nothing, and it is infinite
+    where kappa L N^2 is below 1, as the proof does not hold there. The error term, O(1/(kappa^2 sqrt(L N^2))), has no
+    stated constant. The proof needs the natural logarithm; the paper's example, "27 % at kappa = 0.2", is the formula
+    with log base 10, which ``paper`` takes. Two limits that the statement leaves out: it holds for bias_std > 0 only
+    (see :func:`ordered_bound_of`), and at L = N = 100 it is above 1, so empty, for chi above 0.39. Measured values lie
+    about eight times lower; :func:`predicted_density` comes within 5 %. ``depth`` is L, ``width`` N, the units of each
+    layer.
 
     Source: Hayou et al. 2021, Theorem 1.
     """
@@ -65,17 +47,16 @@ def ordered_bound(chi: float, depth: int, width: int, *, paper: bool = False) ->
     kappa = abs(math.log(chi)) / 8
     inside = kappa * depth * width**2
     logarithm = math.log10(inside) if paper else math.log(inside)
-    value = (1 + logarithm / kappa) / depth
-    return OrderedBound(value, kappa, float(chi), value > 1 or inside < 1, paper)
+    return (1 + logarithm / kappa) / depth if inside >= 1 else math.inf
 
 
 def ordered_bound_of(
     activation: ActivationLike, weight_std: float, bias_std: float, depth: int, width: int, *, paper: bool = False
-) -> OrderedBound:
+) -> float:
     """The same bound for weights and biases of given standard deviations, refused where the theorem is false.
 
-    >>> ordered_bound_of("tanh", 0.4918, 0.3, 100, 100).vacuous                             # chi = 0.2
-    False
+    >>> round(ordered_bound_of("tanh", 0.4918, 0.3, 100, 100), 2)                             # chi = 0.2
+    0.62
 
     An InputError if the network is not in the ordered phase, or its pre-activations shrink to 0: there it is linear,
     W dL/dW is the same in sum for every layer, and none vanishes (tanh without biases at chi = 0.8 measures a critical
@@ -95,26 +76,12 @@ def ordered_bound_of(
     return ordered_bound(gain(rule, weight_std, q), depth, width, paper=paper)
 
 
-@dataclass(frozen=True)
-class MagnitudeBound:
-    """Proposition 4: the bound on E[s_cr] without its error term, vacuous above 1, with its x and epsilon.
-
-    ``ratio`` is that of the standard deviations that the formula was used with.
-    """
-
-    value: float
-    x: float
-    eps: float
-    ratio: float
-    vacuous: bool
-
-
-def magnitude_bound(gamma: float, weights: int, *, paper: bool = False) -> MagnitudeBound:
+def magnitude_bound(gamma: float, weights: int, *, paper: bool = False) -> float:
     """Upper bound on the critical sparsity of magnitude pruning where one layer of many has smaller weights.
 
-    >>> [round(magnitude_bound(g, 10_000).value, 3) for g in (2, 5, 10)]
+    >>> [round(magnitude_bound(g, 10_000), 3) for g in (2, 5, 10)]
     [0.996, 0.935, 0.812]
-    >>> [round(magnitude_bound(g, 10_000, paper=True).value, 3) for g in (2, 5, 10)]
+    >>> [round(magnitude_bound(g, 10_000, paper=True), 3) for g in (2, 5, 10)]
     [0.961, 0.598, 0.327]
 
     The layers' variances are sigma_w^2 / (alpha_l N), so their standard deviations differ by the square root of the
@@ -136,12 +103,7 @@ def magnitude_bound(gamma: float, weights: int, *, paper: bool = False) -> Magni
     start = int(np.argmin(_bound_at(depths, ratio, weights)))
     low, high = depths[max(start - 1, 0)], depths[min(start + 1, len(depths) - 1)]
     least = {"bounds": (low, high), "method": "bounded", "options": {"xatol": 1e-12}}
-    best = minimize_scalar(lambda z: float(_bound_at(np.array([z]), ratio, weights)[0]), **least)
-    z = np.array([float(best.x)])
-    power = float(_log_outside(ratio * z)[0] / _log_outside(z)[0])
-    value = float(_bound_at(z, ratio, weights)[0])
-    eps = 2 - math.log(power) / math.log(ratio)
-    return MagnitudeBound(value, float(-np.expm1(_log_outside(z))[0]), eps, ratio, value > 1)
+    return float(minimize_scalar(lambda z: float(_bound_at(np.array([z]), ratio, weights)[0]), **least).fun)
 
 
 def magnitude_limit(gamma: float, weights: int, *, paper: bool = False) -> float:
