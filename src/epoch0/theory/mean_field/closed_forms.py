@@ -4,7 +4,6 @@ Cho & Saul 2009 (one kink at 0), Williams 1997 (erf); the slopes follow by Price
 """
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +20,9 @@ def closed_form(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Arr
     """E phi(h1) phi(h2), or of phi', in closed form, None where the activation has none; arrays of one shape."""
     if rule.homogeneous and rule.slopes is not None:
         return _one_kink(rule.slopes[0], rule.slopes[-1], q1, q2, cosine, sine, derivative)
-    if derivative and rule.slopes is not None:
-        return _straight_pieces(rule.breaks, rule.slopes, q1, q2, cosine, sine)
-    if is_erf(rule):
+    if rule.slopes is not None and (derivative or rule.continuous):
+        return straight_means(rule, q1, q2, cosine, sine)[derivative]
+    if rule.name == "erf" and np.array_equal(rule.function(_PROBES), erf(_PROBES)):
         ends = (1 + 2 * q1) * (1 + 2 * q2)
         if derivative:
             return np.asarray(4 / math.pi / np.sqrt(1 + 2 * q1 + 2 * q2 + 4 * q1 * q2 * sine**2))
@@ -38,11 +37,6 @@ def closed_form(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Arr
     return None
 
 
-def is_erf(rule: Activation) -> bool:
-    """Whether this is the error function itself, not only by name."""
-    return rule.name == "erf" and np.array_equal(rule.function(_PROBES), erf(_PROBES))
-
-
 def _one_kink(left: float, right: float, q1: Array, q2: Array, cosine: Array, sine: Array, derivative: bool) -> Array:
     """Slope ``left`` below 0 and ``right`` above: parts of one sign and of two, each an arc-cosine kernel."""
     angle = np.arctan2(sine, cosine)
@@ -54,54 +48,33 @@ def _one_kink(left: float, right: float, q1: Array, q2: Array, cosine: Array, si
     return np.asarray(np.sqrt(q1) * np.sqrt(q2) * (same * up - mixed * down) / (2 * math.pi))
 
 
-def _straight_pieces(
-    breaks: tuple[float, ...], slopes: tuple[float, ...], q1: Array, q2: Array, cosine: Array, sine: Array
-) -> Array:
-    """Mean product of slopes that step at the breaks: a sum of probabilities that both variables lie above one."""
-    first, second = (np.sqrt(np.maximum(q, 1e-200)) for q in (q1, q2))
-    steps = np.diff(slopes)
-    result = np.full(np.shape(cosine), slopes[0] ** 2)
-    for point, step in zip(breaks, steps, strict=True):
-        result = result + slopes[0] * step * (ndtr(-point / first) + ndtr(-point / second))
-        for other, change in zip(breaks, steps, strict=True):
-            result = result + step * change * _both_above(point / first, other / second, cosine, sine)
-    return np.asarray(result)
-
-
-def straight_pair(rule: Activation) -> Callable[[Array, Array, Array], tuple[Array, Array]] | None:
-    """E phi phi and E phi' phi' of an activation with straight pieces and a kink away from 0, as a function of q1, q2
-    and 1 - c (arrays that broadcast); None for any other.
+def straight_means(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Array) -> tuple[Array, Array]:
+    """E phi phi (of a continuous phi) and E phi' phi' of an activation with straight pieces; arrays that broadcast.
 
     Where the variances differ these means bend sharply at c = 1 (two kinks pass each other), so that no table serves.
     """
-    if rule.slopes is None or not any(rule.breaks):
-        return None
-    breaks, slopes = rule.breaks, rule.slopes
+    breaks, slopes = rule.breaks, rule.slopes or ()
     steps = np.diff(slopes)
     # phi(h) = start + slopes[0] h + sum of steps * max(h - break, 0)
     start = float(rule.function(np.zeros(1))[0]) - sum(t * max(-b, 0.0) for b, t in zip(breaks, steps, strict=True))
-
-    def means(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
-        q1, q2, gap = np.broadcast_arrays(q1, q2, gap)
-        first, second = (np.sqrt(np.maximum(q, 1e-200)) for q in (q1, q2))
-        cosine, sine = 1 - gap, np.sqrt(gap * (2 - gap))
-        one = [start + _hinges(np.zeros(()), breaks, steps, scale) for scale in (first, second)]
-        value = one[0] * one[1] + slopes[0] ** 2 * first * second * cosine
-        slope = np.full(value.shape, slopes[0] ** 2)
-        for point, step in zip(breaks, steps, strict=True):
-            above = [ndtr(-point / scale) for scale in (first, second)]
-            # E h1 max(h2 - b, 0) = covariance * P(h2 > b)
-            value += slopes[0] * step * first * second * cosine * (above[0] + above[1])
-            slope += slopes[0] * step * (above[0] + above[1])
-            for other, change in zip(breaks, steps, strict=True):
-                a, b = point / first, other / second
-                chance = _both_above(a, b, cosine, sine)
-                slope += step * change * chance
-                product = _hinge_pair(a, b, cosine, sine, chance) - _hinge(a) * _hinge(b)
-                value += step * change * first * second * product
-        return value, slope
-
-    return means
+    q1, q2, cosine, sine = np.broadcast_arrays(q1, q2, cosine, sine)
+    first, second = (np.sqrt(np.maximum(q, 1e-200)) for q in (q1, q2))
+    one = [start + _hinges(np.zeros(()), breaks, steps, scale) for scale in (first, second)]
+    value = one[0] * one[1] + slopes[0] ** 2 * first * second * cosine
+    slope = np.full(value.shape, slopes[0] ** 2)
+    for point, step in zip(breaks, steps, strict=True):
+        # slopes that step at the breaks: chances that one variable, or both, lie above one
+        above = ndtr(-point / first) + ndtr(-point / second)
+        # E h1 max(h2 - b, 0) = covariance * P(h2 > b)
+        value += slopes[0] * step * first * second * cosine * above
+        slope += slopes[0] * step * above
+        for other, change in zip(breaks, steps, strict=True):
+            a, b = point / first, other / second
+            chance = _both_above(a, b, cosine, sine)
+            slope += step * change * chance
+            product = _hinge_pair(a, b, cosine, sine, chance) - _hinge(a) * _hinge(b)
+            value += step * change * first * second * product
+    return value, slope
 
 
 def _hinge(a: Array) -> Array:

@@ -103,7 +103,7 @@ def pair_mean(
     >>> pair_mean("relu", 1.0, 1.0, np.array([-1.0, 0.0, 1.0])).round(6)              # shape (3,)
     array([0.      , 0.159155, 0.5     ])
 
-    Closed forms for erf, sin and activations with one kink at 0 and straight sides. Elsewhere sums: without break
+    Closed forms for erf, sin and activations with straight pieces. Elsewhere sums: without break
     points a trapezoid sum over both variables (checked against its own half); with them Gauss-Legendre on panels which
     end at the breaks of phi(h1), and for each h1 at those of phi(h2), and shrink towards the places where two breaks
     meet as ``|c|`` tends to 1. The error is below 1e-11 of sqrt(E phi(h1)^2 E phi(h2)^2) for every activation known by

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from epoch0.activations import Activation
 from epoch0.errors import InputError
-from epoch0.theory.mean_field.closed_forms import straight_pair
+from epoch0.theory.mean_field.closed_forms import straight_means
 from epoch0.theory.mean_field.moments import moments_of
 from epoch0.theory.mean_field.tables import TOLERANCE, SlopeTable, needed_rank, tabulate
 
@@ -58,7 +58,7 @@ class Pairs:
     def __post_init__(self) -> None:
         self.even = parity(self.rule) == 1
         self.folded = self.folded or self.even
-        self.straight = straight_pair(self.rule)
+        self.straight = self.rule.slopes is not None and any(self.rule.breaks)
         self.table: SlopeTable | None = None
         self.error = TOLERANCE
         self.rebuild, self.before = 0, (0.0, 0.0)
@@ -68,8 +68,8 @@ class Pairs:
         both = np.concatenate([self.first, self.second])
         low, high = float(both.min()), float(both.max())
         settled = needed_rank(low, high) == 1
-        if self.straight is not None and not settled:
-            self._advance(*self._exactly(self.straight), layer)
+        if self.straight and not settled:
+            self._advance(*self._exactly(), layer)
             return
         # all variances agree and stay: the cheapest table serves to the end
         stay = max(abs(low - self.before[0]), abs(high - self.before[1])) <= 1e-13 * high
@@ -130,16 +130,16 @@ class Pairs:
 
         return after, means
 
-    def _exactly(self, exact: Callable[[Array, Array, Array], tuple[Array, Array]]) -> tuple[list[Array], Means]:
+    def _exactly(self) -> tuple[list[Array], Means]:
         """The same of a phi with straight pieces, from its closed form."""
         sides = (self.first, self.second)
-        squares = [exact(q, q, np.zeros_like(q))[0] for q in sides]
+        squares = [straight_means(self.rule, q, q, np.ones_like(q), np.zeros_like(q))[0] for q in sides]
         after = [self.skip * q + self.bias + self.weight * one for q, one in zip(sides, squares, strict=True)]
 
         def means(rows: slice, columns: slice) -> tuple[Array, Array]:
             q1, q2 = self.first[rows, None], self.second[None, columns]
             gap = self.gap[rows, columns]
-            mean, slope = exact(q1, q2, gap)
+            mean, slope = straight_means(self.rule, q1, q2, 1 - gap, np.sqrt(gap * (2 - gap)))
             ends = np.sqrt(after[0][rows, None] * after[1][None, columns])
             inside = self.skip * np.sqrt(q1 * q2) * (1 - gap) + self.bias + self.weight * mean
             apart = np.clip(1 - inside / np.where(ends > 0, ends, 1.0), 0.0, 2.0)
