@@ -1,6 +1,5 @@
 """Trials: keys that never move, specs that come back as they were, outside JSON checked strictly."""
 
-import json
 import math
 from dataclasses import dataclass, field
 
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from epoch0.distributions import Discrete, Gaussian, Sparse, Uniform
 from epoch0.errors import InputError
-from epoch0.experiments.experiment import DATA_VERSION, Trial, canonical_json, parse, read_canonical, resolve
+from epoch0.experiments.experiment import DATA_VERSION, Trial, canonical_json, read_canonical, resolve
 
 # Keys of stored results: if one of these changes, every results file in the world is out of date.
 PINNED = {
@@ -172,28 +171,3 @@ def test_damaged_specs_are_refused():
     ]:
         with pytest.raises(InputError, match=words):
             read_canonical(text)
-
-
-def test_json_from_outside():
-    text = json.dumps([{"function": "trial_functions:draw", "spec": {"size": 3}, "seed": 5}])
-    assert parse(list[Trial], text) == [trial({"size": 3}, 5)]
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"sed": 5}, "at 0.sed: Unexpected keyword"),
-        ({"seed": "5"}, "at 0.seed"),
-        ({"seed": -5}, "from 0 to"),
-        ({"function": "draw"}, r"package\.module:name"),
-    ],
-)
-def test_json_from_outside_is_checked(change, words):
-    text = json.dumps([{"function": "trial_functions:draw", "spec": {}, "seed": 5} | change])
-    with pytest.raises(InputError, match=words):
-        parse(list[Trial], text)
-
-
-def test_json_that_is_none():
-    with pytest.raises(InputError, match="Invalid JSON"):
-        parse(list[Trial], "[{")

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -51,8 +51,6 @@ class Trial:
     seed: int
     canonical: str = field(init=False, repr=False, compare=False)
     key: str = field(init=False, repr=False)
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
 
     def __post_init__(self) -> None:
         module, colon, name = self.function.partition(":")
@@ -119,30 +117,6 @@ def resolve(function: str) -> TrialFunction:
         raise InputError(f"trial function {function!r} is a {type(found).__name__}, not a function of (spec, seed).")
     checked: TrialFunction = found
     return checked
-
-
-def parse(kind: Any, text: str | bytes) -> Any:
-    """JSON from outside as a value of the given type, strictly: no unknown names, no quiet conversions.
-
-    >>> parse(list[Trial], '[{"function": "package.module:name", "spec": {"width": 32}, "seed": 0}]')[0].seed
-    0
-
-    The kind is a frozen dataclass or a container of them. Dataclasses refuse unknown names when they carry
-    ``__pydantic_config__ = {"extra": "forbid"}``, as :class:`Trial` does.
-
-    Raises:
-        InputError: with the place and the reason of the first problem and the number of others.
-    """
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        return TypeAdapter(kind).validate_json(text)
-    except ValidationError as error:
-        problems = error.errors(include_url=False, include_context=False)
-        where = ".".join(str(part) for part in problems[0]["loc"]) or "the top level"
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        name = getattr(kind, "__name__", str(kind))
-        raise InputError(f"JSON for {name} cannot be used: at {where}: {problems[0]['msg']}{more}.") from error
 
 
 def _imported(name: str, what: str) -> Any:
