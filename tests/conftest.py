@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
 
 import typecheck
@@ -41,6 +40,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
+    import torch  # not by the process that hands out the tests
+
     torch.set_num_threads(1)
 
 

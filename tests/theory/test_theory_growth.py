@@ -310,7 +310,7 @@ class TestLawOverDepth:
     @pytest.mark.parametrize("widths", [(4, 9), (100,) * 3, (10, 1000)])
     def test_sample(self, widths: tuple[int, ...]) -> None:
         law = growth.law_over_depth(Gaussian(0.4), widths)
-        n = 20000
+        n = 8000
         x = law.sample(n, seed=8)
         assert abs(x.mean() - law.mean) < SIGMAS * law.std / math.sqrt(n)
         assert x.std() == pytest.approx(law.std, rel=0.1)
