@@ -3,11 +3,11 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from epoch0 import plots
 from epoch0.experiments.claims import at_least, at_most
@@ -119,54 +119,33 @@ def claims(found: Found) -> Claims:
     return decided
 
 
-def draw_modes(found: Found) -> pictures.Figure:
-    """Figure 2: one panel for each mode of batch norm, at the middle sparsity."""
-    both, middle = list(pairs(found)), 1
-    picture, axes = plots.figure(9.0, 4.4, 1, len(both), sharey=True, squeeze=False)
-    for place, (pair, panel) in enumerate(zip(both, axes[0], strict=True)):
-        _layers(panel, *pair, middle, label=place == 0)
-        spec = pair[0].spec
-        panel.set_title(f"batch norm in {spec.batch_norm} mode, {100 * spec.sparsities[middle]:g} % pruned")
-    return _finished(picture, axes)
-
-
-def draw_activations(found: Found) -> pictures.Figure:
-    """Figure 4: a row for each activation, a column for each sparsity."""
-    both, sparsities = list(pairs(found)), found.sweep["sparsities"]
-    picture, axes = plots.figure(10.5, 6.2, len(both), len(sparsities), sharey=True, sharex=True, squeeze=False)
-    for row, pair in enumerate(both):
-        for column, sparsity in enumerate(sparsities):
-            _layers(axes[row, column], *pair, column, label=row == column == 0)
-            axes[row, column].set_title(f"{pair[0].spec.activation}, {100 * sparsity:g} % pruned")
-    return _finished(picture, axes)
-
-
-def _layers(axes: pictures.Axes, plain: Cell, stable: Cell, sparsity: int, *, label: bool) -> None:
-    names = plain.results[0]["names"]
-    places = np.arange(1, len(names) + 1)
-    shortcuts = np.array(["downsample" in name for name in names])
+def draw(places: tuple[int, ...], found: Found) -> pictures.Figure:
+    """A row for each activation and batch-norm mode, a column for each sparsity of these places."""
+    both, size = list(pairs(found)), (3.5 * len(places) + 2.0, 2.9 * len(list(pairs(found))) + 0.6)
+    picture, grid = plots.figure(*size, len(both), len(places), sharey=True, sharex=True, squeeze=False)
+    names = both[0][0].results[0]["names"]
+    layers, shortcuts = np.arange(1, len(names) + 1), np.array(["downsample" in name for name in names])
     line: dict[str, Any] = {"markersize": 3.2, "linestyle": "-", "linewidth": 0.7}
     alone: dict[str, Any] = {"markersize": 5.5, "markerfacecolor": "none"}
-    for index, (name, cell) in enumerate((("ResNet", plain), ("Stable ResNet", stable))):
-        mean, error = (100 * value for value in mean_and_error(cell["density"][:, sparsity]))
-        values = places + 0.2 * (index - 0.5), mean, error
-        for chosen, words, style in ((~shortcuts, name, line), (shortcuts, f"{name}, 1x1 shortcuts", alone)):
-            x, y, spread = (one[chosen] for one in values)
-            plots.points(axes, x, y, spread, index, words if label else "", elinewidth=0.8, capsize=1.5, **style)
-    for section in list(sections(names).values())[1:]:
-        axes.axvline(section[0] + 0.5, color="#999999", linewidth=0.7, linestyle="--", zorder=0.8)
-
-
-def _finished(picture: pictures.Figure, axes: "NDArray[Any]") -> pictures.Figure:
-    for panel in axes.flat:
-        panel.set_yscale("symlog", linthresh=_LINEAR, linscale=0.4)
-        panel.set_ylim(-0.02, 130)
-        pictures.ticks(panel, [0, 0.1, 1, 10, 100], "y")
-    for panel in axes[-1]:
-        panel.set_xlabel("layer, in order of execution")
-    for panel in axes[:, 0]:
-        panel.set_ylabel("weights kept (%)")
-    plots.legend_below(picture, *axes.flat[0].get_legend_handles_labels(), columns=4)
+    for pair, row in zip(both, grid, strict=True):
+        row[0].set_ylabel("weights kept (%)")
+        for place, axes in zip(places, row, strict=True):
+            for index, (name, cell) in enumerate(zip(("ResNet", "Stable ResNet"), pair, strict=True)):
+                values = layers + 0.2 * (index - 0.5), *(100 * one for one in mean_and_error(cell["density"][:, place]))
+                for chosen, told, look in ((~shortcuts, name, line), (shortcuts, f"{name}, 1x1 shortcuts", alone)):
+                    x, y, spread = (one[chosen] for one in values)
+                    plots.points(axes, x, y, spread, index, told, elinewidth=0.8, capsize=1.5, **look)
+            for section in list(sections(names).values())[1:]:
+                axes.axvline(section[0] + 0.5, color="#999999", linewidth=0.7, linestyle="--", zorder=0.8)
+            spec = pair[0].spec
+            mode = f"{spec.activation}, batch norm in {spec.batch_norm} mode"
+            axes.set_title(f"{mode}, {100 * spec.sparsities[place]:g} % pruned", fontsize=9)
+            axes.set_yscale("symlog", linthresh=_LINEAR, linscale=0.4)
+            axes.set_ylim(-0.02, 130)
+            pictures.ticks(axes, [0, 0.1, 1, 10, 100], "y")
+    for axes in grid[-1]:
+        axes.set_xlabel("layer, in order of execution")
+    plots.legend_below(picture, *grid.flat[0].get_legend_handles_labels(), columns=4)
     return picture
 
 
@@ -178,18 +157,18 @@ def _about(sweep: Sweep) -> str:
     )
 
 
-def _figure(name: str, title: str, place: str, draw: Any, **axes: tuple[str, ...]) -> Artifact:
+def _figure(name: str, title: str, place: str, shown: tuple[int, ...], **axes: tuple[str, ...]) -> Artifact:
     spec = ResidualSpec("cifar10", 32, 2, False, "relu", "train", 128, (0.9, 0.98, 0.995))
     networks = {"plain": {"stable": False}, "stable": {"stable": True}}
     paper = Sweep(densities, spec, {**axes, "network": networks}, runs=6)
     presets = {"quick": paper.but(data="digits", width=1, runs=8), "paper": paper}
     title = f"Weights that SNIP keeps of each layer, {title}"
-    return Artifact(f"hayou/{name}", title, place, presets, table, claims, draw, _about)
+    return Artifact(f"hayou/{name}", title, place, presets, table, claims, partial(draw, shown), _about)
 
 
 _MODES = {"activation": ("relu",), "batch_norm": ("train", "eval")}
 _ACTIVATIONS = {"activation": ("relu", "tanh"), "batch_norm": ("train",)}
 ARTIFACTS = (
-    _figure("fig2", "ResNet and Stable ResNet", "", draw_modes, **_MODES),
-    _figure("fig4", "ReLU and tanh", "appendix G", draw_activations, **_ACTIVATIONS),
+    _figure("fig2", "ResNet and Stable ResNet", "", (1,), **_MODES),
+    _figure("fig4", "ReLU and tanh", "appendix G", (0, 1, 2), **_ACTIVATIONS),
 )
