@@ -19,12 +19,12 @@ from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Claims, Decision, Found, Sweep, Table, by, over_runs
 from epoch0.papers.trials import gaussian, images
 from epoch0.prune import apply, keep, random, snip
+from epoch0.theory.mean_field import propagate
 
 METHODS = ("snip", "random")
 
 EXPONENT = 0.5  # how near to -2 the fitted exponent must be
 RATE = 0.25  # relative difference from the mean field's growth that is allowed
-SLOPE = 2 * math.sqrt(2) / (3 * math.pi)  # ReLU: f(c) = c + SLOPE (1 - c)^(3/2) + ...
 
 Key = tuple[str, float]  # how a network was pruned, ``"unpruned"`` too, and the fraction removed
 
@@ -89,21 +89,9 @@ def measured(found: Found) -> dict[Key, Array]:
 
 
 def mean_field(density: float, start: float, blocks: int) -> Array:
-    """1 - c_l of an infinitely wide network whose branches keep this share of weights at random.
-
-    With alpha = density, c' = (c + alpha f(c)) / (1 + alpha) for He's weights (sigma_w^2 = 2).
-
-    Source: Hayou et al. 2021, appendix D; f(c) of ReLU, B.1.
-    """
-    apart = [start]
-    for _ in range(blocks):
-        c = 1 - apart[-1]
-        if apart[-1] > 1e-4:
-            passed = 1 - ((c * math.asin(c) + math.sqrt(1 - c * c)) / math.pi + c / 2)
-        else:  # to second order, where the closed form cancels
-            passed = apart[-1] - SLOPE * apart[-1] ** 1.5
-        apart.append((apart[-1] + density * passed) / (1 + density))
-    return np.array(apart)
+    """1 - c_l of an infinitely wide network whose branches keep this share of weights at random (appendix D)."""
+    how: dict[str, Any] = {"c": 1 - start, "density": density, "architecture": "residual"}
+    return np.asarray(propagate("relu", math.sqrt(2), 0.0, blocks, **how).gap)
 
 
 def log_mean(apart: Array) -> Mean:
