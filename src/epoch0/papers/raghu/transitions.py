@@ -23,7 +23,7 @@ from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agr
 from epoch0.papers.trials import CurveSpec
 from epoch0.theory import growth as growth_theory
 from epoch0.theory.growth import raghu_lower_bound, raghu_upper_bound
-from epoch0.theory.mean_field import chi, variance_map
+from epoch0.theory.mean_field import propagate
 
 CLOSE = 0.03  # curves "fit" if one sees no difference; the correction of width, sigma_w^2/(4 k chi), is less
 SETTLED = 3  # the first layer, counted from 1, from which growth is averaged: there variances have settled
@@ -109,11 +109,8 @@ def wide_limit(activation: str, variance: float, depth: int) -> tuple[float, ...
     Inputs have norm sqrt(size), so the first layer's variance is sigma_w^2. That of later ones tends to q*, which at
     sigma_w^2 = 1 takes very many layers.
     """
-    std, q, found = math.sqrt(variance), variance, []
-    for _ in range(depth):
-        found.append(math.sqrt(chi(activation, std, q)))
-        q = variance_map(activation, std, 0.0, q)
-    return tuple(found)
+    found = propagate(activation, math.sqrt(variance), 0.0, depth, q=variance)
+    return tuple(np.sqrt(found.chi).tolist())
 
 
 def _log(values: Any) -> Any:
