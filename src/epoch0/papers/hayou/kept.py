@@ -20,7 +20,7 @@ from epoch0.papers.means import mean_and_error
 from epoch0.papers.sweep import Claims, Found, Sweep, Table, by, over_runs
 from epoch0.papers.trials import EXTENTS, images
 from epoch0.prune import critical_sparsity, keep, snip
-from epoch0.theory.mean_field import chi, q_star
+from epoch0.theory.mean_field import phase
 from epoch0.theory.pruning import predicted_density
 
 UNIFORM = 2.0  # A spread over layers is uniform if each keeps its share within this factor
@@ -63,12 +63,6 @@ def kept(spec: KeptSpec, seed: int) -> dict[str, Any]:
     return {**found, "correlation": others / square, "square": square}
 
 
-def gain(spec: KeptSpec) -> float:
-    """The gain of a layer at the fixed point of the variance."""
-    q = q_star(spec.activation, spec.weight_std, spec.bias_std)
-    return float(chi(spec.activation, spec.weight_std, q))
-
-
 def table(found: Found) -> Table:
     """One row a layer: what is kept of it, how often nothing is, and what mean field says for such inputs."""
     cell, spec = found.one(), found.one().spec
@@ -77,7 +71,7 @@ def table(found: Found) -> Table:
     seen = round(cell["square"].mean(), 3), round(max(cell["correlation"].mean(), 0.0), 3), spec.examples
     told = dict(zip(("input_square", "input_correlation", "examples"), seen, strict=True))
     law = predicted_density(spec.activation, spec.weight_std, spec.bias_std, sizes, spec.sparsity, **told)
-    expected, chi_star = list(law.density.values()), gain(spec)
+    expected, chi_star = list(law.density.values()), phase(spec.activation, spec.weight_std, spec.bias_std).chi
     return found.rows(
         lambda cell: {"density": cell["density"], "fully_pruned": cell["density"] == 0},
         lambda cell, layer: {"predicted": float(expected[layer - 1]), "chi": chi_star},
@@ -156,9 +150,11 @@ def draw(found: Found) -> pictures.Figure:
     return picture
 
 
-def _about(phase: str, sweep: Sweep) -> str:
+def _about(where: str, sweep: Sweep) -> str:
+    spec = sweep.spec
+    gain = phase(spec.activation, spec.weight_std, spec.bias_std).chi
     return sweep.told(
-        f"{{activation}}, {phase}: sigma_w {{weight_std:.4g}}, sigma_b {{bias_std:g}}, chi {gain(sweep.spec):.3g}; "
+        f"{{activation}}, {where}: sigma_w {{weight_std:.4g}}, sigma_b {{bias_std:g}}, chi {gain:.3g}; "
         f"depth {{depth}}, width {{width}}, {100 * sweep['sparsity']:g} % pruned by SNIP on {{examples}} images of "
         "{data}, {runs} networks; bars: two standard errors"
     )

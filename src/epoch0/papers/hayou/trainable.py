@@ -22,7 +22,7 @@ from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, more, over_runs
 from epoch0.papers.trials import EXTENTS, checkpoint_of, fit, images, standard
 from epoch0.prune import apply, keep, random, rescale, snip
-from epoch0.theory.mean_field import chi, edge_of_chaos, q_star
+from epoch0.theory.mean_field import edge_of_chaos, phase
 from epoch0.train.device import chosen_device
 from epoch0.train.evaluation import Accuracy
 from epoch0.train.stacked import Stacked
@@ -240,7 +240,7 @@ def draw(init: str, found: Found) -> Figure:
 
 def _about(init: str, sweep: Sweep) -> str:
     activation, (weight_std, bias_std) = sweep["activation"], sweep["ordered" if init == "ordered" else "edge"]
-    gain = float(chi(activation, weight_std, q_star(activation, weight_std, bias_std)))
+    gain = phase(activation, weight_std, bias_std).chi
     told = f"{activation}, sigma_w {weight_std:.4g}, sigma_b {bias_std:g} (chi {gain:.3g})"
     told += ", rescaled ({rescaling})" if init == "rescaled" else ""
     told += "; width {width}; SNIP on {examples} images; {data}, {steps} steps of SGD at {learning_rate:g}, batch "
