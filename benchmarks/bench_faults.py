@@ -62,9 +62,19 @@ def given(program) -> tuple:
 
 def look(program, seconds: float) -> dict:
     """What is found in one program."""
-    from epoch0.diagnosis.faults import find
+    from dataclasses import replace
 
-    find.calibrated = lambda fault: fault  # certainties as the checks have them
+    from epoch0.diagnosis.faults import find, mend
+
+    read: dict[float, list] = {}
+
+    def weighed(fault, alone=False):  # also notes what it is given
+        found = original(fault, alone)
+        found = replace(found, certainty=found.certainty * (1 - 1e-9 * len(read)))
+        read[found.certainty] = [round(fault.certainty, 4), int(fault.evidence != "step 0"), int(alone)]
+        return found
+
+    original, mend.weighed = mend.weighed, weighed
     started = time.process_time()
     x, y, loader = given(program)
     optimizer = program.optimizer(program.model)
@@ -73,9 +83,17 @@ def look(program, seconds: float) -> dict:
             program.model, x, y, loss=program.loss, optimizer=optimizer, data=loader, step=program.step, seconds=seconds
         )
     except Exception as error:
+        mend.weighed = original
         return {"error": f"{type(error).__name__}: {error}", "faults": [], "seconds": time.process_time() - started}
-    faults = [[one.kind, one.evidence, round(one.certainty, 4)] for one in found.faults]
-    return {"faults": faults, "passes": found.passes, "seconds": round(time.process_time() - started, 2)}
+    mend.weighed = original
+    faults = [[one.kind, *read.get(one.certainty, [one.certainty])] for one in found.faults]
+    known = None if found.mending is None else round(found.mending.own.known, 3)
+    return {
+        "faults": faults,
+        "known": known,
+        "passes": found.passes,
+        "seconds": round(time.process_time() - started, 2),
+    }
 
 
 def measure(names: list[str], seconds: float) -> None:
@@ -167,9 +185,12 @@ def beside(known: dict[str, dict]) -> Iterator[str]:
             yield f"{peer}, {level}: of {len(told)} programs flagged {flagged}, mended sound {sound}; no causes named"
 
 
-def standing(one: dict) -> str:
-    """Where the first true cause stands."""
-    right = [kind in one["causes"] for kind, *_ in one["broken"]["faults"]]
+def standing(one: dict, weights: np.ndarray | None = None) -> str:
+    """Where the first true cause stands; ranked anew by other weights of certainties."""
+    faults = one["broken"]["faults"]
+    if weights is not None:
+        faults = sorted(faults, key=lambda f: -(np.dot([logit(f[1]), *f[2:], 1.0], weights) if f[2:] else logit(f[1])))
+    right = [kind in one["causes"] for kind, *_ in faults]
     return "first" if any(right[:1]) else "three" if any(right[:3]) else "wrong" if right else "none"
 
 
@@ -199,15 +220,16 @@ def figures(some: dict[str, dict]) -> str:
 
 
 def reports(some: dict[str, dict]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each fault that was said: certainty and whether it was mended, whether it is true, and its source."""
+    """Of each fault that was weighed: its certainty and what was tried, whether it is true, and its source."""
     x, y, of = [], [], []
     for name, one in some.items():
         for what in ("broken", "mended"):
-            for kind, evidence, certainty in one[what]["faults"]:
-                x.append([logit(certainty), float(evidence != "step 0")])
-                y.append(what == "broken" and kind in one["causes"])
-                of.append(source(name))
-    return np.array(x), np.array(y), np.array(of)
+            for kind, certainty, *flags in one[what]["faults"]:
+                if flags:
+                    x.append([logit(certainty), *flags])
+                    y.append(what == "broken" and kind in one["causes"])
+                    of.append(source(name))
+    return np.array(x, dtype=float), np.array(y), np.array(of)
 
 
 def logit(p: float) -> float:
@@ -215,29 +237,33 @@ def logit(p: float) -> float:
 
 
 def fit(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Logistic weights of a certainty and of a tried cure, and the intercept; a little penalty keeps them finite."""
+    """Logistic weights of a certainty and of what was tried, and the intercept; a little penalty keeps them finite."""
     sign = np.where(y, 1.0, -1.0)
 
     def cost(w: np.ndarray) -> float:
         return float(np.logaddexp(0, -sign * (x @ w[:-1] + w[-1])).sum() + 0.1 * (w[:-1] ** 2).sum())
 
-    return minimize(cost, np.array([1.0, 0.0, 0.0]), bounds=[(0, None), (0, None), (None, None)]).x
+    bounds = [(0, None), (0, None), (None, None), (None, None)]
+    return minimize(cost, np.array([1.0, 0.0, 0.0, 0.0]), bounds=bounds).x
 
 
 def calibration(some: dict[str, dict]) -> None:
     """How true certainties are: as the checks have them, and fitted, cross-validated by source."""
     x, y, of = reports(some)
-    p = np.empty(len(y))
-    for group in np.unique(of):
+    p, places = np.empty(len(y)), []
+    for group in sorted({source(name) for name in some}):
         w = fit(x[of != group], y[of != group])
         p[of == group] = 1 / (1 + np.exp(-(x[of == group] @ w[:-1] + w[-1])))
+        places += [standing(one, w) for name, one in some.items() if source(name) == group]
+    first, three = places.count("first"), places.count("first") + places.count("three")
+    print(f"ranked by weights fitted to the other sources: first {first}, among three {three} of {len(places)}")
     raw = 1 / (1 + np.exp(-x[:, 0]))
     for what, q in (("as the checks have them", raw), ("fitted, leaving out each source", p)):
         score = np.square(q - y).mean()
         bins = [(low, (q >= low) & (q < low + 0.2)) for low in (0, 0.2, 0.4, 0.6, 0.8)]
         table = ", ".join(f"{low:.1f}-{low + 0.2:.1f}: {y[b].mean():.2f} of {b.sum()}" for low, b in bins if b.any())
         print(f"certainties {what}: Brier {score:.3f} (of the mean {np.square(y.mean() - y).mean():.3f}); {table}")
-    print("fitted to all:", [round(float(v), 2) for v in fit(x, y)])
+    print("CERTAINTY =", tuple(round(float(v), 2) for v in fit(x, y)))
 
 
 def main() -> None:

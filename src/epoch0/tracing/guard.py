@@ -182,8 +182,10 @@ def check_model(model: Any) -> None:
                 "copy.deepcopy(model).float()."
             )
         if tensor.is_floating_point() and not all_finite(tensor):
-            bad = tensor.numel() - int(tensor.isfinite().sum())
-            kind = "NaN" if bool(tensor.isnan().any()) else "infinity"
+            nan = bool(tensor.isnan().any())
+            if not nan and not isinstance(tensor, nn.Parameter):
+                continue  # a mask of minus infinity
+            bad, kind = tensor.numel() - int(tensor.isfinite().sum()), "NaN" if nan else "infinity"
             raise InputError(f"'{name}' holds {kind}: {bad} of its {tensor.numel()} values are not finite.")
     if next(model.parameters(), None) is None:
         raise InputError(f"the model {type(model).__name__} has no parameters: there is nothing to measure.")

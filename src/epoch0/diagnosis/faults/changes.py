@@ -16,6 +16,7 @@ from epoch0.diagnosis.faults.evidence import NORMS, Evidence
 from epoch0.diagnosis.faults.program import Program
 from epoch0.initialization.initialize import initialize
 from epoch0.tracing.call import mapped
+from epoch0.tracing.guard import unchanged
 
 ENDS: dict[type[nn.Module], str] = {
     nn.Softmax: "Softmax", nn.LogSoftmax: "LogSoftmax", nn.Sigmoid: "Sigmoid", nn.Tanh: "Tanh", nn.ReLU: "Relu",
@@ -211,6 +212,26 @@ def _hidden(program: Program, seen: Evidence) -> str:
     return f"Use ReLU instead of {type(inside[0][1]).__name__} in the hidden layers." if inside else ""
 
 
+def _between(program: Program, seen: Evidence) -> str:
+    """ReLU between layers that are one linear map together."""
+    model, x = program.call.model, program.call.batch
+    kinds = (nn.Linear, nn.Conv1d, nn.Conv2d)
+    layers = list(dict.fromkeys(n for n, m, _ in seen.first.ran if isinstance(m, kinds)))
+    if len(layers) < 2 or not isinstance(x, Tensor) or not x.is_floating_point():
+        return ""
+    caught: list[Tensor] = []
+    with unchanged(model), torch.no_grad():
+        model.get_submodule(layers[-1]).register_forward_hook(lambda module, args, result: caught.append(result))
+        for batch in (x, x.flip(0), x + x.flip(0), 0 * x):
+            program.call.raw(model.eval(), batch)
+    one, other, both, none = caught if len(caught) == 4 else (x, x, x, x)
+    if float((one + other - both - none).abs().max()) > 1e-3 * max(float(one.abs().max()), 1e-12):
+        return ""
+    for name in layers[:-1]:
+        _put(model, name, nn.Sequential(model.get_submodule(name), nn.ReLU()))
+    return f"Put a nonlinearity between the layers: without one the {len(layers)} of them are a single linear map."
+
+
 def _normed(program: Program, seen: Evidence) -> str:
     """Batch norm behind every weighted layer but the last."""
     model = program.call.model
@@ -267,6 +288,7 @@ CHANGES: tuple[Change, ...] = (
     Change("sign", "loss", "loss", _negative),
     Change("adam", "optimizer", "optimizer", _adam),
     Change("hidden", "hidden activation", "model", _hidden),
+    Change("between", "hidden activation", "model", _between),
     Change("free", "regularization", "model", _free),
     Change("batch_first", "shapes", "model", _batch_first),
     Change("norm", "normalization", "model", _normed),

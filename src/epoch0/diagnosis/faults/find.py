@@ -2,8 +2,6 @@
 
 import contextlib
 import copy
-import dataclasses
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,9 +22,6 @@ CHECKS: tuple[Callable[[Evidence], Iterator[Fault]], ...] = (
     *gradients.CHECKS, *outputs.CHECKS, *updates.CHECKS, *values.CHECKS,
 )  # fmt: skip
 """The table of checks; a new one stands in its family's file."""
-
-CERTAINTY = (1.0, 0.0, 0.0)
-"""Logistic weights of the certainty of a check and of a cure that was tried, and the intercept; fitted there."""
 
 MOST = 1000
 """So many examples of the data are looked at."""
@@ -146,15 +141,7 @@ def conclude(
 ) -> Found:  # fmt: skip
     """Train the program, try changes where it does not learn, and rank what was seen and what mends it."""
     done = mend(seen, faults, seconds, tell or (lambda what, share: None)) if seconds > 0 else None
-    return Found(tuple(map(calibrated, ranked(faults, done))), (*_missing(seen, done), *failed), seen.passes, done)
-
-
-def calibrated(fault: Fault) -> Fault:
-    """A certainty that is a frequency: how often a fault said so surely was true (``benchmarks/bench_faults.py``)."""
-    slope, mended, base = CERTAINTY
-    sure = math.log(fault.certainty / (1 - fault.certainty))
-    weight = slope * sure + mended * (fault.evidence != "step 0") + base
-    return dataclasses.replace(fault, certainty=1 / (1 + math.exp(-weight)))
+    return Found(ranked(faults, done), (*_missing(seen, done), *failed), seen.passes, done)
 
 
 def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:

@@ -2,18 +2,18 @@
 
 import math
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
 from epoch0.diagnosis.faults.changes import CHANGES, Change
 from epoch0.diagnosis.faults.evidence import Evidence, Fault
-from epoch0.diagnosis.faults.program import CLEARLY, KNOWS, Program, Trained
+from epoch0.diagnosis.faults.program import CLEARLY, FEW, KNOWS, Program, Trained
 from epoch0.tracing.guard import unchanged
 
-FEW = 16
-"""Of so many examples at least is said what mends a program in which nothing was seen before training."""
+LONG = 20_000
+"""So many steps has a program of few examples, whose steps are short."""
 
 STEPS, FEWEST = 200, 40
 """Steps of a trial, and the fewest that are worth making."""
@@ -41,6 +41,13 @@ ALONE = {
     "loss": 0.35, "input scale": 0.35, "target scale": 0.35,
 }  # fmt: skip
 """How certain a kind of change is that mends a program in which nothing was seen before training; others .25."""
+
+SCHEDULED = 0.01
+"""What a schedule in the loop body leaves of the rate within the steps of a trial, where it goes too fast."""
+
+CERTAINTY = (0.76, 2.2, -0.55, -1.17)
+"""Logistic weights of a check's certainty, of a cure that was tried and mends, and of one that was not suspected, and
+the intercept; fitted by ``benchmarks/bench_faults.py``."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +118,8 @@ def mend(
         tried: list[Tried] = []
         if Mending(own).sound and not (suspects := _standing(own, suspects)):
             return Mending(own)
-        if not suspects and program.call.examples < FEW:  # which any change may learn by heart
-            return Mending(own)
-        length = max(FEWEST, min(STEPS, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
+        many = STEPS if program.call.examples >= FEW else LONG // 5
+        length = max(FEWEST, min(many, int(seconds / TRIES / max(own.seconds / own.steps, 1e-9))))
         why = ""
         try:
             for changes in _order(suspects, tried, only=Mending(own).sound):
@@ -132,11 +138,13 @@ def mend(
 
 
 def _own(program: Program, suspects: Sequence[Fault], seconds: float) -> Trained:
-    """The program as it is; one in which nothing was seen has many epochs to show that it is only slow."""
+    """The program as it is; one in which nothing was seen, or that learns, has many epochs to show that it is slow."""
     copied = program.copied()
     own = copied.train(STEPS, seconds / 6)
     many = min(EPOCHS * math.ceil(program.call.examples / program.size), MOST)
-    if own.learns or suspects or math.isnan(own.known) or many <= own.steps:
+    many = LONG if program.call.examples < FEW else many
+    enough = own.known >= CLEARLY or not suspects if own.learns else bool(suspects)
+    if enough or math.isnan(own.known) or many <= own.steps:
         return own
     return own.then(copied.train(many - own.steps, seconds / 4, seed=1))
 
@@ -216,8 +224,11 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         for kind in one.kinds if one.mends else ():
             best.setdefault(kind, one)
     suspects = _standing(done.own, suspects) if done.sound else suspects
-    could = {one.kinds[0] for one in done.tried}
-    found = [_weighed(fault, best, could, done.own) for fault in suspects]
+    found = []
+    for fault in suspects:
+        if (mended := best.get(fault.kind)) is not None:
+            fault = replace(fault, fix=_cure(done.own, mended), evidence="mended on a copy")
+        found.append(weighed(fault))
     strong = any(fault.certainty >= 0.5 for fault in found)
     seen = {fault.kind for fault in suspects}
     for kind, one in best.items():
@@ -226,17 +237,41 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
             continue
         certainty = ALONE.get(kind, 0.25) * (0.5 if strong else 1.0)
         message, fix = "The outputs do not come to know the targets.", _cure(done.own, one)
-        found.append(Fault(kind, one.changes[one.kinds.index(kind)].where, message, fix, "mended on a copy", certainty))
+        where = one.changes[one.kinds.index(kind)].where
+        found.append(weighed(Fault(kind, where, message, fix, "mended on a copy", certainty), alone=True))
+    if done.own.rate < SCHEDULED:
+        message = f"In {done.own.steps} steps the loop body brings the learning rate down to {done.own.rate:.1g} of it."
+        fix = "Call scheduler.step() once an epoch, not in every step."
+        found.append(Fault("learning rate", "step", message, fix, certainty=0.9))
+    if not (found or best or done.sound or done.stopped) and done.tried:
+        found += _unexplained(done)
     return tuple(sorted(found, key=lambda fault: -fault.certainty))
 
 
-def _weighed(fault: Fault, best: Mapping[str, Tried], could: Container[str], own: Trained) -> Fault:
-    """A fault that was seen, after its cure was tried."""
-    if fault.kind not in best:  # other rates say all there is to say of a rate, where something else mends it
-        wrong = best and fault.kind == "learning rate" and fault.kind in could
-        return replace(fault, certainty=0.3 * fault.certainty) if wrong else fault
-    sure = 1 - 0.7 * (1 - fault.certainty)
-    return replace(fault, fix=_cure(own, best[fault.kind]), evidence="mended on a copy", certainty=sure)
+def weighed(fault: Fault, alone: bool = False) -> Fault:
+    """A certainty that is a frequency: how often what was said so surely was true."""
+    slope, mended, unsuspected, base = CERTAINTY
+    sure = math.log(fault.certainty / (1 - fault.certainty))
+    weight = slope * sure + mended * (fault.evidence != "step 0") + unsuspected * alone + base
+    return replace(fault, certainty=1 / (1 + math.exp(-weight)))
+
+
+def _unexplained(done: Mending) -> Iterator[Fault]:
+    """A program that learns nothing, and that none of the changes mends."""
+    message = (
+        f"In {done.own.steps} steps the outputs do not come to know the targets, and none of the {len(done.tried)} "
+        "changes that were tried mends it."
+    )
+    fixes = {
+        "loss": "Look at the terms of the loss, one against the other, and at what it is an average of.",
+        "architecture": "See that the targets can be told from the inputs, and that the network is large enough.",
+    }
+    for one in done.tried:
+        if one.changes[0].name == "between":  # with a single linear map there is little to be mended
+            yield Fault("hidden activation", "model", message, one.fixes[0], "trial", 0.35)
+            break
+    for kind, fix in fixes.items():
+        yield Fault(kind, "loss" if kind == "loss" else "model", message, fix, "trial", 0.15)
 
 
 def _cure(own: Trained, mended: Tried) -> str:

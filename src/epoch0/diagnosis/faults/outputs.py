@@ -146,7 +146,28 @@ def right_answers_cost_more(seen: Evidence) -> Iterator[Fault]:
     if math.isfinite(good) and math.isfinite(bad) and good > bad + 1e-6 * abs(bad) and found.now < good:
         yield Fault(
             "loss", "loss", f"Right answers have a loss of {good:.3g}, those of other examples {bad:.3g}.",
-            "Look at the sign of the loss and the order of its arguments.", certainty=0.7,
+            "Look at the sign of the loss and the order of its arguments.", certainty=0.88,
+        )  # fmt: skip
+
+
+def classes_read_elsewhere(seen: Evidence) -> Iterator[Fault]:
+    """Classes at several places: right answers cost as much as one answer for all, so they are not read as such."""
+    found = seen.reach
+    if found is None or found.targets.is_floating_point() or found.output.dim() < 3 or int(found.targets.min()) < 0:
+        return
+    shape, costs = found.output.shape, []
+    for dim in (1, found.output.dim() - 1):
+        places = (*shape[:dim], *shape[dim + 1 :])
+        if found.targets.shape == places and int(found.targets.max()) < shape[dim]:
+            right = torch.zeros_like(found.output).scatter_(dim, found.targets.long().unsqueeze(dim), 10.0)
+            as_it_is = {"Softmax": torch.softmax, "LogSoftmax": torch.log_softmax}
+            end = as_it_is.get(found.last.name if found.last is not None else "")
+            costs.append(float(found.score(right if end is None else end(right, dim))))
+    if costs and min(costs) > 0.5 * found.constant > 0:
+        yield Fault(
+            "shapes", "loss", f"Right answers at all places have a loss of {min(costs):.3g}, one answer for all has "
+            f"{found.constant:.3g}: the loss reads the outputs in another order.",
+            "Move classes to the end before a reshape: outputs.movedim(1, -1).reshape(-1, classes).", certainty=0.93,
         )  # fmt: skip
 
 
@@ -222,6 +243,6 @@ def outputs_shut(seen: Evidence) -> Iterator[Fault]:
 
 
 CHECKS = (
-    last_activation_hides, one_answer_is_best, loss_without_floor, right_answers_cost_more, targets_above_one,
-    no_slope_at_outputs, outputs_shut,
+    last_activation_hides, one_answer_is_best, loss_without_floor, right_answers_cost_more,
+    classes_read_elsewhere, targets_above_one, no_slope_at_outputs, outputs_shut,
 )  # fmt: skip

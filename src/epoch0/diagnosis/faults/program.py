@@ -33,6 +33,9 @@ KNOWS, CLEARLY, ENOUGH = 0.12, 0.3, 0.6
 """The share of the loss with others' targets that the own ones take away where the outputs know anything of them, where
 they know them clearly, and where a training need not go on."""
 
+FEW, ALL = 16, 0.8
+"""Fewer examples are a table, which is known where this share of it is: an XOR without its last row is not."""
+
 LOOKS = 8
 """So often in a training is looked at what the outputs know."""
 
@@ -47,12 +50,16 @@ class Trained:
         losses: of each step, as the loop computes them; they end where one is not finite.
         held: the share at the end for examples that were held out; None without.
         seconds: CPU seconds.
+        rate: the learning rate at the end over that at the start.
+        bar: the share from which its outputs know the targets.
     """
 
     curve: tuple[tuple[int, float], ...]
     losses: tuple[float, ...]
     held: float | None
     seconds: float
+    rate: float = 1.0
+    bar: float = KNOWS
 
     @property
     def known(self) -> float:
@@ -67,7 +74,8 @@ class Trained:
     def then(self, more: "Trained") -> "Trained":
         """This training gone on with."""
         curve = (*self.curve, *((self.steps + step, known) for step, known in more.curve[1:]))
-        return Trained(curve, self.losses + more.losses, more.held, self.seconds + more.seconds)
+        seconds, rate = self.seconds + more.seconds, self.rate * more.rate
+        return Trained(curve, self.losses + more.losses, more.held, seconds, rate, self.bar)
 
     def told(self) -> str:
         """What came of it, in a clause."""
@@ -78,7 +86,7 @@ class Trained:
     @property
     def learns(self) -> bool:
         """Whether the outputs know the targets."""
-        return self.known >= KNOWS
+        return self.known >= self.bar
 
 
 @dataclass
@@ -129,6 +137,8 @@ class Program:
     def train(self, steps: int, seconds: float = math.inf, seed: int = 0) -> Trained:
         """Train this program, which changes it, for so many steps or CPU seconds, or until its outputs know enough."""
         started, losses, curve = time.thread_time(), list[float](), [(0, self.known(seed))]
+        rate = _rate(self.optimizer)
+        bar, enough = (KNOWS, ENOUGH) if self.call.examples >= FEW else (ALL, 0.9)
         same_noise(seed)
         with torch.enable_grad(), as_written():
             for rows in self._batches(seed):
@@ -139,11 +149,12 @@ class Program:
                 if last or len(losses) % max(1, steps // LOOKS) == 0:
                     known = self.known(seed) if math.isfinite(losses[-1]) else math.nan
                     curve.append((len(losses), known))
-                    if last or known >= ENOUGH:
+                    if last or known >= enough:
                         break
         rest = slice(self.call.examples - self.held, None)
         held = self.known(seed, rest) if self.held and math.isfinite(losses[-1]) else None
-        return Trained(tuple(curve), tuple(losses), held, time.thread_time() - started)
+        left = _rate(self.optimizer) / rate if rate > 0 else 1.0
+        return Trained(tuple(curve), tuple(losses), held, time.thread_time() - started, left, bar)
 
     def _batches(self, seed: int) -> Iterator[Call]:
         source = generator(seed, 0x6D65)
@@ -183,6 +194,10 @@ class Program:
         if not math.isfinite(own) or not math.isfinite(other):
             return math.nan if not math.isfinite(own) else 1.0
         return (other - own) / max(abs(other), abs(own), 1e-12)
+
+
+def _rate(optimizer: torch.optim.Optimizer) -> float:
+    return max(float(group["lr"]) for group in optimizer.param_groups)
 
 
 def _exchangeable(call: Call) -> bool:

@@ -38,6 +38,13 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
             "update", "optimizer", f"{len(missing)} of {len(trained)} trainable parameters are in no optimizer, such "
             f"as {missing[0]}.", "Make the optimizer after all layers, or freeze these parameters.", certainty=0.96,
         )  # fmt: skip
+    lost = 0 if seen.first.output is None else seen.strangers(seen.first.output)
+    if lost:
+        yield Fault(
+            "update", "model", f"The outputs are made of {lost} weights that are not among the model's parameters(): "
+            "layers in a Python list or dict are not found.",
+            "Use nn.ModuleList or nn.ModuleDict, and make the optimizer after.", certainty=0.97,
+        )  # fmt: skip
     rates = [max(float(g["lr"]), float(g.get("initial_lr", 0))) for o in seen.optimizers for g in o.param_groups]
     if rates and max(rates) == 0:
         yield Fault("learning rate", "optimizer", "The learning rate is 0.", "Give a rate above 0.", certainty=0.98)
@@ -155,6 +162,16 @@ def decay(seen: Evidence) -> Iterator[Fault]:
     yield Fault("regularization", "optimizer", message, "Divide the weight decay by 1,000.", certainty=0.85)
 
 
+def still_averages(seen: Evidence) -> Iterator[Fault]:
+    """Batch norm whose running averages never move, and are used in evaluation mode."""
+    norm = next(
+        (n for n, m, _ in seen.first.ran if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.momentum == 0.0), None
+    )
+    if norm is not None:
+        message = f"{norm} has a momentum of 0: its running averages stay where they began, and evaluation uses them."
+        yield Fault("normalization", norm, message, "Use the default momentum of 0.1.", certainty=0.9)
+
+
 def one_at_a_time(seen: Evidence) -> Iterator[Fault]:
     """Batch norm on batches of one example: every unit is its own mean."""
     norm = next((n for n, m, _ in seen.first.ran if isinstance(m, nn.BatchNorm1d)), None)
@@ -200,4 +217,4 @@ def _apart(one: Mapping[str, Tensor], other: Mapping[str, Tensor], names: Sequen
     return math.sqrt(square / max(sum(float(one[n].double().square().sum()) for n in names), 1e-300))
 
 
-CHECKS = (coverage, uphill, loop_body, too_far, too_short, decay, one_at_a_time)
+CHECKS = (coverage, uphill, loop_body, too_far, too_short, decay, still_averages, one_at_a_time)

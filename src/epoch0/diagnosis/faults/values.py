@@ -10,8 +10,8 @@ from epoch0.diagnosis.faults.evidence import Evidence, Fault
 LARGE, OFFSET = 25.0, 15.0
 """Mean size of an input, and its mean over its deviation, from where the first layer with weights gets too much."""
 
-FIRST = 10.0
-"""Times the loss of one answer for all from which a first loss is too large."""
+FIRST = 4.0
+"""Times the loss of one answer for all, and size of outputs, from which a first loss is too large."""
 
 
 def _channels(module: nn.Module, given: Tensor) -> Tensor:
