@@ -212,22 +212,15 @@ def claims_c(found: Found) -> Claims:
 
 def draw_a(found: Found) -> pictures.Figure:
     """Mean distance against neurons, at several epochs, with the constants between which it lies."""
-    each = gather(found)
     picture, axes = plots.figure(6.4, 5.4)
-    # before training, the end, and epochs between them that are spread over a logarithmic scale
-    epochs = each[0].epoch
-    wanted = np.geomspace(max(float(epochs[1]), 0.4), float(epochs[-1]), 3)
-    chosen = sorted({0, *(int(np.argmin(np.abs(np.log(epochs[1:] / one)))) + 1 for one in wanted)})
-    for index, place in enumerate(chosen):
-        products = [one.product[:, place] if place else one.start_product for one in each]
-        values = means(value / one.neurons for value, one in zip(products, each, strict=True))
-        shift = 1 + 0.025 * (index - len(chosen) / 2)  # beside each other, not on top
-        label = f"epoch {epochs[place]:.2g}" if place else "before training"
-        plots.points(axes, [one.neurons * shift for one in each], *values, index, label)
-    ends = np.array(sorted({one.neurons for one in each}), dtype=float)
-    every = found.table.column("neurons_times_distance")
-    for bound, which in ((every.min(), "smallest"), (every.max(), "largest")):
-        label, dashes = f"{bound:.2g} / neurons ({which} of all means)", ":" if which == "smallest" else "--"
+    epochs = np.unique(found.table.column("epoch"))
+    shown = tuple(epochs[np.unique(np.linspace(0, len(epochs) - 1, 4).astype(int))].tolist())
+    for index, (epoch, rows) in enumerate(found.table.where(epoch=shown).by("epoch")):
+        x = 1.025 ** (index - 2) * rows.column("neurons")  # beside each other, not on top
+        pictures.points(axes, rows, x, "distance", index, f"epoch {epoch:.2g}" if epoch else "before training")
+    ends, every = np.unique(found.table.column("neurons")), found.table.column("neurons_times_distance")
+    for bound, which, dashes in ((every.min(), "smallest", ":"), (every.max(), "largest", "--")):
+        label = f"{bound:.2g} / neurons ({which} of all means)"
         axes.plot(ends, bound / ends, color=plots.BOUND, linestyle=dashes, label=label, zorder=1.4)
     axes.set(xscale="log", yscale="log", xlabel="neurons", ylabel="mean distance to the nearest boundary")
     pictures.ticks(axes, ends.tolist())

@@ -120,20 +120,14 @@ def chaotic_claims(found: Found) -> Claims:
 
 def draw(found: Found) -> pictures.Figure:
     """On the left the paper's picture, one network; on the right all networks, layer by layer, with the prediction."""
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-    from matplotlib.ticker import PercentFormatter
-
     picture, axes = plots.figure(8.6, 4.8, mosaic=[["map", "layers"]], width_ratios=[1.15, 1.0])
-    engine = picture.get_layout_engine()
-    if isinstance(engine, ConstrainedLayoutEngine):
-        engine.set(wspace=0.06)  # between the colour bar and the label of the next panel
     # the paper's axes: a pixel (i, j) is neuron j of layer i
     rows = np.asarray(found.one().results[0]["rows"])
     extent, look = (0.5, len(rows) + 0.5, 0.5, rows.shape[1] + 0.5), {"origin": "lower", "interpolation": "nearest"}
     image = axes["map"].imshow(100 * rows.T, "cividis", aspect="auto", extent=extent, vmin=0, vmax=100, **look)
     axes["map"].grid(visible=False)
     axes["map"].set(xlabel="hidden layer", ylabel="neuron", title="one network: incoming weights kept")
-    picture.colorbar(image, ax=axes["map"], format=PercentFormatter(decimals=0), pad=0.02)
+    picture.colorbar(image, ax=axes["map"], format="{x:.0f}%", pad=0.02)
     cell, table, right = found.one(), found.table, axes["layers"]
     layers, expected = table.of("layer", "predicted")
     for index, density in enumerate(cell["density"]):

@@ -163,8 +163,7 @@ def draw_walk(found: Found) -> pictures.Figure:
     axes.set_xscale("log")
     marks = (digit * 10**decade for decade in range(7) for digit in (1, 2, 5))
     ticks = [mark for mark in marks if least / 2 <= mark <= most * 2]
-    axes.set_xticks(ticks, [f"{mark:,}" for mark in ticks])
-    axes.minorticks_off()
+    pictures.ticks(axes, ticks)
     axes.set_xlim(least / 1.3, most * 1.3)
     axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.88))
     return picture

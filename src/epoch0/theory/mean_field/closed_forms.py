@@ -59,8 +59,11 @@ def straight_means(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: 
     start = float(rule.function(np.zeros(1))[0]) - sum(t * max(-b, 0.0) for b, t in zip(breaks, steps, strict=True))
     q1, q2, cosine, sine = np.broadcast_arrays(q1, q2, cosine, sine)
     first, second = (np.sqrt(np.maximum(q, 1e-200)) for q in (q1, q2))
-    one = [start + _hinges(np.zeros(()), breaks, steps, scale) for scale in (first, second)]
-    value = one[0] * one[1] + slopes[0] ** 2 * first * second * cosine
+    hinges = [
+        sum(step * scale * _hinge(point / scale) for point, step in zip(breaks, steps, strict=True))
+        for scale in (first, second)
+    ]
+    value = (start + hinges[0]) * (start + hinges[1]) + slopes[0] ** 2 * first * second * cosine
     slope = np.full(value.shape, slopes[0] ** 2)
     for point, step in zip(breaks, steps, strict=True):
         # slopes that step at the breaks: chances that one variable, or both, lie above one
@@ -80,10 +83,6 @@ def straight_means(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: 
 def _hinge(a: Array) -> Array:
     """E max(Z - a, 0)."""
     return np.asarray(np.exp(-(a**2) / 2) / math.sqrt(2 * math.pi) - a * ndtr(-a))
-
-
-def _hinges(zero: Array, breaks: tuple[float, ...], steps: Array, scale: Array) -> Array:
-    return sum((step * scale * _hinge(point / scale) for point, step in zip(breaks, steps, strict=True)), zero)
 
 
 def _hinge_pair(a: Array, b: Array, cosine: Array, sine: Array, chance: Array) -> Array:
