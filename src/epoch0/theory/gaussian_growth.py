@@ -1,19 +1,32 @@
-"""Exact growth of a tangent through one layer of Gaussian weights, dense or sparse, at any width (beyond Price-Tanner).
+"""Exact growth of a tangent through layers of Gaussian weights (beyond Price-Tanner): of one, and its law over depth.
 
 The sign of a pre-activation is a fair coin, independent of the size of its derivative, so that for rows w_i and a unit
-direction u the squared growth is a sum of independent terms ``slope_i^2 (w_i . u)^2``. Everything here is the mean of
-the square root of such a sum, or its law.
+direction u the squared growth is a sum of independent terms ``slope_i^2 (w_i . u)^2``. One layer, dense or sparse, is
+the mean of the square root of such a sum. A dense ReLU layer of k rows N(0, std^2) stretches every tangent by
+``std * chi_A`` with A ~ Bin(k, 1/2), independently of all layers before it. The logarithm of a product has the product
+of the characteristic functions, which are closed forms, so its distribution function is one short Fourier series.
 """
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
+from scipy.special import digamma, gammaln, loggamma, polygamma
+
+from epoch0.errors import InputError
+from epoch0.seeds import numpy_generator
+from epoch0.theory.checks import Number, check_count, like
 
 Array = NDArray[np.float64]
+
+# exp(-42) = 6e-19: what is left out of the range, on either side
+_NEGLIGIBLE = 42.0
+# From here on Stirling's series is exact to rounding.
+_STIRLING = 100.0
 
 
 def binomial(trials: int, probability: float) -> tuple[Array, Array]:
@@ -94,3 +107,212 @@ def _lost(s: Array, slopes: tuple[float, float]) -> Array:
 
 def _second(slopes: tuple[float, float]) -> float:
     return (slopes[0] ** 2 + slopes[1] ** 2) / 2
+
+
+@dataclass(frozen=True)
+class GrowthLaw:
+    """Law of ||dz_d|| / ||dz_0||, the growth of one tangent through d dense Gaussian ReLU layers.
+
+    >>> law = GrowthLaw((100, 100), (0.2, 0.2))                 # two layers of width 100, sigma_w = 2
+    >>> round(law.mean, 6), round(law.std, 4), round(law.quantile(0.5), 3)
+    (1.975006, 0.3152, 1.96)
+
+    The expected length of a whole trajectory grows by :attr:`mean` too; its spread over networks is at most
+    :attr:`std`. ``stds`` are the standard deviations of an entry of each layer's matrix as stored, > 0.
+    Source: THEORY 1.2, the exact law of a dense Gaussian layer.
+    """
+
+    widths: tuple[int, ...]
+    stds: tuple[float, ...]
+    _layers: "Counter[int]" = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if len(self.widths) != len(self.stds) or not self.widths:
+            raise InputError(f"{len(self.widths)} widths and {len(self.stds)} stds; give one of each for every layer.")
+        for width in self.widths:
+            check_count("width", width)
+        if not all(std > 0 and math.isfinite(std) for std in self.stds):
+            raise InputError(f"stds={self.stds!r} cannot be used; each layer needs a finite std > 0.")
+        object.__setattr__(self, "_layers", Counter(self.widths))
+
+    @property
+    def mean(self) -> float:
+        """Expected growth: the product of the layers' means."""
+        return _exp(self._log_of_mean)
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the growth."""
+        # 1 + variance/mean^2 of the product is the product of the layers'; expm1 keeps the digits of a narrow law
+        spread = sum(n * math.log(k / 2 / binomial_chi_mean(k, 0.5) ** 2) for k, n in self._layers.items())
+        excess = math.log(math.expm1(spread)) if spread < 700 else spread
+        return _exp(self._log_of_mean + excess / 2)
+
+    @property
+    def zero_probability(self) -> float:
+        """Probability that a layer is off altogether, so that nothing is left of the tangent."""
+        return abs(math.expm1(sum(n * math.log1p(-(0.5**k)) for k, n in self._layers.items())))
+
+    @property
+    def log_mean(self) -> float:
+        """Mean of the logarithm of the growth, given that it is not zero."""
+        return self._log_scale + sum(n * _log_moments(k)[0] for k, n in self._layers.items())
+
+    @property
+    def log_std(self) -> float:
+        """Standard deviation of the logarithm of the growth, given that it is not zero; about sqrt(5/4 sum 1/k)."""
+        return math.sqrt(sum(n * _log_moments(k)[1] for k, n in self._layers.items()))
+
+    @property
+    def _log_of_mean(self) -> float:
+        return self._log_scale + sum(n * math.log(binomial_chi_mean(k, 0.5)) for k, n in self._layers.items())
+
+    @property
+    def _log_scale(self) -> float:
+        return math.fsum(math.log(std) for std in self.stds)
+
+    def cdf(self, x: Number) -> Number:
+        """Probability that the growth is at most x, to about 1e-13; a number or an array of any shape.
+
+        >>> GrowthLaw((1,), (1.0,)).cdf(np.array([0.0, 1.0])).round(6)      # half a chance of 0, else |N(0, 1)|
+        array([0.5     , 0.841345])
+        """
+        growths = np.asarray(x, dtype=np.float64)
+        with np.errstate(divide="ignore"):
+            logs = np.log(np.maximum(growths, 0.0))
+        zero = self.zero_probability
+        below = np.where(growths < 0, 0.0, zero + (1 - zero) * self._log_cdf(np.asarray(logs)))
+        return like(below, x)
+
+    def pdf(self, x: Number) -> Number:
+        """Density of the growth at x > 0, times x to about 1e-13; the chance of exactly 0 is no part of it.
+
+        >>> GrowthLaw((1,), (1.0,)).pdf(np.array([0.0, 1.0])).round(6)      # half the density of |N(0, 1)|
+        array([0.      , 0.241971])
+        """
+        growths = np.asarray(x, dtype=np.float64)
+        safe = np.where(growths > 0, growths, 1.0)
+        logs = np.asarray(np.log(safe))
+        start, length, values = self._series
+        density = np.maximum((1 + self._waves(logs, 2 * values)) / length, 0.0)
+        inside = (growths > 0) & (logs > start) & (logs < start + length)
+        found = np.where(inside, (1 - self.zero_probability) * density / safe, 0.0)
+        return like(found, x)
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """The range that holds every growth but 0 and two tails of less than 1e-18 each."""
+        start, length, _ = self._series
+        return math.exp(start), _exp(start + length)
+
+    def quantile(self, p: Number) -> Number:
+        """The growth below which a fraction p, in (0, 1), of the networks lies; 0 for p <= :attr:`zero_probability`."""
+        chances = np.asarray(p, dtype=np.float64)
+        if not ((chances > 0) & (chances < 1)).all():
+            raise InputError(f"p={p!r} is no probability for a quantile; it lies strictly between 0 and 1.")
+        zero = self.zero_probability
+        wanted = np.clip((chances - zero) / max(1 - zero, np.finfo(np.float64).tiny), 0.0, 1.0)
+        start, length, _ = self._series
+        low, high = np.full(chances.shape, start), np.full(chances.shape, start + length)
+        for _ in range(64):
+            middle = np.asarray((low + high) / 2)
+            below = self._log_cdf(middle) < wanted
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        values = np.where(chances <= zero, 0.0, np.exp(high))
+        return like(values, p)
+
+    def sample(self, n: int, seed: int = 0) -> Array:
+        """Independent growths, one a network; shape (n,)."""
+        generator = numpy_generator(seed)
+        squares = np.full(n, 1.0)
+        for width, std in zip(self.widths, self.stds, strict=True):
+            on = generator.binomial(width, 0.5, size=n)
+            squares *= 2 * std**2 * generator.standard_gamma(on / 2)
+        return np.asarray(np.sqrt(squares))
+
+    @functools.cached_property
+    def _series(self) -> tuple[float, float, NDArray[np.complex128]]:
+        """Start and length of the range of the log growth, and the characteristic function at 2 pi n / length."""
+        rates = np.geomspace(0.1, max(2.0, 20.0 / self.log_std), 60).tolist()
+        right = min(self._reach(rate) for rate in rates)
+        left = min(self._reach(-rate) for rate in [0.3, 0.6, 0.9, *rates])
+        start, length = self.log_mean - left, left + right
+        count = 32
+        while True:
+            frequencies = 2j * math.pi * np.arange(1, count + 1) / length
+            values = np.ones(count, dtype=np.complex128)
+            for width, times in self._layers.items():
+                values *= np.array([np.exp(_log_moment(width, power)) for power in frequencies]) ** times
+            values *= np.exp(frequencies * self.log_mean)
+            # a whole quarter, so that a zero of the function cannot end the series early
+            if np.abs(values[-count // 4 :]).max() < 1e-17 or count >= 1 << 16:
+                return start, length, values
+            count *= 2
+
+    def _reach(self, rate: float) -> float:
+        """How far from its mean the tail of the log growth on the side of ``rate`` is below exp(-42), by Chernoff."""
+        total = _NEGLIGIBLE
+        for width, times in self._layers.items():
+            lowest = _positive_counts(width)[0][0]
+            if rate <= -lowest or (lowest > 2 * _STIRLING and rate < -lowest / 2):
+                return math.inf
+            total += times * _log_moment(width, rate).real
+        return total / abs(rate)
+
+    def _log_cdf(self, logs: Array) -> Array:
+        """Distribution function of the log growth given that it is not zero, shape of ``logs`` to the same."""
+        start, length, values = self._series
+        inside = np.asarray(np.clip(logs, start, start + length))
+        factors = values / (-1j * math.pi * np.arange(1, len(values) + 1))
+        series = (inside - start) / length + self._waves(inside, factors) - self._waves(np.array(start), factors)
+        series = np.where(logs >= start + length, 1.0, np.where(logs <= start, 0.0, series))
+        return np.asarray(np.clip(series, 0.0, 1.0))
+
+    def _waves(self, logs: Array, factors: NDArray[np.complex128]) -> Array:
+        """``Re sum_n factors_n exp(-2 pi i n y / length)`` at every log growth y, shape of ``logs`` to the same."""
+        start, length, _ = self._series
+        orders = 2 * math.pi * np.arange(1, len(factors) + 1) / length
+        turned = factors * np.exp(-1j * orders * start)
+        found = (logs - start).ravel()
+        block = max(1, 1_000_000 // len(orders))  # so that many y do not fill the memory
+        for first in range(0, found.size, block):
+            some = slice(first, first + block)
+            found[some] = (np.exp(-1j * np.multiply.outer(found[some], orders)) @ turned).real
+        return np.asarray(found.reshape(logs.shape))
+
+
+def _exp(logarithm: float) -> float:
+    """The exponential, infinite where it leaves the range of a float."""
+    return math.exp(logarithm) if logarithm < 709 else math.inf
+
+
+@functools.lru_cache(maxsize=64)
+def _positive_counts(width: int) -> tuple[Array, Array]:
+    """Counts >= 1 of rows that are on, and their probabilities given that there is one."""
+    counts, mass = binomial(width, 0.5)
+    on = counts > 0
+    return counts[on], mass[on] / mass[on].sum()
+
+
+def _log_moment(width: int, power: complex) -> complex:
+    """Logarithm of E[(chi_A / c)^power | A >= 1]; log c is the mean of log chi_A, the power's real part is > -1."""
+    counts, mass = _positive_counts(width)
+    half, shift = counts / 2, power / 2
+    if half[0] > _STIRLING:
+        # log-gammas of large numbers cancel; Stirling's series written for their difference does not
+        top = half + shift
+        logs = (top - 0.5) * np.log1p(shift / half) - shift + (1 / top - 1 / half) / 12 - (top**-3 - half**-3) / 360
+        logs = logs + shift * (np.log(2 * half) - 2 * _log_moments(width)[0])
+    else:
+        logs = loggamma(half + shift) - gammaln(half) + shift * (math.log(2) - 2 * _log_moments(width)[0])
+    largest = logs.real.max()
+    return complex(largest + np.log(mass @ np.exp(logs - largest)))
+
+
+@functools.lru_cache(maxsize=64)
+def _log_moments(width: int) -> tuple[float, float]:
+    """Mean and variance of log chi_A given A >= 1, A ~ Bin(width, 1/2)."""
+    counts, mass = _positive_counts(width)
+    centres = (math.log(2) + digamma(counts / 2)) / 2
+    mean = float(mass @ centres)
+    return mean, float(mass @ ((centres - mean) ** 2 + polygamma(1, counts / 2) / 4))

@@ -27,8 +27,7 @@ from epoch0.distributions import Gaussian, Law, Sparse
 from epoch0.errors import InputError, check_choice, suggest
 from epoch0.results import Result, aligned
 from epoch0.theory.checks import check_count, check_density, check_std
-from epoch0.theory.gaussian_growth import binomial, chi_mean, flat_mean, one_hot_mean
-from epoch0.theory.growth_law import GrowthLaw
+from epoch0.theory.gaussian_growth import GrowthLaw, binomial, chi_mean, flat_mean, one_hot_mean
 
 __all__ = [
     "GrowthBounds",

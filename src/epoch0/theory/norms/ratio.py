@@ -17,8 +17,7 @@ from scipy.special import gammainc
 
 from epoch0.errors import InputError, check_choice
 from epoch0.theory.checks import Number, check_count, check_inside, like
-from epoch0.theory.gaussian_growth import binomial, chi_mean
-from epoch0.theory.growth_law import GrowthLaw
+from epoch0.theory.gaussian_growth import GrowthLaw, binomial, chi_mean
 
 Array = NDArray[np.float64]
 
