@@ -17,8 +17,18 @@ from epoch0.experiments.encoding import decode, encode
 from epoch0.experiments.experiment import Trial
 from epoch0.networks import resnet
 from epoch0.papers.hayou import protocol
-from epoch0.papers.hayou.protocol import build, hand_over, masks_at_initialization, run, scored_batches, sets_of
-from epoch0.papers.hayou.recipe import METHODS, Network, Recipe, with_method
+from epoch0.papers.hayou.protocol import (
+    METHODS,
+    Network,
+    Recipe,
+    build,
+    hand_over,
+    masks_at_initialization,
+    run,
+    scored_batches,
+    sets_of,
+    with_method,
+)
 from epoch0.prune import apply, keep, masks_of, obd, rescale, snip
 from epoch0.seeds import generator
 from epoch0.train.loop import ORDER

@@ -14,8 +14,7 @@ from epoch0.distributions import Gaussian
 from epoch0.experiments.experiment import resolve
 from epoch0.networks import vanilla_cnn
 from epoch0.papers.hayou import accuracy, tables, vanilla
-from epoch0.papers.hayou.protocol import enlarged, scored_batches, sets_of
-from epoch0.papers.hayou.recipe import METHODS
+from epoch0.papers.hayou.protocol import METHODS, enlarged, scored_batches, sets_of
 from epoch0.papers.hayou.vanilla import EDGE, ORDERED, RESCALED, STARTS
 from epoch0.seeds import generator
 from pictures import whole_picture

@@ -15,9 +15,8 @@ import numpy as np
 from epoch0 import plots
 from epoch0.experiments.claims import at_least, at_most, exact
 from epoch0.experiments.cost import Cost
-from epoch0.papers.hayou.protocol import build, run, shape_for
+from epoch0.papers.hayou.protocol import METHODS, Recipe, build, run, shape_for, with_method
 from epoch0.papers.hayou.published import COMPETITION, PUBLISHED, Entry, Printed, block
-from epoch0.papers.hayou.recipe import METHODS, Recipe, with_method
 from epoch0.papers.means import Array, means
 from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, over_runs

@@ -27,8 +27,8 @@ from epoch0.experiments.claims import equal_within_error, exact
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou import accuracy
 from epoch0.papers.hayou.accuracy import REFERENCES, Winner, compared, joined, panel, panels_of, percent, winner
+from epoch0.papers.hayou.protocol import METHODS, Network, Recipe
 from epoch0.papers.hayou.published import COMPETITION, WINNERS, Printed, block
-from epoch0.papers.hayou.recipe import METHODS, Network, Recipe
 from epoch0.papers.means import mean_and_error
 from epoch0.papers.pictures import Axes, Figure
 from epoch0.papers.sweep import Claims, Found, Sweep, Table, by

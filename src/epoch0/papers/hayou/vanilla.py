@@ -14,9 +14,8 @@ from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou import accuracy
 from epoch0.papers.hayou.accuracy import NEAR_CHANCE, above_chance, chance, dead, sd, winner
-from epoch0.papers.hayou.protocol import run
+from epoch0.papers.hayou.protocol import Network, Recipe, run
 from epoch0.papers.hayou.published import Entry
-from epoch0.papers.hayou.recipe import Network, Recipe
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, over_runs
 
 SPARSITY = 0.5
