@@ -24,6 +24,9 @@ from epoch0.tracing.loss import scalar_loss
 STEPS = 5
 """So many steps of the owner's optimizer are made on a copy."""
 
+CERTAIN = 0.995
+"""Of what is a fact of the program, and no estimate."""
+
 WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase, nn.Bilinear)
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)
 OwnStep = Callable[..., Any]

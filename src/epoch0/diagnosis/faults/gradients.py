@@ -1,11 +1,14 @@
 """Faults of the gradient's path: numbers that are none, gradients cut off, units all alike, examples that mix."""
 
+import math
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import Evidence, Fault
+from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault
+
+UNCUT = "Take out .data, .detach(), .item(), new tensors, numpy and no_grad between inputs and loss."
 
 FLAT = 0.9
 """From this share of a hidden layer's values on its activation is saturated."""
@@ -64,8 +67,11 @@ def cut_off(seen: Evidence) -> Iterator[Fault]:
     if not first.loss.requires_grad:
         if any(p.requires_grad for p in seen.model.parameters()):
             message = "The loss does not depend on any parameter: the graph was cut on the way."
-            fix = "Take out .data, .detach(), .item(), numpy and no_grad between inputs and loss."
-            yield Fault("gradient flow", "outputs", message, fix, certainty=0.98)
+            yield Fault("gradient flow", "outputs", message, UNCUT, certainty=CERTAIN)
+        return
+    if first.gradients and all(g is None for g in first.gradients.values()):
+        message = "The loss has a gradient, and no parameter of the model: it was cut on the way and begun anew."
+        yield Fault("gradient flow", "loss", message, UNCUT, certainty=CERTAIN)
         return
     if seen.reach is not None and seen.reach.flat > 0.9:
         return  # the loss itself has no slope
@@ -82,12 +88,30 @@ def cut_off(seen: Evidence) -> Iterator[Fault]:
     if not stuck or 2 * len(stuck) < len(matrices):
         return
     kind, fix = "gradient flow", "Look for a rounding, argmax, .detach() or a dead activation behind it."
-    if all(not bool(seen.model.get_parameter(n).any()) for n in stuck):
-        kind, fix = "initialization", "Draw the weights: at zero no gradient passes them."
+    zero = next((n for n in stuck if not bool(seen.model.get_parameter(n).any())), None)
+    gone = next((n for n, m, _ in first.ran if isinstance(m, nn.modules.dropout._DropoutNd) and m.p >= 1), None)
+    if gone is not None:
+        kind, fix = "regularization", f"Dropout '{gone}' leaves nothing: p is the share that is dropped, not kept."
+    elif zero is not None and (
+        seen.after is not None or all(not bool(seen.model.get_parameter(n).any()) for n in stuck)
+    ):
+        kind, fix = "initialization", f"Draw the weights of {zero}: at zero no gradient passes them."
     elif seen.after is None:
         return  # a zero start would open after a step
     message = f"{len(stuck)} of {len(matrices)} weight matrices get no gradient at all, such as {stuck[0]}."
     yield Fault(kind, stuck[0], message, fix, certainty=0.9)
+
+
+def norm_of_one(seen: Evidence) -> Iterator[Fault]:
+    """A layer norm over a single number makes it a constant."""
+    name = next(
+        (n for n, m, _ in seen.first.ran if isinstance(m, nn.LayerNorm) and math.prod(m.normalized_shape) == 1), None
+    )
+    if name is not None:
+        message = f"'{name}' is a layer norm over one number, which it makes a constant."
+        yield Fault(
+            "architecture", name, message, "Give each place more features: an embedding first.", certainty=CERTAIN
+        )
 
 
 def twins(seen: Evidence) -> Iterator[Fault]:
@@ -195,5 +219,5 @@ def future_seen(seen: Evidence) -> Iterator[Fault]:
 
 
 CHECKS = (
-    first_not_finite, perfect_answer, cut_off, twins, saturated, examples_mix, inputs_ignored, future_seen,
+    first_not_finite, perfect_answer, cut_off, norm_of_one, twins, saturated, examples_mix, inputs_ignored, future_seen,
 )  # fmt: skip

@@ -184,10 +184,9 @@ def _order(suspects: Sequence[Fault], tried: Sequence[Tried], only: bool) -> Ite
         yield from ((change,) for change in CHANGES if change.kind == kind)
     leading = [change for kind in kinds if (change := best(kind)) is not None]
     yield from unmended(combinations(leading[:3], 2))
-    if only or any(
-        fault.certainty >= SURE for fault in suspects
-    ):  # what was not suspected is then hardly ever the cause
-        return
+    certain = {fault.kind for fault in suspects if fault.certainty >= SURE}
+    if only or any(one.mends and one.kinds[0] in certain for one in tried):
+        return  # what was not suspected is then hardly ever the cause
     yield from ((change,) for change in CHANGES if change.kind not in kinds)
     singles = sorted((one for one in tried if len(one.changes) == 1), key=_worth, reverse=True)
     yield from unmended(combinations([one.changes[0] for one in singles[:4]], 2))

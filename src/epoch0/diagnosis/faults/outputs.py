@@ -150,6 +150,23 @@ def right_answers_cost_more(seen: Evidence) -> Iterator[Fault]:
         )  # fmt: skip
 
 
+def shares_are_not_the_best(seen: Evidence) -> Iterator[Fault]:
+    """Targets that are shares, and a loss that other outputs bring lower than the targets themselves."""
+    found = _of_values(seen)
+    if found is None or found.last is None or found.last.name != "Softmax" or found.targets.dim() < 2:
+        return
+    shares = found.targets.double()
+    if float(shares.min()) < 0 or float((shares.sum(1) - 1).abs().max()) > 1e-3 or _one_hot(found.targets):
+        return
+    right, room = float(found.score(shares)), found.constant - found.through
+    if math.isfinite(right) and room > 0 and right - found.through > 0.2 * room:
+        yield Fault(
+            "output activation", "outputs", f"The targets as outputs have a loss of {right:.3g}, other outputs of "
+            f"{found.through:.3g}: the loss expects logarithms of probabilities.",
+            "End the model with log_softmax instead of softmax.", certainty=0.9,
+        )  # fmt: skip
+
+
 def classes_read_elsewhere(seen: Evidence) -> Iterator[Fault]:
     """Classes at several places: right answers cost as much as one answer for all, so they are not read as such."""
     found = seen.reach
@@ -244,5 +261,5 @@ def outputs_shut(seen: Evidence) -> Iterator[Fault]:
 
 CHECKS = (
     last_activation_hides, one_answer_is_best, loss_without_floor, right_answers_cost_more,
-    classes_read_elsewhere, targets_above_one, no_slope_at_outputs, outputs_shut,
+    shares_are_not_the_best, classes_read_elsewhere, targets_above_one, no_slope_at_outputs, outputs_shut,
 )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import Evidence, Fault
+from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault
 
 LARGE, SMALL = 0.12, 1e-4
 """Sizes of a step relative to its weights, the median over the weights, beyond which a rate is too high or too low."""
@@ -25,29 +25,29 @@ def coverage(seen: Evidence) -> Iterator[Fault]:
     if not trained:
         yield Fault(
             "gradient flow", "optimizer", "No parameter of the model requires a gradient.",
-            "Set requires_grad on what is to be trained.", certainty=0.97,
+            "Set requires_grad on what is to be trained.", certainty=CERTAIN,
         )  # fmt: skip
     elif len(missing) == len(trained):
         yield Fault(
             "update", "optimizer", f"The optimizer holds none of the model's {len(trained)} trainable parameters: "
             "it was made for another model, or before this one was made anew.",
-            "Make the optimizer last, of this model's parameters().", certainty=0.98,
+            "Make the optimizer last, of this model's parameters().", certainty=CERTAIN,
         )  # fmt: skip
     elif missing and sum(seen.first.gradients.get(name) is not None for name in missing):
         yield Fault(
             "update", "optimizer", f"{len(missing)} of {len(trained)} trainable parameters are in no optimizer, such "
-            f"as {missing[0]}.", "Make the optimizer after all layers, or freeze these parameters.", certainty=0.96,
+            f"as {missing[0]}.", "Make the optimizer after all layers, or freeze these parameters.", certainty=CERTAIN,
         )  # fmt: skip
     lost = 0 if seen.first.output is None else seen.strangers(seen.first.output)
     if lost:
         yield Fault(
             "update", "model", f"The outputs are made of {lost} weights that are not among the model's parameters(): "
             "layers in a Python list or dict are not found.",
-            "Use nn.ModuleList or nn.ModuleDict, and make the optimizer after.", certainty=0.97,
+            "Use nn.ModuleList or nn.ModuleDict, and make the optimizer after.", certainty=CERTAIN,
         )  # fmt: skip
     rates = [max(float(g["lr"]), float(g.get("initial_lr", 0))) for o in seen.optimizers for g in o.param_groups]
     if rates and max(rates) == 0:
-        yield Fault("learning rate", "optimizer", "The learning rate is 0.", "Give a rate above 0.", certainty=0.98)
+        yield Fault("learning rate", "optimizer", "The learning rate is 0.", "Give a rate above 0.", certainty=CERTAIN)
 
 
 def uphill(seen: Evidence) -> Iterator[Fault]:
@@ -162,6 +162,17 @@ def decay(seen: Evidence) -> Iterator[Fault]:
     yield Fault("regularization", "optimizer", message, "Divide the weight decay by 1,000.", certainty=0.85)
 
 
+def much_dropped(seen: Evidence) -> Iterator[Fault]:
+    """Dropout that leaves less than a tenth: it is often the share that was meant to be kept."""
+    found = next(
+        ((n, m.p) for n, m, _ in seen.first.ran if isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0.9), None
+    )
+    if found is not None:
+        message = f"Dropout '{found[0]}' drops {found[1]:.0%}."
+        fix = f"p is the share that is dropped: {1 - found[1]:.2g} keeps {found[1]:.0%}."
+        yield Fault("regularization", found[0], message, fix, certainty=0.85)
+
+
 def still_averages(seen: Evidence) -> Iterator[Fault]:
     """Batch norm whose running averages never move, and are used in evaluation mode."""
     norm = next(
@@ -217,4 +228,4 @@ def _apart(one: Mapping[str, Tensor], other: Mapping[str, Tensor], names: Sequen
     return math.sqrt(square / max(sum(float(one[n].double().square().sum()) for n in names), 1e-300))
 
 
-CHECKS = (coverage, uphill, loop_body, too_far, too_short, decay, still_averages, one_at_a_time)
+CHECKS = (coverage, uphill, loop_body, too_far, too_short, decay, much_dropped, still_averages, one_at_a_time)

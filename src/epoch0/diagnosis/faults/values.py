@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import Evidence, Fault
+from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault
 
 LARGE, OFFSET = 25.0, 15.0
 """Mean size of an input, and its mean over its deviation, from where the first layer with weights gets too much."""
@@ -56,7 +56,7 @@ def classes(seen: Evidence) -> Iterator[Fault]:
         return
     if bool((targets == targets[:1]).all()) and seen.data is not None:
         message = f"All {len(targets)} targets are the same."
-        yield Fault("labels", "targets", message, "Look at how the targets are made.", certainty=0.97)
+        yield Fault("labels", "targets", message, "Look at how the targets are made.", certainty=CERTAIN)
         return
     if targets.is_floating_point() or output is None or output.dim() < 2 or seen.call.criterion is None:
         return
@@ -64,7 +64,7 @@ def classes(seen: Evidence) -> Iterator[Fault]:
     known = targets[targets >= 0].long()
     if targets.dim() == 1 and known.numel() and int(known.max()) >= count > 1:
         message = f"Targets go up to {int(known.max())}, and the model has {count} outputs."
-        yield Fault("labels", "targets", message, f"Classes go from 0 to {count - 1}.", certainty=0.97)
+        yield Fault("labels", "targets", message, f"Classes go from 0 to {count - 1}.", certainty=CERTAIN)
 
 
 def label_order(seen: Evidence) -> Iterator[Fault]:
