@@ -1,6 +1,7 @@
 """What every result can do: a data frame, a printed table, the same in a notebook."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -35,6 +36,15 @@ class Result:
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
+
+
+def finite(value: Any) -> Any:
+    """The value with None for NaN and infinity, which JSON has no signs for."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: finite(item) for name, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def aligned(rows: Sequence[Sequence[str]], numbers: slice = slice(0)) -> list[str]:

@@ -3,11 +3,10 @@
 import csv
 import io
 import json
-import math
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -24,7 +23,7 @@ from epoch0.experiments.store import Store
 from epoch0.files import write_atomic
 from epoch0.papers.catalogue import Artifact, find
 from epoch0.papers.sweep import Results, Sweep
-from epoch0.results import Result
+from epoch0.results import Result, finite
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,7 +66,7 @@ class Reproduction(Result):
         names = ("text", "verdict", "evidence", "numbers", "needed")
         claims = [{name: getattr(claim, name) for name in names} for claim in self.claims]
         setting = json.loads(canonical_json(self.setting.to_dict()))
-        plain: dict[str, Any] = _finite({**told, "setting": setting, "claims": claims, "data": list(self.data)})
+        plain: dict[str, Any] = finite({**told, "setting": setting, "claims": claims, "data": list(self.data)})
         return plain
 
     def rows(self) -> list[dict[str, Any]]:
@@ -276,14 +275,3 @@ def accelerators() -> int:
 
     device = chosen_device()
     return torch.cuda.device_count() if device.type == "cuda" and device.index is None else 0
-
-
-def _finite(value: Any) -> Any:
-    """The value with None for NaN and infinity, which JSON has no signs for."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value

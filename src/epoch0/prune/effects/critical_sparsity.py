@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from epoch0.errors import InputError, check_finite
-from epoch0.results import Result
+from epoch0.results import Result, finite
 
 _CHUNK = 1 << 20
 
@@ -165,9 +165,7 @@ class Conditioning(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists, numbers and strings, ready for JSON; None where a number is infinite."""
-        found = asdict(self) | {"verdict": self.verdict}
-        rows = [{key: _plain(value) for key, value in row.items()} for row in found.pop("layers")]
-        return {key: _plain(value) for key, value in found.items()} | {"layers": rows}
+        return dict(finite(asdict(self) | {"verdict": self.verdict}))
 
     def __str__(self) -> str:
         size = max(len("layer"), *(len(row.layer) for row in self.layers))
@@ -235,7 +233,3 @@ def _trend(logs: Sequence[float]) -> float:
     if len(places) < 2:
         return 0.0
     return float(np.polyfit(places, [logs[place] for place in places], 1)[0])
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from epoch0 import plots
 from epoch0.activations import ActivationLike, get
 from epoch0.errors import InputError
-from epoch0.results import Result
+from epoch0.results import Result, finite
 from epoch0.theory.checks import as_array, check_continuous, check_density, check_scales, scales_in_words
 from epoch0.theory.mean_field.edge import EdgeCurve, edge_arrays, scale_free
 from epoch0.theory.mean_field.fixed_points import reached, scales_at, settle, settled_correlation, why_it_diverges
@@ -56,7 +56,7 @@ class Phase:
 
     def to_dict(self) -> dict[str, object]:
         """Plain values for JSON; what is infinite or unknown is None."""
-        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in vars(self).items()}
+        return dict(finite(vars(self)))
 
 
 def phase(activation: ActivationLike, weight_std: float, bias_std: float, density: float = 1.0) -> Phase:
@@ -116,14 +116,10 @@ class PhaseDiagram(Result):
 
     def to_dict(self) -> dict[str, object]:
         """Plain lists for JSON; what is infinite or NaN is None."""
-
-        def plain(values: Array) -> list[Any]:
-            return [[v if math.isfinite(v) else None for v in row] for row in np.atleast_2d(values).tolist()]
-
-        found: dict[str, object] = {name: getattr(self, name) for name in ("activation", "density")}
-        found |= {name: getattr(self, name).tolist() for name in ("weight_std", "bias_std", "phase")}
-        found |= {"chi": plain(self.chi), "q": plain(self.q)}
-        return found | {"edge": {name: plain(values)[0] for name, values in vars(self.edge).items()}}
+        names = ("weight_std", "bias_std", "phase", "chi", "q")
+        found = {"activation": self.activation, "density": self.density}
+        found |= {name: getattr(self, name).tolist() for name in names}
+        return dict(finite({**found, "edge": {name: values.tolist() for name, values in vars(self.edge).items()}}))
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per grid point: weight_std, bias_std, chi, q, phase."""

@@ -69,12 +69,7 @@ class PredictedDensity(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists, numbers and strings, ready for JSON."""
-        found = asdict(self) | {"layers": self.rows()}
-        return found | {"at_risk": self.at_risk, "expected_dead": self.expected_dead}
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row a layer; columns as in :class:`LayerDensity`."""
-        return [asdict(row) for row in self.layers]
+        return asdict(self) | {"layers": self.rows(), "at_risk": self.at_risk, "expected_dead": self.expected_dead}
 
     def __str__(self) -> str:
         size = max(len("layer"), *(len(row.layer) for row in self.layers))
