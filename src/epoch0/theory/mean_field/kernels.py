@@ -257,13 +257,6 @@ class Kernel:
         """Correlation of the outputs for inputs i and j, shape (n1, n2)."""
         return 1 - self.gap
 
-    @property
-    def diagonal(self) -> Array:
-        """NTK of each input with itself; shape (n,). Only where x2 was left out."""
-        if self.ntk.shape[0] != self.ntk.shape[1]:
-            raise InputError(f"an NTK of shape {self.ntk.shape}, between two sets of inputs, has no diagonal.")
-        return np.asarray(np.diagonal(self.ntk).copy())
-
     def to_dict(self) -> dict[str, Any]:
         """What was asked for and the ranges of what came out, as plain numbers and words; not the matrices."""
         names = ("activation", "weight_std", "bias_std", "density", "depth", "architecture", "layer_error")
