@@ -159,7 +159,7 @@ def shares_are_not_the_best(seen: Evidence) -> Iterator[Fault]:
     if float(shares.min()) < 0 or float((shares.sum(1) - 1).abs().max()) > 1e-3 or _one_hot(found.targets):
         return
     right, room = float(found.score(shares)), found.constant - found.through
-    if math.isfinite(right) and room > 0 and right - found.through > 0.2 * room:
+    if math.isfinite(right) and room > 0 and right - found.through > GAP * room:
         yield Fault(
             "output activation", "outputs", f"The targets as outputs have a loss of {right:.3g}, other outputs of "
             f"{found.through:.3g}: the loss expects logarithms of probabilities.",
