@@ -403,6 +403,23 @@ def forgotten_head() -> Program:
     return nn.Sequential(body, head), X, Y, F.cross_entropy, adam(body)
 
 
+class Listed(nn.Module):
+    """Hidden layers that parameters() does not find."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.out = [nn.Linear(64, 64), nn.Linear(64, 64)], nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.hidden:
+            x = layer(x).relu()
+        return self.out(x)
+
+
+def reshaped(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs.transpose(1, 2).reshape(-1, 20), targets.flatten())
+
+
 def drawn(std: float, hidden: type[nn.Module] = nn.ReLU) -> nn.Module:
     model = mlp(hidden=hidden)
     for p in model.parameters():
@@ -439,5 +456,22 @@ BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
     "label among the inputs": ("data", lambda: with_(mlp(), torch.cat([X[:, 1:], Y[:, None].float()], 1), Y)),
     "saturated": ("initialization", lambda: with_(drawn(3.0, nn.Tanh), X, Y, rate=1e-4)),
     "large outputs": ("initialization", lambda: with_(drawn(1.0), X, Y, rate=1e-4)),
+    "divergence of probabilities": (
+        "output activation",
+        lambda: with_(
+            mlp(nn.Softmax(1)), X, (X @ torch.randn(64, 10) / 8).softmax(1), nn.KLDivLoss(reduction="batchmean")
+        ),
+    ),
+    "dropout of all": (
+        "regularization",
+        lambda: with_(nn.Sequential(mlp(ends=32), nn.Dropout(1.0), nn.Linear(32, 10)), X, Y),
+    ),
+    "norm of one": (
+        "architecture",
+        lambda: with_(nn.Sequential(nn.Linear(64, 1), nn.LayerNorm(1), nn.Linear(1, 10)), X, Y),
+    ),
+    "layers in a list": ("update", lambda: with_(Listed(), X, Y)),
+    "classes reshaped": ("shapes", lambda: with_(Reader(True), TOKENS, NEXT, reshaped)),
+    "still averages": ("normalization", lambda: with_(nn.Sequential(nn.BatchNorm1d(64, momentum=0.0), mlp()), X, Y)),
     "one label": ("labels", lambda: with_(mlp(), X, 0 * Y)),
 }

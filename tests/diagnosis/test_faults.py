@@ -158,6 +158,40 @@ def test_what_mends_it_is_tried() -> None:
     assert "Tried on a copy: after" in faults[0].fix and faults[0].certainty > 0.2
 
 
+def test_a_schedule_that_ends_within_the_trial() -> None:
+    torch.manual_seed(0)
+    held: dict[str, Any] = {}
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, x: Tensor, y: Tensor) -> None:
+        if held.get("of") is not optimizer:
+            held.update(of=optimizer, schedule=torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.1))
+        usual(model, optimizer, loss, x, y)
+        held["schedule"].step()
+
+    faults = found(with_(mlp(), X, Y, make=sgd, rate=0.01), step=step, seconds=20)
+    assert any("scheduler.step()" in fault.fix and fault.kind == "learning rate" for fault in faults)
+
+
+def test_a_table_is_learned_by_heart_or_not() -> None:
+    """XOR without a nonlinearity is not, with one it is."""
+    x, y = torch.tensor([[0.0, 0], [0, 1], [1, 0], [1, 1]]), torch.tensor([[0.0], [1], [1], [0]])
+    for inner, kinds in (([nn.Tanh()], []), ([], ["hidden activation"])):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(2, 8), *inner, nn.Linear(8, 1))
+        looked = find_faults(model, x, y, loss=F.mse_loss, optimizer=adam(model, 0.02), data=(x, y), seconds=6)
+        assert [fault.kind for fault in looked.faults[:1]] == kinds
+
+
+def test_what_nothing_mends_is_said() -> None:
+    """Two inputs that say nothing of the targets, and too few weights to learn these by heart."""
+    torch.manual_seed(0)
+    model, x, y = nn.Linear(2, 1), torch.randn(500, 2), torch.randn(500, 1)
+    given = {"optimizer": adam(model, 0.01), "data": (x, y), "seconds": 20}
+    looked = find_faults(model, x[:100], y[:100], loss=F.mse_loss, **given)
+    assert looked.faults and all(f.evidence == "trial" and f.certainty < 0.5 for f in looked.faults)
+    assert "none of the" in looked.faults[0].message
+
+
 def test_a_fault_that_was_seen_is_mended() -> None:
     torch.manual_seed(0)
     net = mlp(nn.Softmax(1))

@@ -270,6 +270,7 @@ def _batch(program: Program, seen: Evidence) -> str:
 
 
 CHANGES: tuple[Change, ...] = (
+    Change("between", "hidden activation", "model", _between),
     Change("end without", "output activation", "outputs", partial(_end_with, new="")),
     Change("end sigmoid", "output activation", "outputs", partial(_end_with, new="Sigmoid")),
     Change("end softmax", "output activation", "outputs", partial(_end_with, new="Softmax")),
@@ -288,7 +289,6 @@ CHANGES: tuple[Change, ...] = (
     Change("sign", "loss", "loss", _negative),
     Change("adam", "optimizer", "optimizer", _adam),
     Change("hidden", "hidden activation", "model", _hidden),
-    Change("between", "hidden activation", "model", _between),
     Change("free", "regularization", "model", _free),
     Change("batch_first", "shapes", "model", _batch_first),
     Change("norm", "normalization", "model", _normed),
