@@ -168,7 +168,7 @@ def test_a_schedule_that_ends_within_the_trial() -> None:
         usual(model, optimizer, loss, x, y)
         held["schedule"].step()
 
-    faults = found(with_(mlp(), X, Y, make=sgd, rate=0.01), step=step, seconds=20)
+    faults = found(with_(mlp(), X, Y, make=sgd, rate=0.01), step=step, seconds=5)
     assert any("scheduler.step()" in fault.fix and fault.kind == "learning rate" for fault in faults)
 
 

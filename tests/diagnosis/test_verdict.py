@@ -247,6 +247,7 @@ def test_the_rate_is_the_trial_s_best_or_the_usual_one_less_what_the_first_step_
     runs = [run(rate=3e-4, drop=0.7), run(rate=1e-3, drop=0.8), run(rate=3e-3, losses=(1.0, math.nan), drop=0.9)]
     assert best_run(runs).rate == suggested_rate(step(), runs) == 1e-3
     assert suggested_rate(step(largest=LADDER["adam"][-1]), []) == RATES["adam"][-1]
+    assert suggested_rate(replace(step(largest=LADDER["adam"][-1]), quick=True), []) == 1e-3
     assert suggested_rate(step(largest=3e-3), []) == pytest.approx(1e-3)
     assert suggested_rate(step(largest=1e-5), []) == RATES["adam"][0]  # where it trains all the same
     assert 0 < suggested_rate(step(largest=0.0), []) < min(RATES["adam"])

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from epoch0.diagnosis.faults import Found
-from epoch0.diagnosis.step import LADDER, Optimizer, Step
+from epoch0.diagnosis.step import LADDER, USUAL, Optimizer, Step
 from epoch0.diagnosis.trial import LENGTHS, RATES, Run, Trial
 from epoch0.diagnosis.wording import number
 
@@ -305,11 +305,13 @@ def suggested_rate(step: Step, runs: Sequence[Run]) -> float:
     """The rate to begin with: the best of the trial, or the usual one less what the first step does not stand.
 
     Not below the least that is usual: the seven networks of the fit that train though their first step stands less
-    train there.
+    train there. Large models get no more than the usual rate: at three times that a stock ViT-B/16 and a small GPT-2,
+    whose first step stands it, lag far behind.
     """
     if runs:
         return best_run(runs).rate
     least, most = RATES[step.optimizer][0], RATES[step.optimizer][-1 if step.optimizer == "adam" else 0]
+    most = min(most, USUAL[step.optimizer]) if step.quick else most
     if step.largest <= 0:
         return _round(least / 100)
     return min(most, max(least, _round(step.largest / 3)))
