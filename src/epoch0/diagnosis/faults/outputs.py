@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from epoch0.diagnosis.faults.evidence import Evidence, Fault
+from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault
 from epoch0.diagnosis.faults.reach import Reach
 
 GAP = 0.05
@@ -21,7 +21,13 @@ NAMES = {"Relu": "ReLU", "LogSoftmax": "log-softmax", "LeakyRelu": "leaky ReLU"}
 def last_activation_hides(seen: Evidence) -> Iterator[Fault]:
     """The best loss through the last activation lies well above the best loss: a softmax twice, a range too narrow."""
     found = seen.reach
-    if found is None or found.last is None or not math.isfinite(found.free):
+    if found is None or found.last is None:
+        return
+    if found.last.name == "Softmax" and found.output.shape[-1] == 1:
+        message, fix = "A softmax over one unit is always 1.", "Use a sigmoid, or no activation for values."
+        yield Fault("output activation", "outputs", message, fix, certainty=CERTAIN)
+        return
+    if not math.isfinite(found.free):
         return
     room = max(found.constant, found.through) - found.free
     if room <= 1e-9 + 1e-6 * abs(found.constant) or (found.through - found.free) / room < GAP:
@@ -36,9 +42,7 @@ def last_activation_hides(seen: Evidence) -> Iterator[Fault]:
         f"Through the {name} at its end the loss can fall to {found.through:.3g} at best, without it to "
         f"{found.free:.3g}; one answer for all examples has {found.constant:.3g}."
     )
-    if found.last.name == "Softmax" and found.output.shape[-1] == 1:
-        fix = "A softmax over one unit is always 1: use a sigmoid, or no activation for values."
-    elif not found.targets.is_floating_point():
+    if not found.targets.is_floating_point():
         fix = f"The loss takes logits: leave the {name} out."
     elif found.last.name == "Softmax" and not _one_hot(found.targets):
         fix = "The targets of an example do not add up to 1: use a sigmoid for each, or no activation for values."
@@ -188,20 +192,29 @@ def classes_read_elsewhere(seen: Evidence) -> Iterator[Fault]:
         )  # fmt: skip
 
 
-def targets_above_one(seen: Evidence) -> Iterator[Fault]:
-    """A loss for probabilities that gets targets above 1: it goes below zero, and with the targets / maximum not."""
+def targets_no_shares(seen: Evidence) -> Iterator[Fault]:
+    """A loss for probabilities that gets other targets than 0 to 1, so that it goes below zero."""
     found = _of_values(seen)
-    if found is None:
+    if found is None or not found.free < -0.01:
         return
-    top = float(found.targets.max())
-    if top <= 1.5 or float(found.targets.min()) < 0 or not found.free < -0.01:
+    low, top = float(found.targets.min()), float(found.targets.max())
+    values = found.targets.unique()
+    if low == -1 and top == 1 and len(values) == 2:
+        if found.free < -1 and float(seen.loss_of(found.output, (found.targets.double() + 1) / 2)) > -1e-6:
+            message = f"The targets are -1 and 1, and the loss, made for probabilities, falls to {found.free:.3g}."
+            yield Fault("labels", "targets", message, "Use (targets + 1) / 2.", certainty=0.95)
+        return
+    if top <= 1.5 or low < 0:
         return
     scaled = seen.loss_of(found.best, found.targets.double() / top)
-    if float(scaled) >= -1e-6 or not math.isfinite(found.through):
-        yield Fault(
-            "target scale", "targets", f"The targets go up to {top:.4g} and the loss, made for probabilities, down to "
-            f"{found.free:.3g}.", f"Divide the targets by {top:.4g}.", certainty=0.95,
-        )  # fmt: skip
+    if float(scaled) < -1e-6 and math.isfinite(found.through):
+        return
+    message = f"The targets go up to {top:.4g} and the loss, made for probabilities, down to {found.free:.3g}."
+    if 2 < len(values) <= 50 and top == len(values) - 1 and found.output[0].numel() == 1:
+        fix = f"Give each of the {len(values)} classes an output, and use the cross-entropy."
+        yield Fault("architecture", "outputs", message, fix, certainty=0.95)
+        yield Fault("labels", "targets", message, fix, certainty=0.94)
+    yield Fault("target scale", "targets", message, f"Divide the targets by {top:.4g}.", certainty=0.93)
 
 
 def no_slope_at_outputs(seen: Evidence) -> Iterator[Fault]:
@@ -261,5 +274,5 @@ def outputs_shut(seen: Evidence) -> Iterator[Fault]:
 
 CHECKS = (
     last_activation_hides, one_answer_is_best, loss_without_floor, right_answers_cost_more,
-    shares_are_not_the_best, classes_read_elsewhere, targets_above_one, no_slope_at_outputs, outputs_shut,
+    shares_are_not_the_best, classes_read_elsewhere, targets_no_shares, no_slope_at_outputs, outputs_shut,
 )  # fmt: skip
