@@ -13,10 +13,8 @@ from scipy import special
 from torch import nn
 
 import epoch0 as e0
-from epoch0.measure import many
-from epoch0.measure.pieces import Asked
 from epoch0.seeds import generator, numpy_generator
-from length_models import DOUBLE, MODELS, Residual, he, line
+from length_models import DOUBLE, Residual, he, line
 
 
 def exact_growth(width: int, std: float) -> float:
@@ -91,27 +89,6 @@ def test_chunks_do_not_matter(monkeypatch) -> None:
         monkeypatch.setattr(f"epoch0.measure.{module}._BUDGET", budget)
     for a, b in zip(large, measure(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-13)
-
-
-@pytest.mark.parametrize("name", ["relu", "convolutional", "residual", "functional", "used twice"])
-def test_a_list_runs_as_one_program(name: str, monkeypatch) -> None:
-    make, shape = MODELS[name]
-    models = [make() for _ in range(4)]
-    for i, model in enumerate(models):
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.mul_(1 + 0.1 * i)
-    offsets = [0.1, 0.3, 0.5, 0.9]
-    loop = many.one_by_one(models, asked := Asked(line(shape), 16, batch_norm="train"), offsets)
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("the networks were measured one by one")
-
-    monkeypatch.setattr(many, "one_by_one", refuse)
-    together = many.list_pieces(models, asked, offsets)
-    assert together.layers == loop.layers
-    np.testing.assert_allclose(together.norms, loop.norms, rtol=1e-9)
-    assert all(model.training for model in models)
 
 
 def test_a_list_may_differ_in_settings() -> None:

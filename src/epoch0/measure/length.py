@@ -11,7 +11,7 @@ from torch import nn
 
 from epoch0.curves import Curve
 from epoch0.errors import InputError, is_count
-from epoch0.measure.many import check_one_architecture, ensemble_pieces, grid_offset, list_pieces, one_by_one
+from epoch0.measure.many import check_one_architecture, ensemble_pieces, grid_offset, one_by_one
 from epoch0.measure.pieces import Array, Asked, Pieces, in_dtype, lengths_and_growth, mean_known
 from epoch0.networks.ensemble import Ensemble
 from epoch0.results import Result
@@ -189,13 +189,9 @@ def trajectory_length(
             model = [model]
         elif not isinstance(model, Ensemble):
             check_one_architecture(model)
-        if method == "tangents":
-            modules = [in_dtype(module, dtype) for module in model]
-            offsets = [grid_offset(seed, index) for index in range(len(modules))]
-            pieces = list_pieces(modules, asked, offsets)
-        else:
-            # of an ensemble only one network exists at a time
-            pieces = one_by_one((in_dtype(model[i], dtype) for i in range(len(model))), asked, [0.0] * len(model))
+        offsets = [grid_offset(seed, index) if method == "tangents" else 0.0 for index in range(len(model))]
+        # of an ensemble only one network exists at a time
+        pieces = one_by_one((in_dtype(model[i], dtype) for i in range(len(model))), asked, offsets)
     _check_overflow(pieces)
     return TrajectoryLength(pieces.layers, *lengths_and_growth(pieces), method, points)
 

@@ -1,4 +1,4 @@
-"""Tangents through many networks: ensembles of dense networks written out, small modules of a list stacked.
+"""Tangents through many networks: ensembles of dense networks written out, modules of a list one by one.
 
 In an ensemble point and tangent share each matrix product. The general path (``torch.func`` over any module) gives the
 same numbers; this one costs 1.3 to 3 times less and holds the weights of a few networks only. Small widths go through
@@ -6,27 +6,19 @@ one batched product a layer, large ones one by one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
 
 from epoch0.errors import InputError, suggest
-from epoch0.measure.pieces import Array, Asked, Pieces, module_pieces, places, row_norms, shares_statistics
+from epoch0.measure.pieces import Array, Asked, Pieces, module_pieces
 from epoch0.networks.ensemble import Ensemble
 from epoch0.seeds import numpy_generator
 from epoch0.tracing.forward_derivatives import jvp
-from epoch0.tracing.guard import check_model
-from epoch0.tracing.tape import tape
 
 _BUDGET = 16_000_000  # numbers held at once: weights, and points with tangents, of some networks (64 MB in float32)
-# Modules with at most this many parameters are stacked: measured, it costs half at this size and a tenth at 30,000.
-_STACKED_UP_TO = 500_000
 
 
 def ensemble_pieces(ensemble: Ensemble, asked: Asked) -> Pieces:
@@ -114,17 +106,6 @@ def _norm(dz: Tensor) -> Tensor:
     return norm
 
 
-def list_pieces(modules: Sequence[nn.Module], asked: Asked, offsets: Sequence[float]) -> Pieces:
-    """Tangents through each module, batched where the modules are small and differ in their tensors only."""
-    check_one_architecture(modules)
-    parameters = sum(parameter.numel() for parameter in modules[0].parameters())
-    if asked.forward is None and len(modules) > 1 and parameters <= _STACKED_UP_TO and _same_program(modules):
-        # one by one is slower and always possible; what is wrong with a module is said there in its own words
-        with suppress(InputError, RuntimeError):
-            return _stacked(modules, asked, offsets)
-    return one_by_one(modules, asked, offsets)
-
-
 def check_one_architecture(modules: Sequence[nn.Module]) -> None:
     """Refuse modules whose parts or shapes differ."""
     if not modules:
@@ -147,66 +128,9 @@ def _parts(module: nn.Module) -> Iterator[str]:
         yield f"'{name}' of shape {tuple(tensor.shape)} in {tensor.dtype} on {tensor.device}"
 
 
-def _same_program(modules: Sequence[nn.Module]) -> bool:
-    """Whether the modules differ in nothing but parameters and buffers: no other slope, rate, hook or tensor."""
-    tensors = {"_parameters", "_buffers", "_modules", "training"}
-    for other in modules[1:]:
-        for mine, theirs in zip(modules[0].modules(), other.modules(), strict=True):
-            settings = [{k: v for k, v in part.__dict__.items() if k not in tensors} for part in (mine, theirs)]
-            if settings[0].keys() != settings[1].keys():
-                return False
-            if not all(_equal(value, settings[1][name]) for name, value in settings[0].items()):
-                return False
-    return True
-
-
-def _equal(a: Any, b: Any) -> bool:
-    """Equal beyond doubt; tensors and arrays compare to no plain True and count as different."""
-    try:
-        return (a == b) is True
-    except (RuntimeError, TypeError, ValueError):
-        return False
-
-
 def one_by_one(modules: Iterable[nn.Module], asked: Asked, offsets: Sequence[float]) -> Pieces:
     """Tangents or chords through one module after another."""
     found = [module_pieces(module, asked, offset) for module, offset in zip(modules, offsets, strict=True)]
     coarse = [one.coarse for one in found if one.coarse is not None]
     norms = np.concatenate([one.norms for one in found])
     return Pieces(found[0].layers, norms, np.concatenate(coarse) if coarse else None, found[0].dtype)
-
-
-def _stacked(modules: Sequence[nn.Module], asked: Asked, offsets: Sequence[float]) -> Pieces:
-    for module in modules:
-        check_model(module)
-    model, curve, points = modules[0], asked.curve, asked.points
-    grid = (torch.arange(points, dtype=torch.float64) + torch.tensor(offsets, dtype=torch.float64)[:, None]) / points
-    with tape(model, curve.point(grid[0, :2]), batch_norm=asked.batch_norm) as record, torch.no_grad():
-        names, nodes = places(record, asked.layers)
-        if record.x.dtype == torch.float64 and curve.dtype != torch.float64:
-            curve = curve.to(torch.float64)
-        if shares_statistics(record):
-            record = replace(record, hold_statistics=True)
-
-        def norms(own: dict[str, Tensor], x: Tensor, dx: Tensor) -> list[Tensor]:
-            def values(z: Tensor) -> list[Tensor]:
-                return record.values(z, nodes, call=lambda y: functional_call(model, own, (y,)))
-
-            return list(jvp(values, (x,), (dx,))[1])
-
-        one = sum(tensor.numel() for tensor in model.state_dict().values())
-        examples = record.nodes[0].shape[0]
-        one += int(4 * points / examples * sum(np.prod(record.nodes[node].shape) for node in nodes))
-        size = max(1, _BUDGET // one)
-        pieces: list[Array] = []
-        for start in range(0, len(modules), size):
-            some, t = modules[start : start + size], grid[start : start + size]
-            tensors = [dict([*module.named_parameters(), *module.named_buffers()]) for module in some]
-            state = {name: torch.stack([one[name].detach() for one in tensors]) for name in tensors[0]}
-            x, dx = (
-                rule(t.reshape(-1)).to(record.x).reshape(len(some), points, *curve.shape)
-                for rule in (curve.point, curve.tangent)
-            )
-            found = vmap(norms)(state, x, dx)
-            pieces.append(row_norms([value.flatten(0, 1) for value in found]).reshape(len(some), points, -1))
-    return Pieces(names, np.concatenate(pieces), None, record.x.dtype)
