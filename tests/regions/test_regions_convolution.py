@@ -3,12 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from epoch0 import regions
-from epoch0.regions.network.operations import convolution
 from epoch0.regions.network.trace import trace
 from region_twins import line_breaks
 
@@ -27,40 +24,6 @@ def test_a_few_points_at_a_time_are_all_points(layer: nn.Module) -> None:
     with torch.no_grad():
         program = trace(nn.Sequential(layer), (layer.in_channels, *shape), "cpu")
         assert torch.allclose(program.forward(x), layer(x), rtol=1e-12, atol=1e-12)
-
-
-@given(
-    channels=st.integers(1, 4), out=st.integers(1, 5), size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
-    kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)), stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
-    padding=st.tuples(st.integers(0, 3), st.integers(0, 3)), dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
-    bias=st.booleans(), points=st.integers(1, 4),
-)  # fmt: skip
-def test_every_geometry(channels, out, size, kernel, stride, padding, dilation, bias, points) -> None:
-    if any(n + 2 * p <= d * (k - 1) for n, p, d, k in zip(size, padding, dilation, kernel, strict=True)):
-        return  # the kernel does not fit
-    source = torch.Generator().manual_seed(0)
-    x = torch.randn(points, channels, *size, generator=source, dtype=torch.float64)
-    weight = torch.randn(out, channels, *kernel, generator=source, dtype=torch.float64)
-    shift = torch.randn(out, generator=source, dtype=torch.float64) if bias else None
-    expected = nn.functional.conv2d(x, weight, shift, stride, padding, dilation)
-    assert torch.allclose(convolution(x, weight, shift, stride, padding, dilation), expected, rtol=1e-12, atol=1e-12)
-
-
-def test_blocks_of_points_and_gradients() -> None:
-    layer = nn.Conv2d(3, 4, 3, 2, 1).double()
-    x = torch.randn(200, 3, 17, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-
-    def quick(points: Tensor) -> Tensor:
-        return convolution(points, layer.weight, layer.bias, (2, 2), (1, 1), (1, 1))
-
-    with torch.no_grad():
-        whole = quick(x)
-        assert torch.allclose(whole, layer(x), rtol=1e-12, atol=1e-12)
-        for start, stop in ((0, 1), (3, 40), (199, 200)):
-            assert torch.equal(quick(x[start:stop]), whole[start:stop])
-    x = x[:2].requires_grad_()
-    quick(x).sum().backward()
-    assert x.grad is not None and bool((x.grad != 0).any())
 
 
 class Sum(nn.Module):

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from epoch0.activations import Activation
 from epoch0.errors import InputError
-from epoch0.regions.complex import empty
 from epoch0.tracing.operations import MOVES, meaning
 
 _PRODUCTS = {"linear", "convolution", "product", "quotient"}
@@ -53,24 +52,18 @@ def refusal(operation: str, where: str) -> InputError:
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
-def affine_call(
-    func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any], module: Any, where: str
-) -> Call:
-    """A call as regions make it: batch norm by its running statistics, a module's :func:`convolution` by rows."""
+def affine_call(func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any], where: str) -> Call:
+    """A call as regions make it: batch norm by its running statistics."""
+    if name != "batch_norm":
+        return func, args, kwargs
     given = meaning(name).given(args, kwargs)
-    if name == "batch_norm":
-        mean, variance = given.get("running_mean"), given.get("running_var")
-        if mean is None or variance is None or given.get("training"):
-            raise InputError(f"{where} keeps no running statistics: it mixes the examples of a batch.")
-        scale = (variance + given.get("eps", 1e-5)).rsqrt()
-        scale = scale if given.get("weight") is None else scale * given["weight"]
-        shift = torch.zeros_like(scale) if given.get("bias") is None else given["bias"]
-        return _normalize, (given["input"], scale, shift - mean * scale), {}
-    plain = isinstance(module, nn.Conv2d) and module.groups == 1 and module.padding_mode == "zeros"
-    if name == "conv2d" and plain and not isinstance(module.padding, str):
-        weights = given["weight"], given["bias"]
-        return convolution, (given["input"], *weights, module.stride, module.padding, module.dilation), {}
-    return func, args, kwargs
+    mean, variance = given.get("running_mean"), given.get("running_var")
+    if mean is None or variance is None or given.get("training"):
+        raise InputError(f"{where} keeps no running statistics: it mixes the examples of a batch.")
+    scale = (variance + given.get("eps", 1e-5)).rsqrt()
+    scale = scale if given.get("weight") is None else scale * given["weight"]
+    shift = torch.zeros_like(scale) if given.get("bias") is None else given["bias"]
+    return _normalize, (given["input"], scale, shift - mean * scale), {}
 
 
 def _normalize(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
@@ -171,69 +164,3 @@ def largest_call(
 
 def _each(value: Any, count: int) -> tuple[int, ...]:
     return (int(value),) * count if isinstance(value, int) else tuple(value) * (count if len(value) == 1 else 1)
-
-
-_SHIFTED = 1 << 17  # numbers of shifted input at a time
-
-
-def convolution(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...], padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-) -> Tensor:  # fmt: skip
-    """A convolution as one matrix product for each row of its kernel, two to three times as quick as torch's.
-
-    torch writes every input once for each place of the kernel. Here it is written once for each column of the kernel,
-    shifted sideways; shifts up and down are then only other starts in the same memory. A point's result does not depend
-    on the points beside it.
-
-    >>> x, weight, bias = torch.randn(7, 3, 32, 32), torch.randn(8, 3, 3, 3), torch.randn(8)
-    >>> convolution(x, weight, bias, (1, 1), (1, 1), (1, 1)).shape
-    torch.Size([7, 8, 32, 32])
-    """
-    if x.device.type != "cpu" or x.dtype != torch.float64 or x.requires_grad:
-        return functional.conv2d(x, weight, bias, stride, padding, dilation)
-    points, channels, height, width = x.shape
-    out, _, rows, columns = weight.shape
-    (down, across), (above, beside) = stride, padding
-    high = (height + 2 * above - dilation[0] * (rows - 1) - 1) // down + 1
-    wide = (width + 2 * beside - dilation[1] * (columns - 1) - 1) // across + 1
-    whole = empty((points, out, high, wide), x)
-    found = whole.view(points, out, high * wide)
-    taps = weight.permute(2, 0, 3, 1).reshape(rows, out, columns * channels)
-    shift = x.new_zeros(out, 1) if bias is None else bias.view(out, 1)
-    # rows of the input that meet the same row of the kernel lie together: row r is in phase r % down
-    deep = -(-(height + 2 * above) // down)
-    some = min(points, max(1, _SHIFTED // (columns * channels * down * deep * wide)))
-    copies = x.new_zeros(some, columns, channels, down, deep, wide)
-    starts = [((row * dilation[0]) % down * deep + row * dilation[0] // down) * wide for row in range(rows)]
-    for start in range(0, points, some):
-        part, mine = x[start : start + some], found[start : start + some]
-        count = len(part)
-        _shift(part, copies[:count], (down, across), (above, beside), dilation, rows)
-        unfolded = copies[:count].view(count, columns * channels, down * deep * wide)
-        seen = [unfolded[:, :, first : first + high * wide] for first in starts]
-        tap = taps[:, None].expand(rows, count, out, columns * channels)
-        torch.baddbmm(shift.expand(count, out, 1), tap[0], seen[0], out=mine)
-        for row in range(1, rows):
-            mine.baddbmm_(tap[row], seen[row])
-    return whole
-
-
-def _shift(
-    part: Tensor, copies: Tensor, stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...],
-    rows: int,
-) -> None:  # fmt: skip
-    """Write the points once for every column of the kernel; what lies in the padding was zero before and stays so."""
-    (down, across), (above, beside) = stride, padding
-    height, width = part.shape[2:]
-    wide = copies.shape[-1]
-    for column in range(copies.shape[1]):
-        offset = column * dilation[1] - beside  # of the input's column that meets output 0
-        low, high = max(0, -(offset // across)), min(wide, (width - 1 - offset) // across + 1)
-        for phase in {row * dilation[0] % down for row in range(rows)}:
-            first = (phase - above) % down  # the first row of the input in this phase
-            number = -(-(height - first) // down)
-            if low < high and number > 0:
-                place = (first + above) // down
-                from_columns = slice(low * across + offset, (high - 1) * across + offset + 1, across)
-                copies[:, column, :, phase, place : place + number, low:high] = part[:, :, first::down, from_columns]

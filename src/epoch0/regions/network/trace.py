@@ -227,7 +227,7 @@ class _Reader(Calls):
         self, func: Any, name: str, args: Any, kwargs: Any, title: str, where: str
     ) -> Tensor | tuple[Tensor, ...]:
         kind = meaning(name).kind
-        func, args, kwargs = affine_call(func, name, args, kwargs, self.leaves[0][1] if self.leaves else None, where)
+        func, args, kwargs = affine_call(func, name, args, kwargs, where)
         given = {self.slots[id(t)][1]: t for t in tensors_in((args, kwargs)) if id(t) in self.slots}
 
         def placed(value: Any, constant: Callable[[Tensor], Any] = lambda t: t) -> Any:
