@@ -1,13 +1,12 @@
 """The batches and settings that scores are computed with, checked before anything runs (Hayou et al. 2021, 2.2)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from epoch0.errors import InputError, check_finite, is_count
+from epoch0.errors import InputError, check_choice, check_finite
 from epoch0.meter import check_progress
 from epoch0.tracing.call import LABELS, check_tensors, examples_in, mapped, parts
 from epoch0.tracing.guard import check_model
@@ -22,14 +21,12 @@ class Batch(NamedTuple):
     examples: int
 
 
-def taken(batches: Iterable[Any], number_of_batches: int | None, loss: Loss | None) -> list[Batch]:
-    """The first batches as pairs (inputs, targets); one bare pair of tensors is a list of one batch.
+def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
+    """The batches as pairs (inputs, targets); one bare pair of tensors is a list of one batch.
 
-    >>> len(taken([(torch.zeros(8, 3), torch.zeros(8, dtype=torch.long))] * 5, 2, None))
-    2
+    >>> len(taken([(torch.zeros(8, 3), torch.zeros(8, dtype=torch.long))] * 5, None))
+    5
     """
-    if number_of_batches is not None and not is_count(number_of_batches):
-        raise InputError(f"number_of_batches={number_of_batches!r}; give an integer >= 1, or None for all.")
     pair = isinstance(batches, tuple) and len(batches) == 2 and all(isinstance(part, Tensor) for part in batches)
     if pair or _labelled(batches):
         batches = [batches]
@@ -39,7 +36,7 @@ def taken(batches: Iterable[Any], number_of_batches: int | None, loss: Loss | No
             f"batches must be pairs (inputs, targets), not a {type(batches).__name__}; give [(inputs, targets)]."
         )
     found = []
-    for place, batch in enumerate(islice(batches, number_of_batches)):
+    for place, batch in enumerate(batches):
         both = (batch, None) if _labelled(batch) else batch
         if not isinstance(both, tuple | list) or len(both) != 2 or not (tensors := parts(both[0])):
             kinds = ", ".join(type(part).__name__ for part in both) if isinstance(both, tuple | list) else ""
@@ -93,10 +90,7 @@ Progress = Callable[[float, str], None]
 
 def check_settings(model: Any, batch_norm: str, dtype: torch.dtype | None) -> None:
     """Refuse a model or settings that scores cannot be computed with."""
-    if batch_norm not in ("train", "eval"):
-        raise InputError(
-            f"batch_norm={batch_norm!r}; it is 'train' (statistics of the batch) or 'eval' (running statistics)."
-        )
+    check_choice("batch_norm", batch_norm, ("train", "eval"))
     if dtype is not None and dtype not in DTYPES:
         raise InputError(f"dtype={dtype}: scores are computed in torch.float32 or torch.float64.")
     if isinstance(model, nn.Module):

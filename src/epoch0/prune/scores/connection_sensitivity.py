@@ -6,15 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0.errors import InputError, is_count, suggest
+from epoch0.errors import InputError, is_count
 from epoch0.prune.masks.keep import check_sparsity, largest
-from epoch0.prune.scores.batches import Progress, check_temperature, described, examples, taken, tell
-from epoch0.prune.scores.functional import Borrowed, Values, added, near_the_end, scored
+from epoch0.prune.scores.batches import Progress, described, taken, tell
+from epoch0.prune.scores.functional import Borrowed, Values, near_the_end, scored
 from epoch0.prune.scores.scores import Scores, listed
 from epoch0.tracing.call import Forward
 from epoch0.tracing.loss import Loss
-
-REDUCTIONS = ("gradient", "score")
 
 
 @listed("batches", "batch_norm")
@@ -25,10 +23,7 @@ def snip(
     loss: Loss | None = None,
     batch_norm: str = "train",
     dtype: torch.dtype | None = None,
-    number_of_batches: int | None = None,
     forward: Forward | None = None,
-    temperature: float = 1.0,
-    reduction: str = "gradient",
 ) -> Scores:
     """Score each weight by its connection sensitivity abs(W dL/dW).
 
@@ -41,7 +36,8 @@ def snip(
 
     Args:
         batches: pairs (inputs, targets), inputs as the model is called with them; mappings with labels; a data loader;
-            or one pair; moved to the model's device.
+            or one pair; moved to the model's device. The gradient is the mean over all examples: the authors' score
+            of one large batch (exactly, unless batch norm couples its examples).
         loss: ``loss(outputs, targets) -> scalar``, the mean over the examples; None for cross-entropy (integer targets)
             or the mean squared error.
         batch_norm: ``"train"``: statistics of the batch, as the authors' code has it; ``"eval"``: running ones, at
@@ -51,12 +47,7 @@ def snip(
             deep network in the ordered phase: at chi = 0.1, 100 layers, a fifth of the float32 scores are 0 and the
             critical sparsity reads 0.19 in place of 0.05). On that ResNet-32, float32 and float64 masks differ in 64
             of the 37,112 weights they keep.
-        number_of_batches: how many batches are taken; None takes all. One is what the authors use.
         forward: ``forward(model, inputs) -> outputs``, for a model that is called in another way.
-        temperature: outputs are divided by it; 1 for the authors. Only cross-entropy's mask depends on it.
-        reduction: over batches. ``"gradient"``: of the mean gradient over all examples, which is the authors' score
-            of one large batch (exactly, unless batch norm couples its examples); ``"score"``: the mean of the scores
-            of the batches, in which gradients of opposite signs do not cancel.
 
     Raises:
         InputError: if the model, the loss or a batch cannot be used; it says why.
@@ -67,22 +58,14 @@ def snip(
     Source: Lee, Ajanthan, Torr 2019, equation 5 (up to its normalization, which changes no order); Hayou et al. 2021,
     section 2.2.
     """
-    check_temperature(temperature)
-    if reduction not in REDUCTIONS:
-        raise InputError(f"reduction={reduction!r}; it is 'gradient' or 'score'.{suggest(reduction, REDUCTIONS)}")
-    held = taken(batches, number_of_batches, loss)
-    groups = [held] if reduction == "gradient" else [[batch] for batch in held]
+    held = taken(batches, loss)
 
     def compute(lent: Borrowed) -> tuple[Values, bool]:
-        total, near = Values(), False
-        for group in groups:
-            gradients = lent.gradients(group, loss, temperature)
-            near = near or near_the_end(gradients)
-            total = added(total, sensitivity(lent.leaves, gradients), examples(group) / examples(held))
-        return total, near
+        gradients = lent.gradients(held, loss)
+        near = near_the_end(gradients)
+        return sensitivity(lent.leaves, gradients), near
 
-    several = f", reduced by {reduction}" if len(held) > 1 else ""
-    return scored(model, batch_norm, dtype, f"snip, {described(held, batch_norm)}{several}", compute, forward=forward)
+    return scored(model, batch_norm, dtype, f"snip, {described(held, batch_norm)}", compute, forward=forward)
 
 
 def sensitivity(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> Values:
@@ -103,9 +86,7 @@ def force(
     revive: bool = True,
     batch_norm: str = "train",
     dtype: torch.dtype | None = None,
-    number_of_batches: int | None = None,
     forward: Forward | None = None,
-    temperature: float = 1.0,
     progress: Progress | None = None,
 ) -> Scores:
     """Score each weight by its connection sensitivity in the network that earlier rounds have left.
@@ -138,11 +119,10 @@ def force(
 
     Source: de Jorge, Sanyal, Behl, Torr, Rogez, Dokania 2021, section 4 and Algorithm 1.
     """
-    check_temperature(temperature)
     check_sparsity(sparsity)
     if not is_count(steps):
         raise InputError(f"steps={steps!r}; give an integer >= 1.")
-    held, removed = taken(batches, number_of_batches, loss), dict[str, Tensor]()
+    held, removed = taken(batches, loss), dict[str, Tensor]()
 
     def compute(lent: Borrowed) -> tuple[Values, bool]:
         weights = [leaf.detach() for leaf in lent.leaves]
@@ -154,7 +134,7 @@ def force(
         for number, k in enumerate(_counts(sum(w.numel() for w in weights), sparsity, steps)):
             tell(progress, number, steps)
             masked = [(w * m).requires_grad_() for w, m in zip(weights, kept, strict=True)]
-            gradients = lent.gradients(held, loss, temperature, masked)
+            gradients = lent.gradients(held, loss, leaves=masked)
             near = near or near_the_end(gradients)
             values = sensitivity(weights, gradients)
             if not revive:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0.errors import InputError, is_count, suggest
+from epoch0.errors import InputError, is_count
 from epoch0.prune.scores.batches import Batch, check_temperature, described, examples, taken
 from epoch0.prune.scores.functional import Borrowed, Values, added, near_the_end, scored
 from epoch0.prune.scores.scores import Scores, listed
@@ -24,7 +24,6 @@ def grasp(
     temperature: float = 200.0,
     batch_norm: str = "train",
     dtype: torch.dtype | None = None,
-    number_of_batches: int | None = None,
     forward: Forward | None = None,
 ) -> Scores:
     """Score each weight by what it does for the gradient flow: W (H g), H the Hessian and g the gradient of the loss.
@@ -45,8 +44,8 @@ def grasp(
         temperature: outputs are divided by it; 200 in the authors' code, which brings the softmax close to uniform. On
             a ResNet-32 at 98 %, the mask with 1 shares 18 % of its weights with that of 200 (Jaccard index).
         batch_norm: on that ResNet-32 the masks by the batch's and by the running statistics share 5 % of their weights.
-        number_of_batches: how many batches are taken; None takes all. The authors split one class-balanced batch in
-            two, which with batch norm in train mode is another score: their mask and this share 58 %.
+            The authors split one class-balanced batch in two, which in train mode is another score: their mask and this
+            share 58 %.
 
     Raises:
         InputError: if the model, the loss or a batch cannot be used, or an operation has no second derivative.
@@ -54,7 +53,7 @@ def grasp(
     Source: Wang, Zhang, Grosse 2020, equations 6 to 8.
     """
     check_temperature(temperature)
-    held = taken(batches, number_of_batches, loss)
+    held = taken(batches, loss)
 
     def compute(lent: Borrowed) -> tuple[Values, bool]:
         if len(held) == 1:
@@ -98,8 +97,6 @@ def product(
     return [None if gone else p for gone, p in zip(unused, filled, strict=True)], near
 
 
-ESTIMATORS = ("gauss_newton", "hutchinson")
-
 _PROBE = 6
 
 
@@ -108,13 +105,10 @@ def obd(
     model: nn.Module,
     batches: Iterable[Any],
     *,
-    loss: Loss | None = None,
-    estimator: str = "gauss_newton",
     probes: int = 16,
     seed: int = 0,
     batch_norm: str = "train",
     dtype: torch.dtype | None = None,
-    number_of_batches: int | None = None,
     forward: Forward | None = None,
 ) -> Scores:
     """Score each weight by its diagonal-curvature saliency W^2 H_ii/2, H the Hessian of the loss.
@@ -124,70 +118,43 @@ def obd(
     torch.Size([256, 64])
 
     To second order the loss rises by this when a weight is taken out of a trained network, whose gradient is 0. The
-    diagonal is estimated, without bias, from random probes:
-
-    * ``"gauss_newton"``: of the Gauss-Newton matrix J^T H_out J, as the square of one gradient for each probe: outputs
-      are pushed by independent random vectors of covariance H_out (for cross-entropy, softmax minus a class drawn from
-      it). Never negative. It is the diagonal of H itself where the network is piecewise linear in each single weight:
-      ReLU and max-pooling networks without batch statistics, no module used twice. Otherwise it is LeCun's own
-      approximation. An entry that many examples add to has a relative error of sqrt(2/probes): 35 % for 16 probes. A
-      probe costs one backward pass.
-    * ``"hutchinson"``: of the exact Hessian, as v (H v) for random signs v. The standard error of entry i is
-      sqrt(sum over j != i of H_ij^2 / probes), which for small entries is many times their value, and signs may come
-      out negative. A probe costs about three forward and backward passes.
+    diagonal is that of the Gauss-Newton matrix J^T H_out J of cross-entropy (integer targets) or of the mean squared
+    error, estimated without bias as the square of one gradient for each probe: outputs are pushed by independent random
+    vectors of covariance H_out (for cross-entropy, softmax minus a class drawn from it). Never negative. It is the
+    diagonal of H itself where the network is piecewise linear in each single weight: ReLU and max-pooling networks
+    without batch statistics, no module used twice. Otherwise it is LeCun's own approximation. An entry that many
+    examples add to has a relative error of sqrt(2/probes): 35 % for 16 probes. A probe costs one backward pass.
 
     The model is treated, and arguments not told here are, as by :func:`snip`.
 
     Args:
-        loss: ``"gauss_newton"`` knows only None.
-        estimator: ``"gauss_newton"`` or ``"hutchinson"``.
         probes: how many for each batch.
         seed: of the probes.
         batch_norm: ``"eval"`` is the choice for a trained network.
 
     Raises:
-        InputError: if an argument, the model, the loss or a batch cannot be used.
+        InputError: if an argument, the model or a batch cannot be used.
 
     Source: LeCun, Denker, Solla 1990, equations 5 to 9 (obd); Martens 2020, section 10.2 (sampled Gauss-Newton).
     """
-    if estimator not in ESTIMATORS:
-        raise InputError(
-            f"estimator={estimator!r}; it is 'gauss_newton' or 'hutchinson'.{suggest(estimator, ESTIMATORS)}"
-        )
     if not is_count(probes):
         raise InputError(f"probes={probes!r}; give an integer >= 1.")
-    if estimator == "gauss_newton" and loss is not None:
-        raise InputError(
-            "estimator='gauss_newton' knows the curvature of cross-entropy and of the mean squared error alone "
-            "(loss=None); use estimator='hutchinson' with a loss of your own."
-        )
-    held = taken(batches, number_of_batches, loss)
+    held = taken(batches, None)
     generator(seed)
-    diagonals = _gauss_newton if estimator == "gauss_newton" else _hutchinson
 
     def compute(lent: Borrowed) -> tuple[Values, bool]:
         total, near = Values(), False
         for place, batch in enumerate(held):
             sources = [generator(seed, _PROBE, place, probe) for probe in range(probes)]
-            for found in diagonals(lent, batch, loss, sources):
+            for found in _gauss_newton(lent, batch, sources):
                 near = near or near_the_end([d for d in found if d is not None and bool(d.any())])
                 total = added(total, found, batch.examples / examples(held) / probes)
         with torch.no_grad():
             pairs = zip(lent.leaves, total, strict=True)
             return [None if t is None else t.mul_(w).mul_(w).div_(2) for w, t in pairs], near
 
-    words = f"obd, {estimator}, {probes} probes, seed {seed}, {described(held, batch_norm)}"
-    return scored(model, batch_norm, dtype, words, compute, twice=estimator == "hutchinson", forward=forward)
-
-
-def _hutchinson(
-    lent: Borrowed, batch: Batch, loss: Loss | None, sources: Sequence[torch.Generator]
-) -> Iterator[Values]:
-    """Estimates v (H v) of the Hessian's diagonal, one for each source of random signs."""
-    for source in sources:
-        signs = [_signs(leaf, source) for leaf in lent.leaves]
-        products, _ = product(lent, batch, loss, 1.0, signs)
-        yield [None if p is None else p.mul_(v) for p, v in zip(products, signs, strict=True)]
+    words = f"obd, {probes} probes, seed {seed}, {described(held, batch_norm)}"
+    return scored(model, batch_norm, dtype, words, compute, forward=forward)
 
 
 def _signs(leaf: Tensor, source: torch.Generator) -> Tensor:
@@ -195,12 +162,10 @@ def _signs(leaf: Tensor, source: torch.Generator) -> Tensor:
     return signs.mul_(2).sub_(1)
 
 
-def _gauss_newton(
-    lent: Borrowed, batch: Batch, loss: Loss | None, sources: Sequence[torch.Generator]
-) -> Iterator[Values]:
+def _gauss_newton(lent: Borrowed, batch: Batch, sources: Sequence[torch.Generator]) -> Iterator[Values]:
     """Estimates (J^T u)^2 of the Gauss-Newton matrix' diagonal, E u u^T the curvature at the output."""
     output = lent.output(batch.inputs)
-    scalar_loss(output, batch.targets, loss)  # which refuses targets that do not fit
+    scalar_loss(output, batch.targets, None)  # which refuses targets that do not fit
     for place, source in enumerate(sources):
         push = _push(output.detach(), batch.targets, source)
         more = place + 1 < len(sources)
