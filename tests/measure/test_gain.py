@@ -235,8 +235,6 @@ def test_totals_and_table() -> None:
     assert g.depth == 3 and g.chi_forward.shape == (3,)
     assert g.total_forward == pytest.approx(math.log(np.prod(g.chi_forward)))
     assert g.total_backward == pytest.approx(math.log(np.prod(g.chi_backward)))
-    errors = np.array([layer.forward_error / layer.forward for layer in g.layers])
-    assert g.total_forward_error == pytest.approx(float(np.sqrt((errors**2).sum())))
     text = str(g)
     assert "chi forward" in text and "whole depth" in text and max(map(len, text.splitlines())) < 140
     frame = g.to_pandas()

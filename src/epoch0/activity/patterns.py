@@ -19,8 +19,6 @@ from epoch0.tracing.guard import bare, check_model, unchanged
 
 OUTPUT = "output"  # name of the network's output where it is watched
 _VALUES = 1 << 24  # numbers of all layers held at a time
-_PAIRS = 1 << 24  # bytes compared at a time
-_ONES = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)  # of each byte
 
 
 @dataclass(frozen=True)
@@ -188,34 +186,12 @@ class ActivationPatterns(Result):
 
     def states(self, layer: str) -> np.ndarray:
         """The number of faces each neuron of a layer is above, shape (inputs, neurons): 0, 1 or, for hard tanh, 2."""
-        place = self._place(layer)
-        found = np.unpackbits(self.bits[place], axis=2, count=self.neurons[place])
-        return np.asarray(found.sum(axis=1, dtype=np.uint8))
-
-    def hamming(self, layer: str | None = None) -> np.ndarray:
-        """Neurons (of one layer, or of all) whose state differs between every two inputs, shape (inputs, inputs)."""
-        total = np.zeros((len(self), len(self)), dtype=np.int64)
-        for part in self._parts(layer):
-            size = max(1, _PAIRS // max(1, part.size))
-            for begin in range(0, len(part), size):
-                total[begin : begin + size] += _differing(part[begin : begin + size, None], part[None])
-        return total
-
-    def changes(self, layer: str | None = None) -> np.ndarray:
-        """Neurons whose state differs between each input and the next, shape (inputs - 1,): what a path switches."""
-        total = np.zeros(len(self) - 1, dtype=np.int64)
-        for part in self._parts(layer):
-            total += _differing(part[1:], part[:-1])
-        return total
-
-    def _parts(self, layer: str | None) -> Sequence[np.ndarray]:
-        return self.bits if layer is None else [self.bits[self._place(layer)]]
-
-    def _place(self, layer: str) -> int:
         if layer not in self.layers:
             known = ", ".join(self.layers)
             raise InputError(f"there is no layer {layer!r}; there are {known}.{suggest(layer, self.layers)}")
-        return self.layers.index(layer)
+        place = self.layers.index(layer)
+        found = np.unpackbits(self.bits[place], axis=2, count=self.neurons[place])
+        return np.asarray(found.sum(axis=1, dtype=np.uint8))
 
     def rows(self) -> list[dict[str, Any]]:
         """One dict a layer."""
@@ -235,7 +211,7 @@ def activation_patterns(
 
     >>> net = e0.networks.mlp([64, 100, 100, 10], seed=0)
     >>> p = e0.activation_patterns(net, x)                       # x of shape (100, 64)
-    >>> p.count, p.bits[0].shape, p.hamming().shape              # 100 ReLUs fit into 13 bytes
+    >>> p.count, p.bits[0].shape, p.states("1").shape            # 100 ReLUs fit into 13 bytes
     (100, (100, 1, 13), (100, 100))
 
     Args:
@@ -272,9 +248,3 @@ def activation_patterns(
 def _distinct(rows: np.ndarray) -> int:
     whole = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1])))
     return len(np.unique(whole))
-
-
-def _differing(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Neurons that differ in any face; the last two axes are faces and bytes."""
-    apart = np.bitwise_or.reduce(a ^ b, axis=-2)
-    return np.asarray(_ONES[apart].sum(axis=-1, dtype=np.int64))

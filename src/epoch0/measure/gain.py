@@ -92,21 +92,11 @@ class Gain(Result):
         return _log_sum(self.chi_forward)
 
     @property
-    def total_forward_error(self) -> float:
-        """Standard error of :attr:`total_forward` over directions."""
-        return _log_error(self.chi_forward, np.array([layer.forward_error for layer in self.layers]))
-
-    @property
     def total_backward(self) -> float:
         """Log of the product of the backward gains; a gradient's norm changes by exp of half of it. -inf if a layer
         is dead.
         """
         return _log_sum(self.chi_backward)
-
-    @property
-    def total_backward_error(self) -> float:
-        """Standard error of :attr:`total_backward` over directions."""
-        return _log_error(self.chi_backward, np.array([layer.backward_error for layer in self.layers]))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -154,10 +144,6 @@ def _cells(layer: LayerGain) -> tuple[str, ...]:
 
 def _log_sum(chi: Array) -> float:
     return float(np.log(chi).sum()) if (chi > 0).all() else (-math.inf if (chi == 0).any() else math.nan)
-
-
-def _log_error(chi: Array, error: Array) -> float:
-    return float(np.sqrt(((error / chi) ** 2).sum())) if (chi > 0).all() else math.nan
 
 
 def _with_error(value: float, error: float) -> str:

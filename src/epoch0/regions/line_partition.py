@@ -152,21 +152,13 @@ class LinePartitions(Result):
     @property
     def counts(self) -> np.ndarray:
         """Activation regions of each line, shape (lines,), of an ensemble (networks, lines)."""
-        return self._shaped([line.count for line in self.lines])
+        found = np.array([line.count for line in self.lines], dtype=np.int64)
+        return found if self.networks is None else found.reshape(self.networks, -1)
 
     @property
     def count(self) -> int:
         """Activation regions of all lines together."""
         return int(self.counts.sum())
-
-    @property
-    def linear_counts(self) -> np.ndarray:
-        """Linear regions of each line, shaped like ``counts``."""
-        return self._shaped([line.linear_count for line in self.lines])
-
-    def _shaped(self, counts: list[int]) -> np.ndarray:
-        found = np.array(counts, dtype=np.int64)
-        return found if self.networks is None else found.reshape(self.networks, -1)
 
     def __len__(self) -> int:
         return len(self.lines)

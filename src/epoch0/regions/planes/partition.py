@@ -16,7 +16,7 @@ from epoch0.regions.certificate import RELATIVE, Certificate, Sizes
 from epoch0.regions.line_partition import LinePartition, LinePartitions
 from epoch0.regions.line_regions import cut_lines, on_curve, on_line
 from epoch0.regions.network.pieces import Pieces, follow
-from epoch0.regions.network.steps import Fold, Largest, Program
+from epoch0.regions.network.steps import Largest, Program
 from epoch0.regions.network.trace import trace
 from epoch0.regions.planes.cutting import Plane
 from epoch0.regions.planes.mesh import straightened
@@ -158,30 +158,12 @@ class PlanePartition(Result):
         distinct = self.count == 1 or len(np.unique(self.patterns, axis=0)) == self.count
         return replace(self.certificate, distinct=distinct)
 
-    def plot(self, axes: Any = None, *, fill: bool = True, boundaries: bool = True, decision: bool = False) -> "Figure":
+    def plot(self, axes: Any = None, *, fill: bool = True, boundaries: bool = True) -> "Figure":
         """A picture of the partition, in matplotlib axes if they are given.
 
-        Cells are filled by their patterns, the same always in the same colour; boundaries have one colour a layer, the
-        decision boundary is black.
+        Cells are filled by their patterns, the same always in the same colour; boundaries have one colour a layer.
         """
-        segments = self.decision_boundary() if decision else None
-        return draw(self, axes, fill=fill, boundaries=boundaries, decision=segments)
-
-    def decision_boundary(self) -> np.ndarray:
-        """Segments on which the largest output changes, or the only output is zero; shape (segments, 2, 2)."""
-        program = self.program
-        outputs = int(np.prod(program.output_shape))
-        if not outputs:
-            raise InputError("the network has no outputs, so there is no decision boundary.")
-        slot = 1 + max(s for step in program.steps for s in (*step.inputs, step.output))
-        if outputs == 1:
-            step: Fold | Largest = Fold("decision", (program.output,), slot, (0.0,), torch.relu, torch.relu)
-        else:
-            step = Largest("decision", (program.output,), slot, torch.arange(outputs)[None], (1,))
-        sizes, elements = (*program.sizes, outputs), (*program.elements, 1)
-        longer = replace(program, steps=(*program.steps, step), output=slot, sizes=sizes, elements=elements)
-        found = cut_plane(longer, self.window)
-        return np.asarray(found.vertices[found.edges[found.owner_layer == len(program.folds)]])
+        return draw(self, axes, fill=fill, boundaries=boundaries)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a cell: its area, corners, middle, and the number of its linear region."""

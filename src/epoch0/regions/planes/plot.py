@@ -11,11 +11,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw(
-    partition: Any, axes: Any = None, *, fill: bool = True, boundaries: bool = True,
-    decision: np.ndarray | None = None,
-) -> "Figure":  # fmt: skip
-    """Draw the cells of a PlanePartition as its ``plot`` says; ``decision`` are segments, (segments, 2, 2)."""
+def draw(partition: Any, axes: Any = None, *, fill: bool = True, boundaries: bool = True) -> "Figure":
+    """Draw the cells of a PlanePartition as its ``plot`` says."""
     from matplotlib.collections import LineCollection, PolyCollection
 
     p = partition
@@ -35,14 +32,11 @@ def draw(
                 colour = plots.COLOURS[layer % len(plots.COLOURS)]
                 axes.add_collection(LineCollection(lines, colors=colour, linewidths=width, rasterized=p.count > 20_000))
                 axes.plot([], [], color=colour, label=f"{name} ({len(np.unique(p.owner_neuron[mine]))} neurons)")
-    if decision is not None:
-        axes.add_collection(LineCollection(list(decision), colors="black", linewidths=2.0))
-        axes.plot([], [], color="black", linewidth=2.0, label="decision boundary")
     low, high = p.window.polygon.min(dim=0).values.numpy(), p.window.polygon.max(dim=0).values.numpy()
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal", xlabel="along the first axis",
              ylabel="along the second axis", title=f"{p.count:,} activation regions")  # fmt: skip
     axes.grid(False)
-    if (boundaries and p.layers) or decision is not None:
+    if boundaries and p.layers:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3, frameon=False)
     return picture
 
