@@ -1,6 +1,6 @@
 """What a cut of lines or a plane hands back to the walk: new points, mixed of old ones."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional
 
 import numpy as np
@@ -20,19 +20,27 @@ class Cut:
     column: Tensor  #: and the face; a row can be on several
     second: Optional["Cut"] = None  #: further rows, which may also combine rows made here
 
+    def then(self, other: Optional["Cut"]) -> "Cut":
+        """These rows, and behind them those of another cut."""
+        return replace(self, second=other if self.second is None else self.second.then(other))
+
+    def parts(self) -> list["Cut"]:
+        """Rows that combine only those before them, part by part."""
+        return [self, *(self.second.parts() if self.second is not None else ())]
+
     def __len__(self) -> int:
-        return len(self.u) + (len(self.second) if self.second is not None else 0)
+        return sum(len(part.u) for part in self.parts())
 
     def extended(self, values: Tensor, faces: Tensor | None = None, width: int = 1) -> Tensor:
         """The old rows of a tensor and the new ones; arguments as for :meth:`take`."""
         found = empty((len(values) + len(self), *values.shape[1:]), values)
-        found[: len(values)] = values
         start = len(values)
-        for part in (self, self.second):
-            if part is not None:
-                part._mix(found[start : start + len(part.u)], found[:start], part.u, part.v, slice(None))
-                start += len(part.u)
-                part._put_on_faces(found, None, faces, width)
+        found[:start] = values
+        for part in self.parts():
+            stop = start + len(part.u)
+            part._mix(found[start:stop], found[:start], part.u, part.v, slice(None))
+            part._put_on_faces(found, None, faces, width)
+            start = stop
         return found
 
     def take(self, values: Tensor, rows: Tensor, faces: Tensor | None = None, width: int = 1) -> Tensor:
@@ -41,18 +49,8 @@ class Cut:
         Rows are increasing numbers, those of new rows go on from those of the old ones. For the tensor that was cut
         there are the values of its faces: column c is element c % width, face c // width.
         """
-        old = len(values)
         found = empty((len(rows), *values.shape[1:]), values)
-        first, late = torch.searchsorted(rows, rows.new_tensor([old, old + len(self.u)])).tolist()
-        torch.index_select(values, 0, rows[:first], out=found[:first])
-        new = rows[first:late] - old
-        self._mix(found[first:late], values, self.u[new], self.v[new], new)
-        self._put_on_faces(found, rows, faces, width)
-        if self.second is not None and late < len(rows):
-            more, new = self.second, rows[late:] - old - len(self.u)
-            parents, place = torch.unique(torch.stack([more.u[new], more.v[new]]), return_inverse=True)
-            more._mix(found[late:], self.take(values, parents, faces, width), place[0], place[1], new)
-            more._put_on_faces(found, rows, faces, width)
+        _take(self.parts(), found, values, rows, faces, width)
         return found
 
     def _mix(self, out: Tensor, values: Tensor, u: Tensor, v: Tensor, which: Tensor | slice) -> None:
@@ -70,6 +68,25 @@ class Cut:
             here = rows[place] == self.row
             place, column = place[here], column[here]
         found.view(len(found), -1)[place, column % width] = faces[column // width]
+
+
+def _take(parts: list[Cut], out: Tensor, values: Tensor, rows: Tensor, faces: Tensor | None, width: int) -> None:
+    """Write some rows of old ones and of those that the parts make."""
+    if not len(rows) or not parts:
+        torch.index_select(values, 0, rows, out=out)
+        return
+    *before, last = parts
+    old = len(values) + sum(len(part.u) for part in before)
+    first = int(torch.searchsorted(rows, old))
+    _take(before, out[:first], values, rows[:first], faces, width)
+    new = rows[first:] - old
+    source, u, v = values, last.u[new], last.v[new]
+    if before and len(new):
+        parents, place = torch.unique(torch.stack([u, v]), return_inverse=True)
+        source, (u, v) = empty((len(parents), *values.shape[1:]), values), place
+        _take(before, source, values, parents, faces, width)
+    last._mix(out[first:], source, u, v, new)
+    last._put_on_faces(out, rows, faces, width)
 
 
 def empty(shape: tuple[int, ...], like: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
 from epoch0.regions.certificate import Decisions
 
@@ -21,10 +20,9 @@ class Signs:
     zero_row: np.ndarray
 
 
-def read(values: Tensor, tolerance: Tensor, decisions: Decisions) -> Signs:
+def read(numbers: np.ndarray, limit: np.ndarray, decisions: Decisions) -> Signs:
     """Signs of values (rows, columns) by a tolerance for every column; the closest decision goes to ``decisions``."""
-    rows, columns = values.shape
-    numbers, limit = values.numpy(), tolerance.numpy()
+    rows, columns = numbers.shape
     positive = np.zeros((rows, -(-columns // 64) * 8), dtype=np.uint8)
     size, band = np.empty((max(1, _BLOCK // max(1, columns)), columns)), limit * _BAND
     truth = np.empty(size.shape, dtype=bool)
@@ -265,19 +263,9 @@ class Crossings:
     def __len__(self) -> int:
         return len(self.first)
 
-    def on(self, keep: np.ndarray) -> "Crossings":
-        """Only those on chords to keep; their chords are numbered anew."""
-        number, good, mine = np.cumsum(keep) - 1, keep[self.first], keep[self.chord]
-        place = np.cumsum(mine) - 1
-        pair = number[self.first[good]], number[self.second[good]]
-        at = place[self.at_first[good]], place[self.at_second[good]]
-        return Crossings(*pair, self.share[good], *at, number[self.chord[mine]])
 
-
-def crossings(
-    found: Chords, values: np.ndarray, points: EdgePoints, tolerance: np.ndarray
-) -> tuple[Crossings, np.ndarray]:
-    """All crossings of chords, and the cells in which three chords meet in one point, by the tolerance."""
+def crossings(found: Chords, values: np.ndarray, points: EdgePoints, tolerance: np.ndarray) -> tuple[Crossings, bool]:
+    """All crossings of chords, and whether three chords meet in one point anywhere, by the tolerance."""
     count = len(found)
     later = np.searchsorted(found.cell, found.cell, side="right") - np.arange(count) - 1
     first = np.repeat(np.arange(count), later)
@@ -314,7 +302,7 @@ def crossings(
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     whole = Crossings(first, second, share_first, place[: len(first)], place[len(first) :], chord)
-    return whole, np.unique(found.cell[chord[1:][close]])
+    return whole, bool(close.any())
 
 
 def _share(start: np.ndarray, stop: np.ndarray) -> np.ndarray:

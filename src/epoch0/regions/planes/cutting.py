@@ -1,7 +1,6 @@
 """A polygon cut into cells by neurons: vertices, edges and cells, knowing nothing of the network behind the values."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -10,10 +9,12 @@ from torch import Tensor
 from epoch0.regions.certificate import Decisions
 from epoch0.regions.complex import Cut
 from epoch0.regions.network.steps import Largest
-from epoch0.regions.planes.cells import Pieces, chord_pieces, cycles, split_cell, successors
+from epoch0.regions.planes.cells import Pieces, chord_pieces, cycles, successors
 from epoch0.regions.planes.chords import Chords, Crossings, EdgePoints, chords, crossings, edge_points, read
 from epoch0.regions.planes.mesh import Mesh, joined, parts_of
 from epoch0.regions.workers import Budget
+
+Owners = Callable[[np.ndarray], np.ndarray]  # step, element and face of columns
 
 
 class Plane:
@@ -44,41 +45,62 @@ class Plane:
 
     def cut(self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None) -> Cut | None:
         """Cut every cell along every column that takes both signs in it; as for lines."""
-        mesh = self.mesh
-        signs = read(values, tolerance[0], self.decisions)
-        limit, numbers = tolerance[0].numpy(), values.numpy()
+
+        def owners(column: np.ndarray) -> np.ndarray:
+            faces = column // width if face is None else np.full(len(column), face)
+            return np.stack([np.full(len(column), step), column % width, faces], axis=1)
+
+        whole = slice(0, values.shape[1])
+        return self._cut(values, tolerance[0], whole, self.decisions, owners, step, step == self.last)
+
+    def _cut(
+        self, values: Tensor, tolerance: Tensor, some: slice, decisions: Decisions, owners: Owners, step: int,
+        counted: bool,
+    ) -> Cut | None:  # fmt: skip
+        """Cut along some columns; where they are only counted the cells stay as they are."""
+        mesh, limit, numbers = self.mesh, tolerance[some].numpy(), values[:, some].numpy()
+        signs = read(numbers, limit, decisions)
         points = edge_points(mesh.edges, signs, numbers, limit)
         cell_of = np.repeat(np.arange(len(mesh.ends) - 1), np.diff(mesh.ends))
         length = points.per_edge[mesh.half >> 1] + 1
         place = np.cumsum(length) - length
+        undecided = decisions.undecided
         found = chords(
             mesh.half, mesh.ends, cell_of, mesh.edges, signs, points, place,
-            len(numbers), numbers.shape[1], self.decisions,
+            len(numbers), numbers.shape[1], decisions,
         )  # fmt: skip
         if not len(found) and not len(points.u):
             return None
         crossing, concurrent = crossings(found, numbers, points, limit)
-        if not len(concurrent):
-            self._note(step, self.count + len(found) + len(crossing))
-            if step == self.last:
-                return None
-        keep = ~np.isin(found.cell, concurrent) if len(concurrent) else None
-        slow = None if keep is None else _take(found, ~keep)
-        if keep is not None:
-            found, crossing = _take(found, keep), crossing.on(keep)
-        return self._rebuild(numbers, limit, points, found, crossing, slow, cell_of, length, place, step, width, face)
+        if concurrent:
+            decisions.undecided = undecided
+            return self._in_halves(values, tolerance, some, decisions, owners, step)
+        self._note(step, self.count + len(found) + len(crossing))
+        if counted:
+            return None
+        return self._rebuild(len(numbers), points, found, crossing, cell_of, length, place, some.start, owners, step)
+
+    def _in_halves(
+        self, values: Tensor, tolerance: Tensor, some: slice, decisions: Decisions, owners: Owners, step: int
+    ) -> Cut | None:
+        """Where three chords meet in one point: one half of the columns, then the other, which finds a vertex there."""
+        middle, again = (some.start + some.stop) // 2, Decisions()
+        first = self._cut(values, tolerance, slice(some.start, middle), again, owners, step, False)
+        if first is not None:
+            values = first.extended(values, values.new_zeros(1), values.shape[1])
+        second = self._cut(values, tolerance, slice(middle, some.stop), again, owners, step, False)
+        decisions.undecided += again.undecided
+        return second if first is None else first.then(second)
 
     def _rebuild(
-        self, values: np.ndarray, limit: np.ndarray, points: EdgePoints, found: Chords, crossing: Crossings,
-        slow: Chords | None, cell_of: np.ndarray, length: np.ndarray, place: np.ndarray, step: int, width: int,
-        face: int | None,
+        self, rows: int, points: EdgePoints, found: Chords, crossing: Crossings, cell_of: np.ndarray,
+        length: np.ndarray, place: np.ndarray, column: int, owners: Owners, step: int,
     ) -> Cut:  # fmt: skip
-        mesh, rows, old = self.mesh, len(values), len(self.mesh.edges)
+        """The mesh with new edges along the chords; ``column`` is the number of the first of those looked at."""
+        mesh, old = self.mesh, len(self.mesh.edges)
         touched = np.zeros(len(mesh.ends) - 1, dtype=bool)
         touched[found.cell] = True
         touched[cell_of[length > 1]] = True
-        slow_cells = np.unique(slow.cell) if slow is not None else np.zeros(0, dtype=np.int64)
-        touched[slow_cells] = True
         # the pieces of split edges: the first keeps the edge's number, piece i + 1 of an edge starts at its point i
         at = np.flatnonzero(touched[cell_of])
         count = length[at]
@@ -93,34 +115,24 @@ class Plane:
         borders = Pieces(2 * piece + back, np.repeat(cell_of[at], count), local)
         self._split_edges(points, rows)
 
-        fast = borders
-        if len(slow_cells):
-            mask = ~np.isin(borders.cell, slow_cells)
-            moved = np.where(mask, np.cumsum(mask) - 1, -1)
-            shifted = np.where(local >= 0, moved[local], -1)
-            fast = Pieces(borders.half[mask], borders.cell[mask], shifted)
-        new = len(mesh.edges)
-        inner = chord_pieces(found, crossing, rows + len(points.u))
-        following, heads = successors(fast, found, crossing, inner)
+        new, first = len(mesh.edges), rows + len(points.u)
+        inner = chord_pieces(found, crossing, first)
+        following, heads = successors(borders, found, crossing, inner)
         ids = 2 * (new + np.arange(len(inner.chord)))
         elements, bounds = cycles(following, heads)
-        halves = np.concatenate([fast.half, ids, ids + 1])[elements]
-        self._add_edges(np.stack([inner.start, inner.stop], axis=1), found.column[inner.chord], step, width, face)
-
-        kept = ~touched[cell_of]
-        mesh.half = np.concatenate([mesh.half[kept], halves])
+        halves = np.concatenate([borders.half, ids, ids + 1])[elements]
+        mesh.edges = np.concatenate([mesh.edges, np.stack([inner.start, inner.stop], axis=1)])
+        mesh.owner = np.concatenate([mesh.owner, owners(column + found.column[inner.chord])])
+        mesh.from_edge = np.concatenate([mesh.from_edge, np.full(len(ids), -1)])
+        mesh.half = np.concatenate([mesh.half[~touched[cell_of]], halves])
         degrees = np.concatenate([np.diff(mesh.ends)[~touched], np.diff(bounds)])
-        ends, pair = crossing.first, np.concatenate([crossing.first, crossing.second])
-        row = np.concatenate([np.arange(len(crossing))] * 2)
-        second = [found.start[ends], found.stop[ends], crossing.share, row, found.column[pair]]
-        if slow is not None:
-            degrees = self._slowly(slow, values, limit, points, borders, second, degrees, rows, step, width, face)
         mesh.ends = np.concatenate([[0], np.cumsum(degrees)])
         self._note(step, len(degrees))
-        u, v, share, row, column = second
-        first = rows + len(points.u)
-        more = _cut(u, v, share, row + first, column)
-        cut = replace(_cut(points.u, points.v, points.share, points.point + rows, points.column), second=more)
+
+        ends, pair = crossing.first, np.concatenate([crossing.first, crossing.second])
+        row = first + np.tile(np.arange(len(crossing)), 2)
+        crossed = _between(found.start[ends], found.stop[ends], crossing.share, row, column + found.column[pair])
+        cut = _between(points.u, points.v, points.share, points.point + rows, column + points.column).then(crossed)
         mesh.points = cut.extended(mesh.points)
         mesh.from_row = np.concatenate([mesh.from_row, np.full(len(cut), -1)])
         return cut
@@ -143,58 +155,6 @@ class Plane:
         self.mesh.edges = np.concatenate([edges, np.stack([rows + number, following], axis=1)])
         self.mesh.owner = np.concatenate([self.mesh.owner, self.mesh.owner[source]])
         self.mesh.from_edge = np.concatenate([self.mesh.from_edge, self.mesh.from_edge[source]])
-
-    def _add_edges(self, edges: np.ndarray, column: np.ndarray, step: int, width: int, face: int | None) -> None:
-        mesh = self.mesh
-        faces = column // width if face is None else np.full(len(edges), face)
-        mesh.edges = np.concatenate([mesh.edges, edges])
-        mesh.owner = np.concatenate([mesh.owner, np.stack([np.full(len(edges), step), column % width, faces], axis=1)])
-        mesh.from_edge = np.concatenate([mesh.from_edge, np.full(len(edges), -1)])
-
-    def _slowly(
-        self, slow: Chords, values: np.ndarray, limit: np.ndarray, points: EdgePoints, borders: Pieces,
-        second: list[np.ndarray], degrees: np.ndarray, rows: int, step: int, width: int, face: int | None,
-    ) -> np.ndarray:  # fmt: skip
-        """Cut the cells where three chords meet one by one; adds to the half-edges, edges and combinations of rows."""
-        halves: list[int] = []
-        sizes: list[int] = []
-        for cell in np.unique(slow.cell):
-            mine = _take(slow, slow.cell == cell)
-            pieces = np.flatnonzero(borders.cell == cell)
-            half = borders.half[pieces]
-            border = self.mesh.edges[half >> 1, half & 1].tolist()
-            low, high = ((borders.local[at] - pieces[0]).tolist() for at in (mine.low, mine.high))
-            ends = list(zip(low, high, strict=True))
-            new = rows + len(points.u) + len(second[0])
-            around = _values(border, mine.column, values, points)
-            parts = split_cell(border, ends, around, limit[mine.column], new)
-            self.decisions.undecided += parts.failed
-            on = [c[0] for c in parts.crossings]
-            base = len(second[0])
-            through = [(base + i, chord) for i, c in enumerate(parts.crossings) for chord in c[2]]
-            row, column = (
-                np.array([i for i, _ in through], dtype=np.int64),
-                mine.column[[chord for _, chord in through]],
-            )
-            share = np.array([c[1] for c in parts.crossings])
-            more = (mine.start[on], mine.stop[on], share, row, column)
-            second[:] = [np.concatenate(pair) for pair in zip(second, more, strict=True)]
-            known = {(a, b): int(h) for a, b, h in zip(border, border[1:] + border[:1], half, strict=True)}
-            made: list[tuple[int, int]] = []
-            owners: list[int] = []
-            for polygon in parts.polygons:
-                for a, b in zip(polygon, polygon[1:] + polygon[:1], strict=True):
-                    if (a, b) not in known:
-                        number = 2 * (len(self.mesh.edges) + len(made))
-                        known[a, b], known[b, a] = number, number + 1
-                        made.append((a, b))
-                        owners.append(parts.owners[min(a, b), max(a, b)])
-                    halves.append(known[a, b])
-                sizes.append(len(polygon))
-            if made:
-                self._add_edges(np.array(made), mine.column[owners], step, width, face)
-        self.mesh.half = np.concatenate([self.mesh.half, np.array(halves, dtype=np.int64)])
-        return np.concatenate([degrees, np.array(sizes, dtype=np.int64)])
 
     def settle(self, step: Largest, number: int, values: Tensor, limit: Tensor) -> Tensor | None:
         """After a maximum: join the cells on both sides of edges where another entry tops the tie."""
@@ -276,22 +236,7 @@ class Plane:
         return self.history[max(earlier)] if earlier else self.before
 
 
-def _cut(u: np.ndarray, v: np.ndarray, share: np.ndarray, row: np.ndarray, column: np.ndarray) -> Cut:
+def _between(u: np.ndarray, v: np.ndarray, share: np.ndarray, row: np.ndarray, column: np.ndarray) -> Cut:
     """Points between u and v, at a share of the way."""
     first, last, near, at, on = (torch.from_numpy(np.ascontiguousarray(a)) for a in (u, v, share, row, column))
     return Cut(first, last, 1 - near, near, at, on)
-
-
-def _take(found: Chords, mask: np.ndarray) -> Chords:
-    return Chords(*(getattr(found, n)[mask] for n in ("cell", "low", "high", "column", "start", "stop")))
-
-
-def _values(border: list[int], columns: np.ndarray, values: np.ndarray, points: EdgePoints) -> np.ndarray:
-    """Values of some columns at the vertices round a cell, some of which are new points on edges."""
-    vertex = np.array(border)
-    new = vertex >= len(values)
-    result = values[np.where(new, 0, vertex)][:, columns]
-    point = vertex[new] - len(values)
-    share = points.share[point][:, None]
-    result[new] = (1 - share) * values[points.u[point]][:, columns] + share * values[points.v[point]][:, columns]
-    return result
