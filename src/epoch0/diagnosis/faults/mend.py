@@ -223,10 +223,13 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         for kind in one.kinds if one.mends else ():
             best.setdefault(kind, one)
     suspects = _standing(done.own, suspects) if done.sound else suspects
+    could = {one.kinds[0] for one in done.tried}
     found = []
     for fault in suspects:
         if (mended := best.get(fault.kind)) is not None:
             fault = replace(fault, fix=_cure(done.own, mended), evidence="mended on a copy")
+        elif best and fault.kind == "learning rate" and fault.kind in could:  # other rates are all there is to a rate
+            fault = replace(fault, certainty=0.3 * fault.certainty)
         found.append(weighed(fault))
     strong = any(fault.certainty >= 0.5 for fault in found)
     seen = {fault.kind for fault in suspects}

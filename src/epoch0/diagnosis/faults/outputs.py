@@ -48,7 +48,7 @@ def last_activation_hides(seen: Evidence) -> Iterator[Fault]:
         fix = "The targets of an example do not add up to 1: use a sigmoid for each, or no activation for values."
     else:
         fix = f"Leave the {name} out, or bring the targets into its range."
-    yield Fault("output activation", "outputs", message, fix, certainty=0.62 + 0.29 * share)
+    yield Fault("output activation", "outputs", message, fix, certainty=0.62 + 0.29 * min(1.0, 3 * share))
     if wide:
         yield Fault(
             "target scale", "targets", message, "Bring the targets into the range of the outputs.", "step 0", 0.5
