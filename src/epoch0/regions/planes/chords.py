@@ -6,78 +6,31 @@ import numpy as np
 
 from epoch0.regions.certificate import Decisions
 
-_BAND = 1e6  # how far above the tolerance the smallest decision is looked for
 _BLOCK = 1 << 16  # values looked at together: they stay in the cache
-_WORD = np.dtype("<u8")
 
 
 @dataclass(frozen=True)
 class Signs:
-    """Signs of every column at every row, a bit each, and the zeros one by one."""
+    """Signs of every column at every row."""
 
-    positive: np.ndarray  # above the tolerance, (rows, words)
+    positive: np.ndarray  # above the tolerance, (rows, columns)
     zero: np.ndarray | None  # counts as zero; None if that is nowhere
-    zero_row: np.ndarray
 
 
-def read(numbers: np.ndarray, limit: np.ndarray, decisions: Decisions) -> Signs:
-    """Signs of values (rows, columns) by a tolerance for every column; the closest decision goes to ``decisions``."""
-    rows, columns = numbers.shape
-    positive = np.zeros((rows, -(-columns // 64) * 8), dtype=np.uint8)
-    size, band = np.empty((max(1, _BLOCK // max(1, columns)), columns)), limit * _BAND
-    truth = np.empty(size.shape, dtype=bool)
-    near_rows, near_columns = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-    for start in range(0, rows, len(size)):
-        part = numbers[start : start + len(size)]
-        some, found = size[: len(part)], truth[: len(part)]
-        np.greater(part, 0.0, out=found)
-        positive[start : start + len(part), : -(-columns // 8)] = np.packbits(found, axis=1, bitorder="little")
-        np.less_equal(np.abs(part, out=some), band, out=found)
-        if found.any():
-            row, column = np.nonzero(found)
-            near_rows.append(row + start)
-            near_columns.append(column)
-    row, column = np.concatenate(near_rows), np.concatenate(near_columns)
-    near = np.abs(numbers[row, column])
-    is_zero = near <= limit[column]
-    if is_zero.all() and numbers.size <= _BLOCK:  # nothing is near: look at everything
-        every = np.abs(numbers) / np.maximum(limit, 1e-300)
-        ratios = every[every > 1.0]
-    else:
-        ratios = near[~is_zero] / np.maximum(limit[column[~is_zero]], 1e-300)
-    if len(ratios):
-        decisions.smallest = min(decisions.smallest, float(ratios.min()) * decisions.relative)
-    row, column = row[is_zero], column[is_zero]
-    decisions.zeros += len(row)
-    zero = None
-    if len(row):
-        zero = np.zeros_like(positive)
-        bit = (1 << (column & 7)).astype(np.uint8)
-        np.bitwise_or.at(zero, (row, column >> 3), bit)
-        positive &= ~zero
-        zero = zero.view(_WORD)
-    return Signs(positive.view(_WORD), zero, row)
-
-
-def bits(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of every bit that is set, row after row; words of shape (rows, words)."""
-    flat = words.reshape(-1)
-    places = np.flatnonzero(flat != 0)
-    left = flat[places]
-    found, rounds = [], []
-    active = np.arange(len(places))
-    while len(active):  # the lowest bit of every word that has one left
-        lowest = left & (~left + np.uint64(1))
-        found.append(active)
-        rounds.append(np.frexp(lowest.astype(np.float64))[1] - 1)
-        left = left ^ lowest
-        more = left != 0
-        active, left = active[more], left[more]
-    which = np.concatenate([np.zeros(0, dtype=np.int64), *found])
-    order = np.argsort(which, kind="stable")  # a word's bits come from the lowest on
-    column = np.concatenate([np.zeros(0, dtype=np.int64), *rounds])[order]
-    place = places[which[order]]
-    return place // words.shape[1], (place % words.shape[1]) * 64 + column
+def read(values: np.ndarray, limit: np.ndarray, decisions: Decisions) -> Signs:
+    """Signs of values (rows, columns) by a limit for every column; the closest decision goes to ``decisions``."""
+    rows, columns = values.shape
+    positive, zero = values > 0.0, None
+    some, scale = max(1, _BLOCK // max(1, columns)), 1.0 / np.maximum(limit, 1e-300)
+    for start in range(0, rows, some):
+        ratio = np.abs(values[start : start + some]) * scale
+        if float(ratio.min(initial=np.inf)) <= 1.0:
+            zero = np.zeros_like(positive) if zero is None else zero
+            zero[start : start + some] = here = ratio <= 1.0
+            decisions.zeros += int(here.sum())
+            ratio[here] = np.inf
+        decisions.smallest = min(decisions.smallest, float(ratio.min(initial=np.inf)) * decisions.relative)
+    return Signs(positive if zero is None else positive & ~zero, zero)
 
 
 @dataclass(frozen=True)
@@ -100,7 +53,7 @@ def edge_points(edges: np.ndarray, signs: Signs, values: np.ndarray, tolerance: 
     change = signs.positive[edges[:, 0]] ^ signs.positive[edges[:, 1]]
     if signs.zero is not None:
         change &= ~(signs.zero[edges[:, 0]] | signs.zero[edges[:, 1]])
-    edge, column = bits(change)
+    edge, column = np.nonzero(change)
     at_u, at_v = values[edges[edge, 0], column], values[edges[edge, 1], column]
     share = at_u / (at_u - at_v)
     order = in_order(edge, share)
@@ -205,21 +158,17 @@ def _through_vertices(
     """Add the ends of chords that start in a vertex where their column is zero."""
     assert signs.zero is not None
     start = edges[half >> 1, half & 1]
-    touched = np.zeros(len(signs.positive), dtype=bool)
-    touched[signs.zero_row] = True
+    touched = np.asarray(signs.zero.any(axis=1))
     cells = np.unique(cell_of[touched[start]])
     extra: list[tuple[int, int, int]] = []
     dropped: set[int] = set()
     for cell in cells.tolist():
         at = np.arange(ends[cell], ends[cell + 1])
         positive, zero = signs.positive[start[at]], signs.zero[start[at]]
-        negative = ~(positive | zero)
-        mixed = np.bitwise_or.reduce(positive) & np.bitwise_or.reduce(negative) & np.bitwise_or.reduce(zero)
-        for column in bits(mixed[None])[1].tolist():
-            if column >= columns:
-                continue  # the last word is filled up
-            word, bit = column // 64, np.uint64(1) << np.uint64(column % 64)
-            sign = ((positive[:, word] & bit) != 0).astype(int) - ((negative[:, word] & bit) != 0)
+        signed = positive.astype(int) - ~(positive | zero)
+        mixed = positive.any(axis=0) & (signed < 0).any(axis=0) & zero.any(axis=0)
+        for column in np.flatnonzero(mixed).tolist():
+            sign = signed[:, column]
             found = _sign_changes(sign)
             if len(found) != 2:
                 decisions.undecided += 1
