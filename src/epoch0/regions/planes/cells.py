@@ -46,22 +46,15 @@ def chord_pieces(chords: Chords, crossings: Crossings, vertex: int) -> ChordPiec
     return ChordPieces(np.repeat(np.arange(count), along + 1), start, stop, first, *places)
 
 
-def successors(
-    borders: Pieces, chords: Chords, crossings: Crossings, pieces: ChordPieces
-) -> tuple[np.ndarray, np.ndarray]:
+def successors(borders: Pieces, chords: Chords, crossings: Crossings, pieces: ChordPieces) -> np.ndarray:
     """For each half-edge the next one around its cell: border pieces, then chord pieces forward, then backward.
 
     At a border point the walk round a cell turns into the chord that is leftmost; at a crossing it turns left.
-
-    Returns:
-        The next half-edges, and one half-edge of each cell: draw the old cell in the half plane with its first corner
-        far to the left, the border along the bottom and the chords as arcs. Then every new cell but the outermost has
-        exactly one leftmost point, either where a chord starts or where two cross, and each of those is one's.
     """
     border, inner = len(borders.half), len(pieces.chord)
     following = np.empty(border + 2 * inner, dtype=np.int64)
     if not border:
-        return following, np.zeros(0, dtype=np.int64)
+        return following
     starts = np.flatnonzero(np.diff(borders.cell, prepend=-1))
     stops = np.append(starts[1:], border) - 1
     following[:border] = np.arange(1, border + 1)
@@ -91,48 +84,33 @@ def successors(
     following[forward + two] = backward + one
     following[backward + one + 1] = backward + two
     following[backward + two + 1] = forward + one + 1
-    return following, np.concatenate([stops, backward + pieces.first, forward + one + 1])
+    return following
 
 
-def cycles(following: np.ndarray, heads: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The cycles of a permutation: elements cycle by cycle, and where each starts, with the end.
-
-    The heads are one element of each cycle, if they are known.
-    """
-    count = len(following)
-    if heads is None:
-        heads = _heads(following)
-    # walk along all cycles at once, one step a round
-    found: list[tuple[np.ndarray, np.ndarray]] = []
-    active, current, total = np.arange(len(heads)), heads, 0
-    while len(active) and total <= count:
-        found.append((active, current))
-        total += len(active)
-        current = following[current]
-        going = current != heads[active]
-        active, current = active[going], current[going]
-    degree = np.zeros(len(heads), dtype=np.int64)
-    for active, _ in found:
-        degree[active] += 1
-    ends = np.concatenate([[0], np.cumsum(degree)])
-    elements = np.full(total, -1)
-    for step, (active, current) in enumerate(found):
-        elements[ends[active] + step] = current
-    if total != count or (np.bincount(elements, minlength=count) != 1).any():
-        return cycles(following)  # rounding has put crossings in an order that no straight lines have
-    return elements, ends
-
-
-def _heads(following: np.ndarray) -> np.ndarray:
-    """The smallest element of each cycle."""
+def cycles(following: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The cycles of a permutation: elements cycle by cycle, and where each starts, with the end."""
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
 
     count = len(following)
-    if not count:
-        return np.zeros(0, dtype=np.int64)
     graph = csr_matrix((np.ones(count, dtype=np.int8), following, np.arange(count + 1)), shape=(count, count))
     number, label = connected_components(graph, directed=True, connection="strong")
-    head = np.empty(number, dtype=np.int64)
-    head[label[::-1]] = np.arange(count)[::-1]
-    return np.sort(head)
+    heads = np.empty(number, dtype=np.int64)  # the first element of each cycle
+    heads[label[::-1]] = np.arange(count)[::-1]
+    heads.sort()
+    # walk along all cycles at once, one step a round
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    active, current = np.arange(number), heads
+    while len(active):
+        found.append((active, current))
+        current = following[current]
+        going = current != heads[active]
+        active, current = active[going], current[going]
+    degree = np.zeros(number, dtype=np.int64)
+    for active, _ in found:
+        degree[active] += 1
+    ends = np.concatenate([[0], np.cumsum(degree)])
+    elements = np.empty(count, dtype=np.int64)
+    for step, (active, current) in enumerate(found):
+        elements[ends[active] + step] = current
+    return elements, ends

@@ -56,7 +56,7 @@ def edge_points(edges: np.ndarray, signs: Signs, values: np.ndarray, tolerance: 
     edge, column = np.nonzero(change)
     at_u, at_v = values[edges[edge, 0], column], values[edges[edge, 1], column]
     share = at_u / (at_u - at_v)
-    order = in_order(edge, share)
+    order = np.lexsort((share, edge))
     edge, column, share, at_u, at_v = edge[order], column[order], share[order], at_u[order], at_v[order]
     # two crossings are one point if either column is zero, by its tolerance, at the other's crossing
     rise = at_v - at_u
@@ -72,15 +72,6 @@ def edge_points(edges: np.ndarray, signs: Signs, values: np.ndarray, tolerance: 
     return EdgePoints(
         edges[edge[lead], 0], edges[edge[lead], 1], share[lead], per_edge, first, edge, column, point, bool(same.any())
     )
-
-
-def in_order(group: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """The order by group, then by share in [0, 1]; quick where the groups nearly are in order already."""
-    order = np.argsort(group + share, kind="stable")
-    there, near = np.diff(group[order]), np.diff(share[order])
-    if ((there < 0) | ((there == 0) & (near < 0))).any():  # shares closer than rounding of the sums
-        order = np.lexsort((share, group))
-    return order
 
 
 @dataclass(frozen=True)
@@ -238,7 +229,7 @@ def crossings(found: Chords, values: np.ndarray, points: EdgePoints, tolerance: 
     share_first, share_second = _share(start_first, stop_first), _share(start_second, stop_second)
     # along every chord, neighbouring crossings: is either other chord's column zero at the other crossing?
     chord, share = np.concatenate([first, second]), np.concatenate([share_first, share_second])
-    order = in_order(chord, share)
+    order = np.lexsort((share, chord))
     chord, share = chord[order], share[order]
     start = np.concatenate([start_first, start_second])[order]
     stop = np.concatenate([stop_first, stop_second])[order]

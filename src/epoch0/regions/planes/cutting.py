@@ -117,9 +117,8 @@ class Plane:
 
         new, first = len(mesh.edges), rows + len(points.u)
         inner = chord_pieces(found, crossing, first)
-        following, heads = successors(borders, found, crossing, inner)
+        elements, bounds = cycles(successors(borders, found, crossing, inner))
         ids = 2 * (new + np.arange(len(inner.chord)))
-        elements, bounds = cycles(following, heads)
         halves = np.concatenate([borders.half, ids, ids + 1])[elements]
         mesh.edges = np.concatenate([mesh.edges, np.stack([inner.start, inner.stop], axis=1)])
         mesh.owner = np.concatenate([mesh.owner, owners(column + found.column[inner.chord])])
