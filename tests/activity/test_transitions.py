@@ -63,9 +63,6 @@ def test_both_methods_are_the_plain_loop(shape: str, activation: str) -> None:
         found = transitions(model, curve, method=method)
         assert found.exact == (method == "auto")
         assert [counts[0].tolist() for counts in found.neurons] == [row.tolist() for row in expected[:-1]]
-        output = transitions(model, curve, of="output", method=method)
-        assert output.neurons[0][0].tolist() == expected[-1].tolist()
-        assert output.layers == ("output",)
 
 
 @pytest.mark.parametrize("activation", ["leaky_relu", "relu6", "abs"])
@@ -171,7 +168,6 @@ def test_smooth_networks_with_a_threshold() -> None:
     found = transitions(model, curve, threshold=(-0.5, 0.5))
     expected = sampled(model, curve, (-0.5, 0.5), 100_001)
     assert [counts[0].tolist() for counts in found.neurons] == [row.tolist() for row in expected[:-1]]
-    assert transitions(model, curve, of="output").count == expected[-1].sum()
     assert [f.sum() for f in found.faces] == found.per_layer[0].tolist() and found.faces[0].shape == (1, 2)
 
 
@@ -259,7 +255,6 @@ def test_tables() -> None:
     ({"model": net("tanh")}, "threshold"),
     ({"model": nn.Linear(12, 2)}, "no nonlinearity"),
     ({"curve": Arc(*points(0, 5))}, "does not take points"),
-    ({"of": "outputs"}, "Did you mean 'output'"),
     ({"method": "fast"}, "'auto'"),
     ({"caution": 0}, "positive"),
     ({"points": 0}, "at least 1"),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from epoch0.errors import InputError, check_finite, suggest
+from epoch0.errors import InputError, check_choice, check_finite, suggest
 from epoch0.networks.ensemble import Ensemble
 from epoch0.networks.nonlinearities import activation_of
 from epoch0.regions.network.steps import Fold, Largest, Program
@@ -17,7 +17,6 @@ from epoch0.regions.network.trace import trace
 from epoch0.results import Result, aligned
 from epoch0.tracing.guard import bare, check_model, unchanged
 
-OUTPUT = "output"  # name of the network's output where it is watched
 _VALUES = 1 << 24  # numbers of all layers held at a time
 
 
@@ -35,14 +34,14 @@ class Watched:
 class Reading:
     """A network as the values it switches by."""
 
-    layers: tuple[Watched, ...]  # in order of execution; or the output alone
+    layers: tuple[Watched, ...]  # in order of execution
     values: Callable[[Tensor], list[Tensor]]  # float64 points to values (m, width) a layer; of a maximum, its entry
     program: Program | None  # the network step by step where it is piecewise linear
     notes: tuple[str, ...] = ()
 
 
-def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[float] | None, output: bool) -> Reading:
-    """What of a network switches: its layers, or with ``output`` its output alone, at the threshold or 0."""
+def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[float] | None) -> Reading:
+    """What of a network switches: its layers, at the threshold or where their slopes change."""
     faces = _faces(threshold)
     model = bare(model)
     check_model(model)
@@ -51,15 +50,12 @@ def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[f
     except InputError as error:
         if "does not take points" in str(error):
             raise
-        if not (faces or output):
+        if not faces:
             raise InputError(
                 f"{error} Or name a threshold: threshold=0.0 counts how often pre-activations of any nonlinearity "
                 "pass 0."
             ) from None
-        return _by_hooks(model, shape, faces, output)
-    if output:
-        watched = Watched(OUTPUT, int(torch.Size(program.output_shape).numel()), faces or (0.0,))
-        return Reading((watched,), lambda x: [_rows(program.forward(x))], program, program.notes)
+        return _by_hooks(model, shape, faces)
     layers = []
     for step, width in zip(program.folds, program.sizes, strict=True):
         if isinstance(step, Fold):
@@ -69,14 +65,13 @@ def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[f
         else:
             layers.append(Watched(step.name, len(step.windows), (), step.windows.shape[1]))
     if not layers:
-        raise InputError("the network has no nonlinearity: no neuron switches. of='output' watches the output's sign.")
+        raise InputError("the network has no nonlinearity: no neuron switches.")
     return Reading(tuple(layers), _by_program(program), program, program.notes)
 
 
 def several(model: Any, method: str) -> Ensemble | Sequence[nn.Module]:
     """What a user passes as the model, one by one; and a method that is known."""
-    if method not in ("auto", "exact", "refined"):
-        raise InputError(f"method={method!r} is not known; use 'auto', 'exact' or 'refined'.")
+    check_choice("method", method, ("auto", "exact", "refined"))
     models = [model] if isinstance(model, nn.Module) else model
     if not isinstance(models, Ensemble | Sequence) or not len(models):
         raise InputError(f"model is a {type(model).__name__}; give a module, an ensemble or a list of modules.")
@@ -123,7 +118,7 @@ def in_float64(model: nn.Module) -> dict[str, Tensor]:
     return {name: (t.detach().double() if t.is_floating_point() else t.detach()).cpu() for name, t in named}
 
 
-def _by_hooks(model: nn.Module, shape: tuple[int, ...], faces: tuple[float, ...], output: bool) -> Reading:
+def _by_hooks(model: nn.Module, shape: tuple[int, ...], faces: tuple[float, ...]) -> Reading:
     """A network with any nonlinearities that are modules: what goes into them is what switches."""
     weights = in_float64(model)
     chosen = {name: m for name, m in model.named_modules() if activation_of(m) is not None and not list(m.children())}
@@ -136,21 +131,18 @@ def _by_hooks(model: nn.Module, shape: tuple[int, ...], faces: tuple[float, ...]
 
         with unchanged(model), torch.no_grad():
             model.eval()
-            if not output:
-                for name, module in chosen.items():
-                    module.register_forward_pre_hook(hook(name))
-            made = functional_call(model, weights, (points,))
-        if not isinstance(made, Tensor):
-            raise InputError(f"the model returns a {type(made).__name__}; one tensor is needed.")
-        return [(OUTPUT, _rows(made))] if output else found
+            for name, module in chosen.items():
+                module.register_forward_pre_hook(hook(name))
+            functional_call(model, weights, (points,))
+        return found
 
     probe = run(torch.zeros(2, *shape, dtype=torch.float64))
     if not probe:
         raise InputError(
             f"{type(model).__name__} has no nonlinearity that is a module of its own (nn.Tanh, nn.GELU, ...), so none "
-            "of its pre-activations can be watched; of='output' watches the output."
+            "of its pre-activations can be watched."
         )
-    layers = tuple(Watched(name, values.shape[1], faces or (0.0,)) for name, values in probe)
+    layers = tuple(Watched(name, values.shape[1], faces) for name, values in probe)
     return Reading(layers, lambda points: [values for _, values in run(points)], None)
 
 
@@ -231,7 +223,7 @@ def activation_patterns(
     check_finite("x", x)
     if x.dim() < 2 or not len(x):
         raise InputError(f"x has shape {tuple(x.shape)}; give a batch of inputs, (inputs, *shape of one input).")
-    reading = read(model, tuple(x.shape[1:]), threshold, output=False)
+    reading = read(model, tuple(x.shape[1:]), threshold)
     rows = max(1, _VALUES // sum(layer.width for layer in reading.layers))
     found: list[list[np.ndarray]] = [[] for _ in reading.layers]
     for part in x.detach().cpu().double().split(rows):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from epoch0.activity.circles import TooMany, turn, turnable
 from epoch0.activity.halving import CAUTION, check_caution, refine
-from epoch0.activity.patterns import OUTPUT, Reading, read, several
+from epoch0.activity.patterns import Reading, read, several
 from epoch0.curves import Arc, Curve, GreatCircle, Line, Polyline, SemicircularArcs
 from epoch0.errors import InputError, suggest
 from epoch0.regions import LinePartition, on_curve, on_line
@@ -30,7 +30,7 @@ class Transitions(Result):
     A transition is one passage of one neuron through one of its faces: 0 for a ReLU, -1 or 1 for a hard tanh.
     """
 
-    layers: tuple[str, ...]  #: names of the layers watched, in order; ("output",) where the output is watched
+    layers: tuple[str, ...]  #: names of the layers watched, in order
     neurons: tuple[np.ndarray, ...]  #: for each layer the counts of its neurons, shape (networks, neurons), int64
     faces: tuple[np.ndarray, ...]  #: for each layer the counts of its faces, shape (networks, faces)
     method: str  #: "line" (the walk on straight lines), "exact" (closed forms on circles) or "refined" (steps halved)
@@ -115,7 +115,6 @@ def transitions(
     model: Any,
     curve: Any,
     *,
-    of: str = "network",
     threshold: float | Sequence[float] | None = None,
     method: str = "auto",
     caution: float = CAUTION,
@@ -129,8 +128,8 @@ def transitions(
     >>> found.count, found.per_layer.shape, found.per_neuron("1").shape, found.exact
     (250, (1, 3), (1, 100), True)
     >>> nets = e0.networks.ensemble(3, [64, 100, 100, 10], "hardtanh", e0.Gaussian(2.0), seed=0)
-    >>> e0.transitions(nets, e0.Line(x0, x1), of="output").counts      # sign changes of their outputs
-    array([9, 5, 5])
+    >>> e0.transitions(nets, e0.Line(x0, x1)).counts.shape
+    (3,)
     >>> smooth = e0.networks.mlp([64, 32, 10], "tanh", seed=0)
     >>> e0.transitions(smooth, e0.Arc(x0, x1), threshold=0.0).how
     'steps halved where a crossing could hide, down to 7.8e-03 in t, 279 points; ...'
@@ -145,7 +144,6 @@ def transitions(
         model: any torch module; an ensemble, or a list of modules of one architecture, is counted one by one. It is
             read in float64 and evaluation mode and stays as it is.
         curve: a curve whose points have the shape of one input.
-        of: "network" for all neurons, "output" for the outputs alone, which switch where they pass 0.
         threshold: the value, or values, at which a neuron counts as switching. Needed for networks with smooth
             nonlinearities, which have no transitions of their own.
         method: "exact" insists on closed forms, "refined" on halving steps, "auto" takes what is right and cheap.
@@ -161,14 +159,12 @@ def transitions(
     """
     if not isinstance(curve, Curve):
         raise InputError(f"curve is a {type(curve).__name__}; give one such as epoch0.Arc(x0, x1).")
-    if of not in ("network", OUTPUT):
-        raise InputError(f"of={of!r} is not known; use 'network' or 'output'.{suggest(of, ['network', OUTPUT])}")
     check_caution(caution, points)
     models = several(model, method)
     curve, found = curve.to(torch.float64), []
     for i in range(len(models)):
-        reading = read(models[i], curve.shape, threshold, of == OUTPUT)
-        own_faces = of == OUTPUT or threshold is None  # closed forms are those of the network's own break points
+        reading = read(models[i], curve.shape, threshold)
+        own_faces = threshold is None  # closed forms are those of the network's own break points
         closed = None if method == "refined" else _closed(models[i], reading, curve, method == "exact", own_faces)
         found.append(_refined(reading, curve, caution, points, seed) if closed is None else closed)
     if any(one.layers != found[0].layers for one in found):
@@ -204,18 +200,8 @@ def _on_lines(model: nn.Module, curve: Line | Polyline, reading: Reading) -> Tra
     else:
         line = on_curve(model, curve, pieces=len(curve.points) - 1)
     assert isinstance(line, LinePartition)
-    closest = line.certificate.smallest
-    if reading.layers[0].name != OUTPUT:
-        columns = (line.breakpoints, line.owner_layer, line.owner_neuron, line.owner_face)
-        return _exactly(reading, "line", columns, closest)
-    ends = np.union1d(np.concatenate([[0.0], line.breakpoints, [1.0]]), np.linspace(0, 1, len(line.corners)))
-    values = reading.values(line.point(torch.from_numpy(ends))).pop().numpy()
-    faces = np.array(reading.layers[0].faces)[:, None, None]
-    face, row, element = ((values[:-1] > faces) != (values[1:] > faces)).nonzero()
-    before, after = values[row, element], values[row + 1, element]
-    share = (faces[face, 0, 0] - before) / (after - before)
-    t = ends[row] + share * (ends[row + 1] - ends[row])
-    return _exactly(reading, "line", (t, np.zeros_like(element), element, face), closest)
+    columns = (line.breakpoints, line.owner_layer, line.owner_neuron, line.owner_face)
+    return _exactly(reading, "line", columns, line.certificate.smallest)
 
 
 def _circles(curve: Curve) -> tuple[Tensor, float] | None:
@@ -234,9 +220,8 @@ def _circles(curve: Curve) -> tuple[Tensor, float] | None:
 def _on_circles(reading: Reading, coefficients: Tensor, span: float, most: int | None) -> Transitions:
     """Closed forms on circles, by owner."""
     assert reading.program is not None
-    output = reading.layers[0].faces if reading.layers[0].name == OUTPUT else ()
-    found, closest = turn(reading.program, coefficients, span, output=output, most=most)
-    found = found[-1:] if output else found[:-1]
+    every, closest = turn(reading.program, coefficients, span, most=most)
+    found = every[:-1]  # the last is the output's
     layer = np.repeat(np.arange(len(found)), [len(one.angle) for one in found])
     group, angle, element, face = (torch.cat(column) for column in zip(*found, strict=True))
     t = (group.double() + angle / span) / coefficients.shape[1]

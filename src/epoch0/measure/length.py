@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from epoch0.curves import Curve
-from epoch0.errors import InputError, is_count
+from epoch0.errors import InputError, check_choice, is_count
 from epoch0.measure.many import check_one_architecture, ensemble_pieces, grid_offset, one_by_one
 from epoch0.measure.pieces import Array, Asked, Pieces, in_dtype, lengths_and_growth, mean_known
 from epoch0.networks.ensemble import Ensemble
@@ -199,8 +199,7 @@ def trajectory_length(
 def _check(curve: Curve, layers: Sequence[str] | None, method: str, dtype: torch.dtype | None) -> None:
     if not isinstance(curve, Curve):
         raise InputError(f"curve is a {type(curve).__name__}; give one such as epoch0.Line(x0, x1).")
-    if method not in ("tangents", "chords"):
-        raise InputError(f"method={method!r} is not known; use 'tangents' or 'chords'.")
+    check_choice("method", method, ("tangents", "chords"))
     if isinstance(layers, str) or (layers is not None and not layers):
         raise InputError(f"layers={layers!r}; give a list of layer names, or leave it out for all nonlinearities.")
     if dtype not in (None, torch.float32, torch.float64):

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError, check_choice
 from epoch0.initialization.follow import Follow, Follower
 from epoch0.initialization.initialize import gaussian_input, write_parameters
 from epoch0.initialization.result import left_alone
@@ -322,8 +322,7 @@ def rescale(
 
     Source: Hayou et al. 2021, equation 7, Proposition 1, Algorithm 1; THEORY section 4.
     """
-    if method not in WAYS:
-        raise InputError(f"method={method!r} is not known; use 'layer', 'row' or 'measured'.{suggest(method, WAYS)}")
+    check_choice("method", method, WAYS)
     if weight_std is not None and (isinstance(weight_std, bool) or not (math.isfinite(weight_std) and weight_std > 0)):
         raise InputError(f"weight_std={weight_std!r} is no scale; it must be finite and > 0.")
     generator(seed)

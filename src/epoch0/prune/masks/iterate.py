@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError, check_choice
 from epoch0.prune.masks.apply import apply
 from epoch0.prune.masks.keep import check_sparsity, select, warn_if_few
 from epoch0.prune.masks.masks import Masks
@@ -67,9 +67,7 @@ def iterate(
         raise InputError(f"steps={steps!r} is no number of rounds; use an integer >= 1, such as 100.")
     if not callable(score):
         raise InputError(f"score={score!r} is no function; it takes a model and returns scores, such as snip does.")
-    if schedule not in SCHEDULES:
-        hint = suggest(schedule, SCHEDULES)
-        raise InputError(f"schedule={schedule!r} is not known; use 'exponential' or 'linear'.{hint}")
+    check_choice("schedule", schedule, SCHEDULES)
     check_told(progress)
     found = None
     if scope == "global" and not floor and layers == "uniform":

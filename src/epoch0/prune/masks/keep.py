@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError, check_choice, suggest
 from epoch0.prune.masks.masks import Masks
 
 SCOPES, LAYERS = ("global", "layer"), ("uniform", "erk")
@@ -125,8 +125,7 @@ def _check(scores: Mapping[str, Tensor], scope: str, floor: int, layers: str | M
     for name, tensor in scores.items():
         if not tensor.is_floating_point():
             raise InputError(f"the scores of '{name}' are {tensor.dtype}; floating-point numbers are needed.")
-    if scope not in SCOPES:
-        raise InputError(f"scope={scope!r} is not known; use 'global' or 'layer'.")
+    check_choice("scope", scope, SCOPES)
     if isinstance(floor, bool) or int(floor) != floor or floor < 0:
         raise InputError(f"floor={floor!r} is no number of weights a layer; use an integer >= 0, such as 1.")
     if scope == "global" and layers != "uniform":
