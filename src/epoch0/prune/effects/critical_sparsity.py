@@ -1,7 +1,7 @@
 """When a layer dies, exactly, and how evenly layers are scored, which decides it (Hayou et al. 2021, 2.1)."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,8 +11,6 @@ from torch import Tensor
 
 from epoch0.errors import InputError, check_finite
 from epoch0.results import Result, finite
-
-_CHUNK = 1 << 20
 
 
 class CriticalSparsity(float):
@@ -53,7 +51,7 @@ def critical_sparsity(scores: Mapping[str, Tensor]) -> CriticalSparsity:
     (0.6, 'b', {'a': 1.0, 'b': 0.6})
 
     A layer vanishes when its largest score does. If that has rank r among all M, it is when M - r + 1 are removed, so
-    neither search nor sorting is needed: only how many scores lie above each layer's largest, counted in one pass.
+    neither search nor sorting is needed: only how many scores lie above each layer's largest.
     Ties are broken as :func:`keep` breaks them, by the order of names and then of entries; weights that are removed
     already come last.
 
@@ -67,36 +65,22 @@ def critical_sparsity(scores: Mapping[str, Tensor]) -> CriticalSparsity:
     if not scores or not all(isinstance(tensor, Tensor) and tensor.numel() for tensor in scores.values()):
         raise InputError("scores must be a mapping of names to tensors, with at least one and none of them empty.")
     removed: Mapping[str, Tensor] = getattr(scores, "removed", {})
-    names = list(scores)
-    found = {name: _largest(name, scores[name], removed.get(name)) for name in names}
-    largest = {name: value for name, value in found.items() if value is not None}
-    levels = np.unique(np.array(list(largest.values()), dtype=np.float64))
-    above = np.zeros(len(levels), dtype=np.int64)  # scores greater than each level
-    equal = np.zeros((len(names), len(levels)), dtype=np.int64)
-    left = 0
-    for row, name in enumerate(names):
-        for values in _chunks(scores[name], removed.get(name)):
-            left += len(values)
-            values = values[values >= levels[0]]  # most scores lie below every level
-            greater = _from_top(np.searchsorted(levels, values, side="left"), len(levels))
-            above += greater
-            equal[row] += _from_top(np.searchsorted(levels, values, side="right"), len(levels)) - greater
+    tops = {name: _largest(name, tensor, removed.get(name)) for name, tensor in scores.items()}
+    lowest = min((top for top in tops.values() if top is not None), default=0.0)
     weights = sum(tensor.numel() for tensor in scores.values())
+    left, high = 0, []
+    for name, tensor in scores.items():
+        values = _left(tensor, removed.get(name))
+        left += len(values)
+        high.append(values[values >= lowest])  # most scores lie below the largest of every layer
     counts = {}
-    for row, name in enumerate(names):
-        if name not in largest:  # nothing is left of it already
+    for row, (name, top) in enumerate(tops.items()):
+        if top is None:  # nothing is left of it already
             counts[name] = weights - left
             continue
-        level = int(np.searchsorted(levels, largest[name]))
-        rank = 1 + int(above[level]) + int(equal[:row, level].sum())
-        counts[name] = weights - rank + 1
+        greater = sum(int(np.count_nonzero(values > top)) for values in high)
+        counts[name] = weights - greater - sum(int(np.count_nonzero(values == top)) for values in high[:row])
     return CriticalSparsity(counts, weights)
-
-
-def _from_top(passed: NDArray[np.int64], levels: int) -> NDArray[np.int64]:
-    """How many scores passed each level, from how many levels each score passed."""
-    counts = np.bincount(passed, minlength=levels + 1)
-    return np.asarray(counts[::-1].cumsum()[::-1][1:], dtype=np.int64)
 
 
 def _largest(name: str, tensor: Tensor, removed: Tensor | None) -> float | None:
@@ -107,18 +91,15 @@ def _largest(name: str, tensor: Tensor, removed: Tensor | None) -> float | None:
             f"the scores of '{name}' hold {int(tensor.isnan().sum())} NaN values out of {tensor.numel()}; they have no "
             "order. Score in float64, or with a smaller loss."
         )
-    return max((float(values.max()) for values in _chunks(tensor, removed) if len(values)), default=None)
+    values = _left(tensor, removed)
+    return float(values.max()) if len(values) else None
 
 
-def _chunks(tensor: Tensor, removed: Tensor | None) -> Iterator[NDArray[Any]]:
-    """The scores that are not removed, in float64, a part at a time."""
+def _left(tensor: Tensor, removed: Tensor | None) -> NDArray[np.float64]:
+    """The scores that are not removed, in float64."""
     flat = tensor.detach().flatten()
-    gone = None if removed is None else removed.flatten()
-    for start in range(0, flat.numel(), _CHUNK):
-        values = flat[start : start + _CHUNK].double()
-        if gone is not None:
-            values = values[~gone[start : start + _CHUNK].to(values.device)]
-        yield values.cpu().numpy()
+    flat = flat if removed is None else flat[~removed.flatten().to(flat.device)]
+    return np.asarray(flat.double().cpu().numpy())
 
 
 ILL = 100.0
