@@ -4,6 +4,7 @@ import math
 
 import torch
 from common import (
+    Recurrent,
     accuracy,
     adam,
     binary_crossentropy,
@@ -38,15 +39,6 @@ def _relu_line(fixes: frozenset[str]) -> Program:
     return Program(model, x, 2 * x - 1, F.mse_loss, adam(0.001), r_squared, 0.95, 32, 500)
 
 
-class Recurrent(nn.Module):
-    def __init__(self, units: int, last: nn.Module) -> None:
-        super().__init__()
-        self.lstm, self.dense, self.last = nn.LSTM(1, units, batch_first=True), nn.Linear(units, 1), last
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.dense(self.lstm(x)[0][:, -1]))
-
-
 def _lstm_bits(fixes: frozenset[str]) -> Program:
     # the thread shows five windows; a sequence that agrees with them, with one bit in ten turned round
     make = dice(2)
@@ -57,7 +49,8 @@ def _lstm_bits(fixes: frozenset[str]) -> Program:
         bits.append(rule[bits[-3] * 4 + bits[-2] * 2 + bits[-1]] ^ int(flip))
     table = torch.tensor(bits).float()
     x = table.unfold(0, 3, 1)[:-1, :, None].contiguous()
-    model = keras(Recurrent(16 if "units" in fixes else 1, nn.Sigmoid() if "sigmoid" in fixes else nn.Softmax(1)))
+    layer = nn.LSTM(1, 16 if "units" in fixes else 1, batch_first=True)
+    model = keras(Recurrent(layer, nn.Sigmoid() if "sigmoid" in fixes else nn.Softmax(1)))
     optimizer = adam(0.01) if "adam" in fixes else lambda m: torch.optim.Adagrad(m.parameters(), 0.01, eps=1e-7)
     return Program(model, x, table[3:, None], binary_crossentropy, optimizer, accuracy, 0.75, 256, 40)
 

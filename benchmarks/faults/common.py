@@ -57,6 +57,17 @@ def keras(model: nn.Module) -> nn.Module:
     return model
 
 
+class Recurrent(nn.Module):
+    """What one linear unit makes of the last step of a recurrent layer."""
+
+    def __init__(self, layer: nn.RNNBase, last: Callable[[Tensor], Tensor] = lambda z: z) -> None:
+        super().__init__()
+        self.layer, self.dense, self.last = layer, nn.Linear(layer.hidden_size, 1), last
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.dense(self.layer(x)[0][:, -1]))
+
+
 def binary_crossentropy(outputs: Tensor, targets: Tensor) -> Tensor:
     p = outputs.clamp(1e-7, 1 - 1e-7)
     return -(targets * p.log() + (1 - targets) * (1 - p).log()).mean()
