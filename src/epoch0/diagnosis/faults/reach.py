@@ -143,7 +143,8 @@ def reach(output: Tensor, targets: Any, loss: Callable[[Any, Any], Tensor]) -> R
     if last is None:
         best, arg = free
     else:
-        best, arg = _least(lambda z: score(outputs(z)), 0.1 * noise, size)
+        inside = (_least(lambda z: score(outputs(z)), z, size) for z in (0.1 * noise, 0.5 + 0.1 * noise))
+        best, arg = min(inside, key=lambda found: found[0])  # a ReLU that is shut stays so from the first start
         arg = outputs(arg)
     row = torch.zeros_like(noise[:1]) + 0.1 * noise[:1]
     constant, _ = _least(lambda z: score(outputs(z.expand(inner))), row, size)
