@@ -45,7 +45,7 @@ ALONE = {
 SCHEDULED = 0.01
 """What a schedule in the loop body leaves of the rate within the steps of a trial, where it goes too fast."""
 
-CERTAINTY = (0.8, 2.2, -0.75, -1.4)
+CERTAINTY = (0.78, 2.21, -0.8, -1.4)
 """Logistic weights of a check's certainty, of a cure that was tried and mends, and of one that was not suspected, and
 the intercept; fitted by ``benchmarks/bench_faults.py``."""
 
