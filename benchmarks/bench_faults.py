@@ -266,6 +266,22 @@ def calibration(some: dict[str, dict]) -> None:
     print("CERTAINTY =", tuple(round(float(v), 2) for v in fit(x, y)))
 
 
+def report() -> None:
+    """Print the figures of what was measured."""
+    known = json.loads(NUMBERS.read_text())
+    parts = {
+        "limits were set on": {n: o for n, o in known.items() if o["folder"] == "given" and not unseen(n)},
+        "the other half": {n: o for n, o in known.items() if o["folder"] == "given" and unseen(n)},
+        "collected afterwards": {n: o for n, o in known.items() if o["folder"] == "own"},
+    }
+    for what, some in parts.items():
+        if some:
+            print(f"{what:22}{figures(some)}")
+    for line in beside(known):
+        print(line)
+    calibration(known)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
@@ -279,18 +295,7 @@ def main() -> None:
         peers()
     if arguments.names or not NUMBERS.exists():
         return
-    known = json.loads(NUMBERS.read_text())
-    parts = {
-        "limits were set on": {n: o for n, o in known.items() if o["folder"] == "given" and not unseen(n)},
-        "the other half": {n: o for n, o in known.items() if o["folder"] == "given" and unseen(n)},
-        "collected afterwards": {n: o for n, o in known.items() if o["folder"] == "own"},
-    }
-    for what, some in parts.items():
-        if some:
-            print(f"{what:22}{figures(some)}")
-    for line in beside(known):
-        print(line)
-    calibration(known)
+    report()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import bench_data
+import bench_faults
 import bench_initialize
 import bench_length
 import bench_lengths
@@ -60,3 +61,4 @@ if __name__ == "__main__":
     bench_prune.main()
     bench_prune_masks.main()
     bench_verdict.main()
+    bench_faults.report()
