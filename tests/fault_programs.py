@@ -303,6 +303,22 @@ def some_places(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
 
 
+class Two(nn.Module):
+    """Values and, beside them, what the loss does not use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.out, self.other = nn.Linear(64, 32), nn.Linear(32, 1), nn.Linear(32, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        h = self.body(x).relu()
+        return self.out(h), self.other(h)
+
+
+def first_of_two(outputs: tuple[Tensor, Tensor], targets: Tensor) -> Tensor:
+    return F.mse_loss(outputs[0], targets) + 1e-3 * outputs[1].square().mean()
+
+
 def generator() -> Program:
     """The generator of a GAN: noise in, judged by a critic that the optimizer does not hold."""
     critic, model = mlp(ends=1), nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 64))
@@ -371,6 +387,7 @@ SOUND |= {
     "left-out places": lambda: with_(
         Reader(True), TOKENS, NEXT.where(torch.arange(12) < 11, -100), some_places
     ),
+    "two outputs": lambda: with_(Two(), X, BEST, first_of_two),
     "generator": generator,
     "warmed up": warmed_up,
     "rates by group": by_group,

@@ -150,6 +150,7 @@ class Evidence:
     batch_size: int | None = None
     step: OwnStep | None = None
     passes: int = 0
+    whole: bool = False  # whether the loss takes all that the model returns, a tuple, say, and not THE output
 
     @property
     def model(self) -> nn.Module:
@@ -173,12 +174,21 @@ class Evidence:
         known = self.data[0] if self.data is not None and self.data[0] is not None else self.call.batch
         return known.detach() if isinstance(known, Tensor) and known.is_floating_point() else None
 
-    def loss_of(self, output: Any, targets: Any) -> Tensor:
-        """The owner's loss, unchecked."""
-        if self.call.criterion is not None:
-            value = self.call.criterion(output, targets)
-            return value if value.dim() == 0 else value.mean()
-        return scalar_loss(output, targets, None)
+    def loss_of(self, raw: Any, targets: Any) -> Tensor:
+        """The owner's loss, unchecked, of what the model returns, or of THE output where it cannot take that."""
+        criterion = self.call.criterion
+        if not isinstance(raw, Tensor):
+            try:
+                assert criterion is not None
+                value = criterion(raw, targets)
+                self.whole = True
+                return value if value.dim() == 0 else value.mean()
+            except Exception:
+                raw = self.call.output(raw)
+        if criterion is None:
+            return scalar_loss(raw, targets, None)
+        value = criterion(raw, targets)
+        return value if value.dim() == 0 else value.mean()
 
     def run(self, model: nn.Module, call: Call | None = None) -> Pass:
         """One run with gradients, whatever comes of it."""
@@ -208,7 +218,7 @@ class Evidence:
                 raw = call.raw(model)
                 found.output = call.output(raw)
                 if call.targets is not None:
-                    found.loss = self.loss_of(raw if isinstance(raw, Tensor) else found.output, call.targets)
+                    found.loss = self.loss_of(raw, call.targets)
                 else:
                     found.loss = call.loss(raw)
             if found.loss.requires_grad:
@@ -241,7 +251,7 @@ class Evidence:
     @cached_property
     def reach(self) -> Reach | None:
         """What the loss can reach."""
-        if self.first.output is None or not self.call.splits:
+        if self.first.output is None or not self.call.splits or self.whole:
             return None
         try:
             return reach(self.first.output, self.call.targets, self.loss_of)
@@ -255,7 +265,7 @@ class Evidence:
         A loss with weights of its own, such as a critic, says what is right by itself.
         """
         output, targets = self.first.output, self.call.targets
-        if output is None or not isinstance(targets, Tensor) or not targets.dim():
+        if output is None or self.whole or not isinstance(targets, Tensor) or not targets.dim():
             return True
         if self.first.loss is not None and self.strangers(self.first.loss, output.grad_fn):
             return False
@@ -382,8 +392,7 @@ class Evidence:
             call.model.train()
             raw = call.raw()
             out = call.output(raw)
-            plain = raw if isinstance(raw, Tensor) else out
-            loss = self.loss_of(plain, call.targets) if call.targets is not None else call.loss(raw)
+            loss = self.loss_of(raw, call.targets) if call.targets is not None else call.loss(raw)
         return float(loss), out.detach().clone()
 
     def _step(
@@ -395,10 +404,7 @@ class Evidence:
         def plain() -> None:
             optimizer.zero_grad()
             raw = rows.raw()
-            if rows.targets is not None:
-                loss = self.loss_of(raw if isinstance(raw, Tensor) else rows.output(raw), rows.targets)
-            else:
-                loss = rows.loss(raw)
+            loss = self.loss_of(raw, rows.targets) if rows.targets is not None else rows.loss(raw)
             loss.backward()
 
         if self.step is None:

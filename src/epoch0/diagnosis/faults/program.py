@@ -100,6 +100,7 @@ class Program:
         step: the owner's loop body, or None for the usual one.
         loss: of outputs and targets.
         held: so many examples at the end are held out of training.
+        whole: whether the loss takes all that the model returns, and not THE output.
     """
 
     call: Call
@@ -108,6 +109,7 @@ class Program:
     step: OwnStep | None
     loss: Callable[[Any, Any], Tensor]
     held: int = 0
+    whole: bool = False
 
     @classmethod
     def of(cls, seen: Evidence) -> "Program | None":
@@ -125,7 +127,7 @@ class Program:
         held = call.examples // 4 if call.examples >= HELD else 0
         call = call.rows(torch.randperm(call.examples, generator=generator(0, 0x6865)))
         size = min(seen.batch_size or 32, call.examples - held)
-        return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held)
+        return cls(call, seen.optimizers[0], size, seen.step, seen.loss_of, held, seen.whole)
 
     def copied(self) -> "Program":
         """A copy that can be changed; the examples are shared."""
@@ -178,7 +180,7 @@ class Program:
     def _loss(self, rows: Call, raw: Any) -> Tensor:
         if rows.targets is None:
             return rows.loss(raw)
-        return self.loss(raw if isinstance(raw, Tensor) else rows.output(raw), rows.targets)
+        return self.loss(raw if isinstance(raw, Tensor) or self.whole else rows.output(raw), rows.targets)
 
     def known(self, seed: int = 0, of: slice | None = None) -> float:
         """How much lower the loss is with the own targets than with those of others, over the latter."""
