@@ -178,7 +178,7 @@ def beside(known: dict[str, dict]) -> Iterator[str]:
     for peer, levels in (("torchtest2", ("FAIL", "FAIL or WARN")), ("checklist", ("FAIL",))):
         asked = [one[peer] for one in known.values() if peer in one]
         told = [one for one in asked if one["broken"] != "not for it"]
-        for level in levels:
+        for level in levels if told else ():
             bad = tuple(level.split(" or "))
             flagged = sum(one["broken"].startswith(bad) for one in told)
             sound = sum(not one["mended"].startswith(bad) for one in told)
