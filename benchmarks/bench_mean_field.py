@@ -50,7 +50,7 @@ def main() -> None:
     """Print the seconds."""
     for label, row in kernels().items():
         print(
-            f"NNGP and NTK, 512 inputs, depth 100, {label}: {row['seconds']:.2f} CPU s (at most 1.5), "
+            f"NNGP and NTK, 512 inputs, depth 100, {label}: {row['seconds']:.2f} CPU s (at most 0.5), "
             f"{row['ratio']:.2f} times depth 50"
         )
     print(f"edge of chaos of tanh, 100 points: {edge_of_chaos_curve():.2f} CPU s (at most 1)")
