@@ -614,7 +614,7 @@ def test_a_trial_that_fails_leaves_the_model(x: Tensor, y: Tensor) -> None:
     assert state(late) == before
 
 
-@pytest.mark.parametrize(("long", "runs", "ways_back"), [(False, 29, 15), (True, 22, 7)])
+@pytest.mark.parametrize(("long", "runs", "ways_back"), [(False, 25, 16), (True, 18, 8)])
 def test_a_checkup_costs_so_many_runs(monkeypatch: pytest.MonkeyPatch, long: bool, runs: int, ways_back: int) -> None:
     """A large model feels each of them; whether a pass takes long is estimated, so it is set here."""
     monkeypatch.setattr("epoch0.diagnosis.step.COSTLY", 0.0 if long else 1e9)

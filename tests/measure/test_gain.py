@@ -13,7 +13,7 @@ from torch.nn.utils import prune
 import epoch0 as e0
 from epoch0.errors import InputError
 from epoch0.measure.gain import gain
-from epoch0.measure.passes import backward_pass, forward_squares
+from epoch0.measure.passes import passes
 from epoch0.tracing.layers import layers
 from epoch0.tracing.tape import tape
 from measured_models import CASES, Case, Functional
@@ -256,11 +256,9 @@ def test_errors_are_honest() -> None:
     net = nn.Sequential(nn.Linear(8, 12), nn.Tanh(), nn.Linear(12, 4))
     with tape(net, torch.randn(6, 8)) as record:
         found = layers(record)
-        ways = [
-            np.array([forward_squares(record, found, 6, seed, fresh=True).total for seed in range(60)]),
-            np.array([backward_pass(record, found, found, None, 6, seed).squares.total for seed in range(60)]),
-        ]
-    for runs in ways:  # (seeds, directions, layers)
+        every = [passes(record, found, 6, seed, nodes=[layer.output for layer in found]) for seed in range(60)]
+    for runs in (np.array([getattr(one, way).total for one in every]) for way in ("forward", "backward")):
+        # (seeds, directions, layers)
         stated = (runs.var(axis=1, ddof=1) / runs.shape[1]).mean(axis=0)
         ratio = runs.mean(axis=1).var(axis=0, ddof=1) / stated
         assert ((ratio > 0.4) & (ratio < 2.0)).all()

@@ -55,7 +55,7 @@ def initialize(
 
     Theory: one pass; at each weighted operation the mean square that comes in, the activation that follows, the fan-in
     and the density of its mask give the weight_std at which weight_std^2 E phi'(h)^2 is the target. Measured: the same
-    pass, with the mean over the layer's own units in the place of E; then every layer is checked with random tangents
+    pass, with the mean over the layer's own units in the place of E; then every layer is checked in random directions
     and those still off (behind a max pool, say) are corrected.
 
     A gain goes from a layer's input to behind its activation. An average over k places divides it by k once, whatever

@@ -31,7 +31,7 @@ class LayerInit:
     target: float  #: gain asked for from its input to behind its activation
     #: mean-field gain of that stretch with the weights it has now; None where a norm decides it
     predicted: float | None
-    measured: float | None  #: gain of its layer, measured with fresh tangents (``method="measured"``); None otherwise
+    measured: float | None  #: gain of its layer, measured in fresh directions (``method="measured"``); None otherwise
     status: str  #: in words
 
 

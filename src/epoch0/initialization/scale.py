@@ -6,7 +6,7 @@ pre-activation of channel c is normal with mean d_c and variance a_c^2 (bias_std
 the mean over the layer's own units: s^2 mean of (sum of squared weights into the unit) phi'(s h + b)^2, s the scale.
 
 In residual blocks a random tangent travels along, which tells what a branch passes on before its last weights
-(Proposition 2). The measured way checks every layer with fresh tangents and goes again where one is still off: what
+(Proposition 2). The measured way checks every layer with fresh directions and goes again where one is still off: what
 theory does not cover (max pools, functions that cannot be followed) is met by correcting the layer's target by what was
 measured (Mishkin & Matas 2016 do so for variances).
 """
@@ -29,7 +29,7 @@ from epoch0.errors import InputError
 from epoch0.initialization.draw import swapped
 from epoch0.initialization.follow import Affine, affine_of
 from epoch0.initialization.sites import NormStep, Plan, Step
-from epoch0.measure.passes import forward_squares
+from epoch0.measure.passes import passes
 from epoch0.seeds import generator, numpy_generator
 from epoch0.theory.mean_field import chi
 from epoch0.tracing.failures import NoForwardDerivative
@@ -383,7 +383,7 @@ def _flat(tensor: Tensor, *shape: int) -> Array:
     return np.asarray(tensor.detach().reshape(shape or -1).double().cpu())
 
 
-DIRECTIONS = 4  # random tangents a layer for the check
+DIRECTIONS = 4  # random directions a layer for the check
 EXAMPLES = 64  # examples that the check takes at most
 CLOSE = 0.02  # A layer is left alone when its log gain is this near to that of its target, or three standard errors
 FARTHEST = 4.0  # largest correction of a target by what was measured, where weights are set for training
@@ -444,7 +444,7 @@ def check(tape: Tape, layers: tuple[Layer, ...], seed: int, turn: int) -> tuple[
     small = dataclasses.replace(tape, x=tape.x[:EXAMPLES])
     fresh = int(numpy_generator(seed, _CHECK, turn).integers(2**31))
     with np.errstate(over="ignore", invalid="ignore"):
-        found = forward_squares(small, layers, DIRECTIONS, fresh, fresh=True)
+        found = passes(small, layers, DIRECTIONS, fresh).backward
     names = [layer.name for layer in layers]
     gains = {name: float(value) for name, value in zip(names, found.total.mean(axis=0), strict=True)}
     spread = found.total.std(axis=0, ddof=1) / math.sqrt(DIRECTIONS)

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 from epoch0.errors import InputError, is_count
 from epoch0.measure.law import Law, Walk
-from epoch0.measure.passes import Backward, Squares, Station, backward_pass, forward_squares, mean_squares
+from epoch0.measure.passes import Passes, Squares, mean_squares, passes
 from epoch0.results import Result, aligned
 from epoch0.tracing.call import Call, Forward
-from epoch0.tracing.failures import NoForwardDerivative
 from epoch0.tracing.layers import Layer, layers
 from epoch0.tracing.loss import Loss
 from epoch0.tracing.tape import Change, Tape, tape, together
@@ -252,60 +251,48 @@ def measure_gains(
     ``looks`` are made in a run that is needed anyway.
     """
     call, values = record.call, list[float]()
-    many = carried_directions or directions
 
     def measured_loss(raw: Any) -> Tensor:
         value = call.loss(raw)
         values.append(float(value.detach()))
         return value
 
-    nodes = {layer.output for layer in found}
-    inner = [place for place in places if place.output not in nodes]
-    stations: list[Station] = sorted([*found, *inner], key=lambda station: station.output)
-    at = {station.output: index for index, station in enumerate(stations)}
+    nodes = sorted({layer.output for layer in found} | {place.output for place in places})
+    names = {
+        name for weights in (*(one.weights for one in found), *(one.weights for one in places)) for name in weights
+    }
     # a network may leave the range of floats: that is a finding, not a warning
     with np.errstate(over="ignore", invalid="ignore"):
-        own = measured_loss if call.has_loss else None
         walk = Walk(record, found)
         before = [layer.pre_activation for layer in found if layer.pre_activation is not None]
-        squares, sizes = mean_squares(record, [0, *before, *at])
-        every = together(sizes, walk.changes(), looks or {})
-        back = backward_pass(record, found, stations, own, directions, seed, every)
-        fresh = forward_squares(record, found, directions, seed, fresh=True)
-        try:
-            travelled = forward_squares(record, stations, many, seed, fresh=False, everywhere=bool(inner))
-            seen = at
-        except NoForwardDerivative:
-            travelled = forward_squares(record, found, many, seed, fresh=False)
-            seen = {layer.output: index for index, layer in enumerate(found)}
-        columns = [seen[layer.output] for layer in found]
-        own_places = Squares(travelled.total[:, columns], travelled.examples[:, columns])
-        rows = tuple(
-            _row(layer, i, walk.found, fresh, back, own_places, squares, back.norms[at[layer.output] + 1])
-            for i, layer in enumerate(found)
-        )
+        squares, sizes = mean_squares(record, [0, *before, *nodes])
+        seen = passes(
+            record, found, directions, seed, nodes=nodes, carried=carried_directions or directions, names=names,
+            loss=measured_loss if call.has_loss else None, looks=together(sizes, walk.changes(), looks or {}),
+        )  # fmt: skip
+        at = {node: index for index, node in enumerate(nodes)}
+        rows = tuple(_row(layer, i, walk.found, seen, at[layer.output], squares) for i, layer in enumerate(found))
         carried = [
             replace(
                 place,
-                tangent=float(travelled.total[:, seen[place.output]].mean()) if place.output in seen else math.nan,
-                gradient=back.norms[at[place.output] + 1],
+                tangent=float(seen.carried.total[:, at[place.output]].mean()),
+                gradient=seen.gradients[place.output],
                 square=float(squares[place.output].mean()),
             )
             for place in places
         ]
     mode = record.batch_norm if record.has_batch_norm else None
     loss = values[0] if values else None
-    measured = Gain(rows, call.examples, directions, seed, mode, record.has_dropout, back.norms[0], loss)
+    measured = Gain(rows, call.examples, directions, seed, mode, record.has_dropout, seen.gradients[0], loss)
     return measured, carried
 
 
 def _row(
-    layer: Layer, place: int, laws: Sequence[Law], forward: Squares, backward: Backward, travelled: Squares,
-    squares: dict[int, Array], gradient: float,
-) -> LayerGain:  # fmt: skip
-    chi_forward, forward_error, forward_example_error = _estimate(forward, place)
-    chi_backward, backward_error, backward_example_error = _estimate(backward.squares, place)
-    tangent, tangent_error, _ = _estimate(travelled, place)
+    layer: Layer, place: int, laws: Sequence[Law], seen: Passes, node: int, squares: dict[int, Array]
+) -> LayerGain:
+    chi_forward, forward_error, forward_example_error = _estimate(seen.forward, place)
+    chi_backward, backward_error, backward_example_error = _estimate(seen.backward, place)
+    tangent, tangent_error, _ = _estimate(seen.carried, node)
     # fmax: the error over examples may be unknown
     error = math.hypot(np.fmax(forward_error, forward_example_error), np.fmax(backward_error, backward_example_error))
     law, errors = laws[place], (forward_error / 2, backward_error / 2)
@@ -322,15 +309,15 @@ def _row(
         backward_example_error=backward_example_error,
         predicted=law.predicted,
         predicted_error=law.error,
-        agreement=agreement((chi_forward + chi_backward) / 2, errors, len(forward.total), law, len(laws)),
+        agreement=agreement((chi_forward + chi_backward) / 2, errors, len(seen.forward.total), law, len(laws)),
         cause=law.cause,
         pre_activation=float(before.mean()),
         square_in=square_in,
         square_out=square_out,
         tangent=tangent,
         tangent_error=tangent_error,
-        gradient=gradient,
-        weight_gradients={name: backward.weights[name] for name in layer.weights if name in backward.weights},
+        gradient=seen.gradients[layer.output],
+        weight_gradients={name: seen.gradients[name] for name in layer.weights if name in seen.gradients},
         weighted=layer.weighted,
         has_norm=layer.has_norm,
         verdict=_verdict((chi_forward + chi_backward) / 2, error / 2, len(laws), square_out),

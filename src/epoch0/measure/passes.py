@@ -1,28 +1,27 @@
-"""The passes over a network that its gains are estimated from (THEORY section 0).
+"""One run of a network with its graph, and all that its gains are estimated from (THEORY section 0).
 
-Between two stations J is the Jacobian of the whole batch. For a random direction v of any length E ||J v||^2/||v||^2
+Between two places J is the Jacobian of the whole batch. For a random direction v of any length E ||J v||^2/||v||^2
 is the mean squared singular value ||J||_F^2/N_in exactly, and E ||J^T g||^2/||g||^2 = ||J||_F^2/N_out, so both
-estimates below have the mean ||J||_F^2/N_out without any bias. Each pass serves all layers: every station gets its
-own fresh direction.
+estimates below have the mean ||J||_F^2/N_out without any bias. The way back through the graph is linear in g, and its
+derivative along v is J v: both ways need no other run.
 
 :func:`signals` tells what the batch looks like on its way: the similarity of examples is the correlation c of
 mean-field theory (Hayou B.1: c -> c* with depth).
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
-import torch.autograd.forward_ad as forward_ad
 from numpy.typing import NDArray
 from torch import Tensor
 
 from epoch0.activations import KNOWN
 from epoch0.seeds import generator
-from epoch0.tracing.failures import NoForwardDerivative
 from epoch0.tracing.layers import Layer
 from epoch0.tracing.sizes import squares_by_row, sum_of_squares
 from epoch0.tracing.tape import Change, Tape, together
@@ -30,37 +29,29 @@ from epoch0.tracing.tape import Change, Tape, together
 Array = NDArray[np.float64]
 
 
-@runtime_checkable
-class Station(Protocol):
-    """A place where the passes look: a layer, or a place within one."""
-
-    @property
-    def output(self) -> int:
-        """The node that is looked at."""
-
-    @property
-    def weights(self) -> tuple[str, ...]:
-        """The parameters whose gradients are measured."""
-
-
 # streams of the seed, one a kind of direction
 _TANGENTS, _COTANGENTS, _INPUT_TANGENT, _OUTPUT_COTANGENT = range(4)
 
 
-@dataclass
 class Squares:
-    """Squared stretches of one kind, by direction and layer."""
+    """Squared stretches of one kind, by direction and place.
 
-    total: Array  # ratio for the whole batch, shape (directions, layers)
-    # the same with the share of each example alone, shape (examples, layers), averaged over directions; NaN
-    # where the first dimension of a station is not the examples
-    examples: Array = field(repr=False)
+    Attributes:
+        total: ratio for the whole batch, shape (directions, places).
+        examples: the same with the share of each example alone, shape (examples, places), averaged over directions; NaN
+            where the first dimension of a tensor is not the examples.
+    """
 
+    def __init__(self, directions: int, places: int, examples: int) -> None:
+        self.total, self.examples = np.zeros((directions, places)), np.zeros((examples, places))
 
-def _by_example(tensor: Tensor | None, examples: int) -> Array:
-    if tensor is None or tensor.shape[:1] != (examples,):
-        return np.full(examples, 0.0 if tensor is None else np.nan)
-    return squares_by_row(tensor)
+    def put(self, direction: int, place: int, tensor: Tensor | None, unit: float) -> None:
+        """Add what became of a direction, relative to this sum of squares; None stands for zeros."""
+        directions, examples = len(self.total), len(self.examples)
+        if tensor is not None:
+            self.total[direction, place] = sum_of_squares(tensor) / unit
+            rows = squares_by_row(tensor) if tensor.shape[:1] == (examples,) else np.full(examples, np.nan)
+            self.examples[:, place] += rows * examples / unit / directions
 
 
 def _direction(like: Tensor, source: torch.Generator) -> Tensor:
@@ -85,192 +76,134 @@ def mean_squares(tape: Tape, nodes: Sequence[int]) -> tuple[dict[int, Array], di
     return found, {node: look(node) for node in nodes}
 
 
-class _Stretch:
-    """Mean squares a unit of what one tangent became at the end of each layer, relative to what it started as."""
+class _Jacobian:
+    """J of a stretch of the model for the whole batch, in a graph that is kept."""
 
-    def __init__(self, examples: int, source: torch.Generator) -> None:
-        self.examples, self.source, self.scale = examples, source, 0.0
-        self.total: list[float] = []
-        self.single: list[Array] = []
+    def __init__(self, tape: Tape, start: Tensor, ends: Sequence[Tensor]) -> None:
+        self.tape, self.start, self.ends = tape, start, ends
+        self.zeros = [torch.zeros_like(end, requires_grad=True) for end in ends]
 
-    def draw(self, like: Tensor) -> Tensor:
-        direction = _direction(like, self.source)
-        self.scale = sum_of_squares(direction) / direction.numel()
-        return direction
+    @cached_property
+    def _back(self) -> Tensor | None:
+        return self._derivative(self.ends, self.start, self.zeros, create_graph=True)[0]
 
-    def add(self, tangent: Tensor | None, like: Tensor) -> None:
-        self.total.append(0.0 if tangent is None else sum_of_squares(tangent) / like.numel() / self.scale)
-        self.single.append(_by_example(tangent, self.examples) * self.examples / like.numel() / self.scale)
-
-
-def _dual_pass(tape: Tape, layers: Sequence[Station], source: torch.Generator, fresh: bool) -> _Stretch:
-    """One forward pass with dual numbers; a fresh tangent for each layer, or one from the input through all."""
-    found = _Stretch(len(tape.x), source)
-
-    def start(tensor: Tensor) -> Tensor:
-        dual: Tensor = forward_ad.make_dual(tensor, found.draw(tensor))
-        return dual
-
-    def end(last: bool) -> Change:
-        def change(tensor: Tensor) -> Tensor | None:
-            primal, tangent = forward_ad.unpack_dual(tensor)
-            found.add(tangent, primal)
-            return None if last or not fresh else start(primal.clone())
-
-        return change
-
-    with torch.no_grad(), forward_ad.dual_level():
-        looks = {0: start, **{layer.output: end(layer is layers[-1]) for layer in layers}}
-        replace(tape, duals=True).run(tape.x, looks)
-    return found
-
-
-def _twice_backward(tape: Tape, layers: Sequence[Station]) -> Callable[[torch.Generator, bool], _Stretch]:
-    """The same without forward derivatives: J^T u is linear in u, and its derivative along v is J v."""
-    with torch.enable_grad():
-        starts, ends = _cut(tape, layers)
-        zeros = [torch.zeros_like(end, requires_grad=True) for end in ends]
-        with tape.backward():
-            back = torch.autograd.grad(ends, starts, zeros, create_graph=True, allow_unused=True)
-
-    def one_pass(source: torch.Generator, fresh: bool) -> _Stretch:
-        found = _Stretch(len(tape.x), source)
-        tangent: Tensor | None = found.draw(starts[0])
-        for place, (pulled, zero) in enumerate(zip(back, zeros, strict=True)):
-            if fresh and place:
-                tangent = found.draw(starts[place])
-            if pulled is None or tangent is None or not pulled.requires_grad:
-                tangent = None
-            else:
-                with tape.backward():
-                    (tangent,) = torch.autograd.grad(pulled, zero, tangent, retain_graph=True, allow_unused=True)
-            found.add(tangent, zero)
+    def _derivative(self, of: Any, to: Any, along: Any, **options: bool) -> Sequence[Tensor | None]:
+        with self.tape.backward():
+            found: Sequence[Tensor | None] = torch.autograd.grad(
+                of, to, along, retain_graph=True, allow_unused=True, **options
+            )
         return found
 
-    return one_pass
+    def forward(self, tangent: Tensor | None) -> Sequence[Tensor | None]:
+        """J v at each end: J^T u is linear in u, and this is its derivative."""
+        if tangent is None or self._back is None or not self._back.requires_grad:
+            return [None] * len(self.ends)
+        return self._derivative(self._back, self.zeros, tangent)
 
-
-def forward_squares(
-    tape: Tape, layers: Sequence[Station], directions: int, seed: int, *, fresh: bool, everywhere: bool = False
-) -> Squares:
-    """(||J v||^2/n_out) / (||v||^2/n_in), one forward pass a direction for all layers.
-
-    With a fresh v for each layer J is its own Jacobian; otherwise one v starts at the input, and J is the Jacobian from
-    there. Where stations may lie within layers, ``everywhere``, there is no answer without forward derivatives.
-    """
-    stream = _TANGENTS if fresh else _INPUT_TANGENT
-    try:
-        passes = [_dual_pass(tape, layers, generator(seed, stream, d), fresh) for d in range(directions)]
-    except NoForwardDerivative:
-        if everywhere:
-            raise
-        one_pass = _twice_backward(tape, layers)
-        passes = [one_pass(generator(seed, stream, d), fresh) for d in range(directions)]
-    examples = np.mean([one.single for one in passes], axis=0).T
-    return Squares(np.array([one.total for one in passes]), examples)
-
-
-def _cut(tape: Tape, layers: Sequence[Station]) -> tuple[list[Tensor], list[Tensor]]:
-    """Run with the graph cut at every station: where each layer starts and where it ends, with a graph of its own."""
-    starts: list[Tensor] = []
-    ends: list[Tensor] = []
-
-    def restart(tensor: Tensor) -> Tensor:
-        starts.append(tensor.detach().requires_grad_())
-        return starts[-1].clone()  # a leaf must not be changed in place
-
-    def cut(last: bool) -> Change:
-        def change(tensor: Tensor) -> Tensor | None:
-            ends.append(tensor)
-            return None if last else restart(tensor)
-
-        return change
-
-    tape.run(tape.x, {0: restart, **{layer.output: cut(layer is layers[-1]) for layer in layers}})
-    return starts, ends
-
-
-def _backward_squares(tape: Tape, pairs: Sequence[tuple[Tensor, Tensor]], directions: int, seed: int) -> Squares:
-    """||J^T g||^2/||g||^2 with a fresh g at the end of each layer, through the graph of a run that is kept."""
-    examples, total, single = len(tape.x), [], []
-    for d in range(directions):
-        source = generator(seed, _COTANGENTS, d)
-        total.append(list[float]())
-        single.append(list[Array]())
-        for start, end in pairs:
-            cotangent = _direction(end, source)
-            (back,) = torch.autograd.grad(end, start, cotangent, retain_graph=True, allow_unused=True)
-            scale = sum_of_squares(cotangent)
-            total[d].append(0.0 if back is None else sum_of_squares(back) / scale)
-            single[d].append(_by_example(back, examples) * examples / scale)
-    return Squares(np.array(total), np.mean(single, axis=0).T)
+    def backward(self, cotangent: Tensor) -> Tensor | None:
+        """J^T g from the last end."""
+        return self._derivative(self.ends[-1], self.start, cotangent)[0]
 
 
 @dataclass
-class Backward:
-    """What one run and the ways back through its graph say."""
+class Passes:
+    """What one run and the ways through its graph say."""
 
-    norms: list[float]  # of the gradient at the input and at the end of each station
-    weights: dict[str, float]  # norm of the gradient of each weight
-    squares: Squares  # ||J^T g||^2/||g||^2 with a fresh g at the end of each layer
+    forward: Squares  # (||J v||^2/n_out) / (||v||^2/n_in), a fresh v for each layer and J that of the layer
+    backward: Squares  # ||J^T g||^2/||g||^2 with a fresh g at the end of each layer
+    carried: Squares  # as forward, for one v at the input and J from there to each of the nodes
+    gradients: dict[int | str, float]  # norm of the gradient at the input, at each of the nodes and of each weight
 
 
-def backward_pass(
-    tape: Tape, layers: Sequence[Layer], stations: Sequence[Station], loss: Callable[[Any], Tensor] | None,
-    directions: int, seed: int, looks: Mapping[int, Change] | None = None,
-) -> Backward:  # fmt: skip
-    """One run with its graph: the gradient at the input, at stations and of weights, and each layer's own Jacobian.
+def passes(
+    tape: Tape, layers: Sequence[Layer], directions: int, seed: int, *, nodes: Sequence[int] = (), carried: int = 0,
+    names: Collection[str] = (), loss: Callable[[Any], Tensor] | None = None, looks: Mapping[int, Change] | None = None,
+) -> Passes:  # fmt: skip
+    """One run with its graph: each layer's own Jacobian both ways, what is carried to nodes, and gradients.
 
     Args:
         tape: the record.
-        layers: its layers, which are among the stations.
-        stations: where the gradient is measured, in order.
-        loss: of what the model returns; without it gradients start from random cotangents at the output.
-        directions: how many random cotangents.
+        layers: its layers.
+        directions: how many random directions a layer.
         seed: of the directions.
+        nodes: where tangents from the input and gradients are measured, in order; without any, only each layer's
+            own way back is measured.
+        carried: how many random tangents start at the input.
+        names: the weights whose gradients are measured.
+        loss: of what the model returns; without it gradients start from random cotangents at the output.
         looks: what else to look at in this run; it sees tensors without their graph.
     """
-    seen: dict[int, Tensor] = {}
-    nodes, looks = (0, *(station.output for station in stations)), looks or {}
+    seen: dict[int | str, Tensor] = {}
+    kept, looks = {0, *nodes, *(layer.output for layer in layers)}, looks or {}
 
     def at(node: int) -> Change:
         def change(tensor: Tensor) -> Tensor | None:
             if node in looks:
                 with torch.no_grad():
                     looks[node](tensor.detach())
-            if node not in nodes:
+            if node not in kept:
                 return None
             seen[node] = tensor.requires_grad_() if node == 0 else tensor
             return tensor.clone() if node == 0 or node in tape.overwritten else None
 
         return change
 
-    names = dict.fromkeys(name for station in stations for name in station.weights)
     weights = {name: p for name, p in tape.model.named_parameters() if name in names and p.is_floating_point()}
     for weight in weights.values():
         weight.requires_grad_(True)
     try:
         with torch.enable_grad():
-            raw, output = tape.outputs(tape.x, {node: at(node) for node in {*nodes, *looks}})
+            raw, output = tape.outputs(tape.x, {node: at(node) for node in kept | looks.keys()})
             end = output if loss is None else loss(raw)
+            del raw, output
+            found = _stretches(tape, layers, seen, nodes, directions, carried, seed)
             draws: list[Tensor | None] = [None]
             if loss is None:
                 draws = [_direction(end, generator(seed, _OUTPUT_COTANGENT, d)) for d in range(directions)]
-            del raw, output
-            sums = np.zeros(len(nodes) + len(weights))
+            wanted: dict[int | str, Tensor] = {node: seen[node] for node in (0, *nodes)} if nodes else {}
+            wanted.update(weights)
+            squares = np.zeros(len(wanted))
             with tape.backward():
-                ends = [(seen[layer.input], seen[layer.output]) for layer in layers]
-                squares = _backward_squares(tape, ends, directions, seed)
-                wanted = [*(seen[node] for node in nodes), *weights.values()]
-                for place, draw in enumerate(draws):
+                for place, draw in enumerate(draws if wanted else ()):
                     more = place + 1 < len(draws)
-                    gradients = torch.autograd.grad(end, wanted, draw, retain_graph=more, allow_unused=True)
-                    sums += [0.0 if g is None else sum_of_squares(g) for g in gradients]
+                    gradients = torch.autograd.grad(
+                        end, list(wanted.values()), draw, retain_graph=more, allow_unused=True
+                    )
+                    squares += [0.0 if g is None else sum_of_squares(g) for g in gradients]
     finally:
         for weight in weights.values():
             weight.requires_grad_(False)
-    norms = [float(n) for n in np.sqrt(sums / len(draws))]
-    return Backward(norms[: len(nodes)], dict(zip(weights, norms[len(nodes) :], strict=True)), squares)
+    norms = np.sqrt(squares / len(draws))
+    return Passes(*found, {name: float(norm) for name, norm in zip(wanted, norms, strict=True)})
+
+
+def _stretches(
+    tape: Tape, layers: Sequence[Layer], seen: Mapping[int | str, Tensor], nodes: Sequence[int], directions: int,
+    carried: int, seed: int,
+) -> tuple[Squares, Squares, Squares]:  # fmt: skip
+    """Through one layer after another, in fresh directions and with what came from the input."""
+    counts = (directions, len(layers)), (directions, len(layers)), (carried, len(nodes))
+    forward, backward, travelled = (Squares(*count, len(tape.x)) for count in counts)
+    fresh, back = ([generator(seed, stream, d) for d in range(directions)] for stream in (_TANGENTS, _COTANGENTS))
+    moving: list[Tensor | None] = [_direction(seen[0], generator(seed, _INPUT_TANGENT, d)) for d in range(carried)]
+    begun = [sum_of_squares(tangent) / tangent.numel() for tangent in moving if tangent is not None]
+    for place, layer in enumerate(layers):
+        stops = [*(node for node in nodes if layer.input < node < layer.output), layer.output]
+        start, ends = seen[layer.input], [seen[node] for node in stops]
+        jacobian = _Jacobian(tape, start, ends)
+        for d in range(directions):
+            cotangent = _direction(ends[-1], back[d])
+            backward.put(d, place, jacobian.backward(cotangent), sum_of_squares(cotangent))
+            if nodes:
+                tangent = _direction(start, fresh[d])
+                unit = sum_of_squares(tangent) / start.numel() * ends[-1].numel()
+                forward.put(d, place, jacobian.forward(tangent)[-1], unit)
+        for d in range(carried):
+            arrived = jacobian.forward(moving[d])
+            moving[d] = arrived[-1]
+            for node, passed in zip(stops, arrived, strict=True):
+                travelled.put(d, nodes.index(node), passed, begun[d] * seen[node].numel())
+    return forward, backward, travelled
 
 
 SATURATION = 0.95
