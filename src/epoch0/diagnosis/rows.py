@@ -266,7 +266,7 @@ def _stretch(op: Op, node: int, at: Tensor, v: Tensor) -> float | None:
     assert op.call is not None
     try:
         with forward_ad.dual_level():
-            tangent = tangent_of(op.call.function, op.name, *op.call.arguments({node: forward_ad.make_dual(at, v)}))
+            tangent = tangent_of(op.call.function, *op.call.arguments({node: forward_ad.make_dual(at, v)}))
     except (RuntimeError, NotImplementedError):
         return None
     if tangent is None:

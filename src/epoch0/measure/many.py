@@ -91,9 +91,6 @@ def _walk(
             weight, bias = state[f"{name}.weight"], state[f"{name}.bias"]
             both = torch.bmm(both, weight.mT) if batched else torch.mm(both[0], weight[0].t())[None]
             both[:, :points] += bias[:, None]
-        elif isinstance(part, nn.ReLU):
-            alive = both[:, :points] > 0
-            both = both.unflatten(1, (2, points)).mul_(alive[:, None]).flatten(1, 2)
         else:
             both = torch.cat(jvp(part, (both[:, :points],), (both[:, points:],)), dim=1)
         if name in wanted:

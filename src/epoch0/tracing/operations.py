@@ -21,7 +21,6 @@ from epoch0.errors import InputError
 Function = Callable[..., Any]
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
-Maker = Callable[[Function, str, Args, Kwargs], Any]
 
 WEIGHTED = frozenset({"linear", "convolution", "bilinear", "attention", "recurrent"})
 """Kinds that multiply by learnt weights and so start a layer."""
@@ -302,15 +301,8 @@ class Calls(TorchFunctionMode):
         raise NotImplementedError
 
 
-def plainly(func: Function, name: str, args: Args, kwargs: Kwargs) -> Any:
-    """What a torch function of this plain name gives."""
-    return func(*args, **kwargs)
-
-
-def measured(
-    func: Function, name: str, args: Args, kwargs: Kwargs, batch_norm: str, hold: bool = False, call: Maker = plainly
-) -> Any:
-    """What the model's call of a torch function gives while it is measured; ``call`` makes it.
+def measured(func: Function, name: str, args: Args, kwargs: Kwargs, batch_norm: str, hold: bool = False) -> Any:
+    """What the model's call of a torch function gives while it is measured.
 
     Raises:
         InputError: for a batch of one through batch statistics.
@@ -320,14 +312,14 @@ def measured(
         return known.given(args, kwargs)["input"]
     if func in (F.batch_norm, F.instance_norm):
         given = _with_statistics(func, known.given(args, kwargs), batch_norm, hold and func is F.batch_norm)
-        return call(func, name, (), given)
+        return func(**given)
     if known.kind == "mixing":
         args, kwargs = known.replaced(args, kwargs, dropout_p=0.0)
     if name == "hardsigmoid":  # torch's own has no second derivative
         x = args[0] if args else kwargs["input"]
         inside = kwargs.get("inplace") or func.__name__.endswith("_")
         return F.hardtanh_(x.div_(6).add_(0.5), 0.0, 1.0) if inside else F.hardtanh(x / 6 + 0.5, 0.0, 1.0)
-    return call(func, name, args, kwargs)
+    return func(*args, **kwargs)
 
 
 def _with_statistics(func: Function, given: Kwargs, batch_norm: str, hold: bool) -> Kwargs:

@@ -18,17 +18,7 @@ def sum_of_squares(tensor: Tensor) -> float:
     A sum over many numbers in float32 loses digits, and a copy of them in float64 costs forty times as much as to read
     them. Numbers whose squares float32 cannot hold are copied all the same.
     """
-    flat = tensor.detach().reshape(-1)
-    if flat.dtype == torch.float64:
-        return float(torch.linalg.vector_norm(flat)) ** 2
-    if flat.dtype == torch.float32:
-        whole = flat.numel() // RUN * RUN
-        total = float(torch.linalg.vector_norm(flat[whole:] if whole else flat)) ** 2
-        if whole:
-            total += float(torch.linalg.vector_norm(flat[:whole].view(-1, RUN), dim=1).double().square().sum())
-        if TINY * flat.numel() < total < float("inf"):
-            return total
-    return float(flat.double().square().sum())
+    return float(squares_by_row(tensor.reshape(1, -1))[0])
 
 
 def squares_by_row(tensor: Tensor) -> NDArray[np.float64]:
@@ -38,10 +28,9 @@ def squares_by_row(tensor: Tensor) -> NDArray[np.float64]:
     array([900., 900.])
     """
     flat = tensor.detach().reshape(len(tensor), -1)
-    if flat.shape[1] > RUN:
-        return np.array([sum_of_squares(row) for row in flat])
     if flat.dtype == torch.float32 and flat.numel():
-        found = torch.linalg.vector_norm(flat, dim=1).double().square()
-        if bool(((found > TINY * flat.shape[1]) & found.isfinite()).all()):
-            return np.asarray(found.cpu())
+        norms = [torch.linalg.vector_norm(run, dim=1).cpu().numpy() for run in flat.split(RUN, 1)]
+        found: NDArray[np.float64] = np.square(norms, dtype=np.float64).sum(axis=0)
+        if TINY * flat.shape[1] < found.min() and found.max() < np.inf:
+            return found
     return np.asarray(flat.double().square().sum(1).cpu())

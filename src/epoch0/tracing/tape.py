@@ -7,7 +7,7 @@ unchanged.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from epoch0.errors import InputError, suggest
 from epoch0.tracing import operations
 from epoch0.tracing.call import Call, Forward, as_written, mapped, starts
 from epoch0.tracing.failures import explain_replay
-from epoch0.tracing.forward_derivatives import call_of_duals, prepare_forward_derivatives
+from epoch0.tracing.forward_derivatives import prepare_forward_derivatives
 from epoch0.tracing.graph import Node, Op, Tap
 from epoch0.tracing.guard import same_noise, unchanged
 from epoch0.tracing.recorder import Recorder
@@ -52,7 +52,6 @@ class Tape:
     #: whether further runs take the statistics of the batch as constants, so that derivatives are those of each example
     #: alone (``dataclasses.replace(tape, hold_statistics=True)``)
     hold_statistics: bool = False
-    duals: bool = False  #: whether dual tensors run through it, whose linear maps and norms have rules of their own
 
     @property
     def model(self) -> nn.Module:
@@ -154,7 +153,7 @@ class Tape:
         """
         with torch.inference_mode(False), torch.no_grad(), forward_ad.dual_level():
             with torch.autocast(x.device.type, enabled=False):
-                values = replace(self, duals=True).values(forward_ad.make_dual(x, dx), nodes)
+                values = self.values(forward_ad.make_dual(x, dx), nodes)
             moved = [forward_ad.unpack_dual(value) for value in values]
         return [torch.zeros_like(point) if tangent is None else tangent for point, tangent in moved]
 
@@ -293,8 +292,8 @@ class _Replay(operations.Calls):
         if self.index == self.record.start and name == ops[self.index].name:
             self.index += 1
             return self.start
-        record, make = self.record, call_of_duals if self.record.duals else operations.plainly
-        result = operations.measured(func, name, args, kwargs, record.batch_norm, record.hold_statistics, make)
+        record = self.record
+        result = operations.measured(func, name, args, kwargs, record.batch_norm, record.hold_statistics)
         if operations.meaning(name).kind == "dropout":
             return result
         written = args[0] if name == "setitem" else result
