@@ -6,8 +6,8 @@ to how far apart two inputs are.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,9 +16,21 @@ from numpy.typing import NDArray
 from epoch0.activations import Activation, get
 from epoch0.errors import InputError, check_choice, check_finite
 from epoch0.theory.checks import as_array, check_continuous, check_count, check_scales
-from epoch0.theory.mean_field.closed_forms import straight_means
+from epoch0.theory.mean_field.closed_forms import erf_pair, is_erf, straight_means
 from epoch0.theory.mean_field.moments import moments_of
-from epoch0.theory.mean_field.tables import TOLERANCE, SlopeTable, needed_rank, tabulate
+from epoch0.theory.mean_field.tables import (
+    TOLERANCE,
+    Angles,
+    SlopeTable,
+    evaluate_series,
+    needed_rank,
+    nodes,
+    place,
+    tabulate,
+    to_coefficients,
+    variance_grid,
+    variance_weights,
+)
 
 Array = NDArray[np.float64]
 Means = Callable[[slice, slice], tuple[Array, Array]]  # rows and columns -> their gaps one layer on, E phi' phi'
@@ -28,6 +40,8 @@ _NEAR = 1e-2
 _NUMBERS_AT_ONCE, _PAIRS_AT_ONCE = 4_000_000, 8192
 ARCHITECTURES = ("dense", "residual", "stable")
 _BROAD = 12  # variances of a table that serves for several layers
+# Of a leap: its angles, most variances and layers, fewest pairs, and the layers before it is tried again.
+_ANGLES, _MOST_VARIANCES, _MOST_LAYERS, _FEW_PAIRS, _PATIENCE = 64, 14, 32, 20_000, 8
 
 
 def parity(rule: Activation) -> int:
@@ -65,9 +79,88 @@ class Pairs:
         self.even = parity(self.rule) == 1
         self.folded = self.folded or self.even
         self.straight = self.rule.slopes is not None and any(self.rule.breaks)
+        self.erf = is_erf(self.rule)
         self.table: SlopeTable | None = None
         self.error = TOLERANCE
         self.rebuild, self.before = 0, (0.0, 0.0)
+
+    def walk(self) -> None:
+        """Carry the pairs through all layers, several at once where they can be."""
+        layer = patience = 0
+        while layer < self.layers:
+            leapt = self._leap(layer) if layer >= patience and self.gap.size >= _FEW_PAIRS else 0
+            if not leapt:
+                patience = max(patience, layer + _PATIENCE) if layer >= patience else patience
+                self.step(layer)
+            layer += leapt or 1
+
+    def _leap(self, start: int) -> int:
+        """Carry the pairs through as many layers as one small table holds; how many that is, 0 or at least 2.
+
+        What they do depends on a pair's angle and variances: they are walked on a small grid of these, from a tangent
+        kernel of 0 and one of 1, in which they are linear.
+        """
+        both = np.concatenate([self.first, self.second])
+        low, high = float(both.min()), float(both.max())
+        rank = needed_rank(low, high)
+        # kinks bend sharply where variances differ; single layers keep more of a small c's precision
+        if self.folded or rank > (1 if self.rule.breaks else _MOST_VARIANCES) or low < 1e-3 * high or low == 0:
+            return 0
+        sides = (variance_grid(low, high, rank), variance_grid(low, high, rank + (rank > 1)))
+        angles = Angles.of(self.rule, high, False)
+        gap = np.append(0.0, 2 * np.sin(angles.to_angle(nodes(_ANGLES)) / 2) ** 2)[:, None, None]
+        shape, flat = (2, len(gap), rank, len(sides[1])), (-1, len(sides[1]))
+        tangent = np.broadcast_to(np.arange(2.0)[:, None, None, None], shape).reshape(flat)
+        all_rows, full = np.tile(sides[0], 2 * len(gap)), np.broadcast_to(gap, shape).reshape(flat)
+        grid = replace(self, first=all_rows, second=sides[1], gap=full, tangent=tangent, symmetric=False)
+        grid.table, grid.rebuild, grid.before = self.table, self.rebuild, self.before
+        leapt, series, apart, growth = 0, full, full, [all_rows]
+        for layer in range(start, min(self.layers, start + _MOST_LAYERS)):
+            try:
+                grid.step(layer)
+            except InputError:
+                break
+            (ends, _), (fresh, passed) = grid.gap.reshape(shape), grid.tangent.reshape(shape)
+            values = np.stack([(ends - ends[0]) / np.maximum(gap, 1e-300), passed - fresh, fresh])[:, 1:]
+            sizes = np.abs(values).max(axis=(1, 2, 3))
+            # values so much smaller than the largest would lose more than two digits
+            usual = [values[0].min(), *np.median(values[1:], axis=(1, 2, 3))]
+            if not np.isfinite(sizes).all() or (sizes > 100 * np.abs(usual)).any():
+                break
+            found = np.tensordot(values, to_coefficients(_ANGLES), axes=(1, 1))
+            count = _enough(found, sizes)
+            if not count:
+                break
+            leapt, series, apart = layer + 1 - start, found[..., :count], ends[0].copy()
+            growth = [grid.first[:rank] / sides[0], grid.second / sides[1]]
+        if leapt < 2:
+            return 0
+        self.table, self.rebuild, self.before, self.error = grid.table, grid.rebuild, grid.before, grid.error
+        now = (self.first, self.second)
+        weights = [variance_weights(q, low, high, len(one)) for q, one in zip(now, sides, strict=True)]
+        places = [place(q, low) for q in now]
+        apart = apart / np.maximum((place(sides[0], low)[:, None] - place(sides[1], low)) ** 2, 1e-300)
+        for rows, columns in self._blocks():
+            gap = self.gap[rows, columns]
+            lost, passed, fresh = evaluate_series(series, weights[0][rows], weights[1][columns], angles.of_gap(gap))
+            far = weights[0][rows] @ apart @ weights[1][columns].T
+            far *= (places[0][rows, None] - places[1][columns]) ** 2
+            gap *= lost
+            gap += far
+            self.tangent[rows, columns] *= passed
+            self.tangent[rows, columns] += fresh
+        first, second = (q * np.einsum("ia,a->i", w, g) for q, w, g in zip(now, weights, growth, strict=True))
+        self.first, self.second = first, first if self.symmetric else second
+        return leapt
+
+    def _blocks(self) -> Iterator[tuple[slice, slice]]:
+        """Rows and columns of a few pairs at a time, which stay in the cache."""
+        start = 0
+        while start < len(self.first):
+            skipped = start if self.symmetric else 0
+            stop = start + max(1, _PAIRS_AT_ONCE // (len(self.second) - skipped))
+            yield slice(start, stop), slice(skipped, None)
+            start = stop
 
     def step(self, layer: int) -> None:
         """Carry the pairs through one layer."""
@@ -117,13 +210,18 @@ class Pairs:
         # what the sum below is multiplied by to make it 1 - c again
         inverses = [np.divide(1.0, a, out=np.zeros_like(a), where=a > 0) for a in after]
         factors = [np.sqrt(one) * np.sqrt(q) for one, q in zip(inverses, sides, strict=True)]
+        first, second = sides
+        exact = self.erf and min(first.min(), second.min()) > 0
 
         def means(rows: slice, columns: slice) -> tuple[Array, Array]:
             gap = self.gap[rows, columns]
             near = np.minimum(gap, 2 - gap) if self.even else gap
-            lost, slope = table.evaluate(weights[0][rows], weights[1][columns], near)
+            if exact:
+                lost, slope = erf_pair(first[rows, None], second[columns], near)
+            else:
+                lost, slope = table.evaluate(weights[0][rows], weights[1][columns], near)
+                lost *= near
             lost *= self.weight
-            lost *= near
             if self.even:
                 slope[gap > 1] *= -1
             if self.skip:  # an even phi forgets signs, a skip connection does not
@@ -162,11 +260,7 @@ class Pairs:
                 "use fewer layers or a smaller weight_std."
             )
         roots = [np.sqrt(one) for one in after]
-        start = 0
-        while start < len(self.first):
-            skipped = start if self.symmetric else 0
-            stop = start + max(1, _PAIRS_AT_ONCE // (len(self.second) - skipped))
-            rows, columns = slice(start, stop), slice(skipped, None)
+        for rows, columns in self._blocks():
             gap, slope = means(rows, columns)
             slope *= self.weight
             slope += self.skip
@@ -184,7 +278,6 @@ class Pairs:
             self.gap[rows, columns] = gap
             if not np.isfinite(tangent).all():
                 raise InputError(f"the NTK overflows float64 in layer {layer + 1}; use fewer or a smaller weight_std.")
-            start = stop
         self.first, self.second = after[0], after[0] if self.symmetric else after[1]
 
     def _directions(self, table: SlopeTable, weights: list[Array]) -> list[Array] | None:
@@ -216,6 +309,16 @@ class Pairs:
         kept = sizes > 1e-11 * max(float(sizes[0]), 1e-300)
         places = left[:, kept] * sizes[kept]
         return [np.einsum("ia,ak->ik", one, places) for one in weights]
+
+
+def _enough(series: Array, sizes: Array) -> int:
+    """How many terms in the angle suffice for values of these sizes; 0 if none do."""
+    relative = np.abs(series).max(axis=(1, 2)) / np.maximum(sizes, 1e-300)[:, None]
+    rank = series.shape[2]
+    across = np.abs(np.tensordot(series, to_coefficients(rank), axes=(2, 1))).max(axis=(1, 2))[:, -1]
+    if relative[:, -3:].max() > 3e-13 or (rank > 2 and (across > 1e-12 * sizes).any()):
+        return 0
+    return max(int(np.flatnonzero((relative > 1e-14).any(axis=0)).max()) + 1, 2)
 
 
 def _apart(first: Array, second: Array) -> Array:
@@ -350,8 +453,7 @@ def kernel(
     if pairs.symmetric:
         np.fill_diagonal(pairs.gap, 0.0)
         np.fill_diagonal(pairs.tangent, q1)
-    for layer in range(depth):
-        pairs.step(layer)
+    pairs.walk()
     if pairs.symmetric:
         lower = np.tril_indices(len(first), -1)
         for full in (pairs.gap, pairs.tangent):

@@ -166,6 +166,17 @@ def variance_weights(q: Array, low: float, high: float, rank: int, shift: float 
     return np.asarray(np.einsum("ik,ka->ia", values, to_coefficients(rank)))
 
 
+def evaluate_series(coefficients: Array, first: Array, second: Array, t: Array) -> Array:
+    """Several series at many pairs: coefficients (s, r, k, n), weights (m1, r), (m2, k), t (m1, m2) to (s, m1, m2)."""
+    count, rank, other, terms = coefficients.shape
+    if rank == 1 == other:
+        return np.asarray((coefficients.reshape(count, terms) @ basis(t.reshape(-1), terms).T).reshape(count, *t.shape))
+    rows = np.tensordot(first, coefficients, axes=(1, 1)).reshape(len(t), count * other, terms)
+    parts = (rows @ np.moveaxis(basis(t, terms), -1, 1)).reshape(len(t), count, other, -1)
+    parts *= second.T
+    return np.asarray(parts.sum(axis=2).transpose(1, 0, 2))
+
+
 @dataclass(frozen=True)
 class SlopeTable:
     """H = E phi'(h1) phi'(h2) over variances q1, q2 in [low, high] and every angle, as a Chebyshev series.
@@ -214,15 +225,8 @@ class SlopeTable:
 
     def evaluate(self, first: Array, second: Array, gap: Array) -> tuple[Array, Array]:
         """G and H where rows have weights first (m1, r), columns second (m2, r) and gap = 1 - c is (m1, m2)."""
-        t, rank, terms = self.angles.of_gap(gap), self.rank, self.coefficients.shape[-1]
-        if rank == 1:
-            mean, slope = (self.coefficients.reshape(2, terms) @ basis(t.reshape(-1), terms).T).reshape(2, *t.shape)
-            return mean, slope
-        rows = np.tensordot(first, self.coefficients, axes=(1, 1)).reshape(len(t), 2 * rank, terms)
-        parts = (rows @ np.moveaxis(basis(t, terms), -1, 1)).reshape(len(t), 2, rank, -1)
-        parts *= second.T
-        sums = parts.sum(axis=2)
-        return sums[:, 0], sums[:, 1]
+        mean, slope = evaluate_series(self.coefficients, first, second, self.angles.of_gap(gap))
+        return mean, slope
 
 
 def tabulate(rule: Activation, low: float, high: float, folded: bool = False) -> SlopeTable:
