@@ -14,19 +14,10 @@ from torch import Tensor
 
 from epoch0.measure import law_rules
 from epoch0.measure.law_flow import SCALES, Chain, Flow, NoLaw, Shape, chained, worked_out
-from epoch0.measure.law_rules import averaged, normed
+from epoch0.measure.law_rules import in_words
 from epoch0.tracing.graph import Op
 from epoch0.tracing.layers import Layer, stretches
-from epoch0.tracing.operations import MOVES
 from epoch0.tracing.tape import Change, Tape
-
-IN_WORDS = {
-    "multi_head_attention_forward": "attention",
-    "scaled_dot_product_attention": "attention",
-    "softmax": "softmax",
-    "getitem": "indexing",
-}
-
 
 CENTRED = 0.3  # mean over root mean square up to which a pre-activation counts as centred
 GAUSSIAN = 1.5  # excess kurtosis up to which a pre-activation counts as Gaussian
@@ -144,31 +135,14 @@ class Walk:
             if kind == "sum" and len(inputs) == 2:
                 flows = [self._resolved(node) for node in inputs]
                 return [law_rules.added(event, flows, [self.values[node] for node in inputs])]
-            raise NoLaw("a product of two signals" if kind in SCALES else _word(name))
+            raise NoLaw("a product of two signals" if kind in SCALES else in_words(name))
         if kind == "join":
             return [law_rules.joined(event, {node: self._resolved(node) for node in inputs})]
         if name == "setitem":
             return [law_rules.overwritten(event, {node: self._resolved(node) for node in inputs})]
         if one is None:
-            raise NoLaw("a product of two signals" if event.meaning.weighted and not event.kind else _word(name))
-        return self._linear(event, one)
-
-    def _linear(self, event: Op, one: int) -> Sequence[Flow]:
-        """Operations on one tensor that are linear, or linear at measured statistics."""
-        kind, outputs = event.meaning.kind, max(event.results, 1)
-        if event.kind:
-            return [law_rules.weighted(event, self._resolved(one))]
-        if kind == "norm":
-            return [normed(event, self._resolved(one), self.values[one], self.tape.batch_norm)]
-        if kind in MOVES:
-            return law_rules.moved(event, self._resolved(one), outputs)
-        if kind in ("repeat", "resample"):
-            return [law_rules.repeated(event, self._resolved(one))]
-        if kind == "pad":
-            return [law_rules.padded(event, self._resolved(one))]
-        if kind == "average" or event.name == "sum":
-            return [averaged(event, self._resolved(one))]
-        raise NoLaw(_word(event.name))
+            raise NoLaw("a product of two signals" if event.meaning.weighted and not event.kind else in_words(name))
+        return law_rules.linear(event, self._resolved(one), self.values[one], self.tape.batch_norm)
 
     def _link(self, node: int) -> Chain:
         flow = self.flows[node]
@@ -187,12 +161,3 @@ class Walk:
             self.flows[node] = flow
             self.shapes.extend([] if shape is None else [shape])
         return flow
-
-
-def _word(name: str) -> str:
-    """What an operation is called in a reason."""
-    if name in IN_WORDS:
-        return IN_WORDS[name]
-    if "max_pool" in name:
-        return "max pool"
-    return name.replace("_", " ")

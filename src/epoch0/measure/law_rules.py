@@ -18,6 +18,36 @@ from epoch0.measure.law_flow import Array, Flow, NoLaw, Signal
 from epoch0.tracing import operations
 from epoch0.tracing.graph import FunctionCall, Op, Slot
 
+IN_WORDS = {
+    "multi_head_attention_forward": "attention",
+    "scaled_dot_product_attention": "attention",
+    "softmax": "softmax",
+    "getitem": "indexing",
+}
+
+
+def in_words(name: str) -> str:
+    """What an operation is called in a reason."""
+    return "max pool" if "max_pool" in name else IN_WORDS.get(name, name.replace("_", " "))
+
+
+def linear(op: Op, flow: Flow, value: Tensor, batch_norm: str) -> Sequence[Flow]:
+    """An operation on one tensor that is linear, or linear at measured statistics; ``value`` is the tensor."""
+    kind = op.meaning.kind
+    if op.kind:
+        return [weighted(op, flow)]
+    if kind == "norm":
+        return [normed(op, flow, value, batch_norm)]
+    if kind in operations.MOVES:
+        return moved(op, flow, max(op.results, 1))
+    if kind in ("repeat", "resample"):
+        return [repeated(op, flow)]
+    if kind == "pad":
+        return [padded(op, flow)]
+    if kind == "average" or op.name == "sum":
+        return [averaged(op, flow)]
+    raise NoLaw(in_words(op.name))
+
 
 def weighted(op: Op, flow: Flow) -> Flow:
     """Linear map or convolution: the tangent's squares through the squared weights."""
