@@ -14,8 +14,7 @@ from epoch0.diagnosis import checkup
 from epoch0.diagnosis.noise_sensitivity import NoiseSensitivity, noise_sensitivity
 from epoch0.errors import InputError
 from epoch0.seeds import generator
-from epoch0.tracing.layers import layers
-from epoch0.tracing.tape import tape
+from epoch0.tracing.call import Call
 
 # the first forward derivative loads a part of torch that uses its own deprecated script compiler
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
@@ -28,8 +27,7 @@ def batch(*shape: int) -> torch.Tensor:
 def look(
     net: nn.Module, x: torch.Tensor, noise: float = 0.1, targets=None, batch_norm: str = "train"
 ) -> NoiseSensitivity:
-    with tape(net, x, batch_norm=batch_norm) as record:
-        return noise_sensitivity(record, layers(record), noise, targets, 0)
+    return noise_sensitivity(Call.of(net, x, targets), noise, batch_norm)
 
 
 def test_changed_copies_of_the_model() -> None:
@@ -251,5 +249,5 @@ def test_a_model_that_begins_with_an_embedding() -> None:
     model = nn.Sequential(nn.Embedding(11, 16), nn.Linear(16, 16), nn.ReLU(), nn.Flatten(), nn.Linear(80, 3))
     ids = torch.arange(100).reshape(20, 5) % 11
     found = e0.checkup(model, ids, torch.arange(20) % 3, noise=0.1, trial=False, remedies=False).noise_sensitivity
-    assert found is not None and [row.name for row in found.measured] == ["1", "4"]
+    assert found is not None and [row.name for row in found.measured] == ["0", "1", "4"]
     assert all(row.change == pytest.approx(row.predicted, rel=0.3) for row in found.measured)

@@ -277,9 +277,9 @@ def _rows(
     try:
         with tape(call, batch_norm=batch_norm) as record:
             rows = Rows(record, directions, seed)
-            if noise is not None:
-                extra.noise_sensitivity = noise_sensitivity(record, rows.found, noise, call.targets, seed)
             planned = plan(record, directions) if regions else None
+        if noise is not None:
+            extra.noise_sensitivity = noise_sensitivity(call, noise, batch_norm, seed)
         if planned is not None:
             extra.regions = (*count_regions(call.model, call.batch, planned, seed), planned)
     except InputError as problem:

@@ -14,137 +14,26 @@ Source: Raghu et al. 2017, section 3.1: a perturbation at a layer grows exponent
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.utils.parametrize import is_parametrized
 
-from epoch0.diagnosis.wording import percent
+from epoch0.diagnosis.wording import percent, several
 from epoch0.errors import InputError
+from epoch0.prune.masks.places import plain_name
+from epoch0.results import finite
 from epoch0.seeds import generator
-from epoch0.tracing import operations
-from epoch0.tracing.graph import Op
-from epoch0.tracing.layers import Layer
+from epoch0.tracing.call import Call, as_written
+from epoch0.tracing.guard import same_noise, unchanged
 from epoch0.tracing.sizes import sum_of_squares
-from epoch0.tracing.tape import Change, Tape
 
 COTANGENTS = 8  # so many passes back predict all modules
-
-
-@dataclass(frozen=True)
-class Weighted:
-    """One module with weights, or one parameter that the model uses by itself."""
-
-    name: str  # of the module
-    ops: tuple[Op, ...]  # where its weights are used; several times in a module used twice
-
-
-def weighted_modules(tape: Tape, layers: Sequence[Layer]) -> tuple[list[Weighted], list[str]]:
-    """What noise can be put into, in the order of use, and the names of what it cannot."""
-    found: dict[str, list[Op]] = {}
-    left: list[str] = []
-    for op in tape.ops:
-        if not op.kind or not any(op.outputs and one.input < op.outputs[0] <= one.output for one in layers):
-            continue
-        name = op.module or op.weights[0].removesuffix(".weight").removesuffix(".bias")
-        if op.call is None or not matrices(tape, op):
-            left.append(name)
-        else:
-            found.setdefault(name, []).append(op)
-    entries = [Weighted(name, tuple(ops)) for name, ops in found.items() if name not in left]
-    return entries, list(dict.fromkeys(left))
-
-
-def matrices(tape: Tape, op: Op) -> list[Tensor]:
-    """The weights among the constants of an operation, biases left out; as they are used, parametrized or not."""
-    assert op.call is not None
-    found = [t for t in op.call.constants() if t.is_floating_point() and t.dim() >= 2 and bool(t.any())]
-    known = {parameter.data_ptr() for parameter in tape.model.parameters()}
-    own = [tensor for tensor in found if tensor.data_ptr() in known]
-    return own if own else found if op.kind in ("linear", "convolution") else []
-
-
-def scale(weight: Tensor) -> float:
-    """Root mean square of the weights that are not zero: what was pruned stays so."""
-    values = weight.detach().double()
-    return math.sqrt(float(values.square().sum()) / max(1, int((values != 0).sum())))
-
-
-def _run(tape: Tape, entries: Sequence[Weighted], new: Callable[[Tensor, int, int], Tensor]) -> Tensor:
-    """The outputs with other weights, the same wherever they are used: of a weight, its entry and its place in it."""
-    replaced: dict[int, Callable[[Tensor], Tensor]] = {}
-    kept: dict[int, Tensor] = {}
-
-    def values(op: Op, weights: Mapping[int, Tensor]) -> Iterator[Callable[[Tensor], Tensor]]:
-        """Each output of an operation."""
-        call, made = op.call, list[Tensor]()
-        assert call is not None
-
-        def result(tensor: Tensor, index: int) -> Tensor:
-            if index == 0:
-                made[:] = operations.tensors_in(call({n: kept[n] for n in op.inputs}, lambda c: weights.get(id(c), c)))
-            return made[index]
-
-        return (partial(result, index=index) for index in range(op.results))
-
-    for index, entry in enumerate(entries):
-        for op in entry.ops:
-            weights = {id(weight): new(weight, index, place) for place, weight in enumerate(matrices(tape, op))}
-            replaced.update(zip(op.outputs, values(op, weights), strict=False))
-    wanted = {node for entry in entries for op in entry.ops for node in op.inputs}
-
-    def at(node: int) -> Change:
-        def arrive(tensor: Tensor) -> Tensor | None:
-            other = replaced[node](tensor) if node in replaced else None
-            if node in wanted:
-                value = tensor if other is None else other
-                kept[node] = value.clone() if node in tape.overwritten else value
-            return other
-
-        return arrive
-
-    return tape.run(tape.x, {node: at(node) for node in (*wanted, *replaced)})
-
-
-def with_noise(tape: Tape, entry: Weighted, noise: float, seed: int, stream: Sequence[int]) -> Tensor:
-    """The outputs with noise in one module's weights."""
-
-    def noisy(weight: Tensor, _: int, place: int) -> Tensor:
-        step = torch.randn(weight.shape, generator=generator(seed, *stream, place)).to(weight) * (weight != 0)
-        return weight + noise * scale(weight) * step
-
-    with torch.no_grad():
-        return _run(tape, [entry], noisy)
-
-
-def predicted_changes(tape: Tape, entries: Sequence[Weighted], seed: int) -> list[float]:
-    """Relative change of the outputs for noise of size 1 in each module, to first order.
-
-    The mean square of J N over noise N is the sum of squares of J, and so is that of J^T u over random u: a few passes
-    back tell it for all modules.
-    """
-    leaves: dict[tuple[int, int], Tensor] = {}
-
-    def leaf(weight: Tensor, index: int, place: int) -> Tensor:
-        return leaves.setdefault((index, place), weight.detach().clone().requires_grad_())
-
-    totals = [0.0] * len(entries)
-    with torch.enable_grad(), tape.backward():
-        output = _run(tape, entries, leaf)
-        for draw in range(COTANGENTS):
-            u = torch.randn(output.shape, generator=generator(seed, 0x6672, draw)).to(output)
-            found = torch.autograd.grad(output, list(leaves.values()), u, retain_graph=True, allow_unused=True)
-            for ((index, _), weight), slope in zip(leaves.items(), found, strict=True):
-                if slope is not None:
-                    totals[index] += scale(weight) ** 2 * sum_of_squares(slope * (weight != 0)) / COTANGENTS
-    size = sum_of_squares(output)
-    return [math.sqrt(total / size) for total in totals]
-
-
 PASSES = 24  # about so many forward passes are spent on noise, whatever the depth
 MOST = 12  # so many modules are measured in; of deeper networks these are spread over the depth
 DRAWS = (2, 4)  # fewest and most draws of the noise for each module
@@ -178,9 +67,9 @@ class NoiseSensitivity:
     noise: float  #: standard deviation, as a part of the root mean square of the module's weights that are not zero
     draws: int  #: of the noise, for each module that was measured
     examples: int  #: in the batch
-    layers: tuple[LayerNoiseSensitivity, ...]  #: one row a module, in order of use
+    layers: tuple[LayerNoiseSensitivity, ...]  #: one row a module with weights that count, in the model's order
     accuracy: float | None  #: without noise; None without class numbers
-    skipped: tuple[str, ...]  #: modules that noise cannot be put into
+    skipped: tuple[str, ...]  #: modules whose weights are zero or change nothing
 
     @property
     def measured(self) -> tuple[LayerNoiseSensitivity, ...]:
@@ -190,57 +79,52 @@ class NoiseSensitivity:
     @property
     def most_fragile(self) -> LayerNoiseSensitivity | None:
         """The module whose noise changes the outputs most, None if it does not stand out from the others."""
-        rows = self.measured
-        if not rows:
-            return None
-        first = max(rows, key=lambda row: row.change or 0.0)
-        middle = float(np.median([row.change for row in rows if row.change is not None]))
-        most, error = first.change or 0.0, first.error or 0.0
-        return first if len(rows) == 1 or (most > OUT * middle and most - middle > SURE * error) else None
+        first = max(self.measured, key=lambda row: row.change or 0.0, default=None)
+        if first is None or first.change is None or len(self.measured) == 1:
+            return first
+        more = first.change - self._median
+        return first if first.change > OUT * self._median and more > SURE * (first.error or 0.0) else None
+
+    @property
+    def _median(self) -> float:
+        return float(np.median([row.change or 0.0 for row in self.measured]))
 
     @property
     def sentence(self) -> str:
         """What was found, in a sentence."""
         if not self.measured:
             return "What noise in the weights costs cannot be told: there is no weight to change, or no finite output."
-        noise = f"{percent(self.noise)} noise in"
-        changes = [row.change for row in self.measured if row.change is not None]
-        first = self.most_fragile
-        if first is None or len(changes) == 1:
-            one = f"the weights of '{self.measured[0].name}'" if len(changes) == 1 else "the weights of any one layer"
-            start = "" if len(changes) == 1 else "No layer stands out as fragile: "
-            said = f"{start}{noise} {one} changes the outputs by {_range(changes)}{_predictions(self.measured)}"
-        else:
-            middle = percent(float(np.median(changes)))
-            said = (
-                f"Most fragile: layer '{first.name}': {noise} its weights changes the outputs by "
-                f"{percent(first.change)}{_predictions([first])}, and the median layer's by {middle}"
-            )
-            if first.accuracy is not None and self.accuracy is not None:
-                said += f"; accuracy goes from {self.accuracy:.3g} to {first.accuracy:.3g}"
+        noise, first = f"{percent(self.noise)} noise in", self.most_fragile
+        if first is None:
+            said = f"No layer stands out as fragile: {noise} the weights of any one layer changes the outputs by "
+            return f"{said}{_told(self.measured)}."
+        if len(self.measured) == 1:
+            return f"{noise} the weights of '{first.name}' changes the outputs by {_told([first])}."
+        said = f"Most fragile: layer '{first.name}': {noise} its weights changes the outputs by {_told([first])}"
+        said += f", and the median layer's by {percent(self._median)}"
+        if first.accuracy is not None and self.accuracy is not None:
+            said += f"; accuracy goes from {self.accuracy:.3g} to {first.accuracy:.3g}"
         return f"{said}."
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         first = self.most_fragile
-        found = {name: getattr(self, name) for name in ("noise", "draws", "examples", "accuracy")}
-        found |= {"most_fragile": None if first is None else first.name, "sentence": self.sentence}
-        return {**found, "skipped": list(self.skipped), "layers": [dict(vars(row)) for row in self.layers]}
+        said = {"most_fragile": None if first is None else first.name, "sentence": self.sentence}
+        return {**finite(asdict(self)), **said}
 
     def __str__(self) -> str:
-        rows = [
-            f"{row.name:<24} changes {percent(row.change)} predicted {percent(row.predicted)}" for row in self.layers
-        ]
+        rows = (f"{r.name:<24} changes {percent(r.change)} predicted {percent(r.predicted)}" for r in self.layers)
         return "\n".join([self.sentence, *rows])
 
 
-def _predictions(rows: Sequence[LayerNoiseSensitivity]) -> str:
+def _told(rows: Sequence[LayerNoiseSensitivity]) -> str:
+    """The changes of these rows, and what was predicted if that is known of all."""
+    said = _range([row.change or 0.0 for row in rows])
     known = [row.predicted for row in rows if row.predicted is not None]
     if len(known) < len(rows):
-        return ""
-    if max(known) > SMALL:
-        return " (predicted: too much for a law of small changes)"
-    return f" (predicted {_range(known)})"
+        return said
+    predicted = "too much for a law of small changes" if max(known) > SMALL else _range(known)
+    return f"{said} (predicted{':' * (max(known) > SMALL)} {predicted})"
 
 
 def _range(values: Sequence[float]) -> str:
@@ -260,58 +144,120 @@ def check_noise(noise: float) -> None:
         )
 
 
-def noise_sensitivity(tape: Tape, layers: Sequence[Layer], noise: float, targets: Any, seed: int) -> NoiseSensitivity:
-    """Put noise into one module's weights at a time."""
-    entries, skipped = weighted_modules(tape, layers)
-    with torch.no_grad():
-        clean = tape.run(tape.x).clone()
-    classes = _classes(targets, clean)
-    size = math.sqrt(sum_of_squares(clean))
-    usable = 0 < size < math.inf
-    predicted: list[float | None] = [None] * len(entries)
-    if usable and entries:
-        changed = (noise * value for value in predicted_changes(tape, entries, seed))
-        predicted = [value if math.isfinite(value) else None for value in changed]
-    chosen = _spread(predicted) if usable else []
-    draws = max(DRAWS[0], min(DRAWS[1], PASSES // max(1, len(chosen))))
-    changes, accuracies = np.empty((2, len(chosen), draws))
-    for row, place in enumerate(chosen):
-        for draw in range(draws):
-            output = with_noise(tape, entries[place], noise, seed, (place, draw))
-            changes[row, draw] = math.sqrt(sum_of_squares(output - clean)) / size
-            accuracies[row, draw] = _accuracy(output, classes)
-    errors = _errors(changes)
+def noise_sensitivity(call: Call, noise: float, batch_norm: str = "train", seed: int = 0) -> NoiseSensitivity:
+    """Put noise into one module's weights at a time; the model is given back unchanged."""
+    with unchanged(call.model), torch.inference_mode(False), torch.enable_grad(), as_written():
+        found = _weights(call.model.eval())
+        for module in call.model.modules():
+            module.training = batch_norm == "train" and isinstance(module, _NormBase)
+        output = _outputs(call, {})
+        clean, classes = output.detach().clone(), _classes(call.targets, output)
+        accuracy = None if classes is None else _accuracy(clean, classes)
+        size = math.sqrt(sum_of_squares(clean))
+        if not (0 < size < math.inf and output.requires_grad):
+            return NoiseSensitivity(noise, 0, len(clean), (), accuracy, tuple(found))
+        slopes = _slopes(output, found, seed)
+        del output
+        names = [name for name in found if slopes[name] != 0]
+        chosen = _spread([slopes[name] for name in names])
+        draws = max(DRAWS[0], min(DRAWS[1], PASSES // max(1, len(chosen))))
+        changes, right = np.empty((2, len(chosen), draws))
+        for row, place in enumerate(chosen):
+            for draw in range(draws):
+                outputs = _outputs(call, _noisy(found[names[place]], noise, seed, (place, draw))).detach()
+                changes[row, draw] = math.sqrt(sum_of_squares(outputs - clean)) / size
+                right[row, draw] = math.nan if classes is None else _accuracy(outputs, classes)
+    errors, right_errors = _errors(changes), right.std(axis=1, ddof=1) / math.sqrt(draws)
     rows = []
-    for place, (entry, value) in enumerate(zip(entries, predicted, strict=True)):
-        change = error = accuracy = accuracy_error = None
+    for place, name in enumerate(names):
+        told: list[float | None] = [None] * 4
         if place in chosen and np.isfinite(changes[at := chosen.index(place)]).all():
-            change, error = float(changes[at].mean()), float(errors[at])
-            if classes is not None:
-                accuracy = float(accuracies[at].mean())
-                accuracy_error = float(accuracies[at].std(ddof=1) / math.sqrt(draws))
-        rows.append(LayerNoiseSensitivity(entry.name, change, error, value, accuracy, accuracy_error))
-    clean_accuracy = None if classes is None else _accuracy(clean, classes)
-    return NoiseSensitivity(noise, draws, len(tape.x), tuple(rows), clean_accuracy, tuple(skipped))
+            told = [changes[at].mean(), errors[at], right[at].mean(), right_errors[at]]
+        change, error, accurate, accurate_error = (None if v is None or math.isnan(v) else float(v) for v in told)
+        predicted = noise * slopes[name] / size if math.isfinite(slopes[name]) else None
+        rows.append(LayerNoiseSensitivity(name, change, error, predicted, accurate, accurate_error))
+    return NoiseSensitivity(
+        noise, draws, len(clean), tuple(rows), accuracy, tuple(name for name in found if name not in names)
+    )
 
 
-def _spread(predicted: Sequence[float | None]) -> list[int]:
+class _Given(nn.Module):
+    """Stands where a parametrization computes a weight, and gives it as it was."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.original = nn.Parameter(weight.detach().clone())
+
+    def forward(self) -> Tensor:
+        return self.original
+
+
+def _weights(model: nn.Module) -> dict[str, dict[str, Tensor]]:
+    """Name of a module -> its weights of two or more dimensions by name, parametrized ones as they are used."""
+    for module in list(model.modules()):
+        if is_parametrized(module):
+            made = module.parametrizations
+            for key in list(made):  # type: ignore[arg-type]
+                made[key] = _Given(getattr(module, key))  # type: ignore[operator,assignment]
+    found: dict[str, dict[str, Tensor]] = {}
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(wanted := weight.dim() >= 2 and weight.is_floating_point())
+        if wanted:
+            found.setdefault(plain_name(name).rpartition(".")[0] or name, {})[name] = weight
+    return found
+
+
+def _outputs(call: Call, weights: Mapping[str, Tensor]) -> Tensor:
+    same_noise()
+    return call.output(call.swapped(weights))
+
+
+def _scale(weight: Tensor) -> float:
+    """Root mean square of the weights that are not zero: what was pruned stays so."""
+    return math.sqrt(sum_of_squares(weight) / max(1, int(weight.count_nonzero())))
+
+
+def _noisy(weights: Mapping[str, Tensor], noise: float, seed: int, stream: Sequence[int]) -> dict[str, Tensor]:
+    changed = {}
+    for place, (name, weight) in enumerate(weights.items()):
+        step = torch.randn(weight.shape, generator=generator(seed, *stream, place)).to(weight) * (weight != 0)
+        changed[name] = weight.detach() + noise * _scale(weight) * step
+    return changed
+
+
+def _slopes(output: Tensor, found: Mapping[str, Mapping[str, Tensor]], seed: int) -> dict[str, float]:
+    """Root mean square change of the outputs, times their number, for noise of size 1 in each module, to first order.
+
+    The mean square of J N over noise N is the sum of squares of J, and so is that of J^T u over random u: a few passes
+    back tell it for all modules.
+    """
+    totals = dict.fromkeys(found, 0.0)
+    named = [(name, weight) for name, weights in found.items() for weight in weights.values()]
+    for draw in range(COTANGENTS):
+        u = torch.randn(output.shape, generator=generator(seed, 0x6672, draw)).to(output)
+        slopes = torch.autograd.grad(output, [w for _, w in named], u, retain_graph=True, allow_unused=True)
+        for (name, weight), slope in zip(named, slopes, strict=True):
+            if slope is not None:
+                totals[name] += _scale(weight) ** 2 * sum_of_squares(slope * (weight != 0)) / COTANGENTS
+    return {name: math.sqrt(total) for name, total in totals.items()}
+
+
+def _spread(slopes: Sequence[float]) -> list[int]:
     """Which modules are measured: all, or some spread over the depth and the one of the largest prediction."""
-    count = len(predicted)
+    count = len(slopes)
     if count <= MOST:
         return list(range(count))
-    chosen = {round(i * (count - 1) / (MOST - 2)) for i in range(MOST - 1)}
-    worst = max(range(count), key=lambda i: predicted[i] or 0.0)
-    return sorted(chosen | {worst})
+    worst = max(range(count), key=slopes.__getitem__)
+    return sorted({worst, *(round(i * (count - 1) / (MOST - 2)) for i in range(MOST - 1))})
 
 
 def _errors(changes: np.ndarray) -> np.ndarray:
     """Standard errors of the means, from the relative spread over draws that all modules have in common."""
-    draws = changes.shape[1]
     mean = changes.mean(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = (changes / mean[:, None]).var(axis=1, ddof=1)
     known = relative[np.isfinite(relative)]
-    return np.asarray(mean * math.sqrt(float(known.mean()) / draws)) if len(known) else np.zeros(len(mean))
+    return np.asarray(mean * math.sqrt(float(known.mean() if len(known) else 0.0) / changes.shape[1]))
 
 
 def _classes(targets: Any, outputs: Tensor) -> Tensor | None:
@@ -321,8 +267,8 @@ def _classes(targets: Any, outputs: Tensor) -> Tensor | None:
     return targets.to(outputs.device) if len(targets) == len(outputs) else None
 
 
-def _accuracy(outputs: Tensor, classes: Tensor | None) -> float:
-    return math.nan if classes is None else float((outputs.argmax(dim=1) == classes).double().mean())
+def _accuracy(outputs: Tensor, classes: Tensor) -> float:
+    return float((outputs.argmax(dim=1) == classes).double().mean())
 
 
 def about(found: NoiseSensitivity | None) -> list[str]:
@@ -335,6 +281,4 @@ def about(found: NoiseSensitivity | None) -> list[str]:
         f"Noise was put into the weights of {which} {found.draws} times ({measured * found.draws} forward passes); "
         "predictions are of first order, from passes back."
     )
-    if found.skipped:
-        said += f" It cannot be put into {', '.join(found.skipped[:4])}."
-    return [said]
+    return [said + (f" It changes nothing in {several(found.skipped)}." if found.skipped else "")]
