@@ -12,7 +12,7 @@ from torch import nn
 
 import epoch0 as e0
 from epoch0.diagnosis import Checkup, checkup
-from epoch0.diagnosis.expressivity import count_regions, plan
+from epoch0.diagnosis.expressivity import count_regions
 from epoch0.tracing.tape import tape
 from pages import assert_self_contained
 
@@ -55,8 +55,7 @@ def test_theory_is_the_mean_of_random_networks() -> None:
     for seed in range(24):
         net = e0.networks.mlp([32, 64, 64, 64, 5], "leaky_relu", e0.Gaussian(1.2), e0.Gaussian(0.5), seed=seed)
         with tape(net, x) as record:
-            planned = plan(record, 2)
-        regions, _ = count_regions(net, x, planned, 0)
+            regions, _ = count_regions(record, 0)
         assert regions is not None
         layers.append([(layer.breaks, layer.expected) for layer in regions.layers])
     measured, expected = np.array(layers, dtype=float).transpose(2, 1, 0)
@@ -130,6 +129,13 @@ def test_no_regions_is_a_reason_never_an_error(tmp_path: Path) -> None:
         (wide, torch.randn(4, 1, 16, 16, generator=torch.Generator().manual_seed(0)), "too large: 16,384 neurons", 1),
         (Branching(), batch(8), "does not branch on values", 1),
         (e0.networks.mlp([32, 16, 5]), batch(1).repeat(4, 1), "all the same", 1),
+        (
+            nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.ReLU(), nn.Linear(12, 2)),
+            torch.arange(24).reshape(8, 3) % 9,
+            "no line between them",
+            1,
+        ),
+        (nn.Linear(32, 5), batch(8), "one affine map", 1),
     ]
     for net, x, words, notes in cases:
         one = checkup(net, x, regions=True, trial=False, remedies=False, directions=2)

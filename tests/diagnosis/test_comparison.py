@@ -4,20 +4,15 @@ import json
 from html import unescape
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 import epoch0 as e0
-from epoch0 import regions
 from epoch0.diagnosis import Checkup, checkup
-from epoch0.diagnosis.expressivity import STREAM, PlaneView, same_square
-from epoch0.diagnosis.expressivity import look as look_around
 from epoch0.diagnosis.result import BY_LAYER, Comparison
 from epoch0.diagnosis.verdict import NAMES
 from epoch0.diagnosis.wording import chance, number, regions_line
 from epoch0.errors import InputError
-from epoch0.seeds import numpy_generator
 from pages import Page, assert_self_contained
 
 
@@ -102,29 +97,10 @@ def test_the_page_is_one_file_with_both_checkups(
     assert_self_contained(before.to_html(tmp_path / "one.html").read_text(encoding="utf-8"))
 
 
-def view(net: torch.nn.Module, three: torch.Tensor, density: float) -> PlaneView:
-    found, why = look_around(net, three.double(), density)
-    assert found is not None, why
-    return found
-
-
-def test_regions_before_and_after_are_shown_and_those_of_one_square() -> None:
-    """The smaller of the two squares, counted again in both networks, has what the cropped views have."""
+def test_regions_stand_beside_each_other() -> None:
     x = torch.randn(32, 16, generator=torch.Generator().manual_seed(1))
-    nets = [
-        e0.networks.mlp([16, 32, 32, 32, 4], weights=e0.Gaussian(std), biases=e0.Gaussian(0.5), seed=1)
-        for std in (0.7, 2**0.5)
-    ]
-    settings = {"directions": 4, "regions": True, "trial": False, "remedies": False}
-    found = checkup(nets[0], x, **settings).compare(checkup(nets[1], x, **settings))
+    found = look_at("relu", x).compare(look_at("relu", x, 2.0))
     plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    both = plain["same_square"]
-    three = x[numpy_generator(0, STREAM).permutation(32)[:3].tolist()].double()
-    window = regions.through(*three, margin=both["share"])
-    counts = [regions.on_plane(net, window).count for net in nets]
-    assert [both["before"], both["after"]] == counts and counts[0] != counts[1]
-    shares = [plain[word]["regions"]["plane"]["share"] for word in ("before", "after")]
-    assert both["share"] == pytest.approx(min(shares)) and shares[0] != shares[1]
     for word, one in (("before", found.before), ("after", found.after)):
         assert regions_line(one) in str(found) and plain[word]["regions"] == one["regions"]
 
@@ -133,8 +109,11 @@ def test_the_page_shows_the_regions_of_both(tmp_path: Path) -> None:
     x = torch.randn(32, 16, generator=torch.Generator().manual_seed(1))
     one, other = look_at("relu", x), look_at("relu", x, 2.0)
     text = one.to_html(tmp_path / "both.html", after=other).read_text(encoding="utf-8")
-    same = one.compare(other).to_dict()["same_square"]
-    assert f"<b>Before:</b> {same['before']:,} activation" in text and f"<b>After:</b> {same['after']:,} act" in text
+    for word, each in (("Before", one), ("After", other)):
+        plane = each.regions.plane  # type: ignore[union-attr]
+        assert plane.share < 1  # type: ignore[union-attr]
+        assert f"<b>{word}:</b> {plane.count:,} activation regions in the middle of the square" in text  # type: ignore[union-attr]
+        assert f"{plane.share:.2g} of its width" in text  # type: ignore[union-attr]
     assert regions_line(one.to_dict()) in text and regions_line(other.to_dict()) in text
     layers = zip(one.regions.layers, other.regions.layers, strict=True)  # type: ignore[union-attr]
     for index, pair in enumerate(layers, start=1):
@@ -143,30 +122,13 @@ def test_the_page_shows_the_regions_of_both(tmp_path: Path) -> None:
     smooth = look_at("tanh", x)
     for first, second, pictures in ((smooth, smooth, 0), (one, look_at("relu", x[:2]), 1)):
         text = first.to_html(tmp_path / "both.html", after=second).read_text(encoding="utf-8")
-        assert Page(text).tags.count("img") == pictures and first.compare(second).to_dict()["same_square"] is None
+        assert Page(text).tags.count("img") == pictures
     assert smooth.compare(smooth).to_dict()["after"]["regions_reason"].startswith("smooth: no linear regions")
 
 
 def look_at(activation: str, x: torch.Tensor, std: float = 1.0) -> Checkup:
     net = e0.networks.mlp([16, 24, 24, 4], activation, weights=e0.Gaussian(std), biases=e0.Gaussian(0.3), seed=2)
     return checkup(net, x, directions=2, regions=True, trial=False, remedies=False)
-
-
-@pytest.mark.parametrize("share", [1.0, 0.6, 0.25, 0.03])
-@pytest.mark.parametrize("inputs", [2, 5])
-def test_the_middle_of_a_view_is_the_smaller_window(inputs: int, share: float) -> None:
-    """In two inputs the square is tilted against its coordinates."""
-    net = e0.networks.mlp([inputs, 12, 12, 2], biases=e0.Gaussian(0.3), seed=4).double()
-    three = torch.randn(3, inputs, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    whole = view(net, three, 1e-3)
-    found, again = whole.middle(share), regions.on_plane(net, regions.through(*three, margin=share))
-    assert whole.share == 1.0 and (found.count, found.share) == (again.count, share)
-    assert found.side == pytest.approx(share * whole.side) and len(found.ends) == found.count + 1
-    assert {bytes(row) for row in found.patterns} == {bytes(row) for row in again.patterns}
-    np.testing.assert_allclose(found.outline, again.window.polygon.numpy())
-    first, second = same_square(whole, found) or (None, None)
-    assert second is found and first is not None and (first.patterns == found.patterns).all()
-    assert same_square(whole, view(net, 2.0 * three, 1e-3)) is None
 
 
 def test_hostile_changes_stay_text(found: Comparison, tmp_path: Path) -> None:

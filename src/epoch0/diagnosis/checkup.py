@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.expressivity import count_regions, plan
+from epoch0.diagnosis.expressivity import about as about_regions
+from epoch0.diagnosis.expressivity import count_regions
 from epoch0.diagnosis.faults import Evidence, Fault, Found, conclude, evidence, suspects
 from epoch0.diagnosis.noise_sensitivity import about as about_noise
 from epoch0.diagnosis.noise_sensitivity import check_noise, noise_sensitivity
-from epoch0.diagnosis.notes import about_pruning, about_regions
 from epoch0.diagnosis.notes import notes as how
+from epoch0.diagnosis.pruning_forecast import about as about_pruning
 from epoch0.diagnosis.pruning_forecast import forecast_pruning
 from epoch0.diagnosis.remedies import advice, try_remedies
 from epoch0.diagnosis.result import Checkup
@@ -204,7 +205,7 @@ def checkup(
                 f"What is carried through {several(correlated, 3)} changes otherwise than fresh random directions do: "
                 "the layers before have left their mark on it, so local gains do not multiply to the whole."
             )
-    found, reason, planned = extra.regions
+    found, reason = extra.regions
     return Checkup(
         model=name or type(call.model).__name__,
         subject=inputs or subject(call),
@@ -219,7 +220,7 @@ def checkup(
         remedies=tuple(tried),
         notes=(
             *said,
-            *(about_regions(found, reason, planned) if planned is not None else []),
+            *(about_regions(found, reason) if regions else []),
             *about_noise(extra.noise_sensitivity),
             *about_pruning(pruning_forecast, call.examples),
         ),
@@ -265,7 +266,7 @@ def _unmeasured(
 class _Extra:
     """What is measured only when asked for."""
 
-    regions: tuple[Any, str, Any] = (None, "not asked for", None)
+    regions: tuple[Any, str] = (None, "not asked for")
     noise_sensitivity: Any = None
 
 
@@ -277,11 +278,10 @@ def _rows(
     try:
         with tape(call, batch_norm=batch_norm) as record:
             rows = Rows(record, directions, seed)
-            planned = plan(record, directions) if regions else None
+            if regions:
+                extra.regions = count_regions(record, seed)
         if noise is not None:
             extra.noise_sensitivity = noise_sensitivity(call, noise, batch_norm, seed)
-        if planned is not None:
-            extra.regions = (*count_regions(call.model, call.batch, planned, seed), planned)
     except InputError as problem:
         if noise is not None or regions:  # what was asked for cannot be had
             raise

@@ -4,7 +4,7 @@ import base64
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from epoch0.errors import InputError
 from epoch0.regions import LinePartition, LinePartitions, PlanePartition, on_line, on_plane, through
+from epoch0.results import finite
 from epoch0.seeds import numpy_generator
 from epoch0.theory.regions import line_breaks
 from epoch0.tracing.tape import Tape
@@ -70,46 +71,6 @@ class PlaneView:
         axes.grid(False)
         return base64.b64encode(plots.png(picture, dpi=130)).decode("ascii")
 
-    def middle(self, share: float) -> "PlaneView":
-        """The middle of the square, that part of its side: the cells that reach into it."""
-        centre = self.outline.mean(axis=0)
-        outline = centre + share * (self.outline - centre)
-        inside = np.flatnonzero(_reach_into(self.corners, self.ends, outline))
-        cells = [self.corners[self.ends[i] : self.ends[i + 1]] for i in inside]
-        ends = np.concatenate([[0], np.cumsum([len(cell) for cell in cells])])
-        shown = replace(self, corners=np.concatenate(cells), ends=ends, patterns=self.patterns[inside], outline=outline)
-        return replace(shown, count=len(cells), share=share * self.share, side=share * self.side)
-
-
-def same_square(one: PlaneView, other: PlaneView) -> tuple[PlaneView, PlaneView] | None:
-    """Two views of one square, the smaller of the two; None if they are not around the same examples."""
-    small = min(one.side, other.side)
-    first, second = (view.examples - view.outline.mean(axis=0) for view in (one, other))
-    if not np.allclose(first, second, rtol=0.0, atol=1e-9 * float(np.abs(first).max())):
-        return None
-    shown = [view.middle(small / view.side) if view.side > small else view for view in (one, other)]
-    return shown[0], shown[1]
-
-
-def _reach_into(corners: np.ndarray, ends: np.ndarray, outline: np.ndarray) -> np.ndarray:
-    """Which convex cells share more than a border with a convex outline: no side of either keeps them apart."""
-    cell = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
-    following = np.arange(1, len(corners) + 1)
-    following[ends[1:] - 1] = ends[:-1]
-    apart = np.zeros(len(ends) - 1, dtype=bool)
-    beyond = _left_of(corners, corners[following], outline).max(axis=1) <= 0
-    np.logical_or.at(apart, cell, beyond)
-    sides = _left_of(outline, np.roll(outline, -1, axis=0), corners)  # (sides, corners)
-    return ~apart & ~(np.maximum.reduceat(sides, ends[:-1], axis=1) <= 0).any(axis=0)
-
-
-def _left_of(start: np.ndarray, end: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """How far to the left of each edge the points are, times its length, (edges, points); rounding counts as zero."""
-    along, away = (end - start)[:, None], points[None] - start[:, None]
-    turn = along[..., 0] * away[..., 1] - along[..., 1] * away[..., 0]
-    size = float(np.abs(points).max() + np.abs(start).max())
-    return np.asarray(np.where(np.abs(turn) > 1e-12 * size * size, turn, 0.0))
-
 
 def look(model: nn.Module, three: Tensor, density: float) -> tuple[PlaneView | None, str]:
     """The square through three examples, made smaller where it would have too many cells; or why there is none.
@@ -143,10 +104,8 @@ def _view(found: PlanePartition, three: Tensor, share: float, side: float) -> Pl
     return PlaneView(found.count, share, side, *cells, *borders, found.layers, examples.numpy(), outline)
 
 
-MOST_LINES = 6  # segments looked at where they cost little
-SHARE = 5.0  # what the segments may cost, in forward passes of the batch for each random direction
-SHARE_OF_TWO = 12.0  # the same where two segments are all there will be; where they would cost more there are none
-CHEAP = 5e8  # multiplications that two segments may always cost: a fraction of a second, also where the batch is tiny
+LINES = 6  # segments looked at, as far as the batch has pairs of examples
+NEURONS = 16_000  # Networks with more are left out: each break point costs a part of a forward pass
 STREAM = 0x7265  # name of the random stream that pairs the examples
 _QUIET = {"flatten", "reshape", "view", "dropout", "contiguous", "squeeze", "unsqueeze", "alias", "identity"}
 
@@ -179,6 +138,7 @@ class Regions:
     error: float | None  #: its standard error over the segments, None with one segment
     expected: float | None  #: what theory expects on the same segments, None where it does not apply
     layers: tuple[LayerRegions, ...]  #: one row for each step that folds, in order
+    held: bool  #: whether batch norm was held at the statistics of the batch
     #: the square through three examples, None if there is none
     plane: PlaneView | None = field(default=None, repr=False, compare=False)
     plane_reason: str = ""  #: why there is none; else empty
@@ -200,60 +160,45 @@ class Regions:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; of the plane its numbers, not its cells."""
-        numbers = ("lines", "neurons", "count", "error", "expected")
+        plane = None if self.plane is None else self.plane.to_dict()
         for_each = ("per_neuron", "error_per_neuron", "expected_per_neuron")
-        return {
-            **{name: getattr(self, name) for name in (*numbers, *for_each)},
-            "layers": [vars(layer).copy() for layer in self.layers],
-            "plane": None if self.plane is None else self.plane.to_dict(),
-            "plane_reason": self.plane_reason,
-        }
+        told = {name: getattr(self, name) for name in for_each}
+        return {**finite(asdict(replace(self, plane=None))), **told, "plane": plane}
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What the record of a forward pass says about counting regions."""
+def count_regions(record: Tape, seed: int) -> tuple[Regions | None, str]:
+    """Regions on segments between examples and on a plane through three; or why there are none. It never fails.
 
-    lines: int  #: segments that may be looked at; 0 for none
-    reason: str  #: why none
-    hold_statistics: bool  #: whether batch norm is to use the statistics of this batch
-    #: for each folding layer the variance of its pre-activation, as a + b |x|^2 / inputs, in a random dense network
-    #: with weights and biases of these sizes; empty unless the network is a plain dense one
-    random: tuple[tuple[float, float], ...] = ()
-
-
-def plan(record: Tape, directions: int) -> Plan:
-    """Whether the network has linear regions and how many segments cost no more than the rest of the checkup.
-
-    A segment has about a break point for every second neuron, and each passes on average half of the layers: a
-    quarter of the neurons times a forward pass of one example.
+    Returns:
+        The regions and "", or None and the reason.
     """
-    hold = record.has_batch_norm and record.batch_norm == "train"
-    neurons = 0
+    x = record.call.batch
+    if (reason := _no_lines(record)) or not isinstance(x, Tensor):
+        return None, reason
+    try:
+        held = record.has_batch_norm and record.batch_norm == "train"
+        model = _held(record.model, x) if held else record.model
+        return _count(model, x, _random(record), seed, held), ""
+    except InputError as problem:
+        return None, str(problem)
+    except Exception as problem:  # whatever else a model may do, the rest of its checkup stands
+        return None, f"the model could not be cut: {type(problem).__name__}: {problem}"
+
+
+def _no_lines(record: Tape) -> str:
+    """Why regions are not counted; empty where they are."""
+    x, neurons = record.call.batch, 0
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        return "the inputs are no tensor of floats: there is no line between them"
     for op in record.ops:
-        if op.elementwise:
-            rule = op.activation
-            if rule is not None and not rule.piecewise_linear and not rule.breaks:
-                return Plan(0, f"smooth: no linear regions ({rule.name})", hold)
-            neurons += math.prod(record.nodes[op.outputs[0]].shape[1:])
-        elif "max_pool" in op.name:
-            neurons += math.prod(record.nodes[op.inputs[0]].shape[1:])
-    if record.x.shape[0] < 2:
-        return Plan(0, "a segment needs two examples", hold)
-    if not record.x.is_floating_point():
-        return Plan(0, f"the inputs are {record.x.dtype}: there is no line between them", hold)
-    passes = record.x.shape[0] * directions
-    lines = min(MOST_LINES, record.x.shape[0] // 2, int(SHARE * passes / max(1.0, neurons / 4)))
-    if lines < 2:
-        if neurons / 2 > SHARE_OF_TWO * passes and neurons / 2 * _work(record) > CHEAP:
-            return Plan(0, f"too large: {neurons:,} neurons would take longer than the rest of the checkup", hold)
-        lines = min(2, record.x.shape[0] // 2)
-    return Plan(lines, "", hold, _random(record))
-
-
-def _work(record: Tape) -> float:
-    """Multiplications of a forward pass of one example."""
-    return float(sum(op.fan_in * math.prod(record.nodes[op.outputs[0]].shape[1:]) for op in record.ops if op.kind))
+        rule = op.activation if op.elementwise else None
+        if rule is not None and not rule.piecewise_linear and not rule.breaks:
+            return f"smooth: no linear regions ({rule.name})"
+        if op.elementwise or "max_pool" in op.name:
+            neurons += math.prod(record.nodes[op.outputs[0] if op.elementwise else op.inputs[0]].shape[1:])
+    if len(x) < 2:
+        return "a segment needs two examples"
+    return f"too large: {neurons:,} neurons, more than {NEURONS:,}" if neurons > NEURONS else ""
 
 
 def _random(record: Tape) -> tuple[tuple[float, float], ...]:
@@ -283,23 +228,6 @@ def _random(record: Tape) -> tuple[tuple[float, float], ...]:
     return tuple(found) if node == record.output else ()
 
 
-def count_regions(net: nn.Module, x: Tensor, planned: Plan, seed: int) -> tuple[Regions | None, str]:
-    """Regions on segments between examples and on a plane through three; or why there are none. It never fails.
-
-    Returns:
-        The regions and "", or None and the reason.
-    """
-    if not planned.lines:
-        return None, planned.reason
-    try:
-        model = _held(net, x) if planned.hold_statistics else net
-        return _count(model, x.detach(), planned, seed), ""
-    except InputError as problem:
-        return None, str(problem)
-    except Exception as problem:  # whatever else a model may do, the rest of its checkup stands
-        return None, f"the model could not be cut: {type(problem).__name__}: {problem}"
-
-
 def _held(net: nn.Module, x: Tensor) -> nn.Module:
     """A copy whose batch norms have the statistics of this batch as their running ones."""
     model = copy.deepcopy(net).eval()
@@ -312,10 +240,12 @@ def _held(net: nn.Module, x: Tensor) -> nn.Module:
     return model.eval()
 
 
-def _count(model: nn.Module, x: Tensor, planned: Plan, seed: int) -> Regions:
+def _count(model: nn.Module, x: Tensor, random: Sequence[tuple[float, float]], seed: int, held: bool) -> Regions:
     order = numpy_generator(seed, STREAM).permutation(len(x)).tolist()
-    pairs = list(zip(order[: planned.lines], order[planned.lines : 2 * planned.lines], strict=True))
-    pairs = [(i, j) for i, j in pairs if not torch.equal(x[i], x[j])]
+    lines = min(LINES, len(x) // 2)
+    pairs = [
+        (i, j) for i, j in zip(order[:lines], order[lines : 2 * lines], strict=True) if not torch.equal(x[i], x[j])
+    ]
     if not pairs:
         raise InputError("the examples are all the same, so there is no segment between them")
     starts, ends = (x[[pair[side] for pair in pairs]].double() for side in (0, 1))
@@ -326,7 +256,7 @@ def _count(model: nn.Module, x: Tensor, planned: Plan, seed: int) -> Regions:
         raise InputError("nothing in the network folds: it is one affine map")
     sizes = _sizes(one)
     breaks = np.stack([np.bincount(line.owner_layer, minlength=len(one.layers)) for line in found])
-    expected = _expected(planned.random, sizes, starts, ends)
+    expected = _expected(random, sizes, starts, ends)
     means = [None] * len(sizes) if expected is None else [float(value) for value in expected]
     rows = zip(one.layers, sizes, breaks.T, means, strict=True)
     layers = tuple(LayerRegions(name, size, float(b.mean()), _error(b), mean) for name, size, b, mean in rows)
@@ -334,7 +264,7 @@ def _count(model: nn.Module, x: Tensor, planned: Plan, seed: int) -> Regions:
     length = float((ends - starts).flatten(1).norm(dim=1).mean())
     plane, why = look(model, x[order[:3]].double(), (count - 1) / length)
     total = None if expected is None else 1.0 + float(expected.sum())
-    return Regions(len(pairs), one.neurons, count, _error(found.counts), total, layers, plane, why)
+    return Regions(len(pairs), one.neurons, count, _error(found.counts), total, layers, held, plane, why)
 
 
 def _sizes(one: LinePartition) -> list[int]:
@@ -359,3 +289,19 @@ def _expected(
 
 def _error(values: np.ndarray) -> float | None:
     return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
+
+
+def about(found: Regions | None, reason: str) -> list[str]:
+    """How linear regions were counted, and why not where they were not."""
+    if found is None:
+        return [] if reason.startswith("smooth") else [f"Linear regions were not counted: {reason.rstrip('.')}."]
+    lines = f"{found.lines} segments" if found.lines > 1 else "one segment"
+    held = ", with batch norm held at the statistics of this batch" if found.held else ""
+    expected = (
+        "What is expected is the mean of wide random networks with weights and biases of these sizes."
+        if found.expected is not None
+        else "Theory has no number for this network; of dense random ones at He's initialization about half of the "
+        "neurons fold between two unrelated points (Hanin & Rolnick 2019, Theorem 1)."
+    )
+    plane = [] if found.plane is not None else [f"No plane is drawn: {found.plane_reason.rstrip('.')}."]
+    return [f"Regions were counted exactly, on {lines} between examples{held}. {expected}", *plane]

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from epoch0.diagnosis.expressivity import MOST_LINES, Plan, Regions
-from epoch0.diagnosis.pruning_forecast import PruningForecast
 from epoch0.diagnosis.result import LayerCheckup
 from epoch0.diagnosis.verdict import SATURATED
 from epoch0.diagnosis.wording import several
@@ -91,38 +89,6 @@ def notes(measured: Gain, rows: Sequence[LayerCheckup], targets: bool, more: Seq
             f"{collapsed[0].dissimilarity:.1g}): the network hardly sees its input."
         )
     return said
-
-
-def about_regions(found: Regions | None, reason: str, planned: Plan) -> list[str]:
-    """How linear regions were counted, and why not where they were not."""
-    if found is None:
-        return [] if reason.startswith("smooth") else [f"Linear regions were not counted: {reason.rstrip('.')}."]
-    lines = f"{found.lines} segments" if found.lines > 1 else "one segment"
-    said = f"Regions were counted exactly, on {lines} between examples"
-    if found.lines < MOST_LINES:
-        said += ", as many as the batch and the time of the checkup allow"
-    if planned.hold_statistics:
-        said += ", with batch norm held at the statistics of this batch"
-    if found.expected is not None:
-        expected = "What is expected is the mean of wide random networks with weights and biases of these sizes."
-    else:
-        expected = (
-            "Theory has no number for this network; of dense random ones at He's initialization about half of the "
-            "neurons fold between two unrelated points (Hanin & Rolnick 2019, Theorem 1)."
-        )
-    plane = [] if found.plane is not None else [f"No plane is drawn: {found.plane_reason.rstrip('.')}."]
-    return [f"{said}. {expected}", *plane]
-
-
-def about_pruning(found: PruningForecast | None, examples: int) -> list[str]:
-    """How the forecast of pruning came about."""
-    if found is None:
-        return []
-    classes = " with classes drawn by chance, as there are no targets" if found.drawn else ""
-    return [
-        f"Weights were scored by SNIP on {examples} examples{classes}, for one threshold over all layers. Kept: exact "
-        "for these scores. Expected and chance to vanish: of networks whose scores have the same moments."
-    ]
 
 
 def _predictions(measured: Gain) -> list[str]:

@@ -10,8 +10,8 @@ from epoch0 import prune
 from epoch0.diagnosis.wording import several
 from epoch0.errors import InputError
 from epoch0.prune.masks.keep import check_sparsity
+from epoch0.results import finite
 from epoch0.seeds import generator
-from epoch0.theory.pruning import PredictedDensity
 from epoch0.tracing.loss import Loss
 
 STREAM = 0x7072  # name of the random stream that draws classes where there are no targets
@@ -72,13 +72,8 @@ class PruningForecast:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {
-            **{key: value for key, value in vars(self).items() if key != "layers"},
-            "dying": list(self.dying),
-            "at_risk": list(self.at_risk),
-            "sentence": self.sentence,
-            "layers": [asdict(layer) for layer in self.layers],
-        }
+        told = {"dying": self.dying, "at_risk": self.at_risk, "sentence": self.sentence}
+        return {**finite(asdict(self)), **finite(told)}
 
 
 def forecast_pruning(
@@ -97,29 +92,22 @@ def forecast_pruning(
     if targets is None:
         targets = _classes(net, x, seed)
     scores = prune.snip(net, [(x, targets)], batch_norm=batch_norm, loss=loss)
-    masks, critical = prune.keep(scores, sparsity), prune.critical_sparsity(scores)
+    kept, critical = prune.keep(scores, sparsity).density_of, prune.critical_sparsity(scores)
     predicted = prune.predicted_density(scores, sparsity)
+    rows = []
+    for row in predicted.layers:
+        status = "dies" if kept[row.layer] == 0 else "at risk" if row.layer in predicted.at_risk else "survives"
+        numbers = (row.weights, kept[row.layer], row.density, row.vanishes, critical.layers[row.layer])
+        rows.append(LayerOutlook(row.layer, *numbers, status))
     return PruningForecast(
         sparsity=float(sparsity),
-        layers=tuple(_rows(masks, critical, predicted)),
+        layers=tuple(rows),
         critical_sparsity=float(critical),
         first=critical.layer,
         expected=predicted.critical_sparsity,
         expected_sd=predicted.critical_sparsity_sd,
         drawn=drawn,
     )
-
-
-def _rows(masks: prune.Masks, critical: prune.CriticalSparsity, predicted: PredictedDensity) -> list[LayerOutlook]:
-    kept, rows, risky = masks.density_of, [], set(predicted.at_risk)
-    for row in predicted.layers:
-        status = "dies" if kept[row.layer] == 0 else "at risk" if row.layer in risky else "survives"
-        rows.append(
-            LayerOutlook(
-                row.layer, row.weights, kept[row.layer], row.density, row.vanishes, critical.layers[row.layer], status
-            )
-        )
-    return rows
 
 
 def _classes(net: nn.Module, x: Tensor, seed: int) -> Tensor:
@@ -134,3 +122,14 @@ def _classes(net: nn.Module, x: Tensor, seed: int) -> Tensor:
         )
     places = (shape[0], *shape[2:])
     return torch.randint(int(shape[1]), places, generator=generator(seed, STREAM)).to(x.device)
+
+
+def about(found: PruningForecast | None, examples: int) -> list[str]:
+    """How the forecast of pruning came about."""
+    if found is None:
+        return []
+    classes = " with classes drawn by chance, as there are no targets" if found.drawn else ""
+    return [
+        f"Weights were scored by SNIP on {examples} examples{classes}, for one threshold over all layers. Kept: exact "
+        "for these scores. Expected and chance to vanish: of networks whose scores have the same moments."
+    ]

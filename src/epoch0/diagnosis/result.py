@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from epoch0.diagnosis import report
-from epoch0.diagnosis.expressivity import PlaneView, Regions, same_square
+from epoch0.diagnosis.expressivity import PlaneView, Regions
 from epoch0.diagnosis.faults import Fault, Mending
 from epoch0.diagnosis.noise_sensitivity import NoiseSensitivity
 from epoch0.diagnosis.pruning_forecast import PruningForecast
@@ -79,11 +79,7 @@ class Comparison(Result):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: the whole depth before and after, and each layer before and after.
-
-        ``same_square`` holds the activation regions in one square before and after, and its side as a share of that of
-        the square around the examples; None where the two were not looked at around the same examples.
-        """
+        """Plain data for JSON: the whole depth before and after, and each layer before and after."""
         pairs = zip(self.before["layers"], self.after["layers"], strict=True)
         return {
             "model": self.before["model"],
@@ -92,7 +88,6 @@ class Comparison(Result):
             "before": {key: self.before[key] for key in WHOLE},
             "after": {key: self.after[key] for key in WHOLE},
             "changes": list(self.changes),
-            "same_square": self._counts(),
             "layers": [
                 {
                     "name": one["name"],
@@ -142,19 +137,7 @@ class Comparison(Result):
         Raises:
             InputError: if the file cannot be written.
         """
-        shown = self.planes if (same := self._same()) is None else same
-        return report.write(report.page(self.before, self.after, self.changes, planes=shown), path)
-
-    def _same(self) -> tuple[PlaneView, PlaneView] | None:
-        """One square before and after, where both are around the same examples: what differs is then the network's."""
-        before, after = self.planes
-        return None if before is None or after is None else same_square(before, after)
-
-    def _counts(self) -> dict[str, Any] | None:
-        """How many regions there are in that square."""
-        if (same := self._same()) is None:
-            return None
-        return {"share": same[0].share, "before": same[0].count, "after": same[1].count}
+        return report.write(report.page(self.before, self.after, self.changes, planes=self.planes), path)
 
 
 @dataclass(frozen=True)

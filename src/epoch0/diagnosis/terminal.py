@@ -304,9 +304,6 @@ def side_by_side(comparison: Mapping[str, Any], width: int) -> "RenderableType":
             one[found]["sentence"] for found in ("pruning_forecast", "noise_sensitivity") if one[found] is not None
         ]
         lines += [Padding(Text(sentence), (0, 0, 0, 8)) for sentence in told]
-    if comparison["same_square"] is not None:
-        both = " → ".join(f"{comparison['same_square'][word]:,}" for word in ("before", "after"))
-        lines.append(Text(f"regions in one square, {comparison['same_square']['share']:.2g} of its width: {both}"))
     lines += [*_listed("What was changed", comparison["changes"]), Text(""), _recipe_pairs(comparison), Text("")]
     return Group(*lines, _layer_pairs(comparison, width))
 
