@@ -22,7 +22,6 @@ from epoch0.diagnosis.verdict import (
 from epoch0.measure.gain import Carried, LayerGain, measure_gains
 from epoch0.measure.passes import signals
 from epoch0.seeds import generator
-from epoch0.tracing.forward_derivatives import tangent_of
 from epoch0.tracing.graph import Op
 from epoch0.tracing.layers import Layer, Place, average_pools, averaged_over, labelled, layers
 from epoch0.tracing.sizes import sum_of_squares
@@ -266,7 +265,8 @@ def _stretch(op: Op, node: int, at: Tensor, v: Tensor) -> float | None:
     assert op.call is not None
     try:
         with forward_ad.dual_level():
-            tangent = tangent_of(op.call.function, *op.call.arguments({node: forward_ad.make_dual(at, v)}))
+            made = op.call({node: forward_ad.make_dual(at, v)})
+            tangent = forward_ad.unpack_dual(made).tangent if isinstance(made, Tensor) else None
     except (RuntimeError, NotImplementedError):
         return None
     if tangent is None:

@@ -228,23 +228,20 @@ def gaussian_input(model: nn.Module, seed: int) -> Tensor:
 
 def _shapes(model: nn.Module) -> Iterator[tuple[int, ...]]:
     for module in model.modules():
-        if isinstance(module, nn.Linear):
-            yield EXAMPLES, module.in_features
-            yield EXAMPLES, 16, module.in_features
+        if isinstance(module, nn.Linear | nn.LayerNorm):
+            own = (module.in_features,) if isinstance(module, nn.Linear) else module.normalized_shape
+            yield EXAMPLES, *own
+            yield EXAMPLES, 16, *own
             return
+        channels, dims = 0, 2
         if isinstance(module, nn.modules.conv._ConvNd):
-            dims = len(module.kernel_size)
+            channels, dims = module.in_channels, len(module.kernel_size)
+        elif isinstance(module, nn.modules.batchnorm._BatchNorm):
+            channels = module.num_features
+            yield EXAMPLES, channels
+        if channels:
             for size in SIZES if dims < 3 else (16, 8, 32):
-                yield (IMAGES if size <= 64 else 4), module.in_channels, *[size] * dims
-            return
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            yield EXAMPLES, module.num_features
-            for size in SIZES:
-                yield IMAGES, module.num_features, size, size
-            return
-        if isinstance(module, nn.LayerNorm):
-            yield EXAMPLES, *module.normalized_shape
-            yield EXAMPLES, 16, *module.normalized_shape
+                yield (IMAGES if size <= 64 else 4), channels, *[size] * dims
             return
     for parameter in model.parameters():
         if parameter.dim() == 2:  # x @ W or W x, in a module of the user's own

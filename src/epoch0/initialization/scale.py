@@ -50,33 +50,26 @@ class Places:
 
     square: Array  # variance of the pre-activation for weight_std 1 and no bias; shape (places,)
     share: Array  # fraction of the fan-in that meets an entry of the input, mean 1; likewise
-    factor: Array = field(default_factory=lambda: np.ones(1))  # of the norm behind the weights; likewise, or (1,)
-    offset: Array = field(default_factory=lambda: np.zeros(1))  # of that norm; likewise
+    factor: Array  # of the norm behind the weights; likewise, or (1,)
+    offset: Array  # of that norm; likewise
 
     def variance(self, weight_std: float, bias_std: float) -> float:
         """Mean variance of what goes into the activation."""
         return float((self.factor**2 * (bias_std**2 + weight_std**2 * self.square)).mean())
 
 
-def places(square: Array, share: Array) -> Places:
-    """Places binned by their variance."""
-    return Places(*_binned(square, share, BINS))
+def places(square: Array, share: Array, factor: Array | None = None, offset: Array | None = None) -> Places:
+    """Places binned by their variance; behind a fixed norm pairs of places and channels.
 
-
-def places_behind(square: Array, share: Array, factor: Array, offset: Array) -> Places:
-    """Pairs of places and channels behind a norm with a factor and an offset for each channel.
-
-    Variances for weight_std 1 and shares have shape (k, places), a row for every channels/k channels in order.
+    Variances for weight_std 1 and shares have shape (k, places), a row for every channels/k channels in order, whose
+    factors and offsets have shape (channels,).
     """
-    channels = len(factor)
-    alike = bool((factor == factor[0]).all() and (offset == offset[0]).all())
-    if alike and len(square) == 1:
-        return Places(*_binned(square[0], share[0], BINS), factor[:1], offset[:1])
-    bins = max(4, PAIRS // channels)
-    rows = [_binned(*pair, bins) for pair in zip(square, share, strict=True)]
-    repeats = channels // len(rows)
-    squares, shares = (np.repeat(np.array([row[i] for row in rows]), repeats, axis=0) for i in (0, 1))
-    count = squares.shape[1]
+    factor, offset = np.ones(1) if factor is None else factor, np.zeros(1) if offset is None else offset
+    if len(square) == 1 and bool((factor == factor[0]).all() and (offset == offset[0]).all()):
+        factor, offset = factor[:1], offset[:1]
+    rows = [_binned(*pair, min(BINS, max(4, PAIRS // len(factor)))) for pair in zip(square, share, strict=True)]
+    squares, shares = (np.repeat([row[i] for row in rows], len(factor) // len(rows), axis=0) for i in (0, 1))
+    count = squares.shape[1] if len(factor) > 1 else 1
     return Places(squares.ravel(), shares.ravel(), np.repeat(factor, count), np.repeat(offset, count))
 
 
@@ -125,29 +118,14 @@ class OutOfReach(Exception):
     """No scale gives the target; the message says what the gain does."""
 
 
-def by_theory(activation: Activation | None, target: float, bias_std: float, at: Places) -> float:
-    """The weight_std at which the mean-field gain is the target."""
-    if activation is None or (activation.homogeneous and not at.offset.any()):
-        return _squared(target, expected(activation, 1.0, 0.0, at))
-    return _root(lambda s: expected(activation, s, bias_std, at), target)
-
-
-def by_batch(activation: Activation | None, target: float, gains: Array, h: Array, bias: Array) -> float:
-    """The factor on the weights at which the gain of these units is the target.
-
-    ``gains`` are the sums of squared weights into the unit and ``h`` its pre-activation without bias, for factor 1.
-    """
-    if activation is None:
-        return _squared(target, float(gains.mean()))
-    if activation.homogeneous and not bias.any():
-        return _squared(target, float((gains * activation.derivative(h) ** 2).mean()))
-    return _root(lambda s: s**2 * float((gains * activation.derivative(s * h + bias) ** 2).mean()), target)
-
-
-def _squared(target: float, gain: float) -> float:
-    if not (gain > 0 and math.isfinite(gain)):
-        raise OutOfReach("nothing passes through it" if gain == 0 else "its signals overflow")
-    return math.sqrt(target / gain)
+def solved(gain: Callable[[float], float], target: float, scale_free: bool) -> float:
+    """The scale at which the gain is the target; a gain without a scale of its own goes with the square."""
+    if not scale_free:
+        return _root(gain, target)
+    one = gain(1.0)
+    if not (one > 0 and math.isfinite(one)):
+        raise OutOfReach("nothing passes through it" if one == 0 else "its signals overflow")
+    return math.sqrt(target / one)
 
 
 def _root(gain: Callable[[float], float], target: float) -> float:
@@ -279,7 +257,9 @@ class Pass:
             elif (size := self._edge(step, primal)) > 0:
                 step.weight_std, step.by_size = size, True
             elif self.method == "theory":
-                step.weight_std = by_theory(activation, target, bias_std, self._places(step, primal))
+                at = self._places(step, primal)
+                free = activation is None or (activation.homogeneous and not at.offset.any())
+                step.weight_std = solved(lambda s: expected(activation, s, 0.0 if free else bias_std, at), target, free)
             else:
                 step.weight_std = self._by_batch(place, step, primal, output, target)
         except OutOfReach as reason:
@@ -318,9 +298,9 @@ class Pass:
         share = site.through(torch.ones_like(x[:1])).expand_as(square)
         fixed = self._fixed(step)
         if fixed is None:
-            return places(_flat(square), _flat(share))
+            return places(_flat(square, 1, -1), _flat(share, 1, -1))
         squares, shares = (_flat(t.movedim(1, 0), t.shape[1], -1) for t in (square, share))
-        return places_behind(squares, shares, _flat(fixed.factor), _flat(fixed.offset))
+        return places(squares, shares, _flat(fixed.factor), _flat(fixed.offset))
 
     def _fixed(self, step: Step) -> Affine | None:
         """The norm with running statistics between the weights and the activation."""
@@ -334,8 +314,8 @@ class Pass:
         share = np.full_like(square, step.site.density)
         fixed = self._fixed(step)
         if fixed is None:
-            return Places(square, share)
-        return places_behind(square[None], share[None], _flat(fixed.factor), _flat(fixed.offset))
+            return Places(square, share, np.ones(1), np.zeros(1))
+        return places(square[None], share[None], _flat(fixed.factor), _flat(fixed.offset))
 
     def _without_bias(self, step: Step, h: Tensor) -> Tensor:
         bias = self._bias_inside(step, h)
@@ -361,7 +341,13 @@ class Pass:
         if h.numel() > count:
             chosen = torch.randint(h.numel(), (count,), generator=generator(self.seed, _ENTRIES, place)).to(h.device)
             sample = [t[chosen] for t in sample]
-        return by_batch(activation, target, *(_flat(t) for t in sample))
+        into, signal, offset = (_flat(t) for t in sample)  # squared weights into the unit, its pre-activation for s = 1
+        if activation is None:
+            return solved(lambda s: s**2 * float(into.mean()), target, True)
+        return solved(
+            lambda s: s**2 * float((into * activation.derivative(s * signal + offset) ** 2).mean()),
+            target, activation.homogeneous and not bool(offset.any()),
+        )  # fmt: skip
 
     def _set_norm(self, place: int, norm: NormStep, tensor: Tensor) -> Tensor:
         """Scale the end of a branch, whose norm has a weight that multiplies."""

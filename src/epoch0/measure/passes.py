@@ -231,36 +231,25 @@ def signals(tape: Tape, layers: Sequence[Layer]) -> tuple[Callable[[], list[Sign
     Returns:
         What tells them after a run with these looks at it.
     """
-    bounded = _bounded_outputs(tape, layers)
     nodes = [layers[0].input, *(layer.output for layer in layers)] if layers else []
+    rules = {op.outputs[0]: KNOWN[op.rule.name] for op in tape.ops if op.rule and op.rule.name in KNOWN}
+    ranges = {node: rule.bounds for node, rule in rules.items() if rule.bounds is not None}
     seen: dict[int, Signals] = {}
     shares: dict[int, float] = {}
 
     def look(node: int) -> Change:
-        def change(tensor: Tensor) -> None:
-            seen[node] = _look(tensor)
-
-        return change
+        return lambda tensor: seen.update({node: _look(tensor)})
 
     def share(node: int, low: float, high: float) -> Change:
-        def change(tensor: Tensor) -> None:
-            shares[node] = _saturated(tensor, low, high)
-
-        return change
+        return lambda tensor: shares.update({node: _saturated(tensor, low, high)})
 
     def found() -> list[Signals]:
-        means = [math.nan, *(sum(shares[n] for n, _ in some) / len(some) if some else math.nan for some in bounded)]
+        inside = [[shares[node] for node in ranges if layer.input < node <= layer.output] for layer in layers]
+        means = [math.nan, *(sum(some) / len(some) if some else math.nan for some in inside)]
         return [replace(seen[node], saturated=mean) for node, mean in zip(nodes, means, strict=True)]
 
     places = {node: look(node) for node in nodes}
-    return found, together(places, {n: share(n, *ends) for some in bounded for n, ends in some})
-
-
-def _bounded_outputs(tape: Tape, layers: Sequence[Layer]) -> list[list[tuple[int, tuple[float, float]]]]:
-    """Outputs of the bounded nonlinearities of each layer, which holds the nodes between its input and its output."""
-    ranges = {op.outputs[0]: KNOWN[op.rule.name].bounds for op in tape.ops if op.rule and op.rule.name in KNOWN}
-    bounded = [(node, bounds) for node, bounds in ranges.items() if bounds is not None]
-    return [[each for each in bounded if layer.input < each[0] <= layer.output] for layer in layers]
+    return found, together(places, {node: share(node, *ends) for node, ends in ranges.items()})
 
 
 def _look(values: Tensor) -> Signals:

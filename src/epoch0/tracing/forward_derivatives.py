@@ -7,8 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.autograd import forward_ad
 
 _MODULE = "torch._decomp.decompositions_for_jvp"
 
@@ -33,9 +31,3 @@ def jvp(function: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[
     """
     prepare_forward_derivatives()
     return torch.func.jvp(function, primals, tangents)
-
-
-def tangent_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """The tangent of what a torch function gives for dual tensors; None if that is no tensor or has none."""
-    made = function(*args, **kwargs)
-    return forward_ad.unpack_dual(made).tangent if isinstance(made, Tensor) else None

@@ -11,7 +11,7 @@ from torch import Tensor
 from epoch0 import activations
 from epoch0.activations import Activation
 from epoch0.errors import InputError
-from epoch0.tracing.operations import Meaning, meaning
+from epoch0.tracing.operations import Meaning, map_tensors, meaning, tensors_in
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class FunctionCall:
 
     def __call__(self, tensors: Mapping[int, Tensor], constants: Callable[[Tensor], Tensor] | None = None) -> Any:
         """What the function gives for these tensors."""
-        args, kwargs = self.arguments(tensors, constants)
-        return self.function(*args, **kwargs)
 
-    def arguments(self, tensors: Mapping[int, Tensor], constants: Callable[[Tensor], Tensor] | None = None) -> Any:
-        """The arguments of the call with these tensors."""
-        return tuple(self._filled(part, tensors, constants) for part in (self.args, dict(self.kwargs)))
+        def filled(value: Any) -> Any:
+            return tensors[value.node] if isinstance(value, Slot) else constants(value) if constants else value
+
+        args, kwargs = map_tensors((self.args, dict(self.kwargs)), filled, Slot)
+        return self.function(*args, **kwargs)
 
     @property
     def slots(self) -> list[Slot]:
@@ -71,28 +71,7 @@ class FunctionCall:
 
     def constants(self) -> list[Tensor]:
         """The tensors among the arguments that do not depend on the input, in order."""
-        found: list[Tensor] = []
-
-        def keep(tensor: Tensor) -> Tensor:
-            found.append(tensor)
-            return tensor
-
-        self._filled((self.args, dict(self.kwargs)), None, keep)
-        return found
-
-    def _filled(
-        self, value: Any, tensors: Mapping[int, Tensor] | None, constants: Callable[[Tensor], Tensor] | None
-    ) -> Any:
-        if isinstance(value, Slot):
-            return value if tensors is None else tensors[value.node]
-        if isinstance(value, Tensor):
-            return value if constants is None else constants(value)
-        if isinstance(value, tuple | list):
-            filled = [self._filled(v, tensors, constants) for v in value]
-            return type(value)(*filled) if hasattr(value, "_fields") else type(value)(filled)
-        if isinstance(value, dict):
-            return {key: self._filled(v, tensors, constants) for key, v in value.items()}
-        return value
+        return tensors_in((self.args, dict(self.kwargs)))
 
 
 @dataclass(frozen=True)

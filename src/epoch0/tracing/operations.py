@@ -372,13 +372,13 @@ def tensors_in(value: Any) -> list[Tensor]:
     return []
 
 
-def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The same nest of tuples, lists and dicts with each tensor changed."""
-    if isinstance(value, Tensor):
+def map_tensors(value: Any, change: Callable[[Any], Any], *others: type) -> Any:
+    """The same nest of tuples, lists and dicts with each tensor, and each object of the other types, changed."""
+    if isinstance(value, (Tensor, *others)):
         return change(value)
     if isinstance(value, tuple | list):
-        changed = [map_tensors(v, change) for v in value]
+        changed = [map_tensors(v, change, *others) for v in value]
         return type(value)(*changed) if hasattr(value, "_fields") else type(value)(changed)
     if isinstance(value, dict):
-        return type(value)((k, map_tensors(v, change)) for k, v in value.items())
+        return type(value)((k, map_tensors(v, change, *others)) for k, v in value.items())
     return value

@@ -116,16 +116,8 @@ class Tape:
         mode.start = start = mode.at(0, x.clone())  # cloned: the model may change its input in place
         batch, place = self.call.batch, None if self.start >= 0 else starts(self.model, self.call.batch)[0]
         batch = start if batch is place else mapped(batch, lambda t: start if t is place else t.clone())
-        with _quiet_attention():
-            try:
-                with mode:
-                    result = self.call.raw(batch=batch) if call is None else call(batch)
-            except InputError:
-                raise
-            except Exception as error:
-                if (explained := explain_replay(error, self.events, mode.index)) is error:
-                    raise
-                raise explained from error
+        with self._explained(lambda: mode.index), mode:
+            result = self.call.raw(batch=batch) if call is None else call(batch)
         if mode.index < len(self.ops):
             raise _different(self.ops[mode.index], "nothing more")
         output = mode.finish(self.call.output(result))
@@ -160,13 +152,18 @@ class Tape:
     @contextmanager
     def backward(self) -> Iterator[None]:
         """Where ``torch.autograd.grad`` belongs: what torch cannot differentiate is said in words that help."""
+        with self._explained(lambda: len(self.ops)):
+            yield
+
+    @contextmanager
+    def _explained(self, reached: Callable[[], int]) -> Iterator[None]:
         with _quiet_attention():
             try:
                 yield
             except InputError:
                 raise
-            except (RuntimeError, NotImplementedError) as error:
-                if (explained := explain_replay(error, self.events, len(self.ops))) is error:
+            except Exception as error:
+                if (explained := explain_replay(error, self.events, reached())) is error:
                     raise
                 raise explained from error
 
