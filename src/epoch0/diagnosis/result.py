@@ -129,7 +129,7 @@ class Comparison(Result):
         from rich.console import Console
 
         console = Console(width=width, highlight=False)
-        console.print(side_by_side(self.to_dict(), console.width))
+        console.print(side_by_side(self.before, self.after, self.changes, console.width))
 
     def to_html(self, path: str | os.PathLike[str]) -> Path:
         """Write both as one self-contained HTML page.
