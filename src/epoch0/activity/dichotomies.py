@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from epoch0.activity.circles import TooMany, turn, turnable
 from epoch0.activity.halving import CAUTION, Evaluate, check_caution, in_order, search, together
 from epoch0.activity.patterns import several
-from epoch0.activity.weight_circle import dense_sweeps, layer_names, named_layer, own_weight, sweep
+from epoch0.activity.weight_circle import named_layer, own_weight, sweep
 from epoch0.errors import InputError, check_finite, is_count
 from epoch0.networks.ensemble import Ensemble
 from epoch0.regions.network.steps import Fold
@@ -26,8 +26,7 @@ EXACT_UP_TO = 4096
 MOST = 200_000  # break points at which "auto" turns to halving steps
 EXACT_INPUTS = 60
 """Inputs up to which a labelling is one integer; beyond, labellings are told apart by random 128-bit sums."""
-_FUNCTIONS = 1024  # of inputs and networks that are searched at a time
-_WEIGHTS = 1 << 23  # numbers of the networks held at a time
+_FUNCTIONS = 1024  # of inputs that are searched at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +107,7 @@ def dichotomies(
     :func:`epoch0.transitions`, and further until the order of all flips is plain.
 
     Args:
-        model: a module, which stays as it is; an ensemble, whose networks are swept together; or a list of modules.
+        model: a module, which stays as it is, an ensemble, or a list of modules.
         inputs: shape (s, \\*shape of one input); for an ensemble also (networks, s, size), to each network its own.
         layer: its name, or its number among the layers with weights.
         output: which output's sign is the label.
@@ -137,9 +136,7 @@ def dichotomies(
         )
     given = inputs.detach().double().cpu()
     asked = _Asked(layer, output, other, method, caution, points, seed)
-    found = _of_ensemble(models, given, own, asked) if isinstance(models, Ensemble) else None
-    if found is None:
-        found = [_of_one(models, i, given[i] if own else given, asked) for i in range(len(models))]
+    found = [_of_one(models, i, given[i] if own else given, asked) for i in range(len(models))]
     orders = [seen(one.first, one.which) for one in found]
     return Dichotomies(
         given.shape[own],
@@ -206,30 +203,6 @@ class _Flips:
     unresolved: int = 0
 
 
-def _of_ensemble(nets: Ensemble, inputs: Tensor, own: bool, asked: _Asked) -> list[_Flips] | None:
-    """Networks of an ensemble as one program; None where closed forms are better, or it cannot be."""
-    spec, count = nets.spec, inputs.shape[-2]
-    name = named_layer(skeleton := nets.skeleton(), asked.layer)
-    layer = layer_names(skeleton).index(name)
-    neurons = sum(spec.sizes[layer + 1 : -1]) * count
-    small = spec.activation.piecewise_linear and neurons <= EXACT_UP_TO
-    if asked.method == "exact" or (asked.method == "auto" and small) or spec.activation.source is not None:
-        return None
-    asked.check_output(spec.sizes[-1])
-    if inputs.shape[-1] != spec.sizes[0]:
-        raise InputError(f"the networks do not take inputs of size {inputs.shape[-1]}; theirs is {spec.sizes[0]}.")
-    weight = own_weight(skeleton, name)
-    size = max(1, min(_FUNCTIONS // count, _WEIGHTS // spec.parameters))
-    found: list[_Flips] = []
-    for begin in range(0, len(nets), size):
-        some = nets[begin : begin + size]
-        others = torch.stack([asked.weights(nets, begin + i, weight, name) for i in range(len(some))])
-        mine = inputs[begin : begin + size] if own else inputs
-        values = dense_sweeps(some, mine, layer, others.to(weight.dtype).double(), asked.output)
-        found += _halved(values, len(some), count, name, asked)
-    return found
-
-
 def _of_one(models: Ensemble | Sequence[nn.Module], index: int, inputs: Tensor, asked: _Asked) -> _Flips:
     """All flips of one network: in closed form where that is right and cheap."""
     model = models[index]
@@ -253,32 +226,25 @@ def _of_one(models: Ensemble | Sequence[nn.Module], index: int, inputs: Tensor, 
                 return _Flips(name, (swept.first[:, asked.output] > 0).numpy(), times[order], which[order], True)
     elif insist:
         raise InputError("this network is not made of affine maps and piecewise linear nonlinearities; use 'refined'.")
-    return _halved(lambda which, angle: swept.values(which, angle)[:, asked.output], 1, len(inputs), name, asked)[0]
+    return _halved(lambda which, t: swept.values(which, 2 * math.pi * t)[:, asked.output], len(inputs), name, asked)
 
 
-def _halved(values: Evaluate, networks: int, inputs: int, name: str, asked: _Asked) -> list[_Flips]:
-    """Flips of several networks by halving steps; very many inputs of one network part by part."""
+def _halved(values: Evaluate, inputs: int, name: str, asked: _Asked) -> _Flips:
+    """Flips of one network by halving steps; very many inputs part by part."""
 
-    def once_round(begin: int) -> Evaluate:
-        return lambda which, t: values(which + begin, 2 * math.pi * t)
+    def after(begin: int) -> Evaluate:
+        return lambda which, t: values(which + begin, t)
 
-    functions = networks * inputs
-    size = _FUNCTIONS if networks == 1 else functions
     parts, changes = [], []
-    for begin in range(0, functions, size):
-        count = min(size, functions - begin)
-        part = search(once_round(begin), count, min(count, inputs), asked.caution, asked.points, asked.seed)
+    for begin in range(0, inputs, _FUNCTIONS):
+        count = min(_FUNCTIONS, inputs - begin)
+        part = search(after(begin), count, asked.caution, asked.points, asked.seed)
         parts.append(part)
         changes.append(part.changes._replace(function=part.changes.function + begin))
-    first = torch.cat([part.first for part in parts]).reshape(networks, inputs).numpy()
-    missed = np.sum([part.missed_at_most for part in parts], axis=0)
-    t, function, clashes = in_order(once_round(0), together(changes), inputs, networks)
-    left = np.sum([part.unresolved for part in parts], axis=0) + clashes
-    counts = torch.bincount(function // inputs, minlength=networks).tolist()
-    return [
-        _Flips(name, first[i], times.numpy(), (which - i * inputs).numpy(), False, float(missed[i]), int(left[i]))
-        for i, (times, which) in enumerate(zip(t.split(counts), function.split(counts), strict=True))
-    ]
+    first = torch.cat([part.first for part in parts]).numpy()
+    t, which, clashes = in_order(values, together(changes))
+    left = sum(part.unresolved for part in parts) + clashes
+    return _Flips(name, first, t.numpy(), which.numpy(), False, sum(part.missed_at_most for part in parts), left)
 
 
 def seen(first: np.ndarray, flips: np.ndarray) -> np.ndarray:

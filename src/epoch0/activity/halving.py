@@ -238,11 +238,11 @@ def _audit(
 # Every function in steps of its own.
 
 Evaluate = Callable[[Tensor, Tensor], Tensor]
-"""Numbers of functions, never decreasing, and t, shape (m,) each, to values, shape (m,), float64."""
+"""Numbers of functions and t, shape (m,) each, to values, shape (m,), float64."""
 
 _FIRST_OF_EACH = 128  # steps of every function to begin with
 _CLOSER = 1.6  # times the caution that is enough where all values of a network are looked at together
-_AUDIT_OF_EACH = 10  # steps of every function, on average over its group, that are looked at again
+_AUDIT_OF_EACH = 10  # steps of every function, on average, that are looked at again
 _FINEST = 1 << 48  # of the shortest steps make [0, 1]: 128 steps halved 40 times, and one to spare
 
 
@@ -276,38 +276,33 @@ class Search:
 
     first: Tensor  # signs at t = 0, shape (functions,), bool
     changes: Stretches  # steps between whose ends the sign differs
-    unresolved: np.ndarray  # steps of each group that stayed suspicious
-    missed_at_most: np.ndarray  # changes missed in each group at most with 95 % confidence
+    unresolved: int  # steps that stayed suspicious
+    missed_at_most: float  # changes missed at most with 95 % confidence
 
 
-def search(evaluate: Evaluate, functions: int, of_group: int, caution: float, points: int | None, seed: int) -> Search:
-    """Find the sign changes of functions, ``of_group`` of them in a group: what is found does not depend on the others.
+def search(evaluate: Evaluate, functions: int, caution: float, points: int | None, seed: int) -> Search:
+    """Find the sign changes of functions, each in steps of its own.
 
-    At most about ``points`` values a function are looked at, on average over the group; None is no limit. The seed
-    names the steps that are looked at again.
+    At most about ``points`` values a function are looked at on average; None is no limit. The seed names the steps that
+    are looked at again.
     """
-    groups = -(-functions // of_group)
     grid = torch.linspace(0, 1, _FIRST_OF_EACH + 1, dtype=torch.float64)
     number = torch.arange(functions)
     values = evaluate(number.repeat_interleave(len(grid)), grid.repeat(functions)).reshape(functions, -1)
-    looked = torch.full((groups,), len(grid) * of_group)
+    looked = values.numel()
     ends = (grid[:-1].repeat(functions), grid[1:].repeat(functions), values[:, :-1].flatten(), values[:, 1:].flatten())
     steps = Stretches(number.repeat_interleave(_FIRST_OF_EACH), *ends)
     above = torch.zeros(len(steps.low), dtype=torch.float64)  # a quarter of the departure seen one halving before
-    unresolved = torch.zeros(groups, dtype=torch.int64)
+    level, unresolved = 0, 0
     done: list[Stretches] = []
-    level = 0
     while len(steps.low):
         middle = 0.5 * (steps.low + steps.high)
         at_middle = evaluate(steps.function, middle)
-        group = steps.function // of_group
-        here = torch.bincount(group, minlength=groups)
-        looked += here
+        looked += len(middle)
         level += 1
         departure = (0.5 * (steps.at_low + steps.at_high) - at_middle).abs()
-        # a value may be close to its chord by chance, so it is given half of what is usual in its group at least
-        total = torch.zeros(groups, dtype=torch.float64).index_add_(0, group, departure.square())
-        usual = 0.5 * (total / here.clamp_min(1)).sqrt()[group]
+        # a value may be close to its chord by chance, so it is given half of what is usual at least
+        usual = 0.5 * departure.square().mean().sqrt()
         near = torch.maximum(torch.maximum(departure, above), usual)
         near = (near * (4 * _CLOSER * caution)).repeat_interleave(2)
         pairs = ((steps.low, middle), (middle, steps.high), (steps.at_low, at_middle), (at_middle, steps.at_high))
@@ -317,66 +312,53 @@ def search(evaluate: Evaluate, functions: int, of_group: int, caution: float, po
         change = (halves.at_high - halves.at_low).abs()
         rests = (change == 0) & (closest == 0)  # on 0, as what is behind dead neurons does
         again = (change < near) & (4 * closest < near) & ~rests
-        over = looked >= (points * of_group if points is not None else torch.iinfo(torch.int64).max)
-        stop = again & (over[halves.function // of_group] | (level >= _DEEPEST))
-        unresolved += torch.bincount(halves.function[stop] // of_group, minlength=groups)
-        again &= ~stop
+        if level >= _DEEPEST or (points is not None and looked >= points * functions):
+            unresolved = int(again.sum())
+            again = torch.zeros_like(again)
         done.append(halves.take(~again))
         above = 0.25 * departure.repeat_interleave(2)[again]
         steps = halves.take(again)
     whole = together(done)
-    bounds = _audited(evaluate, whole, of_group, groups, seed)
-    return Search(values[:, 0] > 0, whole.take(whole.changes), unresolved.numpy(), bounds)
+    missed = _audited(evaluate, whole, functions, seed)
+    return Search(values[:, 0] > 0, whole.take(whole.changes), unresolved, missed)
 
 
-def _audited(evaluate: Evaluate, steps: Stretches, of_group: int, groups: int, seed: int) -> np.ndarray:
-    """Changes missed at most in each group, from steps chosen at random that are looked at four times as closely."""
-    group = steps.function // of_group
-    counts = torch.bincount(group, minlength=groups).tolist()
-    chosen = [
-        mine[torch.randperm(len(mine), generator=generator(seed, 0xA0D1))[: _AUDIT_OF_EACH * of_group].sort().values]
-        for mine in torch.argsort(group, stable=True).split(counts)
-    ]
-    asked = steps.take(torch.cat(chosen))
-    asked = asked.take(torch.argsort(asked.function, stable=True))
+def _audited(evaluate: Evaluate, steps: Stretches, functions: int, seed: int) -> float:
+    """Changes missed at most, from steps chosen at random that are looked at four times as closely."""
+    count = len(steps.low)
+    chosen = torch.randperm(count, generator=generator(seed, 0xA0D1))[: _AUDIT_OF_EACH * functions]
+    asked = steps.take(chosen)
     share = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
     t = torch.lerp(asked.low[:, None], asked.high[:, None], share)
     inner = evaluate(asked.function.repeat_interleave(3), t.flatten()).reshape(-1, 3)
     sign = torch.cat([asked.at_low[:, None], inner, asked.at_high[:, None]], dim=1) > 0
     more = (sign[:, 1:] != sign[:, :-1]).sum(dim=1) - asked.changes.long()
-    own = asked.function // of_group
-    audited, hidden, hiding = (
-        torch.zeros(groups, dtype=torch.int64).index_add_(0, own, column.long()).tolist()
-        for column in (torch.ones_like(more), more, more > 0)
-    )
-    return np.array([missed_at_most(*row) for row in zip(audited, hidden, hiding, counts, strict=True)])
+    return missed_at_most(len(more), int(more.sum()), int((more > 0).sum()), count)
 
 
-def in_order(evaluate: Evaluate, changes: Stretches, of_group: int, groups: int) -> tuple[Tensor, Tensor, np.ndarray]:
-    """Halve the steps with a change in which other changes of the group lie too, until the order is plain.
+def in_order(evaluate: Evaluate, changes: Stretches) -> tuple[Tensor, Tensor, int]:
+    """Halve the steps with a change in which other changes lie too, until the order is plain.
 
-    Gives t and the function of every change in order of group and t, and how many of each group stay unordered.
+    Gives t and the function of every change in order of t, and how many stay unordered.
     """
     number, (low, high, at_low, at_high) = changes.function, (column.clone() for column in changes[1:])
-    group = number // of_group
     while True:
         # ends are whole multiples of the finest step, so these integers are exact; two steps lie side by side or one in
         # the other, and of those that begin together the longer comes first
-        begin, end = (group * (2 * _FINEST) + (part * _FINEST).long() for part in (low, high))
+        begin, end = ((part * _FINEST).long() for part in (low, high))
         order = torch.from_numpy(np.lexsort((-end.numpy(), begin.numpy())))
         shared = torch.zeros(len(order), dtype=torch.bool)
         shared[1:] = begin[order][1:] < torch.cummax(end[order], dim=0).values[:-1]
         shared[:-1] |= begin[order][1:] < end[order][:-1]
-        clash = order[shared].sort().values
+        clash = order[shared]
         mine = clash[(high[clash] - low[clash]) * _FINEST > 1.5]
         if not len(mine):
             break
-        mine = mine[torch.argsort(number[mine], stable=True)]
         middle = 0.5 * (low[mine] + high[mine])
         at_middle = evaluate(number[mine], middle)
         left = (at_low[mine] > 0) != (at_middle > 0)
         at_low[mine[~left]], low[mine[~left]] = at_middle[~left], middle[~left]
         at_high[mine[left]], high[mine[left]] = at_middle[left], middle[left]
     t = low + at_low / (at_low - at_high) * (high - low)
-    order = torch.from_numpy(np.lexsort((t.numpy(), group.numpy())))
-    return t[order], number[order], torch.bincount(group[clash], minlength=groups).numpy()
+    order = torch.argsort(t, stable=True)
+    return t[order], number[order], len(clash)

@@ -11,7 +11,6 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from epoch0.activity.patterns import in_float64
 from epoch0.errors import InputError, suggest
-from epoch0.networks.ensemble import Ensemble
 from epoch0.regions.network.steps import Affine, Program
 from epoch0.regions.network.trace import trace
 from epoch0.tracing.guard import bare, unchanged
@@ -122,10 +121,10 @@ def _by_program(program: Program, twin: Program, inputs: Tensor, layer: str) -> 
 
 
 def turned(parts: Sequence[Tensor], which: Tensor, angle: Tensor) -> Tensor:
-    """The values a cos + b sin + c of some inputs; c may be left out."""
+    """The values a cos + b sin + c of some inputs."""
     turn = angle.view(-1, *[1] * (parts[0].dim() - 1))
-    made = parts[0].index_select(0, which).mul_(turn.cos()).addcmul_(parts[1].index_select(0, which), turn.sin())
-    return made.add_(parts[2].index_select(0, which)) if len(parts) == 3 else made
+    a, b, c = (part.index_select(0, which) for part in parts)
+    return a.mul_(turn.cos()).addcmul_(b, turn.sin()).add_(c)
 
 
 def _by_hooks(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sweep:
@@ -158,52 +157,3 @@ def _by_hooks(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sw
         return torch.cat([run(inputs[mine], weights[key], turned(parts, mine, at))[1] for mine, at in pairs])
 
     return Sweep(layer, first, values, None)
-
-
-def dense_sweeps(
-    nets: Ensemble, inputs: Tensor, layer: int, others: Tensor, output: int
-) -> Callable[[Tensor, Tensor], Tensor]:
-    """Sweep one layer of all networks of an ensemble, to weights ``others`` (networks, out, in) a quarter turn away.
-
-    Inputs have shape (inputs, size) or (networks, inputs, size). What comes back takes numbers of (network, input),
-    never decreasing, and angles, shape (m,) each, to one output, shape (m,).
-    """
-    drawn = nets.stacked(0, len(nets))
-    layers: list[tuple[Tensor, Tensor | None]] = [
-        (drawn[weight].double(), drawn[bias].double() if bool(drawn[bias].any()) else None)
-        for weight, bias in nets.spec.names()
-    ]
-    last = slice(output, output + 1)
-    weight, bias = layers[-1]
-    layers[-1] = weight[:, last], None if bias is None else bias[:, last]  # the other outputs are not looked at
-    others = others[:, last] if layer == len(layers) - 1 else others
-    activation = next((part for part in nets.spec.skeleton() if not isinstance(part, nn.Linear)), nn.Identity())
-    if hasattr(activation, "inplace"):  # what it is given here is never needed again
-        setattr(activation, "inplace", True)  # noqa: B010 - not every nonlinearity has one
-    with torch.no_grad():
-        z = inputs.expand(len(nets), *inputs.shape[-2:])
-        for weight, bias in layers[:layer]:
-            z = torch.bmm(z, weight.mT)
-            z = activation(z if bias is None else z.add_(bias[:, None]))
-        weight, bias = layers[layer]
-        parts = [torch.bmm(z, weight.mT), torch.bmm(z, others.mT)]
-        if bias is not None:
-            parts.append(bias[:, None].expand_as(parts[0]))
-    count, turning, above = z.shape[1], [part.flatten(0, 1) for part in parts], layers[layer + 1 :]
-    rows = max(1, _NUMBERS // max(weight.shape[1] for weight, _ in layers[layer:]))
-
-    def values(which: Tensor, angle: Tensor) -> Tensor:
-        made = []
-        own = torch.bincount(which // count, minlength=len(nets)).tolist()
-        with torch.no_grad():
-            for network, (mine, at) in enumerate(zip(which.split(own), angle.split(own), strict=True)):
-                for some, angles in zip(mine.split(rows), at.split(rows), strict=True):
-                    z = turned(turning, some, angles)
-                    for weight, bias in above:
-                        z = activation(z) @ weight[network].T
-                        z = z if bias is None else z.add_(bias[network])
-                    made.append(z[:, 0])
-        found = torch.cat(made)
-        return found if nets.spec.linear_output else activation(found)
-
-    return values
