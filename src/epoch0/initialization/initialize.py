@@ -17,7 +17,7 @@ from epoch0.initialization.draw import KINDS, draw_attentions, draw_biases, draw
 from epoch0.initialization.plan import layer_targets, make_plan
 from epoch0.initialization.result import Initialization, notes, row
 from epoch0.initialization.scale import Pass, apply, measured_rounds
-from epoch0.initialization.sites import Plan, Site, apply_masks, fill_with_noise, find_sites, read_masks
+from epoch0.initialization.sites import Plan, Site, apply_masks, find_sites
 from epoch0.seeds import generator
 from epoch0.tracing.call import Forward
 from epoch0.tracing.guard import bare, check_model, unchanged
@@ -139,14 +139,7 @@ def initialize(
 
 
 def _sites(record: Tape, masks: Mapping[str, Tensor] | None, seed: int) -> tuple[list[Site], dict[str, str]]:
-    sites, untouched = find_sites(record)
-    if any(not site.direct for site in sites):
-        fill_with_noise(sites, seed)
-        with tape(record.model, record.x, batch_norm=record.batch_norm) as second:
-            again = find_sites(second)[0]
-        for site in sites:
-            site.view.copy_(site.original)
-        sites = read_masks(sites, again, untouched)
+    sites, untouched = find_sites(record, seed)
     if not sites:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(untouched.items())[:5])
         raise InputError(f"no weight of the model can be set{': ' + reasons if reasons else ', it has none'}.")

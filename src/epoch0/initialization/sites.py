@@ -16,7 +16,7 @@ from epoch0.initialization.follow import Follow
 from epoch0.seeds import generator
 from epoch0.tracing.graph import Op
 from epoch0.tracing.layers import Layer
-from epoch0.tracing.tape import Tape
+from epoch0.tracing.tape import Tape, tape
 
 MATRIX = ("matmul", "mm", "addmm")  # operations whose weights are (inputs, outputs)
 
@@ -81,17 +81,49 @@ class Site:
         return self.responses(squares, weight.double() / self.fan_in)
 
 
-def find_sites(tape: Tape) -> tuple[list[Site], dict[str, str]]:
-    """The operations that can be set, in order, and the reason for each other parameter of a weighted operation."""
-    parameters = dict(tape.model.named_parameters())
+def find_sites(record: Tape, seed: int) -> tuple[list[Site], dict[str, str]]:
+    """The operations that can be set, in order, and the reason for each other parameter of a weighted operation.
+
+    What lies between a parameter and its operation is read from this record and from one with other values in place of
+    those that are not used directly: it may be a mask and a factor.
+    """
+    sites, untouched = _sites(record)
+    if all(site.direct for site in sites):
+        return sites, untouched
+    for place, site in enumerate(sites):
+        if not site.direct:
+            noise = torch.randn(site.view.shape, generator=generator(seed, place))
+            site.view.copy_(noise * float(site.original.double().square().mean().sqrt().clamp(min=1e-3)))
+    try:
+        with tape(record.call, batch_norm=record.batch_norm) as second:
+            again = _sites(second)[0]
+    finally:
+        for site in sites:
+            site.view.copy_(site.original)
+    kept = []
+    for site, other in zip(sites, again, strict=True):
+        if not site.direct:
+            mask = other.effective != 0
+            factor = float((other.effective / other.original)[mask].double().median()) if bool(mask.any()) else 1.0
+            pairs = ((other.effective, other.original), (site.effective, site.original))
+            if not all(torch.allclose(seen, factor * mask * own, rtol=1e-4, atol=1e-12) for seen, own in pairs):
+                untouched[site.name] = "its weights are no masked copy of the parameter"
+                continue
+            site.factor, site.mask = factor, None if bool(mask.all()) else mask
+        kept.append(site)
+    return kept, untouched
+
+
+def _sites(record: Tape) -> tuple[list[Site], dict[str, str]]:
+    parameters = dict(record.model.named_parameters())
     memory = {p.untyped_storage().data_ptr(): name for name, p in parameters.items() if p.numel()}
     sites, untouched = list[Site](), dict[str, str]()
-    for op in tape.ops:
-        if not op.kind or not tape.nodes[op.outputs[0]].depends:
+    for op in record.ops:
+        if not op.kind or not record.nodes[op.outputs[0]].depends:
             continue
         found = _site(op, parameters, memory)
         if isinstance(found, Site):
-            ones = found.view.new_ones((1, *tape.nodes[op.inputs[0]].shape[1:]))
+            ones = found.view.new_ones((1, *record.nodes[op.inputs[0]].shape[1:]))
             found.fan_in = 1.0
             found.fan_in = float(found.through(ones).double().mean())
             sites.append(found)
@@ -130,32 +162,6 @@ def _site(op: Op, parameters: dict[str, nn.Parameter], memory: dict[int, str]) -
     return Site(op, candidates[0], parameter, view, view.clone(), weight.clone(), False, offset)
 
 
-def fill_with_noise(sites: list[Site], seed: int) -> None:
-    """Give the parameters that are not used directly other values, which :func:`read_masks` compares with."""
-    for place, site in enumerate(sites):
-        if not site.direct:
-            noise = torch.randn(site.view.shape, generator=generator(seed, place))
-            site.view.copy_(noise * float(site.original.double().square().mean().sqrt().clamp(min=1e-3)))
-
-
-def read_masks(sites: list[Site], again: list[Site], untouched: dict[str, str]) -> list[Site]:
-    """Sites that can be set, with masks read from records of the model as it came and after :func:`fill_with_noise`."""
-    kept = []
-    for site, other in zip(sites, again, strict=True):
-        if not site.direct:
-            mask = other.effective != 0
-            if not bool(mask.any()):
-                raise _nothing_kept(site)
-            factor = float((other.effective / other.original)[mask].double().median())
-            pairs = ((other.effective, other.original), (site.effective, site.original))
-            if not all(torch.allclose(seen, factor * mask * own, rtol=1e-4, atol=1e-12) for seen, own in pairs):
-                untouched[site.name] = "its weights are no masked copy of the parameter"
-                continue
-            site.factor, site.mask = factor, None if bool(mask.all()) else mask
-        kept.append(site)
-    return kept
-
-
 def apply_masks(sites: list[Site], masks: Mapping[str, Tensor] | None) -> None:
     """Join the user's masks to those found."""
     masks = masks or {}
@@ -176,7 +182,10 @@ def apply_masks(sites: list[Site], masks: Mapping[str, Tensor] | None) -> None:
             seen = _as_used(site, mask.to(site.view.device))
             site.mask = seen if site.mask is None else site.mask & seen
         if site.mask is not None and not bool(site.mask.any()):
-            raise _nothing_kept(site)
+            raise InputError(
+                f"the mask of '{site.name}' keeps none of its {site.view.numel()} weights, so no scale gives its layer "
+                "a gain; keep some, or take the layer out."
+            )
 
 
 def _as_used(site: Site, mask: Tensor) -> Tensor:
@@ -186,13 +195,6 @@ def _as_used(site: Site, mask: Tensor) -> Tensor:
     same = torch.empty_strided(site.parameter.size(), site.parameter.stride(), dtype=torch.bool, device=mask.device)
     offset = site.view.storage_offset() - site.parameter.storage_offset()
     return torch.as_strided(same.copy_(mask), site.view.size(), site.view.stride(), offset)
-
-
-def _nothing_kept(site: Site) -> InputError:
-    return InputError(
-        f"the mask of '{site.name}' keeps none of its {site.view.numel()} weights, so no scale gives its layer a gain; "
-        "keep some, or take the layer out."
-    )
 
 
 @dataclass(eq=False)

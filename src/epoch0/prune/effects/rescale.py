@@ -22,7 +22,7 @@ from epoch0.errors import InputError, check_choice
 from epoch0.initialization.follow import Follow, Follower
 from epoch0.initialization.initialize import gaussian_input, write_parameters
 from epoch0.initialization.result import left_alone
-from epoch0.initialization.sites import MATRIX, Site, fill_with_noise, find_sites, read_masks
+from epoch0.initialization.sites import MATRIX, Site, find_sites
 from epoch0.prune.masks.places import plain_name
 from epoch0.results import Result, aligned
 from epoch0.seeds import generator
@@ -153,30 +153,17 @@ def masked_sites(record: Tape, seed: int) -> tuple[list[MaskedLayer], dict[str, 
     A weight counts as masked if it is seen through a mask (a parametrization, ``torch.nn.utils.prune``) or if some of
     its entries are zero, as a baked mask leaves them.
     """
-    sites, untouched = find_sites(record)
-    if any(not site.direct for site in sites):
-        fill_with_noise(sites, seed)
-        try:
-            with tape(record.call, batch_norm=record.batch_norm) as second:
-                again = find_sites(second)[0]
-        finally:
-            for site in sites:
-                site.view.copy_(site.original)
-        pairs = list(zip(sites, again, strict=True))
-        dead = {site.name for site, other in pairs if not site.direct and not bool(other.effective.any())}
-        untouched |= dict.fromkeys(dead, "its mask keeps nothing, and no factor changes that")
-        alive = [pair for pair in pairs if pair[0].name not in dead]
-        seen = {site.name for site in sites if not site.direct}
-        sites = read_masks([site for site, _ in alive], [other for _, other in alive], untouched)
-    else:
-        seen = set()
+    sites, untouched = find_sites(record, seed)
     found, follower = dict[str, MaskedLayer](), Follower(record)
     follows = [follower.follow(op.outputs[0]) for op in record.ops if op.kind and record.nodes[op.outputs[0]].depends]
     for site in sites:
         if site.name in found:
             found[site.name].uses.append(site)
             continue
-        if site.name not in seen:
+        if site.mask is not None and not bool(site.mask.any()):
+            untouched[site.name] = "its mask keeps nothing, and no factor changes that"
+            continue
+        if site.direct:
             kept = site.original != 0
             if not bool(kept.any()):
                 untouched[site.name] = "all of it is zero, and no factor changes that"
