@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from epoch0.errors import InputError
 from epoch0.measure.gain import gain
-from epoch0.tracing.guard import bare, check_input, check_model, unchanged
+from epoch0.tracing.guard import bare, check_model, unchanged
 from epoch0.tracing.tape import tape
 from measured_models import CASES, BasicBlock, Case
 from photograph import Photograph
@@ -190,31 +190,6 @@ def nan_buffer() -> nn.Module:
 def test_models_that_cannot_be_measured(model: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         check_model(model)
-
-
-NAN = torch.tensor([[0.0, float("nan"), 1.0]])
-
-
-@pytest.mark.parametrize(
-    ("x", "message"),
-    [
-        (NAN, r"the input \(1, 3\) holds NaN: 1 of its 3"),
-        (torch.zeros(0, 3), r"shape \(0, 3\): an empty batch"),
-        (torch.tensor(1.0), "an empty batch"),
-        (torch.ones(2, 3, dtype=torch.uint8), r"torch.uint8, which has no derivative"),
-        (torch.ones(2, 3, device="meta"), "the model is on cpu and the input .* on meta"),
-        ([[1.0, 2.0, 3.0]], "not a list"),
-    ],
-    ids=["nan", "empty", "scalar", "integers", "device", "list"],
-)
-def test_inputs_that_cannot_be_used(x: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        check_input(nn.Linear(3, 2), x)
-
-
-def test_the_input_takes_the_models_dtype() -> None:
-    assert check_input(nn.Linear(3, 2), torch.ones(2, 3, dtype=torch.float64)).dtype == torch.float32
-    assert check_input(nn.Linear(3, 2).double(), torch.ones(2, 3)).dtype == torch.float64
 
 
 @pytest.mark.parametrize(

@@ -103,11 +103,10 @@ _ATTENTION = 2
 def draw_attentions(tape: Tape, layers: tuple[Layer, ...], plan: Plan, seed: int) -> tuple[list[LayerInit], list[str]]:
     """Fill the parameters of the attentions of residual blocks that are not kept; biases become 0."""
     rows, changed = list[LayerInit](), list[str]()
-    memory = {p.untyped_storage().data_ptr(): name for name, p in tape.model.named_parameters() if p.numel()}
     for layer in layers:
         if layer.kind == "residual block" and layer.name not in plan.kept:
             for op in events_of(tape, layer):
-                more, names = _draw(op, memory, layer.name, 1 / max(plan.blocks, 1), seed)
+                more, names = _draw(tape, op, layer.name, 1 / max(plan.blocks, 1), seed)
                 rows, changed = rows + more, changed + names
     return rows, changed
 
@@ -120,13 +119,13 @@ def in_projection(op: Op) -> Tensor | None:
     return weight.detach() if isinstance(weight, Tensor) and weight.shape[0] == 3 * weight.shape[1] else None
 
 
-def _draw(op: Op, memory: dict[int, str], layer: str, share: float, seed: int) -> tuple[list[LayerInit], list[str]]:
+def _draw(tape: Tape, op: Op, layer: str, share: float, seed: int) -> tuple[list[LayerInit], list[str]]:
     rows, changed = list[LayerInit](), list[str]()
     if in_projection(op) is None or op.call is None:
         return rows, changed
     for place, parts, gain in ((5, 3, 1.0), (11, 1, share)):
         values = [value.detach() for value in op.call.args[place : place + 2] if isinstance(value, Tensor)]
-        names = [memory.get(value.untyped_storage().data_ptr(), "") for value in values]
+        names = [tape.name_of(value) for value in values]
         if not all(names):
             continue
         weight, size = values[0], values[0].shape[1]

@@ -106,7 +106,7 @@ def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float, re
             step.goal, step.start, step.closes, step.makes_up = share, layer.input, True, True
             return step
         if event.meaning.kind == "norm":
-            weight, bias = _parameters(tape, event)
+            weight, bias = (tape.name_of(event.given.get(role)) for role in ("weight", "bias"))
             if residual != "plain" and weight and homogeneous:
                 plan.norms.append(NormStep(event, weight, bias, found.node, layer, layer.input, share))
                 return plan.norms[-1]
@@ -118,14 +118,6 @@ def _close(tape: Tape, plan: Plan, layer: Layer, found: Branch, share: float, re
             return None
         node = event.inputs[0]
     return None
-
-
-def _parameters(tape: Tape, event: Op) -> tuple[str, str]:
-    """Names of a norm's weight and bias."""
-    memory = {p.untyped_storage().data_ptr(): name for name, p in tape.model.named_parameters() if p.numel()}
-    values = event.given.get("weight"), event.given.get("bias")
-    weight, bias = (memory.get(v.untyped_storage().data_ptr(), "") if isinstance(v, Tensor) else "" for v in values)
-    return weight, bias
 
 
 def _lead_in(tape: Tape, plan: Plan, layer: Layer) -> None:
@@ -205,12 +197,11 @@ def keep(tape: Tape, layers: tuple[Layer, ...], blocks: Mapping[str, Branch], st
     made_by = {node: op for op in tape.ops for node in op.outputs}
     attends = [op for op in tape.ops if op.name == "scaled_dot_product_attention" and len(op.inputs) > 2]
     scaled = {name: _before_scale(found.node, made_by) for name, found in blocks.items()}
-    sizes, spread = _sizes(tape, [
+    sizes, spread, sharp = _sizes(tape, bool(blocks), [
         *scaled.values(), *(node for found in blocks.values() for node in (found.node, found.shortcut)),
         *(node for step in steps for node in (step.site.op.inputs[0], step.site.op.outputs[0])), tape.output,
         *(node for op in attends for node in op.inputs[:2]),
     ])  # fmt: skip
-    sharp = {} if not blocks else _scores(tape)
     for op in attends:
         sharp[op.index] = math.sqrt(sizes[op.inputs[0]] * sizes[op.inputs[1]])
     masked = {step.layer.name for step in steps if step.site.mask is not None}
@@ -254,40 +245,29 @@ def _before_scale(node: int, made_by: Mapping[int, Op]) -> int:
     return node
 
 
-def _sizes(tape: Tape, nodes: list[int]) -> tuple[dict[int, float], dict[int, float]]:
-    """Mean square of these tensors, and of what in them differs from example to example."""
-    sizes, spread = dict[int, float](), dict[int, float]()
+def _sizes(tape: Tape, scores: bool, nodes: list[int]) -> tuple[dict[int, float], dict[int, float], dict[int, float]]:
+    """Mean square of these tensors, and of what in them differs from example to example.
+
+    Also the standard deviation of the scores that torch's own attentions make, by the operation's index.
+    """
+    sizes, spread, sharp = dict[int, float](), dict[int, float](), dict[int, float]()
+    attentions = {op.inputs[0]: op for op in tape.ops if scores and op.kind == "attention"}
 
     def look(node: int) -> Change:
         def change(tensor: Tensor) -> None:
             values = tensor.double()
             sizes[node] = float(values.square().mean())
             spread[node] = float((values - values.mean(0)).square().mean()) if len(values) > 1 else sizes[node]
+            op = attentions.get(node)
+            if op is not None and (weight := in_projection(op)) is not None:
+                q, k, _ = F.linear(values, weight.double()).chunk(3, -1)
+                sharp[op.index] = float((q.square().mean() * k.square().mean()).sqrt())
 
         return change
 
     with torch.no_grad():
-        tape.run(tape.x, {node: look(node) for node in nodes})
-    return sizes, spread
-
-
-def _scores(tape: Tape) -> dict[int, float]:
-    """Standard deviation of the attention scores that each attention makes, by the operation's index."""
-    found: dict[int, float] = {}
-    ops = {op.inputs[0]: op for op in tape.ops if op.kind == "attention"}
-
-    def look(op: Op) -> Change:
-        def change(tensor: Tensor) -> None:
-            weight = in_projection(op)
-            if weight is not None:
-                q, k, _ = F.linear(tensor.double(), weight.double()).chunk(3, -1)
-                found[op.index] = float((q.square().mean() * k.square().mean()).sqrt())
-
-        return change
-
-    with torch.no_grad():
-        tape.run(tape.x, {node: look(op) for node, op in ops.items()})
-    return found
+        tape.run(tape.x, {node: look(node) for node in (*nodes, *attentions)})
+    return sizes, spread, sharp
 
 
 ENOUGH = 2_000_000

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from epoch0.initialization.sites import Plan, Step
 from epoch0.results import Result, aligned
-from epoch0.tracing.tape import Tape
+from epoch0.tracing.tape import Tape, how_it_ran
 
 
 @dataclass(frozen=True)
@@ -164,12 +164,7 @@ def _status(step: Step, plan: Plan) -> str:
 
 def notes(plan: Plan, tape: Tape, off: list[str], rounds: int) -> list[str]:
     """What a reader must know."""
-    found = []
-    if tape.has_batch_norm:
-        statistics = "of this batch, as in training" if tape.batch_norm == "train" else "that were kept while training"
-        found.append(f"batch norm used the statistics {statistics}")
-    if tape.has_dropout:
-        found.append("dropout was off")
+    found = how_it_ran(tape.batch_norm if tape.has_batch_norm else None, tape.has_dropout)
     if plan.blocks:
         count = "1 residual block" if plan.blocks == 1 else f"{plan.blocks} residual blocks"
         closed = sum(step.closes for step in plan.steps) + len(plan.norms)

@@ -116,12 +116,11 @@ def find_sites(record: Tape, seed: int) -> tuple[list[Site], dict[str, str]]:
 
 def _sites(record: Tape) -> tuple[list[Site], dict[str, str]]:
     parameters = dict(record.model.named_parameters())
-    memory = {p.untyped_storage().data_ptr(): name for name, p in parameters.items() if p.numel()}
     sites, untouched = list[Site](), dict[str, str]()
     for op in record.ops:
         if not op.kind or not record.nodes[op.outputs[0]].depends:
             continue
-        found = _site(op, parameters, memory)
+        found = _site(record, op, parameters)
         if isinstance(found, Site):
             ones = found.view.new_ones((1, *record.nodes[op.inputs[0]].shape[1:]))
             found.fan_in = 1.0
@@ -135,7 +134,7 @@ def _sites(record: Tape) -> tuple[list[Site], dict[str, str]]:
     return sites, untouched
 
 
-def _site(op: Op, parameters: dict[str, nn.Parameter], memory: dict[int, str]) -> Site | str:
+def _site(record: Tape, op: Op, parameters: dict[str, nn.Parameter]) -> Site | str:
     if op.kind in ("attention", "recurrent", "bilinear"):
         return f"weights of a {op.kind} operation: no law"
     if op.call is None or len(op.inputs) != 1:
@@ -145,9 +144,8 @@ def _site(op: Op, parameters: dict[str, nn.Parameter], memory: dict[int, str]) -
     weight, bias = (op.given.get(role) if simple and not scaled else None for role in ("weight", "bias"))
     if not isinstance(weight, Tensor) or weight.dim() < 2:
         return f"{op.name} is no product of one input with weights on its right"
-    own = memory.get(weight.untyped_storage().data_ptr())
-    offset = memory.get(bias.untyped_storage().data_ptr(), "") if isinstance(bias, Tensor) else ""
-    if own is not None:
+    own, offset = record.name_of(weight), record.name_of(bias)
+    if own:
         parameter = parameters[own]
         if parameter.numel() != weight.numel():
             return "only a part of the parameter is used at a time"

@@ -17,7 +17,7 @@ from epoch0.results import Result, aligned
 from epoch0.tracing.call import Call, Forward
 from epoch0.tracing.layers import Layer, layers
 from epoch0.tracing.loss import Loss
-from epoch0.tracing.tape import Change, Tape, tape, together
+from epoch0.tracing.tape import Change, Tape, how_it_ran, tape, together
 
 Array = NDArray[np.float64]
 
@@ -102,13 +102,7 @@ class Gain(Result):
         """What a reader must know: how batch norm and dropout were treated, and which layers hold several
         operations.
         """
-        found = []
-        if self.batch_norm:
-            own = self.batch_norm == "train"
-            statistics = "the statistics of this batch, as in training" if own else "the running statistics"
-            found.append(f"batch norm used {statistics}")
-        if self.dropout:
-            found.append("dropout was off")
+        found = how_it_ran(self.batch_norm, self.dropout)
         for layer in self.layers:
             if layer.weighted > 1 and layer.kind != "residual block":
                 said = f"'{layer.name}' is one layer of {layer.weighted} weighted operations"

@@ -201,37 +201,3 @@ def all_finite(tensor: Tensor) -> bool:
 
 def _exported(module: torch.fx.GraphModule) -> bool:
     return any(isinstance(node.target, torch._ops.OpOverload) for node in module.graph.nodes)
-
-
-def check_input(model: nn.Module, x: Any) -> Tensor:
-    """The input in the model's own floating dtype, or the reason why it cannot be one.
-
-    Returns:
-        x, detached, in the dtype of the model's first floating parameter.
-
-    Raises:
-        InputError: if x is no tensor, has an integer dtype, no examples, NaN, or is on another device than the model.
-    """
-    if not isinstance(x, Tensor):
-        raise InputError(f"the input must be a torch tensor of shape (examples, ...), not a {type(x).__name__}.")
-    shape = tuple(x.shape)
-    if not x.is_floating_point():
-        raise InputError(
-            f"the input {shape} is {x.dtype}, which has no derivative; give a floating-point batch "
-            "(images: x.float() / 255; tokens: measure the model from the embedding's output on)."
-        )
-    if x.dim() == 0 or x.numel() == 0:
-        raise InputError(
-            f"the input has shape {shape}: an empty batch; give at least one example, shape (examples, ...)."
-        )
-    parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
-    if parameter is not None and parameter.device != x.device:
-        raise InputError(
-            f"the model is on {parameter.device} and the input {shape} on {x.device}; use x.to('{parameter.device}')."
-        )
-    if not bool((finite := x.isfinite()).all()):
-        kind = "NaN" if bool(x.isnan().any()) else "infinity"
-        raise InputError(
-            f"the input {shape} holds {kind}: {x.numel() - int(finite.sum())} of its {x.numel()} values are not finite."
-        )
-    return x.detach() if parameter is None else x.detach().to(parameter.dtype)

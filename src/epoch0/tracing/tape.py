@@ -8,6 +8,7 @@ unchanged.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -65,6 +66,14 @@ class Tape:
         where = f" in '{op.module}'" if op is not None and op.module else ""
         made = (f"Signals start at the output of {op.name}{where}.",) if op is not None else ()
         return (*self.call.notes, *starts(self.model, self.call.batch)[2], *made)
+
+    def name_of(self, tensor: Any) -> str:
+        """The parameter in whose memory a tensor lies; empty if it lies in none."""
+        return self._by_memory.get(tensor.untyped_storage().data_ptr(), "") if isinstance(tensor, Tensor) else ""
+
+    @cached_property
+    def _by_memory(self) -> dict[int, str]:
+        return {p.untyped_storage().data_ptr(): name for name, p in self.model.named_parameters() if p.numel()}
 
     def taps(self, names: Sequence[str] | None = None) -> list[Tap]:
         """The places with these names, in the order of the names; by default all nonlinearities.
@@ -166,6 +175,13 @@ class Tape:
                 if (explained := explain_replay(error, self.events, reached())) is error:
                     raise
                 raise explained from error
+
+
+def how_it_ran(batch_norm: str | None, dropout: bool) -> list[str]:
+    """How batch norm, ``"train"``, ``"eval"`` or None, and dropout were treated, in words."""
+    statistics = {"train": "statistics of this batch, as in training", "eval": "running statistics"}
+    found = [f"batch norm used the {statistics[batch_norm]}"] if batch_norm else []
+    return [*found, "dropout was off"] if dropout else found
 
 
 def together(*looks: Mapping[int, Change]) -> dict[int, Change]:

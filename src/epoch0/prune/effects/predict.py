@@ -14,7 +14,8 @@ from epoch0.prune.scores.connection_sensitivity import snip
 from epoch0.theory.pruning import dense
 from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
 from epoch0.theory.pruning.score_law import ScoreLaw, law_of_moments
-from epoch0.tracing.guard import bare, check_input, check_model
+from epoch0.tracing.call import Call
+from epoch0.tracing.guard import bare, check_model
 from epoch0.tracing.loss import Loss
 
 HOW = ("measured", "mean_field")
@@ -127,7 +128,10 @@ def _mean_field(model: nn.Module, sparsity: float, x: Tensor | None, examples: i
     bias_std = [0.0 if layer.bias is None else _rms(layer.bias) for layer in layers.values()]
     square, correlation = 1.0, 0.0
     if x is not None:
-        batch = check_input(model, x).detach().flatten(1).double()
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            kind = f"tensor of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
+            raise InputError(f"x is a {kind}; give a batch of floating point numbers, such as images.float() / 255.")
+        batch = Call.of(model, x).batch.flatten(1).double()
         examples, square = len(batch), float((batch**2).mean())
         if square == 0:
             raise InputError("x is 0 everywhere: nothing enters the network.")
