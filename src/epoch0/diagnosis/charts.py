@@ -46,13 +46,14 @@ def log_chart(
     reference: float | None = None,
     decades: float = 0.4,
 ) -> str:
-    """A chart with one position a layer and a logarithmic value axis, as one ``<svg>`` element.
+    """A chart with one position a layer and a logarithmic value axis, which the title says, as one ``<svg>`` element.
 
     >>> svg = log_chart([Series("norm", "forward", [1.0, 0.1])], ["in", "1"], title="t", x_label="x", y_label="y")
     >>> svg.startswith("<svg") and svg.endswith("</svg>")
     True
     """
     low, high = _range(series, reference, decades)
+    title = f"{title}, logarithmic"
     area = _Area(len(positions), low, high)
     parts = [
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title, quote=True)}">',
