@@ -169,18 +169,16 @@ class Pass:
     biases: Mapping[str, Tensor]  # values of the bias parameters, by name
     # factors on the targets of steps, by place; of norms by -1, -2 and so on
     corrections: Mapping[int, float] = field(default_factory=dict)
-    tangents: bool = True  # whether tangents can be carried
 
     def run(self) -> None:
         """Find the scale of every step."""
         try:
-            self._run()
+            self._run({s.start for s in self.plan.steps if s.start is not None} | {n.start for n in self.plan.norms})
         except NoForwardDerivative:
-            self.tangents = False
-            self._run()
+            self._run(set())
 
-    def _run(self) -> None:
-        steps = self.plan.steps
+    def _run(self, starts: set[int]) -> None:
+        steps, self.starts = self.plan.steps, starts
         self.arrived: dict[int, Tensor] = {}
         self.left = Counter(step.site.op.inputs[0] for step in steps)
         self.began: dict[int, float] = {}  # mean square of the tangent at its start
@@ -188,7 +186,6 @@ class Pass:
         for place, step in enumerate(steps):
             self.at.setdefault(step.site.op.outputs[0], []).append((place, step))
         self.norms = {norm.branch: (-1 - i, norm) for i, norm in enumerate(self.plan.norms)}
-        self.starts = self.plan.starts if self.tangents else set()
         ends = {step.layer.output for step in steps if step.start in self.starts}
         self.stops = {step.layer.output for step in steps if step.layer.kind == "residual block"} | ends
         nodes = {*self.at, *self.left, *self.norms, *self.starts, *self.stops}

@@ -275,8 +275,3 @@ class Plan:
     notes: list[str] = field(default_factory=list)  # what a reader must know
     edges: bool = False  # whether what comes in and what goes out is brought to unit size
     kept: frozenset[str] = frozenset()  # names of the blocks that stay as they are
-
-    @property
-    def starts(self) -> set[int]:
-        """Nodes at which a fresh tangent starts."""
-        return {s.start for s in self.steps if s.start is not None} | {norm.start for norm in self.norms}

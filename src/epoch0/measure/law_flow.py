@@ -129,20 +129,14 @@ def _slope_of_no_scale(rule: Activation, power: int) -> float:
 
 def _means(rule: Activation, q: Array) -> Array:
     """E phi'(sqrt(q) Z)^2 for each variance, in the shape of q."""
-
-    def mean(at: Array) -> Array:
-        return _slope(rule, 2, at)
-
-    if rule.homogeneous:
-        return mean(q)
-    if q.size <= GRID:
-        return mean(q)
+    if rule.homogeneous or q.size <= GRID:
+        return _slope(rule, 2, q)
     low, high = float(q.min()), float(q.max())
     start = max(low, 1e-12 * high)
     if not high > 0 or high / start < 1 + 1e-9:
-        return np.full(q.shape, float(mean(np.array([high]))[0]))
+        return np.full(q.shape, float(_slope(rule, 2, np.array([high]))[0]))
     grid = np.geomspace(start, high, GRID)
-    return np.interp(np.log(np.maximum(q, start)), np.log(grid), mean(grid))
+    return np.interp(np.log(np.maximum(q, start)), np.log(grid), _slope(rule, 2, grid))
 
 
 def _mixed_means(flow: Flow, rule: Activation, examples: int, dims: int) -> Tensor:

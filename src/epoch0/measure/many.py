@@ -16,7 +16,7 @@ from epoch0.errors import InputError, suggest
 from epoch0.measure.pieces import Array, Asked, Pieces, module_pieces
 from epoch0.networks.ensemble import Ensemble
 from epoch0.seeds import numpy_generator
-from epoch0.tracing.forward_derivatives import jvp
+from epoch0.tracing.forward_derivatives import prepare_forward_derivatives
 
 _BUDGET = 16_000_000  # numbers held at once: weights, and points with tangents, of some networks (64 MB in float32)
 
@@ -30,6 +30,7 @@ def ensemble_pieces(ensemble: Ensemble, asked: Asked) -> Pieces:
     spec, curve, points = ensemble.spec, asked.curve, asked.points
     if curve.shape != (spec.sizes[0],):
         raise InputError(f"the points of the curve have shape {curve.shape}; the networks take ({spec.sizes[0]},).")
+    prepare_forward_derivatives()
     skeleton = ensemble.skeleton()
     names = _chosen(skeleton, asked.layers)
     kind = asked.dtype or spec.dtype
@@ -92,7 +93,7 @@ def _walk(
             both = torch.bmm(both, weight.mT) if batched else torch.mm(both[0], weight[0].t())[None]
             both[:, :points] += bias[:, None]
         else:
-            both = torch.cat(jvp(part, (both[:, :points],), (both[:, points:],)), dim=1)
+            both = torch.cat(torch.func.jvp(part, (both[:, :points],), (both[:, points:],)), dim=1)
         if name in wanted:
             columns.append(_norm(both[:, points:]))
     return np.asarray(torch.stack(columns, dim=2).numpy())

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from epoch0.curves import Curve
 from epoch0.errors import InputError
 from epoch0.tracing.call import Forward
-from epoch0.tracing.forward_derivatives import jvp
 from epoch0.tracing.guard import unchanged
 from epoch0.tracing.tape import Tape, tape
 
@@ -177,8 +176,7 @@ def points_at_once(record: Tape, nodes: list[int]) -> int:
 
 def _tangents(record: Tape, nodes: list[int], curve: Curve, t: Tensor) -> Array:
     """|dz/dt| at the nodes, shape (points, nodes)."""
-    x, dx = curve.point(t).to(record.x), curve.tangent(t).to(record.x)
-    return row_norms(jvp(lambda z: record.values(z, nodes), (x,), (dx,))[1])
+    return row_norms(record.tangents(nodes, curve.point(t).to(record.x), curve.tangent(t).to(record.x)))
 
 
 def _chords(record: Tape, nodes: list[int], curve: Curve, grid: Tensor, at_once: int) -> tuple[Array, Array]:

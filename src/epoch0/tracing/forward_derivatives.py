@@ -3,10 +3,6 @@
 import importlib
 import sys
 import warnings
-from collections.abc import Callable
-from typing import Any
-
-import torch
 
 _MODULE = "torch._decomp.decompositions_for_jvp"
 
@@ -21,13 +17,3 @@ def prepare_forward_derivatives() -> None:
             for kind in (DeprecationWarning, FutureWarning):  # which of them depends on the version of torch
                 warnings.simplefilter("ignore", kind)
             importlib.import_module(_MODULE)
-
-
-def jvp(function: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
-    """``torch.func.jvp``, prepared: the function's value and its derivative along the tangents.
-
-    >>> jvp(torch.sin, (torch.zeros(3),), (torch.ones(3),))[1]                # shape (3,)
-    tensor([1., 1., 1.])
-    """
-    prepare_forward_derivatives()
-    return torch.func.jvp(function, primals, tangents)
