@@ -1,11 +1,9 @@
 """Settings every test shares: reproducible examples, one thread, types checked on every call where asked."""
 
 import gc
-import logging
 import os
+import queue
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -47,20 +45,23 @@ def _one_thread() -> None:
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run without a scheduler has one worker, a thread of this process: it starts in no time."""
-    import dask
-    from distributed import LocalCluster
-
+    """A run without a scheduler computes in this process: nothing has to start."""
     from epoch0.experiments import engine
 
-    @contextmanager
-    def cluster(workers: int | None, accelerators: int) -> Iterator[LocalCluster]:
-        # any free port: the one that dask takes by itself may be another process's
-        quiet = {"dashboard_address": "127.0.0.1:0", "memory_limit": 0, "silence_logs": logging.CRITICAL}
-        with (
-            dask.config.set(engine._SETTINGS),
-            LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **quiet) as made,
-        ):
-            yield made
+    class Here(engine._Processes):
+        def __init__(self, workers: int | None, accelerators: int) -> None:
+            self.finished = queue.SimpleQueue()
 
-    monkeypatch.setattr(engine, "_local_cluster", cluster)
+        def slots(self, ask: bool) -> int:
+            return 1
+
+        def submit(self, named: engine.Named, seconds: float) -> engine._Group:
+            group = engine._Group(named, seconds)
+            group.answer = engine.run_group(named, seconds)
+            self.finished.put(group)
+            return group
+
+        def close(self, now: bool) -> None:
+            pass
+
+    monkeypatch.setattr(engine, "_Processes", Here)

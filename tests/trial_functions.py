@@ -22,7 +22,8 @@ def _note(spec: dict[str, Any], seed: int) -> None:
 
 
 def draw(spec: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Random numbers and a product, of whatever size."""
+    """Random numbers and a product, of whatever size; it takes at least so many seconds."""
+    time.sleep(spec.get("pause", 0.0))
     _note(spec, seed)
     size = spec.get("size", 3)
     matrix = numpy_generator(seed, 1).standard_normal((size, size))
@@ -56,13 +57,13 @@ def fail(spec: dict[str, Any], seed: int) -> dict[str, Any]:
 
 
 def die(spec: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Kill the worker process for the seeds the spec names; `once` only the first time."""
+    """Kill the worker process for the seeds the spec names; `once` only the first time; `how` is the signal."""
     _note(spec, seed)
     if seed in spec["bad"]:
         mark = Path(spec["marks"]) / f"died{seed}"
         if not (spec.get("once") and mark.exists()):
             mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), spec.get("how", signal.SIGKILL))
     return {"seed": seed}
 
 

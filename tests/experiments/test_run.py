@@ -2,9 +2,11 @@
 
 import io
 import os
+import pickle
 import platform
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +14,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -235,6 +238,20 @@ def test_a_trial_that_always_kills_its_worker_is_named(two, tmp_path):
     assert executions(tmp_path)[4] in (3, 4)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_trials_that_crash_at_once_are_reported_by_their_keys_and_all_others_finish(tmp_path, workers):
+    wanted = trials("die", 30, bad=[0, 13, 29], how=signal.SIGSEGV, marks=str(tmp_path))
+    with Store(tmp_path / "r.sqlite") as store:
+        with pytest.raises(TrialError, match="3 of 30 trials failed") as caught:
+            run(wanted, store, workers=workers)
+        assert len(store) == 27
+    bad = [wanted[seed].key for seed in (0, 13, 29)]
+    assert [*caught.value.causes] == bad and all(key[:12] in str(caught.value) for key in bad)
+    assert all("exit status -11 (SIGSEGV)" in cause for cause in caught.value.causes.values())
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value) and vars(again) == vars(caught.value) and type(again) is TrialError
+
+
 def test_a_full_disk_stops_the_run_with_one_error(tmp_path):
     with Store(tmp_path / "r.sqlite") as store:
         store._execute("PRAGMA max_page_count=6")
@@ -263,6 +280,29 @@ def test_kill_9_of_a_worker_loses_nothing(two, tmp_path):
     killer.join()
     assert [result["seed"] for result in results] == list(range(8))
     assert executions(tmp_path) == dict.fromkeys(range(8), 1)
+
+
+def test_workers_that_are_killed_while_they_start(monkeypatch):
+    others = {*psutil.Process().children()}
+    with Engine(workers=2) as engine:
+        engine.start()
+        until(lambda: len({*psutil.Process().children()} - others) == 2)
+        for starting in {*psutil.Process().children()} - others:
+            starting.kill()
+        assert len(run(trials("nothing", 4), engine=engine)) == 4
+    monkeypatch.setattr("epoch0.experiments.engine._WORKER", "raise SystemExit(3)")
+    with pytest.raises(InputError, match=r"5 ended before they were ready, the last with exit status 3\.$"):
+        run(trials("nothing", 4), workers=2)
+
+
+def test_no_other_user_can_reach_a_run(two, tmp_path):
+    """Nothing listens: work could else be given to it by anybody on the machine."""
+    run(trials("nothing", 4), engine=two)
+    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    open_ones = [connection for process in processes for connection in process.net_connections(kind="all")]
+    assert len(processes) >= 3 and len(open_ones) >= 4
+    named = [one for one in open_ones if isinstance(one.laddr, str) and one.laddr]  # of Unix: a pair has no name
+    assert named + [one for one in open_ones if one.status == psutil.CONN_LISTEN] == []
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
@@ -354,11 +394,17 @@ with LocalCluster(n_workers=1, processes=False, protocol="tcp", dashboard_addres
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere at all", "tcp://127.0.0.1"])
 def test_a_scheduler_that_does_not_answer(address, tmp_path, monkeypatch):
-    monkeypatch.setattr("epoch0.experiments.engine._PATIENCE", "1s")
+    monkeypatch.setattr("epoch0.experiments.engine._PATIENCE", 1.0)
     with Store(tmp_path / "r.sqlite") as store:
         with pytest.raises(InputError, match=f"no scheduler answers at '{address}'"):
             run(trials("nothing", 1), store, scheduler=address)
         assert len(store) == 0
+
+
+def test_a_scheduler_that_takes_the_connection_and_is_silent(monkeypatch):
+    monkeypatch.setattr("epoch0.experiments.engine._PATIENCE", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(InputError, match="it is silent"):
+        run(trials("nothing", 1), scheduler=f"tcp://127.0.0.1:{silent.getsockname()[1]}")
 
 
 @pytest.mark.parametrize("workers", [0, -1, True])

@@ -1,15 +1,22 @@
-"""Where trials run: processes of one BLAS thread each, on this machine or behind a scheduler (dask.distributed)."""
+"""Where trials run: processes of one BLAS thread each, on this machine or behind a scheduler (dask.distributed).
+
+A worker process here is the other end of a socket pair, which has no address: no other user can give it work.
+"""
 
 import logging
 import os
+import pickle
 import queue
 import signal
+import socket
+import subprocess
 import sys
 import threading
 import time
 import traceback
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,16 +31,14 @@ _ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in _LIBRARIES} | {"VECL
 _counting = threading.Lock()
 _inside: list[int] = []  # the threads that compute with one BLAS thread at this moment
 _outside: dict[str, Any] = {}  # how many BLAS threads there were before the first of them
-_ACCELERATORS = "EPOCH0_ACCELERATORS"  # how many a new worker process shares with its siblings
-_PARENT = "__DASK_PARENT_PID"  # set by dask beside the variables that it is given
+_WORKER = "import sys; sys.path[:] = sys.argv[2:]; from epoch0.experiments.engine import serve; serve(int(sys.argv[1]))"
+_STARTS = 5  # times a worker process may end before it is ready
 _ASK_AGAIN = 0.5  # seconds a count of workers stays good
-_PATIENCE = "10s"  # for a scheduler to answer
-_NO_WORKERS = 60.0  # seconds without a single worker after which a run gives up
-_SETTINGS = {
-    "distributed.scheduler.allowed-failures": 0,  # the run itself decides what is tried again after a worker died
-    "distributed.scheduler.worker-ttl": None,  # a trial may keep its process busy for as long as it likes
-    "distributed.worker.profile.enabled": False,
-}
+_PATIENCE = 10.0  # seconds for a scheduler to answer
+_NO_WORKERS = 60.0  # seconds without a single worker after which a run on a scheduler gives up
+
+Named = Sequence[tuple[str, str, int]]
+"""Trials on their way to a worker: function, canonical spec, seed."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class Died:
     """The worker died while it ran a group, this many times (a remote scheduler may have tried again by itself)."""
 
     times: int
+    status: int | None = None  #: exit status of the process, -9 for signal 9; None behind a scheduler
 
 
 class Engine:
@@ -89,63 +95,32 @@ class Engine:
         self.workers = workers
         self.scheduler = scheduler
         self.accelerators = accelerators
-        self._open: ExitStack | None = None
-        self._client: Any = None
-        self._cluster: Any = None
-        self._counted = (-_ASK_AGAIN, 0)
-        self._some_worker = 0.0
-        self._finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._pool: _Processes | _Scheduler | None = None
 
-    def start(self) -> None:
+    def start(self) -> "_Processes | _Scheduler":
         """Start the processes or reach the scheduler; does nothing when that is done already."""
-        if self._client is not None:
-            return
-        stack = ExitStack()
-        try:
-            stack.enter_context(_silence())
+        if self._pool is None:
             if self.scheduler is None:
-                self._cluster = stack.enter_context(_local_cluster(self.workers, self.accelerators))
-            self._client = stack.enter_context(self._connected())
-        except BaseException:
-            self._cluster = None
-            stack.close()
-            raise
-        self._open = stack
-        self._some_worker = time.monotonic()
+                self._pool = _Processes(self.workers, self.accelerators)
+            else:
+                self._pool = _Scheduler(self.scheduler)
+        return self._pool
 
     def slots(self, ask: bool = False) -> int:
         """How many groups can run at this moment: one a worker thread. ``ask`` counts now, whenever the last count was.
 
-        No worker at all for a minute is an InputError.
+        Worker processes that cannot be started, or a scheduler without any worker for a minute, are an InputError.
         """
-        self.start()
-        now = time.monotonic()
-        if ask or now - self._counted[0] >= _ASK_AGAIN:
-            try:
-                count = sum(self._client.nthreads().values())
-            except OSError as error:
-                raise self._gone() from error
-            self._counted = (now, count)
-            if count:
-                self._some_worker = now
-            elif now - self._some_worker > _NO_WORKERS:
-                raise InputError(
-                    f"{self._where()} has had no worker for {_NO_WORKERS:.0f} s; start workers and run again."
-                )
-        return self._counted[1]
+        return self.start().slots(ask)
 
     def submit(self, group: Sequence[Trial], seconds: float) -> Any:
         """Start a group of trials on a free worker; see :func:`run_group`. Returns a handle for :meth:`wait`."""
-        self.start()
-        named = [(trial.function, trial.canonical, trial.seed) for trial in group]
-        future = self._client.submit(run_group, named, seconds, key=f"epoch0-{uuid.uuid4().hex}", pure=False)
-        future.add_done_callback(self._finished.put)
-        return future
+        return self.start().submit([(trial.function, trial.canonical, trial.seed) for trial in group], seconds)
 
     def wait(self, seconds: float) -> Any:
         """The handle of a group that ended, or None when none does within that time."""
         try:
-            return self._finished.get(timeout=seconds)
+            return self.start().finished.get(timeout=seconds)
         except queue.Empty:
             return None
 
@@ -154,6 +129,168 @@ class Engine:
 
         A scheduler that went away, or workers that cannot run this package, are an InputError.
         """
+        return self.start().outcomes(handle)
+
+    def close(self, now: bool = False) -> None:
+        """Stop the processes started here, or leave the scheduler; with ``now`` running trials do not end first."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close(now)
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        self.close(now=kind is not None)
+
+
+class _Group:
+    """Trials given to the worker processes here, and what became of them."""
+
+    def __init__(self, named: Named, seconds: float) -> None:
+        self.asked = (named, seconds)
+        self.answer: list[Outcome] | Died = []
+
+
+class _Processes:
+    """Worker processes of this machine: a thread for each starts it, talks to it, and starts another when it died."""
+
+    def __init__(self, workers: int | None, accelerators: int) -> None:
+        from dask.system import CPU_COUNT
+
+        self.finished: queue.SimpleQueue[_Group] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # of the two that follow
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._closed = False
+        self._trouble: InputError | None = None
+        own = {**os.environ, **_ONE_THREAD, **heap_environment()}
+        seen = (own.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(accelerators)))).split(",")
+        self._threads = []
+        for number in range(workers or CPU_COUNT):
+            chosen = {"CUDA_VISIBLE_DEVICES": seen[number % accelerators]} if accelerators else {}
+            self._threads.append(threading.Thread(target=self._serve, args=({**own, **chosen},), daemon=True))
+            self._threads[-1].start()
+
+    def slots(self, ask: bool) -> int:
+        if self._trouble is not None:
+            raise self._trouble
+        return len(self._threads)
+
+    def submit(self, named: Named, seconds: float) -> _Group:
+        group = _Group(named, seconds)
+        self._waiting.put(group)
+        return group
+
+    def outcomes(self, group: _Group) -> list[Outcome] | Died:
+        return group.answer
+
+    def close(self, now: bool) -> None:
+        with self._lock:
+            self._closed = now
+            for process in self._running if now else ():
+                process.kill()
+        for _ in self._threads:
+            self._waiting.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self, environment: dict[str, str]) -> None:
+        process = None
+        try:
+            while True:
+                if process is None:
+                    process, stream = self._started(environment)
+                group = self._waiting.get()
+                if group is None:
+                    break
+                try:
+                    _send(stream, group.asked)
+                    group.answer = pickle.load(stream)
+                except (OSError, EOFError, pickle.UnpicklingError):
+                    stream.close()
+                    group.answer = Died(1, self._ended(process))
+                    process = None
+                self.finished.put(group)
+        except (OSError, InputError) as error:
+            self._trouble = InputError(f"worker processes could not be started: {str(error).removesuffix('.')}.")
+        if process is not None:
+            stream.close()
+            self._ended(process)
+
+    def _started(self, environment: dict[str, str]) -> tuple[subprocess.Popen[bytes], Any]:
+        """A process that is ready, and the stream to it. One that was killed on the way is started again."""
+        for _ in range(_STARTS):
+            ours, theirs = socket.socketpair()
+            with ours, theirs, self._lock:
+                if self._closed:
+                    raise InputError("the engine was closed")
+                # -P: nothing is imported from the folder one is in; a session of its own: Ctrl-C is for the driver
+                command = [sys.executable, "-P", "-c", _WORKER, str(theirs.fileno()), *sys.path]
+                process = subprocess.Popen(
+                    command,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+                self._running.add(process)
+                stream = ours.makefile("rwb")
+            try:
+                pickle.load(stream)
+                return process, stream
+            except (OSError, EOFError):
+                stream.close()
+                status = self._ended(process)
+        raise InputError(f"{_STARTS} ended before they were ready, the last with {exit_status(status)}")
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> int:
+        """The exit status of a process that is dead or has no more work."""
+        process.kill()
+        with self._lock:
+            self._running.discard(process)
+        return process.wait()
+
+
+class _Scheduler:
+    """The workers of a scheduler that runs elsewhere."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._counted = (-_ASK_AGAIN, 0)
+        self._open = ExitStack()
+        try:
+            self._open.enter_context(_silence())
+            self._client = self._open.enter_context(self._connected())
+        except BaseException:
+            self._open.close()
+            raise
+        self._some_worker = time.monotonic()
+
+    def slots(self, ask: bool) -> int:
+        now = time.monotonic()
+        if ask or now - self._counted[0] >= _ASK_AGAIN:
+            try:
+                count = sum(self._client.sync(self._client.scheduler.ncores, callback_timeout=_NO_WORKERS).values())
+            except OSError as error:
+                raise self._gone() from error
+            self._counted = (now, count)
+            if count:
+                self._some_worker = now
+            elif now - self._some_worker > _NO_WORKERS:
+                raise InputError(
+                    f"the scheduler at {self.address} has had no worker for {_NO_WORKERS:.0f} s; start workers and run "
+                    "again."
+                )
+        return self._counted[1]
+
+    def submit(self, named: Named, seconds: float) -> Any:
+        future = self._client.submit(run_group, named, seconds, key=f"epoch0-{uuid.uuid4().hex}", pure=False)
+        future.add_done_callback(self.finished.put)
+        return future
+
+    def outcomes(self, handle: Any) -> list[Outcome] | Died:
         from concurrent.futures import CancelledError
 
         from distributed import KilledWorker
@@ -167,56 +304,81 @@ class Engine:
             raise self._gone() from error
         except (ImportError, AttributeError) as error:
             raise InputError(
-                f"the workers of {self.scheduler or 'the local engine'} cannot run this package: {error}; "
-                "install the same version there."
+                f"the workers of {self.address} cannot run this package: {error}; install the same version there."
             ) from error
 
-    def close(self, now: bool = False) -> None:
-        """Stop the processes started here, or leave the scheduler; with ``now`` running trials do not end first."""
-        stack, client, cluster = self._open, self._client, self._cluster
-        self._open = self._client = self._cluster = None
-        self._counted = (-_ASK_AGAIN, 0)
-        self._finished = queue.SimpleQueue()
-        if stack is None:
-            return
-        if now and cluster is not None:
-            cluster.sync(_kill_workers, list(cluster.workers.values()))
-        elif now:
-            client.cancel(list(client.futures), force=True)
-        stack.close()
-
-    def _where(self) -> str:
-        return f"the scheduler at {self.scheduler}" if self.scheduler else "the local engine"
+    def close(self, now: bool) -> None:
+        if now:
+            self._client.cancel(list(self._client.futures), force=True)
+        self._open.close()
 
     def _gone(self) -> InputError:
-        return InputError(f"{self._where()} went away; run again: what is finished is not run again.")
+        return InputError(f"the scheduler at {self.address} went away; run again: what is finished is not run again.")
 
     def _connected(self) -> Any:
-        """A client of the processes or of the scheduler."""
+        """A client. It is made in a thread: what takes a connection and never answers would keep it without end."""
         from distributed import Client
         from distributed.comm.addressing import parse_address, parse_host_port
 
-        address = self._cluster if self.scheduler is None else self.scheduler
+        made: Future[Any] = Future()
+
+        def make() -> None:
+            try:
+                made.set_result(Client(self.address, timeout=_PATIENCE, set_as_default=False))
+            except BaseException as error:
+                made.set_exception(error)
+
         try:
-            if self.scheduler is not None:
-                kind, place = parse_address(self.scheduler)
-                if kind in ("tcp", "tls"):
-                    parse_host_port(place)  # a client that finds no port sometimes waits without end instead
-            return Client(address, timeout=_PATIENCE, set_as_default=False)
-        except (OSError, ValueError, TypeError) as error:
+            kind, place = parse_address(self.address)
+            if kind in ("tcp", "tls"):
+                parse_host_port(place)  # a port is needed
+            threading.Thread(target=make, daemon=True).start()
+            return made.result(timeout=3 * _PATIENCE)
+        except Exception as error:
             raise InputError(
-                f"no scheduler answers at {self.scheduler!r} ({error}); start one with 'dask scheduler' and give its "
-                "address, such as tcp://host:8786."
+                f"no scheduler answers at {self.address!r} ({str(error) or 'it is silent'}); start one with "
+                "'dask scheduler' and give its address, such as tcp://host:8786."
             ) from error
 
-    def __enter__(self) -> "Engine":
-        return self
 
-    def __exit__(self, kind: object, *rest: object) -> None:
-        self.close(now=kind is not None)
+def serve(number: int) -> None:
+    """What a worker process does, its end of the socket pair being open as this number, until the driver is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.set_inheritable(number, False)
+    os.register_at_fork(after_in_child=lambda: os.close(number))  # a trial's own processes do not keep it open
+    stream = socket.socket(fileno=number).makefile("rwb")
+    asked: queue.SimpleQueue[tuple[Named, float]] = queue.SimpleQueue()
+
+    def hear() -> None:
+        try:
+            while True:
+                asked.put(pickle.load(stream))
+        finally:
+            os._exit(1)  # whatever a trial is doing
+
+    threading.Thread(target=hear, daemon=True).start()
+    _send(stream, "ready")
+    while True:
+        _send(stream, run_group(*asked.get()))
+        sys.stdout.flush()
 
 
-def run_group(group: Sequence[tuple[str, str, int]], seconds: float) -> list[Outcome]:
+def _send(stream: Any, message: object) -> None:
+    pickle.dump(message, stream, pickle.HIGHEST_PROTOCOL)
+    stream.flush()
+
+
+def exit_status(status: int) -> str:
+    """How a process ended, in words.
+
+    >>> exit_status(-9)
+    'exit status -9 (SIGKILL)'
+    """
+    known = {-number.value: f" ({number.name})" for number in signal.Signals}
+    return f"exit status {status}{known.get(status, '')}"
+
+
+def run_group(group: Named, seconds: float) -> list[Outcome]:
     """Run trials (function, canonical spec, seed) one after another on a worker, until the time is up.
 
     At least one is run; the rest is left for another group.
@@ -257,19 +419,6 @@ def one_thread() -> Iterator[None]:
                     sys.modules["torch"].set_num_threads(_outside.pop("threads"))
 
 
-def dask_setup(worker: Any) -> None:
-    """Called by a new local worker process, before it has loaded torch.
-
-    Ctrl-C is for the driver, which then closes the workers in order. Of shared accelerators each is left one.
-    """
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    count = int(os.environ.get(_ACCELERATORS, "0"))
-    if count:
-        seen = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
-        os.environ["CUDA_VISIBLE_DEVICES"] = seen.split(",")[int(worker.name) % count]
-
-
 def _attempt(function: str, canonical: str, seed: int) -> Outcome:
     begun = time.perf_counter()
     try:
@@ -281,39 +430,6 @@ def _attempt(function: str, canonical: str, seed: int) -> Outcome:
         failure = Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), isinstance(error, InputError))
         return Outcome(None, failure, time.perf_counter() - begun)
     return Outcome(result, None, time.perf_counter() - begun)
-
-
-@contextmanager
-def _local_cluster(workers: int | None, accelerators: int) -> Iterator[Any]:
-    import dask
-    from dask.system import CPU_COUNT
-    from distributed import LocalCluster, Nanny
-
-    class _Nanny(Nanny):  # type: ignore[misc]
-        """Starts worker processes that neither run the user's script again nor leave marks in this process."""
-
-        async def instantiate(self) -> Any:
-            self.pre_spawn_env.update(_ONE_THREAD | heap_environment())
-            with _as_it_was(self.pre_spawn_env):
-                return await super().instantiate()
-
-    with dask.config.set(_SETTINGS):
-        try:
-            cluster = LocalCluster(
-                n_workers=workers or CPU_COUNT,
-                threads_per_worker=1,
-                worker_class=_Nanny,
-                dashboard_address="127.0.0.1:0",  # dask opens a port in any case: any free one, on this machine only
-                scheduler_kwargs={"dashboard": False},
-                memory_limit=0,
-                silence_logs=logging.CRITICAL,
-                preload=[__name__],
-                env={_ACCELERATORS: str(accelerators)},
-            )
-        except (RuntimeError, OSError) as error:
-            raise InputError(f"{workers or CPU_COUNT} worker processes could not be started: {error}.") from error
-        with cluster:
-            yield cluster
 
 
 _quiet = ExitStack()  # holds the levels that dask's loggers had before
@@ -337,35 +453,6 @@ def _silence() -> Iterator[None]:
             _quiet.close()
 
 
-_starting = 0  # worker processes being started in this process at this moment; only the engine's event loop counts them
-_before: dict[str, Any] = {}
-
-
-@contextmanager
-def _as_it_was(environment: Mapping[str, str]) -> Iterator[None]:
-    """While worker processes start, hide the main script; afterwards put it and the environment back.
-
-    A spawned process imports the main module anew, which runs a script that has no ``__main__`` guard from its top.
-    Trials are named by their modules, so workers need no main module. The environment is set by dask, in this process,
-    for libraries that read it when the worker loads them.
-    """
-    global _starting
-    main = sys.modules["__main__"].__dict__
-    if _starting == 0:
-        _before["environment"] = {name: os.environ.get(name) for name in (*environment, _PARENT)}
-        _before["main"] = {name: main[name] for name in ("__file__", "__spec__") if name in main}
-        main.pop("__file__", None)
-        main["__spec__"] = None
-    _starting += 1
-    try:
-        yield
-    finally:
-        _starting -= 1
-        if _starting == 0:
-            main.update(_before["main"])
-            _restore_environment(_before["environment"])
-
-
 def _restore_environment(before: Mapping[str, str | None]) -> None:
     """Put back environment variables; None means it was not set."""
     for name, value in before.items():
@@ -373,11 +460,3 @@ def _restore_environment(before: Mapping[str, str | None]) -> None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-
-
-async def _kill_workers(nannies: Sequence[Any]) -> None:
-    """End worker processes in the middle of what they do."""
-    for nanny in nannies:
-        nanny.auto_restart = False
-        if nanny.process is not None and nanny.process.process is not None:
-            await nanny.process.process.kill()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from epoch0.errors import InputError
-from epoch0.experiments.engine import Died, Engine, Failure, Outcome
+from epoch0.experiments.engine import Died, Engine, Failure, Outcome, exit_status
 from epoch0.experiments.experiment import Trial, resolve
 from epoch0.experiments.store import Store
 from epoch0.meter import Meter, format_duration
@@ -22,18 +22,23 @@ _GROUP_SECONDS = 0.2  # small trials travel together until they take about this 
 _LARGEST_GROUP = 512
 _SHORT_SECONDS = 1.0  # a worker that runs shorter trials has its next group at hand: an errand to it takes 10 to 30 ms
 _DEATHS = 3  # a trial whose worker dies this often is given up
+_NAMED = 9  # failures that an error names besides the first
 
 
 class TrialError(RuntimeError):
     """A trial could not be finished; all others were, and are in the store.
 
     It names the first ``trial`` that failed, in the order given, its ``cause``, its ``traceback`` in the worker (empty
-    if that died), and how many ``failed``.
+    if that died), how many ``failed``, and the ``causes`` of all of them by their keys.
     """
 
-    def __init__(self, message: str, trial: Trial, cause: str, traceback: str, failed: int) -> None:
-        super().__init__(message)
-        self.trial, self.cause, self.traceback, self.failed = trial, cause, traceback, failed
+    def __init__(self, message: str, trial: Trial, traceback: str, causes: dict[str, str]) -> None:
+        super().__init__(message, trial, traceback, causes)  # all of them: so it survives pickling
+        self.trial, self.traceback, self.causes = trial, traceback, causes
+        self.cause, self.failed = causes[trial.key], len(causes)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class TrialInputError(TrialError, InputError):
@@ -215,7 +220,7 @@ class _Run:
         group = self.flying.pop(handle)
         outcomes = self.engine.outcomes(handle)
         if isinstance(outcomes, Died):
-            self._accuse(group, outcomes.times)
+            self._accuse(group, outcomes)
             return
         self.alone.discard(group[0].key)
         self.pending.extendleft(reversed(group[len(outcomes) :]))
@@ -232,15 +237,16 @@ class _Run:
         if self.progress is not None:
             self.progress.advance()
 
-    def _accuse(self, group: list[Trial], times: int) -> None:
+    def _accuse(self, group: list[Trial], died: Died) -> None:
         """A worker died: which trial of those it had was the cause is found by running each one alone."""
         self.engine.slots(ask=True)
         if group[0].key in self.alone:
             (trial,) = group
             self.alone.remove(trial.key)
-            self.deaths[trial.key] += times
+            self.deaths[trial.key] += died.times
             if self.deaths[trial.key] >= _DEATHS:
-                cause = f"it killed its worker process {self.deaths[trial.key]} times (out of memory, or a crash)"
+                how = "" if died.status is None else f"{exit_status(died.status)}: "
+                cause = f"it killed its worker process {self.deaths[trial.key]} times ({how}out of memory, or a crash)"
                 self.failures.append((trial, Failure(cause, "", False)))
                 if self.progress is not None:
                     self.progress.advance()
@@ -248,12 +254,18 @@ class _Run:
         self.suspects.extend(group)
 
     def _error(self) -> TrialError:
-        trial, failure = min(self.failures, key=lambda pair: self.order[pair[0].key])
-        failed, total = len(self.failures), len(self.order)
+        failures = sorted(self.failures, key=lambda pair: self.order[pair[0].key])
+        (trial, failure), *others = failures
+        failed, total = len(failures), len(self.order)
         rest = f" (the other {total - failed} are finished and stored)" if total > failed else ""
         message = f"{failed} of {total} trials failed{rest}. The first, {trial}: {failure.cause}"
+        if others:
+            named = [f"{other.key[:12]} ({' '.join(why.cause.split())[:100]})" for other, why in others[:_NAMED]]
+            message += (
+                f". By their keys {trial.key[:12]} (the first), {', '.join(named)}{', ...' * (len(others) > _NAMED)}"
+            )
         kind = TrialInputError if failure.bad_input else TrialError
-        return kind(message, trial, failure.cause, failure.traceback, failed)
+        return kind(message, trial, failure.traceback, {one.key: why.cause for one, why in failures})
 
 
 @contextmanager
