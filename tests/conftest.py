@@ -48,20 +48,16 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run without a scheduler computes in this process: nothing has to start."""
     from epoch0.experiments import engine
 
-    class Here(engine._Processes):
-        def __init__(self, workers: int | None, accelerators: int) -> None:
-            self.finished = queue.SimpleQueue()
+    def submit(self: engine._Processes, named: engine.Named, seconds: float) -> engine._Group:
+        group = engine._Group(named, seconds)
+        group.answer = engine.run_group(named, seconds)
+        self.finished.put(group)
+        return group
 
-        def slots(self, ask: bool) -> int:
-            return 1
+    def no_processes(self: engine._Processes, workers: int | None, accelerators: int) -> None:
+        self.finished = queue.SimpleQueue()
 
-        def submit(self, named: engine.Named, seconds: float) -> engine._Group:
-            group = engine._Group(named, seconds)
-            group.answer = engine.run_group(named, seconds)
-            self.finished.put(group)
-            return group
-
-        def close(self, now: bool) -> None:
-            pass
-
-    monkeypatch.setattr(engine, "_Processes", Here)
+    monkeypatch.setattr(engine._Processes, "__init__", no_processes)
+    monkeypatch.setattr(engine._Processes, "slots", lambda self, ask: 1)
+    monkeypatch.setattr(engine._Processes, "submit", submit)
+    monkeypatch.setattr(engine._Processes, "close", lambda self, now: None)

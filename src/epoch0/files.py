@@ -1,6 +1,8 @@
 """Files that are written whole or not at all."""
 
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -22,3 +24,21 @@ def write_atomic(path: Path, content: bytes) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def make_folder(folder: Path) -> list[Path]:
+    """Make a folder; gives those that were made for it, the innermost first.
+
+    >>> make_folder(Path("results/today"))
+    [PosixPath('results/today'), PosixPath('results')]
+    """
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove the folders that hold nothing, as far as possible, in this order."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()

@@ -290,6 +290,9 @@ def test_workers_that_are_killed_while_they_start(monkeypatch):
         for starting in {*psutil.Process().children()} - others:
             starting.kill()
         assert len(run(trials("nothing", 4), engine=engine)) == 4
+        for idle in {*psutil.Process().children()} - others:
+            idle.kill()
+        assert len(run(trials("nothing", 4), engine=engine)) == 4
     monkeypatch.setattr("epoch0.experiments.engine._WORKER", "raise SystemExit(3)")
     with pytest.raises(InputError, match=r"5 ended before they were ready, the last with exit status 3\.$"):
         run(trials("nothing", 4), workers=2)

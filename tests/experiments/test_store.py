@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -114,7 +115,7 @@ def test_put_get_and_open_again(tmp_path, journal):
         assert same(store.get(trial(1).key), {"x": 0.1, "large": LARGE})
         assert str(store).startswith(f"{path}: 2 results (2 of trial_functions:draw), 0.")
     left = sorted(p.name for p in path.parent.iterdir())
-    assert left == ["results.sqlite", "results.sqlite.arrays", "results.sqlite.lock"]
+    assert left == ["results.sqlite", "results.sqlite.arrays"]
     assert [p.name for p in (path.parent / left[1]).iterdir()] == [f"{trial(1).key}.safetensors"]
 
 
@@ -151,6 +152,60 @@ def test_a_second_writer_is_refused(tmp_path):
                 reader.put(trial(2), {"large": LARGE})
     with Store(path) as store:
         assert len(store) == 2
+
+
+def test_no_second_writer_whatever_is_removed_beside_the_file(tmp_path):
+    path = tmp_path / "r.sqlite"
+    script = "from epoch0.experiments.store import Store; import sys; Store(sys.argv[1])"
+    with Store(path, journal="delete") as store:
+        store.put(trial(), {"x": 1})
+        for beside in {*tmp_path.iterdir()} - {path}:
+            beside.unlink()
+        with Store(path, read_only=True), pytest.raises(InputError, match="open to write in another run"):
+            Store(path)
+        done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True)
+        assert done.returncode == 1 and "open to write in another run" in done.stderr
+        path.unlink()
+        with Store(path), pytest.raises(InputError, match="was moved or removed while this run wrote to it"):
+            store.put(trial(1), {"x": 2})
+
+
+def test_of_those_who_make_a_file_at_once_one_writes(tmp_path):
+    def write(path, seed, said):
+        try:
+            with Store(path) as store:
+                store.put(trial(seed), {"x": seed})
+                said.append(seed)
+        except InputError as error:
+            assert "open to write in another run" in str(error)
+
+    for number in range(20):
+        path, said = tmp_path / f"{number}" / "r.sqlite", []
+        writers = [threading.Thread(target=write, args=(path, seed, said)) for seed in range(6)]
+        for each in writers:
+            each.start()
+        for each in writers:
+            each.join()
+        with Store(path, read_only=True) as store:
+            assert store.keys() == {trial(seed).key for seed in said} and said
+        assert [each.name for each in path.parent.iterdir()] == ["r.sqlite"]
+
+
+def test_what_fails_leaves_nothing(tmp_path):
+    first = filled(tmp_path / "1.sqlite", range(3), large=True)
+    into = tmp_path / "new" / "folder" / "all.sqlite"
+    with pytest.raises(InputError, match="does not exist"):
+        merge([first, tmp_path / "2.sqlite"], into)
+    with pytest.raises(ZeroDivisionError), Store(into):
+        raise ZeroDivisionError
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(InputError, match="does not exist"):
+        merge([first, tmp_path / "2.sqlite"], filled(into, [7], large=True))
+    assert [each.name for each in (into.parent / "all.sqlite.arrays").iterdir()] == [f"{trial(7).key}.safetensors"]
+    with pytest.raises(ZeroDivisionError), Store(into):  # it was there before
+        raise ZeroDivisionError
+    with Store(into) as store:
+        assert len(store) == 1
 
 
 def test_a_killed_writer_leaves_its_results_and_no_lock(tmp_path):

@@ -17,7 +17,7 @@ import traceback
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -208,15 +208,13 @@ class _Processes:
                     _send(stream, group.asked)
                     group.answer = pickle.load(stream)
                 except (OSError, EOFError, pickle.UnpicklingError):
-                    stream.close()
-                    group.answer = Died(1, self._ended(process))
+                    group.answer = Died(1, self._ended(process, stream))
                     process = None
                 self.finished.put(group)
         except (OSError, InputError) as error:
             self._trouble = InputError(f"worker processes could not be started: {str(error).removesuffix('.')}.")
         if process is not None:
-            stream.close()
-            self._ended(process)
+            self._ended(process, stream)
 
     def _started(self, environment: dict[str, str]) -> tuple[subprocess.Popen[bytes], Any]:
         """A process that is ready, and the stream to it. One that was killed on the way is started again."""
@@ -239,13 +237,14 @@ class _Processes:
             try:
                 pickle.load(stream)
                 return process, stream
-            except (OSError, EOFError):
-                stream.close()
-                status = self._ended(process)
+            except (OSError, EOFError, pickle.UnpicklingError):
+                status = self._ended(process, stream)
         raise InputError(f"{_STARTS} ended before they were ready, the last with {exit_status(status)}")
 
-    def _ended(self, process: subprocess.Popen[bytes]) -> int:
+    def _ended(self, process: subprocess.Popen[bytes], stream: Any) -> int:
         """The exit status of a process that is dead or has no more work."""
+        with suppress(OSError):  # to a dead process what is still in the buffer cannot be sent
+            stream.close()
         process.kill()
         with self._lock:
             self._running.discard(process)
@@ -357,10 +356,14 @@ def serve(number: int) -> None:
             os._exit(1)  # whatever a trial is doing
 
     threading.Thread(target=hear, daemon=True).start()
-    _send(stream, "ready")
-    while True:
-        _send(stream, run_group(*asked.get()))
-        sys.stdout.flush()
+    try:
+        _send(stream, "ready")
+        while True:
+            answer = run_group(*asked.get())
+            sys.stdout.flush()
+            _send(stream, answer)
+    except ConnectionError:
+        os._exit(1)
 
 
 def _send(stream: Any, message: object) -> None:

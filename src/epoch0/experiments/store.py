@@ -7,17 +7,20 @@ Kept at every moment, a kill included::
 """
 
 import errno
+import fcntl
 import os
 import re
 import sqlite3
+import struct
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from epoch0.errors import InputError
 from epoch0.experiments.encoding import Encoded, decode, encode
 from epoch0.experiments.experiment import Trial
+from epoch0.files import make_folder, remove_empty
 
 STORE_VERSION = 1
 """The layout of the file; another one is refused."""
@@ -32,6 +35,8 @@ CREATE TABLE results (
     key TEXT PRIMARY KEY, function TEXT NOT NULL, seed INTEGER NOT NULL, spec TEXT NOT NULL,
     result TEXT NOT NULL, arrays TEXT, digest TEXT NOT NULL)
 """
+_LOCK = getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK)  # of the open file; elsewhere than on Linux of the process
+_LOCKED = 1 << 40  # a byte of the file that SQLite never locks
 _COLUMNS = "key, function, seed, spec, result, arrays, digest"
 
 
@@ -61,7 +66,8 @@ class Store:
         self.path = Path(path)
         self.arrays = self.path.with_name(self.path.name + ".arrays")
         self._writes = False
-        self._lock: sqlite3.Connection | None = None
+        self._lock: int | None = None  # the results file, open and locked
+        self._made: list[Path] | None = None  # the folders made for it, if it was not there
         self._database: sqlite3.Connection | None = None
         try:
             with self._explained("opened"):
@@ -70,12 +76,7 @@ class Store:
                     self._database = _connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True)
                     self._check_contents()
                     return
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                if self.path.exists():
-                    _check_header(self.path)
                 self._take_lock()
-                if not self.path.exists():
-                    self._create()
                 self._database = _connect(str(self.path))
                 self._check_contents()
                 if journal == "auto":
@@ -84,8 +85,8 @@ class Store:
                 self._execute(f"PRAGMA synchronous={'NORMAL' if granted == 'wal' else 'FULL'}")
                 self._unfinished.unlink(missing_ok=True)
                 self._writes = True
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            self.__exit__(error)
             raise
 
     def get(self, key: str) -> dict[str, Any] | None:
@@ -104,6 +105,8 @@ class Store:
             raise InputError(f"{self.path} was opened to read only; open it with Store({str(self.path)!r}) to write.")
         encoded = result if isinstance(result, Encoded) else encode(result)
         with self._explained("written"):
+            if not self._holds(self.path):
+                raise InputError(f"{self.path} was moved or removed while this run wrote to it; run again.")
             if trial.key in self:
                 return
             name = self._write_arrays(trial.key, encoded)
@@ -135,11 +138,25 @@ class Store:
     def __enter__(self) -> "Store":
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, error: object, *rest: object) -> None:
+        """Close it; a file that was made here and holds nothing when something went wrong is removed."""
+        if error is not None and self._made is not None and self._database is not None and not len(self):
+            self._close_database()
+            with suppress(OSError):
+                self.path.unlink()
+                remove_empty([self.arrays, *self._made])
+        elif error is not None and self._made is not None and self._database is None:
+            remove_empty(self._made)
         self.close()
 
     def close(self) -> None:
         """Close the file and let others write to it; calling it again does nothing."""
+        self._close_database()
+        if self._lock is not None:  # last: closing any descriptor of a file gives up all that SQLite has locked of it
+            os.close(self._lock)
+            self._lock = None
+
+    def _close_database(self) -> None:
         if self._database is not None:
             if self._writes:
                 # A file at rest is one file that any disk and any read-only copy can open. Not possible while
@@ -150,9 +167,6 @@ class Store:
                     self._database.rollback()
             self._database.close()
             self._database, self._writes = None, False
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
 
     @property
     def _unfinished(self) -> Path:
@@ -165,35 +179,61 @@ class Store:
         return self._database.execute(statement, values)
 
     def _take_lock(self) -> None:
-        """Be the only writer until this process closes the store or dies: the system drops the lock with it."""
-        lock = _connect(str(self.path) + ".lock")
-        lock.execute("PRAGMA busy_timeout=0")
-        try:
-            lock.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError as error:
-            lock.close()
-            if "locked" not in str(error):
-                raise
-            raise InputError(
-                f"{self.path} is open to write in another run; wait for it to end, or give this run a file of its own "
-                "and merge the two afterwards."
-            ) from error
-        self._lock = lock
+        """Be the only writer until this process closes the store or dies: the system drops the lock with it.
 
-    def _create(self) -> None:
-        """An empty results file, put in place whole: a file that is cut short was cut by someone else."""
+        The results file itself is locked, so whoever finds it finds the lock. A new one is made under another name,
+        locked, and then put in place whole: a file that is cut short was cut by someone else.
+        """
         fresh = self.path.with_name(self.path.name + ".new")
-        fresh.unlink(missing_ok=True)
+        while self._lock is None:
+            new = not self.path.exists()
+            if new:
+                self._made = make_folder(self.path.parent)
+            else:
+                _check_header(self.path)
+            with suppress(FileNotFoundError):  # another writer finished at this moment
+                self._lock = os.open(fresh if new else self.path, os.O_RDWR | os.O_CREAT * new, 0o644)
+                try:
+                    # struct flock: kind, from where, start, length, process
+                    fcntl.fcntl(self._lock, _LOCK, struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, _LOCKED, 1, 0))
+                except BlockingIOError as error:
+                    raise InputError(
+                        f"{self.path} is open to write in another run; wait for it to end, or give this run a file of "
+                        "its own and merge the two afterwards."
+                    ) from error
+                if new and self._holds(fresh) and not self.path.exists():
+                    self._create(fresh)
+                if not self._holds(self.path):
+                    if self._holds(fresh):
+                        fresh.unlink()
+                    os.close(self._lock)
+                    self._lock, self._made = None, None
+
+    def _holds(self, path: Path) -> bool:
+        """Whether the file that is locked stands under this name."""
+        assert self._lock is not None
+        try:
+            return os.path.samestat(os.stat(path), os.fstat(self._lock))
+        except FileNotFoundError:
+            return False
+
+    def _create(self, fresh: Path) -> None:
+        """An empty results file, put in place."""
+        os.truncate(fresh, 0)
         database = _connect(str(fresh))
         try:
+            database.execute("PRAGMA journal_mode=memory")
             database.execute("BEGIN")
             database.execute(_SCHEMA)
             database.execute(f"PRAGMA application_id={_APPLICATION}")
             database.execute(f"PRAGMA user_version={STORE_VERSION}")
             database.execute("COMMIT")
-        finally:
             database.close()
-        os.replace(fresh, self.path)
+            os.replace(fresh, self.path)
+        except BaseException:
+            database.close()
+            fresh.unlink()
+            raise
 
     def _check_contents(self) -> None:
         """Whole: SQLite's own check of every page, and our table."""
@@ -271,25 +311,32 @@ def merge(sources: Iterable[str | os.PathLike[str]] | str | os.PathLike[str], in
     """
     if isinstance(sources, str | os.PathLike):
         sources = [sources]
-    added = 0
+    added, files = 0, list[Path]()
     with Store(into) as target, target._explained("written"):
         target._execute("BEGIN IMMEDIATE")
-        for source in sources:
-            with Store(source, read_only=True) as part, part._explained("read"):
-                for row in part._execute(f"SELECT {_COLUMNS} FROM results"):
-                    key, _, _, _, text, arrays, digest = row
-                    held = target._execute("SELECT digest FROM results WHERE key = ?", (key,)).fetchone()
-                    if held is None:
-                        target._write_arrays(key, part._checked(key, text, arrays, digest))
-                        target._execute("INSERT INTO results VALUES (?,?,?,?,?,?,?)", row)
-                        added += 1
-                    elif held[0] != digest:
-                        raise InputError(
-                            f"{part.path} and {target.path} (or a file merged before) hold different results for the "
-                            f"trial {row[1]} seed={row[2]} spec={row[3][:200]}: they come from different code or "
-                            "machines; keep them apart, or run that trial again."
-                        )
-        target._execute("COMMIT")
+        try:
+            for source in sources:
+                with Store(source, read_only=True) as part, part._explained("read"):
+                    for row in part._execute(f"SELECT {_COLUMNS} FROM results"):
+                        key, _, _, _, text, arrays, digest = row
+                        held = target._execute("SELECT digest FROM results WHERE key = ?", (key,)).fetchone()
+                        if held is None:
+                            if name := target._write_arrays(key, part._checked(key, text, arrays, digest)):
+                                files.append(target.arrays / name)
+                            target._execute("INSERT INTO results VALUES (?,?,?,?,?,?,?)", row)
+                            added += 1
+                        elif held[0] != digest:
+                            raise InputError(
+                                f"{part.path} and {target.path} (or a file merged before) hold different results for "
+                                f"the trial {row[1]} seed={row[2]} spec={row[3][:200]}: they come from different code "
+                                "or machines; keep them apart, or run that trial again."
+                            )
+            target._execute("COMMIT")
+        except BaseException:
+            target._execute("ROLLBACK")
+            for file in files:
+                file.unlink(missing_ok=True)
+            raise
     return added
 
 

@@ -74,8 +74,9 @@ class Training(Result):
         return max(rows, key=lambda row: row[metric] if largest else -row[metric])
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the model as plain numbers, for a trial to return and a store to keep."""
-        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "model"}
+        """Everything but the model and the times, for a trial to return and a store to keep: the same at each run."""
+        left_out = ("model", "seconds", "images_per_second")
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in left_out}
         return {**own, "history": [dict(row) for row in self.history], "diverged": self.diverged}
 
     def rows(self) -> list[Row]:

@@ -302,8 +302,7 @@ def _trained(done: Training | None, sets: Sets) -> dict[str, Any]:
     history = {"epoch": [float(row["epoch"]) for row in rows], "loss": [row["loss"] for row in rows]}
     last, best = (sets.chance, sets.chance) if lost else (accuracies[-1], max(accuracies))
     found: dict[str, Any] = {"accuracy": last, "best": best, "chance": sets.chance}
-    found |= {"diverged": lost, "history": {**history, "accuracy": accuracies}}
-    return {**found, "images_per_second": None if done is None else done.images_per_second}
+    return {**found, "diverged": lost, "history": {**history, "accuracy": accuracies}}
 
 
 def _pruned(net: nn.Module, masked: bool, shape: tuple[int, ...]) -> dict[str, Any]:
