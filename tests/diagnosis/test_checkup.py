@@ -96,11 +96,10 @@ def test_without_a_trial_remedies_are_tried_where_that_is_quick(
 
 
 def test_nothing_is_advised_that_did_not_help(monkeypatch: pytest.MonkeyPatch, x: Tensor, y: Tensor) -> None:
-    from epoch0.diagnosis import remedies
-
-    monkeypatch.setattr(remedies, "initialize", lambda model, **settings: None)
+    module = sys.modules["epoch0.diagnosis.checkup"]
+    monkeypatch.setattr(module, "initialize", lambda model, **settings: None)
     found = checkup(dense(16, 16), x, y, trial=False)
-    assert len(found.remedies) == len(remedies.WAYS) and not any(remedy.helps for remedy in found.remedies)
+    assert len(found.remedies) == len(module.WAYS) and not any(remedy.helps for remedy in found.remedies)
     assert all(remedy.after == pytest.approx(remedy.before, abs=0.05) for remedy in found.remedies)
     assert any("did not help" in line for line in found.advice)
     assert not any("chance to train is" in line for line in found.advice)

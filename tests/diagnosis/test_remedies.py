@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import epoch0 as e0
-from epoch0.diagnosis import remedies
-from epoch0.diagnosis.remedies import WAYS, advice, try_remedies
+from epoch0.diagnosis.checkup import WAYS, advice, try_remedies
 from epoch0.diagnosis.result import Remedy
 from epoch0.diagnosis.rows import Rows
 from epoch0.diagnosis.step import OPTIMIZERS, steps
@@ -75,7 +74,7 @@ def test_with_a_trial_the_copies_have_one_too(monkeypatch: pytest.MonkeyPatch) -
 def test_what_does_not_help_or_cannot_be_tried_is_no_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     net, (x, y) = deep(), batch()
     call = Call.of(net, x, y)
-    monkeypatch.setattr(remedies, "initialize", lambda model, **settings: None)
+    monkeypatch.setattr(sys.modules["epoch0.diagnosis.checkup"], "initialize", lambda model, **settings: None)
     tried = try_remedies(call, pair(0.02, 0.03), None, "train", 0)
     assert [one.change for one in tried] == list(WAYS)
     again = max(judge(steps(call)[optimizer], _signs(call), None).probability for optimizer in OPTIMIZERS)
@@ -84,7 +83,7 @@ def test_what_does_not_help_or_cannot_be_tried_is_no_remedy(monkeypatch: pytest.
     def refuse(model: nn.Module, **settings: Any) -> None:
         raise InputError("no")
 
-    monkeypatch.setattr(remedies, "initialize", refuse)
+    monkeypatch.setattr(sys.modules["epoch0.diagnosis.checkup"], "initialize", refuse)
     assert try_remedies(call, pair(0.02, 0.03), None, "train", 0) == []
 
 

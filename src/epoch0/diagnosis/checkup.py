@@ -4,10 +4,11 @@ It joins the gains of the layers, local and carried (Hayou section 2.2), with wh
 the outputs and with a short trial, where that takes seconds.
 """
 
+import copy
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,15 +22,25 @@ from epoch0.diagnosis.noise_sensitivity import check_noise, noise_sensitivity
 from epoch0.diagnosis.notes import notes as how
 from epoch0.diagnosis.pruning_forecast import about as about_pruning
 from epoch0.diagnosis.pruning_forecast import forecast_pruning
-from epoch0.diagnosis.remedies import advice, try_remedies
-from epoch0.diagnosis.result import Checkup
+from epoch0.diagnosis.result import Checkup, Remedy
 from epoch0.diagnosis.rows import Rows, to_blame
 from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, Optimizer, Step, steps
-from epoch0.diagnosis.trial import SECONDS, NotCopied, affordable, alike, constant_loss
+from epoch0.diagnosis.trial import LENGTHS, SECONDS, NotCopied, Trial, affordable, alike, constant_loss
 from epoch0.diagnosis.trial import trial as train_copies
-from epoch0.diagnosis.verdict import CumulativeGain, PhaseEstimate, Recipe, Signs, judge, judge_program, no_recipe
+from epoch0.diagnosis.verdict import (
+    NAMES,
+    CumulativeGain,
+    PhaseEstimate,
+    Recipe,
+    Signs,
+    judge,
+    judge_program,
+    no_recipe,
+    sentence,
+)
 from epoch0.diagnosis.wording import several
 from epoch0.errors import InputError
+from epoch0.initialization.initialize import initialize
 from epoch0.measure.gain import check_directions
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, Forward, described, parts
@@ -44,6 +55,14 @@ DIRECTIONS = {0.004: 8, 0.008: 4}
 
 SHORT = 0.005
 """CPU seconds of a forward and backward pass up to which remedies are tried without a trial."""
+
+WAYS: dict[str, dict[str, str]] = {
+    "e0.initialize(model, x=batch)": {"method": "theory"},
+    'e0.initialize(model, x=batch, method="measured")': {"method": "measured"},
+}
+"""The call, and its arguments."""
+
+BETTER = 0.1  # by so much the chance of training has to rise
 
 
 def checkup(
@@ -162,10 +181,21 @@ def checkup(
         return _unmeasured(name or type(call.model).__name__, call, inputs, searched(), unmeasured, said, program)
     say("gains of the layers", 0.0)
     fewer = _fewer(call, first)
-    rows, problem, extra = _rows(fewer, batch_norm, directions or _directions(first), seed, noise, regions)
     if fewer is not call:
         said.append(f"Gains were measured on {fewer.examples} of the {call.examples} examples, as a pass takes long.")
-    said += [] if problem is None else [f"The layers could not be measured: {problem}"]
+    rows = counted = noisy = None
+    why_no_regions = "not asked for"
+    try:
+        with tape(fewer, batch_norm=batch_norm) as record:
+            rows = Rows(record, directions or _directions(first), seed)
+            if regions:
+                counted, why_no_regions = count_regions(record, seed)
+        if noise is not None:
+            noisy = noise_sensitivity(fewer, noise, batch_norm, seed)
+    except InputError as problem:  # a verdict needs the layers for the reason only
+        if noise is not None or regions:  # what was asked for cannot be had
+            raise
+        said.append(f"The layers could not be measured: {problem}")
     signs = dataclasses.replace(rows.signs if rows is not None else _unknown(call), same=same)
     pruning_forecast = None
     if sparsity is not None:
@@ -205,7 +235,6 @@ def checkup(
                 f"What is carried through {several(correlated, 3)} changes otherwise than fresh random directions do: "
                 "the layers before have left their mark on it, so local gains do not multiply to the whole."
             )
-    found, reason = extra.regions
     return Checkup(
         model=name or type(call.model).__name__,
         subject=inputs or subject(call),
@@ -220,16 +249,16 @@ def checkup(
         remedies=tuple(tried),
         notes=(
             *said,
-            *(about_regions(found, reason) if regions else []),
-            *about_noise(extra.noise_sensitivity),
+            *(about_regions(counted, why_no_regions) if regions else []),
+            *about_noise(noisy),
             *about_pruning(pruning_forecast, call.examples),
         ),
         trial=done,
         trial_reason=why_not,
-        regions=found,
-        regions_reason=reason,
+        regions=counted,
+        regions_reason=why_no_regions,
         pruning_forecast=pruning_forecast,
-        noise_sensitivity=extra.noise_sensitivity,
+        noise_sensitivity=noisy,
         faults=search.faults,
         not_examined=search.not_examined,
         program=search.mending,
@@ -260,33 +289,6 @@ def _unmeasured(
         not_examined=found.not_examined,
         program=found.mending,
     )  # fmt: skip
-
-
-@dataclasses.dataclass
-class _Extra:
-    """What is measured only when asked for."""
-
-    regions: tuple[Any, str] = (None, "not asked for")
-    noise_sensitivity: Any = None
-
-
-def _rows(
-    call: Call, batch_norm: str, directions: int, seed: int, noise: float | None, regions: bool
-) -> tuple[Rows | None, InputError | None, _Extra]:
-    """The layers, or why they cannot be measured; a verdict needs them for the reason only."""
-    extra = _Extra()
-    try:
-        with tape(call, batch_norm=batch_norm) as record:
-            rows = Rows(record, directions, seed)
-            if regions:
-                extra.regions = count_regions(record, seed)
-        if noise is not None:
-            extra.noise_sensitivity = noise_sensitivity(call, noise, batch_norm, seed)
-    except InputError as problem:
-        if noise is not None or regions:  # what was asked for cannot be had
-            raise
-        return None, problem, extra
-    return rows, None, extra
 
 
 def _unknown(call: Call) -> Signs:
@@ -341,6 +343,58 @@ def _with_targets(call: Call, seed: int) -> tuple[Call, str]:
         made = torch.randn(output.shape, generator=source, dtype=output.dtype).to(output.device)
         said = "No targets were given: values were drawn at random, to be met in mean square."
     return dataclasses.replace(call, targets=made), said
+
+
+def try_remedies(
+    call: Call, recipes: Mapping[str, Recipe], before: Trial | None, batch_norm: str, seed: int
+) -> list[Remedy]:
+    """Change copies of the model, and judge each as the model was judged."""
+    start = max(recipe.probability for recipe in recipes.values())
+    found: list[Remedy] = []
+    for change, settings in WAYS.items():
+        try:
+            model = copy.deepcopy(call.model)
+            given = {"seed": seed, "batch_norm": batch_norm, "forward": call.forward, **settings}
+            initialize(model, x=call.batch, **given)  # type: ignore[arg-type]
+            again = _judged(dataclasses.replace(call, model=model), before, batch_norm, seed)
+        except (InputError, RuntimeError, TypeError):  # a remedy that cannot be tried is none
+            continue
+        after = max(recipe.probability for recipe in again.values())
+        helps = any(recipe.trains for recipe in again.values()) and after >= start + BETTER
+        found.append(Remedy(change, start, after, sentence(again), helps))
+        if helps:
+            break
+    return found
+
+
+def _judged(call: Call, before: Trial | None, batch_norm: str, seed: int) -> dict[str, Recipe]:
+    first = steps(call, seed)
+    with tape(call, batch_norm=batch_norm) as record:
+        signs = Rows(record, 2, seed).signs
+    done = None if before is None else train_copies(call, min(before.steps, LENGTHS[1]), seed=seed)
+    return {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
+
+
+def advice(recipes: Mapping[str, Recipe], tried: Sequence[Remedy]) -> Iterator[str]:
+    """One sentence for each thing to do."""
+    trains = [recipe for recipe in recipes.values() if recipe.trains]
+    if trains:
+        best = max(trains, key=lambda recipe: recipe.probability)
+        yield f"Begin with {NAMES[best.optimizer]} at a rate of about {best.learning_rate:g}; nothing has to change."
+        return
+    helped = [remedy for remedy in tried if remedy.helps]
+    for remedy in helped:
+        yield (
+            f"{remedy.change}: tried on a copy, its chance to train is {remedy.after:.0%} instead of "
+            f"{remedy.before:.0%}. {remedy.verdict}"
+        )
+    if helped:
+        return
+    if tried:
+        yield f"Other weights do not mend it: {', '.join(r.change for r in tried)} tried on a copy did not help."
+    cause = max(recipes.values(), key=lambda recipe: recipe.probability).cause
+    if cause in ("no gradient", "overflow", "collapsed", "size"):
+        yield "Look at the layer to blame, and at the size of the inputs, first."
 
 
 def subject(call: Call) -> str:

@@ -1,9 +1,8 @@
 """What a checkup found: one row a layer, the judgement over the depth, as table, JSON, page or text."""
 
-import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,17 @@ from epoch0.diagnosis.trial import Trial
 from epoch0.diagnosis.verdict import NAMES, CumulativeGain, Phase, PhaseEstimate, Recipe, outcome, sentence
 from epoch0.diagnosis.wording import chance, number, regions_line, times
 from epoch0.errors import InputError
-from epoch0.results import Result
+from epoch0.results import Result, finite
 
-_WHOLE = (
-    "verdict outcome trains recipes blame phase chi chi_low chi_high backward forward input_gradient regions "
-    "regions_reason pruning_forecast noise_sensitivity"
-)
-_BY_LAYER = (
-    "forward_gain forward_error backward_gain backward_error predicted agreement norm_out tangent gradient update "
-    "dissimilarity dead_units saturated status"
-)
-WHOLE, BY_LAYER = _WHOLE.split(), _BY_LAYER.split()  # what is compared of the whole depth, and of each layer
+# what is compared of the whole depth, and of each layer
+WHOLE = [
+    *("verdict", "outcome", "trains", "recipes", "blame", "phase", "chi", "chi_low", "chi_high", "backward", "forward"),
+    *("input_gradient", "regions", "regions_reason", "pruning_forecast", "noise_sensitivity"),
+]
+BY_LAYER = [
+    *("forward_gain", "forward_error", "backward_gain", "backward_error", "predicted", "agreement", "norm_out"),
+    *("tangent", "gradient", "update", "dissimilarity", "dead_units", "saturated", "status"),
+]
 
 
 @dataclass(frozen=True)
@@ -80,22 +79,18 @@ class Comparison(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: the whole depth before and after, and each layer before and after."""
+
+        def both(before: Mapping[str, Any], after: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+            return {"before": {key: before[key] for key in keys}, "after": {key: after[key] for key in keys}}
+
         pairs = zip(self.before["layers"], self.after["layers"], strict=True)
         return {
-            "model": self.before["model"],
-            "subject": self.before["subject"],
+            **{key: self.before[key] for key in ("model", "subject")},
             "sentence": self.sentence,
-            "before": {key: self.before[key] for key in WHOLE},
-            "after": {key: self.after[key] for key in WHOLE},
+            **both(self.before, self.after, WHOLE),
             "changes": list(self.changes),
             "layers": [
-                {
-                    "name": one["name"],
-                    "kind": one["kind"],
-                    "before": {key: one[key] for key in BY_LAYER},
-                    "after": {key: other[key] for key in BY_LAYER},
-                }
-                for one, other in pairs
+                {"name": one["name"], "kind": one["kind"], **both(one, other, BY_LAYER)} for one, other in pairs
             ],
         }
 
@@ -326,35 +321,15 @@ class Checkup(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: numbers are finite or null; what it cost is no part of it."""
-        return {
-            "model": self.model,
-            "subject": self.subject,
-            "verdict": self.verdict,
-            "outcome": self.outcome,
-            "trains": self.trains,
-            "recipes": {name: _plain(recipe) for name, recipe in self.recipes.items()},
-            "blame": None if self.blame is None else {"layer": self.blame[0], "reason": self.blame[1]},
-            "phase": self.phase,
-            "chi": _finite(self.chi),
-            "chi_low": _finite(self.phase_reading.low),
-            "chi_high": _finite(self.phase_reading.high),
-            "backward": {**_plain(self.backward), "factor": _finite(self.backward.factor)},
-            "forward": {**_plain(self.forward), "factor": _finite(self.forward.factor)},
-            "input_gradient": _finite(self.input_gradient),
-            "layers": [_plain(layer) for layer in self.layers],
-            "faults": [_plain(fault) for fault in self.faults],
-            "not_examined": list(self.not_examined),
-            "program": None if self.program is None else _plain(self.program.to_dict()),
-            "advice": list(self.advice),
-            "remedies": [_plain(remedy) for remedy in self.remedies],
-            "notes": list(self.notes),
-            "trial": None if self.trial is None else {k: v for k, v in _plain(self.trial).items() if k != "seconds"},
-            "trial_reason": self.trial_reason,
-            "regions": None if self.regions is None else self.regions.to_dict(),
-            "regions_reason": self.regions_reason,
-            "pruning_forecast": None if self.pruning_forecast is None else self.pruning_forecast.to_dict(),
-            "noise_sensitivity": None if self.noise_sensitivity is None else self.noise_sensitivity.to_dict(),
-        }
+        told = {name: getattr(self, name) for name in ("verdict", "outcome", "trains", "phase", "chi")}
+        told |= {"chi_low": self.chi_interval[0], "chi_high": self.chi_interval[1]}
+        plain = _plain(vars(self) | told)
+        plain["blame"] = None if self.blame is None else {"layer": self.blame[0], "reason": self.blame[1]}
+        for way in ("backward", "forward"):
+            plain[way]["factor"] = finite(getattr(self, way).factor)
+        if self.trial is not None:
+            del plain["trial"]["seconds"]
+        return {name: value for name, value in plain.items() if name not in ("phase_reading", "seconds")}
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a layer, with the fields of :class:`LayerCheckup` but its parts."""
@@ -398,14 +373,10 @@ class Checkup(Result):
         return report.write(report.page(self.to_dict(), planes=[plane]), path)
 
 
-def _finite(value: Any) -> Any:
-    return value if not isinstance(value, float) or math.isfinite(value) else None
-
-
 def _plain(value: Any) -> Any:
-    """Dataclasses as dictionaries, tuples as lists, what is not finite as null."""
-    if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, tuple | list) else _finite(value)
+    """What has no ``to_dict`` of its own as plain data, too: tuples as lists, what is not finite as null."""
+    if hasattr(value, "to_dict"):
+        return finite(value.to_dict())
+    if is_dataclass(value) or isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in (value if isinstance(value, Mapping) else vars(value)).items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else finite(value)
