@@ -87,10 +87,12 @@ def look(program, seconds: float) -> dict:
         return {"error": f"{type(error).__name__}: {error}", "faults": [], "seconds": time.process_time() - started}
     mend.weighed = original
     faults = [[one.kind, *read.get(one.certainty, [one.certainty])] for one in found.faults]
-    known = None if found.mending is None else round(found.mending.own.known, 3)
+    own = None if found.mending is None else found.mending.own
+    known, held = (None if one is None else round(one, 3) for one in (own and own.known, own and own.held))
     return {
         "faults": faults,
         "known": known,
+        "held": held,
         "passes": found.passes,
         "seconds": round(time.process_time() - started, 2),
     }

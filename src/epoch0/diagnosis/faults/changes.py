@@ -12,11 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import NORMS, Evidence
+from epoch0.diagnosis.faults.evidence import NORMS, Evidence, affine
 from epoch0.diagnosis.faults.program import Program
 from epoch0.initialization.initialize import initialize
 from epoch0.tracing.call import mapped
-from epoch0.tracing.guard import unchanged
 
 ENDS: dict[type[nn.Module], str] = {
     nn.Softmax: "Softmax", nn.LogSoftmax: "LogSoftmax", nn.Sigmoid: "Sigmoid", nn.Tanh: "Tanh", nn.ReLU: "Relu",
@@ -214,18 +213,10 @@ def _hidden(program: Program, seen: Evidence) -> str:
 
 def _between(program: Program, seen: Evidence) -> str:
     """ReLU between layers that are one linear map together."""
-    model, x = program.call.model, program.call.batch
+    model = program.call.model
     kinds = (nn.Linear, nn.Conv1d, nn.Conv2d)
     layers = list(dict.fromkeys(n for n, m, _ in seen.first.ran if isinstance(m, kinds)))
-    if len(layers) < 2 or not isinstance(x, Tensor) or not x.is_floating_point():
-        return ""
-    caught: list[Tensor] = []
-    with unchanged(model), torch.no_grad():
-        model.get_submodule(layers[-1]).register_forward_hook(lambda module, args, result: caught.append(result))
-        for batch in (x, x.flip(0), x + x.flip(0), 0 * x):
-            program.call.raw(model.eval(), batch)
-    one, other, both, none = caught if len(caught) == 4 else (x, x, x, x)
-    if float((one + other - both - none).abs().max()) > 1e-3 * max(float(one.abs().max()), 1e-12):
+    if len(layers) < 2 or not affine(program.call, model, layers[-1]):
         return ""
     for name in layers[:-1]:
         _put(model, name, nn.Sequential(model.get_submodule(name), nn.ReLU()))
@@ -269,6 +260,20 @@ def _batch(program: Program, seen: Evidence) -> str:
     return "Take batches of 32 examples."
 
 
+def _padded_in_front(program: Program, seen: Evidence) -> str:
+    """Texts whose padding comes first."""
+    tokens = program.call.batch
+    recurrent = any(isinstance(module, nn.RNNBase) for module in program.call.model.modules())
+    if not recurrent or not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.dim() != 2:
+        return ""
+    after = (tokens == tokens[:, -1].mode().values).flip(1).long().cumprod(1).sum(1)
+    if float(after.double().mean()) < 0.2 * tokens.shape[1]:
+        return ""
+    places = (torch.arange(tokens.shape[1]) - after[:, None]) % tokens.shape[1]
+    program.call = replace(program.call, batch=tokens.gather(1, places))
+    return "Pack the sequences (pack_padded_sequence), or pad in front: padding is read last."
+
+
 CHANGES: tuple[Change, ...] = (
     Change("between", "hidden activation", "model", _between),
     Change("end without", "output activation", "outputs", partial(_end_with, new="")),
@@ -293,4 +298,5 @@ CHANGES: tuple[Change, ...] = (
     Change("batch_first", "shapes", "model", _batch_first),
     Change("norm", "normalization", "model", _normed),
     Change("batch", "batch size", "data", _batch),
+    Change("padding", "data", "inputs", _padded_in_front),
 )

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from epoch0.diagnosis.faults.reach import Reach, reach
 from epoch0.measure.passes import SATURATION
@@ -28,6 +29,7 @@ CERTAIN = 0.995
 """Of what is a fact of the program, and no estimate."""
 
 WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase, nn.Bilinear)
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)
 OwnStep = Callable[..., Any]
 
@@ -81,9 +83,12 @@ class Pass:
         gradients: of the parameters by name; None where none arrives.
         ran: modules in the order in which they ended, with their names and whether what they returned is finite.
         flat: modules with a bounded activation, and which share of their values is at its ends.
+        sunk: layers whose biases alone keep nearly all of their values below zero.
+        open: whether a ReLU let anything through, or there is none.
         entered: the first layer with weights that floats of the batch go into: its name, what went in, and whether a
             norm comes right after it.
         problem: why there is no loss.
+        tables: functions that met (n,) and (n, 1), of the n examples, and made (n, n) of them.
     """
 
     output: Tensor | None = None
@@ -91,9 +96,30 @@ class Pass:
     gradients: dict[str, Tensor | None] = field(default_factory=dict)
     ran: list[tuple[str, nn.Module, bool]] = field(default_factory=list)
     flat: dict[str, float] = field(default_factory=dict)
+    sunk: list[str] = field(default_factory=list)
+    open: bool = True
     entered: tuple[str, nn.Module, Tensor] | None = None
     normed: bool = False
     problem: str = ""
+    tables: list[str] = field(default_factory=list)
+
+
+class _Tables(TorchFunctionMode):
+    """Notes where a column and a row of all examples become a table of each with each."""
+
+    def __init__(self, count: int, found: list[str]) -> None:
+        super().__init__()
+        self.shapes, self.found = {(count,), (count, 1)}, found
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        two = [a for a in args[:2] if isinstance(a, Tensor)]
+        if {tuple(a.shape) for a in two} == self.shapes:
+            made, name = func(*args, **(kwargs or {})), getattr(func, "__name__", "an operation").strip("_")
+            pairs = two[0].data_ptr() == two[1].data_ptr() or (isinstance(made, Tensor) and made.dtype == torch.bool)
+            if not pairs:  # a table that is meant compares all with themselves
+                self.found.append(name)
+            return made
+        return func(*args, **(kwargs or {}))
 
 
 @dataclass
@@ -110,6 +136,7 @@ class After:
         model: the copy.
         quiet: outputs afterwards without noise, for the batch and for the one with its ends exchanged.
         loop: what the owner's loop body did in each step; empty for the usual one.
+        still: weight matrices of the optimizer that no step moved; empty where none was moved.
     """
 
     before: float
@@ -121,6 +148,7 @@ class After:
     model: nn.Module
     quiet: tuple[Tensor, Tensor] | None
     loop: list["Loop"]
+    still: tuple[str, ...] = ()
 
 
 @dataclass
@@ -132,12 +160,14 @@ class Loop:
         left: those that the step left behind; of parameters without one, nothing.
         moved: whether any parameter changed.
         training: whether the model ran in training mode; None where it was not run.
+        classes: pairs of classes as they are and as the loss got them, where it was called with class numbers.
     """
 
     wanted: dict[str, Tensor]
     left: dict[str, Tensor]
     moved: bool
     training: bool | None
+    classes: tuple[Tensor, Tensor] | None = None
 
 
 @dataclass
@@ -150,6 +180,7 @@ class Evidence:
     batch_size: int | None = None
     step: OwnStep | None = None
     passes: int = 0
+    stopped: str = ""  # why a trial of the program could not be made
     whole: bool = False  # whether the loss takes all that the model returns, a tuple, say, and not THE output
 
     @property
@@ -207,6 +238,10 @@ class Evidence:
             if isinstance(module, nn.Sigmoid | nn.Tanh) and tensors:
                 middle, half = (0.5, 0.5) if isinstance(module, nn.Sigmoid) else (0.0, 1.0)
                 found.flat[names[module]] = float(((tensors[0] - middle).abs() > SATURATION * half).double().mean())
+            if isinstance(module, nn.ReLU) and tensors and not bool(tensors[0].any()):
+                found.open = False
+            if isinstance(module, WEIGHTED) and tensors and _sunk(module, tensors[0].detach()):
+                found.sunk.append(names[module])
             fresh = given is not None and given.is_floating_point() and not given.requires_grad
             if found.entered is None and fresh and isinstance(module, WEIGHTED) and given is not None:
                 found.entered = (names[module], module, given.detach())
@@ -214,7 +249,8 @@ class Evidence:
         for module in names:
             handles.append(module.register_forward_hook(seen))
         try:
-            with as_written(), torch.enable_grad():
+            count = call.examples if call.splits and call.examples > 1 else -1
+            with as_written(), torch.enable_grad(), _Tables(count, found.tables):
                 raw = call.raw(model)
                 found.output = call.output(raw)
                 if call.targets is not None:
@@ -338,7 +374,10 @@ class Evidence:
     @cached_property
     def after(self) -> After | None:
         """Five steps of the optimizer that was given, on a copy; None where there is none or nothing can be copied."""
-        if len(self.optimizers) != 1 or self.first.loss is None or not self.first.loss.requires_grad:
+        if len(self.optimizers) != 1:
+            return None
+        loss = self.first.loss  # the owner's loop may know another where there is none
+        if not loss.requires_grad if loss is not None else self.step is None or self.first.output is None:
             return None
         with unchanged(self.model):
             try:
@@ -361,6 +400,7 @@ class Evidence:
         towards = math.nan
         loop: list[Loop] = []
         drawn = {n for n, p in same.named_parameters() if p.dim() > 1 and p.requires_grad and bool(p.any())}
+        begun = {name: p.detach().clone() for name, p in same.named_parameters()}
         for index in range(STEPS):
             old = {name: p.detach().clone() for name, p in same.named_parameters()}
             begin = (index * count) % max(1, call.examples - count + 1)
@@ -368,7 +408,7 @@ class Evidence:
             slopes = self._step(model, optimizer, rows, loop)
             new = dict(same.named_parameters())
             if loop:
-                loop[-1].moved = any(not torch.equal(new[n].detach(), old[n]) for n in slopes)
+                loop[-1].moved = any(not torch.equal(new[n].detach(), p) for n, p in old.items())
             if index == 0:
                 towards = _cosine([(new[n].detach() - old[n], g) for n, g in slopes.items()])
             if not loop or loop[-1].moved:  # gradients of several batches may be added up first
@@ -382,7 +422,9 @@ class Evidence:
         model.train()
         seen = self.run(model, call)
         moved = float((late - early).double().square().mean().sqrt())
-        return After(before, after, moved, sizes, towards, seen, model, self._pair(model), loop)
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        still = [n for n in drawn if id(p := new[n]) in held and torch.equal(p.detach(), begun[n])]
+        return After(before, after, moved, sizes, towards, seen, model, self._pair(model), loop, tuple(still))
 
     def _measured(self, call: Call) -> tuple[float, Tensor]:
         """The loss and outputs of the whole batch in training mode, running statistics left alone."""
@@ -391,9 +433,10 @@ class Evidence:
             same_noise()
             call.model.train()
             raw = call.raw()
-            out = call.output(raw)
-            loss = self.loss_of(raw, call.targets) if call.targets is not None else call.loss(raw)
-        return float(loss), out.detach().clone()
+            out = call.output(raw).detach().clone()
+            if self.first.loss is None:
+                return math.nan, out
+            return float(self.loss_of(raw, call.targets) if call.targets is not None else call.loss(raw)), out
 
     def _step(
         self, model: nn.Module, optimizer: torch.optim.Optimizer, rows: Call, loop: list[Loop]
@@ -416,20 +459,53 @@ class Evidence:
         for parameter in model.parameters():
             parameter.grad = None
         same_noise()
-        plain()
+        if self.first.loss is not None:
+            plain()
         slopes = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
         for name, parameter in model.named_parameters():  # the loop finds the gradients that it left behind
             parameter.grad = held[name]
         modes: list[bool] = []
+        got: list[Any] = []
+
+        def heard(outputs: Any, targets: Any, *more: Any, **named: Any) -> Any:
+            got.append(targets)
+            return (rows.criterion or self.loss_of)(outputs, targets, *more, **named)
+
         handle = model.register_forward_pre_hook(lambda module, args: modes.append(module.training))
         same_noise()
         try:
-            self.step(model, optimizer, rows.criterion or self.loss_of, rows.batch, rows.targets)
+            self.step(model, optimizer, heard, rows.batch, rows.targets)
         finally:
             handle.remove()
         left = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None and bool(p.grad.any())}
-        loop.append(Loop(slopes, left, True, any(modes) if modes else None))
+        pair = [t for t in (rows.targets, *got) if isinstance(t, Tensor) and t.dim() == 1 and not t.is_floating_point()]
+        classes = (pair[0], pair[1]) if len(pair) == 2 and len(pair[0]) == len(pair[1]) else None
+        loop.append(Loop(slopes, left, True, any(modes) if modes else None, classes))
         return slopes
+
+
+def affine(call: Call, model: nn.Module, name: str) -> bool:
+    """Whether what a layer is given is a linear map of the inputs and a constant."""
+    x, caught = call.batch, list[Tensor]()
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        return False
+    with unchanged(model), torch.no_grad():
+        model.get_submodule(name).register_forward_pre_hook(lambda module, args: caught.append(args[0]))
+        for batch in (x, x.flip(0), x + x.flip(0), 0 * x):
+            call.raw(model.eval(), batch)
+    if len(caught) != 4:
+        return False
+    one, other, both, none = caught
+    return float((one + other - both - none).abs().max()) <= 1e-3 * max(float(one.abs().max()), 1e-12)
+
+
+def _sunk(module: nn.Module, made: Tensor) -> bool:
+    """Whether the biases of a layer alone keep nearly all that it returns below zero."""
+    bias = getattr(module, "bias", None)
+    if not isinstance(bias, Tensor) or float((made > 0).double().mean()) > 0.02:
+        return False
+    per_unit = bias.detach().reshape(-1, *[1] * (made.dim() - 2)) if isinstance(module, CONVOLUTIONS) else bias.detach()
+    return float(bias.detach().mean()) < -3 * float((made - per_unit).std())
 
 
 def _cosine(pairs: list[tuple[Tensor, Tensor]]) -> float:

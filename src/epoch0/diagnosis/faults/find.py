@@ -161,6 +161,8 @@ def _missing(seen: Evidence, done: Mending | None) -> Iterator[str]:
         yield "What the loss can reach: outputs and targets are not one tensor of as many rows."
     if not seen.reads_targets:
         yield "Whether it learns: the loss does not depend on the targets."
+    elif seen.stopped:
+        yield f"Whether it learns: a copy of the program could not be trained ({seen.stopped})."
     elif done is None:
         yield "Whether it learns: for a trial pass optimizer= and targets, and seconds= above 0."
     elif done.stopped:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault
+from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, affine
 
 UNCUT = "Take out .data, .detach(), .item(), new tensors, numpy and no_grad between inputs and loss."
 
@@ -92,6 +92,8 @@ def cut_off(seen: Evidence) -> Iterator[Fault]:
     gone = next((n for n, m, _ in first.ran if isinstance(m, nn.modules.dropout._DropoutNd) and m.p >= 1), None)
     if gone is not None:
         kind, fix = "regularization", f"Dropout '{gone}' leaves nothing: p is the share that is dropped, not kept."
+    elif seen.first.sunk:
+        kind, fix = "initialization", f"Begin the biases of {seen.first.sunk[0]} at 0: they shut all of its units."
     elif zero is not None and (
         seen.after is not None or all(not bool(seen.model.get_parameter(n).any()) for n in stuck)
     ):
@@ -109,9 +111,61 @@ def norm_of_one(seen: Evidence) -> Iterator[Fault]:
     )
     if name is not None:
         message = f"'{name}' is a layer norm over one number, which it makes a constant."
-        yield Fault(
-            "architecture", name, message, "Give each place more features: an embedding first.", certainty=CERTAIN
+        last = next((n for n, m, _ in reversed(seen.first.ran) if not list(m.children())), "")
+        if name == last:
+            yield Fault("normalization", name, message, "Leave it out.", certainty=CERTAIN)
+            return
+        fix = "Give each place more features: an embedding first."
+        yield Fault("architecture", name, message, fix, certainty=CERTAIN)
+
+
+def one_linear_map(seen: Evidence) -> Iterator[Fault]:
+    """Layers with nothing between them, none of which is narrower than what goes in or comes out."""
+    layers = [(n, m) for n, m, _ in seen.first.ran if isinstance(m, nn.Linear)]
+    leaves = [m for _, m, _ in seen.first.ran if not list(m.children())]
+    plain = (nn.Linear, nn.Flatten, nn.Identity, nn.modules.dropout._DropoutNd)
+    if len(layers) < 2 or any(not isinstance(m, plain) for m in leaves[:-1]):
+        return
+    least = min(layers[0][1].in_features, layers[-1][1].out_features)
+    if any(layer.out_features < least for _, layer in layers[:-1]):
+        return  # of lower rank on purpose
+    seen.passes += 2  # four times forward
+    if affine(seen.call, seen.model, layers[-1][0]):
+        message = f"Nothing lies between the {len(layers)} layers, so together they are a single linear map."
+        fix = "Put a nonlinearity such as ReLU between them."
+        yield Fault("hidden activation", "model", message, fix, certainty=0.9 if len(layers) > 2 else 0.6)
+
+
+def _padding_after(seen: Evidence) -> tuple[Tensor, Tensor] | None:
+    """Tokens that recurrent layers read, and how many places of padding come after each text; None without much."""
+    tokens = seen.call.batch
+    if not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.dim() != 2:
+        return None
+    if not any(isinstance(module, nn.RNNBase) for _, module, _ in seen.first.ran):
+        return None
+    after = (tokens == tokens[:, -1].mode().values).flip(1).long().cumprod(1).sum(1)
+    return (tokens, after) if float(after.double().mean()) > 0.2 * tokens.shape[1] else None
+
+
+def reads_padding(seen: Evidence) -> Iterator[Fault]:
+    """Recurrent layers whose outputs hardly know the words of a text with much padding after it."""
+    padded = _padding_after(seen)
+    if padded is None or seen.quiet is None:
+        return
+    tokens, after = padded
+    words = torch.arange(tokens.shape[1]) < tokens.shape[1] - torch.maximum(after, after.roll(1))[:, None]
+    other = torch.where(words.to(tokens.device), tokens.roll(1, 0), tokens)
+    apart = (seen.quietly(seen.model, other) - seen.quiet[0]).double().flatten(1).norm(dim=1)
+    long = after > after.double().mean()
+    much, little = float(apart[~long].mean()), float(apart[long].mean())
+    least = 1e-6 * float(seen.quiet[0].double().flatten(1).norm(dim=1).mean())
+    if little < 0.3 * much or much < least:
+        message = (
+            f"Texts with more than {float(after.double().mean()):.0f} places of padding after them: their words change "
+            f"the outputs by {little:.1g}, those of longer texts by {much:.1g}, as the padding is read last."
         )
+        fix = "Pack the sequences (pack_padded_sequence), or pad in front."
+        yield Fault("data", "inputs", message, fix, certainty=0.9 if little < max(0.01 * much, least) else 0.7)
 
 
 def twins(seen: Evidence) -> Iterator[Fault]:
@@ -177,16 +231,20 @@ def examples_mix(seen: Evidence) -> Iterator[Fault]:
 def inputs_ignored(seen: Evidence) -> Iterator[Fault]:
     """Without noise, outputs that do not change with their own input, also after the steps."""
     after = seen.after
-    if after is None or after.quiet is None or seen.quiet is None or seen.exchanged is None:
+    if after is None or after.quiet is None or seen.quiet is None or seen.exchanged is None or _padding_after(seen):
         return
     if not all(bool(o.isfinite().all()) for o in after.quiet):
         return
     for one, two in (seen.quiet, after.quiet):
-        if len(one) != seen.call.examples or not torch.equal(one[0], two[0]) or not torch.equal(one[-1], two[-1]):
+        apart = (one - two).double()[[0, -1]].abs().max()
+        if len(one) != seen.call.examples or float(apart) > 1e-6 * float(one.double().abs().max()):
             return
     message = "The outputs do not change with the inputs, at the start and after five steps."
+    tokens = isinstance(seen.call.batch, Tensor) and not seen.call.batch.is_floating_point()
     fix = "Look for units that are all shut, an input that is not passed on, or a zero in between."
-    yield Fault("architecture", "outputs", message, fix, certainty=0.6)
+    if tokens and seen.first.open:  # nothing is shut, and yet the words do not matter
+        fix = "See that the mask is True where it should be: only padding may be masked."
+    yield Fault("architecture", "outputs", message, fix, certainty=0.97 if tokens and seen.first.open else 0.6)
 
 
 def future_seen(seen: Evidence) -> Iterator[Fault]:
@@ -219,5 +277,6 @@ def future_seen(seen: Evidence) -> Iterator[Fault]:
 
 
 CHECKS = (
-    first_not_finite, perfect_answer, cut_off, norm_of_one, twins, saturated, examples_mix, inputs_ignored, future_seen,
+    first_not_finite, perfect_answer, cut_off, norm_of_one, one_linear_map, reads_padding, twins, saturated,
+    examples_mix, inputs_ignored, future_seen,
 )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 from epoch0.diagnosis.faults.changes import CHANGES, Change
 from epoch0.diagnosis.faults.evidence import Evidence, Fault
-from epoch0.diagnosis.faults.program import CLEARLY, FEW, KNOWS, Program, Trained
+from epoch0.diagnosis.faults.program import CLEARLY, ENOUGH, FEW, KNOWS, Program, Trained
 from epoch0.tracing.guard import unchanged
 
 LONG = 20_000
@@ -114,7 +114,11 @@ def mend(
         return None
     with unchanged(seen.model):
         tell("the program as it is", 0.0)
-        own = _own(program, suspects, seconds)
+        try:
+            own = _own(program, suspects, seconds)
+        except Exception as error:  # the owner's code, or a loss that takes no such outputs
+            seen.stopped = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+            return None
         tried: list[Tried] = []
         if Mending(own).sound and not (suspects := _standing(own, suspects)):
             return Mending(own)
@@ -241,7 +245,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         message, fix = "The outputs do not come to know the targets.", _cure(done.own, one)
         where = one.changes[one.kinds.index(kind)].where
         found.append(weighed(Fault(kind, where, message, fix, "mended on a copy", certainty), alone=True))
-    if done.own.rate < SCHEDULED:
+    if done.own.rate < SCHEDULED and not done.own.known >= ENOUGH:
         message = f"In {done.own.steps} steps the loop body brings the learning rate down to {done.own.rate:.1g} of it."
         fix = "Call scheduler.step() once an epoch, not in every step."
         found.append(Fault("learning rate", "step", message, fix, certainty=0.9))

@@ -59,6 +59,15 @@ def _one_hot(targets: Tensor) -> bool:
     return targets.dim() > 1 and bool(((targets.double().sum(1) - 1).abs() < 1e-3).all())
 
 
+def table_of_examples(seen: Evidence) -> Iterator[Fault]:
+    """A row and a column of all examples, of which broadcasting makes a table."""
+    if seen.first.tables:
+        name = seen.first.tables[0]
+        message = f"'{name}' of shapes (n,) and (n, 1), n the {seen.call.examples} examples, compares each with each."
+        fix = "Give both the same shape: targets[:, None], or outputs.squeeze(1)."
+        yield Fault("shapes", "loss", message, fix, certainty=0.98)
+
+
 def one_answer_is_best(seen: Evidence) -> Iterator[Fault]:
     """The same answer for all examples is as good as any: shapes that broadcast, targets without differences."""
     found = seen.reach
@@ -70,6 +79,8 @@ def one_answer_is_best(seen: Evidence) -> Iterator[Fault]:
     if _gain(found) > (10 * ALIKE if near else ALIKE):
         return
     numbers = f"One answer for all examples has a loss of {found.constant:.3g}, the best of all {found.free:.3g}"
+    if seen.first.tables:
+        return  # said already
     varied = bool((found.targets != found.targets[:1]).any())
     if varied and found.output.shape != found.targets.shape and found.output.numel() == found.targets.numel():
         shapes = f"outputs {_shape(found.output)} with targets {_shape(found.targets)}"
@@ -273,6 +284,6 @@ def outputs_shut(seen: Evidence) -> Iterator[Fault]:
 
 
 CHECKS = (
-    last_activation_hides, one_answer_is_best, loss_without_floor, right_answers_cost_more,
+    last_activation_hides, table_of_examples, one_answer_is_best, loss_without_floor, right_answers_cost_more,
     shares_are_not_the_best, classes_read_elsewhere, targets_no_shares, no_slope_at_outputs, outputs_shut,
 )  # fmt: skip

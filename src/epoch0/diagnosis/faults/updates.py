@@ -4,9 +4,10 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
+import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault
+from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, Loop
 
 LARGE, SMALL = 0.12, 1e-4
 """Sizes of a step relative to its weights, the median over the weights, beyond which a rate is too high or too low."""
@@ -64,7 +65,7 @@ def uphill(seen: Evidence) -> Iterator[Fault]:
 def too_far(seen: Evidence) -> Iterator[Fault]:
     """Steps so large that the loss rises, the gradient dies or the weights are replaced; and why they are so large."""
     after = seen.after
-    if after is None or after.towards > 0.05:
+    if after is None or after.towards > 0.05 or seen.first.loss is None:
         return
     floor = seen.reach.constant if seen.reach is not None else -math.inf
     worse = not math.isfinite(after.after) or after.after > RISE * max(after.before, floor, 0) + 1e-9
@@ -194,9 +195,13 @@ def one_at_a_time(seen: Evidence) -> Iterator[Fault]:
 def loop_body(seen: Evidence) -> Iterator[Fault]:
     """The owner's loop body: its order, gradients that add up, another loss, another mode."""
     loop = seen.after.loop if seen.after is not None else []
-    if len(loop) < 3 or not loop[0].wanted:
+    if len(loop) < 3:
+        return
+    yield from _renumbered(loop)
+    if not loop[0].wanted:
         return
     first, second = loop[0], loop[1]
+    yield from _penalty(seen, first)
     noisy = any(
         isinstance(m, nn.modules.dropout._DropoutNd | nn.modules.batchnorm._BatchNorm) for m in seen.model.modules()
     )
@@ -222,10 +227,61 @@ def loop_body(seen: Evidence) -> Iterator[Fault]:
         )  # fmt: skip
 
 
+def _renumbered(loop: Sequence[Loop]) -> Iterator[Fault]:
+    """Class numbers that stand for another class in another batch."""
+    known: dict[int, int] = {}
+    for one in loop:
+        if one.classes is None:
+            return
+        here: dict[int, set[int]] = {}
+        for own, given in zip(*(t.tolist() for t in one.classes), strict=True):
+            here.setdefault(own, set()).add(given)
+        if any(len(given) > 1 for given in here.values()):
+            return  # noise, or mixed on purpose
+        for own, (given,) in ((own, tuple(given)) for own, given in here.items()):
+            if known.setdefault(own, given) != given:
+                message = f"The loop body gives class {own} to the loss as {known[own]} in one batch, as {given} later."
+                yield Fault("labels", "step", message, "Number the classes once, for all examples.", certainty=0.97)
+                return
+
+
+def _penalty(seen: Evidence, first: Loop) -> Iterator[Fault]:
+    """A penalty of the weights, added to the loss in the loop body, that pulls harder than the loss."""
+    if seen.after is None:
+        return
+    names = [n for n in first.wanted if n in first.left and first.wanted[n].dim() > 1]
+    more = [(first.left[n] - first.wanted[n]).double().flatten() for n in names]
+    weights = [seen.model.get_parameter(n).detach().double().flatten() for n in names]
+    slope = math.sqrt(sum(float(first.wanted[n].double().square().sum()) for n in names))
+    pull = math.sqrt(sum(float(one.square().sum()) for one in more))
+    if not names or slope == 0 or pull < slope:
+        return
+    extra, own = torch.cat(more), torch.cat(weights)
+    by = torch.stack([own, own.sign()], 1)
+    rest = extra - by @ torch.linalg.lstsq(by, extra[:, None]).solution[:, 0]
+    if float(rest.norm()) < 0.05 * float(extra.norm()):
+        message = f"A penalty of the weights in the loop body pulls {pull / slope:.2g} times as hard as the loss."
+        yield Fault("regularization", "step", message, "Divide its factor by 1,000.", certainty=0.93)
+
+
+def not_moved(seen: Evidence) -> Iterator[Fault]:
+    """Weights that the optimizer holds, and that the owner's loop body does not move where it moves others."""
+    after = seen.after
+    if seen.step is None or after is None or not after.still or not any(one.moved for one in after.loop):
+        return
+    if not seen.first.open or any(not one.training for one in after.loop):
+        return
+    message = f"The loop body moves other weights, and {after.still[0]} not in {len(after.loop)} steps."
+    fix = "Look for torch.tensor, .detach(), .item() or no_grad between the outputs and the loss."
+    yield Fault("gradient flow", "step", message, fix, certainty=0.85)
+
+
 def _apart(one: Mapping[str, Tensor], other: Mapping[str, Tensor], names: Sequence[str]) -> float:
     """Distance of two gradients, relative to the first."""
     square = sum(float((one[n] - other[n]).double().square().sum()) for n in names)
     return math.sqrt(square / max(sum(float(one[n].double().square().sum()) for n in names), 1e-300))
 
 
-CHECKS = (coverage, uphill, loop_body, too_far, too_short, decay, much_dropped, still_averages, one_at_a_time)
+CHECKS = (
+    coverage, uphill, loop_body, not_moved, too_far, too_short, decay, much_dropped, still_averages, one_at_a_time,
+)  # fmt: skip

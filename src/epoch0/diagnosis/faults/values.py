@@ -10,6 +10,9 @@ from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault
 LARGE, OFFSET = 25.0, 15.0
 """Mean size of an input, and its mean over its deviation, from where the first layer with weights gets too much."""
 
+HUGE = 1000.0
+"""Mean size of an input from where a program that learns something all the same would learn more without it."""
+
 FIRST = 4.0
 """Times the loss of one answer for all, and size of outputs, from which a first loss is too large."""
 
@@ -36,7 +39,7 @@ def input_scale(seen: Evidence) -> Iterator[Fault]:
     if size > LARGE:
         low, high = float(values.min()), float(values.max())
         message = f"{name or 'The model'} gets inputs between {low:.3g} and {high:.3g}, of mean size {size:.3g}."
-        sure = 0.78
+        sure = 0.78 if size < HUGE else 0.9
     elif offset > OFFSET and float(mean.abs().median()) > 1:
         message = f"{name or 'The model'} gets inputs whose mean is {offset:.2g} times their deviation."
         sure = 0.65
@@ -65,6 +68,31 @@ def classes(seen: Evidence) -> Iterator[Fault]:
     if targets.dim() == 1 and known.numel() and int(known.max()) >= count > 1:
         message = f"Targets go up to {int(known.max())}, and the model has {count} outputs."
         yield Fault("labels", "targets", message, f"Classes go from 0 to {count - 1}.", certainty=CERTAIN)
+
+
+def ignored_class(seen: Evidence) -> Iterator[Fault]:
+    """A class whose examples the loss does not look at, and that is not the padding."""
+    targets, output, loss = seen.call.targets, seen.first.output, seen.first.loss
+    if not isinstance(targets, Tensor) or targets.is_floating_point() or output is None or loss is None:
+        return
+    dims = [d for d in (1, output.dim() - 1) if (*output.shape[:d], *output.shape[d + 1 :]) == targets.shape]
+    if not dims or not output.requires_grad or not loss.requires_grad:
+        return
+    slope = torch.autograd.grad(loss, output, retain_graph=True, allow_unused=True)[0]
+    if slope is None:
+        return
+    pulled = slope.abs().amax(dims[0]) > 0
+    for value in targets.unique().tolist():
+        here = targets == value
+        share = float(here.double().mean())
+        if not 0 <= value < output.shape[dims[0]] or share < 0.05 or int(here.sum()) < 8:
+            continue
+        given = seen.call.batch
+        padding = isinstance(given, Tensor) and given.shape == targets.shape and len(given[here].unique()) == 1
+        if not padding and not bool(pulled[here].any()) and bool(pulled[~here].any()):
+            message = f"The loss has no slope for class {value}, {share:.0%} of the targets: ignored, or of weight 0."
+            fix = "Give padding a number that is no class, such as -100, and each class a weight above 0."
+            yield Fault("loss", "loss", message, fix, "step 0", 0.95)
 
 
 def label_order(seen: Evidence) -> Iterator[Fault]:
@@ -130,4 +158,4 @@ def label_inside(seen: Evidence) -> Iterator[Fault]:
         yield Fault("data", "inputs", message, "Leave it out: it is not there when the model is used.", "step 0", 0.9)
 
 
-CHECKS = (input_scale, classes, label_order, first_loss, label_inside)
+CHECKS = (input_scale, classes, ignored_class, label_order, first_loss, label_inside)
