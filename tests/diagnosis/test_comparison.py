@@ -58,7 +58,7 @@ def test_the_text_says_both_verdicts_and_every_layer(pair: tuple[Checkup, Checku
     assert all(one.verdict in text for one in pair) and "All weights times 2.02." in text
     for one, other in zip(pair[0].layers, pair[1].layers, strict=True):
         for key in ("forward_gain", "tangent", "gradient"):
-            assert f"{number(getattr(one, key))} -> {number(getattr(other, key))}" in text
+            assert f"{number(getattr(one, key), 2)} → {number(getattr(other, key), 2)}" in text
 
 
 @pytest.mark.parametrize("width", [72, 100, 150])

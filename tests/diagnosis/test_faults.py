@@ -126,7 +126,7 @@ def test_checkup_has_them_everywhere() -> None:
     net = mlp(nn.Softmax(1))
     given: dict[str, Any] = {"loss": F.cross_entropy, "trial": False, "remedies": False}
     report = e0.checkup(net, X[:60], Y[:60], optimizer=torch.optim.Adam(net.parameters()), **given)
-    assert report.faults[0].kind == "output activation" and "fault: output activation" in str(report)
+    assert report.faults[0].kind == "output activation" and "(output activation): " in str(report)
     assert report.to_dict()["faults"][0]["where"] == "outputs" and "Leave" not in report._repr_html_()[:10]
     assert any("data=" in line for line in report.not_examined)
     assert not e0.checkup(mlp(), X[:60], Y[:60], data=(X, Y), trial=False).faults

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import groupby
 from typing import Literal
 
 WIDTH, HEIGHT = 520, 300
@@ -52,20 +53,15 @@ def log_chart(
     >>> svg.startswith("<svg") and svg.endswith("</svg>")
     True
     """
-    low, high = _range(series, reference, decades)
+    area = _Area(len(positions), *_range(series, reference, decades))
     title = f"{title}, logarithmic"
-    area = _Area(len(positions), low, high)
     parts = [
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title, quote=True)}">',
         f"<title>{escape(title)}</title>",
         *_axes(area, positions, x_label, y_label),
+        *([] if reference is None else [_across("reference", area.y(reference))]),
     ]
-    if reference is not None:
-        y = area.y(reference)
-        parts.append(f'<line class="reference" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-    for one in series:
-        parts += _line(area, one, positions)
-    return "".join([*parts, "</svg>"])
+    return "".join([*parts, *(_line(area, one, positions) for one in series), "</svg>"])
 
 
 @dataclass(frozen=True)
@@ -77,13 +73,10 @@ class _Area:
     high: float
 
     def x(self, index: int) -> float:
-        step = (WIDTH - LEFT - RIGHT) / max(self.count, 1)
-        return LEFT + (index + 0.5) * step
+        return LEFT + (index + 0.5) * (WIDTH - LEFT - RIGHT) / max(self.count, 1)
 
     def y(self, value: float) -> float:
-        if value <= 0:
-            return HEIGHT - BOTTOM
-        share = (math.log10(value) - self.low) / (self.high - self.low)
+        share = (math.log10(value) - self.low) / (self.high - self.low) if value > 0 else 0.0
         return HEIGHT - BOTTOM - min(max(share, 0.0), 1.0) * (HEIGHT - TOP - BOTTOM)
 
 
@@ -93,9 +86,8 @@ def _drawn(value: float | None) -> bool:
 
 def _range(series: Sequence[Series], reference: float | None, decades: float) -> tuple[float, float]:
     """Powers of ten from the lowest to the highest value, with a little air."""
-    values = [math.log10(v) for one in series for v in one.values if v is not None and _drawn(v)]
-    if reference is not None:
-        values.append(math.log10(reference))
+    every = [reference, *(value for one in series for value in one.values)]
+    values = [math.log10(value) for value in every if value is not None and _drawn(value)]
     if not values:
         return -1.0, 1.0
     low, high = min(values), max(values)
@@ -110,13 +102,9 @@ def _ticks(low: float, high: float) -> list[float]:
         step = max(1, math.ceil(decades / TICKS))
         first = math.ceil(low / step) * step
         return [10.0**k for k in range(first, math.floor(high) + 1, step)]
+    powers = range(math.floor(low), math.ceil(high) + 1)
     for digits in ((1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9)):
-        ticks = [
-            d * 10.0**k
-            for k in range(math.floor(low), math.ceil(high) + 1)
-            for d in digits
-            if low <= math.log10(d * 10.0**k) <= high
-        ]
+        ticks = [d * 10.0**k for k in powers for d in digits if low <= math.log10(d * 10.0**k) <= high]
         if len(ticks) >= 4:
             break
     return ticks
@@ -130,28 +118,25 @@ def _tick_text(value: float) -> str:
     return f'{start}<tspan class="power" dy="-5">{str(int(power)).replace("-", "−")}</tspan>'
 
 
+def _across(style: str, y: float) -> str:
+    return f'<line class="{style}" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+
+
+def _text(style: str, where: str, text: str, anchor: str = "middle") -> str:
+    return f'<text class="{style}" {where} text-anchor="{anchor}">{text}</text>'
+
+
 def _axes(area: _Area, positions: Sequence[str], x_label: str, y_label: str) -> list[str]:
-    bottom, middle = HEIGHT - BOTTOM, TOP + (HEIGHT - TOP - BOTTOM) / 2
+    bottom, across, up = HEIGHT - BOTTOM, (LEFT + WIDTH - RIGHT) / 2, (TOP + HEIGHT - BOTTOM) / 2
     parts = []
     for value in _ticks(area.low, area.high):
         y = area.y(value)
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 8}" y="{y + 5:.1f}" text-anchor="end">{_tick_text(value)}</text>')
-    parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom}" y2="{bottom}"/>')
+        parts += [_across("grid", y), _text("tick", f'x="{LEFT - 8}" y="{y + 5:.1f}"', _tick_text(value), "end")]
+    parts.append(_across("axis", bottom))
     for index in _labelled(positions):
-        parts.append(
-            f'<text class="tick" x="{area.x(index):.1f}" y="{bottom + 20}" text-anchor="middle">'
-            f"{escape(positions[index])}</text>"
-        )
-    parts.append(
-        f'<text class="label" x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">'
-        f"{escape(x_label)}</text>"
-    )
-    parts.append(
-        f'<text class="label" transform="translate(14 {middle:.0f}) rotate(-90)" text-anchor="middle">'
-        f"{escape(y_label)}</text>"
-    )
-    return parts
+        parts.append(_text("tick", f'x="{area.x(index):.1f}" y="{bottom + 20}"', escape(positions[index])))
+    parts.append(_text("label", f'x="{across:.0f}" y="{HEIGHT - 8}"', escape(x_label)))
+    return [*parts, _text("label", f'transform="translate(14 {up:.0f}) rotate(-90)"', escape(y_label))]
 
 
 def _labelled(positions: Sequence[str]) -> list[int]:
@@ -164,37 +149,30 @@ def _labelled(positions: Sequence[str]) -> list[int]:
     return [0, *named] if positions and 0 not in named else named
 
 
-def _line(area: _Area, one: Series, positions: Sequence[str]) -> list[str]:
+def _line(area: _Area, one: Series, positions: Sequence[str]) -> str:
     parts = [f'<g class="{escape(one.style, quote=True)}">']
-    run: list[str] = []
-    for index, value in enumerate([*one.values, None]):
-        if value is not None and _drawn(value):
-            run.append(f"{area.x(index):.1f},{area.y(value):.1f}")
-            continue
-        if one.joined and len(run) > 1:
-            parts.append(f'<polyline points="{" ".join(run)}"/>')
-        run = []
-    for index, value in enumerate(one.values):
-        if value is None or not _drawn(value):
-            continue
+    drawn = {index: value for index, value in enumerate(one.values) if value is not None and _drawn(value)}
+    for there, run in groupby(range(len(one.values)), drawn.__contains__):
+        points = [f"{area.x(index):.1f},{area.y(drawn[index]):.1f}" for index in run] if there and one.joined else []
+        parts += [f'<polyline points="{" ".join(points)}"/>'] if len(points) > 1 else []
+    for index, value in drawn.items():
         x, y = area.x(index) + one.aside, area.y(value)
         error = one.errors[index] if index < len(one.errors) else None
         if error is not None and _drawn(error):
-            top = area.y(value + 2 * error)
-            bottom = area.y(max(value - 2 * error, 10**area.low))
+            top, bottom = area.y(value + 2 * error), area.y(max(value - 2 * error, 10**area.low))
             parts.append(f'<line class="bar" x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{bottom:.1f}"/>')
         tip = f"<title>{escape(positions[index])}: {escape(one.label)} {value:.4g}</title>"
         parts.append(_point(one.marker, x, y, 4.0 if area.count < CROWDED else 2.0, tip))
-    return [*parts, "</g>"]
+    return "".join([*parts, "</g>"])
 
 
 def _point(marker: Marker, x: float, y: float, size: float, tip: str) -> str:
-    if marker == "square":
-        low, side = 0.9 * size, 1.8 * size
-        return f'<rect class="point" x="{x - low:.1f}" y="{y - low:.1f}" width="{side}" height="{side}">{tip}</rect>'
-    if marker == "diamond":
-        w = 1.3 * size
-        return f'<path class="point" d="M{x:.1f},{y - w:.1f}l{w},{w}l-{w},{w}l-{w},-{w}z">{tip}</path>'
-    if marker == "circle":
-        return f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="{size}">{tip}</circle>'
-    return ""
+    low, wide = 0.9 * size, 1.3 * size
+    return {
+        "circle": f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="{size}">{tip}</circle>',
+        "square": f'<rect class="point" x="{x - low:.1f}" y="{y - low:.1f}" width="{2 * low}" height="{2 * low}">{tip}'
+        "</rect>",
+        "diamond": f'<path class="point" d="M{x:.1f},{y - wide:.1f}l{wide},{wide}l-{wide},{wide}l-{wide},-{wide}z">'
+        f"{tip}</path>",
+        "none": "",
+    }[marker]

@@ -6,15 +6,17 @@ from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from epoch0.diagnosis import report
 from epoch0.diagnosis.expressivity import PlaneView, Regions
 from epoch0.diagnosis.faults import Fault, Mending
 from epoch0.diagnosis.noise_sensitivity import NoiseSensitivity
 from epoch0.diagnosis.pruning_forecast import PruningForecast
-from epoch0.diagnosis.terminal import side_by_side, terminal
+from epoch0.diagnosis.terminal import WIDTH, plain, side_by_side, terminal
 from epoch0.diagnosis.trial import Trial
 from epoch0.diagnosis.verdict import NAMES, CumulativeGain, Phase, PhaseEstimate, Recipe, outcome, sentence
-from epoch0.diagnosis.wording import chance, number, regions_line, times
+from epoch0.diagnosis.wording import chance, times
 from epoch0.errors import InputError
 from epoch0.results import Result, finite
 
@@ -104,16 +106,7 @@ class Comparison(Result):
         ]
 
     def __str__(self) -> str:
-        lines = [f"before: {self.before['verdict']}", f"after:  {self.after['verdict']}", self.sentence, *self.changes]
-        pairs = (("before:", self.before), ("after:", self.after))
-        lines += [f"{word:<7} {regions_line(one)}" for word, one in pairs if one["regions"] is not None]
-        for found in ("pruning_forecast", "noise_sensitivity"):
-            lines += [f"{word:<7} {one[found]['sentence']}" for word, one in pairs if one[found] is not None]
-        for index, (one, other) in enumerate(zip(self.before["layers"], self.after["layers"], strict=True), start=1):
-            keys = {"tangent": "tangent", "gradient": "gradient", "chi": "forward_gain"}
-            said = (f"{word} {number(one[key])} -> {number(other[key])}" for word, key in keys.items())
-            lines.append(f"{index:>3} {one['name']:<24} {'  '.join(said)}  {one['status']} -> {other['status']}")
-        return "\n".join(lines)
+        return plain(side_by_side(self.before, self.after, self.changes, WIDTH))
 
     def print(self, width: int | None = None) -> None:
         """Show both in the terminal.
@@ -121,8 +114,6 @@ class Comparison(Result):
         Args:
             width: columns to use instead of the terminal's.
         """
-        from rich.console import Console
-
         console = Console(width=width, highlight=False)
         console.print(side_by_side(self.before, self.after, self.changes, console.width))
 
@@ -289,19 +280,7 @@ class Checkup(Result):
         return self.phase_reading.low, self.phase_reading.high
 
     def __str__(self) -> str:
-        lines = [self.verdict]
-        lines += [f"  {NAMES[name]}: {one.probability:.0%}, {one.reason}" for name, one in self.recipes.items()]
-        lines += [f"fault: {fault}" for fault in self.faults]
-        lines += [] if self.blame is None else [f"to blame: {self.blame[0]}: {self.blame[1]}"]
-        lines += [f"phase {self.phase_reading}"]
-        lines += [] if self.noise_sensitivity is None else [self.noise_sensitivity.sentence]
-        lines += [
-            f"{index:>3} {layer.name:<24} chi forward {number(layer.forward_gain)} backward "
-            f"{number(layer.backward_gain)} carried tangent {number(layer.tangent)} gradient {number(layer.gradient)} "
-            f"{layer.status}"
-            for index, layer in enumerate(self.layers, start=1)
-        ]
-        return "\n".join(lines)
+        return plain(terminal(self.to_dict(), WIDTH))
 
     def print(self, width: int | None = None, *, depth: int | None = None) -> None:
         """Show the checkup in the terminal.
@@ -310,8 +289,6 @@ class Checkup(Result):
             width: columns to use instead of the terminal's.
             depth: 0 shows blocks only, 1 their parts too; by default parts where the whole has at most 40 rows.
         """
-        from rich.console import Console
-
         console = Console(width=width, highlight=False)
         console.print(terminal(self.to_dict(), console.width, depth))
 
@@ -340,9 +317,9 @@ class Checkup(Result):
 
         >>> mended = epoch0.networks.mlp([64, 32, 32, 10], weights=epoch0.Gaussian(2.0), seed=0)
         >>> print(checkup(net, x, y).compare(checkup(mended, x, y), ["All weights times 1.41."]))
-        before: Trains with either, Adam at a rate of about 0.003 or SGD at 0.1.
-        after:  Trains with either, Adam at a rate of about 0.003 or SGD at 0.1.
-        trains before, trains after: ...
+        Sequential  shape (100, 64)
+        before  ✓ trains  Trains with either, Adam at a rate of about 0.003 or SGD at 0.1.
+                Phase ...
 
         Args:
             after: the checkup of the changed model.

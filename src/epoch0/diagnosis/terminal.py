@@ -5,7 +5,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -35,6 +35,7 @@ SPARED = ("what it is", "shape", "norm", "±", "law", "step", "local χ", "tange
 WORDS = ("layer", "trains", "noise in", "weights of", "change", "what it is", "evidence", "status")
 """Headings of columns of words, which are set flush left."""
 
+WIDTH = 160  # columns of a table that is printed as text
 GAP = 2  # spaces between columns
 NAME_WIDTH = 36  # names of layers longer than this are folded,
 LEAST_NAME = 28  # and those longer than this before a column goes
@@ -57,7 +58,7 @@ def terminal(checkup: Found, width: int, depth: int | None = None) -> Renderable
     lines = [_verdict(checkup), *_head(checkup), _recipes(checkup)]
     recipes = ((NAMES[name], one["reason"]) for name, one in checkup["recipes"].items() if name != "yours")
     lines += _listed("", [f"{name}: {why}." for name, why in recipes if why not in checkup["verdict"]])
-    lines += _listed("Also seen", [_fault(fault) for fault in checkup["faults"][1:]])
+    lines += _listed("Also seen", [_fault(one) for one in checkup["faults"]["yours" in checkup["recipes"] :]])
     lines += _program(checkup["program"])
     if (blame := checkup["blame"]) is not None:
         lines.append(Text.assemble(("To blame: ", "bold"), (blame["layer"], "bold red"), f", {blame['reason']}."))
@@ -94,6 +95,14 @@ def side_by_side(before: Found, after: Found, changes: Sequence[str], width: int
         status = _toned(signs, tone(pair[1]["status"], after["trains"]))
         rows.append({"layer": brief(pair[0]["name"]), **_row(*pair), **gains, "status": status})
     return Group(*lines, _fitting(rows, width))
+
+
+def plain(shown: RenderableType) -> str:
+    """The same as text without colours, in which no sentence is wrapped."""
+    console = Console(width=10_000, color_system=None, highlight=False, force_jupyter=False)
+    with console.capture() as text:
+        console.print(shown)
+    return "\n".join(line.rstrip() for line in text.get().splitlines())
 
 
 def _head(checkup: Found) -> list[RenderableType]:
