@@ -19,7 +19,9 @@ _PROBES = np.array([-2.3, -0.4, 0.0, 0.7, 1.9])
 def closed_form(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Array, derivative: bool) -> Array | None:
     """E phi(h1) phi(h2), or of phi', in closed form, None where the activation has none; arrays of one shape."""
     if rule.slopes is not None and (derivative or rule.continuous):
-        return straight_means(rule, q1, q2, cosine, sine)[derivative]
+        found = straight_means(rule, q1, q2, cosine, sine)[derivative]
+        # a variance of 0 is the limit from above, and that of a mean of phi phi is 0
+        return found * ((q1 > 0) & (q2 > 0)) if rule.homogeneous and not derivative else found
     if is_erf(rule):
         ends = (1 + 2 * q1) * (1 + 2 * q2)
         if derivative:
