@@ -1,7 +1,6 @@
 """Linear regions in a checkup: on lines between examples, and on a plane through three (Hanin-Rolnick section 3)."""
 
 import base64
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -12,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.errors import InputError
-from epoch0.regions import LinePartition, LinePartitions, PlanePartition, on_line, on_plane, through
+from epoch0.regions import LinePartitions, PlanePartition, on_line, on_plane, through
 from epoch0.results import finite
 from epoch0.seeds import numpy_generator
 from epoch0.theory.regions import line_breaks
+from epoch0.tracing.guard import unchanged
 from epoch0.tracing.tape import Tape
 
 CELLS = 200
@@ -177,8 +177,13 @@ def count_regions(record: Tape, seed: int) -> tuple[Regions | None, str]:
         return None, reason
     try:
         held = record.has_batch_norm and record.batch_norm == "train"
-        model = _held(record.model, x) if held else record.model
-        return _count(model, x, _random(record), seed, held), ""
+        with unchanged(record.model):
+            norms = [m for m in record.model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and held]
+            for norm in norms:  # the statistics of this batch become the running ones
+                norm.train().momentum = 1.0
+            if norms:
+                record.model(x)
+            return _count(record.model.eval(), x, _random(record), seed, held), ""
     except InputError as problem:
         return None, str(problem)
     except Exception as problem:  # whatever else a model may do, the rest of its checkup stands
@@ -228,18 +233,6 @@ def _random(record: Tape) -> tuple[tuple[float, float], ...]:
     return tuple(found) if node == record.output else ()
 
 
-def _held(net: nn.Module, x: Tensor) -> nn.Module:
-    """A copy whose batch norms have the statistics of this batch as their running ones."""
-    model = copy.deepcopy(net).eval()
-    for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.train()
-            module.momentum = 1.0
-    with torch.no_grad():
-        model(x)
-    return model.eval()
-
-
 def _count(model: nn.Module, x: Tensor, random: Sequence[tuple[float, float]], seed: int, held: bool) -> Regions:
     order = numpy_generator(seed, STREAM).permutation(len(x)).tolist()
     lines = min(LINES, len(x) // 2)
@@ -254,7 +247,8 @@ def _count(model: nn.Module, x: Tensor, random: Sequence[tuple[float, float]], s
     one = found[0]
     if not one.neurons:
         raise InputError("nothing in the network folds: it is one affine map")
-    sizes = _sizes(one)
+    windows = [getattr(step, "windows", None) for step in one.program.folds]  # of a maximum its neurons
+    sizes = [size if w is None else len(w) for w, size in zip(windows, one.program.sizes, strict=True)]
     breaks = np.stack([np.bincount(line.owner_layer, minlength=len(one.layers)) for line in found])
     expected = _expected(random, sizes, starts, ends)
     means = [None] * len(sizes) if expected is None else [float(value) for value in expected]
@@ -265,12 +259,6 @@ def _count(model: nn.Module, x: Tensor, random: Sequence[tuple[float, float]], s
     plane, why = look(model, x[order[:3]].double(), (count - 1) / length)
     total = None if expected is None else 1.0 + float(expected.sum())
     return Regions(len(pairs), one.neurons, count, _error(found.counts), total, layers, held, plane, why)
-
-
-def _sizes(one: LinePartition) -> list[int]:
-    """Neurons of each folding step; of a maximum its windows."""
-    windows = [getattr(step, "windows", None) for step in one.program.folds]
-    return [size if w is None else len(w) for w, size in zip(windows, one.program.sizes, strict=True)]
 
 
 def _expected(

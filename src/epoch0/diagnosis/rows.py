@@ -13,7 +13,6 @@ from epoch0.diagnosis.verdict import (
     COLLAPSED,
     SATURATED,
     CumulativeGain,
-    PhaseEstimate,
     Signs,
     cumulative_gain,
     estimate_phase,
@@ -23,7 +22,7 @@ from epoch0.measure.gain import Carried, LayerGain, measure_gains
 from epoch0.measure.passes import signals
 from epoch0.seeds import generator
 from epoch0.tracing.graph import Op
-from epoch0.tracing.layers import Layer, Place, average_pools, averaged_over, labelled, layers
+from epoch0.tracing.layers import Place, average_pools, averaged_over, labelled, layers
 from epoch0.tracing.sizes import sum_of_squares
 from epoch0.tracing.tape import Change, Tape, together
 
@@ -53,11 +52,15 @@ class Rows:
     def __init__(self, record: Tape, directions: int, seed: int) -> None:
         self.record = record
         self.found = layers(record)
-        self.inside = [_inside(record, layer, labels) for labels in [_labels(record)] for layer in self.found]
+        labels = [
+            p for p in labelled(record, joined=False, own={}) if p.kind not in SPARED and record.nodes[p.node].depends
+        ]
+        self.inside = [[p for p in labels if layer.input < p.node <= layer.output] for layer in self.found]
         places = [place for inside in self.inside for place in inside]
         ops = {op.outputs[0]: op for op in record.ops if op.outputs}
         self.ops = {place.node: ops[place.node] for place in places if place.node in ops}
-        stations = [Carried(place.node, _weights(self.ops.get(place.node))) for place in places]
+        weights = {node: op.weights for node, op in self.ops.items()}
+        stations = [Carried(place.node, weights.get(place.node, ())) for place in places]
         few = 1 if directions == 2 else None  # examples and units are averaged over all the same
         self.alone, alone = _alone(list(self.ops.values()), seed)
         states, passing = signals(record, self.found)
@@ -70,21 +73,14 @@ class Rows:
         pools = average_pools(record)
         self.pools = [averaged_over(pools, layer) for layer in self.found]
         self.shapes = [record.nodes[node].shape[1:] for node in (0, *(layer.output for layer in self.found))]
-        self.phase = self._phase()
-        self.signs = self._signs()
-
-    def _phase(self) -> PhaseEstimate:
         bent = [
             judged(row, pool)
             for row, pool, layer in zip(self.gains.layers, self.pools, self.found, strict=True)
             if layer.nonlinearities
         ]
-        return estimate_phase([gain for gain, _ in bent], [error for _, error in bent])
-
-    def _alike(self) -> list[bool]:
-        """After which layers examples look the same, though they did not at the input."""
-        start = self.states[0].dissimilarity
-        return [state.dissimilarity < min(COLLAPSED, 0.1 * start) for state in self.states[1:]]
+        self.phase = estimate_phase([gain for gain, _ in bent], [error for _, error in bent])
+        self.statuses = [self._status(i) for i in range(len(self.found))]
+        self.signs = self._signs()
 
     def _signs(self) -> Signs:
         rows = self.gains.layers
@@ -93,36 +89,35 @@ class Rows:
             sizes = [state.size for state in self.states[1:-1]]
             tangents = [t / size if size > 0 else 0.0 for t, size in zip(tangents, sizes, strict=True)]
         gradients = [row.gradient for row in rows[:-1]][::-1]
-        statuses = [self._status(i) for i in range(len(rows))]
         named: dict[str, list[str]] = {}
-        for row, status in zip(rows, statuses, strict=True):
+        for row, status in zip(rows, self.statuses, strict=True):
             named.setdefault(status, []).append(row.name)
         unlike = [state.dissimilarity for state in self.states[: len(rows)] if not math.isnan(state.dissimilarity)]
-        dead = [
-            row.name
-            for row, state, status in zip(rows, self.states[1:], statuses, strict=True)
-            if state.dead == 1 or status == "dead"
-        ]
+        seen = zip(rows[:-1], self.states[1:], self.statuses, strict=False)
+        back = cumulative_gain(gradients)
         return Signs(
             forward=cumulative_gain(tangents),
-            backward=_settled(cumulative_gain(gradients)),
+            # a gradient that is zero at a readout of zeros has nothing to be compared with
+            backward=CumulativeGain(0.0, back.layers) if math.isnan(back.log_gain) else back,
             input_size=self.states[0].size if self.record.start < 0 else 1.0,  # made of integers: its size is its own
             output_size=self.states[-1].size,
             dissimilarity=unlike[-1] if unlike else math.nan,
-            dead=tuple(name for name in dead if name != rows[-1].name),
+            dead=tuple(row.name for row, state, status in seen if state.dead == 1 or status == "dead"),
             overflowing=tuple(named.get("overflows", ())),
             collapsed=tuple(named.get("collapsed", ())),
             saturated=tuple(named.get("saturated", ())),
         )
 
     def _status(self, index: int) -> str:
-        row, after = self.gains.layers[index], self.states[index + 1]
-        status = gain_status(*judged(row, self.pools[index]), depth=len(self.gains.layers))
+        row, start, after = self.gains.layers[index], self.states[0], self.states[index + 1]
+        status = gain_status(*judged(row, self.pools[index]), depth=len(self.found))
         if not math.isfinite(after.size):
             return "overflows"
         if status in ("dead", "overflows"):
             return status
-        return "collapsed" if self._alike()[index] else "saturated" if after.saturated >= SATURATED else status
+        if after.dissimilarity < min(COLLAPSED, 0.1 * start.dissimilarity):  # alike, though they were not at the input
+            return "collapsed"
+        return "saturated" if after.saturated >= SATURATED else status
 
     def table(self, updates: Mapping[str, float], rate: float) -> tuple[LayerCheckup, ...]:
         """The rows."""
@@ -154,7 +149,7 @@ class Rows:
             dissimilarity=None if math.isnan(after.dissimilarity) else after.dissimilarity,
             dead_units=after.dead,
             saturated=None if math.isnan(after.saturated) else after.saturated,
-            status=self._status(i),
+            status=self.statuses[i],
             parts=tuple(parts),
         )
 
@@ -215,23 +210,6 @@ def to_blame(rows: Sequence[LayerCheckup], cause: str, signs: Signs) -> tuple[st
     if abs(size) < STEEP * abs(sum(step for step, _ in wanted)):
         return None
     return name, f"{what} change by a factor of {math.exp(size):.2g} in it, more than in all others together"
-
-
-def _settled(passage: CumulativeGain) -> CumulativeGain:
-    """A gradient that is zero at a readout of zeros has nothing to be compared with."""
-    return CumulativeGain(0.0, passage.layers) if math.isnan(passage.log_gain) else passage
-
-
-def _labels(record: Tape) -> list[Place]:
-    return [place for place in labelled(record, joined=False, own={}) if place.kind not in SPARED]
-
-
-def _inside(record: Tape, layer: Layer, labels: Sequence[Place]) -> list[Place]:
-    return [place for place in labels if layer.input < place.node <= layer.output and record.nodes[place.node].depends]
-
-
-def _weights(op: Op | None) -> tuple[str, ...]:
-    return () if op is None else op.weights
 
 
 def _update(names: Sequence[str], updates: Mapping[str, float], rate: float) -> float | None:

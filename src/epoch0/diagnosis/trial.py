@@ -108,13 +108,11 @@ def trial(
     Raises:
         InputError: if the model cannot be copied.
     """
-    started = time.process_time()
-    constant = constant_loss(call)
-    seen, held = _split(call, seed) if batches is None else (call, call)
+    started, constant = time.process_time(), constant_loss(call)
     runs = runs_at(call, (steps,), batches=batches, constant=constant, seed=seed, tell=tell)[steps]
+    seen, held = _split(call, seed, batches)
     count = 0 if held is None else held.examples
-    size = min(BATCH, seen.examples) if seen.splits else seen.examples
-    return Trial(tuple(runs), steps, size, count, time.process_time() - started, constant)
+    return Trial(tuple(runs), steps, _size(seen), count, time.process_time() - started, constant)
 
 
 def runs_at(
@@ -127,25 +125,31 @@ def runs_at(
     tell: Callable[[float], None] = lambda share: None,
 ) -> dict[int, list[Run]]:
     """The trainings as they stand after these numbers of steps, the last of which ends them."""
-    seen, held = _split(call, seed) if batches is None else (call, call)
-    pairs = _Pairs(call, seed)
+    seen, held = _split(call, seed, batches)
     todo = [(optimizer, rate) for optimizer in OPTIMIZERS for rate in RATES[optimizer]]
     found: dict[int, list[Run]] = {mark: [] for mark in marks}
-    size = min(BATCH, seen.examples) if seen.splits else seen.examples
     with unchanged(call.model), torch.inference_mode(False), as_written():
         for place, (optimizer, rate) in enumerate(todo):
             model = _copied(call.model)
             same_noise(seed + 7)
-            stream = _own_batches(seen, size, seed) if batches is None else _streamed(call, batches)
+            stream = _own_batches(seen, seed) if batches is None else _streamed(call, batches)
             training = _Training(model, stream, optimizer, rate)
             for mark in marks:
                 losses = training.until(mark)
-                found[mark].append(_read(model, optimizer, rate, losses, seen, held, pairs, constant))
+                found[mark].append(_read(model, optimizer, rate, losses, seen, held, constant, seed))
             tell((place + 1) / len(todo))
     return found
 
 
-def _split(call: Call, seed: int) -> tuple[Call, Call | None]:
+def _size(call: Call) -> int:
+    """Examples a step."""
+    return min(BATCH, call.examples) if call.splits else call.examples
+
+
+def _split(call: Call, seed: int, batches: Iterable[Any] | None) -> tuple[Call, Call | None]:
+    """What is trained on, and what is held out: all of the call where there are other batches to train on."""
+    if batches is not None:
+        return call, call
     if not call.splits or call.examples < 2 * HELD:
         return call, None
     order = torch.randperm(call.examples, generator=generator(seed, 0x7472))
@@ -153,8 +157,8 @@ def _split(call: Call, seed: int) -> tuple[Call, Call | None]:
     return call.rows(order[held:]), call.rows(order[:held])
 
 
-def _own_batches(call: Call, size: int, seed: int) -> Iterator[Call]:
-    order = generator(seed, 0x6F72)
+def _own_batches(call: Call, seed: int) -> Iterator[Call]:
+    order, size = generator(seed, 0x6F72), _size(call)
     while True:
         if not call.splits or size == call.examples:
             yield call
@@ -198,11 +202,11 @@ class _Training:
     def __init__(self, model: nn.Module, stream: Iterator[Call], optimizer: Optimizer, rate: float) -> None:
         self.model, self.stream, self.losses = model, stream, list[float]()
         trained = [p for p in model.parameters() if p.requires_grad]
-        self.update: torch.optim.Optimizer
-        if optimizer == "adam":
-            self.update = torch.optim.Adam(trained, rate, fused=True)
-        else:
-            self.update = torch.optim.SGD(trained, rate, momentum=MOMENTUM, fused=True)
+        self.update = (
+            torch.optim.Adam(trained, rate, fused=True)
+            if optimizer == "adam"
+            else torch.optim.SGD(trained, rate, momentum=MOMENTUM, fused=True)
+        )
 
     def until(self, steps: int) -> tuple[float, ...]:
         """Train until so many steps were made, or the loss is no longer finite; the losses so far."""
@@ -226,14 +230,15 @@ class _Training:
 
 def _read(
     model: nn.Module, optimizer: Optimizer, rate: float, losses: tuple[float, ...], seen: Call, held: Call | None,
-    pairs: "_Pairs", constant: float | None,
+    constant: float | None, seed: int,
 ) -> Run:  # fmt: skip
     if not math.isfinite(losses[-1]):
-        nothing = None if held is None or not pairs.possible else 0.5
-        return Run(optimizer, rate, losses, nothing, 0.5 if pairs.possible else None, -1.0, None)
+        nothing = 0.5 if _comparable(seen) else None
+        return Run(optimizer, rate, losses, None if held is None else nothing, nothing, -1.0, None)
     model.eval()
+    few = seen.rows(slice(0, min(seen.examples, BATCH))) if seen.splits else seen
     with torch.no_grad():
-        shares = [None if one is None else pairs.share(one, one.run(model)) for one in (held, _few(seen))]
+        known, known_seen = (None if one is None else _told_apart(one, one.run(model), seed) for one in (held, few))
     value = None
     if held is not None:
         with torch.enable_grad():
@@ -241,51 +246,38 @@ def _read(
                 value = float(held.loss(held.run(model)).detach())
             except NotFinite:
                 value = math.inf
-    base = losses[0] if constant is None else constant
-    end = sum(losses[-10:]) / len(losses[-10:])
-    drop = (base - end) / max(abs(base), 1e-12)
-    return Run(optimizer, rate, losses, shares[0], shares[1], max(drop, -1.0), value)
+    base, last = losses[0] if constant is None else constant, losses[-10:]
+    drop = (base - sum(last) / len(last)) / max(abs(base), 1e-12)
+    return Run(optimizer, rate, losses, known, known_seen, max(drop, -1.0), value)
 
 
-def _few(call: Call) -> Call:
-    return call.rows(slice(0, min(call.examples, BATCH))) if call.splits else call
+def _comparable(call: Call) -> bool:
+    return isinstance(call.targets, Tensor) and call.targets.dim() > 0
 
 
-class _Pairs:
-    """Compares the loss of examples with their own targets and with those of others."""
-
-    def __init__(self, call: Call, seed: int) -> None:
-        self.seed = seed
-        self.possible = isinstance(call.targets, Tensor) and call.targets.dim() > 0
-
-    def share(self, call: Call, raw: Any) -> float | None:
-        """Share of pairs whose loss is lower with the own target; None where it cannot be said."""
-        if not self.possible:
-            return None
-        targets, count = call.targets, len(call.targets)
-        lower, pairs = 0.0, 0
-        chosen = torch.randperm(count, generator=generator(self.seed, 0x7072))
-        if (scores := _class_scores(call, raw)) is not None:  # the loss is lower where the score is higher
-            mine, theirs = targets[chosen[: BATCH // 2], None].long(), targets[chosen[:OTHERS]].long()
-            scores = scores.detach()[chosen[: BATCH // 2]]
-            same, different = scores.gather(1, mine), scores[:, theirs]
-            wins = ((same > different) + 0.5 * (same == different))[mine != theirs]
-            return float(wins.mean()) if wins.numel() else None
-        order = chosen.tolist()
-        for i in order[: BATCH // 2]:
-            others = [j for j in order[:OTHERS] if not torch.equal(targets[i], targets[j])]
-            if not others:
-                continue
-            one = mapped(raw, lambda t, i=i: t[i : i + 1] if t.dim() and len(t) == count else t)  # type: ignore[misc]
-            with torch.enable_grad():
-                one = mapped(one, _leaf)
-                try:
-                    own, *other = (float(call.loss(one, targets[j : j + 1]).detach()) for j in (i, *others))
-                except InputError:
-                    return None
-            lower += sum(1.0 if own < value else 0.5 if own == value else 0.0 for value in other)
-            pairs += len(other)
-        return lower / pairs if pairs else None
+def _told_apart(call: Call, raw: Any, seed: int) -> float | None:
+    """Share of pairs whose loss is lower with the own target than with another's; None where it cannot be said."""
+    if not _comparable(call):
+        return None
+    targets, count = call.targets, len(call.targets)
+    chosen = torch.randperm(count, generator=generator(seed, 0x7072))
+    if (scores := _class_scores(call, raw)) is not None:  # the loss is lower where the score is higher
+        mine, theirs = targets[chosen[: BATCH // 2], None].long(), targets[chosen[:OTHERS]].long()
+        scores = scores.detach()[chosen[: BATCH // 2]]
+        same, different = scores.gather(1, mine), scores[:, theirs]
+        wins = ((same > different) + 0.5 * (same == different))[mine != theirs]
+        return float(wins.mean()) if wins.numel() else None
+    won: list[float] = []
+    for i in (order := chosen.tolist())[: BATCH // 2]:
+        others = [j for j in order[:OTHERS] if not torch.equal(targets[i], targets[j])]
+        one = mapped(raw, lambda t, i=i: _leaf(t[i : i + 1] if t.dim() and len(t) == count else t))  # type: ignore[misc]
+        with torch.enable_grad():
+            try:
+                own, *other = (float(call.loss(one, targets[j : j + 1]).detach()) for j in (i, *others))
+            except InputError:
+                return None
+        won += [1.0 if own < value else 0.5 if own == value else 0.0 for value in other]
+    return sum(won) / len(won) if won else None
 
 
 def _class_scores(call: Call, raw: Any) -> Tensor | None:
