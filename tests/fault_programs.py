@@ -448,6 +448,87 @@ def raw_log(outputs: Tensor, targets: Tensor) -> Tensor:
     return -(F.one_hot(targets, 10) * outputs.log()).sum(1).mean()
 
 
+def sunk() -> Program:
+    model = mlp()
+    for layer in model[::2][:2]:
+        nn.init.constant_(layer.bias, -20.0)
+    return with_(model, X, Y)
+
+
+class LastState(nn.Module):
+    """A plain recurrent network over texts; its last state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.body, self.out = nn.Embedding(20, 16), nn.RNN(16, 16, batch_first=True), nn.Linear(16, 2)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.out(self.body(self.token(tokens))[0][:, -1])
+
+
+class Masked(nn.Module):
+    """One query looks at all words, or at padding only."""
+
+    def __init__(self, turned: bool) -> None:
+        super().__init__()
+        self.token, self.query, self.out = nn.Embedding(20, 16), nn.Parameter(torch.randn(16)), nn.Linear(16, 2)
+        self.turned = turned
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        words, real = self.token(tokens), tokens > 0
+        share = (words @ self.query).masked_fill(real if self.turned else ~real, -1e9).softmax(1)
+        return self.out((share[..., None] * words).sum(1))
+
+
+LENGTHS = torch.randint(4, 30, (200, 1), generator=torch.Generator().manual_seed(5))
+TEXTS = torch.where(
+    torch.arange(30) < LENGTHS, torch.randint(1, 20, (200, 30), generator=torch.Generator().manual_seed(6)), 0
+)
+TAGS = (TEXTS > 12).long()
+IN_FRONT = TEXTS.gather(1, (torch.arange(30) - (30 - LENGTHS)) % 30)
+
+
+def two_columns(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Of an answer (n,) and targets (n, 2), of which the first column counts."""
+    return (outputs - targets[:, :1]).square().mean()
+
+
+def all_pairs(outputs: Tensor, targets: Tensor) -> Tensor:
+    """A ranking: which of each pair is larger, as it is meant."""
+    one, two = outputs[:, 0], targets[:, 0]
+    return F.softplus(-(one[:, None] - one) * (two[:, None] - two).sign()).mean()
+
+
+class Flat(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = mlp(ends=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x)[:, 0]
+
+
+class Tagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.out = nn.Embedding(20, 16), nn.Linear(16, 2)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.out(self.token(tokens))
+
+
+def tags(ignored: int) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda o, t: F.cross_entropy(o.flatten(0, 1), t.flatten(), ignore_index=ignored)
+
+
+SOUND |= {
+    "ranking of pairs": lambda: with_(mlp(ends=1), X, BEST, all_pairs),
+    "padding in front": lambda: with_(LastState(), IN_FRONT, IN_FRONT[:, -1] % 2),
+    "padding masked": lambda: with_(Masked(False), TEXTS, TEXTS[:, 0] % 2),
+    "padding ignored": lambda: with_(Tagger(), TEXTS, TAGS.where(TEXTS > 0, -100), tags(-100)),
+    "linear autoencoder": lambda: with_(nn.Sequential(nn.Linear(64, 8), nn.Linear(8, 64)), X, X, F.mse_loss),
+    "one linear map": lambda: with_(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), IMAGES, Y),
+}
 BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
     "softmax twice": ("output activation", lambda: with_(mlp(nn.Softmax(1)), X, Y)),
     "softmax over one unit": ("output activation", lambda: with_(mlp(nn.Softmax(1), ends=1), X, HALF, F.mse_loss)),
@@ -487,6 +568,18 @@ BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
         "architecture",
         lambda: with_(nn.Sequential(nn.Linear(64, 1), nn.LayerNorm(1), nn.Linear(1, 10)), X, Y),
     ),
+    "norm of one at the end": ("normalization", lambda: with_(mlp(nn.LayerNorm(1), ends=1), X, BEST, F.mse_loss)),
+    "row against column": ("shapes", lambda: with_(Flat(), X, torch.cat([VALUES, VALUES], 1), two_columns)),
+    "sunk biases": ("initialization", sunk),
+    "no nonlinearity": (
+        "hidden activation",
+        lambda: with_(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 10)), X, Y),
+    ),
+    "class ignored": ("loss", lambda: with_(Tagger(), TEXTS, TAGS, tags(0))),
+    "class of no weight": ("loss", lambda: with_(mlp(), X, Y, nn.CrossEntropyLoss((torch.arange(10) != 3).float()))),
+    "padding read last": ("data", lambda: with_(LastState(), TEXTS, TEXTS[:, 0] % 2)),
+    "mask turned round": ("architecture", lambda: with_(Masked(True), TEXTS, TEXTS[:, 0] % 2)),
+    "inputs in the thousands": ("input scale", lambda: with_(mlp(), 5000 * X, Y)),
     "layers in a list": ("update", lambda: with_(Listed(), X, Y)),
     "classes reshaped": ("shapes", lambda: with_(Reader(True), TOKENS, NEXT, reshaped)),
     "still averages": ("normalization", lambda: with_(nn.Sequential(nn.BatchNorm1d(64, momentum=0.0), mlp()), X, Y)),

@@ -43,6 +43,66 @@ def test_broken_programs_have_theirs_first(name: str) -> None:
     assert all(fault.kind in KINDS and 0 < fault.certainty < 1 and fault.fix for fault in faults)
 
 
+def lasso(model, optimizer, loss, x, y):
+    optimizer.zero_grad()
+    (loss(model(x), y) + 0.1 * sum(p.abs().sum() for p in model.parameters())).backward()
+    optimizer.step()
+
+
+def renumbered(model, optimizer, loss, x, y):
+    optimizer.zero_grad()
+    loss(model(x), torch.unique(y, return_inverse=True)[1]).backward()
+    optimizer.step()
+
+
+def new_tensor(model, optimizer, loss, x, y):
+    optimizer.zero_grad()
+    hidden = torch.tensor(model[:4](x).tolist())
+    loss(model[4:](hidden), y).backward()
+    optimizer.step()
+
+
+def little_lasso(model, optimizer, loss, x, y):
+    optimizer.zero_grad()
+    (loss(model(x), y) + 1e-5 * sum(p.abs().sum() for p in model.parameters())).backward()
+    optimizer.step()
+
+
+def turned_targets(model, optimizer, loss, x, y):
+    order = torch.randperm(len(x))  # inputs and targets in the same new order
+    optimizer.zero_grad()
+    loss(model(x[order]), y[order]).backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [(lasso, "regularization"), (renumbered, "labels"), (new_tensor, "gradient flow"), (little_lasso, None),
+     (turned_targets, None)],
+)  # fmt: skip
+def test_what_the_loop_body_adds_and_leaves_out(step, kind) -> None:
+    torch.manual_seed(0)
+    few = Y < 10 if kind != "labels" else torch.arange(len(Y)) % 2 == 0
+    model, x, y, loss, optimizer = with_(mlp(), X[few], Y[few])
+    looked = find_faults(model, x[:40], y[:40], loss=loss, optimizer=optimizer, data=DataLoader(
+        TensorDataset(x, y), 8), step=step, seconds=0)  # fmt: skip
+    assert [fault.kind for fault in looked.faults][:1] == ([kind] if kind else [])
+
+
+def test_a_loss_that_only_the_loop_body_can_compute_is_no_exception() -> None:
+    """Of outputs (n, 10) and targets (n,) the loss is none; the body takes two columns and moves all weights."""
+
+    def step(model, optimizer, loss, x, y):
+        optimizer.zero_grad()
+        loss(model(x)[:, 0], y.float()).backward()
+        optimizer.step()
+
+    model, x, y, _, optimizer = with_(mlp(), X, Y)
+    looked = find_faults(model, x[:100], y[:100], loss=F.mse_loss, optimizer=optimizer, data=(x, y), step=step)
+    assert not looked.faults
+    assert any("The loss could not be computed" in line for line in looked.not_examined)
+
+
 def test_the_owner_s_things_come_back() -> None:
     model, x, y, loss, _ = SOUND["batch norm everywhere"]()
     optimizer = sgd(model, momentum=0.9)

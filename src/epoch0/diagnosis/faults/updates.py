@@ -116,7 +116,7 @@ def too_short(seen: Evidence) -> Iterator[Fault]:
         return
     if not any(g is not None and bool(g.any()) for g in seen.first.gradients.values()):
         return
-    sizes = sorted(after.sizes.values())
+    sizes = sorted(v for n, v in after.sizes.items() if n not in after.still) or [0.0]
     middle, top = statistics.median(sizes), sizes[int(0.9 * (len(sizes) - 1))]
     rate = max(float(g["lr"]) for g in seen.optimizers[0].param_groups)
     found, steps = seen.reach, math.inf
@@ -231,8 +231,8 @@ def _renumbered(loop: Sequence[Loop]) -> Iterator[Fault]:
     """Class numbers that stand for another class in another batch."""
     known: dict[int, int] = {}
     for one in loop:
-        if one.classes is None:
-            return
+        if one.classes is None or torch.equal(*(t.sort().values for t in one.classes)):
+            return  # at most in another order
         here: dict[int, set[int]] = {}
         for own, given in zip(*(t.tolist() for t in one.classes), strict=True):
             here.setdefault(own, set()).add(given)
@@ -241,7 +241,7 @@ def _renumbered(loop: Sequence[Loop]) -> Iterator[Fault]:
         for own, (given,) in ((own, tuple(given)) for own, given in here.items()):
             if known.setdefault(own, given) != given:
                 message = f"The loop body gives class {own} to the loss as {known[own]} in one batch, as {given} later."
-                yield Fault("labels", "step", message, "Number the classes once, for all examples.", certainty=0.97)
+                yield Fault("labels", "step", message, "Number the classes once, for all examples.", certainty=0.985)
                 return
 
 
@@ -265,15 +265,16 @@ def _penalty(seen: Evidence, first: Loop) -> Iterator[Fault]:
 
 
 def not_moved(seen: Evidence) -> Iterator[Fault]:
-    """Weights that the optimizer holds, and that the owner's loop body does not move where it moves others."""
+    """Weights that the loss pulls at and the optimizer holds, and that the owner's loop body alone does not move."""
     after = seen.after
-    if seen.step is None or after is None or not after.still or not any(one.moved for one in after.loop):
+    if seen.step is None or after is None or not any(one.moved for one in after.loop):
         return
-    if not seen.first.open or any(not one.training for one in after.loop):
-        return
-    message = f"The loop body moves other weights, and {after.still[0]} not in {len(after.loop)} steps."
-    fix = "Look for torch.tensor, .detach(), .item() or no_grad between the outputs and the loss."
-    yield Fault("gradient flow", "step", message, fix, certainty=0.85)
+    pulled = [one.wanted for one in after.loop if one.wanted]
+    still = [n for n in after.still if all(n in wanted and bool(wanted[n].any()) for wanted in pulled)]
+    if still and seen.first.open and all(one.training is not False for one in after.loop):
+        message = f"The loop body moves other weights, and {still[0]} not in {len(after.loop)} steps."
+        fix = "Look for torch.tensor, .detach(), .item() or no_grad between the outputs and the loss."
+        yield Fault("gradient flow", "step", message, fix, certainty=0.92)
 
 
 def _apart(one: Mapping[str, Tensor], other: Mapping[str, Tensor], names: Sequence[str]) -> float:
