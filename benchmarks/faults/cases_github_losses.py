@@ -1,5 +1,7 @@
 """Programs of GitHub issues and pull requests: the output, the loss, the update, what the optimizer holds."""
 
+import itertools
+
 import torch
 from common import (
     accuracy,
@@ -10,6 +12,7 @@ from common import (
     digits,
     garments,
     keras,
+    once_each,
     one_hot,
     r_squared,
     r_squared_all,
@@ -82,15 +85,13 @@ def _step_each_batch(fixes: frozenset[str]) -> Program:
         nn.Flatten(),
         nn.Linear(576, 2),
     )
-    held: dict[str, object] = {}
+    begin = once_each(lambda optimizer: (torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.1), itertools.count(1)))
 
     def scheduled(model, optimizer, loss, x, y):
-        if held.get("optimizer") is not optimizer:
-            held.update(optimizer=optimizer, scheduler=torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.1), count=0)
+        schedule, steps = begin(optimizer)
         value = plain_step(model, optimizer, loss, x, y)
-        held["count"] += 1
-        if "each epoch" not in fixes or held["count"] % 61 == 0:
-            held["scheduler"].step()
+        if next(steps) % 61 == 0 or "each epoch" not in fixes:
+            schedule.step()
         return value
 
     return Program(model, x, y, F.cross_entropy, sgd(0.001, momentum=0.9), accuracy, 0.8, 4, 12, step=scheduled)

@@ -17,6 +17,7 @@ from common import (
     r_squared,
     rmsprop,
     sgd,
+    signs,
     standardized,
 )
 from faults import Program
@@ -183,9 +184,6 @@ def _signed_labels(fixes: frozenset[str]) -> Program:
     model = nn.Sequential(*layers, nn.Linear(200, 1))
     if "small" not in fixes:
         _drawn(model, torch.randn)
-
-    def signs(outputs: Tensor, targets: Tensor) -> float:
-        return ((outputs > 0) == (targets > 0.5)).double().mean().item()
 
     return Program(model, x, y, F.binary_cross_entropy_with_logits, adam(), signs, 0.8, 100, 10)
 

@@ -1,13 +1,11 @@
 """Questions and issues about PyTorch, and faults of TheDeepChecker's kinds in other small sound programs."""
 
-from pathlib import Path
-
-import numpy as np
 import torch
 from common import (
     Recurrent,
     accuracy,
     adam,
+    cars,
     dice,
     digits,
     garments,
@@ -209,29 +207,22 @@ def _all_dropped(fixes: frozenset[str]) -> Program:
     return Program(model, x / 255, y, F.cross_entropy, adam(), accuracy, 0.7, 64, 8)
 
 
-def _cars() -> tuple[Tensor, Tensor]:
-    """Nine columns of Auto MPG, and miles per gallon."""
-    path = Path(__file__).with_name("auto_mpg.csv")
-    table = torch.from_numpy(np.loadtxt(path, np.float32, delimiter=",", skiprows=1))
-    return table[:, 1:], table[:, :1]
-
-
 def _relu_of_standardized(fixes: frozenset[str]) -> Program:
-    x, y = map(standardized, _cars())
+    x, y = map(standardized, cars())
     last = [] if "linear" in fixes else [nn.ReLU()]
     model = nn.Sequential(nn.Linear(9, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1), *last)
     return Program(model, x, y, F.mse_loss, adam(), r_squared, 0.75, 32, 60)
 
 
 def _raw_cars(fixes: frozenset[str]) -> Program:
-    x, y = _cars()
+    x, y = cars()
     x = standardized(x) if "scale" in fixes else x
     model = keras(nn.Sequential(nn.Linear(9, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1)))
     return Program(model, x, standardized(y), F.mse_loss, sgd(0.01), r_squared, 0.6, 32, 60)
 
 
 def _rebound(fixes: frozenset[str]) -> Program:
-    x, y = map(standardized, _cars())
+    x, y = map(standardized, cars())
     model = nn.Sequential(nn.Linear(9, 32), nn.ReLU(), nn.Linear(32, 1))
 
     def step(model, optimizer, loss, x, y):
@@ -250,7 +241,7 @@ def _rebound(fixes: frozenset[str]) -> Program:
 
 
 def _sigmoid_autoencoder(fixes: frozenset[str]) -> Program:
-    x = standardized(_cars()[0])
+    x = standardized(cars()[0])
     layers = [nn.Linear(9, 32), nn.ReLU(), nn.Linear(32, 6), nn.ReLU(), nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 9)]
     model = nn.Sequential(*layers, *([] if "linear" in fixes else [nn.Sigmoid()]))
     return Program(model, x, x, F.mse_loss, adam(2e-3), r_squared_all, 0.6, 32, 100)

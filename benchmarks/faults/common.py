@@ -2,7 +2,9 @@
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -26,6 +28,14 @@ def digits(count: int, start: int = 0, name: str = "mnist") -> tuple[Tensor, Ten
 
 def garments(count: int, start: int = 0) -> tuple[Tensor, Tensor]:
     return digits(count, start, "fashion-mnist")
+
+
+@functools.cache
+def cars() -> tuple[Tensor, Tensor]:
+    """Nine columns of Auto MPG, and miles per gallon."""
+    path = Path(__file__).with_name("auto_mpg.csv")
+    table = torch.from_numpy(np.loadtxt(path, np.float32, delimiter=",", skiprows=1))
+    return table[:, 1:], table[:, :1]
 
 
 def dice(seed: int) -> torch.Generator:
@@ -90,12 +100,29 @@ def rmsprop(rate: float = 1e-3) -> Optimizer:
     return lambda m: torch.optim.RMSprop(m.parameters(), rate, alpha=0.9, eps=1e-7)
 
 
+def once_each(make: Callable[[torch.optim.Optimizer], object]) -> Callable[[torch.optim.Optimizer], object]:
+    """What a step needs beside its optimizer, such as a schedule: made when a training begins, kept to its end."""
+    held: dict[str, object] = {}
+
+    def made(optimizer: torch.optim.Optimizer) -> object:
+        if held.get("optimizer") is not optimizer:
+            held.update(optimizer=optimizer, made=make(optimizer))
+        return held["made"]
+
+    return made
+
+
 def accuracy(outputs: Tensor, targets: Tensor) -> float:
     """Share of the examples that are right: the largest of several outputs, or one output on its side of 0.5."""
     if outputs.shape[1] == 1:
         return ((outputs > 0.5) == (targets.reshape(-1, 1) > 0.5)).double().mean().item()
     labels = targets.argmax(1) if targets.shape == outputs.shape else targets.reshape(-1)
     return (outputs.argmax(1) == labels).double().mean().item()
+
+
+def signs(outputs: Tensor, targets: Tensor) -> float:
+    """Share of the examples whose output, a logit, is on the right side of 0."""
+    return ((outputs > 0) == (targets > 0.5)).double().mean().item()
 
 
 def token_accuracy(outputs: Tensor, targets: Tensor) -> float:
