@@ -1,6 +1,6 @@
-"""Means over two correlated Gaussian variables that have a closed form: through straight pieces, erf and sin.
+"""Means over two correlated Gaussian variables that have a closed form: arc-cosine, arcsine and sine kernels.
 
-Owen 1956 and Rosenbaum 1961 (straight pieces), Williams 1997 (erf); the slopes follow by Price's theorem.
+Cho & Saul 2009 (one kink at 0), Williams 1997 (erf); the slopes follow by Price's theorem.
 """
 
 import math
@@ -18,10 +18,10 @@ _PROBES = np.array([-2.3, -0.4, 0.0, 0.7, 1.9])
 
 def closed_form(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Array, derivative: bool) -> Array | None:
     """E phi(h1) phi(h2), or of phi', in closed form, None where the activation has none; arrays of one shape."""
+    if rule.homogeneous and rule.slopes is not None:
+        return _one_kink(rule.slopes[0], rule.slopes[-1], q1, q2, cosine, sine, derivative)
     if rule.slopes is not None and (derivative or rule.continuous):
-        found = straight_means(rule, q1, q2, cosine, sine)[derivative]
-        # a variance of 0 is the limit from above, and that of a mean of phi phi is 0
-        return found * ((q1 > 0) & (q2 > 0)) if rule.homogeneous and not derivative else found
+        return straight_means(rule, q1, q2, cosine, sine)[derivative]
     if is_erf(rule):
         ends = (1 + 2 * q1) * (1 + 2 * q2)
         if derivative:
@@ -58,6 +58,17 @@ def erf_pair(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
     sine = largest * apart / (near + far) + near * across
     angle = 2 * np.arctan(sine / (1 + near * far + largest * below))
     return angle * (2 / math.pi / np.sqrt(q1)) * (1 / np.sqrt(q2)), (4 / math.pi * first) * second / far
+
+
+def _one_kink(left: float, right: float, q1: Array, q2: Array, cosine: Array, sine: Array, derivative: bool) -> Array:
+    """Slope ``left`` below 0 and ``right`` above: parts of one sign and of two, each an arc-cosine kernel."""
+    angle = np.arctan2(sine, cosine)
+    same, mixed = left**2 + right**2, 2 * left * right
+    if derivative:
+        return np.asarray((same * (math.pi - angle) + mixed * angle) / (2 * math.pi))
+    up = sine + (math.pi - angle) * cosine
+    down = sine - angle * cosine
+    return np.asarray(np.sqrt(q1) * np.sqrt(q2) * (same * up - mixed * down) / (2 * math.pi))
 
 
 def straight_means(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Array) -> tuple[Array, Array]:

@@ -13,10 +13,11 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammainc
 
 from epoch0.errors import InputError, check_choice
 from epoch0.theory.checks import Number, check_count, check_inside, like
-from epoch0.theory.gaussian_growth import GrowthLaw
+from epoch0.theory.gaussian_growth import GrowthLaw, binomial, chi_mean
 
 Array = NDArray[np.float64]
 
@@ -167,6 +168,12 @@ class NormRatio:
     def mean_distortion(self) -> float:
         """Expected distortion ``|1 - ||h_L|| / ||x|| |``, of the norms and not of their squares (equation 25)."""
         law = self.norm
+        if len(self.widths) == 1:
+            # how many units are on: std * chi_a has partial moments in closed form
+            on, mass = binomial(law.widths[0], 0.5)
+            means, half = law.stds[0] * chi_mean(on), 0.5 / law.stds[0] ** 2
+            short = gammainc(on / 2, half) - means * gammainc((on + 1) / 2, half)
+            return float(mass @ (means - 1 + 2 * short))
         # E|1 - g| = E g - 1 + 2 E max(1 - g, 0), and the last is the integral of the distribution function up to 1
         return law.mean - 1 + 2 * _below_one(law)
 
