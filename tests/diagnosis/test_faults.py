@@ -103,6 +103,20 @@ def test_a_loss_that_only_the_loop_body_can_compute_is_no_exception() -> None:
     assert any("The loss could not be computed" in line for line in looked.not_examined)
 
 
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_what_is_learned_by_heart_only_is_said(shuffled) -> None:
+    """800 inputs with the labels of others: the outputs come to know those in training, and no others."""
+    torch.manual_seed(0)
+    digits = e0.data.load("digits")
+    x, y = torch.from_numpy(digits.inputs("standard"))[:800].float(), torch.from_numpy(digits.labels)[:800].long()
+    y = y[torch.randperm(800)] if shuffled else y
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 10))
+    looked = find_faults(
+        model, x[:100], y[:100], loss=F.cross_entropy, optimizer=adam(model, 5e-3), data=(x, y), seconds=20
+    )
+    assert [fault.kind for fault in looked.faults] == (["labels", "data", "architecture"] if shuffled else [])
+
+
 def test_the_owner_s_things_come_back() -> None:
     model, x, y, loss, _ = SOUND["batch norm everywhere"]()
     optimizer = sgd(model, momentum=0.9)

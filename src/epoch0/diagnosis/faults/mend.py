@@ -45,6 +45,10 @@ ALONE = {
 SCHEDULED = 0.01
 """What a schedule in the loop body leaves of the rate within the steps of a trial, where it goes too fast."""
 
+BY_HEART = (0.15, 0.06, 200)
+"""What the outputs know of the examples of a training, at least, and of held-out ones, at most, and how many these are,
+at least, where it is learned by heart: none of 172 mended programs does."""
+
 CERTAINTY = (0.78, 2.21, -0.8, -1.4)
 """Logistic weights of a check's certainty, of a cure that was tried and mends, and of one that was not suspected, and
 the intercept; fitted by ``benchmarks/bench_faults.py``."""
@@ -249,6 +253,9 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         message = f"In {done.own.steps} steps the loop body brings the learning rate down to {done.own.rate:.1g} of it."
         fix = "Call scheduler.step() once an epoch, not in every step."
         found.append(Fault("learning rate", "step", message, fix, certainty=0.9))
+    own = done.own
+    if own.held is not None and own.others >= BY_HEART[2] and own.known >= BY_HEART[0] and own.held < BY_HEART[1]:
+        found += _learned_by_heart(own.known, own.held)
     if not (found or best or done.sound or done.stopped) and done.tried:
         found += _unexplained(done)
     return tuple(sorted(found, key=lambda fault: -fault.certainty))
@@ -260,6 +267,19 @@ def weighed(fault: Fault, alone: bool = False) -> Fault:
     sure = math.log(fault.certainty / (1 - fault.certainty))
     weight = slope * sure + mended * (fault.evidence != "step 0") + unsuspected * alone + base
     return replace(fault, certainty=1 / (1 + math.exp(-weight)))
+
+
+def _learned_by_heart(known: float, held: float) -> Iterator[Fault]:
+    """A program that learns its examples, and nothing that holds for others."""
+    message = f"The outputs come to know the targets of examples in training to {known:.0%}, of others to {held:.0%}."
+    fixes = {
+        "labels": "See that inputs and targets belong together, row by row.",
+        "data": "See that all examples are made in the same way, and are enough.",
+        "architecture": "See that what tells the targets reaches the outputs: places, order, the state before.",
+    }
+    for place, (kind, fix) in enumerate(fixes.items()):
+        where = "targets" if kind == "labels" else "inputs" if kind == "data" else "model"
+        yield Fault(kind, where, message, fix, "trial", 0.45 - 0.05 * place)
 
 
 def _unexplained(done: Mending) -> Iterator[Fault]:

@@ -52,6 +52,7 @@ class Trained:
         seconds: CPU seconds.
         rate: the learning rate at the end over that at the start.
         bar: the share from which its outputs know the targets.
+        others: how many examples were held out.
     """
 
     curve: tuple[tuple[int, float], ...]
@@ -60,6 +61,7 @@ class Trained:
     seconds: float
     rate: float = 1.0
     bar: float = KNOWS
+    others: int = 0
 
     @property
     def known(self) -> float:
@@ -75,7 +77,7 @@ class Trained:
         """This training gone on with."""
         curve = (*self.curve, *((self.steps + step, known) for step, known in more.curve[1:]))
         seconds, rate = self.seconds + more.seconds, self.rate * more.rate
-        return Trained(curve, self.losses + more.losses, more.held, seconds, rate, self.bar)
+        return Trained(curve, self.losses + more.losses, more.held, seconds, rate, self.bar, self.others)
 
     def told(self) -> str:
         """What came of it, in a clause."""
@@ -156,7 +158,7 @@ class Program:
         rest = slice(self.call.examples - self.held, None)
         held = self.known(seed, rest) if self.held and math.isfinite(losses[-1]) else None
         left = _rate(self.optimizer) / rate if rate > 0 else 1.0
-        return Trained(tuple(curve), tuple(losses), held, time.thread_time() - started, left, bar)
+        return Trained(tuple(curve), tuple(losses), held, time.thread_time() - started, left, bar, self.held)
 
     def _batches(self, seed: int) -> Iterator[Call]:
         source = generator(seed, 0x6D65)
