@@ -255,7 +255,8 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
         found.append(Fault("learning rate", "step", message, fix, certainty=0.9))
     own = done.own
     if own.held is not None and own.others >= BY_HEART[2] and own.known >= BY_HEART[0] and own.held < BY_HEART[1]:
-        found += _learned_by_heart(own.known, own.held)
+        said = {fault.kind for fault in found}
+        found += [fault for fault in _learned_by_heart(own.known, own.held) if fault.kind not in said]
     if not (found or best or done.sound or done.stopped) and done.tried:
         found += _unexplained(done)
     return tuple(sorted(found, key=lambda fault: -fault.certainty))
