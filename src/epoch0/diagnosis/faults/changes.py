@@ -58,6 +58,8 @@ def _end_with(program: Program, seen: Evidence, new: str) -> str:
     wide = seen.first.output is not None and seen.first.output.dim() > 1 and seen.first.output.shape[1] > 1
     if new in ("Softmax", "LogSoftmax") and not wide:
         return ""
+    if new == "LogSoftmax" and old and _takes_logits(program, seen):
+        return ""  # the same as nothing at the end
     end = {"": nn.Identity(), "Sigmoid": nn.Sigmoid(), "Softmax": nn.Softmax(1), "LogSoftmax": nn.LogSoftmax(1)}[new]
     if path:
         _put(program.call.model, path, end)
@@ -65,6 +67,16 @@ def _end_with(program: Program, seen: Evidence, new: str) -> str:
         plain = program.loss
         program.loss = lambda outputs, targets: plain(end(outputs), targets)
     return f"End with {new}{f' instead of {old}' if old else ''}." if new else f"Leave the {old} at the end out."
+
+
+def _takes_logits(program: Program, seen: Evidence) -> bool:
+    """Whether the loss is the same for scores and for the logarithms of their softmax."""
+    out, targets = seen.first.output, seen.call.targets
+    if out is None or targets is None:
+        return False
+    with torch.no_grad():
+        one, other = (float(program.loss(o, targets)) for o in (out.detach(), out.detach().log_softmax(1)))
+    return abs(one - other) <= 1e-4 * abs(one)
 
 
 def _fitting_loss(program: Program, seen: Evidence) -> str:
