@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import NORMS, Evidence, affine
+from epoch0.diagnosis.faults.evidence import NORMS, Evidence, affine, padding_after
 from epoch0.diagnosis.faults.program import Program
 from epoch0.initialization.initialize import initialize
 from epoch0.tracing.call import mapped
@@ -275,11 +275,8 @@ def _batch(program: Program, seen: Evidence) -> str:
 def _padded_in_front(program: Program, seen: Evidence) -> str:
     """Texts whose padding comes first."""
     tokens = program.call.batch
-    recurrent = any(isinstance(module, nn.RNNBase) for module in program.call.model.modules())
-    if not recurrent or not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.dim() != 2:
-        return ""
-    after = (tokens == tokens[:, -1].mode().values).flip(1).long().cumprod(1).sum(1)
-    if float(after.double().mean()) < 0.2 * tokens.shape[1]:
+    after = padding_after(tokens, program.call.model)
+    if after is None:
         return ""
     places = (torch.arange(tokens.shape[1]) - after[:, None]) % tokens.shape[1]
     program.call = replace(program.call, batch=tokens.gather(1, places))

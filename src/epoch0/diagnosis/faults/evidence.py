@@ -499,6 +499,15 @@ def affine(call: Call, model: nn.Module, name: str) -> bool:
     return float((one + other - both - none).abs().max()) <= 1e-3 * max(float(one.abs().max()), 1e-12)
 
 
+def padding_after(tokens: Any, model: nn.Module) -> Tensor | None:
+    """How many places of padding come after each text that recurrent layers read; None where they are few."""
+    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
+    if not recurrent or not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.dim() != 2:
+        return None
+    after = (tokens == tokens[:, -1].mode().values).flip(1).long().cumprod(1).sum(1)
+    return after if float(after.double().mean()) > 0.2 * tokens.shape[1] else None
+
+
 def _sunk(module: nn.Module, made: Tensor) -> bool:
     """Whether the biases of a layer alone keep nearly all that it returns below zero."""
     bias = getattr(module, "bias", None)

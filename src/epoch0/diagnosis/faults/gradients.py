@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, affine
+from epoch0.diagnosis.faults.evidence import CERTAIN, Evidence, Fault, affine, padding_after
 
 UNCUT = "Take out .data, .detach(), .item(), new tensors, numpy and no_grad between inputs and loss."
 
@@ -136,23 +136,11 @@ def one_linear_map(seen: Evidence) -> Iterator[Fault]:
         yield Fault("hidden activation", "model", message, fix, certainty=0.9 if len(layers) > 2 else 0.6)
 
 
-def _padding_after(seen: Evidence) -> tuple[Tensor, Tensor] | None:
-    """Tokens that recurrent layers read, and how many places of padding come after each text; None without much."""
-    tokens = seen.call.batch
-    if not isinstance(tokens, Tensor) or tokens.is_floating_point() or tokens.dim() != 2:
-        return None
-    if not any(isinstance(module, nn.RNNBase) for _, module, _ in seen.first.ran):
-        return None
-    after = (tokens == tokens[:, -1].mode().values).flip(1).long().cumprod(1).sum(1)
-    return (tokens, after) if float(after.double().mean()) > 0.2 * tokens.shape[1] else None
-
-
 def reads_padding(seen: Evidence) -> Iterator[Fault]:
     """Recurrent layers whose outputs hardly know the words of a text with much padding after it."""
-    padded = _padding_after(seen)
-    if padded is None or seen.quiet is None:
+    tokens, after = seen.call.batch, padding_after(seen.call.batch, seen.model)
+    if after is None or seen.quiet is None:
         return
-    tokens, after = padded
     words = torch.arange(tokens.shape[1]) < tokens.shape[1] - torch.maximum(after, after.roll(1))[:, None]
     other = torch.where(words.to(tokens.device), tokens.roll(1, 0), tokens)
     apart = (seen.quietly(seen.model, other) - seen.quiet[0]).double().flatten(1).norm(dim=1)
@@ -231,10 +219,12 @@ def examples_mix(seen: Evidence) -> Iterator[Fault]:
 def inputs_ignored(seen: Evidence) -> Iterator[Fault]:
     """Without noise, outputs that do not change with their own input, also after the steps."""
     after = seen.after
-    if after is None or after.quiet is None or seen.quiet is None or seen.exchanged is None or _padding_after(seen):
+    if after is None or after.quiet is None or seen.quiet is None or seen.exchanged is None:
         return
     if not all(bool(o.isfinite().all()) for o in after.quiet):
         return
+    if padding_after(seen.call.batch, seen.model) is not None:
+        return  # it may have forgotten them
     tokens = isinstance(seen.call.batch, Tensor) and not seen.call.batch.is_floating_point()
     least = 1e-6 if tokens else 0.0  # a sum over as many other tokens may be rounded otherwise
     for one, two in (seen.quiet, after.quiet):
