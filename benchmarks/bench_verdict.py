@@ -95,7 +95,7 @@ def measure(folder: Path, numbers: Path) -> None:
         model, x, _ = networks.make(name, data)
         kept[name] = {"family": family, "accuracy": truth[name], **look(model, x[pick], data[1][pick])}
         numbers.write_text(json.dumps(known | kept))
-    sets = {name: random_networks.images(name) for name in random_networks.BARS}
+    sets = {name: random_networks.inputs_of(name, networks) for name in random_networks.BARS}
     for number in random_networks.NUMBERS:
         x, y, tx, ty = sets[data_set := random_networks.data_set(number)]
         model, scale, name, family = random_networks.build(number, networks)
