@@ -18,12 +18,12 @@ from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi, correlation_map, q_star
 from pictures import whole_picture
 
-FIGURES = ("fig1a", "fig1b", "th1", "fig2", "prop3", "tab7", "fig4", "wlth")
+FIGURES = ("fig1a", "fig1b", "th1", "fig2", "prop1", "prop3", "tab7", "fig4", "wlth")
 """Those without long training; test_hayou_tables.py and others have the rest."""
 
 ORDER = (
     "fig1a", "fig1b", "fig2", "fig3a", "fig3b", "fig3c", "fig4", "fig5a", "fig5b", "fig5c", "fig5d", "fig5e", "fig5f",
-    "prop3", "tab1", "tab2", "tab3", "tab4", "tab5", "tab6", "tab7", "tab8", "tab9", "tab10", "th1", "wlth",
+    "prop1", "prop3", "tab1", "tab2", "tab3", "tab4", "tab5", "tab6", "tab7", "tab8", "tab9", "tab10", "th1", "wlth",
 )  # fmt: skip
 
 
@@ -44,6 +44,8 @@ def tiny(figure):
         return setting.but(depth=6, width=20, examples=10, runs=2)
     if figure in ("fig2", "fig4"):
         return setting.but(depth=14, examples=8, runs=2)
+    if figure == "prop1":
+        return setting.but(depth=6, width=20, examples=20, runs=2)
     if figure == "prop3":
         return setting.but(blocks=12, width=20, examples=10, pairs=4, runs=2)
     if figure == "tab7":
@@ -98,6 +100,8 @@ def test_the_quick_preset(figure: str) -> None:
         "th1": [("Theorem 1 with biases", "holds"), ("the bound is 27 %", "fails"), ("as stated", "fails"),
                 ("sharper prediction", "holds"), ("nothing collapses", "holds")],
         "fig2": [("train mode: within each section", "holds"), ("eval mode: its critical sparsity", "fails")],
+        "prop1": [("relu, SNIP masks, one factor a row", "fails"), ("relu, SNIP masks, one factor a layer", "fails"),
+                  ("random masks", "holds"), ("tanh", "holds"), ("measured", "holds")],
         "prop3": [("not pruned", "holds"), ("SNIP, 90 % pruned: 1/sqrt", "fails")],
         "tab7": [("its bounds are those", "fails"), ("as printed", "fails"), ("law of the weights", "holds")],
         "fig4": [("relu, batch norm in train mode: its critical", "holds")],
@@ -119,8 +123,8 @@ def test_the_paper_preset_is_the_papers_setting() -> None:
     assert (two["gamma"], two["depth"], two["width"]) == ((2.0, 5.0, 10.0), 100, 100) and two["runs"] >= 10
     needed = {figure: setting_of(figure, "paper").data for figure in FIGURES}
     assert needed == {
-        "fig1a": "mnist", "fig1b": "mnist", "th1": None, "fig2": "cifar10", "prop3": "mnist", "tab7": None,
-        "fig4": "cifar10", "wlth": "mnist",
+        "fig1a": "mnist", "fig1b": "mnist", "th1": None, "fig2": "cifar10", "prop1": "mnist", "prop3": "mnist",
+        "tab7": None, "fig4": "cifar10", "wlth": "mnist",
     }  # fmt: skip
     assert {setting_of(figure).data for figure in FIGURES} == {"digits", None}
 

@@ -109,7 +109,7 @@ def test_layer_gives_the_mean_over_all_rows(build: object) -> None:
     masked_row(net, "2", 3)
     before = {name: m.weight.detach().clone() for name, m in weighted(net).items()}
     x = torch.randn(4, 30, generator=source()) if build is dense else torch.randn(4, 3, 8, 8, generator=source())
-    done = rescale(net, x=x)
+    done = rescale(net, "layer", x=x)
     for row, (name, found) in zip(done.layers, sums(net).items(), strict=True):
         assert float(found.mean()) == pytest.approx(row.target**2, rel=1e-5) == pytest.approx(row.weight_std**2)
         assert row.smallest == row.factor == row.largest
@@ -150,7 +150,7 @@ def test_the_function_is_that_of_the_scaled_weights_and_what_is_masked_scales_to
     net = masked(dense(), 0.7)
     x = torch.randn(6, 30, generator=source())
     old = {name: m.parametrizations["weight"].original.detach().clone() for name, m in weighted(net).items()}
-    done = rescale(net, x=x)
+    done = rescale(net, "layer", x=x)
     h = x
     for place, row in enumerate(done.layers):
         module, scaled = net[2 * place], old[str(2 * place)] * row.factor
@@ -162,7 +162,7 @@ def test_the_function_is_that_of_the_scaled_weights_and_what_is_masked_scales_to
 
 def test_a_given_sigma_w_goes_everywhere() -> None:
     net = masked(dense(), 0.7)
-    done = rescale(net, weight_std=0.8)
+    done = rescale(net, "layer", weight_std=0.8)
     assert {round(row.target, 9) for row in done.layers} == {0.8}
     assert all(float(found.mean()) == pytest.approx(0.64, rel=1e-5) for found in sums(net).values())
     assert "no input was given" in done.notes[0]
@@ -262,7 +262,7 @@ def test_masks_of_torch_and_baked_zeros_are_found() -> None:
             if bake:
                 torch_prune.remove(net[place], "weight")
         first = net[0].weight.detach().clone()
-        done = rescale(net, x=torch.randn(4, 30))
+        done = rescale(net, "layer", x=torch.randn(4, 30))
         assert [row.name for row in done.layers] == ["2.weight", "4.weight"]
         assert done.untouched == {"0.weight": "it is not masked", "6.weight": "it is not masked"}
         assert torch.equal(net[0].weight, first)
@@ -284,7 +284,7 @@ def test_norms_residual_blocks_and_shared_weights() -> None:
             return self.last(h.relu())
 
     net = masked(Net(), 0.5)
-    done = rescale(net, x=torch.randn(16, 30))
+    done = rescale(net, "layer", x=torch.randn(16, 30))
     assert "norm" in done.untouched["first.weight"]
     assert [row.name for row in done.layers] == ["shared.weight", "last.weight"]
     assert "used 2 times" in done.layers[0].note
@@ -302,7 +302,7 @@ def test_a_dead_layer_beside_an_identity_is_left_alone() -> None:
 
     net = Net()
     masks = {"inside": torch.zeros(12, 12, dtype=torch.bool), "last": torch.rand(3, 12, generator=source()) < 0.5}
-    done = rescale(masked(net, 0, masks=masks), x=torch.randn(4, 12))
+    done = rescale(masked(net, 0, masks=masks), "layer", x=torch.randn(4, 12))
     assert "keeps nothing" in done.untouched["inside.weight"]
     assert [row.name for row in done.layers] == ["last.weight"]
 
@@ -319,7 +319,7 @@ def state(net):
         ({"weight_std": math.nan}, "finite and > 0"),
         ({"x": torch.full((2, 30), math.nan)}, "NaN"),
         ({"method": "measured", "x": torch.zeros(2, 30)}, r"'0\.weight' passes nothing on"),
-        ({"weight_std": 1e40}, "would leave the range"),
+        ({"weight_std": 1e40, "method": "layer"}, "would leave the range"),
     ],
 )
 def test_what_cannot_be_used_changes_nothing(arguments: dict, message: str) -> None:
@@ -361,3 +361,26 @@ def test_the_result_reads_well() -> None:
     frame = done.to_pandas()
     assert list(frame["name"]) == [row.name for row in done.layers] and (frame["smallest"] <= frame["largest"]).all()
     assert done.to_dict()["layers"][0]["name"] == "0.weight"
+
+
+@pytest.mark.parametrize("method", ["layer", "row"])
+def test_a_note_says_where_the_masks_know_the_signals(method: str) -> None:
+    """Twin: the mean square of what plain modules return, layer by layer. Masks of SNIP with ReLU, and random ones."""
+    x, labels = torch.randn(60, 30, generator=source()), torch.arange(60) % 10
+    told = {}
+    for kind in ("snip", "random"):
+        net = e0.networks.mlp([30, *[60] * 20, 10], "relu", weights=e0.Gaussian(2**0.5), seed=1)
+        scores = e0.prune.snip(net, [(x, labels)]) if kind == "snip" else e0.prune.random(net, seed=1)
+        done = rescale(e0.prune.apply(net, e0.prune.keep(scores, 0.8)), method, x=x)
+        told[kind] = [note for note in done.notes if "Proposition 1" in note]
+        with torch.no_grad():
+            hidden = [net[: 2 * i + 1](x).square().mean() for i in (0, 19)]
+        growth = float(hidden[1] / hidden[0]) ** (1 / 19)
+        if kind == "snip":
+            said = float(told[kind][0].split("grows ")[1].split("-fold")[0])
+            assert growth > 1.2 and said == pytest.approx(growth, rel=0.35)
+        else:
+            assert growth == pytest.approx(1.0, abs=0.12)
+    assert len(told["snip"]) == 1 and not told["random"]
+    assert f"a {method} takes" in told["snip"][0] and 'method="measured"' in told["snip"][0]
+    assert rescale(net, x=x).method == "measured"

@@ -45,7 +45,7 @@ def prune(
     ] = None,
     rescale: Annotated[
         Literal["layer", "row", "measured"] | None,
-        typer.Option(help="Bring what is left to the edge of chaos: measured (best for snip), by layer, by row."),
+        typer.Option(help="Bring what is left to the edge of chaos: measured (right for all masks), by layer, by row."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the masks to this safetensors file.")] = None,
     out_weights: Annotated[

@@ -1,0 +1,152 @@
+"""Hayou's Proposition 1: does rescaling bring a pruned network back to the edge of chaos (section 2.3, appendix B)?
+
+Its proof takes mask, weights and gradients as independent. Masks drawn at random are; those of SNIP keep the weights at
+units that are active, so a ReLU passes on more than the variance of its weights says.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from epoch0 import plots
+from epoch0.distributions import Gaussian
+from epoch0.experiments.claims import at_most, between
+from epoch0.networks import mlp
+from epoch0.papers import pictures
+from epoch0.papers.catalogue import Artifact
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table
+from epoch0.papers.trials import EXTENTS, images
+from epoch0.prune import apply, keep, random, rescale, snip
+from epoch0.theory.mean_field import edge_of_chaos
+
+FACTOR = (
+    10.0  # as good as unpruned: over the whole depth its squared gradient changes by less than this beside the other's
+)
+METHODS = {  # what is done to what is left -> how texts call it
+    "none": "not rescaled",
+    "row": "one factor a row, as Algorithm 1 is printed",
+    "layer": "one factor a layer, as equation 7 is meant",
+    "measured": "beyond the paper, one factor a layer, measured on the batch",
+}
+
+
+@dataclass(frozen=True)
+class RescaledSpec:
+    """Dense networks on the edge of chaos without biases, pruned by SNIP or at random, as many ``examples`` of data."""
+
+    data: str
+    depth: int
+    width: int
+    activation: str
+    masks: str
+    examples: int
+    sparsities: tuple[float, ...]
+
+
+def gains(spec: RescaledSpec, seed: int) -> dict[str, Any]:
+    """Log of the growth of the squared gradient, from the last hidden layer back to the first, a layer."""
+    batch = images(spec.data, spec.examples, seed, flatten=True, dtype=torch.float64)
+    sizes = [batch[0].shape[1], *[spec.width] * spec.depth, EXTENTS[spec.data][1]]
+    weights = Gaussian(float(edge_of_chaos(spec.activation, bias_std=0.0).weight_std))
+    made = lambda: mlp(sizes, spec.activation, weights=weights, seed=seed, dtype=torch.float64)  # noqa: E731
+    scores = snip(made(), [batch]) if spec.masks == "SNIP" else random(made(), seed=seed)
+    found = []
+    for sparsity in spec.sparsities:
+        masks = keep(scores, sparsity)
+        for method in METHODS:
+            net = apply(made(), masks)
+            if method != "none":
+                rescale(net, method, x=batch[0])
+            found.append(_log_gain(net, *batch))
+    return {"dense": _log_gain(made(), *batch), "log_gain": np.reshape(found, (len(spec.sparsities), len(METHODS)))}
+
+
+def _log_gain(net: nn.Sequential, x: torch.Tensor, labels: torch.Tensor) -> float:
+    """By plain autograd: the mean log growth a layer of the squared gradient at the outputs of the linear maps."""
+    outputs = []
+    for part in net:
+        x = part(x)
+        if isinstance(part, nn.Linear):
+            outputs.append(x)
+    hidden = outputs[:-1]
+    first, last = torch.autograd.grad(F.cross_entropy(outputs[-1], labels), [hidden[0], hidden[-1]])
+    return math.log(float(first.square().sum() / last.square().sum())) / (len(hidden) - 1)
+
+
+def table(found: Found) -> Table:
+    """One row a mask, activation, sparsity and method: growth a layer, and that beside the unpruned network's."""
+
+    def measured(cell: Cell) -> dict[str, Any]:
+        return {"log_gain": cell["log_gain"], "beside_unpruned": cell["log_gain"] - cell["dense"][:, None, None]}
+
+    rows = found.rows(measured, sparsity=found.sweep["sparsities"], method=list(METHODS))
+    for row in rows:
+        row["gain"] = math.exp(row["log_gain"])
+    return rows
+
+
+def claims(found: Found) -> Claims:
+    """Proposition 1 for each kind of mask and activation, and that without rescaling gradients vanish."""
+    layers, decided = found.sweep["depth"] - 1, dict[str, Decision]()
+    limit = math.log(FACTOR) / layers
+    for masks, activation, method, rows in _lines(found):
+        kind = f"{activation}, {masks} masks, {METHODS[method]}"
+        told = f"(a layer by {', '.join(f'{gain:.2f}' for gain in rows.column('gain'))})"
+        if method == "none":
+            text = f"{kind}: the squared gradient shrinks beside an unpruned network's {told}"
+            rule = partial(rows.claim, at_most, "beside_unpruned", 0.0)
+        else:
+            same = f"over {layers} layers the squared gradient is as an unpruned network's, within {FACTOR:g} times"
+            text, rule = f"{kind}: {same} {told}", partial(rows.claim, between, "beside_unpruned", -limit, limit)
+        decided[text] = rule(names="{sparsity:.0%} removed")
+    return decided
+
+
+def _lines(found: Found) -> Iterator[tuple[str, str, str, Table]]:
+    """The rows of each kind of mask, activation and method."""
+    for masks, some in found.table.by("masks"):
+        for activation, fewer in some.by("activation"):
+            for method, rows in fewer.by("method"):
+                yield masks, activation, method, rows
+
+
+def draw(found: Found) -> pictures.Figure:
+    """A panel for each mask and activation: growth a layer against sparsity, one line a method."""
+    picture, grid = plots.figure(8.4, 6.2, 2, 2, sharex=True, sharey=True)
+    axes_of = dict(zip(((cell.at["masks"], cell.at["activation"]) for cell in found), grid.flat, strict=True))
+    spare = FACTOR ** (1 / (found.sweep["depth"] - 1))
+    for cell, axes in zip(found, grid.flat, strict=True):
+        dense = math.exp(float(cell["dense"].mean()))
+        look: dict[str, Any] = {"color": "#cccccc", "zorder": 0.5, "label": "unpruned, and ten times over all layers"}
+        axes.axhspan(dense / spare, dense * spare, **look)
+        axes.set(title=f"{cell.at['activation']}, {cell.at['masks']} masks", yscale="log")
+    for masks, activation, method, rows in _lines(found):
+        axes, index, spread = axes_of[masks, activation], list(METHODS).index(method), 2 * rows.column("log_gain_error")
+        gain, places = rows.column("gain"), 100 * rows.column("sparsity") + 1.2 * (index - 1.5)
+        bars = [gain * -np.expm1(-spread), gain * np.expm1(spread)]
+        look = {"color": plots.COLOURS[index], "marker": plots.MARKERS[index], "capsize": 2.5}
+        axes.errorbar(places, gain, bars, label=METHODS[method], linewidth=1.0, **look)
+        pictures.ticks(axes, [0.1, 0.2, 0.5, 1, 2, 5], "y")
+    for low, left in zip(grid[-1], grid[:, 0], strict=True):
+        low.set_xlabel("weights removed (%)")
+        left.set_ylabel("gradient squared, a layer")
+    plots.legend_below(picture, *grid.flat[0].get_legend_handles_labels(), columns=2)
+    return picture
+
+
+_SPEC = RescaledSpec("mnist", 100, 100, "relu", "SNIP", 100, (0.5, 0.8, 0.9))
+_PAPER = Sweep(gains, _SPEC, {"masks": ("SNIP", "random"), "activation": ("relu", "tanh")}, runs=20)
+_QUICK = _PAPER.but(data="digits", depth=30, runs=32)
+_TITLE = "Gradient through pruned networks, rescaled in three ways and not"
+_ABOUT = (
+    "{depth} hidden layers of width {width}, weights on the edge of chaos, no biases, {examples} images of {data}, "
+    "{runs} networks; bars: two standard errors"
+)
+ARTIFACTS = (Artifact("hayou/prop1", _TITLE, "", {"quick": _QUICK, "paper": _PAPER}, table, claims, draw, _ABOUT),)
