@@ -10,8 +10,10 @@ import pytest
 
 from command_line import epoch0
 from epoch0.data import write_idx
+from epoch0.experiments.claims import VERDICTS
 
 MODELS = """
+from epoch0.experiments.claims import VERDICTS
 import torch
 from torch import nn
 
@@ -120,7 +122,7 @@ def test_reproduce_writes_and_resumes(tmp_path: Path) -> None:
     assert {".csv", ".png", ".json"} <= names
     code, again, _ = epoch0("reproduce", "price-tanner/fig4b", "--out", tmp_path, "--workers", 1, "--json")
     assert code == 0
-    assert all(claim["verdict"] in ("holds", "fails", "undecided") for claim in json.loads(again)[0]["claims"])
+    assert all(claim["verdict"] in VERDICTS for claim in json.loads(again)[0]["claims"])
 
 
 @pytest.mark.usefixtures("in_this_process")

@@ -10,6 +10,7 @@ from scipy import stats
 from torch import nn
 
 from epoch0.distributions import Gaussian
+from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
 from epoch0.papers import catalogue
 from epoch0.papers.arpit_bengio import depth, distortion, norms
@@ -59,7 +60,7 @@ def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     rows, claims, _ = artifact.decided(setting, results)
     assert rows and all(row.keys() == rows[0].keys() for row in rows)
     for claim in claims:
-        assert claim.verdict in ("holds", "fails", "undecided") and any(letter.isdigit() for letter in claim.evidence)
+        assert claim.verdict in VERDICTS and any(letter.isdigit() for letter in claim.evidence)
     picture = whole_picture(artifact, setting, results)
     measured = [axes for axes in picture.axes if axes.get_xlabel()]
     assert measured and any(axes.get_ylabel() for axes in measured)
@@ -286,11 +287,11 @@ def made_up_depth(setting, change=lambda init, width, layers: 1.0, backward=None
 
 def many(figure):
     setting = setting_of(figure)
-    return setting.but(runs={"width": [12 * count for count in setting["runs"]]})
+    return setting.but(runs={"width": [24 * count for count in setting["runs"]]})
 
 
 def test_all_claims_of_figure_1_hold_where_the_theory_does() -> None:
-    for figure, count in (("fig1a", 6), ("fig1b", 7)):
+    for figure, count in (("fig1a", 5), ("fig1b", 6)):
         setting = many(figure)
         told = verdicts(artifact_of(figure).decided(setting, made_up_depth(setting))[1])
         assert len(told) == count and set(told.values()) == {"holds"}, told
@@ -309,14 +310,14 @@ def growing_glorot(init, width, layers):
 
 
 DEPTH_CASES = [
-    ("fig1a", {"change": he_only(0.3)}, {"95 % band": "fails", "mean activation norm ratio is the": "fails"}),
-    ("fig1a", {"change": he_only(1.06)}, {"95 % band": "holds", "norm ratio is the exact": "fails", "decays": "holds"}),
+    ("fig1a", {"change": he_only(0.3)}, {"mean activation norm ratio is the": "fails"}),
+    ("fig1a", {"change": he_only(1.06)}, {"norm ratio is the exact": "fails", "decays": "holds"}),
     ("fig1a", {"change": lambda init, width, _: 1 + width / 4000 if init == "he" else 1.0}, {"nearer to 1": "fails"}),
     ("fig1a", {"change": glorot_only(1.2)}, {"decays": "fails", "below the band": "holds"}),
     ("fig1a", {"change": growing_glorot}, {"below the band": "fails"}),
     ("fig1a", {"spread": 1.3}, {"variance": "fails"}),
     ("fig1a", {"spread": 0.8}, {"variance": "fails"}),
-    ("fig1b", {"backward": he_only(1.1)}, {"mean gradient norm ratio is the": "fails", "95 % band": "holds"}),
+    ("fig1b", {"backward": he_only(1.1)}, {"mean gradient norm ratio is the": "fails"}),
     ("fig1b", {"backward": glorot_only(1.1)}, {"Glorot: the gradient": "fails", "below the band": "holds"}),
     ("fig1b", {"backward": glorot_only(40.0)}, {"below the band": "fails"}),
     ("fig1b", {"alignment": 1.8}, {"independent": "fails", "exceeds": "fails", "He: the mean gradient": "holds"}),
@@ -401,9 +402,9 @@ def made_up_uneven(setting, level=np.sqrt, noise=0.05):
 
 
 UNEVEN_CASES = [
-    ({}, {"more the widths": "holds", "layers": "holds", "inputs": "holds", "v = 1": "holds", "n_l / n_L": "holds"}),
+    ({}, {"more the widths": "holds", "layers": "holds", "inputs": "holds", "n_l / n_L": "holds"}),
     pytest.param({"level": lambda r: 1 + 0 * r}, {"n_l / n_L": "fails"}, marks=pytest.mark.slow),
-    ({"level": lambda r: 2.0 + 0 * r}, {"v = 1 the": "fails", "n_l / n_L": "fails"}),
+    ({"level": lambda r: 2.0 + 0 * r}, {"n_l / n_L": "fails"}),
     pytest.param({"level": lambda r: 1 / r}, {"n_l / n_L": "fails", "layers": "holds"}, marks=pytest.mark.slow),
 ]
 
@@ -412,7 +413,7 @@ UNEVEN_CASES = [
 def test_claims_of_figure_3_come_out_each_way(changes, expected) -> None:
     setting = setting_of("fig3")
     told = verdicts(artifact_of("fig3").decided(setting, made_up_uneven(setting, **changes))[1])
-    assert len(told) == 5
+    assert len(told) == 4
     for part, wanted in expected.items():
         assert wanted in {value for text, value in told.items() if part in text}, (part, told)
 

@@ -184,7 +184,8 @@ def done(toy, tmp_path):
 
 def test_the_result_reads_as_text_rows_and_a_data_frame(done) -> None:
     text = str(done)
-    assert "toy/coin (quick): A coin" in text and "holds      the coin is fair" in text and "1 holds, 0 fails" in text
+    assert "toy/coin (quick): A coin" in text and "holds              the coin is fair" in text
+    assert text.endswith("1 holds, 0 holds on the whole, 0 fails, 0 undecided")
     frame = done.to_pandas()
     assert list(frame.columns) == ["trial", "heads", "remark"] and len(frame) == 7
     assert done.figure.axes[0].get_xlabel() == "trial"

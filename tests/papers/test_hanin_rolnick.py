@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from epoch0 import regions
+from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
 from epoch0.papers import catalogue
 from epoch0.papers.hanin_rolnick import density, graph, planar, runs, sawtooth, slices, trained
@@ -78,7 +79,7 @@ def test_a_figure_runs_small_through_the_same_code(name: str, results_of) -> Non
     rows, claims, _ = artifact.decided(setting, results)
     assert rows and all(row.keys() == rows[0].keys() for row in rows)
     for claim in claims:
-        assert claim.verdict in ("holds", "fails", "undecided") and any(letter.isdigit() for letter in claim.evidence)
+        assert claim.verdict in VERDICTS and any(letter.isdigit() for letter in claim.evidence)
     picture = whole_picture(artifact, setting, results)
     assert any(axes.get_xlabel() for axes in picture.axes) and any(axes.get_ylabel() for axes in picture.axes)
     assert picture.legends or any(axes.get_legend() for axes in picture.axes)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epoch0 import plots
+from epoch0.experiments.claims import VERDICTS
 from epoch0.papers import catalogue
 from epoch0.papers.hayou import accuracy
 from epoch0.papers.hayou.accuracy import Winner, joined, panel, winner
@@ -318,7 +319,7 @@ def test_quick_runs_end_to_end_with_real_trials() -> None:
     rows, claims, draw = artifact_of("tab1").decided(setting, results)
     assert [row["method"] for row in rows] == ["not pruned", "SNIP", "SBP-SR"]
     assert all(row["diverged"] == 0 and row["weights_on_paths"] > 0 for row in rows[1:])
-    assert verdict(claims, "SNIP is at chance") in ("holds", "fails", "undecided")
+    assert verdict(claims, "SNIP is at chance") in VERDICTS
     assert draw().axes and "obd" not in str(verdicts(claims)).lower()
     assert artifact_of("tab6").decided(setting, results)[2]().axes
 

@@ -10,6 +10,7 @@ import torch
 
 from epoch0.data import load
 from epoch0.errors import InputError
+from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
 from epoch0.papers import catalogue, means
 from epoch0.papers.price_tanner import circle, growth, subvectors
@@ -52,7 +53,7 @@ def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     rows, claims, _ = artifact.decided(setting, results)
     assert rows and all(row.keys() == rows[0].keys() for row in rows)
     for claim in claims:
-        assert claim.verdict in ("holds", "fails", "undecided") and any(letter.isdigit() for letter in claim.evidence)
+        assert claim.verdict in VERDICTS and any(letter.isdigit() for letter in claim.evidence)
     picture = whole_picture(artifact, setting, results)
     measured = [axes for axes in picture.axes if axes.get_xlabel()]
     assert measured and all(axes.get_ylabel() for axes in measured)

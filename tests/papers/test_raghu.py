@@ -8,6 +8,7 @@ import pytest
 from epoch0.activity import transitions
 from epoch0.curves import Arc
 from epoch0.distributions import Gaussian
+from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
 from epoch0.networks import ensemble
 from epoch0.papers.catalogue import find
@@ -43,7 +44,7 @@ def test_from_trial_to_picture(name: str) -> None:
     results = run(artifact, setting)
     rows, claims, _ = artifact.decided(setting, results)
     assert rows and all(np.isfinite(v) for row in rows for v in row.values() if isinstance(v, float))
-    assert claims and {claim.verdict for claim in claims} <= {"holds", "fails", "undecided"}
+    assert claims and {claim.verdict for claim in claims} <= set(VERDICTS)
     whole_picture(artifact, setting, results)
 
 

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from epoch0 import plots
 from epoch0.data import load
+from epoch0.experiments.claims import VERDICTS
 from epoch0.papers.catalogue import find
 from epoch0.papers.raghu.convnet import ConvNet
 from epoch0.papers.raghu.regularization import KINDS, RegularizedSpec, kinds, regularized
@@ -182,6 +183,6 @@ def test_a_small_preset_through_the_catalogue_and_its_results_file(
 @pytest.mark.slow
 def test_quick_preset_to_its_end(tmp_path: Path) -> None:
     done = reproduce("raghu/fig11", preset="quick", out=tmp_path, workers=2)
-    assert all(claim.verdict in ("holds", "fails", "undecided") for claim in done.claims) and len(done.claims) == 7
+    assert all(claim.verdict in VERDICTS for claim in done.claims) and len(done.claims) == 7
     final = {row["network"]: row["accuracy"] for row in done.data if row["step"] == 600}
     assert min(final.values()) > 0.95

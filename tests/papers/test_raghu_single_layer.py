@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from epoch0.data import load
+from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
 from epoch0.papers.catalogue import find
 from epoch0.papers.raghu.single_layer import LayerSpec, network, scattered, trained
@@ -118,7 +119,7 @@ def test_from_trial_to_picture(name: str) -> None:
     results = [resolve(trial.function)(trial.spec, trial.seed) for trial in artifact.trials(setting)]
     rows, claims, _ = artifact.decided(setting, results)
     assert all(np.isfinite(value) for row in rows for value in row.values())
-    assert {claim.verdict for claim in claims} <= {"holds", "fails", "undecided"}
+    assert {claim.verdict for claim in claims} <= set(VERDICTS)
     picture = whole_picture(artifact, setting, results)
     assert len(picture.axes) == 2 and len(picture.axes[0].lines) == 2
     assert len(picture.axes[0].collections) == 2  # bands

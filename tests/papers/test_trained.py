@@ -8,6 +8,7 @@ from torch import nn
 from epoch0.curves import Line
 from epoch0.data import load
 from epoch0.distributions import Gaussian
+from epoch0.experiments.claims import VERDICTS
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.papers.price_tanner.trained import (
@@ -156,7 +157,7 @@ def test_artifacts_run_through_on_a_tiny_setting() -> None:
         assert setting.data == "digits"
         table, found, _ = artifact.decided(setting, results)
         assert len(table) == rows and len({tuple(row) for row in table}) == 1
-        assert len(found) == claims and all(claim.verdict in ("holds", "fails", "undecided") for claim in found)
+        assert len(found) == claims and all(claim.verdict in VERDICTS for claim in found)
         picture = whole_picture(artifact, setting, results)
         assert picture.axes[0].get_legend() is not None and not picture.axes[0].get_title(loc="left")
         assert "3 networks trained to more than 80 % test" in artifact.caption(setting)

@@ -1,5 +1,6 @@
 """The statistics under the claims: scores that are normal when a claim just holds, fits, samples that would decide."""
 
+import bisect
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -7,15 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import chdtrc, chdtri, fdtrc, ndtri, stdtr, stdtrit
+from scipy.special import chdtrc, chndtrinc, fdtrc, ndtr, ndtri, stdtr, stdtrit
 
 from epoch0.errors import InputError, check_finite
 
 FALSE_ALARM = 0.01
-"""Probability, over all settings of a claim together, that a true claim comes out as "fails"."""
+"""Probability, over all settings of a claim together, of a word that is wrong."""
 CRITICAL = float(-ndtri(FALSE_ALARM))
 CAP = 2 * CRITICAL
 """What one setting can add to the pooled evidence: half of the settings must speak for a claim, not one of them."""
+LINE = float(-ndtri(FALSE_ALARM / 4))
+"""The same for each of the four bounds that decide about a line: on its slope, residuals, curvature and direction."""
 _POWER = float(-ndtri(0.1))  # "would decide" means: with probability 90 %, if things are as they look
 _ROUNDING = 1e-12  # relative size of a difference that is none
 _NO_ERROR = 1e-15  # relative size of a standard error that is none
@@ -102,11 +105,18 @@ def bonferroni(comparisons: int) -> float:
     return float(-ndtri(FALSE_ALARM / comparisons))
 
 
-def pooled(favour: Array) -> float:
-    """The evidence of all settings together, normal or less spread at a true difference of zero everywhere.
+def holm(favour: Array) -> int:
+    """How many settings are significant on their own, the false-alarm probability divided over all (Holm)."""
+    p_values = np.sort(ndtr(-favour))
+    rejected = p_values <= FALSE_ALARM / np.arange(len(p_values), 0, -1)
+    return int(np.argmin(np.append(rejected, False)))
 
-    The mean of scores is used, not their sum over the root of their number: settings often share random numbers, and
-    a mean of normal scores is never wider than one of them, however they depend on each other.
+
+def pooled(favour: Array) -> float:
+    """The evidence of all settings together: the mean of their scores, none above a cap.
+
+    If the true scores are zero on average it is normal or less spread, however the settings depend on each other: they
+    often share random numbers, so that their sum over the root of their number would be wider.
     """
     return float(np.minimum(favour, CAP).mean())
 
@@ -115,23 +125,19 @@ def samples_needed(samples: Array, decided: Callable[[float], bool]) -> int | No
     """Samples a setting that would decide; None if no number would, or it is unknown how many there were."""
     largest = float(np.where(np.isfinite(samples), samples, 0.0).max())
     factors = [2.0 ** (step / 4) for step in range(1, 81)] if largest > 0 else []  # up to a million, in steps of 19 %
-    return next((math.ceil(factor * largest) for factor in factors if decided(factor)), None)
+    first = bisect.bisect_left(factors, True, key=decided)
+    return math.ceil(factors[first] * largest) if first < len(factors) else None
 
 
-def scores_decide(favour: Array, comparisons: int) -> Callable[[float], bool]:
+def scores_decide(pool: Array, every: Array) -> Callable[[float], bool]:
     """Whether scores as these would decide a claim, either way, from that many times the samples."""
+    limit = bonferroni(every.size)
 
     def decided(factor: float) -> bool:
-        grown = np.where(np.isfinite(favour), favour * math.sqrt(factor), favour)
-        return bool((grown + _POWER).min() < -bonferroni(comparisons)) or pooled(grown - _POWER) > CRITICAL
+        grown, against = (scores * math.sqrt(factor) for scores in (pool, every))
+        return bool(against.min() + _POWER < -limit) or pooled(grown - _POWER) > CRITICAL
 
     return decided
-
-
-def chi_square_shows(excess: float, freedom: int, level: float) -> bool:
-    """Whether a chi-square whose mean exceeds its freedom by that much is likely to be significant at a level."""
-    spread = math.sqrt(2 * freedom + 4 * excess)
-    return freedom + excess - _POWER * spread > float(chdtri(freedom, level))
 
 
 def grows_past(score: float, error_floor: float, factor: float) -> bool:
@@ -166,7 +172,7 @@ def slope_of(x: Array, y: Array, weights: Array, inflate: bool = True) -> tuple[
     """Weighted straight line: slope, its error, and by how much the misfit exceeds the noise, in units of the noise."""
     x, y = centred(x, weights), centred(y, weights)
     width = float((weights * x**2).sum())
-    if width <= 1e-20 * float(weights.sum()):
+    if np.ptp(x) <= 1e-10 or width == 0:
         raise InputError("the two shapes, or all places, are the same; nothing distinguishes them.")
     slope = float((weights * x * y).sum()) / width
     misfit = float((weights * (y - slope * x) ** 2).sum()) / (len(x) - 2)
@@ -180,39 +186,78 @@ def curvature(x: Array, residuals: Array, weights: Array) -> float:
     return float((weights * bent * residuals).sum() * (weights * bent**2).sum() ** -0.5)
 
 
-def line_decides(residual: float, total: float, count: int, least_r2: float) -> Callable[[float], bool]:
-    """Whether the chi-squares about a line and about the mean would decide for or against the line."""
-
-    def decided(factor: float) -> bool:
-        about_line = max(0.0, residual - (count - 2)) * factor
-        about_mean = max(0.0, total - (count - 1)) * factor
-        if about_mean == 0:
-            return False
-        straight = (about_line + count - 2) / (about_mean + count - 1) <= 1 - least_r2
-        return straight or chi_square_shows(about_line, count - 2, FALSE_ALARM / 2)
-
-    return decided
+def widening(freedom: float) -> float:
+    """By how much bounds are wider for errors of that freedom than for known ones."""
+    return float(t_quantile(np.array(freedom), 1 - FALSE_ALARM / 4)) / LINE
 
 
-def chi_square_p(value: float, freedom: int, error_freedom: float) -> float:
-    """Tail probability of a chi-square of so much freedom, whose errors have a freedom of their own."""
-    if math.isinf(error_freedom):
-        return float(chdtrc(freedom, value))
-    return float(fdtrc(freedom, error_freedom, value / freedom))
+@dataclass(frozen=True)
+class Line:
+    """A straight line through means: its slope and the quadratic term of its residuals in their standard errors, and
+    the chi-square of the residuals.
+    """
+
+    slope: float
+    residual: float
+    bend: float
+
+    @property
+    def r2(self) -> float:
+        """Share of the variance that the line explains, noise included."""
+        total = self.slope**2 + self.residual
+        return self.slope**2 / total if total > 0 else 0.0
+
+    def per(self, factor: float) -> "Line":
+        """In units of errors so many times as large."""
+        return Line(self.slope / factor, self.residual / factor**2, self.bend / factor)
+
+    def explained(self, freedom: int) -> tuple[float, float]:
+        """The least and the largest share of the variance of the true means that the line may explain.
+
+        The noncentralities of slope and residuals are bounded, each at a quarter of the false-alarm probability.
+        """
+        steep, root, quarter = abs(self.slope), math.sqrt(self.residual), FALSE_ALARM / 4
+        slopes = max(steep - LINE, 0.0) ** 2, (steep + LINE) ** 2
+        least, most = max(root - LINE, 0.0) ** 2, (root + LINE) ** 2
+        if root < 30:  # above, the two are nearly the same
+            least, most = (float(chndtrinc(max(self.residual, 1e-9), freedom, p)) for p in (1 - quarter, quarter))
+        bends = max(least, max(abs(self.bend) - LINE, 0.0) ** 2), max(most, self.residual)
+        low, high = (a / (a + b) if a + b > 0 else 0.0 for a, b in zip(slopes, bends[::-1], strict=True))
+        return low, high
+
+    def decides(self, freedom: int, least_r2: float) -> Callable[[float], bool]:
+        """Whether that many times the samples would decide for or against the line."""
+        excess, steep = max(0.0, self.residual - freedom), math.sqrt(max(0.0, self.slope**2 - 1))
+
+        def decided(factor: float) -> bool:
+            grown, slope = excess * factor, steep * math.sqrt(factor)
+            spread = _POWER * math.sqrt(2 * freedom + 4 * grown)
+            for_it = Line(max(0.0, slope - _POWER), grown + freedom + spread, 0.0)
+            against = Line(slope + _POWER, max(0.0, grown + freedom - spread), 0.0)
+            return for_it.explained(freedom)[0] >= least_r2 or against.explained(freedom)[1] < least_r2
+
+        return decided
 
 
-def coarseness(given: Settings) -> float:
-    """Half-width of the widest 99 % interval of a difference of two groups, relative to its setting's largest mean."""
+def equivalence(given: Settings, resolution: float) -> tuple[Array, float]:
+    """How clearly all groups of a setting differ by less than the resolution, a score each; the widest 99 % interval.
+
+    Both are relative to the largest mean of the setting.
+    """
     pairs = np.array(list(itertools.combinations(range(given.measured.shape[1]), 2))).T
-    errors, samples = (np.moveaxis(a[:, pairs], 1, 0) for a in (given.errors, given.samples))  # (2, settings, pairs)
-    half = (t_quantile(welch_freedom(errors, samples), 0.995) * np.hypot(*errors)).max(1)
-    scale = np.abs(given.measured).max(1)
+    means, errors, samples = (np.moveaxis(a[:, pairs], 1, 0) for a in (given.measured, given.errors, given.samples))
+    scale = np.abs(given.measured).max(1, keepdims=True)
+    error = np.hypot(*errors)  # (settings, pairs)
+    freedom = welch_freedom(errors, samples)
+    margin = resolution * scale - np.abs(means[0] - means[1])
+    near = scores(margin, error, freedom, np.broadcast_to(scale, margin.shape)).min(1)
+    half = (t_quantile(freedom, 0.995) * error).max(1)
     unlimited = np.where(half > 0, np.inf, 0.0)
-    return float(np.divide(half, scale, out=unlimited, where=scale > 0).max())
+    return near, float(np.divide(half, scale[:, 0], out=unlimited, where=scale[:, 0] > 0).max())
 
 
-def welch(given: Settings) -> tuple[Array, Array]:
-    """Welch's statistic times its numerator's freedom (a chi-square for many samples) and p, one a setting."""
+def welch(given: Settings) -> Array:
+    """Welch's test for equal means: the p-value of each setting."""
     scale = np.maximum(np.abs(given.measured).max(1, keepdims=True), 1e-300)
     count = given.measured.shape[1]
     weight = weights(given.errors, np.broadcast_to(scale, given.errors.shape))
@@ -223,5 +268,5 @@ def welch(given: Settings) -> tuple[Array, Array]:
     statistic = between_groups / (1 + 2 * (count - 2) / (count**2 - 1) * spread)
     known = spread == 0
     freedom = (count**2 - 1) / np.where(known, 1.0, 3 * spread)
-    p_values = np.where(known, chdtrc(count - 1, statistic * (count - 1)), fdtrc(count - 1, freedom, statistic))
-    return statistic * (count - 1), p_values
+    tail = np.where(known, chdtrc(count - 1, statistic * (count - 1)), fdtrc(count - 1, freedom, statistic))
+    return np.asarray(tail)

@@ -1,12 +1,15 @@
-"""Claims: a paper's statement as a predicate on measured numbers, which holds, fails, or is undecided.
+"""Claims: a paper's statement about every setting, decided by means with standard errors in one of four words.
 
-Every decider is given means with standard errors. Its rule::
+::
 
-    fails      some setting contradicts the claim, at 1 % over all settings together (Bonferroni): a claim that is true,
-               however narrowly, is called false at most once in a hundred times
-    holds      no setting contradicts it, and the evidence for it, pooled over the settings, is significant at 1 %
-    undecided  otherwise; ``needed`` is the number of samples a setting that would decide with probability 90 % if
-               means and spreads are as they look, or None if nothing points either way
+    holds               every setting is significant on its own (Holm over the settings, 1 % together)
+    holds on the whole  no setting contradicts the claim, and the scores for it are significant on average, at 1 %
+    fails               some setting contradicts it, at 1 % over all settings together (Bonferroni)
+    undecided           otherwise; ``needed`` is the number of samples a setting that would decide with probability 90 %
+                        if means and spreads are as they look, or None if nothing points either way
+
+Each word is wrong at most once in a hundred times under the worst case of its null; docs/claims.md tells for each
+decider what that is, and the tests simulate it.
 
 ``samples`` is the number of independent samples behind each mean (Student's t is used); None says that the errors are
 known exactly. An error of zero says that the mean is exact. After one sample the error is NaN and nothing is decided.
@@ -15,17 +18,18 @@ known exactly. An error of zero says that the mean is exact. After one sample th
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
 
 import numpy as np
-from scipy.special import chdtrc, stdtr
+from scipy.special import ndtri
 
 from epoch0.errors import InputError
 from epoch0.experiments import _evidence as stats
-from epoch0.experiments._evidence import CRITICAL, FALSE_ALARM, Array, Numbers, Settings
+from epoch0.experiments._evidence import CRITICAL, Array, Numbers, Settings
 
-Verdict = Literal["holds", "fails", "undecided"]
+Verdict = Literal["holds", "holds on the whole", "fails", "undecided"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 Decides = Callable[[float], bool]
 Names = Sequence[str] | None
 
@@ -36,13 +40,17 @@ class Claim:
 
     >>> print(at_most("growth stays below the bound", [1.30, 1.55], [0.01, 0.01], [1.41, 1.73], samples=100))
     holds: growth stays below the bound (closest is setting 1: 1.3 ± 0.01 against 1.41, ...)
+
+    A check is a statement that is true for every network, such as Euler's relation: it tests the software and does not
+    count among the claims.
     """
 
     text: str  #: the statement
-    verdict: Verdict  #: "holds", "fails" or "undecided"
+    verdict: Verdict  #: one of VERDICTS
     evidence: str  #: the numbers that decided, in one line
     numbers: Mapping[str, float] = field(default_factory=dict)  #: the same for programs
     needed: int | None = None  #: if undecided, samples a setting that would decide, when that can be told
+    check: bool = False  #: whether it cannot fail unless the software is wrong
 
     def __str__(self) -> str:
         return f"{self.verdict}: {self.text} ({self.evidence})"
@@ -56,6 +64,11 @@ def exact(text: str, holds: bool, evidence: str, numbers: Mapping[str, float] | 
     'holds'
     """
     return Claim(text, "holds" if holds else "fails", evidence, dict(numbers or {}))
+
+
+def check(text: str, holds: bool, evidence: str, numbers: Mapping[str, float] | None = None) -> Claim:
+    """The same for a statement that is true for every network: it tests the software, and is not counted."""
+    return replace(exact(text, holds, evidence, numbers), check=True)
 
 
 def at_most(
@@ -104,9 +117,8 @@ def increasing(text: str, measured: Numbers, errors: Numbers, samples: Numbers =
     >>> increasing("grows with depth", [1.0, 1.5, 2.1], 0.1, samples=50).verdict
     'holds'
 
-    It fails if any later mean is significantly below an earlier one, and holds if none is and the differences of all
-    pairs, pooled, are significantly positive; a stretch that stays level does not contradict it. The means are taken as
-    independent; if they share random numbers the false-alarm rate is lower than 1 %.
+    The settings that count are the steps from each mean to the next. "Fails" and "holds on the whole" are read from the
+    differences of all pairs. The means are taken as independent; if they share random numbers errors are rarer.
 
     Arguments are as in :func:`at_most`, two settings or more, in their order.
     """
@@ -120,10 +132,11 @@ def increasing(text: str, measured: Numbers, errors: Numbers, samples: Numbers =
     error = np.hypot(*given.errors[pairs])
     freedom = stats.welch_freedom(given.errors[pairs], given.samples[pairs])
     favour = stats.scores(difference, error, freedom, np.abs(given.measured[pairs]).max(0))
-    worst = int(np.argmin(favour))
+    worst, steps = int(np.argmin(favour)), favour[pairs[1] - pairs[0] == 1]
     first, second = (given.shown(int(i)) for i in pairs[:, worst])
-    evidence = f"least growth from {first} to {second}, {_score(favour[worst])}; pooled {_score(stats.pooled(favour))}"
-    return _claim(text, favour, len(favour), given.samples, evidence, {"least_growth": float(difference[worst])})
+    evidence = f"least growth from {first} to {second}, {_score(favour[worst])}"
+    numbers = {"least_growth": float(difference[worst])}
+    return _claim(text, steps, favour, given.samples, evidence, numbers, pool=favour)
 
 
 def equal_within_error(
@@ -135,51 +148,49 @@ def equal_within_error(
     resolution: float = 0.05,
     settings: Names = None,
     groups: Names = None,
+    alike: bool = True,
 ) -> Claim:
     """Several groups have the same mean, in every setting.
 
     >>> equal_within_error("three laws agree", [[1.41, 1.42, 1.40]], 0.01, samples=100).verdict
     'holds'
 
-    It fails if Welch's test for equal means (a chi-square test that counts the samples behind each error) rejects at
-    1 % over all settings. It holds if not and a difference larger than the resolution would have been seen.
+    It fails if Welch's test for equal means (a chi-square test that counts the samples behind each error) rejects. A
+    setting speaks for it if every difference of two groups is significantly below the resolution (two one-sided tests).
 
     Other arguments are as in :func:`at_most`.
 
     Args:
         measured: means, shape (settings, groups), or (groups,) for one setting; two independent groups or more.
-        resolution: relative to the largest mean of a setting: the half-width of the 99 % interval of every difference
-            must be below it.
+        resolution: largest difference of groups that are still equal, relative to the largest mean of a setting.
         groups: their names.
+        alike: False for the opposite: the groups differ in every setting. Then the two tests change their sides.
 
     Source: Welch, "On the comparison of several mean values", Biometrika 38 (1951).
     """
     given = stats.settings_of(np.atleast_2d(measured), errors, samples, settings)
     if given.measured.ndim != 2 or given.measured.shape[1] < 2:
-        raise InputError(f"measured has shape {given.measured.shape}; equal_within_error compares two groups or more.")
+        raise InputError(f"measured has shape {given.measured.shape}; give the means of two groups or more.")
     if given.unmeasured:
         return _unmeasured(text)
     rows, count = given.measured.shape
     names = tuple(groups) if groups is not None else tuple(f"group {i + 1}" for i in range(count))
-    statistic, p_values = stats.welch(given)
+    p_values = stats.welch(given)
+    near, coarse = stats.equivalence(given, resolution)
     scale = np.abs(given.measured).max(1)
-    coarse = stats.coarseness(given)
     gap = np.ptp(given.measured, axis=1) / np.where(scale > 0, scale, 1.0)
-    worst = int(np.argmin(p_values))
+    worst = int(np.argmin(p_values if alike else -p_values))
     low, high = (names[int(pick(given.measured[worst]))] for pick in (np.argmin, np.argmax))
-    p_value = min(1.0, float(p_values[worst]) * rows)
-    verdict: Verdict = "fails" if p_value < FALSE_ALARM else "holds" if coarse <= resolution else "undecided"
-
-    def decided(factor: float) -> bool:
-        excess = max(0.0, float(statistic.max()) - (count - 1)) * factor
-        return coarse / math.sqrt(factor) <= resolution or stats.chi_square_shows(excess, count - 1, FALSE_ALARM / rows)
-
+    p_value = min(1.0, float(p_values[worst]) * (rows if alike else 1))
     evidence = (
-        f"largest disagreement at {given.names[worst]}, {low} and {high}: {100 * gap[worst]:.2g} %, p = {p_value:.2g} "
-        f"over {rows} setting{'s' * (rows > 1)}; differences above {100 * coarse:.2g} % would show"
+        f"{'largest' if alike else 'least clear'} disagreement at {given.names[worst]}, {low} and {high}: "
+        f"{100 * gap[worst]:.2g} %, p = {p_value:.2g}{f' over {rows} settings' * (alike and rows > 1)}; "
+        f"differences are known to {100 * coarse:.2g} %, below {100 * resolution:.3g} % they are none"
     )
-    numbers = {"p": p_value, "largest_difference": float(gap.max()), "resolution": coarse}
-    return _told(text, verdict, evidence, numbers, given.samples, decided)
+    numbers = {"p": p_value, "largest_difference": float(gap.max()), "interval": coarse}
+    apart = -ndtri(p_values)
+    each, against = (near, -apart) if alike else (apart, -near)
+    return _claim(text, each, against, given.samples, evidence, numbers)
 
 
 def better_fit(
@@ -218,35 +229,45 @@ def better_fit(
     first, second = (np.log(shape) for shape in shapes)
     weight = stats.weights(given.errors / given.measured, np.ones_like(first))
     mixture, error, misfit = stats.slope_of(second - first, np.log(given.measured) - first, weight)
-    freedom = len(first) - 2
-    favour = float(stats.scores(*(np.array([v]) for v in (0.5 - mixture, error, float(freedom), 1.0)))[0])
+    freedom = min(len(first) - 2.0, float(given.samples.min()) - 1)
+    favour = float(stats.scores(*(np.array([v]) for v in (0.5 - mixture, error, freedom, 1.0)))[0])
     verdict: Verdict = "holds" if favour > CRITICAL else "fails" if favour < -CRITICAL else "undecided"
-    squares = [float((weight * stats.centred(np.log(given.measured) - a, weight) ** 2).sum()) for a in (first, second)]
+    left = (stats.centred(np.log(given.measured) - shape, weight) for shape in (first, second))
+    squares = [float((weight * each**2).sum()) for each in left]
+    told = [f"{square / (len(first) - 1):.3g}" for square in squares]
     evidence = (
         f"mixture {mixture:.3f} ± {error:.2g} between {names[0]} (0) and {names[1]} (1); "
-        f"chi-square a degree of freedom {squares[0] / (freedom + 1):.3g} against {squares[1] / (freedom + 1):.3g}"
+        f"chi-square a degree of freedom {told[0]} against {told[1]}"
     )
     numbers = {"mixture": mixture, "error": error, "chi_square_better": squares[0], "chi_square_worse": squares[1]}
     return _told(text, verdict, evidence, numbers, given.samples, lambda f: stats.grows_past(favour, misfit, f))
 
 
 def linear(
-    text: str, x: Numbers, measured: Numbers, errors: Numbers, samples: Numbers = None, *, least_r2: float = 0.99
+    text: str,
+    x: Numbers,
+    measured: Numbers,
+    errors: Numbers,
+    samples: Numbers = None,
+    *,
+    least_r2: float = 0.99,
+    rising: bool = False,
 ) -> Claim:
     """The means lie on a straight line over x that is not level.
 
     >>> linear("log length is linear in depth", [1, 2, 3, 4], [0.5, 1.01, 1.49, 2.0], 0.02, samples=100).verdict
     'holds'
 
-    A line (weighted by the errors) that explains the share ``least_r2`` of the variance, with a significant slope,
-    holds: a curvature that is significant but small does not refute it, and is told. It fails if the line explains less
-    and that is not noise: the chi-square of its residuals or a quadratic term is significant (1 % together).
+    It is decided by the share of the variance of the true means that a line (weighted by the errors) explains: it holds
+    if even the least share that the noise allows is ``least_r2``, and fails if the largest one is less. The residuals'
+    noncentral chi-square, their quadratic term and the slope bound that share.
 
-    Positively correlated errors make "fails" rarer than 1 %. Other arguments are as in :func:`at_most`.
+    Other arguments are as in :func:`at_most`.
 
     Args:
         x: places, shape (points,), three different ones or more.
         least_r2: share of the variance the line must explain, in (0, 1).
+        rising: whether a line that falls is against the claim.
     """
     given = stats.settings_of(measured, errors, samples, None)
     places = stats.fitting("x", x, given)
@@ -254,28 +275,24 @@ def linear(
         raise InputError(f"linear needs three different places or more; x is {places.tolist()}.")
     if given.unmeasured:
         return _unmeasured(text)
-    count = len(places)
-    weight = stats.weights(given.errors, np.full(count, max(float(np.abs(given.measured).max()), 1e-300)))
-    slope, slope_error, _ = stats.slope_of(places, given.measured, weight, inflate=False)
+    weight = stats.weights(given.errors, np.full(len(places), max(float(np.abs(given.measured).max()), 1e-300)))
+    slope, error, _ = stats.slope_of(places, given.measured, weight, inflate=False)
     straight = stats.centred(given.measured - slope * places, weight)
-    residual = float((weight * straight**2).sum())
-    total = float((weight * stats.centred(given.measured, weight) ** 2).sum())
-    r2 = 1 - residual / total if total > 0 else 0.0
-    bend = stats.curvature(places, straight, weight)
-    freedom = float(given.samples.min()) - 1  # the fewest samples behind any error: cautious for all of them
-    p_curved = 2 * float(stdtr(freedom, -abs(bend))) if math.isfinite(freedom) else float(chdtrc(1, bend**2))
-    p_rough = stats.chi_square_p(residual, count - 2, freedom)
-    departs = min(p_curved, p_rough) < FALSE_ALARM / 2
-    steep = abs(slope) / slope_error > stats.t_quantile(np.array(freedom), 1 - FALSE_ALARM / 2)
-    explains = r2 >= least_r2
-    verdict: Verdict = "fails" if departs and not explains else "holds" if explains and steep else "undecided"
-
+    found = stats.Line(slope / error, float((weight * straight**2).sum()), stats.curvature(places, straight, weight))
+    found = found.per(stats.widening(float(given.samples.min()) - 1))  # the fewest samples: cautious for all
+    low, high = found.explained(len(places) - 2)
+    falls = rising and found.slope < -stats.LINE
+    verdict: Verdict = "undecided"
+    if falls or high < least_r2:
+        verdict = "fails"
+    elif low >= least_r2 and (found.slope > 0 or not rising):
+        verdict = "holds"
     evidence = (
-        f"R² = {r2:.4f} (asked {least_r2:g}), slope {slope:.4g} ± {slope_error:.2g}, curvature {abs(bend):.1f} "
-        f"standard errors, p = {min(1.0, 2 * min(p_curved, p_rough)):.2g} for a straight line"
+        f"R² = {found.r2:.4f}, between {low:.4f} and {high:.4f} (asked {least_r2:g}), slope {slope:.4g} ± {error:.2g}, "
+        f"curvature {abs(found.bend):.1f} standard errors"
     )
-    numbers = {"r2": r2, "slope": slope, "slope_error": slope_error, "curvature": bend, "p": min(p_curved, p_rough)}
-    return _told(text, verdict, evidence, numbers, given.samples, stats.line_decides(residual, total, count, least_r2))
+    numbers = {"r2": found.r2, "r2_low": low, "r2_high": high, "slope": slope, "slope_error": error}
+    return _told(text, verdict, evidence, numbers, given.samples, found.decides(len(places) - 2, least_r2))
 
 
 def fitted_exponent(x: Numbers, measured: Numbers, errors: Numbers) -> tuple[float, float]:
@@ -312,20 +329,35 @@ def _within(text: str, given: Settings, lower: Numbers | None, upper: Numbers | 
     worst = int(np.argmin(favour))
     limit = sides[int(np.argmin(both[:, worst]))][1][worst]
     which = f"{'closest' if favour[worst] > 0 else 'furthest out'} is {given.shown(worst)} against {limit:.4g}"
-    evidence = f"{which}, {_score(favour[worst])} inside; pooled {_score(stats.pooled(favour))}"
+    evidence = f"{which}, {_score(favour[worst])} inside"
     numbers = {"worst_measured": float(given.measured[worst]), "worst_bound": float(limit)}
-    return _claim(text, favour, both.size, given.samples, evidence, numbers)
+    return _claim(text, favour, both, given.samples, evidence, numbers)
 
 
 def _claim(
-    text: str, favour: Array, comparisons: int, samples: Array, evidence: str, numbers: dict[str, float]
+    text: str,
+    favour: Array,
+    every: Array,
+    samples: Array,
+    evidence: str,
+    numbers: dict[str, float],
+    pool: Array | None = None,
 ) -> Claim:
-    """The rule of this module on normal scores in favour of a claim."""
-    together = stats.pooled(favour)
-    numbers = {**numbers, "worst_score": float(favour.min()), "pooled_score": together}
-    against = favour.min() < -stats.bonferroni(comparisons)
-    verdict: Verdict = "fails" if against else "holds" if together > CRITICAL else "undecided"
-    return _told(text, verdict, evidence, numbers, samples, stats.scores_decide(favour, comparisons))
+    """The rule of this module on normal scores: of each setting for the claim, and of all that may contradict it."""
+    pool = favour if pool is None else pool
+    together, alone = stats.pooled(pool), stats.holm(favour)
+    numbers = {**numbers, "worst_score": float(every.min()), "pooled_score": together}
+    numbers |= {"settings": favour.size, "significant": alone}
+    verdict: Verdict = "undecided"
+    if every.min() < -stats.bonferroni(every.size):
+        verdict = "fails"
+    elif alone == favour.size:
+        verdict = "holds"
+    elif together > CRITICAL:
+        verdict = "holds on the whole"
+    if favour.size > 1:
+        evidence += f"; {alone} of {favour.size} settings significant on their own, pooled {_score(together)}"
+    return _told(text, verdict, evidence, numbers, samples, stats.scores_decide(pool, every))
 
 
 def _told(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from epoch0 import data
 from epoch0.errors import InputError
-from epoch0.experiments.claims import Claim
+from epoch0.experiments.claims import VERDICTS, Claim
 from epoch0.experiments.engine import Engine
 from epoch0.experiments.experiment import Trial, canonical_json
 from epoch0.experiments.run import Progress, run
@@ -50,23 +50,28 @@ class Reproduction(Result):
     setting: Sweep  #: what was run
     data: tuple[dict[str, Any], ...]  #: the table, one dict a row
     claims: tuple[Claim, ...]  #: the paper's statements, decided
+    checks: tuple[Claim, ...]  #: what is true for every network, so tests the software
     figure: "Figure"  #: the picture, a matplotlib figure
 
     def __str__(self) -> str:
         lines = [f"{self.id} ({self.preset}): {self.title}", f"  {self.about}" if self.about else ""]
-        for claim in self.claims:
-            lines += [f"  {claim.verdict:<10} {claim.text}", f"  {'':<10} {claim.evidence}"]
-        counts = Counter(claim.verdict for claim in self.claims)
-        lines.append("  " + ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("holds", "fails", "undecided")))
+        counts, wide = Counter(claim.verdict for claim in self.claims), max(map(len, VERDICTS))
+        for claim in self.claims + self.checks:
+            word = f"check {claim.verdict}" if claim.check else claim.verdict
+            lines += [f"  {word:<{wide}} {claim.text}", f"  {'':<{wide}} {claim.evidence}"]
+        lines.append("  " + ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS))
         return "\n".join(line for line in lines if line)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the picture, ready for JSON; what is not a finite number is None."""
         told = {name: getattr(self, name) for name in ("id", "preset", "title", "source", "about")}
         names = ("text", "verdict", "evidence", "numbers", "needed")
-        claims = [{name: getattr(claim, name) for name in names} for claim in self.claims]
+        told |= {
+            kind: [{name: getattr(claim, name) for name in names} for claim in getattr(self, kind)]
+            for kind in ("claims", "checks")
+        }
         setting = json.loads(canonical_json(self.setting.to_dict()))
-        plain: dict[str, Any] = finite({**told, "setting": setting, "claims": claims, "data": list(self.data)})
+        plain: dict[str, Any] = finite({**told, "setting": setting, "data": list(self.data)})
         return plain
 
     def rows(self) -> list[dict[str, Any]]:
@@ -74,7 +79,7 @@ class Reproduction(Result):
         return list(self.data)
 
     def save(self, folder: StrPath) -> list[Path]:
-        """Write ``<id>.csv``, ``<id>.json`` (claims and setting) and ``<id>.png``, each whole or not at all.
+        """Write ``<id>.csv``, ``<id>.json`` (claims, checks and setting) and ``<id>.png``, each whole or not at all.
 
         Gives back the three paths; the folder is made if it is missing, and the paper's name becomes a folder in it.
 
@@ -218,7 +223,8 @@ def decided(artifact: Artifact, preset: str, setting: Sweep, results: Results) -
     with plots.style():
         picture = draw()
         plots.heading(picture, artifact.title, f"{artifact.id}, {preset}{': ' if about else ''}{about}")
-    return Reproduction(*told, about, setting, tuple(rows), tuple(claims), picture)
+    counted, checks = (tuple(claim for claim in claims if claim.check is kind) for kind in (False, True))
+    return Reproduction(*told, about, setting, tuple(rows), counted, checks, picture)
 
 
 class Plan(NamedTuple):

@@ -334,8 +334,9 @@ def agrees(
     settings: Sequence[str],
     resolution: float,
     groups: tuple[str, str] = ("measured", "exact"),
+    alike: bool = True,
 ) -> Claim:
-    """Measured means are the exact values: a relative difference of ``resolution`` would have been seen, and was not.
+    """Measured means are the exact values: they differ by less than ``resolution``, relatively; or in no setting.
 
     >>> agrees("the mean is 1", [1.001, 0.999], [0.002, 0.002], 1.0, 50, ["a", "b"], resolution=0.05).verdict
     'holds'
@@ -343,4 +344,5 @@ def agrees(
     means = np.stack(np.broadcast_arrays(np.asarray(measured), exact), 1)
     spread = np.stack([np.broadcast_to(errors, means.shape[:1]), np.zeros(len(means))], 1)
     count = np.stack([np.broadcast_to(samples, means.shape[:1])] * 2, 1)
-    return equal_within_error(text, means, spread, count, resolution=resolution, settings=settings, groups=groups)
+    how: dict[str, Any] = {"settings": settings, "groups": groups, "alike": alike}
+    return equal_within_error(text, means, spread, count, resolution=resolution, **how)

@@ -23,7 +23,7 @@ DELTA = 0.05  # failure probability at which the bounds are turned into a distor
 METHODS = {"paper": "the paper's bound", "chernoff": "the best Chernoff bound", "exact": "exact"}
 LEMMA = {"forward": "Lemma 2", "backward": "Lemma 5"}
 RATIO = {"forward": r"\|h\|/\|x\|", "backward": r"\|\partial W\|_F/(\|\delta\|\,\|x\|)"}
-# relative differences that would have been seen: of a mean, and of the small share of inputs beyond a tolerance
+# relative differences below which numbers agree: a mean, and the small share of inputs beyond a tolerance
 RESOLUTION, COARSE = 0.05, 0.1
 
 

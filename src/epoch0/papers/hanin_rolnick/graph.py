@@ -17,7 +17,8 @@ from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by
 
 EXPONENT = 0.05  # pieces are proportional to neurons if the fitted exponent is this near to 1
 PER_NEURON = 1.5  # pieces a neuron that are still "proportional to the number of neurons"
-RESOLUTION = 0.1  # depths agree if a relative difference of this size would have been seen and was not
+MOST = 2  # the same of the network that has most
+RESOLUTION = 0.1  # depths agree if they differ by less than this, relatively
 DRAWN = {"depth": 3, "width": 32}
 _LINEAR = 10  # networks whose linear regions are counted beside the activation regions
 
@@ -68,28 +69,27 @@ def table(found: Found) -> Table:
 
 def claims(found: Found) -> Claims:
     """Section 2.1: as many pieces as neurons, whatever their arrangement, and nothing like 2^neurons."""
-    rows, largest = found.table, max(found.sweep["width"])
+    rows = found.table
     neurons, mean, error, depth, count = rows.of("neurons", "pieces", "pieces_error", "depth", "runs")
     # a single hidden layer has exactly one break point a neuron: no error, and no information for a fit with errors
     deep, names = depth > 1, ["networks of two layers and more"]
     power = [[value] for value in fitted_exponent(neurons[deep], mean[deep], error[deep])]
-    same = f"break points a neuron, all pieces but one, do not depend on the depth (width {largest})"
+    same = "break points a neuron, all pieces but one, do not depend on the depth"
     worst = max(rows, key=lambda row: row["most_pieces"] / row["neurons"])
-    few = all(row["most_pieces"] < 2 ** (row["neurons"] / 2) for row in rows if row["neurons"] >= 16)
     numbers = {name: float(worst[name]) for name in ("most_pieces", "neurons")}
-    told = "most a neuron at depth {depth}, width {width}: {most_pieces} pieces of {neurons} neurons, which could be "
-    told += "2^{neurons}"
+    few = worst["most_pieces"] <= MOST * worst["neurons"]
+    told = "most at depth {depth}, width {width}: {most_pieces} pieces of {neurons} neurons, which could be 2^{neurons}"
     return {
-        "the mean number of pieces grows in proportion to the number of neurons (exponent)": by(
+        "with two layers and more the mean number of pieces is proportional to the number of neurons (exponent)": by(
             between, *power, [1 - EXPONENT], [1 + EXPONENT], int(count[deep].sum()), names
         ),
         f"there are at most {PER_NEURON:g} pieces a neuron": by(
             at_most, mean / neurons, error / neurons, PER_NEURON, count, rows.told("depth {depth}, width {width}")
         ),
-        same: rows.where(width=largest).alike(
-            "breaks_per_neuron", "depth", "depth {depth}", "width {width}", resolution=RESOLUTION
+        same: rows.alike("breaks_per_neuron", "depth", "depth {depth}", "width {width}", resolution=RESOLUTION),
+        f"no network has anything like 2^neurons pieces: at most {MOST:g} a neuron": by(
+            exact, few, told.format_map(worst), numbers
         ),
-        "no network has anything like 2^neurons pieces": by(exact, few, told.format_map(worst), numbers),
     }
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from epoch0 import plots, regions
-from epoch0.experiments.claims import at_most, exact, increasing
+from epoch0.experiments.claims import at_most, check, increasing
 from epoch0.networks.constructions import sawtooth
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
@@ -80,18 +80,18 @@ def claims(found: Found) -> Claims:
     wrong = [row["depth"] for row in whole if row["pieces"] != row["without_noise"]]
     mean, error, noise, count = noisy.of("pieces", "pieces_error", "noise", "runs")
     total = whole[-1]["without_noise"]
-    lost = by(increasing, total - mean, error, count, noisy.told("noise {noise:g}"))
+    lost = [0.0, *(total - mean)], [0.0, *error], count[0], ["no noise", *noisy.told("noise {noise:g}")]
     told = f"{', '.join(whole.told('{pieces:g}'))} pieces from {', '.join(whole.told('{neurons}'))} neurons"
     decided: dict[str, Decision] = {
         "without noise there are exactly 2^n linear pieces, 2^(n-1) teeth, from n layers of two neurons": by(
-            exact, not wrong, told, {"wrong": len(wrong)}
+            check, not wrong, told, {"wrong": len(wrong)}
         )
     }
     for size in NOISES:
         share, spread = mean[noise == size] / total, error[noise == size] / total
         text = f"noise of standard deviation {size:g} leaves at most half of the pieces"
         decided[text] = by(at_most, share, spread, MOST, count[0], [f"noise {size:g}"])
-    return {**decided, "the larger the noise the more pieces are lost": lost}
+    return {**decided, "the larger the noise the more pieces are lost": by(increasing, *lost)}
 
 
 def draw(found: Found) -> pictures.Figure:

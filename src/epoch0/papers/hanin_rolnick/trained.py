@@ -18,7 +18,7 @@ from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by, over_runs
 from epoch0.papers.trials import TITLES
 from epoch0.theory.regions import upper_bound
 
-RESOLUTION = 0.05  # architectures agree if a relative difference of this size would have been seen and was not
+RESOLUTION = 0.05  # architectures agree if they differ by less than this, relatively
 EXPONENT = 0.1  # regions go as neurons, and distances as 1/neurons, if the fitted exponent is this near to 1, or to -1
 CLOSE = 1.25  # the constant is "very close to 1" if it is within this factor
 PER_NEURON = 2.0  # regions a neuron that are still "linear in the number of neurons"; exponential bounds allow far more
@@ -83,10 +83,9 @@ def claims_5(found: Found) -> Claims:
     neurons = np.array([float(one.neurons) for one in each])
     breaks = start - 1 / neurons  # a line has one region without any neuron: 3 % of those of 32 neurons
     power = [[value] for value in fitted_exponent(neurons, start * neurons, error * neurons)]
-    shares = [float(one["counts"].max()) / one.most for one in each]
-    ends = (min(each, key=lambda one: one.most), max(each, key=lambda one: one.most))
-    told = "; ".join(f"{one.name}: {int(one['counts'].max())} of {one.most:,}" for one in ends)
-    numbers = {"largest_share": max(shares), "smallest_share": min(shares)}
+    worst = max(each, key=lambda one: one["counts"].max() / one.neurons)
+    most = int(worst["counts"].max())
+    told = f"{worst.name}: {most} regions, {worst.neurons} neurons, of {worst.most:,} that are possible"
     same = {"resolution": RESOLUTION, "settings": ["before training"], "groups": names}
     return {
         "before training all architectures have the same number of break points (regions but one) a neuron": by(
@@ -100,8 +99,8 @@ def claims_5(found: Found) -> Claims:
         f"there are at most {PER_NEURON:g} regions a neuron, throughout training": found.table.claim(
             at_most, "regions_per_neuron", PER_NEURON, names=_PLACE
         ),
-        "no line has a quarter of the regions that its network could give it, (width + 1)^depth": by(
-            exact, max(shares) < 0.25, told, numbers
+        f"no line ever has more than {PER_NEURON:g} regions a neuron, where (width + 1)^depth are possible": by(
+            exact, most <= PER_NEURON * worst.neurons, told, {"most": most}
         ),
     }
 

@@ -142,7 +142,7 @@ def claims(found: Found) -> Claims:
     for text, kind in kinds.items():
         keys = [key for key in each if key[0] == kind]
         powers = np.transpose([exponents(each[key], key[1], start) for key in keys])
-        decided[f"{text}: 1 - c_l falls as (l + l0)^-2 (fitted exponent)"] = over_runs(
+        decided[f"{text}: from l = {start} on 1 - c_l falls as (l + l0)^-2 (fitted exponent)"] = over_runs(
             between, powers, -2 - EXPONENT, -2 + EXPONENT, names=[_name(*key) for key in keys]
         )
     # far apart: neighbours share nearly all of their noise

@@ -96,7 +96,8 @@ def edge_claims(found: Found) -> Claims:
     inner += f" {kept:g} within a factor {UNIFORM:g}"
     first = f"... and so does the first layer, with {math.prod(EXTENTS[cell.spec.data][0])} inputs a unit"
     decided = {"no layer is fully pruned": by(exact, most == 0, evidence, {"most": most, "mean": mean})}
-    for text, some in ((inner, Table(rows[1:-1])), (first, Table(rows[:1]))):
+    ends = {first: Table(rows[:1]), "... and so does the last layer": Table(rows[-1:])}
+    for text, some in {inner: Table(rows[1:-1]), **ends}.items():
         decided[text] = some.claim(between, "density", kept / UNIFORM, kept * UNIFORM, names="layer {layer}")
     return {**decided, **_law(rows)}
 

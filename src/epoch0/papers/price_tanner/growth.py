@@ -28,7 +28,7 @@ STDS = tuple(math.sqrt(largest * (largest + 1) / 3) for largest in LARGEST)
 DENSITIES = tuple(tenth / 10 for tenth in range(1, 11))
 # the paper's law of the biases that goes with each law of the weights
 BIASES: dict[str, Law] = {"gaussian": Gaussian(0.01), "uniform": Uniform(0.01), "discrete": Discrete((-0.01, 0.01))}
-RESOLUTION = 0.02  # growth factors "match perfectly" if a relative difference of 2 % would have been seen and was not
+RESOLUTION = 0.02  # growth factors "match perfectly" if they differ by less than 2 %
 _GROWTH = "growth", "growth_error", "runs"
 _NAME = "{law}, std {std:.3g}, density {density:.3g}"
 
@@ -145,7 +145,7 @@ def depth_claims(found: Found) -> Claims:
     rates = over_runs(decide.increasing, [slopes(one) for one in logs], names=densities)
     return {
         **decided,
-        "the slope of log length increases with the density": rates,
+        "the slope of log length increases with the density (networks in which the curve is not lost)": rates,
         "mean length is at least the bound of Corollary 1": deep.claim(at_least, "length", "paper_lower", names=names),
         "mean length is at most the second-moment bound": deep.claim(at_most, "length", "upper", names=names),
     }

@@ -82,7 +82,8 @@ def claims(found: Found) -> Claims:
             continue
         inner = Table(row for row in mine if row["density"] < 1)  # at 1 both bounds meet, so that it says nothing
         values = inner.of("norm", "norm_error", *(columns[shape] for shape in shapes), "runs")
-        text = f"the norm has the shape {shapes[0]}, not {shapes[1]} (k = {size})"
+        large = f"k = {size}: from {MODERATE} on k is 'moderately large'" if sphere else f"k = {size}"
+        text = f"the norm has the shape {shapes[0]}, not {shapes[1]}, at densities below 1 ({large})"
         decided[text] = by(better_fit, *values, names=shapes)
     same = rows.alike("norm", "size", "k = {size}", "density {density:g}")
     return {**decided, **(_tightness(found) if sphere else {"the norm does not depend on k": same})}
@@ -91,10 +92,9 @@ def claims(found: Found) -> Claims:
 def _tightness(found: Found) -> Claims:
     """For vectors on the sphere: the upper bound is approached as k grows."""
     densities, sizes = np.array(found.sweep["densities"]), found.sweep["size"]
-    part = densities < 1
-    shares = [cell["norms"][0][:, part] / np.sqrt(densities[part]) for cell in found]
+    shares = [cell["norms"][0] / np.sqrt(densities) for cell in found]
     means = np.transpose([share.mean(1) for share in shares])
-    names, where = [f"k = {size}" for size in sizes], [f"density {density:g}" for density in densities[part]]
+    names, where = [f"k = {size}" for size in sizes], [f"density {density:g}" for density in densities]
     text = f"at k = {sizes[-1]} the upper bound is tight: the norm is at least {TIGHT:g} of it"
     return {
         "the norm approaches the upper bound as k grows": over_runs(increasing, means, names=names),

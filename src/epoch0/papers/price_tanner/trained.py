@@ -8,7 +8,7 @@ above the target, and left out, which is told, if it never was; Adam, and the fi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Any
@@ -22,13 +22,13 @@ from epoch0 import plots
 from epoch0.curves import Line
 from epoch0.data import load
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import Claim, Verdict, at_least, equal_within_error, linear
+from epoch0.experiments.claims import Claim, at_least, equal_within_error, linear
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import Array, Mean, mean_and_error, means
-from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by, more
 from epoch0.papers.trials import TITLES, fit
 from epoch0.seeds import numpy_generator
 from epoch0.theory import growth as theory
@@ -38,7 +38,7 @@ from epoch0.train.stacked import FreezeAt, Stacked
 WEIGHT_STDS = (1.0, 1.4, 1.8, 2.2, 2.6)  # the five initial sigma_w; with these nearly every network learns in time
 KINDS = ("within a class", "between classes")
 LINEAR_R2 = 0.95  # share of the variance that a line has to explain for "linear", or "exponential with depth"
-RESOLUTION = 0.05  # lines agree if differences of this relative size would have been seen and were not
+RESOLUTION = 0.05  # lines agree if they differ by less than this, relatively
 LEAST_SETTINGS = 3  # initial sigma_w with two networks above the accuracy that the claims about trained networks need
 _WEIGHTS, _BATCHES = range(2)  # streams of a trial's seed
 
@@ -214,12 +214,12 @@ def claims_a(found: Found) -> Claims:
         text = f"growth in trained networks is linear in their sigma_w, lines {name}"
         decided[text] = by(linear, stds, *growth, each, least_r2=LINEAR_R2)
     pairs = [[mean_and_error(trained.kind("trained", kind).mean(0)) for kind in (0, 1)] for trained in gathered]
-    more = [between.mean - within.mean for within, between in pairs]
+    wider = [between.mean - within.mean for within, between in pairs]
     errors = [float(np.hypot(within.error, between.error)) for within, between in pairs]
     text = "in trained networks lines between classes grow more than lines within a class"
-    decided[text] = by(at_least, more, errors, 0.0, found.sweep["lines"], [trained.name for trained in gathered])
+    decided[text] = by(at_least, wider, errors, 0.0, found.sweep["lines"], [trained.name for trained in gathered])
     text = "trained networks grow lines by another factor than random ones of equal sigma_w"
-    return {**decided, text: partial(_unlike_random, found, gathered)}
+    return {**decided, text: _unlike_random(found, gathered)}
 
 
 def _enough(found: Found) -> list[Trained]:
@@ -227,36 +227,30 @@ def _enough(found: Found) -> list[Trained]:
     return [trained for trained in map(Trained, found) if trained.learned >= 2]
 
 
-def _unlike_random(found: Found, gathered: Sequence[Trained], text: str) -> Claim:
-    """Section 4: the factor "is not the same size in random nets as it is in trained nets with the same sigma_w".
-
-    The opposite of agreement at every sigma_w; two curves that differ may still cross.
-    """
+def _unlike_random(found: Found, gathered: Sequence[Trained]) -> Decision:
+    """Section 4: the factor "is not the same size in random nets as it is in trained nets with the same sigma_w"."""
     mean, error = means(trained.of("growth", "trained").mean(1) for trained in gathered)
     sizes, counts = found.sweep["sizes"], [trained.learned for trained in gathered]
     exact = np.array([exact_random(sizes, float(trained.of("std", "trained").mean())) for trained in gathered])
-    names = [trained.name for trained in gathered]
-    agree = agrees(text, mean, error, exact, counts, names, RESOLUTION, ("trained", "random, exact"))
-    opposite: dict[Verdict, Verdict] = {"holds": "fails", "fails": "holds", "undecided": "undecided"}
-    evidence = f"trained over random: {', '.join(f'{ratio:.2f}' for ratio in mean / exact)}; {agree.evidence}"
-    return Claim(text, opposite[agree.verdict], evidence, agree.numbers, agree.needed)
+    values = mean, error, exact, counts, [trained.name for trained in gathered], RESOLUTION
+    told = f"trained over random: {', '.join(f'{ratio:.2f}' for ratio in mean / exact)}"
+    return more(by(agrees, *values, groups=("trained", "random, exact"), alike=False), told)
 
 
 def claims_b(found: Found) -> Claims:
     """The statements of appendix C.2 about single lines: they differ after training and agree before."""
     trained, after = _enough(found), _too_few(found)
     if len(trained) >= LEAST_SETTINGS:
-        after = partial(_differ, [_lines_agree([one], "trained")(one.name) for one in trained])
+        after = _lines_agree(trained, "trained", alike=False)
+    same = "the growth factor does not depend on the line in random networks"
     return {
         "the growth factor depends on the line in trained networks": after,
-        "the growth factor does not depend on the line in random networks": _lines_agree(
-            list(map(Trained, found)), "random"
-        ),
+        same: _lines_agree(list(map(Trained, found)), "random"),
     }
 
 
-def _lines_agree(gathered: Sequence[Trained], state: str) -> Decision:
-    """All lines have one growth factor, in every setting.
+def _lines_agree(gathered: Sequence[Trained], state: str, alike: bool = True) -> Decision:
+    """All lines have one growth factor, in every setting; or in none.
 
     All lines pass through the same networks, so what a network adds to all of them alike is taken out first.
     """
@@ -265,18 +259,8 @@ def _lines_agree(gathered: Sequence[Trained], state: str) -> Decision:
     samples = [np.full(growth.shape[1], len(growth)) for growth in each]
     names, lines = [trained.name for trained in gathered], [f"line {line + 1}" for line in range(each[0].shape[1])]
     means, errors = [one.mean for one in own], [one.error for one in own]
-    return by(equal_within_error, means, errors, samples, resolution=RESOLUTION, settings=names, groups=lines)
-
-
-def _differ(agree: Sequence[Claim], text: str) -> Claim:
-    """The opposite of agreement, in every setting: holds if agreement fails in all, fails if it holds in one."""
-    by_verdict = {claim.verdict: claim for claim in reversed(agree)}  # the first of each
-    if found := by_verdict.get("holds"):
-        return Claim(text, "fails", f"not so: {found.evidence}", found.numbers)
-    if undecided := by_verdict.get("undecided"):
-        return replace(undecided, text=text)
-    found = max(agree, key=lambda claim: claim.numbers["p"])
-    return Claim(text, "holds", f"in all {len(agree)} settings, least clearly: {found.evidence}", found.numbers)
+    how: dict[str, Any] = {"settings": names, "groups": lines, "alike": alike}
+    return by(equal_within_error, means, errors, samples, resolution=RESOLUTION, **how)
 
 
 def _too_few(found: Found) -> Decision:

@@ -11,7 +11,7 @@ import torch
 from epoch0 import plots
 from epoch0.activity import dichotomies, random_walk
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import exact, increasing
+from epoch0.experiments.claims import check, increasing
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
@@ -20,7 +20,7 @@ from epoch0.papers.raghu.transitions import a_doubling, exponential
 from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, by
 from epoch0.seeds import generator
 
-ALIKE = 0.15  # relative difference of means that would have been seen where they are called equal
+ALIKE = 0.15  # means are called equal if they differ by less than this, relatively
 _INPUTS = 10**6  # stream of the inputs' seed, away from those of networks
 
 
@@ -75,13 +75,13 @@ def _bounded(found: Found) -> Claims:
     above = sum(int((c["counts"] > np.minimum(2**inputs, np.maximum(1, c["flips"]))).sum()) for c in found)
     told = f"{above} networks above; the most seen are {most:.0f} of {2**inputs}"
     text = f"there are at most 2^{inputs} dichotomies, and no more than flips"
-    return {text: by(exact, above == 0, told, {"above": above, "most": most})}
+    return {text: by(check, above == 0, told, {"above": above, "most": most})}
 
 
 def by_depth(found: Found) -> Claims:
     """Figure 14a: exponential in depth."""
     decided = {
-        f"dichotomies are exponential in depth (width {width})": exponential("dichotomies", rows, 1, "depth")
+        f"dichotomies grow exponentially with depth (width {width})": exponential("dichotomies", rows, 1, "depth")
         for width, rows in found.table.by("width")
     }
     return {**decided, **_bounded(found)}
@@ -97,7 +97,7 @@ def by_width(found: Found) -> Claims:
         f"dichotomies increase with the width (depth {deepest})": wider.claim(
             increasing, "dichotomies", names="width {width}"
         ),
-        "they grow much more slowly in width than in depth": by(
+        f"they grow more slowly in width (at depth {deepest}) than in depth (at width {widest})": by(
             increasing, *zip(*each, strict=True), found.sweep["runs"], names
         ),
         **_bounded(found),

@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,6 +26,7 @@ from epoch0.theory.mean_field import propagate
 
 CLOSE = 0.03  # curves "fit" if one sees no difference; the correction of width, sigma_w^2/(4 k chi), is less
 SETTLED = 3  # the first layer, counted from 1, from which growth is averaged: there variances have settled
+RISES: dict[str, Any] = {"least_r2": 0.97, "rising": True}  # what is exponential, in logarithms
 SIGMA = r"$\sigma_w^2$ = {:g}"
 _NAME = "width {width}, sigma_w^2 = {variance:g}"
 
@@ -118,10 +118,10 @@ def _log(values: Any) -> Any:
 
 
 def exponential(name: str, rows: Table, layer: int, along: str = "layer") -> Decision:
-    """Whether the logarithm of a mean is linear in depth, from that layer on."""
+    """Whether the logarithm of a mean rises linearly with depth, from that layer on."""
     rows = Table(rows[layer - 1 :])
     depth, means, errors = rows.of(along, name, f"{name}_error")
-    return by(linear, depth, np.log(means), errors / np.maximum(means, 1e-300), rows[0]["runs"], least_r2=0.97)
+    return by(linear, depth, np.log(means), errors / np.maximum(means, 1e-300), rows[0]["runs"], **RISES)
 
 
 def depth_claims(found: Found) -> Claims:
@@ -135,18 +135,11 @@ def depth_claims(found: Found) -> Claims:
     few, many = (mean_and_error(counts[width, steepest][:, -1]) for width in (narrow, widest))
     gained = [many.mean - few.mean, by_depth.mean], [math.hypot(few.error, many.error), by_depth.error]
     ways = [f"log ratio, width {narrow} to {widest}", f"log ratio, layer {half} to {depth}"]
-    decided = {
-        f"transitions are exponential in depth (sigma_w^2 = {v:g})": exponential(
-            "transitions", found.table.where(width=widest, variance=v), 2
-        )
-        for v in variances
-        if v >= 2
-    }
     names = [f"sigma_w^2 = {variance:g}" for variance in variances]
-    text = f"doubling the depth adds more transitions than doubling the width (sigma_w^2 = {steepest:g})"
+    text = f"doubling the depth adds more transitions than doubling the width to {widest} (sigma_w^2 = {steepest:g})"
     return {
-        **decided,
-        "the rate grows with the scale of the weights": over_runs(increasing, rates, names=names),
+        **_exponentials("transitions grow", "transitions", found, 2),
+        f"the rate grows with the scale of the weights (width {widest})": over_runs(increasing, rates, names=names),
         text: by(increasing, *gained, sweep["runs"], ways),
     }
 
@@ -155,8 +148,6 @@ def length_claims(found: Found) -> Claims:
     """Figure 5: transitions are proportional to length, slope 1 in logarithms, layer by layer."""
     decided, names = {}, ["slope of log transitions over log length"]
     for cell in found:
-        if cell.spec.variance < 2:
-            continue  # lengths hardly change from layer to layer: no slope can be told
         lengths, counts = _log(cell["lengths"][:, 2:]), _log(cell["transitions"][:, 1:])
         x = lengths - lengths.mean(axis=1, keepdims=True)
         slope, error = mean_and_error((x * counts).sum(axis=1) / (x * x).sum(axis=1))
@@ -172,20 +163,20 @@ def relu_claims(found: Found) -> Claims:
     by_width = a_doubling(combined.where(variance=max(found.sweep["variance"])), "width", "growth")
     faster = zip(by_width, a_doubling(combined.where(width=widest), "variance", "growth"), strict=True)
     ways = ["log growth a doubling of the width", "log growth a doubling of sigma_w^2"]
+    exact = later.claim(agrees, "growth", "exact", names=f"{_NAME}, layer {{layer}}", resolution=0.05)
+    faster_by = f"growth increases faster with scale (at width {widest}) than with width (at the largest scale)"
     return {
-        # at sigma_w^2 = 2 lengths stay as they are
-        **_lengths(found.table, 1, [cell for cell in found.where(width=widest) if cell.spec.variance != 2]),
-        "growth in each layer is the exact one of Gaussian weights": later.claim(
-            agrees, "growth", "exact", names=f"{_NAME}, layer {{layer}}", resolution=0.05
-        ),
-        "growth increases faster with scale than with width": by(increasing, *faster, found.sweep["runs"], ways),
+        **_exponentials("length grows", "length", found, 1),
+        "growth in each layer behind the first is the exact one of Gaussian weights": exact,
+        faster_by: by(increasing, *faster, found.sweep["runs"], ways),
     }
 
 
-def _lengths(rows: Table, first: int, cells: Sequence[Cell]) -> Claims:
-    """Lengths are exponential from that layer on."""
-    each = {_NAME.format_map(cell.at): exponential("length", rows.where(**cell.at), first) for cell in cells}
-    return {f"length is exponential in depth ({name})": decision for name, decision in each.items()}
+def _exponentials(what: str, column: str, found: Found, first: int) -> Claims:
+    """A column is exponential in depth from that layer on, in every setting."""
+    each = {_NAME.format_map(cell.at): exponential(column, found.table.where(**cell.at), first) for cell in found}
+    since = f" from layer {first} on" * (first > 1)
+    return {f"{what} exponentially with depth{since} ({name})": decision for name, decision in each.items()}
 
 
 def a_doubling(rows: Table, swept: str, column: str) -> Mean:
@@ -198,20 +189,17 @@ def a_doubling(rows: Table, swept: str, column: str) -> Mean:
 
 def hard_tanh_length_claims(found: Found) -> Claims:
     """Figure 13a, b: length is exponential in depth, at a rate that grows with width and variance."""
-    chosen = [cell for cell in found if cell.spec.variance >= 2 and cell.spec.width >= 16]
-    return {**_lengths(found.table, 3, chosen), **_rates(found)}
+    return {**_exponentials("length grows", "length", found, SETTLED), **_rates(found)}
 
 
 def _rates(found: Found) -> Claims:
-    """Growth increases along the widths at the largest variance, and along the variances at the largest width."""
+    """Growth increases along the widths at every variance, and along the variances at every width."""
     rows, decided = growth_table(found), {}
-    for swept, name, some in (
-        ("width", "width {width}", rows.where(variance=found.sweep["variance"][-1])),
-        ("variance", "sigma_w^2 = {variance:g}", rows.where(width=found.sweep["width"][-1])),
-    ):
-        if len(some) > 1:
-            more = by(increasing, *some.of("growth", "growth_error"), found.sweep["runs"], some.told(name))
-            decided[f"the growth rate increases with the {swept}"] = more
+    names = {"width": "width {width}", "variance": "sigma_w^2 = {variance:g}"}
+    for swept, fixed in (("width", "variance"), ("variance", "width")):
+        for _, some in rows.by(fixed) if len(found.sweep[swept]) > 1 else ():
+            text = f"the growth rate increases with the {swept} ({some.told(names[fixed])[0]})"
+            decided[text] = some.claim(increasing, "growth", names=names[swept])
     return decided
 
 
