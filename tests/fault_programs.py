@@ -528,6 +528,9 @@ SOUND |= {
     "padding ignored": lambda: with_(Tagger(), TEXTS, TAGS.where(TEXTS > 0, -100), tags(-100)),
     "linear autoencoder": lambda: with_(nn.Sequential(nn.Linear(64, 8), nn.Linear(8, 64)), X, X, F.mse_loss),
     "one linear map": lambda: with_(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), IMAGES, Y),
+    "the first of many bits": lambda: with_(
+        mlp(nn.Sigmoid(), ends=1), (X > 0.1).float(), (X[:, 20:21] > 0.1).float(), F.binary_cross_entropy
+    ),
 }
 BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
     "softmax twice": ("output activation", lambda: with_(mlp(nn.Softmax(1)), X, Y)),

@@ -34,6 +34,14 @@ def test_sound_programs_have_no_fault(name: str) -> None:
     assert not found(SOUND[name]())
 
 
+def test_cross_entropy_by_hand_needs_its_softmax() -> None:
+    """Outputs above 1 would cost even less; as it learns, 0 log 0 alone is said."""
+    torch.manual_seed(0)
+    loss = lambda o, t: -(t * o.log()).sum(1).mean()  # noqa: E731
+    program = with_(mlp(nn.Softmax(1)), X, F.one_hot(Y, 10).float(), loss, sgd, rate=0.05)
+    assert [fault.kind for fault in found(program)] == ["loss"]
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_programs_have_theirs_first(name: str) -> None:
     torch.manual_seed(0)

@@ -164,9 +164,13 @@ def _rising(own: Trained) -> bool:
 
 
 def _standing(own: Trained, suspects: Sequence[Fault]) -> Sequence[Fault]:
-    """What is still said against a program that learns: what is certain, unless it learns little, or by heart."""
-    known = min(own.known, CLEARLY if own.held is None else own.held)
-    return [fault for fault in suspects if fault.certainty >= SURE or known < KNOWS or own.known < CLEARLY]
+    """What is still said against a program that learns: what is certain, unless it learns little, or by heart.
+
+    That it learns shows that its rate will do.
+    """
+    if min(own.known, CLEARLY if own.held is None else own.held) < KNOWS or own.known < CLEARLY:
+        return suspects
+    return [fault for fault in suspects if fault.certainty >= SURE and fault.kind != "learning rate"]
 
 
 def _settled(done: Tried, suspects: Sequence[Fault]) -> bool:

@@ -33,8 +33,10 @@ def last_activation_hides(seen: Evidence) -> Iterator[Fault]:
     if room <= 1e-9 + 1e-6 * abs(found.constant) or (found.through - found.free) / room < GAP:
         return
     little = GAP * abs(found.constant)
-    if found.through < little and _of_values(seen) is not None and float(found.score(found.targets.double())) < little:
-        return  # the targets are in the range of the outputs, and cost nothing: below that lies no better answer
+    if found.through < little and (same := _of_values(seen)) is not None:
+        shares = found.last.name in ("Softmax", "Sigmoid") and _one_hot(found.targets)  # whose own loss may be 0 log 0
+        if shares or float(same.score(same.targets.double())) < little:
+            return  # the targets are in the range of the outputs, and cost nothing: below that lies no better answer
     name = NAMES.get(found.last.name, found.last.name.lower())
     share = min(1.0, (found.through - found.free) / room)
     wide = found.targets.is_floating_point() and float(found.targets.abs().max()) > 30

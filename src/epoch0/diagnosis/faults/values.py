@@ -145,7 +145,7 @@ def first_loss(seen: Evidence) -> Iterator[Fault]:
 
 
 def label_inside(seen: Evidence) -> Iterator[Fault]:
-    """One of several input columns is the target itself."""
+    """One of several input columns is the target itself; among bits alone that is the task."""
     x, y = seen.inputs, seen.targets
     if x is None or y is None or seen.data is None or x.dim() != 2 or x.shape[1] < 3 or len(x) != len(y) or len(x) < 20:
         return
@@ -153,7 +153,7 @@ def label_inside(seen: Evidence) -> Iterator[Fault]:
     if wanted.shape[1] != 1 or len(wanted.unique()) < 2:
         return
     same = ((x == wanted.to(x)).all(0)).nonzero().flatten().tolist()
-    if same:
+    if same and len(x.unique()) > 2:
         message = f"Column {same[0]} of the inputs is the target."
         yield Fault("data", "inputs", message, "Leave it out: it is not there when the model is used.", "step 0", 0.9)
 
