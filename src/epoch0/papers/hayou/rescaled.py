@@ -5,7 +5,6 @@ units that are active, so a ReLU passes on more than the variance of its weights
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -88,7 +87,8 @@ def table(found: Found) -> Table:
 
     rows = found.rows(measured, sparsity=found.sweep["sparsities"], method=list(METHODS))
     for row in rows:
-        row["gain"] = math.exp(row["log_gain"])
+        gain = math.exp(row["log_gain"])
+        row |= {"gain": gain, "gain_error": gain * row["log_gain_error"]}
     return rows
 
 
@@ -96,8 +96,9 @@ def claims(found: Found) -> Claims:
     """Proposition 1 for each kind of mask and activation, and that without rescaling gradients vanish."""
     layers, decided = found.sweep["depth"] - 1, dict[str, Decision]()
     limit = math.log(FACTOR) / layers
-    for masks, activation, method, rows in _lines(found):
-        kind = f"{activation}, {masks} masks, {METHODS[method]}"
+    parts = ((cell, *part) for cell in found for part in found.table.where(**cell.at).by("method"))
+    for cell, method, rows in parts:
+        kind = f"{cell.at['activation']}, {cell.at['masks']} masks, {METHODS[method]}"
         told = f"(a layer by {', '.join(f'{gain:.2f}' for gain in rows.column('gain'))})"
         if method == "none":
             text = f"{kind}: the squared gradient shrinks beside an unpruned network's {told}"
@@ -109,34 +110,18 @@ def claims(found: Found) -> Claims:
     return decided
 
 
-def _lines(found: Found) -> Iterator[tuple[str, str, str, Table]]:
-    """The rows of each kind of mask, activation and method."""
-    for masks, some in found.table.by("masks"):
-        for activation, fewer in some.by("activation"):
-            for method, rows in fewer.by("method"):
-                yield masks, activation, method, rows
-
-
 def draw(found: Found) -> pictures.Figure:
     """A panel for each mask and activation: growth a layer against sparsity, one line a method."""
     picture, grid = plots.figure(8.4, 6.2, 2, 2, sharex=True, sharey=True)
-    axes_of = dict(zip(((cell.at["masks"], cell.at["activation"]) for cell in found), grid.flat, strict=True))
     spare = FACTOR ** (1 / (found.sweep["depth"] - 1))
-    for cell, axes in zip(found, grid.flat, strict=True):
+    look: dict[str, Any] = {"color": "#cccccc", "zorder": 0.5, "label": "unpruned, and ten times over all layers"}
+    for place, (cell, axes) in enumerate(zip(found, grid.flat, strict=True)):
         dense = math.exp(float(cell["dense"].mean()))
-        look: dict[str, Any] = {"color": "#cccccc", "zorder": 0.5, "label": "unpruned, and ten times over all layers"}
         axes.axhspan(dense / spare, dense * spare, **look)
+        pictures.lines(axes, found.table.where(**cell.at), "sparsity", "gain", "method", METHODS.__getitem__)
         axes.set(title=f"{cell.at['activation']}, {cell.at['masks']} masks", yscale="log")
-    for masks, activation, method, rows in _lines(found):
-        axes, index, spread = axes_of[masks, activation], list(METHODS).index(method), 2 * rows.column("log_gain_error")
-        gain, places = rows.column("gain"), 100 * rows.column("sparsity") + 1.2 * (index - 1.5)
-        bars = [gain * -np.expm1(-spread), gain * np.expm1(spread)]
-        look = {"color": plots.COLOURS[index], "marker": plots.MARKERS[index], "capsize": 2.5}
-        axes.errorbar(places, gain, bars, label=METHODS[method], linewidth=1.0, **look)
+        axes.set(xlabel="share of weights removed" * (place > 1), ylabel="gradient squared, a layer" * (place % 2 == 0))
         pictures.ticks(axes, [0.1, 0.2, 0.5, 1, 2, 5], "y")
-    for low, left in zip(grid[-1], grid[:, 0], strict=True):
-        low.set_xlabel("weights removed (%)")
-        left.set_ylabel("gradient squared, a layer")
     plots.legend_below(picture, *grid.flat[0].get_legend_handles_labels(), columns=2)
     return picture
 
