@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 import house
 
 FLOORS: list[set[str]] = [
-    {"errors", "files", "heap", "meter", "results", "seeds"},
+    {"arguments", "errors", "files", "heap", "meter", "results", "seeds"},
     {"distributions", "activations", "curves", "data", "plots"},
     {"theory"},
     {"networks"},

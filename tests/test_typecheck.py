@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from epoch0.seeds import generator
+from epoch0.seeds import _sequence
 from typecheck import checker
 
 
@@ -34,4 +34,4 @@ def test_fields_are_noticed() -> None:
 @pytest.mark.skipif(not os.environ.get("EPOCH0_TYPES"), reason="types are not checked in this run")
 def test_the_package_is_checked() -> None:
     with pytest.raises(TypeError):
-        generator("seed")
+        _sequence("seed", ())

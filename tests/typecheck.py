@@ -19,9 +19,9 @@ _beartype = beartype(conf=BeartypeConf(is_pep484_tower=True, violation_type=Type
 
 
 def checker(made):
-    """The function with its types checked; of a class, the ``__init__`` that a dataclass was given."""
+    """The function with its types checked; of a class, the ``__init__`` of a dataclass that does not check its own."""
     if isinstance(made, type):
-        if dataclasses.is_dataclass(made) and "__init__" in vars(made):
+        if dataclasses.is_dataclass(made) and "__init__" in vars(made) and not hasattr(made.__init__, "__wrapped__"):
             made.__init__ = checker(made.__init__)
         return made
     checked = None

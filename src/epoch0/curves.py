@@ -4,9 +4,11 @@ import math
 from typing import Any
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from epoch0.errors import InputError, check_finite
+from epoch0.arguments import Seed, Size, checked
+from epoch0.errors import InputError
 from epoch0.seeds import generator
 
 
@@ -48,7 +50,6 @@ def _as_point(name: str, value: Any) -> Tensor:
     point = torch.as_tensor(value).detach().cpu()
     if point.dtype not in (torch.float32, torch.float64):
         point = point.to(torch.float32)
-    check_finite(name, point)
     if point.numel() == 0:
         raise InputError(f"{name} is empty (shape {tuple(point.shape)}); a point needs at least one coordinate.")
     return point.clone()
@@ -57,7 +58,8 @@ def _as_point(name: str, value: Any) -> Tensor:
 class _TwoEnds(Curve):
     """A curve fixed by two different points of one shape."""
 
-    def __init__(self, x0: Any, x1: Any) -> None:
+    @checked
+    def __init__(self, x0: ArrayLike, x1: ArrayLike) -> None:
         start, end = _as_point("x0", x0), _as_point("x1", x1)
         name = type(self).__name__
         if start.shape != end.shape:
@@ -143,6 +145,7 @@ class GreatCircle(_Trigonometric):
     _speed = 2 * math.pi
 
 
+@checked
 class SemicircularArcs(_TwoEnds):
     """The line from x0 to x1 bent into semicircles, one after another, each in a random plane through the line.
 
@@ -159,10 +162,8 @@ class SemicircularArcs(_TwoEnds):
     Source: Price-Tanner appendix C.1, whose construction is described in words only.
     """
 
-    def __init__(self, x0: Any, x1: Any, planes: int = 100, seed: int = 0) -> None:
+    def __init__(self, x0: ArrayLike, x1: ArrayLike, planes: Size = 100, seed: Seed = 0) -> None:
         super().__init__(x0, x1)
-        if planes < 1:
-            raise InputError(f"SemicircularArcs(planes={planes!r}): there must be at least one plane.")
         if self.x0.numel() < 2:
             raise InputError("SemicircularArcs needs points with at least two coordinates; these have one.")
         self.planes, self.seed = planes, seed
@@ -201,6 +202,7 @@ class SemicircularArcs(_TwoEnds):
         return exact.to(self.dtype)
 
 
+@checked
 class Polyline(Curve):
     """Straight pieces through the given points, each piece taking an equal share of t.
 
@@ -211,7 +213,7 @@ class Polyline(Curve):
     ``points`` has the shape (n, \\*shape); an InputError if n < 2, neighbours coincide, or a value is not finite.
     """
 
-    def __init__(self, points: Any) -> None:
+    def __init__(self, points: ArrayLike) -> None:
         points = _as_point("points", points)
         if points.dim() < 2 or len(points) < 2:
             raise InputError(f"Polyline got points of shape {tuple(points.shape)}; it needs (n, ...) with n >= 2.")

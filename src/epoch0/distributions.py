@@ -3,8 +3,9 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from epoch0.arguments import Density, Size, Std, checked
 from epoch0.errors import InputError
 
 if TYPE_CHECKING:
@@ -105,17 +106,7 @@ class _DerivedStd(Law):
         return math.sqrt(self.variance)
 
 
-def _checked(law: Law, name: str, value: Any) -> float:
-    """The value as a float; it must be a finite number >= 0."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number) or number < 0:
-        raise InputError(f"{type(law).__name__}({name}={value!r}) is no law; {name} must be a finite number >= 0.")
-    return number
-
-
+@checked
 @dataclass(frozen=True)
 class Gaussian(Law):
     """The normal law N(0, std^2); ``Gaussian(0.0)`` is the constant zero.
@@ -126,10 +117,10 @@ class Gaussian(Law):
     An InputError if std is negative or not finite.
     """
 
-    std: float
+    std: Std
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "std", _checked(self, "std", self.std))
+        object.__setattr__(self, "std", float(self.std))
 
     def scaled(self, factor: float) -> "Gaussian":
         """The law of ``factor * X``."""
@@ -145,6 +136,7 @@ class Gaussian(Law):
             out.normal_(0.0, self.std, generator=generator)
 
 
+@checked
 @dataclass(frozen=True)
 class Uniform(_DerivedStd):
     """The uniform law on [-bound, bound].
@@ -155,10 +147,10 @@ class Uniform(_DerivedStd):
     An InputError if bound is negative or not finite.
     """
 
-    bound: float
+    bound: Std
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bound", _checked(self, "bound", self.bound))
+        object.__setattr__(self, "bound", float(self.bound))
 
     def scaled(self, factor: float) -> "Uniform":
         """The law of ``factor * X``."""
@@ -171,6 +163,7 @@ class Uniform(_DerivedStd):
         out.uniform_(-self.bound, self.bound, generator=generator)
 
 
+@checked
 @dataclass(frozen=True)
 class Discrete(_DerivedStd):
     """The uniform law on a finite set of values (a value listed twice counts twice).
@@ -184,13 +177,9 @@ class Discrete(_DerivedStd):
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        try:
-            values = tuple(float(value) for value in self.values)
-        except (TypeError, ValueError):
-            values = ()
-        if not values or not all(math.isfinite(value) for value in values):
-            raise InputError(f"Discrete(values={self.values!r}) is no law; give one or more finite numbers.")
-        object.__setattr__(self, "values", tuple(sorted(values)))
+        if not self.values:
+            raise InputError("Discrete(values=()) is no law; give one or more finite numbers.")
+        object.__setattr__(self, "values", tuple(sorted(map(float, self.values))))
 
     @property
     def mean(self) -> float:
@@ -217,7 +206,8 @@ class Discrete(_DerivedStd):
         torch.index_select(values, 0, chosen, out=out)
 
 
-def integers(largest: int, scale: float = 1.0) -> Discrete:
+@checked
+def integers(largest: Size, scale: float = 1.0) -> Discrete:
     """The uniform law on {-largest, ..., -1, 0, 1, ..., largest} times ``scale``; its variance is C(C+1)/3 * scale^2.
 
     >>> integers(3).values
@@ -225,11 +215,10 @@ def integers(largest: int, scale: float = 1.0) -> Discrete:
 
     Source: Price-Tanner section 4 (whose "-(C+1)" is a misprint for "-(C-1)").
     """
-    if isinstance(largest, bool) or not isinstance(largest, int) or largest < 1:
-        raise InputError(f"integers({largest!r}) is no set; the largest value is an integer >= 1.")
     return Discrete(tuple(scale * value for value in range(-largest, largest + 1)))
 
 
+@checked
 @dataclass(frozen=True)
 class Sparse(_DerivedStd):
     """Zero with probability 1 - density, else a draw from ``law``; the entries are independent.
@@ -245,20 +234,12 @@ class Sparse(_DerivedStd):
     """
 
     law: Law
-    density: float
+    density: Density
 
     def __post_init__(self) -> None:
-        if not isinstance(self.law, Law) or isinstance(self.law, Sparse):
+        if isinstance(self.law, Sparse):
             raise InputError(f"Sparse(law={self.law!r}) needs a law that is not itself sparse, such as Gaussian(2.0).")
-        try:
-            density = float(self.density)
-        except (TypeError, ValueError):
-            density = math.nan
-        if not 0 < density <= 1:
-            raise InputError(
-                f"Sparse(density={self.density!r}) is no law; density (alpha) is a fraction kept, in (0, 1]."
-            )
-        object.__setattr__(self, "density", density)
+        object.__setattr__(self, "density", float(self.density))
 
     @property
     def mean(self) -> float:

@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from epoch0.errors import InputError
+from epoch0.arguments import Seed, checked
 
 if TYPE_CHECKING:
     import torch
 
 
 def _sequence(seed: int, path: tuple[int, ...]) -> np.random.SeedSequence:
-    for part in (seed, *path):
-        if isinstance(part, bool) or not isinstance(part, int | np.integer) or part < 0:
-            raise InputError(f"seed {part!r} cannot be used; a seed is an integer >= 0.")
     return np.random.SeedSequence(int(seed), spawn_key=tuple(int(part) for part in path))
 
 
-def numpy_generator(seed: int, *path: int) -> np.random.Generator:
+@checked
+def numpy_generator(seed: Seed, *path: Seed) -> np.random.Generator:
     """A numpy generator for one named stream.
 
     >>> numpy_generator(0, 2, 5).integers(10) == numpy_generator(0, 2, 5).integers(10)
@@ -29,7 +27,8 @@ def numpy_generator(seed: int, *path: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(_sequence(seed, path)))
 
 
-def generator(seed: int, *path: int) -> "torch.Generator":
+@checked
+def generator(seed: Seed, *path: Seed) -> "torch.Generator":
     """A CPU torch generator for one named stream.
 
     >>> a, b = generator(0, 3), generator(0, 3)

@@ -90,8 +90,8 @@ def test_modules_without_a_rule() -> None:
         (lambda: activations.get("rleu"), "Did you mean 'relu'"),
         (lambda: activations.get("step"), "known are relu"),
         (lambda: activations.hardtanh(0.5, 1.0), "minimum < 0 < maximum"),
-        (lambda: activations.celu(0.0), "alpha must be > 0"),
-        (lambda: activations.softplus(-1.0), "beta must be > 0"),
+        (lambda: activations.celu(0.0), "alpha=0.0: .*> 0"),
+        (lambda: activations.softplus(-1.0), "beta=-1.0: .*> 0"),
     ],
 )
 def test_bad_input(make, says: str) -> None:
@@ -254,7 +254,7 @@ def test_far_out_overflow_is_allowed() -> None:
         (lambda: activations.custom(math.tanh), "cannot be called"),
         (lambda: activations.get(nn.ReLU), r"ReLU is a class; give one of its objects, such as ReLU\(\)"),
         (lambda: activations.custom(torch.round), "more than 200 break points"),
-        (lambda: activations.custom(torch.sin, breaks=(math.inf,)), "must be finite"),
+        (lambda: activations.custom(torch.sin, breaks=(math.inf,)), "breaks.*finite"),
     ],
 )
 def test_bad_functions(make, says: str) -> None:

@@ -251,13 +251,13 @@ def test_tables() -> None:
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"curve": None}, "curve is a NoneType"),
+    ({"curve": None}, "curve=None: give a Curve"),
     ({"model": net("tanh")}, "threshold"),
     ({"model": nn.Linear(12, 2)}, "no nonlinearity"),
     ({"curve": Arc(*points(0, 5))}, "does not take points"),
     ({"method": "fast"}, "'auto'"),
-    ({"caution": 0}, "positive"),
-    ({"points": 0}, "at least 1"),
+    ({"caution": 0}, "caution=.*> 0"),
+    ({"points": 0}, ">= 1"),
     ({"threshold": float("nan")}, "finite"),
     ({"threshold": (0.1, 0.1)}, "different"),
     ({"model": 3}, "give a module"),

@@ -68,7 +68,7 @@ def test_a_plane_through_three_digits(models: Path, tmp_path: Path) -> None:
         (("--plane", 0, 1, 1), "on one line"),
         (("--line", 0, 1, "--plot", "a.png"), "--plot draws a plane"),
         (("--plane", 0, 1, 2, "--plot", "a.doc"), "a.doc"),
-        (("--plane", 0, 1, 2, "--margin", 0), "half"),
+        (("--plane", 0, 1, 2, "--margin", 0), "margin"),
     ],
 )
 def test_bad_input_is_one_line(models: Path, arguments: tuple[object, ...], words: str) -> None:

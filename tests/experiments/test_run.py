@@ -412,7 +412,7 @@ def test_a_scheduler_that_takes_the_connection_and_is_silent(monkeypatch):
 
 @pytest.mark.parametrize("workers", [0, -1, True])
 def test_bad_workers(workers):
-    with pytest.raises(InputError, match=f"workers is {workers}; give the number"):
+    with pytest.raises(InputError, match=f"workers={workers}: give an integer >= 1"):
         run(trials("nothing", 1), workers=workers)
 
 

@@ -312,7 +312,7 @@ def test_losses() -> None:
         (None, F.cross_entropy, "no targets"),
         (classes, lambda outputs, targets: outputs, "one number"),
         (classes, lambda outputs, targets: outputs.sum() / 0, "finite"),
-        (classes, lambda outputs: outputs, "the loss fails"),
+        (classes, lambda outputs: outputs, "the loss fails|loss .* 2 arguments"),
     ]:
         with pytest.raises(InputError, match=message):
             gain(net, x, targets, loss)
@@ -328,5 +328,5 @@ def test_positions_each_have_a_class() -> None:
 
 @pytest.mark.parametrize("directions", [1, 0, True])
 def test_directions_must_allow_an_error(directions: object) -> None:
-    with pytest.raises(InputError, match="at least 2"):
+    with pytest.raises(InputError, match=">= 2"):
         gain(nn.Linear(2, 2), torch.randn(3, 2), directions=directions)  # type: ignore[arg-type]

@@ -242,7 +242,7 @@ GOOD, PAIR = e0.networks.mlp([4, 4, 4]), e0.networks.ensemble(2, [4, 4, 4])
         (lambda: e0.trajectory_length(GOOD, SHORT, layers=["11"]), "no layer is named '11'"),
         (lambda: e0.trajectory_length(PAIR, SHORT, layers=["7"]), "no layer is named '7'"),
         (lambda: e0.trajectory_length(GOOD, SHORT, layers=[]), r"layers=\[\]; give a list"),
-        (lambda: e0.trajectory_length(PAIR, SHORT, layers="1"), "layers='1'; give a list"),
+        (lambda: e0.trajectory_length(PAIR, SHORT, layers="1"), "layers='1': give a list"),
         (lambda: e0.trajectory_length(GOOD, SHORT, method="chord"), "'tangents' or 'chords'|type"),
         (lambda: e0.trajectory_length(GOOD, SHORT, points=0), "points=0"),
         (lambda: e0.trajectory_length(GOOD, SHORT, batch_norm="batch"), "batch_norm|type"),

@@ -106,11 +106,11 @@ def test_slices_and_iteration() -> None:
     ("make", "says"),
     [
         (lambda: mlp([784]), "at least two"),
-        (lambda: mlp([784, 0]), "> 0"),
+        (lambda: mlp([784, 0]), ">= 1"),
         (lambda: mlp([4, 4], activation="rellu"), "Did you mean 'relu'"),
         (lambda: mlp([4, 4], scaling="fanin"), "'fan_in'"),
         (lambda: mlp([4, 4], weights=e0.Gaussian(-2.0)), "std=-2.0"),
-        (lambda: mlp([4, 4], seed=-1), "seed -1"),
+        (lambda: mlp([4, 4], seed=-1), "seed=-1"),
         (lambda: mlp([4, 4], dtype=torch.float16), "float16"),
         (lambda: ensemble(0, [4, 4]), "networks=0"),
         (lambda: ensemble(3, [4, 4]).stacked(2, 5), "2 to 5"),

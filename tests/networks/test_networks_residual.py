@@ -275,12 +275,12 @@ def test_stable_networks_stay_where_plain_ones_explode() -> None:
     [
         ({"depth": 33}, "nearest are 32 and 38"),
         ({"depth": 2}, "nearest are 8 and 14"),
-        ({"depth": -5}, "nearest are 8 and 14"),
+        ({"depth": -5}, ">= 1"),
         ({"depth": 18}, "variant='imagenet' has this depth"),
         ({"depth": 20, "variant": "imagenet"}, "18, 34, 50, 101 or 152"),
         ({"variant": "cifr"}, "Did you mean 'cifar'"),
         ({"width": 0.3}, "such as 0.3125"),
-        ({"width": 0}, "such as 2"),
+        ({"width": 0}, "finite number > 0"),
         ({"width": float("nan")}, "width=nan"),
         ({"classes": 0}, "classes=0"),
         ({"activation": "rellu"}, "Did you mean 'relu'"),
@@ -289,7 +289,7 @@ def test_stable_networks_stay_where_plain_ones_explode() -> None:
         ({"stem": "5x5"}, "'7x7'"),
         ({"norm": "layer"}, "norm='layer'"),
         ({"padding": "circle"}, "Did you mean 'circular'"),
-        ({"seed": -1}, "seed -1"),
+        ({"seed": -1}, "seed=-1"),
         ({"dtype": torch.float16}, "float16"),
     ],
 )

@@ -103,8 +103,8 @@ def test_inputs_of_other_kinds_mean_the_same() -> None:
 @pytest.mark.parametrize(("call", "message"), [
     (lambda: e0.Line(torch.ones(6), torch.ones(6)), "same point"),
     (lambda: e0.Polyline(torch.ones(3, 6)), "coincide"),
-    (lambda: e0.transitions(net(), arc(), caution=float("inf")), "positive"),
-    (lambda: e0.dichotomies(net(), points(3, 6), True), "no layer True"),
+    (lambda: e0.transitions(net(), arc(), caution=float("inf")), "caution=inf: give a finite number > 0"),
+    (lambda: e0.dichotomies(net(), points(3, 6), True), "layer=True: give an integer or a text"),
     (lambda: e0.dichotomies(net(), points(3, 6), "1"), "without a weight matrix"),
     (lambda: e0.dichotomies(net(), points(3, 6), other=net()[0].weight), "depend on the weights"),
     (lambda: e0.dichotomies(net(), points(0, 6)), "s >= 1"),

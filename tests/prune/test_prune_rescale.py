@@ -315,8 +315,8 @@ def state(net):
     ("arguments", "message"),
     [
         ({"method": "rows"}, "Did you mean 'row'"),
-        ({"weight_std": 0.0}, "finite and > 0"),
-        ({"weight_std": math.nan}, "finite and > 0"),
+        ({"weight_std": 0.0}, "finite number > 0"),
+        ({"weight_std": math.nan}, "finite number > 0"),
         ({"x": torch.full((2, 30), math.nan)}, "NaN"),
         ({"method": "measured", "x": torch.zeros(2, 30)}, r"'0\.weight' passes nothing on"),
         ({"weight_std": 1e40, "method": "layer"}, "would leave the range"),

@@ -111,7 +111,7 @@ def test_known_means() -> None:
 
 @pytest.mark.parametrize("q", [-1.0, math.nan, math.inf])
 def test_bad_variance(q: float) -> None:
-    with pytest.raises(InputError, match="is no variance"):
+    with pytest.raises(InputError, match=r"q=-|q holds"):
         chi("tanh", 1.0, q)
 
 

@@ -219,7 +219,7 @@ def test_q_star_in_the_corners() -> None:
         (lambda: edge_of_chaos("tanh", bias_std=True), "bias_std=True"),
         (lambda: edge_of_chaos("tahn"), "Did you mean 'tanh'"),
         (lambda: edge_of_chaos("tanh", density=0.0), "density=0"),
-        (lambda: edge_of_chaos_curve("tanh", [0.1, -1.0]), "bias_std=-1.0"),
+        (lambda: edge_of_chaos_curve("tanh", [0.1, -1.0]), "=-1.0"),
         (lambda: q_star("tanh", math.nan, 0.0), "weight_std=nan"),
         (lambda: edge_of_chaos("tanh", weight_std=0.0), "no edge of chaos at weight_std=0"),
     ],

@@ -376,8 +376,8 @@ class TestBadInput:
 
     def test_counts(self) -> None:
         for call, told in (
-            (lambda: norms.failure_probability(0.1, 0), "width=0"),
-            (lambda: norms.failure_probability(0.1, [10, -3]), "width=-3"),
+            (lambda: norms.failure_probability(0.1, 0), "widths=0"),
+            (lambda: norms.failure_probability(0.1, [10, -3]), "=-3"),
             (lambda: norms.failure_probability(0.1, []), "widths holds no layer"),
             (lambda: norms.failure_probability(0.1, [10, 20], layers=3), "2 widths and layers=3"),
             (lambda: norms.failure_probability(0.1, 10, samples=0), "samples=0"),
@@ -388,12 +388,12 @@ class TestBadInput:
             (lambda: norms.tolerance(0, 0.1), "width=0"),
             (lambda: norms.at_width(100, layers=0), "layers=0"),
             (lambda: norms.NormRatio(()), "no layer"),
-            (lambda: norms.NormRatio((10, 0)), "width=0"),
+            (lambda: norms.NormRatio((10, 0)), r"widths\[1\]=0"),
             (lambda: norms.NormRatio((10, 10), (1.0,)), "2 widths and 1 scales"),
             (lambda: norms.NormRatio((10,), (0.0,)), "scales"),
             (lambda: norms.NormRatio((10,), (math.inf,)), "scales"),
             (lambda: norms.NormRatio.forward([10]), "no layer"),
-            (lambda: norms.NormRatio.forward([0, 10]), "size=0"),
+            (lambda: norms.NormRatio.forward([0, 10]), r"sizes\[0\]=0"),
             (lambda: norms.NormRatio.gradient([10, 10], 1), "exactly 1"),
             (lambda: norms.NormRatio.gradient([10, 10, 10], 3), "layer=3 of 2"),
             (lambda: norms.NormRatio.gradient([10, 10, 10], 0), "layer=0"),

@@ -85,8 +85,8 @@ def test_table_and_bad_input() -> None:
     for keywords, words in (
         ({"architecture": "convolutional", "q": np.ones(4), "kernel_size": 2}, "kernel_size=2"),
         ({"architecture": "convolutional", "kernel_size": 3}, "positions"),
-        ({"kernel_size": 3}, "no meaning"), ({"q": np.ones(3)}, "positions"), ({"q": -1.0}, "variance"),
-        ({"c": 2.0}, "correlation"),
+        ({"kernel_size": 3}, "no meaning"), ({"q": np.ones(3)}, "positions"), ({"q": -1.0}, "q=-1.0.*>= 0"),
+        ({"c": 2.0}, "c=2.0.*in .-1, 1"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=words):
             propagate("relu", 1.0, 0.1, 3, **keywords)

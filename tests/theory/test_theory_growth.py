@@ -425,7 +425,7 @@ class TestRaghu:
             ((2.0, 0.0, 0), "width=0"),
             ((-2.0, 0.0, 5), "weight_std=-2.0"),
             ((2.0, math.nan, 5), "bias_std=nan"),
-            ((2.0, 0.0, 5, "tanh"), "'tanh' has no bound"),
+            ((2.0, 0.0, 5, "tanh"), "activation='tanh' is not known; use 'relu'"),
             ((0.5, 0.0, 5, "hardtanh"), "too small"),
         ],
     )
@@ -538,7 +538,7 @@ class TestBadInput:
             growth.sparse_minimum(Sparse(Uniform(1.0), 0.5), 10)
         with pytest.raises(InputError, match="is sparse"):
             growth.law_over_depth(Sparse(Gaussian(1.0), 0.5), [10, 10])
-        with pytest.raises(InputError, match=r"stds=\(0.0,\)"):
+        with pytest.raises(InputError, match=r"stds\[0\]=0.0"):
             growth.law_over_depth(Gaussian(0.0), 10)
 
     def test_others(self) -> None:

@@ -134,7 +134,7 @@ def test_limits_of_the_constant() -> None:
 def test_bad_input() -> None:
     with pytest.raises(InputError, match="widths is empty"):
         upper_bound([], 2)
-    with pytest.raises(InputError, match="widths=0"):
+    with pytest.raises(InputError, match=r"widths\[1\]=0"):
         pattern_bound([3, 0])
     with pytest.raises(InputError, match="faces=0"):
         upper_bound([3], 2, faces=0)

@@ -98,5 +98,5 @@ def test_every_shift_and_both_sides_come_as_often() -> None:
 
 
 def test_a_negative_pad_is_refused() -> None:
-    with pytest.raises(InputError, match=r"PadCropFlip\(pad=-1\) cannot be done"):
+    with pytest.raises(InputError, match=r"pad=-1: give an integer >= 0"):
         PadCropFlip(-1)

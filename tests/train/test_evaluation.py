@@ -148,7 +148,7 @@ def test_unusable_arguments() -> None:
     image = (torch.zeros(2, 1, 4, 4), torch.zeros(2, dtype=torch.int64))
     with pytest.raises(InputError, match=r"as they are, and these have PadCropFlip\(pad=4, flip=True\)"):
         Evaluation(Images.of(load("digits"), augment=PadCropFlip(4)))
-    with pytest.raises(InputError, match="batch_size is 0"):
+    with pytest.raises(InputError, match="batch_size=0"):
         Evaluation(image, 0)
     with pytest.raises(InputError, match="name=''"):
         Evaluation(image, name="")

@@ -295,10 +295,10 @@ def test_tied_weights_survive_a_checkpoint(tmp_path: Path) -> None:
     [
         ({}, "steps is None and epochs is None; give exactly one"),
         ({"steps": 1, "epochs": 1}, "give exactly one"),
-        ({"steps": -1}, "-1 steps cannot be done"),
-        ({"steps": 1, "batch_size": 0}, "batch_size is 0"),
-        ({"steps": 1, "evaluate_every": 0}, "evaluate_every is 0"),
-        ({"steps": 1, "learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"steps": -1}, "steps=-1"),
+        ({"steps": 1, "batch_size": 0}, "batch_size=0"),
+        ({"steps": 1, "evaluate_every": 0}, "evaluate_every=0"),
+        ({"steps": 1, "learning_rate": float("nan")}, "learning_rate=nan"),
         ({"steps": 1, "optimizer": "adan"}, "Did you mean 'adam'"),
         ({"steps": 1, "loss": lambda o, t: o.sum(1)}, "must be one number"),
         ({"steps": 1, "evaluate": lambda model: {"bad": object()}}, "the metric 'bad' is a object"),
@@ -317,7 +317,7 @@ def test_data_that_cannot_be_trained_on() -> None:
         train(small_net(), (x.index_fill(0, torch.tensor([2]), 0.0) / x.where(x != x[2, 0], 0), y), steps=1)
     with pytest.raises(InputError, match="nothing to train"):
         train(nn.Identity(), (x, y), steps=1)
-    with pytest.raises(InputError, match="Every"):
+    with pytest.raises(InputError, match="steps=0"):
         Every(0, lambda *_: None)
     with pytest.raises(InputError, match=r"no row .* 'acuracy'; its columns are accuracy, .*Did you mean 'accuracy'"):
         train(small_net(), (x, y), steps=1, evaluate=Accuracy(x, y)).best("acuracy")

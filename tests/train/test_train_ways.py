@@ -327,8 +327,8 @@ def test_memory_that_is_not_there_is_told_with_the_batch_size() -> None:
         ({"precision": "float16"}, "precision is 'float16'; use 'float32', 'bfloat16' or 'auto'"),
         ({"device": "cuda:7"}, "device='cuda:7'.*use 'cpu'"),
         ({"device": "gpu"}, "device='gpu' names no device"),
-        ({"clip": 0.0}, "clip is 0.0"),
-        ({"checkpoint_minutes": 0.0}, "checkpoint_minutes is 0.0"),
+        ({"clip": 0.0}, "clip=0.0"),
+        ({"checkpoint_minutes": 0.0}, "checkpoint_minutes=0.0"),
         ({"optimizer": partial(torch.optim.SGD, nesterov=True)}, "SGD.*cannot be made: Nesterov momentum requires"),
     ],
 )

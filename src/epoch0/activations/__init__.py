@@ -10,6 +10,7 @@ from epoch0.activations._custom import custom
 from epoch0.activations._named import *  # noqa: F403 - the entry of an activation makes it public
 from epoch0.activations._named import KNOWN, Known, known_call, known_function, known_module
 from epoch0.activations._rule import Activation, piecewise
+from epoch0.arguments import checked
 from epoch0.errors import InputError, suggest
 
 ActivationLike = str | Activation | Callable[..., Any]
@@ -20,6 +21,7 @@ __all__ += ["known_call", "known_function", "known_module"]
 __all__ += [entry.make.__name__ for entry in KNOWN.values()]
 
 
+@checked
 def get(activation: ActivationLike) -> Activation:
     """The activation of that name; an :class:`Activation` is handed back as it is, a function is made into one.
 

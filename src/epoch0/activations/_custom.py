@@ -12,12 +12,14 @@ import numpy as np
 from epoch0.activations._breaks import find_breaks, scan_points
 from epoch0.activations._named import KNOWN
 from epoch0.activations._rule import Activation, Array
+from epoch0.arguments import checked
 from epoch0.errors import InputError
 
 Plain = Callable[[Array], Any]
 """A function of a flat float64 array that returns whatever the user's function makes of it, as numpy if it can be."""
 
 
+@checked
 def custom(
     function: Callable[..., Any],
     derivative: Callable[..., Any] | None = None,
@@ -50,8 +52,6 @@ def custom(
             another shape or float32, is not elementwise, gives another value when called again, whose derivative is
             missing or wrong, or a module with parameters.
     """
-    if not callable(function):
-        raise InputError(f"function={function!r} is no function; give a numpy or torch function, or a torch module.")
     if isinstance(function, type):
         raise InputError(f"{function.__name__} is a class; give one of its objects, such as {function.__name__}().")
     title = _title(function, name)

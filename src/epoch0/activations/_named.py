@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from epoch0.activations._rule import Activation, Array, piecewise
+from epoch0.arguments import Positive, checked
 from epoch0.errors import InputError
 
 
@@ -65,6 +66,7 @@ def relu() -> Activation:
     return piecewise("relu", (0.0,), (0.0, 1.0))
 
 
+@checked
 @_known("LeakyReLU", negative_slope=0.01)
 def leaky_relu(negative_slope: float = 0.01) -> Activation:
     """max(h, 0) + negative_slope * min(h, 0); ``negative_slope`` as in torch."""
@@ -77,6 +79,7 @@ def _read_hardtanh(min_val: float, max_val: float) -> Activation | None:
     return hardtanh(min_val, max_val) if min_val < 0 < max_val else None
 
 
+@checked
 @_known("Hardtanh", bounds=(-1.0, 1.0), min_val=-1.0, max_val=1.0, reads=_read_hardtanh)
 def hardtanh(minimum: float = -1.0, maximum: float = 1.0) -> Activation:
     """The input h clipped to [minimum, maximum]; an InputError unless minimum < 0 < maximum."""
@@ -117,6 +120,7 @@ def erf() -> Activation:
     return _smooth("erf", error_function, lambda h: 2.0 / math.sqrt(math.pi) * np.exp(-(h**2)))
 
 
+@checked
 @_known("ELU", alpha=1.0)
 def elu(alpha: float = 1.0) -> Activation:
     """Equal to h for h > 0, alpha * (exp(h) - 1) below; ``alpha`` as in torch (a scale, not a density)."""
@@ -172,11 +176,14 @@ def selu() -> Activation:
     return _exponential("selu", 1.0507009873554804934193349852946, 1.6732632423543772848170429916717, 1.0)
 
 
-@_known("CELU", alpha=1.0, reads=lambda alpha: celu(alpha) if alpha > 0 else None)
-def celu(alpha: float = 1.0) -> Activation:
+def _read_celu(alpha: float) -> Activation | None:
+    return celu(alpha) if alpha > 0 else None
+
+
+@checked
+@_known("CELU", alpha=1.0, reads=_read_celu)
+def celu(alpha: Positive = 1.0) -> Activation:
     """Equal to h for h > 0, alpha * (exp(h / alpha) - 1) below, smooth for every ``alpha`` > 0; as in torch."""
-    if not alpha > 0:
-        raise InputError(f"celu(alpha={alpha!r}) has no meaning; alpha must be > 0.")
     return _exponential("celu", 1.0, float(alpha), float(alpha), alpha=float(alpha))
 
 
@@ -205,11 +212,10 @@ def _read_softplus(beta: float, threshold: float) -> Activation | None:
     return softplus(float(beta)) if beta > 0 and threshold >= 20 else None
 
 
+@checked
 @_known("Softplus", beta=1.0, threshold=20.0, reads=_read_softplus)
-def softplus(beta: float = 1.0) -> Activation:
+def softplus(beta: Positive = 1.0) -> Activation:
     """The smooth ReLU log(1 + exp(beta h)) / beta; ``beta`` > 0 as in torch."""
-    if not beta > 0:
-        raise InputError(f"softplus(beta={beta!r}) has no meaning; beta must be > 0.")
     from scipy.special import expit
 
     parameters = {} if beta == 1 else {"beta": float(beta)}
@@ -268,6 +274,7 @@ def sin() -> Activation:
     return _smooth("sin", np.sin, np.cos)
 
 
+@checked
 def known_call(function: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Activation | None:
     """The known activation that a call of torch's function of this name computes, or None; the input is left out.
 
@@ -281,6 +288,7 @@ def known_call(function: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     return entry.reads(**{name: given.get(name, kwargs.get(name, usual)) for name, usual in entry.parameters})
 
 
+@checked
 def known_module(module: object) -> Activation | None:
     """The known activation that a torch module (or one of ours) computes, or None."""
     kind = type(module)
@@ -292,6 +300,7 @@ def known_module(module: object) -> Activation | None:
     return None
 
 
+@checked
 def known_function(function: Any) -> Activation | None:
     """The known activation that a function of torch, numpy or scipy computes with its default arguments, or None."""
     name = getattr(function, "__name__", "").removeprefix("special_")

@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from epoch0.arguments import checked
+
 Array = NDArray[np.float64]
 
 
+@checked
 @dataclass(frozen=True)
 class Activation:
     """One nonlinearity phi.
@@ -47,6 +50,7 @@ class Activation:
         return self.slopes is not None and self.breaks in ((), (0.0,)) and not self.function(np.zeros(1)).any()
 
 
+@checked
 def piecewise(
     name: str, breaks: tuple[float, ...], slopes: tuple[float, ...], at_zero: float = 0.0, **parameters: float
 ) -> Activation:

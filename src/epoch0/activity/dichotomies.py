@@ -4,17 +4,18 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from epoch0.activity.circles import TooMany, turn, turnable
-from epoch0.activity.halving import CAUTION, Evaluate, check_caution, in_order, search, together
-from epoch0.activity.patterns import several
+from epoch0.activity.halving import CAUTION, Evaluate, in_order, search, together
+from epoch0.activity.patterns import Method, several
 from epoch0.activity.weight_circle import named_layer, own_weight, sweep
-from epoch0.errors import InputError, check_finite, is_count
+from epoch0.arguments import Depth, Positive, Seed, Size, Whole, Within, checked
+from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
 from epoch0.regions.network.steps import Fold
 from epoch0.results import Result, aligned
@@ -82,17 +83,18 @@ class Dichotomies(Result):
         return "\n".join([head, *aligned(rows), *more, *told, *left])
 
 
+@checked
 def dichotomies(
     model: Any,
     inputs: Tensor,
     layer: int | str = 0,
     *,
-    output: int = 0,
+    output: Whole = 0,
     other: Tensor | None = None,
-    method: str = "auto",
-    caution: float = CAUTION,
-    points: int | None = None,
-    seed: int = 0,
+    method: Method = "auto",
+    caution: Positive = CAUTION,
+    points: Size | None = None,
+    seed: Seed = 0,
 ) -> Dichotomies:
     """Sweep one layer's weights along a great circle and count the labellings of some inputs on the way.
 
@@ -123,11 +125,7 @@ def dichotomies(
 
     Source: Raghu et al. 2017, appendix B.3, Figures 14 to 16.
     """
-    models = several(model, method)
-    check_caution(caution, points)
-    if not isinstance(inputs, Tensor):
-        raise InputError(f"inputs are a {type(inputs).__name__}; give a tensor of shape (s, *shape of one input).")
-    check_finite("inputs", inputs)
+    models = several(model)
     own = isinstance(models, Ensemble) and inputs.dim() == 3
     if inputs.dim() < 2 or not inputs.numel() or (own and len(inputs) != len(models)):
         raise InputError(
@@ -168,7 +166,6 @@ class _Asked:
     def weights(self, models: Ensemble | Sequence[nn.Module], index: int, weight: Tensor, name: str) -> Tensor:
         """W' of one network, in float64: as given, from the ensemble's law, or Gaussian with the size of W."""
         if self.other is not None:
-            check_finite("other", self.other)
             if self.other.shape != weight.shape:
                 raise InputError(
                     f"other has shape {tuple(self.other.shape)}, the weight of '{name}' {tuple(weight.shape)}."
@@ -186,7 +183,7 @@ class _Asked:
 
     def check_output(self, outputs: int) -> None:
         """Refuse an output that is not there."""
-        if not is_count(self.output, 0) or self.output >= outputs:
+        if self.output >= outputs:
             raise InputError(f"output={self.output!r}: the network has {outputs} outputs, numbered from 0.")
 
 
@@ -266,7 +263,10 @@ def seen(first: np.ndarray, flips: np.ndarray) -> np.ndarray:
     return np.asarray(new.cumsum())
 
 
-def random_walk(inputs: int, flips: Sequence[int], *, walks: int = 100, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+@checked
+def random_walk(
+    inputs: Size, flips: Sequence[Depth], *, walks: Annotated[int, Within(2, 10**7)] = 100, seed: Seed = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Distinct labellings that a random walk has seen which flips one label of s, chosen uniformly, at each step.
 
     >>> mean, error = random_walk(15, [0, 1, 100])               # shape (3,) each
@@ -278,9 +278,8 @@ def random_walk(inputs: int, flips: Sequence[int], *, walks: int = 100, seed: in
     Source: Raghu et al. 2017, Figure 16.
     """
     at = np.asarray(flips, dtype=np.int64)
-    if inputs < 1 or walks < 2 or at.ndim != 1 or not len(at) or at.min() < 0:
-        given = f"random_walk(inputs={inputs}, flips={list(flips)!r}, walks={walks})"
-        raise InputError(f"{given}: it needs an input, two walks and numbers of flips >= 0.")
+    if not len(at):
+        raise InputError("flips holds no number of steps; give one or more.")
     first = np.zeros(inputs, dtype=bool)
     found = [
         seen(first, numpy_generator(seed, walk).integers(0, inputs, size=int(at.max())))[at] for walk in range(walks)
@@ -288,7 +287,8 @@ def random_walk(inputs: int, flips: Sequence[int], *, walks: int = 100, seed: in
     return np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / math.sqrt(walks)
 
 
-def sauer_shelah(points: int, dimension: int) -> int:
+@checked
+def sauer_shelah(points: Whole, dimension: Depth) -> int:
     """The most labellings of s points by a class of VC dimension d: the sum of C(s, i) for i up to d.
 
     >>> sauer_shelah(15, 2), sauer_shelah(15, 15) == 2**15
@@ -298,6 +298,4 @@ def sauer_shelah(points: int, dimension: int) -> int:
 
     Source: Sauer 1972; Raghu et al. 2017, Theorem 5.
     """
-    if points < 0 or dimension < 0:
-        raise InputError(f"sauer_shelah(points={points}, dimension={dimension}): both must be >= 0.")
     return sum(math.comb(points, i) for i in range(min(points, dimension) + 1))

@@ -16,7 +16,6 @@ import torch
 from scipy.special import betaincinv
 from torch import Tensor
 
-from epoch0.errors import InputError, is_count
 from epoch0.seeds import generator
 
 CAUTION = 2.5
@@ -24,14 +23,6 @@ CAUTION = 2.5
 
 _DEEPEST = 40  # halvings after which a step is left as it is
 _CONFIDENCE = 0.95
-
-
-def check_caution(caution: float, points: int | None) -> None:
-    """Refuse a caution that is not positive and a number of points that is none."""
-    if isinstance(caution, bool) or not 0 < caution < float("inf"):
-        raise InputError(f"caution={caution!r}; give a positive number such as {CAUTION:g}.")
-    if points is not None and not is_count(points):
-        raise InputError(f"points={points!r}; give an integer of at least 1, or None for no limit.")
 
 
 def missed_at_most(audited: int, hidden: int, hiding: int, steps: int) -> float:

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from epoch0.errors import InputError, check_choice, check_finite, suggest
+from epoch0.arguments import checked
+from epoch0.errors import InputError, suggest
 from epoch0.networks.ensemble import Ensemble
 from epoch0.networks.nonlinearities import activation_of
 from epoch0.regions.network.steps import Fold, Largest, Program
@@ -69,11 +70,13 @@ def read(model: nn.Module, shape: tuple[int, ...], threshold: float | Sequence[f
     return Reading(tuple(layers), _by_program(program), program, program.notes)
 
 
-def several(model: Any, method: str) -> Ensemble | Sequence[nn.Module]:
-    """What a user passes as the model, one by one; and a method that is known."""
-    check_choice("method", method, ("auto", "exact", "refined"))
+Method = Annotated[str, ("auto", "exact", "refined")]
+
+
+def several(model: Any) -> Ensemble | Sequence[nn.Module]:
+    """What a user passes as the model, one by one."""
     models = [model] if isinstance(model, nn.Module) else model
-    if not isinstance(models, Ensemble | Sequence) or not len(models):
+    if isinstance(models, str) or not isinstance(models, Ensemble | Sequence) or not len(models):
         raise InputError(f"model is a {type(model).__name__}; give a module, an ensemble or a list of modules.")
     return models
 
@@ -196,6 +199,7 @@ class ActivationPatterns(Result):
         return "\n".join([f"{self.count} distinct activation patterns of {len(self)} inputs", *aligned(rows)])
 
 
+@checked
 def activation_patterns(
     model: nn.Module, x: Tensor, *, threshold: float | Sequence[float] | None = None
 ) -> ActivationPatterns:
@@ -218,9 +222,6 @@ def activation_patterns(
 
     Source: Raghu et al. 2017, section 2.1.
     """
-    if not isinstance(x, Tensor):
-        raise InputError(f"x is a {type(x).__name__}; give a tensor of shape (inputs, *shape of one input).")
-    check_finite("x", x)
     if x.dim() < 2 or not len(x):
         raise InputError(f"x has shape {tuple(x.shape)}; give a batch of inputs, (inputs, *shape of one input).")
     reading = read(model, tuple(x.shape[1:]), threshold)

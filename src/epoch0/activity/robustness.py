@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.activity.weight_circle import layer_names, named_layer, own_weight
-from epoch0.errors import InputError, check_finite, is_count
+from epoch0.arguments import Count, Seed, Size, checked
+from epoch0.errors import InputError, check_finite
 from epoch0.results import Result, aligned
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, Forward, described
@@ -72,6 +73,7 @@ class Robustness(Result):
         return "\n".join([head, *aligned(rows)])
 
 
+@checked
 def robustness(
     model: nn.Module,
     data: tuple[Any, Tensor],
@@ -79,10 +81,10 @@ def robustness(
     *,
     forward: Forward | None = None,
     layers: Sequence[str | int] | str | int | None = None,
-    draws: int = 5,
+    draws: Size = 5,
     relative: bool = True,
-    batch_size: int = 1000,
-    seed: int = 0,
+    batch_size: Count = 1000,
+    seed: Seed = 0,
 ) -> Robustness:
     """Accuracy against Gaussian noise in the weights of one layer at a time.
 
@@ -114,9 +116,6 @@ def robustness(
     call = Call.of(model, *_checked(data), forward=forward)
     model = call.model
     sizes = _sizes(noise)
-    for what, number in (("draws", draws), ("batch_size", batch_size)):
-        if not is_count(number):
-            raise InputError(f"{what}={number!r}; give an integer, at least 1.")
     asked = [layers] if isinstance(layers, str | int) else layers
     chosen = layer_names(model) if asked is None else [named_layer(model, layer) for layer in asked]
     if not chosen:

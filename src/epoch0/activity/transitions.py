@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.activity.circles import TooMany, turn, turnable
-from epoch0.activity.halving import CAUTION, check_caution, refine
-from epoch0.activity.patterns import Reading, read, several
+from epoch0.activity.halving import CAUTION, refine
+from epoch0.activity.patterns import Method, Reading, read, several
+from epoch0.arguments import Positive, Seed, Size, checked
 from epoch0.curves import Arc, Curve, GreatCircle, Line, Polyline, SemicircularArcs
 from epoch0.errors import InputError, suggest
 from epoch0.regions import LinePartition, on_curve, on_line
@@ -111,15 +112,16 @@ class Transitions(Result):
         return "\n".join([head, *aligned(rows), f"  {self.how}", *(f"  note: {note}" for note in self.notes)])
 
 
+@checked
 def transitions(
     model: Any,
-    curve: Any,
+    curve: Curve,
     *,
     threshold: float | Sequence[float] | None = None,
-    method: str = "auto",
-    caution: float = CAUTION,
-    points: int | None = None,
-    seed: int = 0,
+    method: Method = "auto",
+    caution: Positive = CAUTION,
+    points: Size | None = None,
+    seed: Seed = 0,
 ) -> Transitions:
     """How often the neurons of a network switch along a curve.
 
@@ -157,10 +159,7 @@ def transitions(
 
     Source: Raghu et al. 2017, section 2.1 and Theorem 4.
     """
-    if not isinstance(curve, Curve):
-        raise InputError(f"curve is a {type(curve).__name__}; give one such as epoch0.Arc(x0, x1).")
-    check_caution(caution, points)
-    models = several(model, method)
+    models = several(model)
     curve, found = curve.to(torch.float64), []
     for i in range(len(models)):
         reading = read(models[i], curve.shape, threshold)

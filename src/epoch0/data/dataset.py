@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from epoch0.arguments import checked
 from epoch0.errors import InputError, suggest
 
 NORMALIZATIONS = ("unit", "standard", "norm")
 _BLOCK = 256
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class DataSet:
     """Images with labels; a value, never changed by epoch0.

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from epoch0.arguments import checked
 from epoch0.data.catalogue import SPLITS, KnownSet, absent, known_set, tree
 from epoch0.errors import InputError, suggest
 
@@ -52,6 +53,7 @@ class ImageFiles:
         return [self.root / name for name in self.names]
 
 
+@checked
 def image_files(name: str, split: str = "train", data_dir: str | os.PathLike[str] | None = None) -> ImageFiles:
     """The image files of a set that comes as a tree of them.
 

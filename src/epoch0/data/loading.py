@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from epoch0.arguments import checked
 from epoch0.data.catalogue import SETS, SPLITS, KnownFile, KnownSet, absent, find, known_set, official, place
 from epoch0.data.dataset import DataSet
 from epoch0.data.decoding import read_images
@@ -21,6 +22,7 @@ _LABEL_BYTES = {"cifar10": 1, "cifar100": 2}
 _Parsed = TypeVar("_Parsed")
 
 
+@checked
 def load(
     name: str,
     split: str = "train",
@@ -69,6 +71,7 @@ def load(
         raise InputError(f"{error} (Read from {next(iter(files.values())).parent}.)") from error
 
 
+@checked
 def path(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
     """The folder a known set would be loaded from.
 
@@ -93,6 +96,7 @@ class Availability:
     licence: str
 
 
+@checked
 def available(data_dir: str | os.PathLike[str] | None = None) -> list[Availability]:
     """Every known set, and where it is (both splits complete) or how much there is to download."""
     rows = []

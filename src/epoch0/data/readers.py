@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from epoch0.arguments import checked
 from epoch0.errors import InputError, check_finite
 from epoch0.files import write_atomic
 
@@ -102,6 +103,7 @@ def encode_idx(array: np.ndarray) -> bytes:
     return header + array.astype(big_endian).tobytes()
 
 
+@checked
 def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     """The array in an IDX file, gzipped or not.
 
@@ -120,6 +122,7 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     return parse_idx(raw, str(path))
 
 
+@checked
 def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
     """Write an array as an IDX file, gzipped if the name ends in ``.gz``; the file appears whole or not at all.
 
@@ -162,6 +165,7 @@ def parse_cifar(raw: bytes, source: str, label_bytes: int, classes: int) -> tupl
     return records[:, label_bytes:].reshape(-1, 3, 32, 32).copy(), labels
 
 
+@checked
 def load_npz(path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray | None]:
     """Inputs ``x`` and, where there are any, targets ``y`` from an ``.npz`` file; nothing is unpickled.
 
@@ -180,6 +184,7 @@ def load_npz(path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray | Non
     return x, y
 
 
+@checked
 def read_npz(path: str | os.PathLike[str], names: Sequence[str] = ()) -> dict[str, np.ndarray]:
     """Arrays of finite real numbers by name, one example or more each; of the names the first must be there."""
     try:

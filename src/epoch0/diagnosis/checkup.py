@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from epoch0.arguments import BatchNorm, Directions, Positive, Seed, Sparsity, checked
 from epoch0.diagnosis.expressivity import about as about_regions
 from epoch0.diagnosis.expressivity import count_regions
 from epoch0.diagnosis.faults import Evidence, Fault, Found, conclude, evidence, suspects
 from epoch0.diagnosis.noise_sensitivity import about as about_noise
-from epoch0.diagnosis.noise_sensitivity import check_noise, noise_sensitivity
+from epoch0.diagnosis.noise_sensitivity import noise_sensitivity
 from epoch0.diagnosis.notes import notes as how
 from epoch0.diagnosis.pruning_forecast import about as about_pruning
 from epoch0.diagnosis.pruning_forecast import forecast_pruning
@@ -41,7 +42,6 @@ from epoch0.diagnosis.verdict import (
 from epoch0.diagnosis.wording import several
 from epoch0.errors import InputError
 from epoch0.initialization.initialize import initialize
-from epoch0.measure.gain import check_directions
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, Forward, described, parts
 from epoch0.tracing.guard import unchanged
@@ -65,6 +65,7 @@ WAYS: dict[str, dict[str, str]] = {
 BETTER = 0.1  # by so much the chance of training has to rise
 
 
+@checked
 def checkup(
     model: nn.Module,
     batch: Any,
@@ -74,17 +75,17 @@ def checkup(
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None = None,
     data: Any = None,
     step: Callable[..., Any] | None = None,
-    seconds: float = 60.0,
+    seconds: Positive = 60.0,
     forward: Forward | None = None,
     trial: bool | None = None,
     batches: Iterable[Any] | None = None,
-    batch_norm: str = "train",
-    directions: int | None = None,
-    sparsity: float | None = None,
-    noise: float | None = None,
+    batch_norm: BatchNorm = "train",
+    directions: Directions | None = None,
+    sparsity: Sparsity | None = None,
+    noise: Positive | None = None,
     regions: bool = False,
     remedies: bool | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     name: str | None = None,
     inputs: str | None = None,
     notes: Sequence[str] = (),
@@ -134,21 +135,6 @@ def checkup(
 
     Source: Hayou et al. 2021, section 2.2 (gains, phases); docs/checkup.md (what the verdict reads, and how well).
     """
-    if directions is not None:
-        check_directions(directions)
-    if noise is not None:
-        check_noise(noise)
-    if trial not in (None, True, False):
-        raise InputError(f"trial={trial!r}; it is True, False, or None: where it takes little time.")
-    if tell is not None and not callable(tell):
-        raise InputError(f"tell={tell!r}; give a function of (part, share), such as print.")
-    if batches is not None and not isinstance(batches, Iterable):
-        raise InputError(f"batches={batches!r}; give an iterable of (inputs, targets), such as a DataLoader.")
-    generator(seed)  # refuses what is no seed
-    if batch_norm not in ("train", "eval"):
-        raise InputError(
-            f"batch_norm={batch_norm!r}; it is 'train' (statistics of the batch) or 'eval' (running statistics)."
-        )
     say = tell or (lambda part, share: None)
     started = time.process_time()
     call = Call.of(model, batch, targets, loss=loss, forward=forward)

@@ -5,9 +5,10 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import chdtrc, chndtrinc, fdtrc, ndtr, ndtri, stdtr, stdtrit
 
 from epoch0.errors import InputError, check_finite
@@ -24,8 +25,8 @@ _ROUNDING = 1e-12  # relative size of a difference that is none
 _NO_ERROR = 1e-15  # relative size of a standard error that is none
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
-Numbers = Any
-"""A float or anything numpy reads as an array of floats."""
+Numbers = Annotated[ArrayLike, None]
+"""A float or anything numpy reads as an array of floats; NaN is what was not measured."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Settings:
         return f"{self.names[index]}: {self.measured[index]:.4g} ± {self.errors[index]:.2g}"
 
 
-def settings_of(measured: Numbers, errors: Numbers, samples: Numbers, names: Sequence[str] | None) -> Settings:
+def settings_of(measured: Numbers, errors: Numbers, samples: Numbers | None, names: Sequence[str] | None) -> Settings:
     """Check and align what was measured."""
     check_finite("measured", measured)
     values = np.atleast_1d(np.asarray(measured, dtype=np.float64))

@@ -24,6 +24,7 @@ from typing import Literal, get_args
 import numpy as np
 from scipy.special import ndtri
 
+from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.experiments import _evidence as stats
 from epoch0.experiments._evidence import CRITICAL, Array, Numbers, Settings
@@ -56,6 +57,7 @@ class Claim:
         return f"{self.verdict}: {self.text} ({self.evidence})"
 
 
+@checked
 def exact(text: str, holds: bool, evidence: str, numbers: Mapping[str, float] | None = None) -> Claim:
     """A claim about numbers without noise: it holds or fails.
 
@@ -66,13 +68,20 @@ def exact(text: str, holds: bool, evidence: str, numbers: Mapping[str, float] | 
     return Claim(text, "holds" if holds else "fails", evidence, dict(numbers or {}))
 
 
+@checked
 def check(text: str, holds: bool, evidence: str, numbers: Mapping[str, float] | None = None) -> Claim:
     """The same for a statement that is true for every network: it tests the software, and is not counted."""
     return replace(exact(text, holds, evidence, numbers), check=True)
 
 
+@checked
 def at_most(
-    text: str, measured: Numbers, errors: Numbers, bounds: Numbers, samples: Numbers = None, settings: Names = None
+    text: str,
+    measured: Numbers,
+    errors: Numbers,
+    bounds: Numbers,
+    samples: Numbers | None = None,
+    settings: Names = None,
 ) -> Claim:
     """Every mean is at most its bound.
 
@@ -91,27 +100,37 @@ def at_most(
     return _within(text, stats.settings_of(measured, errors, samples, settings), None, bounds)
 
 
+@checked
 def at_least(
-    text: str, measured: Numbers, errors: Numbers, bounds: Numbers, samples: Numbers = None, settings: Names = None
+    text: str,
+    measured: Numbers,
+    errors: Numbers,
+    bounds: Numbers,
+    samples: Numbers | None = None,
+    settings: Names = None,
 ) -> Claim:
     """Every mean is at least its bound; arguments as in :func:`at_most`."""
     return _within(text, stats.settings_of(measured, errors, samples, settings), bounds, None)
 
 
+@checked
 def between(
     text: str,
     measured: Numbers,
     errors: Numbers,
     lower: Numbers,
     upper: Numbers,
-    samples: Numbers = None,
+    samples: Numbers | None = None,
     settings: Names = None,
 ) -> Claim:
     """Every mean is between its two bounds; other arguments as in :func:`at_most`."""
     return _within(text, stats.settings_of(measured, errors, samples, settings), lower, upper)
 
 
-def increasing(text: str, measured: Numbers, errors: Numbers, samples: Numbers = None, settings: Names = None) -> Claim:
+@checked
+def increasing(
+    text: str, measured: Numbers, errors: Numbers, samples: Numbers | None = None, settings: Names = None
+) -> Claim:
     """The means grow from each setting to the later ones.
 
     >>> increasing("grows with depth", [1.0, 1.5, 2.1], 0.1, samples=50).verdict
@@ -139,11 +158,12 @@ def increasing(text: str, measured: Numbers, errors: Numbers, samples: Numbers =
     return _claim(text, steps, favour, given.samples, evidence, numbers, pool=favour)
 
 
+@checked
 def equal_within_error(
     text: str,
     measured: Numbers,
     errors: Numbers,
-    samples: Numbers = None,
+    samples: Numbers | None = None,
     *,
     resolution: float = 0.05,
     settings: Names = None,
@@ -193,13 +213,14 @@ def equal_within_error(
     return _claim(text, each, against, given.samples, evidence, numbers)
 
 
+@checked
 def better_fit(
     text: str,
     measured: Numbers,
     errors: Numbers,
     better: Numbers,
     worse: Numbers,
-    samples: Numbers = None,
+    samples: Numbers | None = None,
     *,
     names: tuple[str, str] = ("the first", "the second"),
 ) -> Claim:
@@ -243,12 +264,13 @@ def better_fit(
     return _told(text, verdict, evidence, numbers, given.samples, lambda f: stats.grows_past(favour, misfit, f))
 
 
+@checked
 def linear(
     text: str,
     x: Numbers,
     measured: Numbers,
     errors: Numbers,
-    samples: Numbers = None,
+    samples: Numbers | None = None,
     *,
     least_r2: float = 0.99,
     rising: bool = False,
@@ -295,6 +317,7 @@ def linear(
     return _told(text, verdict, evidence, numbers, given.samples, found.decides(len(places) - 2, least_r2))
 
 
+@checked
 def fitted_exponent(x: Numbers, measured: Numbers, errors: Numbers) -> tuple[float, float]:
     """The exponent p of ``c * x^p`` through the means, and its standard error (grown by the misfit, if there is one).
 

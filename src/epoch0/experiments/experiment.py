@@ -7,10 +7,11 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
+from epoch0.arguments import Within, checked
 from epoch0.errors import InputError, suggest
 
 DATA_VERSION = 1
@@ -23,6 +24,7 @@ TrialFunction = Callable[[Any, int], dict[str, Any]]
 """``f(spec, seed) -> result``: module-level, pure, its result a dict of numbers, strings, lists and numpy arrays."""
 
 
+@checked
 @dataclass(frozen=True)
 class Trial:
     """One run of a function: what it computes is decided by ``function``, ``spec`` and ``seed`` and by nothing else.
@@ -48,7 +50,7 @@ class Trial:
 
     function: str
     spec: Any = field(compare=False)
-    seed: int
+    seed: Annotated[int, Within(0, _LARGEST_SEED)]
     canonical: str = field(init=False, repr=False, compare=False)
     key: str = field(init=False, repr=False)
 
@@ -58,10 +60,6 @@ class Trial:
             raise InputError(f"trial function {self.function!r} is not of the form 'package.module:name'.")
         if module == "__main__":
             raise InputError(f"trial function {self.function!r} is in the main script; move it to a module of its own.")
-        seed = self.seed
-        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed <= _LARGEST_SEED:
-            raise InputError(f"trial seed {seed!r} cannot be used; a seed is an integer from 0 to 2**63 - 1.")
-        object.__setattr__(self, "seed", int(seed))
         canonical = canonical_json(self.spec)
         object.__setattr__(self, "canonical", canonical)
         object.__setattr__(self, "spec", read_canonical(canonical))
@@ -75,6 +73,7 @@ class Trial:
         return f"{self.function} seed={self.seed} spec={spec}"
 
 
+@checked
 def canonical_json(value: Any) -> str:
     """The one text of a spec: names sorted, no spaces, ASCII, every float by its shortest exact decimal.
 
@@ -87,6 +86,7 @@ def canonical_json(value: Any) -> str:
     return json.dumps(_plain(value, "spec"), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
+@checked
 def read_canonical(text: str) -> Any:
     """The spec that :func:`canonical_json` wrote, its dataclasses made again from their classes.
 
@@ -103,6 +103,7 @@ def read_canonical(text: str) -> Any:
     return _rebuilt(value, inside_dataclass=False)
 
 
+@checked
 def resolve(function: str) -> TrialFunction:
     """The function a trial names.
 
@@ -122,6 +123,8 @@ def resolve(function: str) -> TrialFunction:
 def _imported(name: str, what: str) -> Any:
     """The object ``module:name`` stands for."""
     module_name, _, attribute = name.partition(":")
+    if not module_name:
+        raise InputError(f"{what} {name!r} is not of the form 'package.module:name'.")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:

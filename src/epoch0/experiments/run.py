@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from epoch0.arguments import Count, checked
 from epoch0.errors import InputError
 from epoch0.experiments.engine import Died, Engine, Failure, Outcome, exit_status
 from epoch0.experiments.experiment import Trial, resolve
@@ -94,11 +95,12 @@ class Progress(Meter):
         return text
 
 
+@checked
 def run(
     trials: Sequence[Trial],
     store: Store | None = None,
     *,
-    workers: int | None = None,
+    workers: Count | None = None,
     scheduler: str | None = None,
     engine: Engine | None = None,
     progress: Progress | None = None,

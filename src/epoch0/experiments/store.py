@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.experiments.encoding import Encoded, decode, encode
 from epoch0.experiments.experiment import Trial
@@ -40,6 +41,7 @@ _LOCKED = 1 << 40  # a byte of the file that SQLite never locks
 _COLUMNS = "key, function, seed, spec, result, arrays, digest"
 
 
+@checked
 class Store:
     """The results file of one driver: keys to results.
 
@@ -294,6 +296,7 @@ class Store:
             raise InputError(f"{self.path} cannot be {what}: {hint}.") from error
 
 
+@checked
 def merge(sources: Iterable[str | os.PathLike[str]] | str | os.PathLike[str], into: str | os.PathLike[str]) -> int:
     """Join results files, such as those of a job array, into one; all or nothing.
 
@@ -340,6 +343,7 @@ def merge(sources: Iterable[str | os.PathLike[str]] | str | os.PathLike[str], in
     return added
 
 
+@checked
 def on_network(folder: str | os.PathLike[str], mounts: str = "/proc/mounts") -> bool:
     """Whether a folder is on a network file system, where SQLite's write-ahead log does not work.
 

@@ -10,10 +10,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.tracing.guard import bare
 
 
+@checked
 def check_path(path: str | Path, what: str = "weights") -> Path:
     """The path, if its ending is ``.safetensors`` and the folder exists; else an InputError, before the work is done.
 
@@ -134,6 +136,7 @@ def digest(header: str, tensors: Mapping[str, Tensor]) -> str:
     return total.hexdigest()
 
 
+@checked
 def save(model: nn.Module, path: str | Path) -> Path:
     """Write the model's state as safetensors.
 

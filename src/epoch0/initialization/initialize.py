@@ -4,15 +4,15 @@ Nothing but parameters changes, and on any error not even they.
 """
 
 import contextlib
-import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.prune import BasePruningMethod
 
-from epoch0.errors import InputError, check_choice, is_count
+from epoch0.arguments import BatchNorm, Positive, Seed, Size, Std, checked
+from epoch0.errors import InputError
 from epoch0.initialization.draw import KINDS, draw_attentions, draw_biases, draw_weights
 from epoch0.initialization.plan import layer_targets, make_plan
 from epoch0.initialization.result import Initialization, notes, row
@@ -28,21 +28,22 @@ BIAS_STD = 0.2
 """Standard deviation of the biases of layers whose activation has a scale; Hayou et al. use it for tanh and ELU."""
 
 
+@checked
 def initialize(
     model: nn.Module,
     at: str = "edge_of_chaos",
     *,
-    chi: float | None = None,
-    method: str = "theory",
+    chi: Positive | None = None,
+    method: Annotated[str, ("theory", "measured")] = "theory",
     x: Any = None,
     forward: Forward | None = None,
-    bias_std: float | None = None,
-    weights: str = "mirrored",
-    residual: str = "stable",
+    bias_std: Std | None = None,
+    weights: Annotated[str, tuple(KINDS)] = "mirrored",
+    residual: Annotated[str, ("stable", "plain")] = "stable",
     masks: Mapping[str, Tensor] | None = None,
-    batch_norm: str = "train",
-    seed: int = 0,
-    max_rounds: int = 4,
+    batch_norm: BatchNorm = "train",
+    seed: Seed = 0,
+    max_rounds: Size = 4,
 ) -> Initialization:
     """Draw or rescale a model's weights so that each layer's gain is the target.
 
@@ -97,16 +98,6 @@ def initialize(
     """
     if at != "edge_of_chaos":
         raise InputError(f"at={at!r} is not known; it is 'edge_of_chaos' (a gain of 1), or give chi=... instead.")
-    if chi is not None and (isinstance(chi, bool) or not (math.isfinite(chi) and chi > 0)):
-        raise InputError(f"chi={chi!r}: the gain asked for must be finite and > 0.")
-    check_choice("method", method, ("theory", "measured"))
-    check_choice("weights", weights, KINDS)
-    check_choice("residual", residual, ("stable", "plain"))
-    if bias_std is not None and not (math.isfinite(bias_std) and bias_std >= 0):
-        raise InputError(f"bias_std={bias_std!r} is no standard deviation; it must be finite and >= 0.")
-    if not is_count(max_rounds):
-        raise InputError(f"max_rounds={max_rounds!r}: at least one pass is needed.")
-    generator(seed)
     target = 1.0 if chi is None else float(chi)
     remarks, mirrored = [], weights == "mirrored"
     if x is None:

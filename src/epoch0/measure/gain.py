@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 from torch import Tensor, nn
 
-from epoch0.errors import InputError, is_count
+from epoch0.arguments import BatchNorm, Directions, Seed, checked
 from epoch0.measure.law import Law, Walk
 from epoch0.measure.passes import Passes, Squares, mean_squares, passes
 from epoch0.results import Result, aligned
@@ -159,6 +159,7 @@ NEAR = 0.01  # relative difference between them that is never called a disagreem
 MANY = 1e6  # degrees of freedom from which Student's law is the normal one
 
 
+@checked
 def gain(
     model: nn.Module,
     x: Any,
@@ -166,9 +167,9 @@ def gain(
     loss: Loss | None = None,
     *,
     forward: Forward | None = None,
-    batch_norm: str = "train",
-    directions: int = 8,
-    seed: int = 0,
+    batch_norm: BatchNorm = "train",
+    directions: Directions = 8,
+    seed: Seed = 0,
 ) -> Gain:
     """Measure how much each layer stretches signals going forward and gradients going back.
 
@@ -206,16 +207,9 @@ def gain(
 
     Source: THEORY section 0; Hayou et al. 2021, B.1.2 (chi); Schoenholz et al. 2017.
     """
-    check_directions(directions)
     call = Call.of(model, x, targets, loss=loss, forward=forward)
     with tape(call, batch_norm=batch_norm) as record:
         return measure_gains(record, layers(record), directions, seed)[0]
-
-
-def check_directions(directions: Any) -> None:
-    """Refuse what is no number of directions."""
-    if not is_count(directions, 2):
-        raise InputError(f"directions={directions!r}; give an integer of at least 2, or there is no error to state.")
 
 
 @dataclass(frozen=True)

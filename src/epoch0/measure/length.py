@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from epoch0.arguments import Seed, Size, checked
 from epoch0.curves import Curve
-from epoch0.errors import InputError, check_choice, is_count
+from epoch0.errors import InputError
 from epoch0.measure.many import check_one_architecture, ensemble_pieces, grid_offset, one_by_one
 from epoch0.measure.pieces import Array, Asked, Pieces, in_dtype, lengths_and_growth, mean_known
 from epoch0.networks.ensemble import Ensemble
@@ -125,6 +126,7 @@ def _standard_error(values: Array) -> Array:
 Method = Literal["tangents", "chords"]
 
 
+@checked
 def trajectory_length(
     model: nn.Module | Ensemble | Sequence[nn.Module],
     curve: Curve,
@@ -132,8 +134,8 @@ def trajectory_length(
     forward: Forward | None = None,
     layers: Sequence[str] | None = None,
     method: Method = "tangents",
-    points: int | None = None,
-    seed: int = 0,
+    points: Size | None = None,
+    seed: Seed = 0,
     dtype: torch.dtype | None = None,
     batch_norm: Literal["train", "eval"] = "eval",
 ) -> TrajectoryLength:
@@ -179,8 +181,6 @@ def trajectory_length(
     _check(curve, layers, method, dtype)
     if points is None:
         points = 10_000 if method == "chords" else 64
-    if not is_count(points):
-        raise InputError(f"points={points!r}: at least one {method[:-1]} is needed.")
     asked = Asked(curve, points, layers, method, batch_norm, forward, dtype, seed)
     if isinstance(model, Ensemble) and method == "tangents":
         pieces = ensemble_pieces(model, asked)
@@ -197,9 +197,6 @@ def trajectory_length(
 
 
 def _check(curve: Curve, layers: Sequence[str] | None, method: str, dtype: torch.dtype | None) -> None:
-    if not isinstance(curve, Curve):
-        raise InputError(f"curve is a {type(curve).__name__}; give one such as epoch0.Line(x0, x1).")
-    check_choice("method", method, ("tangents", "chords"))
     if isinstance(layers, str) or (layers is not None and not layers):
         raise InputError(f"layers={layers!r}; give a list of layer names, or leave it out for all nonlinearities.")
     if dtype not in (None, torch.float32, torch.float64):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0 import data as datasets
+from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError, check_finite, suggest
 from epoch0.models.own_sizes import CLASSES, IMAGES, MOST, image_shape, is_transformers_model, named_inputs, patterned
 from epoch0.seeds import generator, numpy_generator
@@ -37,6 +38,7 @@ class Inputs:
     description: str  #: such as "128 examples of digits (train), flat, 64 numbers each"
 
 
+@checked
 def inputs_for(
     model: nn.Module,
     *,
@@ -47,7 +49,7 @@ def inputs_for(
     split: str = "train",
     normalize: str | None = "standard",
     data_dir: str | Path | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Inputs:
     """A batch for a model whose input layout is not known.
 

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError, suggest
 from epoch0.models.objects import SHOWN, named_object, seeded, where
 
@@ -42,7 +43,8 @@ PARTS = ("model", "batch", "targets", "loss", "optimizer", "data", "step")
 """What a function that builds a whole program may return by name; the first is needed, and batch or data."""
 
 
-def load_program(spec: str, weights: str | Path | None = None, *, seed: int = 0) -> dict[str, Any]:
+@checked
+def load_program(spec: str, weights: str | Path | None = None, *, seed: Seed = 0) -> dict[str, Any]:
     """The model that a command-line name stands for, or the whole program that a function of that name returns.
 
     >>> load_program("torch.nn:Identity")
@@ -96,7 +98,8 @@ def _first(data: Any, spec: str) -> dict[str, Any]:
     return {"batch": batch, "targets": targets}
 
 
-def load_model(spec: str, weights: str | Path | None = None, *, seed: int = 0) -> nn.Module:
+@checked
+def load_model(spec: str, weights: str | Path | None = None, *, seed: Seed = 0) -> nn.Module:
     """The module that a command-line name stands for.
 
     >>> load_model("torch.nn:Identity")

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from epoch0.activations import Activation, get
+from epoch0.arguments import checked
 from epoch0.errors import InputError, suggest
 from epoch0.seeds import generator
 
@@ -139,6 +140,7 @@ def _is_own(value: Any, module: str) -> bool:
     return isinstance(value, nn.Module) or (maker and value.__module__ == module)
 
 
+@checked
 def load_activation(spec: str) -> Activation:
     """The activation that a command-line name stands for.
 

@@ -3,17 +3,23 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import nn
 
 from epoch0 import activations
 from epoch0.activations import Activation
+from epoch0.arguments import check_memory
 from epoch0.distributions import Gaussian, Law
-from epoch0.errors import InputError, check_choice, is_count
+from epoch0.errors import InputError
 from epoch0.networks.nonlinearities import module_of
 from epoch0.seeds import generator
+
+Dtype = Annotated[torch.dtype, (torch.float32, torch.float64)]  # in which weights can be drawn
+Scaling = Annotated[str, ("fan_in", "fan_out", "none")]
+Norm = Annotated[str | None, ("batch", None)]
+Padding = Annotated[str, ("zeros", "circular")]
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,7 @@ class Parts:
     def fill(self, network: nn.Sequential, seed: int) -> nn.Sequential:
         """Give every layer memory, in the order of the modules: weights, biases; norms become the identity."""
         source = generator(seed)
+        check_memory("this network", sum(p.numel() for p in network.parameters()), self.dtype.itemsize)
         with torch.no_grad():
             for layer in network.modules():
                 if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d):
@@ -70,53 +77,27 @@ def parts(
     norm: str | None,
     padding: str,
     dtype: torch.dtype,
-    seed: int,
 ) -> Parts:
     """The checked choices; None stands for He's law and for biases of zero."""
-    generator(seed)  # a bad seed is refused before anything is built
-    if norm not in ("batch", None):
-        raise InputError(f"norm={norm!r} is not known; use 'batch' for batch norm, or None.")
-    check_choice("padding", padding, ("zeros", "circular"))
-    return Parts(activations.get(activation), *checked_laws(*laws, dtype), norm, padding, dtype)
+    return Parts(activations.get(activation), *laws_of(*laws), norm, padding, dtype)
 
 
-def checked_laws(weights: Law | None, biases: Law | None, dtype: torch.dtype) -> tuple[Law, Law]:
-    """Laws of weights and biases that can be drawn in that dtype; by default He's law, and zero."""
-    weights = Gaussian(math.sqrt(2.0)) if weights is None else weights
-    biases = Gaussian(0.0) if biases is None else biases
-    for name, law in (("weights", weights), ("biases", biases)):
-        if not isinstance(law, Law):
-            raise InputError(f"{name}={law!r} is no law; use one such as Gaussian(1.0) or Sparse(Uniform(1.0), 0.5).")
-    check_dtype(dtype)
-    return weights, biases
+def laws_of(weights: Law | None, biases: Law | None) -> tuple[Law, Law]:
+    """Laws of weights and biases; by default He's law, and zero."""
+    return Gaussian(math.sqrt(2.0)) if weights is None else weights, Gaussian(0.0) if biases is None else biases
 
 
-def check_counts(**counts: object) -> None:
-    """Refuse what is no integer > 0, by name."""
-    for name, value in counts.items():
-        if not is_count(value):
-            raise InputError(f"{name}={value!r}: give an integer >= 1.")
-
-
-def check_dtype(dtype: torch.dtype) -> None:
-    """Refuse what weights cannot be drawn in."""
-    if dtype not in (torch.float32, torch.float64):
-        raise InputError(f"dtype {dtype} is not supported; use torch.float32 or torch.float64.")
-
-
-def check_inputs(inputs: object, example: tuple[int, ...], dims: Sequence[int]) -> tuple[int, ...]:
+def check_inputs(inputs: Sequence[int], example: tuple[int, ...], dims: Sequence[int]) -> tuple[int, ...]:
     """The shape of one input, channels first and then so many sides; the example is for the message."""
-    shape = tuple(inputs) if isinstance(inputs, Sequence) and not isinstance(inputs, str) else ()
-    if len(shape) - 1 not in dims or not all(is_count(side) for side in shape):
+    if len(inputs) - 1 not in dims:
         raise InputError(f"inputs={inputs!r} is no shape of one input, channels first; use one such as {example}.")
-    return shape
+    return tuple(inputs)
 
 
 def scaled_channels(channels: Sequence[int], width: float) -> tuple[int, ...]:
     """Channels of each stage, times the width; the error names the nearest width that makes them whole numbers."""
-    number = isinstance(width, int | float) and not isinstance(width, bool) and math.isfinite(width) and width > 0
-    if not number or not float(width * channels[0]).is_integer():
-        step = max(1, round(width * channels[0])) / channels[0] if number else 2
+    if not float(width * channels[0]).is_integer():
+        step = max(1, round(width * channels[0])) / channels[0]
         raise InputError(
             f"width={width!r}: {channels[0]} channels times the width, as for the first stage, must be a whole number "
             f"> 0; use one such as {step:g}."

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from epoch0.errors import InputError, is_count
-from epoch0.networks._parts import check_counts, check_dtype
+from epoch0.arguments import Depth, Seed, Size, check_memory, checked
+from epoch0.errors import InputError
+from epoch0.networks._parts import Dtype
 from epoch0.seeds import generator
 
 _VERTICES = 200_000  # intersections of the last layer's planes that are looked at
 
 
-def sawtooth(depth: int, *, dtype: torch.dtype = torch.float32) -> nn.Sequential:
+@checked
+def sawtooth(depth: Size, *, dtype: Dtype = torch.float32) -> nn.Sequential:
     """Telgarsky's sawtooth: a tent on [0, 1] applied again and again, 2^depth linear pieces from 2 depth neurons.
 
     >>> net = sawtooth(5)
@@ -26,12 +28,12 @@ def sawtooth(depth: int, *, dtype: torch.dtype = torch.float32) -> nn.Sequential
 
     Source: Telgarsky 2015; Hanin and Rolnick 2019, Figure 3.
     """
-    check_counts(depth=depth)
     return folding(1, [2] * depth, dtype=dtype)
 
 
+@checked
 def folding(
-    inputs: int, folds: Sequence[int], *, last: int = 0, seed: int = 0, dtype: torch.dtype = torch.float32
+    inputs: Size, folds: Sequence[Size], *, last: Depth = 0, seed: Seed = 0, dtype: Dtype = torch.float32
 ) -> nn.Sequential:
     """Montufar's folding network: each layer folds every side of the cube [0, 1]^inputs onto itself several times.
 
@@ -50,16 +52,13 @@ def folding(
 
     Source: Montufar et al. 2014, section 3; Raghu et al. 2017, section 2.2.
     """
-    sides = tuple(folds) if isinstance(folds, Sequence) else ()
-    if not sides or not all(is_count(p) for p in sides):
+    if not folds:
         raise InputError(f"folds={folds!r}: each folding layer folds a side once or more: [2, 2].")
-    if not is_count(inputs) or not is_count(last, 0):
-        raise InputError(f"inputs={inputs!r}, last={last!r}: at least one input and 0 neurons or more are needed.")
-    check_dtype(dtype)
+    check_memory("this network", 2.0 * inputs**2 * sum(p**2 for p in folds), 8)
     eye = torch.eye(inputs, dtype=torch.float64)
     out: Tensor = eye  # the folded point, from the neurons of the layer before
     layers: list[nn.Module] = []
-    for p in sides:
+    for p in folds:
         weight = torch.kron(eye, torch.full((p, 1), float(p), dtype=torch.float64))
         bias = -torch.arange(p, dtype=torch.float64).repeat(inputs)
         layers += [_linear(weight @ out, bias, dtype), nn.ReLU()]

@@ -2,28 +2,31 @@
 
 import math
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from torch import nn
 
 from epoch0.activations import Activation
+from epoch0.arguments import Layers, Seed, Size, checked
 from epoch0.distributions import Law
-from epoch0.errors import InputError, check_choice, is_count
-from epoch0.networks._parts import Parts, check_counts, check_inputs, parts
+from epoch0.errors import InputError
+from epoch0.networks._parts import Dtype, Parts, check_inputs, parts
 
 
+@checked
 def vanilla_cnn(
-    depth: int = 10,
-    channels: int | Sequence[int] = 32,
-    kernel: int = 3,
-    inputs: Sequence[int] = (1, 28, 28),
-    classes: int | None = 10,
+    depth: Layers = 10,
+    channels: Size | Sequence[Size] = 32,
+    kernel: Size = 3,
+    inputs: Sequence[Size] = (1, 28, 28),
+    classes: Size | None = 10,
     activation: str | Activation = "relu",
     weights: Law | None = None,
     biases: Law | None = None,
-    head: str = "flatten",
-    seed: int = 0,
-    dtype: torch.dtype = torch.float32,
+    head: Annotated[str, ("flatten", "mean")] = "flatten",
+    seed: Seed = 0,
+    dtype: Dtype = torch.float32,
 ) -> nn.Sequential:
     """A convolutional network without pooling, all of whose neurons see as many weights: the V-CNN.
 
@@ -45,14 +48,10 @@ def vanilla_cnn(
     that cannot be used.
     Source: Hayou et al. 2021, section 2.1, equation (3), and Table 4.
     """
-    check_counts(depth=depth)
     shape = check_inputs(inputs, (1, 28, 28), dims=(1, 2))
     widths = _widths(channels, depth)
     check_kernel(kernel, shape[1:])
-    check_choice("head", head, ("flatten", "mean"))
-    if classes is not None:
-        check_counts(classes=classes)
-    chosen = parts(activation, (weights, biases), None, "circular", dtype, seed)
+    chosen = parts(activation, (weights, biases), None, "circular", dtype)
     layers: list[nn.Module] = []
     for before, after in zip((shape[0], *widths), widths, strict=False):
         layers += [chosen.nonlinearity()] if layers else []
@@ -73,15 +72,16 @@ def readout(chosen: Parts, features: tuple[int, ...], classes: int, head: str = 
 
 def check_kernel(kernel: int, size: tuple[int, ...]) -> None:
     """Refuse a kernel that circular padding cannot centre, or that goes round the input more than once."""
-    if not is_count(kernel) or kernel % 2 == 0:
-        near = f"; use {kernel - 1 or 3} or {kernel + 1}" if is_count(kernel) else ", such as 3"
-        raise InputError(f"kernel={kernel!r}: circular padding centres odd kernels only{near}.")
+    if kernel % 2 == 0:
+        raise InputError(
+            f"kernel={kernel!r}: circular padding centres odd kernels only; use {kernel - 1 or 3} or {kernel + 1}."
+        )
     if kernel > 2 * min(size) + 1:
         raise InputError(f"kernel={kernel} goes round an input of size {size} more than once; use a smaller one.")
 
 
 def _widths(channels: int | Sequence[int], depth: int) -> tuple[int, ...]:
     widths = tuple(channels) if isinstance(channels, Sequence) else (channels,) * depth
-    if len(widths) != depth or not all(is_count(width) for width in widths):
+    if len(widths) != depth:
         raise InputError(f"channels={channels!r}: give one integer > 0 for all {depth} layers, or one for each.")
     return widths

@@ -3,15 +3,17 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from epoch0 import activations
 from epoch0.activations import Activation
+from epoch0.arguments import Seed, Size, check_memory, checked
 from epoch0.distributions import Law
-from epoch0.errors import InputError, check_choice, is_count
-from epoch0.networks._parts import checked_laws
+from epoch0.errors import InputError
+from epoch0.networks._parts import Dtype, Scaling, laws_of
 from epoch0.networks.nonlinearities import module_of
 from epoch0.seeds import generator
 
@@ -65,6 +67,7 @@ class DenseSpec:
 
     def build(self, source: torch.Generator) -> nn.Sequential:
         """One network with its own memory."""
+        check_memory("this network", sum(a * b for a, b in pairwise(self.sizes)), self.dtype.itemsize)
         network = self.skeleton().to_empty(device="cpu")
         linear = [layer for layer in network if isinstance(layer, nn.Linear)]
         with torch.no_grad():
@@ -83,22 +86,21 @@ def dense_spec(
 ) -> DenseSpec:
     """The checked description of a dense network."""
     widths = tuple(sizes)
-    if len(widths) < 2 or not all(map(is_count, widths)):
+    if len(widths) < 2:
         raise InputError(f"sizes={list(widths)!r}: a network has at least two, all integers > 0: [784, 256, 10].")
-    check_choice("scaling", scaling, ("fan_in", "fan_out", "none"))
-    weights, biases = checked_laws(weights, biases, dtype)
-    return DenseSpec(widths, activations.get(activation), weights, biases, scaling, linear_output, dtype)
+    return DenseSpec(widths, activations.get(activation), *laws_of(weights, biases), scaling, linear_output, dtype)
 
 
+@checked
 def mlp(
-    sizes: Sequence[int],
+    sizes: Sequence[Size],
     activation: str | Activation = "relu",
     weights: Law | None = None,
     biases: Law | None = None,
-    scaling: str = "fan_in",
+    scaling: Scaling = "fan_in",
     linear_output: bool = True,
-    seed: int = 0,
-    dtype: torch.dtype = torch.float32,
+    seed: Seed = 0,
+    dtype: Dtype = torch.float32,
 ) -> nn.Sequential:
     """A fully connected network with random weights.
 

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.activations import Activation
+from epoch0.arguments import Count, Seed, Size, checked
 from epoch0.distributions import Law
 from epoch0.errors import InputError
-from epoch0.networks._parts import check_counts
+from epoch0.networks._parts import Dtype, Scaling
 from epoch0.networks.dense import DenseSpec, dense_spec
 from epoch0.seeds import generator
 
@@ -84,16 +85,17 @@ class Ensemble:
         return out
 
 
+@checked
 def ensemble(
-    networks: int,
-    sizes: Sequence[int],
+    networks: Count,
+    sizes: Sequence[Size],
     activation: str | Activation = "relu",
     weights: Law | None = None,
     biases: Law | None = None,
-    scaling: str = "fan_in",
+    scaling: Scaling = "fan_in",
     linear_output: bool = True,
-    seed: int = 0,
-    dtype: torch.dtype = torch.float32,
+    seed: Seed = 0,
+    dtype: Dtype = torch.float32,
 ) -> Ensemble:
     """Many independent networks with the arguments of :func:`epoch0.networks.mlp`.
 
@@ -101,7 +103,6 @@ def ensemble(
 
     Network i draws from its own stream (seed, i). An InputError names the argument that cannot be used.
     """
-    check_counts(networks=networks)
     generator(seed)  # a bad seed is refused here, not at the first draw
     spec = dense_spec(sizes, activation, weights, biases, scaling, linear_output, dtype)
     return Ensemble(spec, seed, range(networks))

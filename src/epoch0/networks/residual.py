@@ -4,15 +4,16 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import nn
 
 from epoch0.activations import Activation
+from epoch0.arguments import Layers, Positive, Seed, Size, checked
 from epoch0.distributions import Law
-from epoch0.errors import InputError, check_choice, is_count
-from epoch0.networks._parts import Parts, check_counts, check_inputs, parts, scaled_channels
+from epoch0.errors import InputError
+from epoch0.networks._parts import Dtype, Norm, Padding, Parts, check_inputs, parts, scaled_channels
 from epoch0.networks.convolutional import check_kernel, readout
 
 
@@ -121,22 +122,23 @@ IMAGENET: dict[int, tuple[Block, tuple[int, ...]]] = {
 """Kind and number of blocks in each stage, by depth."""
 
 
+@checked
 def resnet(
-    depth: int = 32,
-    width: float = 1,
+    depth: Layers = 32,
+    width: Positive = 1,
     stable: bool = False,
-    classes: int | None = None,
+    classes: Size | None = None,
     activation: str | Activation = "relu",
     *,
-    variant: str = "cifar",
-    inputs: Sequence[int] | None = None,
-    stem: str | None = None,
-    norm: str | None = "batch",
-    padding: str = "zeros",
+    variant: Annotated[str, tuple(VARIANTS)] = "cifar",
+    inputs: Sequence[Size] | None = None,
+    stem: Annotated[str | None, ("3x3", "7x7", None)] = None,
+    norm: Norm = "batch",
+    padding: Padding = "zeros",
     weights: Law | None = None,
     biases: Law | None = None,
-    seed: int = 0,
-    dtype: torch.dtype = torch.float32,
+    seed: Seed = 0,
+    dtype: Dtype = torch.float32,
 ) -> nn.Sequential:
     """A residual network, as published or stable.
 
@@ -160,19 +162,16 @@ def resnet(
 
     Source: He et al. 2016; Hayou et al. 2021, section 3, Proposition 2 (stable) and section 4.2 (doubled filters).
     """
-    check_choice("variant", variant, VARIANTS)
     family = VARIANTS[variant]
     block, counts = _plan(depth, variant)
     channels = scaled_channels(family.channels, width)
     classes = family.classes if classes is None else classes
-    check_counts(classes=classes)
     stem = family.stem if stem is None else stem
-    check_choice("stem", stem, ("3x3", "7x7"))
     shape = check_inputs(family.inputs if inputs is None else inputs, family.inputs, dims=(2,))
     least = 2 ** (len(counts) - 1) * (4 if stem == "7x7" else 1)
     if min(shape[1:]) < least:
         raise InputError(f"inputs={inputs!r}: the strides divide the sides by {least}, which they cannot be below.")
-    chosen = parts(activation, (weights, biases), norm, padding, dtype, seed)
+    chosen = parts(activation, (weights, biases), norm, padding, dtype)
 
     scale = 1.0 / math.sqrt(sum(counts)) if stable else 1.0
     before = channels[0]
@@ -197,9 +196,9 @@ def _plan(depth: int, variant: str) -> tuple[Block, tuple[int, ...]]:
         if depth not in IMAGENET:
             raise InputError(f"depth={depth!r}: ImageNet ResNets have 18, 34, 50, 101 or 152 layers.")
         return IMAGENET[depth]
-    count, rest = divmod(depth - 2, 6) if is_count(depth) else (0, 0)
+    count, rest = divmod(depth - 2, 6)
     if count < 1 or rest:
-        near = f"{6 * count + 2} and {6 * count + 8}" if is_count(depth) and count > 0 else "8 and 14"
+        near = f"{6 * count + 2} and {6 * count + 8}" if count > 0 else "8 and 14"
         other = " (variant='imagenet' has this depth)" if depth in IMAGENET else ""
         raise InputError(
             f"depth={depth!r}: three equal stages of two-layer blocks make 6n + 2 layers; nearest are {near}{other}."
@@ -207,18 +206,19 @@ def _plan(depth: int, variant: str) -> tuple[Block, tuple[int, ...]]:
     return BasicBlock, (count,) * 3
 
 
+@checked
 def residual_chain(
-    blocks: int = 15,
-    width: int = 100,
-    inputs: Sequence[int] = (784,),
+    blocks: Layers = 15,
+    width: Size = 100,
+    inputs: Sequence[Size] = (784,),
     stable: bool = False,
-    classes: int | None = 10,
+    classes: Size | None = 10,
     activation: str | Activation = "relu",
     weights: Law | None = None,
     biases: Law | None = None,
-    kernel: int = 3,
-    seed: int = 0,
-    dtype: torch.dtype = torch.float32,
+    kernel: Size = 3,
+    seed: Seed = 0,
+    dtype: Dtype = torch.float32,
 ) -> nn.Sequential:
     """A residual network as the theorems have it: fully connected, or convolutional with circular padding.
 
@@ -239,14 +239,11 @@ def residual_chain(
     names the argument that cannot be used.
     Source: Hayou et al. 2021, section 3, Theorem 2 and Propositions 2 and 3.
     """
-    check_counts(blocks=blocks, width=width)
     shape = check_inputs(inputs, (784,), dims=(0, 1, 2))
     dims = len(shape) - 1
     if dims:
         check_kernel(kernel, shape[1:])
-    if classes is not None:
-        check_counts(classes=classes)
-    chosen = parts(activation, (weights, biases), None, "circular", dtype, seed)
+    chosen = parts(activation, (weights, biases), None, "circular", dtype)
 
     def layer(before: int) -> nn.Module:
         return chosen.convolution(before, width, kernel, dims=dims) if dims else chosen.linear(before, width)

@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from epoch0.activations import Activation
+from epoch0.arguments import Layers, Positive, Seed, Size, checked
 from epoch0.distributions import Law
 from epoch0.errors import InputError
-from epoch0.networks._parts import check_counts, check_inputs, parts, scaled_channels
+from epoch0.networks._parts import Dtype, Norm, Padding, check_inputs, parts, scaled_channels
 
 CHANNELS = (64, 128, 256, 512, 512)
 """Of the convolutions in each block, at width 1."""
@@ -18,20 +19,21 @@ CONVOLUTIONS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 1
 """In each block, by the number in the network's name."""
 
 
+@checked
 def vgg(
-    depth: int = 16,
-    width: float = 1,
-    repeat: int = 1,
-    classes: int = 10,
+    depth: Size = 16,
+    width: Positive = 1,
+    repeat: Layers = 1,
+    classes: Size = 10,
     activation: str | Activation = "relu",
     *,
-    inputs: Sequence[int] = (3, 32, 32),
-    norm: str | None = "batch",
-    padding: str = "zeros",
+    inputs: Sequence[Size] = (3, 32, 32),
+    norm: Norm = "batch",
+    padding: Padding = "zeros",
     weights: Law | None = None,
     biases: Law | None = None,
-    seed: int = 0,
-    dtype: torch.dtype = torch.float32,
+    seed: Seed = 0,
+    dtype: Dtype = torch.float32,
 ) -> nn.Sequential:
     """A VGG network for small images: blocks of 3x3 convolutions, a max pool between blocks, one layer as classifier.
 
@@ -53,12 +55,11 @@ def vgg(
     """
     if depth not in CONVOLUTIONS:
         raise InputError(f"depth={depth!r}: VGG networks have 11, 13, 16 or 19 layers.")
-    check_counts(repeat=repeat, classes=classes)
     shape = check_inputs(inputs, (3, 32, 32), dims=(2,))
     if min(shape[1:]) < 16:
         raise InputError(f"inputs={inputs!r}: four pools halve the image, so its sides are at least 16.")
     channels = scaled_channels(CHANNELS, width)
-    chosen = parts(activation, (weights, biases), norm, padding, dtype, seed)
+    chosen = parts(activation, (weights, biases), norm, padding, dtype)
     layers: list[nn.Module] = []
     before = shape[0]
     for block, (after, count) in enumerate(zip(channels, CONVOLUTIONS[depth], strict=True)):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from epoch0.arguments import checked
 from epoch0.errors import InputError, suggest
 from epoch0.experiments.claims import Claim
 from epoch0.experiments.experiment import Trial
@@ -113,6 +114,7 @@ def _declared(package: str) -> dict[str, Artifact]:
     return {id: declared[id] for id in order}
 
 
+@checked
 def find(name: str) -> Artifact:
     """The artifact with that id.
 
@@ -128,6 +130,7 @@ def find(name: str) -> Artifact:
     return known[name]
 
 
+@checked
 def expand(name: str) -> list[str]:
     """The ids that a name stands for: one artifact, all of a paper, or ``"all"``.
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from epoch0 import data
+from epoch0.arguments import Count, checked
 from epoch0.errors import InputError
 from epoch0.experiments.claims import VERDICTS, Claim
 from epoch0.experiments.engine import Engine
@@ -125,13 +126,14 @@ class Part:
         return dict(vars(self))
 
 
+@checked
 def reproduce(
     id: str,
     preset: str = "quick",
     *,
     out: StrPath | None = None,
     store: StrPath | None = None,
-    workers: int | None = None,
+    workers: Count | None = None,
     scheduler: str | None = None,
     progress: Progress | None = None,
     data_dir: StrPath | None = None,
@@ -235,6 +237,7 @@ class Plan(NamedTuple):
     trials: list[Trial]
 
 
+@checked
 def planned(ids: Sequence[str], preset: str, data_dir: StrPath | None) -> list[Plan]:
     """The trials of several artifacts, made before any file is: what cannot run leaves nothing behind."""
     chosen = [(artifact, artifact.setting(preset)) for artifact in map(find, ids)]

@@ -3,15 +3,16 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from epoch0.arguments import Count, Seed, Size, checked
 from epoch0.curves import Line
 from epoch0.distributions import Gaussian, Law, Uniform
-from epoch0.errors import InputError, check_finite, is_count
+from epoch0.errors import InputError, check_finite
 from epoch0.networks import Ensemble
 from epoch0.networks.dense import DenseSpec
 from epoch0.networks.nonlinearities import module_of
@@ -19,7 +20,7 @@ from epoch0.regions.network.pieces import slopes_between
 from epoch0.regions.network.steps import Fold
 from epoch0.regions.network.trace import trace
 from epoch0.regions.planes.windows import Window
-from epoch0.regions.planes.windows import window as checked
+from epoch0.regions.planes.windows import window as as_window
 from epoch0.results import Result
 from epoch0.seeds import generator
 
@@ -82,9 +83,10 @@ class BoundaryDensity(Result):
         return "\n".join([*rows, *(f"  layer {i}: {value:.6g}" for i, value in enumerate(self.per_layer))])
 
 
+@checked
 def boundary_density(
-    law: Any, where: Any, *, k: int = 1, samples: int | None = None, points: int = 64, seed: int = 0,
-    kind: str = "linear",
+    law: Any, where: Any, *, k: Count = 1, samples: Size | None = None, points: Size = 64, seed: Seed = 0,
+    kind: Annotated[str, ("linear", "activation")] = "linear",
 ) -> BoundaryDensity:  # fmt: skip
     """Expected boundary between the regions of a random network, without finding a single region.
 
@@ -124,14 +126,9 @@ def boundary_density(
             f"law is a {type(law).__name__}; random networks are needed: networks.ensemble(200, [784, 64, 64, 10], "
             "biases=Gaussian(1e-3))."
         )
-    if kind not in ("linear", "activation"):
-        raise InputError(f"kind={kind!r}; boundaries are those of 'linear' or of 'activation' regions.")
-    for name, value in (("samples", samples), ("points", points)):
-        if value is not None and not is_count(value):
-            raise InputError(f"{name}={value!r}: an integer >= 1 is needed.")
     spec = law.spec
     place = _place(where, spec.sizes[0])
-    if isinstance(k, bool) or k not in (1, 2) or k > len(place.directions):
+    if k not in (1, 2) or k > len(place.directions):
         known = "1 on a line" if len(place.directions) == 1 else "1 or 2 in a window"
         raise InputError(f"k={k!r}; k is {known}.")
     fold, biases = _fold(spec), _density(spec.biases)
@@ -168,7 +165,7 @@ def _place(where: Any, inputs: int) -> _Place:
             raise InputError("a segment has two ends, both tensors; give (x0, x1).")
         place = _segment(where[0], where[1])
     else:
-        place = _window(where if isinstance(where, Window) else checked(where))
+        place = _window(where if isinstance(where, Window) else as_window(where))
     if place.directions.shape[1:] != (inputs,):
         shape = tuple(place.directions.shape[1:])
         raise InputError(f"points of shape {shape} do not suit networks of {inputs} inputs.")

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.regions.certificate import RELATIVE
 from epoch0.regions.line_regions import _program, _tensor
@@ -80,7 +81,8 @@ class Distances(Result):
         return "\n".join([*rows, *(f"  note: {note}" for note in self.notes)])
 
 
-def distance(model: nn.Module, x: Any, *, every: bool = False) -> Distances:
+@checked
+def distance(model: nn.Module, x: Tensor, *, every: bool = False) -> Distances:
     """The exact distance of each example to the nearest boundary of a linear region.
 
     >>> d = distance(net, images)                             # net: 64-32-32-10, images: (100, 64)

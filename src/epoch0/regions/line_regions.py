@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from epoch0.arguments import Layers, Positive, Size, checked
 from epoch0.curves import Curve
 from epoch0.errors import InputError, check_finite
 from epoch0.networks.ensemble import Ensemble
@@ -19,13 +20,14 @@ from epoch0.regions.line_cutting import Lines
 from epoch0.regions.line_partition import LinePartition, LinePartitions, sample
 from epoch0.regions.network.steps import Affine, Program, Step
 from epoch0.regions.network.trace import trace
-from epoch0.regions.walk import MEMORY, block, check_memory, check_room, pool_for, walk
+from epoch0.regions.walk import MEMORY, block, check_room, pool_for, walk
 from epoch0.regions.workers import Budget, Progress, ThreadPool
 
 
+@checked
 def on_line(
-    model: nn.Module | Ensemble, x0: Any, x1: Any, *, kind: str = "segment", memory: float = MEMORY, workers: int = 1,
-    progress: Progress | None = None,
+    model: nn.Module | Ensemble, x0: Tensor, x1: Tensor, *, kind: str = "segment", memory: Positive = MEMORY,
+    workers: Layers = 1, progress: Progress | None = None,
 ) -> LinePartition | LinePartitions:  # fmt: skip
     """The regions of a network along a line through x0 and x1, or along many lines at once.
 
@@ -69,13 +71,14 @@ def on_line(
         where = "" if single else f" for line {int(same.nonzero()[0])}"
         raise InputError(f"x0 and x1 are the same point{where}; a line needs two different ones.")
     if isinstance(model, Ensemble):
-        return cut_ensemble(model, program, corners, kind, check_memory(memory), workers, progress)
-    found = cut_lines(program, corners, kind, (), check_memory(memory), workers, progress)
+        return cut_ensemble(model, program, corners, kind, memory, workers, progress)
+    found = cut_lines(program, corners, kind, (), memory, workers, progress)
     return found[0] if single else LinePartitions(tuple(found))
 
 
+@checked
 def on_curve(
-    model: nn.Module, curve: Any, *, pieces: int = 1000, memory: float = MEMORY, workers: int = 1,
+    model: nn.Module, curve: Curve, *, pieces: Size = 1000, memory: Positive = MEMORY, workers: Layers = 1,
     progress: Progress | None = None,
 ) -> LinePartition:  # fmt: skip
     """The regions of a network along a curve, taken as a polyline of many straight pieces.
@@ -89,10 +92,6 @@ def on_curve(
 
     Source: Raghu et al. 2017, section 2.3.
     """
-    if not isinstance(curve, Curve):
-        raise InputError(f"a curve of epoch0.curves is needed, not a {type(curve).__name__}.")
-    if isinstance(pieces, bool) or pieces < 1:
-        raise InputError(f"pieces={pieces!r}; a polyline has at least one piece.")
     curve = curve.to(torch.float64)
     corners = curve.point(torch.linspace(0, 1, pieces + 1, dtype=torch.float64))
     middle = curve.point((torch.arange(pieces, dtype=torch.float64) + 0.5) / pieces)
@@ -104,7 +103,7 @@ def on_curve(
         f"piece's length; {pieces} pieces."
     )
     corners = corners[None].to(_device(model))
-    return cut_lines(program, corners, "curve", (note,), check_memory(memory), workers, progress)[0]
+    return cut_lines(program, corners, "curve", (note,), memory, workers, progress)[0]
 
 
 def _device(model: nn.Module) -> torch.device:

@@ -13,7 +13,7 @@ from epoch0.regions.complex import Cut, empty
 from epoch0.regions.line_cutting import Lines
 from epoch0.regions.network.steps import Affine, Fold, Largest, Program
 from epoch0.regions.planes.cutting import Plane
-from epoch0.regions.workers import Progress, Report, ThreadPool, check_workers
+from epoch0.regions.workers import Progress, Report, ThreadPool
 
 Complex = TypeVar("Complex", bound=Lines | Plane)  # a partition: its rows are points, whose values the walk carries
 Part = tuple[Any, Tensor]  # of a partition, and the rows it has there
@@ -28,13 +28,6 @@ MEMORY = 2e9
 """Bytes that a partition may take if the user does not say."""
 
 
-def check_memory(memory: float) -> float:
-    """Refuse a memory that is no positive number of bytes."""
-    if isinstance(memory, bool) or not memory > 0:
-        raise InputError(f"memory={memory!r}; give a positive number of bytes, such as 2e9.")
-    return memory
-
-
 def block(memory: float) -> int:
     """Bytes of the tensors to carry at a time: those of some levels of splitting are held together."""
     return int(max(1.0, min(BLOCK, memory / _LEVELS)))
@@ -43,7 +36,7 @@ def block(memory: float) -> int:
 def pool_for(workers: int, memory: float, progress: Progress | None = None) -> ThreadPool:
     """The threads of a walk: as many as are asked for, if the memory is enough for the blocks of all of them."""
     fitting = max(1, int(memory / (_LEVELS * block(memory))))
-    return ThreadPool(min(check_workers(workers), fitting), Report(progress))
+    return ThreadPool(min(workers, fitting), Report(progress))
 
 
 def check_room(program: Program, memory: float) -> None:

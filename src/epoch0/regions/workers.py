@@ -92,13 +92,6 @@ Item = TypeVar("Item")
 Found = TypeVar("Found")
 
 
-def check_workers(workers: int) -> int:
-    """Refuse a number of workers that is none."""
-    if isinstance(workers, bool) or workers < 1:
-        raise InputError(f"workers={workers!r}; give a positive whole number of threads, such as 2.")
-    return workers
-
-
 class Stopped(Exception):
     """Another piece failed, or the user interrupted: the work on this piece is of no use any more."""
 

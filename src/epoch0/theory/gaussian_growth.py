@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma, gammaln, loggamma, polygamma
 
+from epoch0.arguments import Positive, Size, checked
 from epoch0.errors import InputError
 from epoch0.seeds import numpy_generator
-from epoch0.theory.checks import Number, check_count, like
+from epoch0.theory.checks import Number, like
 
 Array = NDArray[np.float64]
 
@@ -109,6 +110,7 @@ def _second(slopes: tuple[float, float]) -> float:
     return (slopes[0] ** 2 + slopes[1] ** 2) / 2
 
 
+@checked
 @dataclass(frozen=True)
 class GrowthLaw:
     """Law of ||dz_d|| / ||dz_0||, the growth of one tangent through d dense Gaussian ReLU layers.
@@ -122,17 +124,13 @@ class GrowthLaw:
     Source: THEORY 1.2, the exact law of a dense Gaussian layer.
     """
 
-    widths: tuple[int, ...]
-    stds: tuple[float, ...]
+    widths: tuple[Size, ...]
+    stds: tuple[Positive, ...]
     _layers: "Counter[int]" = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.widths) != len(self.stds) or not self.widths:
             raise InputError(f"{len(self.widths)} widths and {len(self.stds)} stds; give one of each for every layer.")
-        for width in self.widths:
-            check_count("width", width)
-        if not all(std > 0 and math.isfinite(std) for std in self.stds):
-            raise InputError(f"stds={self.stds!r} cannot be used; each layer needs a finite std > 0.")
         object.__setattr__(self, "_layers", Counter(self.widths))
 
     @property

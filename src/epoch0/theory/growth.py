@@ -18,15 +18,15 @@ Price-Tanner section 2 (the lower bound) and THEORY 1.2 (all the rest).
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from epoch0.activations import Activation, get
+from epoch0.arguments import Density, Size, Std, checked
 from epoch0.distributions import Gaussian, Law, Sparse
-from epoch0.errors import InputError, check_choice, suggest
+from epoch0.errors import InputError
 from epoch0.results import Result, aligned
-from epoch0.theory.checks import check_count, check_density, check_std
 from epoch0.theory.gaussian_growth import GrowthLaw, binomial, chi_mean, flat_mean, one_hot_mean
 
 __all__ = [
@@ -45,7 +45,10 @@ _COLUMNS = ("paper_lower", "lower", "minimum", "exact", "maximum", "upper")
 _STATUS = ("exact", "sharp interval", "bounded")
 
 
-def raghu_lower_bound(weight_std: float, bias_std: float, width: int, activation: str = "relu") -> float:
+@checked
+def raghu_lower_bound(
+    weight_std: Std, bias_std: Std, width: Size, activation: Annotated[str, ("relu", "hardtanh")] = "relu"
+) -> float:
     """Raghu's lower bound on the growth of a trajectory's length in one layer of Gaussian weights.
 
     >>> round(raghu_lower_bound(2.0, 0.0, 784), 6)
@@ -60,12 +63,6 @@ def raghu_lower_bound(weight_std: float, bias_std: float, width: int, activation
 
     Source: Raghu et al. 2017, Theorem 3 and appendix D, equations (a)-(d).
     """
-    check_std("weight_std", weight_std)
-    check_std("bias_std", bias_std)
-    check_count("width", width)
-    if activation not in (known := ("relu", "hardtanh")):
-        hint = suggest(activation, known)
-        raise InputError(f"activation={activation!r} has no bound of Raghu's; use 'relu' or 'hardtanh'.{hint}")
     root = math.sqrt(width)
     if activation == "relu":
         bracket = root / math.sqrt(2 * (width + 1)) - math.ldexp(root, -int(width))
@@ -81,7 +78,8 @@ def raghu_lower_bound(weight_std: float, bias_std: float, width: int, activation
     return max(0.0, float(kept - lost) / math.sqrt(2))
 
 
-def raghu_upper_bound(weight_std: float, width: int) -> float:
+@checked
+def raghu_upper_bound(weight_std: Std, width: Size) -> float:
     """Raghu's upper bound for slopes of at most 1 (hard tanh, ReLU): the mean of a chi variable, nothing saturated.
 
     >>> round(raghu_upper_bound(2.0, 100), 6)
@@ -89,8 +87,6 @@ def raghu_upper_bound(weight_std: float, width: int) -> float:
 
     Source: Raghu et al. 2017, appendix D, equations (2) and (3).
     """
-    check_std("weight_std", weight_std)
-    check_count("width", width)
     return float(chi_mean(np.array(float(width)))) * weight_std / math.sqrt(width)
 
 
@@ -177,6 +173,7 @@ class GrowthBounds(Result):
         return "\n".join(aligned(lines, numbers=slice(1, -1)))
 
 
+@checked
 def absolute_moment_constant(law: Law) -> float:
     """The constant M of Theorem 2: E|u . w| >= M ||u|| for every vector u, w of independent entries of ``law``.
 
@@ -194,7 +191,8 @@ def absolute_moment_constant(law: Law) -> float:
     return density * constant
 
 
-def lower_bound(law: Law, width: int, activation: str | Activation = "relu") -> float:
+@checked
+def lower_bound(law: Law, width: Size, activation: str | Activation = "relu") -> float:
     """Price and Tanner's lower bound: alpha M sqrt(k) / 2.
 
     >>> law = e0.Sparse(e0.Gaussian(2.0), 0.5).scaled(784**-0.5)
@@ -206,12 +204,12 @@ def lower_bound(law: Law, width: int, activation: str | Activation = "relu") -> 
     Source: Price-Tanner Theorem 2 and Corollaries 1-3.
     """
     left, right = _slopes(activation)
-    check_count("width", width)
     return absolute_moment_constant(law) * math.sqrt(width) * (abs(left) + abs(right)) / 2
 
 
+@checked
 def fourth_moment_lower_bound(
-    law: Law, width: int, fourth_power_sum: float | None = None, activation: str | Activation = "relu"
+    law: Law, width: Size, fourth_power_sum: Density | None = None, activation: str | Activation = "relu"
 ) -> float:
     """A lower bound of order sqrt(alpha): sqrt(k Var/2) / sqrt(1 + (5 + 2 kappa sum u^4)/k), by Hoelder's inequality.
 
@@ -226,9 +224,6 @@ def fourth_moment_lower_bound(
     """
     _check_even(law)
     left, right = _slopes(activation)
-    check_count("width", width)
-    if fourth_power_sum is not None and not 0 < fourth_power_sum <= 1:
-        raise InputError(f"fourth_power_sum={fourth_power_sum!r} is of no unit vector; it lies in (0, 1].")
     second = (left**2 + right**2) / 2
     if law.variance == 0 or second == 0:
         return 0.0
@@ -238,7 +233,8 @@ def fourth_moment_lower_bound(
     return math.sqrt(width * law.variance * second / (1 + spread / width))
 
 
-def best_lower_bound(law: Law, width: int, activation: str | Activation = "relu") -> float:
+@checked
+def best_lower_bound(law: Law, width: Size, activation: str | Activation = "relu") -> float:
     """The larger of :func:`lower_bound` and :func:`fourth_moment_lower_bound`; the first wins at width 1 and 2.
 
     >>> best_lower_bound(e0.Gaussian(2**0.5), 1) == lower_bound(e0.Gaussian(2**0.5), 1)
@@ -249,7 +245,8 @@ def best_lower_bound(law: Law, width: int, activation: str | Activation = "relu"
     return max(lower_bound(law, width, activation), fourth_moment_lower_bound(law, width, activation=activation))
 
 
-def upper_bound(law: Law, width: int, activation: str | Activation = "relu") -> float:
+@checked
+def upper_bound(law: Law, width: Size, activation: str | Activation = "relu") -> float:
     """The upper bound that matches: the square root of the exact second moment, sqrt((a^2 + 1)/2 * k * Var).
 
     >>> round(upper_bound(e0.Sparse(e0.Gaussian(2.0), 0.5).scaled(784**-0.5), 784), 6)
@@ -259,11 +256,11 @@ def upper_bound(law: Law, width: int, activation: str | Activation = "relu") -> 
     """
     _check_even(law)
     left, right = _slopes(activation)
-    check_count("width", width)
     return math.sqrt((left**2 + right**2) / 2 * width * law.variance)
 
 
-def exact(law: Law, width: int, activation: str | Activation = "relu") -> float:
+@checked
+def exact(law: Law, width: Size, activation: str | Activation = "relu") -> float:
     """The expected growth of dense Gaussian weights in any direction: std * E chi_A with A ~ Bin(k, 1/2).
 
     >>> round(exact(e0.Gaussian(2.0).scaled(784**-0.5), 784), 6)
@@ -278,11 +275,11 @@ def exact(law: Law, width: int, activation: str | Activation = "relu") -> float:
         raise InputError(
             f"exact: {law!r} is sparse, so growth depends on the direction; use sparse_minimum and sparse_maximum."
         )
-    check_count("width", width)
     return std * one_hot_mean(width, 1.0, _slopes(activation))
 
 
-def sparse_minimum(law: Law, width: int, activation: str | Activation = "relu") -> float:
+@checked
+def sparse_minimum(law: Law, width: Size, activation: str | Activation = "relu") -> float:
     """The least expected growth of sparse Gaussian weights over all directions; a one-hot direction attains it.
 
     >>> round(sparse_minimum(e0.Sparse(e0.Gaussian(2.0), 0.5).scaled(784**-0.5), 784), 6)
@@ -291,11 +288,11 @@ def sparse_minimum(law: Law, width: int, activation: str | Activation = "relu") 
     Source: THEORY 1.2 (F4): growth is a symmetric concave function of the squared direction.
     """
     density, std = _gaussian(law)
-    check_count("width", width)
     return std * one_hot_mean(width, density, _slopes(activation))
 
 
-def sparse_maximum(law: Law, width: int, fan_in: int | None = None, activation: str | Activation = "relu") -> float:
+@checked
+def sparse_maximum(law: Law, width: Size, fan_in: Size | None = None, activation: str | Activation = "relu") -> float:
     """The largest expected growth of sparse Gaussian weights over all directions; a flat direction attains it.
 
     >>> round(sparse_maximum(e0.Sparse(e0.Gaussian(2.0), 0.5).scaled(784**-0.5), 784), 6)
@@ -306,17 +303,17 @@ def sparse_maximum(law: Law, width: int, fan_in: int | None = None, activation: 
     Source: THEORY 1.2 (F4).
     """
     density, std = _gaussian(law)
-    check_count("width", width)
-    fan_in = width if fan_in is None else check_count("fan_in", fan_in)
+    fan_in = fan_in or width
     slopes = _slopes(activation)
     return std * (one_hot_mean(width, 1.0, slopes) if density == 1.0 else flat_mean(width, fan_in, density, slopes))
 
 
+@checked
 def bounds(
     law: Law | Sequence[Law],
-    widths: int | Sequence[int],
+    widths: Size | Sequence[Size],
     activation: str | Activation = "relu",
-    fan_in: int | None = None,
+    fan_in: Size | None = None,
 ) -> GrowthBounds:
     """Everything known about the growth in each layer, and its product over depth; fan_in is the first layer's.
 
@@ -327,7 +324,7 @@ def bounds(
     sizes = _sizes(widths)
     laws = _one_each(law, sizes)
     rows: list[LayerGrowth] = []
-    before = sizes[0] if fan_in is None else check_count("fan_in", fan_in)
+    before = fan_in or sizes[0]
     for layer, (entry, width) in enumerate(zip(laws, sizes, strict=True), start=1):
         density, kept = _split(entry)
         minimum = expected = maximum = None
@@ -343,7 +340,8 @@ def bounds(
     return GrowthBounds(get(activation).name, tuple(rows))
 
 
-def law_over_depth(law: Law | Sequence[Law], widths: int | Sequence[int]) -> GrowthLaw:
+@checked
+def law_over_depth(law: Law | Sequence[Law], widths: Size | Sequence[Size]) -> GrowthLaw:
     """The exact law of the growth of a tangent through dense Gaussian ReLU layers.
 
     >>> law = law_over_depth(e0.Gaussian(2.0).scaled(100**-0.5), [100] * 10)
@@ -362,7 +360,10 @@ def law_over_depth(law: Law | Sequence[Law], widths: int | Sequence[int]) -> Gro
     return GrowthLaw(tuple(int(size) for size in sizes), tuple(stds))
 
 
-def expected_subvector_norm(direction: str, density: float, size: int) -> float:
+@checked
+def expected_subvector_norm(
+    direction: Annotated[str, ("one-hot", "flat", "sphere")], density: Density, size: Size
+) -> float:
     """E||u_S|| for a unit vector u and a random set S that keeps each entry with probability ``density``.
 
     >>> expected_subvector_norm("one-hot", 0.25, 100), round(expected_subvector_norm("flat", 0.25, 100), 4)
@@ -373,9 +374,6 @@ def expected_subvector_norm(direction: str, density: float, size: int) -> float:
 
     Source: Price-Tanner appendix B; on the sphere the squared norm of n of N entries is Beta(n/2, (N - n)/2).
     """
-    check_count("size", size)
-    check_density(density)
-    check_choice("direction", direction, ("one-hot", "flat", "sphere"))
     if direction == "one-hot":
         return float(density)
     counts, mass = binomial(size, density)
@@ -385,7 +383,7 @@ def expected_subvector_norm(direction: str, density: float, size: int) -> float:
 
 
 def _sizes(widths: int | Sequence[int]) -> list[int]:
-    return [widths] if isinstance(widths, int | np.integer) else list(widths)
+    return [widths] if isinstance(widths, int) else list(widths)
 
 
 def _one_each(law: Law | Sequence[Law], sizes: Sequence[int]) -> list[Law]:
@@ -394,8 +392,6 @@ def _one_each(law: Law | Sequence[Law], sizes: Sequence[int]) -> list[Law]:
         raise InputError(
             f"{len(laws)} laws for {len(sizes)} widths; give one law, or one for each width (one or more)."
         )
-    for size in sizes:
-        check_count("width", size)
     return laws
 
 

@@ -12,14 +12,17 @@ True
 
 import math
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from epoch0.errors import InputError, check_choice, check_finite
-from epoch0.theory.checks import as_array, check_count, check_std
+from epoch0.arguments import Size, Std, Whole, checked
+from epoch0.errors import InputError
 
 
-def arrangement_regions(planes: int, dimension: int) -> int:
+@checked
+def arrangement_regions(planes: Whole, dimension: Whole) -> int:
     """Largest number of regions into which so many hyperplanes cut a space of that dimension: sum of C(planes, i).
 
     >>> arrangement_regions(3, 2), arrangement_regions(64, 1)
@@ -29,10 +32,13 @@ def arrangement_regions(planes: int, dimension: int) -> int:
 
     Source: Zaslavsky's theorem; Raghu et al. 2017, Theorem 5.
     """
-    return _regions(check_count("planes", planes, 0), check_count("dimension", dimension, 0), 1)
+    return _regions(planes, dimension, 1)
 
 
-def upper_bound(widths: Sequence[int], inputs: int, *, faces: int = 1, method: str = "raghu") -> int:
+@checked
+def upper_bound(
+    widths: Sequence[Size], inputs: Size, *, faces: Size = 1, method: Annotated[str, ("raghu", "sharp")] = "raghu"
+) -> int:
     """No network of these widths has more activation regions, whatever its weights: a product over layers.
 
     >>> upper_bound([2, 2, 2], inputs=1), upper_bound([4, 4], inputs=2, faces=2)
@@ -46,8 +52,7 @@ def upper_bound(widths: Sequence[int], inputs: int, *, faces: int = 1, method: s
 
     Source: Raghu et al. 2017, Theorems 1 and 5; Montufar 2017 for the narrow layers.
     """
-    sizes, dimension, faces = _widths(widths), check_count("inputs", inputs), check_count("faces", faces)
-    check_choice("method", method, ("raghu", "sharp"))
+    sizes, dimension = _widths(widths), inputs
     bound = 1
     for width in sizes:
         if method == "raghu":
@@ -58,7 +63,8 @@ def upper_bound(widths: Sequence[int], inputs: int, *, faces: int = 1, method: s
     return bound
 
 
-def pattern_bound(widths: Sequence[int], *, faces: int = 1) -> int:
+@checked
+def pattern_bound(widths: Sequence[Size], *, faces: Size = 1) -> int:
     """The number of activation patterns one could write down: (faces + 1)^neurons, 2^neurons for ReLU.
 
     >>> pattern_bound([3, 3])
@@ -66,10 +72,11 @@ def pattern_bound(widths: Sequence[int], *, faces: int = 1) -> int:
 
     Source: Hanin and Rolnick 2019, equation 1.
     """
-    return int((check_count("faces", faces) + 1) ** sum(_widths(widths)))
+    return int((faces + 1) ** sum(_widths(widths)))
 
 
-def montufar_lower_bound(widths: Sequence[int], inputs: int) -> int:
+@checked
+def montufar_lower_bound(widths: Sequence[Size], inputs: Size) -> int:
     """Some ReLU network of these widths has at least so many linear regions: the folding network.
 
     >>> montufar_lower_bound([6, 6, 4], inputs=2)                       # (3 * 3)^2 copies of 11 regions
@@ -80,22 +87,23 @@ def montufar_lower_bound(widths: Sequence[int], inputs: int) -> int:
 
     Source: Montufar et al. 2014, Theorem 4; Raghu et al. 2017, section 2.2.
     """
-    sizes, inputs = _widths(widths), check_count("inputs", inputs)
+    sizes = _widths(widths)
     if any(width < inputs for width in sizes[:-1]):
         raise InputError(f"widths={list(sizes)!r}: the construction needs at least {inputs} neurons, one an input.")
     copies: int = math.prod((width // inputs) ** inputs for width in sizes[:-1])
     return copies * _regions(sizes[-1], inputs, 1)
 
 
+@checked
 def line_breaks(
-    widths: Sequence[int],
-    x0: np.ndarray,
-    x1: np.ndarray,
+    widths: Sequence[Size],
+    x0: ArrayLike,
+    x1: ArrayLike,
     *,
-    weight_std: float = 2**0.5,
-    bias_std: float = 0.0,
+    weight_std: Std = 2**0.5,
+    bias_std: Std = 0.0,
     negative_slope: float = 0.0,
-    kind: str = "segment",
+    kind: Annotated[str, ("segment", "ray", "line")] = "segment",
 ) -> np.ndarray:
     """Expected break points along a line in each layer of a wide random network: the constant of the linear law.
 
@@ -117,17 +125,11 @@ def line_breaks(
     Source: Hanin and Rolnick 2019, Theorem 1; the constant by Rice's formula (THEORY section 5).
     """
     sizes = np.array(_widths(widths), dtype=np.float64)
-    start, end = as_array("x0", x0), as_array("x1", x1)
-    check_finite("x0", start)
-    check_finite("x1", end)
+    start, end = np.asarray(x0, dtype=np.float64), np.asarray(x1, dtype=np.float64)
     if start.shape != end.shape or start.ndim not in (1, 2) or start.shape[-1] == 0:
         raise InputError(f"x0 has shape {start.shape} and x1 {end.shape}; both must be (dim,) or (lines, dim).")
-    weight_std, bias_std = check_std("weight_std", weight_std), check_std("bias_std", bias_std)
-    if not isinstance(negative_slope, int | float | np.number) or not math.isfinite(negative_slope):
-        raise InputError(f"negative_slope={negative_slope!r}: a finite number is needed.")
     if weight_std == 0:
         raise InputError("weight_std=0: without weights no neuron depends on its input.")
-    check_choice("kind", kind, ("segment", "ray", "line"))
     if bool((start == end).all(axis=-1).any()):
         raise InputError("x0 and x1 are the same point; a line needs two different ones.")
     scale = np.maximum(np.abs(start).max(axis=-1), np.abs(end).max(axis=-1))[..., None]
@@ -158,8 +160,6 @@ def _regions(planes: int, dimension: int, faces: int) -> int:
 
 
 def _widths(widths: Sequence[int]) -> tuple[int, ...]:
-    if not isinstance(widths, Sequence | np.ndarray) or isinstance(widths, str):
-        raise InputError(f"widths={widths!r}; name the widths of the hidden layers: [64, 64, 64].")
     if not len(widths):
         raise InputError("widths is empty; name the widths of the hidden layers: [64, 64, 64].")
-    return tuple(check_count("widths", width) for width in widths)
+    return tuple(widths)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from epoch0.arguments import Density, Depth, Positive, Size, checked
 from epoch0.errors import InputError
 from epoch0.seeds import numpy_generator
 
@@ -54,6 +55,7 @@ def _mixed(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return z ^ (z >> np.uint64(31))
 
 
+@checked
 @dataclass(frozen=True)
 class PadCropFlip:
     """Zeros around each image, a random crop of the old size out of it, and every second one mirrored.
@@ -65,13 +67,8 @@ class PadCropFlip:
     Source: K. He et al., "Deep residual learning", CVPR 2016, section 4.2 (pad 4, on CIFAR-10).
     """
 
-    pad: int = 4
+    pad: Depth = 4
     flip: bool = True
-
-    def __post_init__(self) -> None:
-        """Refuse a pad that is none."""
-        if self.pad < 0:
-            raise InputError(f"PadCropFlip(pad={self.pad}) cannot be done; pad with 0 or more pixels.")
 
     def drawn(self, chosen: Tensor, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
         """First row and first column of each crop in the padded image, and which are mirrored; each (batch,)."""
@@ -91,6 +88,7 @@ class PadCropFlip:
         return padded[tuple(place.to(images.device, non_blocking=True) for place in places)]
 
 
+@checked
 @dataclass(frozen=True)
 class CropResizeFlip:
     """A random part of an image of any size, stretched to a square, and every second one mirrored.
@@ -107,9 +105,9 @@ class CropResizeFlip:
     Source: C. Szegedy et al., "Going deeper with convolutions", CVPR 2015, section 6 (8 to 100 %, 3/4 to 4/3).
     """
 
-    size: int = 224
-    area: tuple[float, float] = (0.08, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    size: Size = 224
+    area: tuple[Density, Density] = (0.08, 1.0)
+    ratio: tuple[Positive, Positive] = (3 / 4, 4 / 3)
 
     tries: ClassVar[int] = 10
     numbers: ClassVar[int] = 2 * tries + 3
@@ -137,6 +135,7 @@ class CropResizeFlip:
         return pixels[:, ::-1] if u[-1] < 0.5 else pixels
 
 
+@checked
 @dataclass(frozen=True)
 class CentreCrop:
     """The central square of an image whose shorter side has been brought to a given length; nothing is random.
@@ -147,14 +146,14 @@ class CentreCrop:
     Source: A. Krizhevsky et al. 2012, section 2 (256); K. He et al., CVPR 2016, section 3.4 (one central crop of 224).
     """
 
-    size: int = 224  #: side of the square
-    shorter: int = 256  #: shorter side of the image before the square is cut out, at least as long
+    size: Size = 224  #: side of the square
+    shorter: Size = 256  #: shorter side of the image before the square is cut out, at least as long
 
     numbers: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         """Refuse a square that does not fit."""
-        if not 0 < self.size <= self.shorter:
+        if self.size > self.shorter:
             raise InputError(f"CentreCrop({self.size}, shorter={self.shorter}): a square of {self.size} pixels cannot "
                              f"be cut from an image {self.shorter} wide.")  # fmt: skip
 

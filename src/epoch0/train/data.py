@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from epoch0.arguments import Size, checked
 from epoch0.data import DataSet, ImageFiles, image_files, load
 from epoch0.data.decoding import decoded, default_workers
 from epoch0.errors import InputError, check_finite
@@ -83,7 +84,7 @@ class Images:
     #: changes each batch of bytes, before they are scaled, so that padding is black
     augment: Augmentation | None = None
     flatten: bool = False  #: one row an image, for dense networks
-    classes: int = 0  #: how many there are
+    classes: Size = 0  #: how many there are
 
     @staticmethod
     def of(
@@ -247,6 +248,7 @@ def batches(source: Any, plan: Iterable[tuple[Tensor, int]]) -> Iterator[tuple[T
             yield last.result()
 
 
+@checked
 def image_sources(
     name: str, *, augment: bool = False, flatten: bool = False, data_dir: str | os.PathLike[str] | None = None
 ) -> tuple[Any, Any]:

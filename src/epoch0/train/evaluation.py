@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from epoch0.arguments import Count, checked
 from epoch0.errors import InputError
 from epoch0.train.augmentation import CropResizeFlip
 from epoch0.train.data import Pair, batches, check_classes
@@ -16,6 +17,7 @@ from epoch0.train.device import Precision, autocast
 from epoch0.train.stacked import Stacked, loss_of_each
 
 
+@checked
 @dataclass(frozen=True)
 class Accuracy:
     """Share of examples whose largest output is the right one; per network for a stack of networks.
@@ -27,7 +29,7 @@ class Accuracy:
     inputs: Tensor
     targets: Tensor
     name: str = "accuracy"  #: what to call it in the row
-    batch_size: int = 1000  #: examples of a forward pass
+    batch_size: Count = 1000  #: examples of a forward pass
 
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> dict[str, Any]:
@@ -39,6 +41,7 @@ class Accuracy:
         return {self.name: (torch.as_tensor(right).double() / len(self.targets)).tolist()}
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Mean loss and share of examples that are classified right, in eval mode, as ``evaluate=`` of ``train``.
@@ -49,7 +52,7 @@ class Evaluation:
     """
 
     data: Any  #: the examples, inputs and targets, or what :func:`epoch0.train.image_sources` gives
-    batch_size: int = 1000  #: examples a forward pass; changes nothing but rounding
+    batch_size: Count = 1000  #: examples a forward pass; changes nothing but rounding
     name: str = "test"  #: of the split; begins the names of the metrics
     loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy  #: ``loss(outputs, targets)``, the mean over a batch
     top5: bool = False  #: also the share of examples whose class is among the five largest outputs

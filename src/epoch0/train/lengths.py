@@ -3,15 +3,16 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from epoch0 import plots
+from epoch0.arguments import Seed, Size, checked
 from epoch0.curves import Curve
-from epoch0.errors import InputError, is_count
+from epoch0.errors import InputError
 from epoch0.measure.many import grid_offset
 from epoch0.measure.pieces import Array, grid_errors, points_at_once, row_norms, shares_statistics
 from epoch0.results import Result
@@ -31,6 +32,7 @@ DOTTED = {"pooling": "#666666", "batch norm": "#0072B2", "trajectory regularizat
 _KINDS: dict[type[nn.Module], str] = {TrajectoryRegularization: "trajectory regularization"}
 
 
+@checked
 class TrajectoryLengths(Result):
     """Measure how long a curve is after each layer of a model while it trains, and keep what was measured.
 
@@ -68,21 +70,14 @@ class TrajectoryLengths(Result):
     def __init__(
         self,
         curve: Curve,
-        points: int = 32,
-        seed: int = 0,
-        batch_norm: str = "eval",
-        activations: str = "joined",
+        points: Size = 32,
+        seed: Seed = 0,
+        batch_norm: Annotated[str, ("eval", "batch")] = "eval",
+        activations: Annotated[str, ("joined", "apart")] = "joined",
         name: str = "trajectory_lengths",
     ) -> None:
-        if not isinstance(curve, Curve):
-            raise InputError(f"curve is a {type(curve).__name__}; give one such as epoch0.Arc(x0, x1).")
-        if batch_norm not in ("eval", "batch"):
-            raise InputError(f"batch_norm={batch_norm!r}; it is 'eval' or 'batch'.")
-        if activations not in ("joined", "apart"):
-            raise InputError(f"activations={activations!r}; they are 'joined' or 'apart'.")
-        least = 2 if batch_norm == "batch" else 1
-        if not is_count(points, least):
-            raise InputError(f"points={points!r}; at least {least} with batch_norm={batch_norm!r}.")
+        if points < 2 and batch_norm == "batch":
+            raise InputError(f"points={points!r}; at least 2 with batch_norm='batch'.")
         self.curve, self.points, self.seed, self.name = curve, points, seed, name
         self.batch_norm, self.activations = batch_norm, activations
         self.steps: list[int] = []  #: at which it was called, in order

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from epoch0.arguments import Count, Positive, Seed, Whole, checked
 from epoch0.errors import InputError, suggest
 from epoch0.seeds import generator
 from epoch0.train import checkpoint as checkpoints
@@ -38,28 +39,29 @@ RATE = "the learning rate of the next step"  # name of a setting in checkpoints
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
+@checked
 def train(
     model: nn.Module,
     data: Any,
     *,
-    steps: int | None = None,
-    epochs: int | None = None,
-    batch_size: int = 64,
+    steps: Whole | None = None,
+    epochs: Whole | None = None,
+    batch_size: Count = 64,
     optimizer: str | Callable[..., Optimizer] = "sgd",
-    learning_rate: float = 0.1,
+    learning_rate: Positive = 0.1,
     schedule: Callable[[Optimizer, int], LRScheduler] | None = None,
-    clip: float | None = None,
+    clip: Positive | None = None,
     loss: Loss = F.cross_entropy,
-    seed: int = 0,
+    seed: Seed = 0,
     device: str | torch.device = "cpu",
     precision: str = "float32",
     channels_last: bool = False,
     evaluate: Callable[[nn.Module], Mapping[str, Any]] | None = None,
-    evaluate_every: int | None = None,
+    evaluate_every: Count | None = None,
     callbacks: Sequence[Callback | Every] = (),
     checkpoint: str | Path | None = None,
-    checkpoint_every: int | None = None,
-    checkpoint_minutes: float | None = None,
+    checkpoint_every: Count | None = None,
+    checkpoint_minutes: Positive | None = None,
     until: Callable[[Row], bool] | None = None,
 ) -> Training:
     """Train a model in place, reproducibly, with measurements on the way and a checkpoint to come back to.
@@ -109,19 +111,10 @@ def train(
         raise InputError(f"device is {str(device)!r}, but this process trains on {group.device}; pass group.device.")
     used, pair = precision_for(precision, group.device), isinstance(data, tuple) and len(data) == 2
     source = Pair(*data) if pair and all(isinstance(part, Tensor) for part in data) else data
-    counts = {"batch_size": batch_size, "evaluate_every": evaluate_every, "checkpoint_every": checkpoint_every}
-    for name, count in counts.items():
-        if count is not None and count < 1:
-            raise InputError(f"{name} is {count}; it must be at least 1.")
-    for name, size in (("learning_rate", learning_rate), ("clip", clip), ("checkpoint_minutes", checkpoint_minutes)):
-        if size is not None and not (math.isfinite(size) and size > 0):
-            raise InputError(f"{name} is {size}; it must be a finite number above 0.")
     per_epoch = _per_epoch(source, batch_size)
     if (steps is None) == (epochs is None):
         raise InputError(f"steps is {steps} and epochs is {epochs}; give exactly one of them.")
     total = steps if steps is not None else (epochs or 0) * per_epoch
-    if total < 0:
-        raise InputError(f"{total} steps cannot be done; ask for 0 or more.")
     model.to(group.device)
     modes = {module: module.training for module in model.modules()}
     torchs = _build(optimizer, [p for p in model.parameters() if p.requires_grad], learning_rate)

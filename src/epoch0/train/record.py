@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from epoch0.arguments import Count, checked
 from epoch0.errors import InputError, suggest
 from epoch0.results import Result
 
@@ -24,6 +25,7 @@ its own. The model is in eval mode and must be left as it was.
 """
 
 
+@checked
 @dataclass(frozen=True)
 class Every:
     """A callback that is called before the first step, then after every so many, and after the last one asked for.
@@ -32,13 +34,8 @@ class Every:
     100
     """
 
-    steps: int
+    steps: Count
     callback: Callback
-
-    def __post_init__(self) -> None:
-        """Refuse a pace that is none."""
-        if self.steps < 1:
-            raise InputError(f"Every({self.steps}, ...) never comes round; its number of steps is at least 1.")
 
 
 @dataclass(frozen=True)

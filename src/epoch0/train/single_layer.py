@@ -15,12 +15,14 @@ import torch
 from torch import nn
 
 from epoch0.activity.weight_circle import named_layer
+from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.tracing.guard import bare, check_model
 from epoch0.train.loop import train
 from epoch0.train.record import Training
 
 
+@checked
 def train_one_layer(model: nn.Module, layer: str | int, data: Any, **options: Any) -> Training:
     """Train one layer's weights and bias in place; all other parameters and all buffers stay as they are, to the bit.
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.utils.parametrize import is_parametrized
 
+from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
 from epoch0.networks.nonlinearities import activation_of
@@ -172,6 +173,7 @@ class Stacked(nn.Module):
         return network
 
 
+@checked
 @dataclass(frozen=True)
 class FreezeAt:
     """A callback that freezes each network of a stack at the first evaluation where its metric is above a target.

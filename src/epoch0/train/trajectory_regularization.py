@@ -6,10 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from epoch0.arguments import Std, checked
 from epoch0.errors import InputError
 from epoch0.tracing.guard import bare
 
 
+@checked
 class TrajectoryRegularization(nn.Module):
     """Multiply by a learnt lambda, and add scale * lambda * (current length / original length) to the loss.
 
@@ -56,11 +58,9 @@ class TrajectoryRegularization(nn.Module):
     share: Tensor
 
     def __init__(
-        self, scale: float = 0.01, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+        self, scale: Std = 0.01, device: torch.device | str | None = None, dtype: torch.dtype | None = None
     ) -> None:
         super().__init__()
-        if not 0 <= scale < float("inf"):
-            raise InputError(f"scale={scale!r}; the factor of the penalty is a finite number, at least 0.")
         self.scale = float(scale)
         self.multiplier = nn.Parameter(torch.ones((), device=device, dtype=dtype))
         zero = torch.zeros_like(self.multiplier.detach())
@@ -169,6 +169,7 @@ class _Regularized(torch.autograd.Function):
         return by_x, by_multiplier, None, None, None
 
 
+@checked
 def penalty(model: nn.Module) -> Tensor:
     """What the layers of a model have added to the loss at their last forward pass in train mode, shape ().
 
@@ -177,7 +178,8 @@ def penalty(model: nn.Module) -> Tensor:
     return torch.stack([layer.penalty for layer in _layers(model)]).sum(dim=0)
 
 
-def scale_penalty(model: nn.Module, share: float) -> None:
+@checked
+def scale_penalty(model: nn.Module, share: Std) -> None:
     """From the next forward pass on the gradient of the penalty counts this many times in each backward pass.
 
     >>> net = nn.Sequential(nn.Linear(64, 10), TrajectoryRegularization())
@@ -185,8 +187,6 @@ def scale_penalty(model: nn.Module, share: float) -> None:
     >>> scaler = torch.amp.GradScaler("cpu")
     >>> scale_penalty(net, scaler.get_scale())                  # before scaler.scale(loss).backward(), each step
     """
-    if not 0 <= share < float("inf"):
-        raise InputError(f"share={share!r}; the gradient of the penalty is scaled by a finite number, at least 0.")
     for layer in _layers(model):
         layer.share.fill_(share)
 
@@ -208,7 +208,8 @@ class Replaced:
         return f"{self.count} batch norm{'s' * (self.count > 1)} replaced: {names}"
 
 
-def replace_batch_norm(model: nn.Module, scale: float = 0.01) -> Replaced:
+@checked
+def replace_batch_norm(model: nn.Module, scale: Std = 0.01) -> Replaced:
     """Put a :class:`TrajectoryRegularization` in the place of every batch norm of a model, in place.
 
     >>> net = e0.networks.resnet(20, stable=False, seed=0)

@@ -98,7 +98,7 @@ def by_width(found: Found) -> Claims:
             increasing, "dichotomies", names="width {width}"
         ),
         f"they grow more slowly in width (at depth {deepest}) than in depth (at width {widest})": by(
-            increasing, *zip(*each, strict=True), found.sweep["runs"], names
+            increasing, *map(list, zip(*each, strict=True)), found.sweep["runs"], names
         ),
         **_bounded(found),
     }

@@ -140,7 +140,7 @@ def depth_claims(found: Found) -> Claims:
     return {
         **_exponentials("transitions grow", "transitions", found, 2),
         f"the rate grows with the scale of the weights (width {widest})": over_runs(increasing, rates, names=names),
-        text: by(increasing, *gained, sweep["runs"], ways),
+        text: by(increasing, *map(list, gained), sweep["runs"], ways),
     }
 
 
@@ -168,7 +168,7 @@ def relu_claims(found: Found) -> Claims:
     return {
         **_exponentials("length grows", "length", found, 1),
         "growth in each layer behind the first is the exact one of Gaussian weights": exact,
-        faster_by: by(increasing, *faster, found.sweep["runs"], ways),
+        faster_by: by(increasing, *map(list, faster), found.sweep["runs"], ways),
     }
 
 

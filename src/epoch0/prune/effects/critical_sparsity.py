@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from epoch0.arguments import Positive, checked
 from epoch0.errors import InputError, check_finite
 from epoch0.results import Result, finite
 
@@ -42,6 +43,7 @@ class CriticalSparsity(float):
         return f"{float(self):.6g}: '{self.layer}' vanishes with {self.removed:,} of {self.weights:,} weights removed"
 
 
+@checked
 def critical_sparsity(scores: Mapping[str, Tensor]) -> CriticalSparsity:
     """The smallest sparsity at which ``keep(scores, sparsity)`` leaves nothing of some layer.
 
@@ -161,7 +163,8 @@ class Conditioning(Result):
         return "\n".join(lines)
 
 
-def conditioning(scores: Mapping[str, Tensor], *, chi: float | None = None) -> Conditioning:
+@checked
+def conditioning(scores: Mapping[str, Tensor], *, chi: Positive | None = None) -> Conditioning:
     """Mean square of each layer's scores against that of the last layer, and whether they drift with depth.
 
     >>> found = conditioning(snip(net, [(images, labels)]), chi=0.95)
@@ -182,8 +185,6 @@ def conditioning(scores: Mapping[str, Tensor], *, chi: float | None = None) -> C
     """
     if not scores or not all(isinstance(tensor, Tensor) and tensor.numel() for tensor in scores.values()):
         raise InputError("scores must be a mapping of names to tensors, with at least one and none of them empty.")
-    if chi is not None and not (math.isfinite(chi) and chi > 0):
-        raise InputError(f"chi={chi!r} is no gain; it is finite and > 0.")
     removed: Mapping[str, Tensor] = getattr(scores, "removed", {})
     names, logs, counts = list(scores), [], []
     for name, tensor in scores.items():

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.func import functional_call
 
+from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.initialization.result import first_names
 from epoch0.prune.effects.reach import Reach
@@ -21,6 +22,7 @@ from epoch0.tracing.guard import bare, unchanged
 from epoch0.tracing.operations import tensors_in
 
 
+@checked
 def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[int, ...]) -> Masks:
     """The weights that are kept and lie on a path of kept weights from the input to the output.
 

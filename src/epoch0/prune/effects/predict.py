@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from torch import Tensor, nn
 
 from epoch0.activations import Activation, known_module
-from epoch0.errors import InputError, check_finite, suggest
-from epoch0.prune.masks.keep import check_sparsity
+from epoch0.arguments import BatchNorm, Seed, Size, Sparsity, checked
+from epoch0.errors import InputError, check_finite
 from epoch0.prune.scores.connection_sensitivity import snip
 from epoch0.theory.pruning import dense
 from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
@@ -23,17 +23,18 @@ HOW = ("measured", "mean_field")
 _DEPTH = 10.0  # scores that are so many times e smaller than the layer's size are next to 0, however small
 
 
+@checked
 def predicted_density(
     source: nn.Module | Mapping[str, Tensor],
-    sparsity: float,
+    sparsity: Sparsity,
     x: Tensor | None = None,
     targets: Any = None,
     *,
-    method: str = "measured",
+    method: Annotated[str, tuple(HOW)] = "measured",
     loss: Loss | None = None,
-    batch_norm: str = "train",
-    examples: int = 100,
-    seed: int = 0,
+    batch_norm: BatchNorm = "train",
+    examples: Size = 100,
+    seed: Seed = 0,
 ) -> PredictedDensity:
     """What a global threshold on the scores will leave of each layer, which layers may vanish, and from when on.
 
@@ -66,9 +67,6 @@ def predicted_density(
 
     Source: Hayou et al. 2021, section 2.2, whose Theorem 1 and Proposition 4 bound what this estimates.
     """
-    check_sparsity(sparsity)
-    if method not in HOW:
-        raise InputError(f"method={method!r}; it is 'measured' or 'mean_field'.{suggest(method, HOW)}")
     if method == "mean_field":
         if not isinstance(source, nn.Module):
             raise InputError("method='mean_field' needs a model: scores do not tell how its weights were drawn.")

@@ -12,20 +12,20 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from epoch0.errors import InputError, check_choice
+from epoch0.arguments import Positive, Seed, checked
+from epoch0.errors import InputError
 from epoch0.initialization.follow import Follow, Follower
 from epoch0.initialization.initialize import gaussian_input, write_parameters
 from epoch0.initialization.result import left_alone
 from epoch0.initialization.sites import MATRIX, Site, find_sites
 from epoch0.prune.masks.places import plain_name
 from epoch0.results import Result, aligned
-from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi, edge_of_chaos
 from epoch0.theory.mean_field.moments import moments_of
 from epoch0.tracing.call import Forward
@@ -265,14 +265,15 @@ class _Pass:
 WAYS = ("layer", "row", "measured")
 
 
+@checked
 def rescale(
     model: nn.Module,
-    method: str = "measured",
+    method: Annotated[str, tuple(WAYS)] = "measured",
     *,
     x: Any = None,
     forward: Forward | None = None,
-    weight_std: float | None = None,
-    seed: int = 0,
+    weight_std: Positive | None = None,
+    seed: Seed = 0,
 ) -> Rescaling:
     """Multiply the kept weights of a pruned model, so that each layer has the variance of an unpruned one.
 
@@ -310,10 +311,6 @@ def rescale(
 
     Source: Hayou et al. 2021, equation 7, Proposition 1, Algorithm 1; THEORY section 4.
     """
-    check_choice("method", method, WAYS)
-    if weight_std is not None and (isinstance(weight_std, bool) or not (math.isfinite(weight_std) and weight_std > 0)):
-        raise InputError(f"weight_std={weight_std!r} is no scale; it must be finite and > 0.")
-    generator(seed)
     check_model(model)
     remarks = []
     if x is None:

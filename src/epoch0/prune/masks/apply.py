@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.nn.utils import prune as torch_prune
 
+from epoch0.arguments import checked
 from epoch0.errors import InputError, suggest
 from epoch0.prune.masks.masks import Masks, listed
 from epoch0.prune.masks.places import Masked, Place, parameter_order, parametrization, places
@@ -17,6 +18,7 @@ from epoch0.tracing.guard import bare
 Model = TypeVar("Model", bound=nn.Module)
 
 
+@checked
 def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
     """Prune a model: the masked weights are exactly zero from now on, whatever an optimizer does.
 
@@ -76,6 +78,7 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
     return model
 
 
+@checked
 def bake(model: Model) -> Model:
     """Make a pruned model plain again: the zeros go into the weights, the masks go away.
 
@@ -107,6 +110,7 @@ def bake(model: Model) -> Model:
     return model
 
 
+@checked
 def masks_of(model: nn.Module) -> Masks:
     """Copies of the masks that a model is pruned with, ours and those of ``torch.nn.utils.prune``.
 

@@ -3,16 +3,16 @@
 import copy
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
-import numpy as np
 from torch import Tensor, nn
 
-from epoch0.errors import InputError, check_choice
+from epoch0.arguments import Size, Sparsity, Whole, checked
+from epoch0.errors import InputError
 from epoch0.prune.masks.apply import apply
-from epoch0.prune.masks.keep import check_sparsity, select, warn_if_few
+from epoch0.prune.masks.keep import SCOPES, check_sparsity, select, warn_if_few
 from epoch0.prune.masks.masks import Masks
-from epoch0.prune.scores.batches import Progress, check_told, tell
+from epoch0.prune.scores.batches import Progress, tell
 from epoch0.prune.scores.scores import Scores
 from epoch0.prune.scores.synaptic_flow import synflow, synflow_rounds
 from epoch0.tracing.guard import bare
@@ -20,15 +20,16 @@ from epoch0.tracing.guard import bare
 SCHEDULES = ("exponential", "linear")
 
 
+@checked
 def iterate(
     model: nn.Module,
     score: Callable[[nn.Module], Mapping[str, Tensor]],
-    sparsity: float,
+    sparsity: Sparsity,
     *,
-    steps: int = 100,
-    schedule: str = "exponential",
-    scope: str = "global",
-    floor: int = 0,
+    steps: Size = 100,
+    schedule: Annotated[str, SCHEDULES] = "exponential",
+    scope: Annotated[str, SCOPES] = "global",
+    floor: Whole = 0,
     layers: str | Mapping[str, float] = "uniform",
     progress: Progress | None = None,
 ) -> Masks:
@@ -62,13 +63,6 @@ def iterate(
 
     Source: Tanaka et al. 2020, Algorithm 1 (SynFlow); de Jorge et al. 2021, section 4 (the schedules).
     """
-    check_sparsity(sparsity)
-    if not isinstance(steps, int | np.integer) or isinstance(steps, bool) or steps < 1:
-        raise InputError(f"steps={steps!r} is no number of rounds; use an integer >= 1, such as 100.")
-    if not callable(score):
-        raise InputError(f"score={score!r} is no function; it takes a model and returns scores, such as snip does.")
-    check_choice("schedule", schedule, SCHEDULES)
-    check_told(progress)
     found = None
     if scope == "global" and not floor and layers == "uniform":
         found = _synaptic_flow(model, score, sparsity, int(steps), schedule, progress)

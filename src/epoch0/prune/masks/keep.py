@@ -3,12 +3,14 @@
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from epoch0.errors import InputError, check_choice, suggest
+from epoch0.arguments import Sparsity, Whole, checked
+from epoch0.errors import InputError, suggest
 from epoch0.prune.masks.masks import Masks
 
 SCOPES, LAYERS = ("global", "layer"), ("uniform", "erk")
@@ -19,12 +21,13 @@ class PruningWarning(UserWarning):
     """So few weights are kept that whole layers must be empty: the network computes a constant."""
 
 
+@checked
 def keep(
     scores: Mapping[str, Tensor],
-    sparsity: float,
+    sparsity: Sparsity,
     *,
-    scope: str = "global",
-    floor: int = 0,
+    scope: Annotated[str, SCOPES] = "global",
+    floor: Whole = 0,
     layers: str | Mapping[str, float] = "uniform",
 ) -> Masks:
     """Keep the highest-scored weights and drop the rest.
@@ -98,7 +101,7 @@ def warn_if_few(masks: Masks, sparsity: float) -> None:
             f"sparsity {sparsity} leaves {kept} weight{'s' if kept != 1 else ''} for {len(masks)} layers; "
             f"nothing is left of {', '.join(masks.dead)}.",
             PruningWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -125,9 +128,6 @@ def _check(scores: Mapping[str, Tensor], scope: str, floor: int, layers: str | M
     for name, tensor in scores.items():
         if not tensor.is_floating_point():
             raise InputError(f"the scores of '{name}' are {tensor.dtype}; floating-point numbers are needed.")
-    check_choice("scope", scope, SCOPES)
-    if isinstance(floor, bool) or int(floor) != floor or floor < 0:
-        raise InputError(f"floor={floor!r} is no number of weights a layer; use an integer >= 0, such as 1.")
     if scope == "global" and layers != "uniform":
         raise InputError(f"layers={layers!r} sets the sparsity of each layer: use it with scope='layer'.")
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.initialization.files import load_tensors, save_tensors
 
@@ -19,6 +20,7 @@ SHOWN = 3
 """How many differences an error lists before it only counts the rest."""
 
 
+@checked
 class Masks(Mapping[str, Tensor]):
     """Name of a weight -> bool tensor of its shape; True is kept.
 

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from epoch0.errors import InputError, check_choice, check_finite
-from epoch0.meter import check_progress
+from epoch0.errors import InputError, check_finite
 from epoch0.tracing.call import LABELS, check_tensors, examples_in, mapped, parts
 from epoch0.tracing.guard import check_model
 from epoch0.tracing.loss import Loss, check_targets
@@ -88,9 +87,8 @@ Progress = Callable[[float, str], None]
 """What is told of long work: the part that is done, from 0 to 1, and what comes next."""
 
 
-def check_settings(model: Any, batch_norm: str, dtype: torch.dtype | None) -> None:
+def check_settings(model: Any, dtype: torch.dtype | None) -> None:
     """Refuse a model or settings that scores cannot be computed with."""
-    check_choice("batch_norm", batch_norm, ("train", "eval"))
     if dtype is not None and dtype not in DTYPES:
         raise InputError(f"dtype={dtype}: scores are computed in torch.float32 or torch.float64.")
     if isinstance(model, nn.Module):
@@ -103,18 +101,7 @@ def check_settings(model: Any, batch_norm: str, dtype: torch.dtype | None) -> No
     check_model(model)
 
 
-def check_told(progress: object) -> None:
-    """Refuse what is no function to tell of progress."""
-    check_progress(progress, "the part that is done, from 0 to 1, and a text")
-
-
 def tell(progress: Progress | None, done: int, rounds: int) -> None:
     """So many rounds are done, and another begins."""
     if progress is not None:
         progress(done / rounds, f"round {done + 1} of {rounds}")
-
-
-def check_temperature(temperature: float) -> None:
-    """Refuse a temperature that is not a finite number above 0."""
-    if isinstance(temperature, bool) or not 0 < temperature < float("inf"):
-        raise InputError(f"temperature={temperature!r}; outputs are divided by it, so it must be finite and > 0.")

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0.errors import InputError, is_count
-from epoch0.prune.masks.keep import check_sparsity, largest
+from epoch0.arguments import BatchNorm, Size, Sparsity
+from epoch0.prune.masks.keep import largest
 from epoch0.prune.scores.batches import Progress, described, taken, tell
 from epoch0.prune.scores.functional import Borrowed, Values, near_the_end, scored
 from epoch0.prune.scores.scores import Scores, listed
@@ -21,7 +21,7 @@ def snip(
     batches: Iterable[Any],
     *,
     loss: Loss | None = None,
-    batch_norm: str = "train",
+    batch_norm: BatchNorm = "train",
     dtype: torch.dtype | None = None,
     forward: Forward | None = None,
 ) -> Scores:
@@ -79,12 +79,12 @@ def sensitivity(weights: Sequence[Tensor], gradients: Sequence[Tensor | None]) -
 def force(
     model: nn.Module,
     batches: Iterable[Any],
-    sparsity: float,
-    steps: int = 60,
+    sparsity: Sparsity,
+    steps: Size = 60,
     *,
     loss: Loss | None = None,
     revive: bool = True,
-    batch_norm: str = "train",
+    batch_norm: BatchNorm = "train",
     dtype: torch.dtype | None = None,
     forward: Forward | None = None,
     progress: Progress | None = None,
@@ -119,9 +119,6 @@ def force(
 
     Source: de Jorge, Sanyal, Behl, Torr, Rogez, Dokania 2021, section 4 and Algorithm 1.
     """
-    check_sparsity(sparsity)
-    if not is_count(steps):
-        raise InputError(f"steps={steps!r}; give an integer >= 1.")
     held, removed = taken(batches, loss), dict[str, Tensor]()
 
     def compute(lent: Borrowed) -> tuple[Values, bool]:

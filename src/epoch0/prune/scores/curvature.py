@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0.errors import InputError, is_count
-from epoch0.prune.scores.batches import Batch, check_temperature, described, examples, taken
+from epoch0.arguments import BatchNorm, Positive, Seed, Size
+from epoch0.prune.scores.batches import Batch, described, examples, taken
 from epoch0.prune.scores.functional import Borrowed, Values, added, near_the_end, scored
 from epoch0.prune.scores.scores import Scores, listed
 from epoch0.seeds import generator
@@ -21,8 +21,8 @@ def grasp(
     batches: Iterable[Any],
     *,
     loss: Loss | None = None,
-    temperature: float = 200.0,
-    batch_norm: str = "train",
+    temperature: Positive = 200.0,
+    batch_norm: BatchNorm = "train",
     dtype: torch.dtype | None = None,
     forward: Forward | None = None,
 ) -> Scores:
@@ -52,7 +52,6 @@ def grasp(
 
     Source: Wang, Zhang, Grosse 2020, equations 6 to 8.
     """
-    check_temperature(temperature)
     held = taken(batches, loss)
 
     def compute(lent: Borrowed) -> tuple[Values, bool]:
@@ -105,9 +104,9 @@ def obd(
     model: nn.Module,
     batches: Iterable[Any],
     *,
-    probes: int = 16,
-    seed: int = 0,
-    batch_norm: str = "train",
+    probes: Size = 16,
+    seed: Seed = 0,
+    batch_norm: BatchNorm = "train",
     dtype: torch.dtype | None = None,
     forward: Forward | None = None,
 ) -> Scores:
@@ -137,10 +136,7 @@ def obd(
 
     Source: LeCun, Denker, Solla 1990, equations 5 to 9 (obd); Martens 2020, section 10.2 (sampled Gauss-Newton).
     """
-    if not is_count(probes):
-        raise InputError(f"probes={probes!r}; give an integer >= 1.")
     held = taken(batches, None)
-    generator(seed)
 
     def compute(lent: Borrowed) -> tuple[Values, bool]:
         total, near = Values(), False

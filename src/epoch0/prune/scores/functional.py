@@ -163,7 +163,7 @@ class Borrowed:
             warnings.warn(
                 f"the loss does not depend on {shown}: those weights score 0 and are removed first. "
                 "Leave them out of the scores to keep them.",
-                stacklevel=4,
+                stacklevel=5,
             )
         return [
             torch.zeros_like(leaf) if value is None else value.detach()
@@ -208,7 +208,7 @@ def borrowed(
     forward: Forward | None = None,
 ) -> Iterator[Borrowed]:
     """Check the model and lend it; afterwards it and the global random states are as they were."""
-    check_settings(model, batch_norm, dtype)
+    check_settings(model, dtype)
     model = bare(model)
     with unchanged(model), torch.inference_mode(False), torch.enable_grad():
         model.eval()

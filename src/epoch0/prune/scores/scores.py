@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError, check_finite
 from epoch0.initialization.files import load_tensors, save_tensors
 from epoch0.prune.masks.places import Weight, standing
@@ -20,6 +21,7 @@ _REMOVED = "removed/"  # before names in a file; no parameter's name has a slash
 _CHANCE = 5  # names the random stream
 
 
+@checked
 class Scores(dict[str, Tensor], Result):
     """One number for each weight of a model; the larger, the more worth keeping.
 
@@ -192,11 +194,11 @@ Function = TypeVar("Function", bound=Callable[..., Scores])
 
 
 def listed(*takes: str, rounds: int = 1) -> Callable[[Function], Function]:
-    """Put a score into the table."""
+    """Put a score into the table, its arguments checked."""
 
     def into(function: Function) -> Function:
-        TABLE[function.__name__] = Listed(function, takes, rounds)
-        return function
+        TABLE[function.__name__] = Listed(found := checked(function), takes, rounds)
+        return found
 
     return into
 
@@ -230,13 +232,13 @@ def magnitude(model: nn.Module) -> Scores:
 
     Source: Hayou et al. 2021, sections 2.1 (MBP) and E.
     """
-    check_settings(model, "eval", None)
+    check_settings(model, None)
     weights = standing(model)
     return scores_of(weights, [w.parameter.detach().abs() for w in weights], "magnitude")
 
 
 @listed("seed")
-def random(model: nn.Module, seed: int = 0) -> Scores:
+def random(model: nn.Module, seed: Seed = 0) -> Scores:
     """Score each weight by chance: independent uniform numbers in (0, 1), float64.
 
     >>> net = epoch0.networks.mlp([784, 256, 10], seed=0)
@@ -250,7 +252,7 @@ def random(model: nn.Module, seed: int = 0) -> Scores:
 
     Source: Hayou et al. 2021, Tables 2 and 3 (random pruning).
     """
-    check_settings(model, "eval", None)
+    check_settings(model, None)
     weights, drawn = standing(model), []
     for place, w in enumerate(weights):
         uniform = torch.rand(w.parameter.shape, dtype=torch.float64, generator=generator(seed, _CHANCE, place))

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from epoch0.errors import InputError, is_count
 from epoch0.prune.masks.keep import best
-from epoch0.prune.scores.batches import Progress, check_told, tell
+from epoch0.prune.scores.batches import Progress, tell
 from epoch0.prune.scores.functional import Borrowed, borrowed
 from epoch0.prune.scores.scores import Scores, listed, scores_of
 from epoch0.tracing import operations
@@ -207,7 +207,6 @@ def synflow_rounds(
 
     Source: Tanaka, Kunin, Yamins, Ganguli 2020, Algorithm 1.
     """
-    check_told(progress)
     with _positive(model, x, dtype) as (lent, ones), torch.no_grad():
         flat = torch.cat([leaf.flatten() for leaf in lent.leaves])
         sizes = [leaf.numel() for leaf in lent.leaves]

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from epoch0.arguments import Layers, Positive, checked
 from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
@@ -22,9 +23,9 @@ from epoch0.regions.planes.cutting import Plane
 from epoch0.regions.planes.mesh import straightened
 from epoch0.regions.planes.plot import draw
 from epoch0.regions.planes.windows import Window
-from epoch0.regions.planes.windows import window as checked
-from epoch0.regions.walk import MEMORY, block, check_memory, walk
-from epoch0.regions.workers import Budget, Progress, Report, ThreadPool, check_workers
+from epoch0.regions.planes.windows import window as as_window
+from epoch0.regions.walk import MEMORY, block, walk
+from epoch0.regions.workers import Budget, Progress, Report, ThreadPool
 from epoch0.results import Result
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def walked(
         assert progress is not None
         progress(done, f"{what}, {budget.cells:,} cells")
 
-    pool = ThreadPool(check_workers(workers), Report(told if progress else None))
+    pool = ThreadPool(workers, Report(told if progress else None))
     with torch.no_grad(), pool:
         sizes = Sizes.measure(program, samples, group, torch.zeros(1, dtype=torch.bool))
         found = walk(program, plane, {0: window.points(window.polygon)}, sizes, block(memory), pool)
@@ -248,8 +249,9 @@ def cut_plane(
     return found
 
 
+@checked
 def on_plane(
-    model: nn.Module, window: Any, *, memory: float = MEMORY, workers: int = 1, progress: Progress | None = None
+    model: nn.Module, window: Any, *, memory: Positive = MEMORY, workers: Layers = 1, progress: Progress | None = None
 ) -> PlanePartition:
     """The regions of a network on a window: a convex polygon in any plane of input space.
 
@@ -268,13 +270,14 @@ def on_plane(
 
     Source: Hanin and Rolnick 2019, section 3.2.
     """
-    found = checked(window)
+    found = as_window(window)
     program = trace(model, tuple(found.origin.shape), "cpu")
-    return cut_plane(program, found, check_memory(memory), workers, progress)
+    return cut_plane(program, found, memory, workers, progress)
 
 
+@checked
 def count(
-    model: nn.Module | Ensemble, where: Any, *, memory: float = MEMORY, workers: int = 1,
+    model: nn.Module | Ensemble, where: Any, *, memory: Positive = MEMORY, workers: Layers = 1,
     progress: Progress | None = None,
 ) -> int | np.ndarray:  # fmt: skip
     """Only the number of activation regions on a line or a window, without the geometry of the last layer.
@@ -306,6 +309,6 @@ def count(
         return lines.counts if isinstance(lines, LinePartitions) else lines.count
     if isinstance(model, Ensemble):
         raise InputError("windows are counted for one network at a time: regions.count(nets[i], window).")
-    found = checked(where)
+    found = as_window(where)
     program = trace(model, tuple(found.origin.shape), "cpu")
-    return walked(program, found, check_memory(memory), len(program.folds) - 1, workers, progress).count
+    return walked(program, found, memory, len(program.folds) - 1, workers, progress).count

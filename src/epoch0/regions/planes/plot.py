@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from epoch0 import plots
+from epoch0.arguments import checked
 from epoch0.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def draw(partition: Any, axes: Any = None, *, fill: bool = True, boundaries: boo
     return picture
 
 
+@checked
 def pattern_colours(patterns: np.ndarray) -> np.ndarray:
     """A light colour for each pattern that depends on its bits alone.
 

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
+from epoch0.arguments import Positive, checked
 from epoch0.errors import InputError, check_finite
 
 
@@ -124,7 +126,8 @@ def _axes(first: Tensor, others: Tensor) -> Tensor | None:
     return torch.stack([u, v / v.norm()])
 
 
-def square(centre: Any, u: Any, v: Any, half: float) -> Tensor:
+@checked
+def square(centre: ArrayLike, u: ArrayLike, v: ArrayLike, half: Positive) -> Tensor:
     """The corners of a square window, shape ``(4, *shape)``, float64.
 
     >>> square(torch.zeros(2, 2), torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.ones(2, 2), 28.0).shape
@@ -140,8 +143,6 @@ def square(centre: Any, u: Any, v: Any, half: float) -> Tensor:
     for name, value in (("u", u), ("v", v)):
         if value.shape != centre.shape:
             raise InputError(f"{name} has shape {tuple(value.shape)} and the centre {tuple(centre.shape)}.")
-    if not 0 < half < float("inf"):
-        raise InputError(f"half={half!r}; half the side of a square must be positive and finite.")
     directions = torch.stack([u, v]).reshape(2, -1)
     axes = _axes(directions[0], directions) if float(directions[0].norm()) > 0 else None
     if axes is None:
@@ -153,7 +154,8 @@ def square(centre: Any, u: Any, v: Any, half: float) -> Tensor:
     return corners.reshape(4, *centre.shape)
 
 
-def through(a: Any, b: Any, c: Any, *, margin: float = 1.0) -> Tensor:
+@checked
+def through(a: ArrayLike, b: ArrayLike, c: ArrayLike, *, margin: Positive = 1.0) -> Tensor:
     """The corners of the square through three points, centred where all three are equally far away.
 
     >>> through(images[0], images[1], images[2]).shape               # images of shape (100, 64)
@@ -169,8 +171,6 @@ def through(a: Any, b: Any, c: Any, *, margin: float = 1.0) -> Tensor:
     a, b, c = (_checked(f"point {name}", x) for name, x in (("a", a), ("b", b), ("c", c)))
     if not a.shape == b.shape == c.shape:
         raise InputError(f"the three points have shapes {tuple(a.shape)}, {tuple(b.shape)} and {tuple(c.shape)}.")
-    if not 0 < margin < float("inf"):
-        raise InputError(f"margin={margin!r}; half the side in units of the circle must be positive and finite.")
     p, q = (b - a).reshape(-1), (c - a).reshape(-1)
     pp, qq, pq = float(p @ p), float(q @ q), float(p @ q)
     gram = pp * qq - pq * pq

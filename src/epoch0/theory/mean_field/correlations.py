@@ -5,11 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from epoch0.activations import Activation, get
-from epoch0.errors import InputError
-from epoch0.theory.checks import check_variance
+from epoch0.arguments import Correlation, Variance, checked
 from epoch0.theory.mean_field.closed_forms import closed_form
 
 Array = NDArray[np.float64]
@@ -91,11 +90,12 @@ _LARGEST_HERMITE, _HERMITE_TERMS = 400.0, 6000
 _ROOT_OF_ERROR = 3e-7
 
 
+@checked
 def pair_mean(
     activation: str | Activation | Callable[..., Any],
-    q1: ArrayLike,
-    q2: ArrayLike,
-    c: ArrayLike,
+    q1: Variance,
+    q2: Variance,
+    c: Correlation,
     derivative: bool = False,
 ) -> Array:
     """E phi(h1) phi(h2) for Gaussian h1, h2 of mean 0, variances q1 and q2 and correlation c.
@@ -114,10 +114,6 @@ def pair_mean(
     rule = get(activation)
     arrays = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in (q1, q2, c)))
     first, second, cosine = map(np.atleast_1d, arrays)
-    check_variance("q1", first, first)
-    check_variance("q2", second, second)
-    if not (np.abs(cosine) <= 1 + 1e-12).all():
-        raise InputError(f"c={cosine!r} is no correlation; it must lie in [-1, 1].")
     cosine = np.asarray(np.clip(cosine, -1.0, 1.0))
     sine = np.asarray(np.sqrt((1 - cosine) * (1 + cosine)))
     return np.asarray(mean_at(rule, first, second, cosine, sine, derivative).reshape(arrays[0].shape))

@@ -1,15 +1,16 @@
 """The edge of chaos of any activation: where chi = 1 at the fixed point of the variance (Hayou 2021, 2.2, B.1)."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from epoch0.activations import ActivationLike, get
+from epoch0.arguments import Density, Std, Stds, checked
 from epoch0.errors import InputError
-from epoch0.theory.checks import check_continuous, check_density, check_std
+from epoch0.theory.checks import check_continuous
 from epoch0.theory.mean_field.fixed_points import diverges_from, settle
 from epoch0.theory.mean_field.moments import Moments, moments_of
 
@@ -207,8 +208,9 @@ class EdgeCurve:
     q: Array
 
 
+@checked
 def edge_of_chaos(
-    activation: ActivationLike, *, bias_std: float | None = None, weight_std: float | None = None, density: float = 1.0
+    activation: ActivationLike, *, bias_std: Std | None = None, weight_std: Std | None = None, density: Density = 1.0
 ) -> EdgeOfChaos:
     """The point on the edge of chaos with this bias_std, or with this weight_std.
 
@@ -227,16 +229,12 @@ def edge_of_chaos(
     """
     moments = moments_of(get(activation))
     check_continuous(moments.activation)
-    check_density(density)
     if bias_std is not None and weight_std is not None:
         raise InputError(
             f"bias_std={bias_std!r} and weight_std={weight_std!r}: give one of them, the edge of chaos fixes the other."
         )
     if weight_std is None:
         bias_std = 0.0 if bias_std is None else bias_std
-        check_std("bias_std", bias_std)
-    else:
-        check_std("weight_std", weight_std)
     if scale_free(moments):
         return _single_point(moments, bias_std, weight_std, density)
     found = edge_points(moments, bias_std, weight_std, density)
@@ -251,9 +249,8 @@ def edge_of_chaos(
     return EdgeOfChaos(*where, gain, density, _note(moments, best), others)
 
 
-def edge_of_chaos_curve(
-    activation: ActivationLike, bias_stds: Sequence[float] | Array, density: float = 1.0
-) -> EdgeCurve:
+@checked
+def edge_of_chaos_curve(activation: ActivationLike, bias_stds: Stds, density: Density = 1.0) -> EdgeCurve:
     """The weight_std on the edge of chaos for each bias_std; NaN where :func:`edge_of_chaos` would raise.
 
     >>> edge_of_chaos_curve("tanh", [0.1, 0.2, 0.3]).weight_std.round(4)             # shape (3,)
@@ -261,9 +258,6 @@ def edge_of_chaos_curve(
 
     Source: Hayou et al. 2021, 2.2 and B.1.
     """
-    check_density(density)
-    for one in bias_stds:
-        check_std("bias_std", one)
     biases = np.asarray(bias_stds, dtype=np.float64)
     rule = get(activation)
     weights, variances = np.full(len(biases), np.nan), np.full(len(biases), np.nan)

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from epoch0.activations import Activation, ActivationLike, get
+from epoch0.arguments import Density, Std, checked
 from epoch0.errors import InputError
-from epoch0.theory.checks import check_continuous, check_scales, scales_in_words
+from epoch0.theory.checks import check_continuous, scales_in_words
 from epoch0.theory.mean_field.correlations import pair_mean
 from epoch0.theory.mean_field.moments import LOWEST, Moments, moments_of
 
@@ -21,7 +22,8 @@ _CHUNK = 4_000_000
 _ON_THE_EDGE = 1e-9
 
 
-def q_star(activation: ActivationLike, weight_std: float, bias_std: float, density: float = 1.0) -> float:
+@checked
+def q_star(activation: ActivationLike, weight_std: Std, bias_std: Std, density: Density = 1.0) -> float:
     """The variance q* at which q' = bias_std^2 + density * weight_std^2 * E phi(sqrt(q) Z)^2 settles, from q = 1.
 
     >>> round(q_star("tanh", 1.700796 ** 0.5, 0.2), 4)
@@ -36,7 +38,6 @@ def q_star(activation: ActivationLike, weight_std: float, bias_std: float, densi
     Source: Hayou et al. 2021, B.1.
     """
     moments = moments_of(get(activation))
-    check_scales(weight_std, bias_std, density)
     q = reached(moments, density * weight_std**2, bias_std**2)
     if math.isinf(q):
         at = scales_in_words(weight_std, bias_std, density)
@@ -142,9 +143,10 @@ def _polish(moments: Moments, kept: float, bias: float, q: float) -> float:
     return q
 
 
+@checked
 def covariance_map(
-    activation: ActivationLike, weight_std: float, bias_std: float,
-    q1: ArrayLike, q2: ArrayLike, c: ArrayLike, density: float = 1.0,
+    activation: ActivationLike, weight_std: Std, bias_std: Std,
+    q1: ArrayLike, q2: ArrayLike, c: ArrayLike, density: Density = 1.0,
 ) -> Array:  # fmt: skip
     """Covariance of two inputs' next pre-activations: bias_std^2 + density * weight_std^2 * E phi(h1) phi(h2).
 
@@ -155,7 +157,7 @@ def covariance_map(
 
     Source: Hayou et al. 2021, B.1 and appendix H (density).
     """
-    rule = _checked(activation, weight_std, bias_std, density)
+    rule = get(activation)
     try:
         np.broadcast_shapes(*(np.shape(values) for values in (q1, q2, c)))
     except ValueError:
@@ -164,13 +166,14 @@ def covariance_map(
     return np.asarray(bias_std**2 + density * weight_std**2 * pair_mean(rule, q1, q2, c))
 
 
+@checked
 def correlation_map(
     activation: ActivationLike,
-    weight_std: float,
-    bias_std: float,
+    weight_std: Std,
+    bias_std: Std,
     c: ArrayLike,
     q: float | None = None,
-    density: float = 1.0,
+    density: Density = 1.0,
 ) -> Array:
     """Correlation of two inputs' next pre-activations, both inputs of one variance: f(c), with f(1) = 1.
 
@@ -182,7 +185,7 @@ def correlation_map(
 
     Source: Hayou et al. 2021, B.1.
     """
-    rule = _checked(activation, weight_std, bias_std, density)
+    rule = get(activation)
     if weight_std == 0 == bias_std:
         raise InputError("weight_std=0, bias_std=0 make every pre-activation 0; a correlation needs one of them > 0.")
     variance = q_star(rule, weight_std, bias_std, density) if q is None else q
@@ -199,12 +202,8 @@ def _map(rule: Activation, weight_std: float, bias_std: float, c: ArrayLike, q: 
     return np.asarray(np.clip(both / whole, -1.0, 1.0))
 
 
-def _checked(activation: ActivationLike, weight_std: float, bias_std: float, density: float) -> Activation:
-    check_scales(weight_std, bias_std, density)
-    return get(activation)
-
-
-def c_star(activation: ActivationLike, weight_std: float, bias_std: float, density: float = 1.0) -> float:
+@checked
+def c_star(activation: ActivationLike, weight_std: Std, bias_std: Std, density: Density = 1.0) -> float:
     """The correlation at which two different inputs settle in a deep network; 1 in the ordered phase and on the edge.
 
     >>> c_star("tanh", 1.0, 0.3), round(c_star("tanh", 2.0, 0.3), 6)
@@ -215,7 +214,7 @@ def c_star(activation: ActivationLike, weight_std: float, bias_std: float, densi
 
     Source: Hayou et al. 2021, B.1.
     """
-    rule = _checked(activation, weight_std, bias_std, density)
+    rule = get(activation)
     check_continuous(rule)
     return settled_correlation(rule, weight_std, bias_std, q_star(rule, weight_std, bias_std, density), density)
 
@@ -249,7 +248,8 @@ class DepthScale:
     xi_c: float
 
 
-def depth_scale(activation: ActivationLike, weight_std: float, bias_std: float, density: float = 1.0) -> DepthScale:
+@checked
+def depth_scale(activation: ActivationLike, weight_std: Std, bias_std: Std, density: Density = 1.0) -> DepthScale:
     """The depth scales xi_q = -1 / log of the q map's slope at q*, and xi_c = -1 / log f'(c*).
 
     >>> scale = depth_scale("tanh", 1.0, 0.3)
@@ -261,7 +261,7 @@ def depth_scale(activation: ActivationLike, weight_std: float, bias_std: float, 
 
     Source: Schoenholz et al. 2017, section 3; Hayou et al. 2021, B.1.
     """
-    rule = _checked(activation, weight_std, bias_std, density)
+    rule = get(activation)
     check_continuous(rule)
     q = q_star(rule, weight_std, bias_std, density)
     c = settled_correlation(rule, weight_std, bias_std, q, density)

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from epoch0.activations import Activation, get
-from epoch0.errors import InputError, check_choice, check_finite
-from epoch0.theory.checks import as_array, check_continuous, check_count, check_scales
+from epoch0.arguments import Density, Depth, Std, checked
+from epoch0.errors import InputError
+from epoch0.theory.checks import check_continuous
 from epoch0.theory.mean_field.closed_forms import erf_pair, is_erf, straight_means
 from epoch0.theory.mean_field.moments import moments_of
 from epoch0.theory.mean_field.tables import (
@@ -390,15 +391,16 @@ class Kernel:
         return "\n".join(lines)
 
 
+@checked
 def kernel(
-    x1: Any,
-    x2: Any = None,
+    x1: ArrayLike,
+    x2: ArrayLike | None = None,
     *,
     activation: str | Activation | Callable[..., Any],
-    weight_std: float,
-    bias_std: float = 0.0,
-    depth: int,
-    density: float = 1.0,
+    weight_std: Std,
+    bias_std: Std = 0.0,
+    depth: Depth,
+    density: Density = 1.0,
     architecture: Literal["dense", "residual", "stable"] = "dense",
 ) -> Kernel:
     """NNGP and NTK between inputs, right also at depth 100 in the chaotic phase.
@@ -426,10 +428,7 @@ def kernel(
     Source: Lee et al. 2018 (NNGP), Jacot et al. 2018 (NTK), Hayou et al. 2021, B.1 and appendix H (density).
     """
     rule = get(activation)
-    check_scales(weight_std, bias_std, density)
     check_continuous(rule)
-    check_count("depth", depth, 0)
-    check_choice("architecture", architecture, ARCHITECTURES)
     first = _inputs("x1", x1)
     second = first if x2 is None else _inputs("x2", x2)
     if first.shape[1] != second.shape[1]:
@@ -469,10 +468,9 @@ def kernel(
 
 def _inputs(name: str, x: Any) -> Array:
     """The inputs as a float64 array of shape (n, d), or an error that says what is wrong with them."""
-    array = as_array(name, x.detach().cpu() if hasattr(x, "detach") else x)
+    array = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x, dtype=np.float64)
     if array.ndim != 2 or 0 in array.shape:
         raise InputError(f"{name} has shape {array.shape}; it must be (n, d): n >= 1 inputs of d >= 1 numbers each.")
-    check_finite(name, array)
     return array
 
 

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epoch0.activations import Activation, ActivationLike, get
+from epoch0.arguments import Density, Std, checked
 from epoch0.errors import InputError
-from epoch0.theory.checks import Number, check_density, check_scales, check_std, check_variance, like
+from epoch0.theory.checks import Number, check_variance, like
 
 Array = NDArray[np.float64]
 
@@ -34,6 +35,7 @@ _MOST_PANELS = 4000
 _NORMAL = math.sqrt(2 * math.pi)
 
 
+@checked
 def gaussian_mean(f: Callable[[Any], Any], q: Number, breaks: tuple[float, ...] = ()) -> Number:
     """E f(sqrt(q) Z) for a standard normal Z, accurate also where f has kinks or jumps.
 
@@ -103,7 +105,8 @@ def _panels(f: Callable[[Any], Any], scale: Array, low: Array, high: Array) -> t
         return values.sum(axis=1), np.abs(values).sum(axis=1), np.abs(values @ _HIGHEST).sum(axis=1)
 
 
-def chi(activation: ActivationLike, weight_std: float, q: Number, density: float = 1.0) -> Number:
+@checked
+def chi(activation: ActivationLike, weight_std: Std, q: Number, density: Density = 1.0) -> Number:
     """Gain of a wide layer: density * weight_std^2 * E phi'(sqrt(q) Z)^2, the mean squared stretch of a perturbation.
 
     >>> chi("relu", 2.0, 1.0)                       # any q: ReLU has no scale
@@ -114,13 +117,12 @@ def chi(activation: ActivationLike, weight_std: float, q: Number, density: float
     Source: Hayou et al. 2021, B.1.2 (printed with phi for phi', a misprint) and appendix H (density).
     """
     rule = get(activation)
-    check_std("weight_std", weight_std)
-    check_density(density)
     return density * weight_std**2 * gaussian_mean(lambda h: rule.derivative(h) ** 2, q, rule.breaks)
 
 
+@checked
 def variance_map(
-    activation: ActivationLike, weight_std: float, bias_std: float, q: Number, density: float = 1.0
+    activation: ActivationLike, weight_std: Std, bias_std: Std, q: Number, density: Density = 1.0
 ) -> Number:
     """Variance of the next pre-activation: bias_std^2 + density * weight_std^2 * E phi(sqrt(q) Z)^2.
 
@@ -130,7 +132,6 @@ def variance_map(
     Source: Hayou et al. 2021, B.1 and appendix H (density).
     """
     rule = get(activation)
-    check_scales(weight_std, bias_std, density)
     return bias_std**2 + density * weight_std**2 * gaussian_mean(lambda h: rule.function(h) ** 2, q, rule.breaks)
 
 

@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from epoch0 import plots
 from epoch0.activations import ActivationLike, get
+from epoch0.arguments import Density, Std, Stds, checked
 from epoch0.errors import InputError
 from epoch0.results import Result, finite
-from epoch0.theory.checks import as_array, check_continuous, check_density, check_scales, scales_in_words
+from epoch0.theory.checks import check_continuous, scales_in_words
 from epoch0.theory.mean_field.edge import EdgeCurve, edge_arrays, scale_free
 from epoch0.theory.mean_field.fixed_points import reached, scales_at, settle, settled_correlation, why_it_diverges
 from epoch0.theory.mean_field.moments import Moments, moments_of
@@ -59,7 +60,8 @@ class Phase:
         return dict(finite(vars(self)))
 
 
-def phase(activation: ActivationLike, weight_std: float, bias_std: float, density: float = 1.0) -> Phase:
+@checked
+def phase(activation: ActivationLike, weight_std: Std, bias_std: Std, density: Density = 1.0) -> Phase:
     """Whether a deep network is ordered, critical or chaotic, with its fixed points and depth scales.
 
     >>> print(phase("tanh", 1.5, 0.1))
@@ -70,7 +72,6 @@ def phase(activation: ActivationLike, weight_std: float, bias_std: float, densit
     rule = get(activation)
     check_continuous(rule)
     moments = moments_of(rule)
-    check_scales(weight_std, bias_std, density)
     kept = density * weight_std**2
     q = reached(moments, kept, bias_std**2)
     where = (rule.name, float(weight_std), float(bias_std), float(density))
@@ -173,11 +174,12 @@ class PhaseDiagram(Result):
         return picture
 
 
+@checked
 def phase_diagram(
     activation: ActivationLike,
-    weight_stds: Sequence[float] | Array,
-    bias_stds: Sequence[float] | Array,
-    density: float = 1.0,
+    weight_stds: Stds,
+    bias_stds: Stds,
+    density: Density = 1.0,
 ) -> PhaseDiagram:
     """The phase at every point of a grid of weight_stds (columns) and bias_stds (rows), both increasing and >= 0.
 
@@ -190,7 +192,6 @@ def phase_diagram(
     rule = get(activation)
     check_continuous(rule)
     moments = moments_of(rule)
-    check_density(density)
     weights, biases = _axis("weight_stds", weight_stds), _axis("bias_stds", bias_stds)
     kept, bias = (a.ravel() for a in np.meshgrid(density * weights**2, biases**2))
     q = settle(moments, kept, bias)
@@ -201,8 +202,8 @@ def phase_diagram(
 
 
 def _axis(name: str, values: Sequence[float] | Array) -> Array:
-    axis = as_array(name, values)
-    if axis.ndim != 1 or not len(axis) or not np.isfinite(axis).all() or axis[0] < 0 or (np.diff(axis) <= 0).any():
+    axis = np.asarray(values, dtype=np.float64)
+    if axis.ndim != 1 or not len(axis) or (np.diff(axis) <= 0).any():
         raise InputError(f"{name}={values!r}: give a list of increasing numbers >= 0, at least one.")
     return axis
 

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from epoch0.activations import Activation, get
-from epoch0.errors import InputError, check_choice
+from epoch0.arguments import Correlation, Density, Depth, Std, Variance, checked
+from epoch0.errors import InputError
 from epoch0.results import Result
-from epoch0.theory.checks import as_array, check_continuous, check_count, check_scales, check_variance
+from epoch0.theory.checks import check_continuous
 from epoch0.theory.mean_field.correlations import mean_at
 
 Array = NDArray[np.float64]
@@ -67,15 +68,16 @@ class Propagation(Result):
         )
 
 
+@checked
 def propagate(
     activation: str | Activation | Callable[..., Any],
-    weight_std: float,
-    bias_std: float,
-    depth: int,
+    weight_std: Std,
+    bias_std: Std,
+    depth: Depth,
     *,
-    q: ArrayLike = 1.0,
-    c: ArrayLike | None = None,
-    density: float = 1.0,
+    q: Variance = 1.0,
+    c: Correlation | None = None,
+    density: Density = 1.0,
     architecture: Literal["dense", "convolutional", "residual", "stable"] = "dense",
     kernel_size: int | tuple[int, ...] | None = None,
 ) -> Propagation:
@@ -96,10 +98,7 @@ def propagate(
     Source: Hayou et al. 2021, B.1 and appendix H (density); the convolution as in Xiao et al. 2018.
     """
     rule = get(activation)
-    check_scales(weight_std, bias_std, density)
     check_continuous(rule)
-    check_count("depth", depth, 0)
-    check_choice("architecture", architecture, ARCHITECTURES)
     start, gap = _start(q, c, architecture)
     positions = architecture == "convolutional"
     widths = _window(kernel_size, start.ndim, architecture)
@@ -144,14 +143,13 @@ def propagate(
 
 def _start(q: ArrayLike, c: ArrayLike | None, architecture: str) -> tuple[Array, Array | None]:
     """The first variances and gaps, of one shape."""
-    start = as_array("q", q)
-    check_variance("q", start if start.size else np.array([np.nan]), q)
+    start = np.asarray(q, dtype=np.float64)
+    if not start.size:
+        raise InputError(f"q has shape {start.shape}; give one variance or more.")
     if c is None:
         shape, gap = start.shape, None
     else:
-        gap = np.asarray(1 - as_array("c", c))
-        if not ((gap >= -1e-12) & (gap <= 2 + 1e-12)).all():
-            raise InputError(f"c={c!r} is no correlation; it must lie in [-1, 1].")
+        gap = np.asarray(1 - np.asarray(c, dtype=np.float64))
         try:
             shape = np.broadcast_shapes(start.shape, gap.shape)
         except ValueError:

@@ -15,16 +15,18 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc, gammaincc, gammaln
 
-from epoch0.errors import InputError, check_choice
-from epoch0.theory.checks import check_count, check_inside
+from epoch0.arguments import Count, Inside, checked
+from epoch0.errors import InputError
 
 METHODS = ("paper", "chernoff", "exact")
-DIRECTIONS = ("forward", "gradient")
+Method = Annotated[str, METHODS]
+Direction = Annotated[str, ("forward", "gradient")]
 
 # exp(-745) is the smallest float
 _SMALLEST = 745.0
@@ -34,17 +36,8 @@ _NO_ATOM = 46.0
 _STEP = 0.15
 
 
-def check_eps(eps: float) -> None:
-    """Refuse a tolerance outside (0, 1)."""
-    check_inside("eps", eps, "relative change of the squared norm to allow")
-
-
-def check_delta(delta: float) -> None:
-    """Refuse a probability of failure outside (0, 1)."""
-    check_inside("delta", delta, "probability of failure to allow")
-
-
-def paper_rate(eps: float) -> float:
+@checked
+def paper_rate(eps: Inside) -> float:
     """Exponent c of the paper's bound: a layer of width m fails with probability at most 2 exp(-m c).
 
     >>> round(paper_rate(0.1), 7)                                         # eps/4 + log(2 / (1 + sqrt(1 + eps)))
@@ -52,12 +45,12 @@ def paper_rate(eps: float) -> float:
 
     Source: Arpit-Bengio Lemma 2 (activations) and Lemma 5 (gradients); about 3 eps^2 / 32.
     """
-    check_eps(eps)
     # written so that a small eps keeps its digits: sqrt(1 + eps) - 1 = eps / (1 + sqrt(1 + eps))
     return eps / 4 - math.log1p(eps / (2 * (1 + math.sqrt(1 + eps))))
 
 
-def chernoff_rate(eps: float, tail: str = "upper") -> float:
+@checked
+def chernoff_rate(eps: Inside, tail: Annotated[str, ("upper", "lower")] = "upper") -> float:
     """Best exponent c that Chernoff's method can give: the tail of a layer of width m is at most exp(-m c).
 
     >>> round(chernoff_rate(0.1), 7), round(chernoff_rate(0.1, "lower"), 7)
@@ -68,19 +61,18 @@ def chernoff_rate(eps: float, tail: str = "upper") -> float:
 
     Source: THEORY 2, "Chernoff with lambda optimised", solved in closed form.
     """
-    check_eps(eps)
-    check_choice("tail", tail, ("upper", "lower"))
     excess = eps if tail == "upper" else -eps
     return _rate(excess, saddle(excess))
 
 
+@checked
 def failure_probability(
-    eps: float,
-    widths: int | Sequence[int],
-    samples: int = 1,
-    method: str = "exact",
-    direction: str = "forward",
-    layers: int = 1,
+    eps: Inside,
+    widths: Count | Sequence[Count],
+    samples: Count = 1,
+    method: Method = "exact",
+    direction: Direction = "forward",
+    layers: Count = 1,
 ) -> float:
     """Probability, or a bound on it, that some layer changes some sample's squared norm by more than eps.
 
@@ -95,10 +87,6 @@ def failure_probability(
 
     Source: Arpit-Bengio Theorem 1 (forward), Theorem 3 (gradient); THEORY 2 for the exact law.
     """
-    check_eps(eps)
-    check_count("samples", samples)
-    check_choice("method", method, METHODS)
-    check_choice("direction", direction, DIRECTIONS)
     sizes = _times_of_widths(widths, layers)
     if method == "exact":
         chances = [(layer_failure(size, eps), times) for size, times in sizes.items()]
@@ -112,19 +100,23 @@ def failure_probability(
 
 def _times_of_widths(widths: int | Sequence[int], layers: int) -> "Counter[int]":
     """How many layers have each width."""
-    check_count("layers", layers)
-    if isinstance(widths, int | np.integer):
-        return Counter({check_count("width", widths): int(layers)})
-    sizes = [check_count("width", size) for size in widths]
-    if not sizes:
+    if isinstance(widths, int):
+        return Counter({widths: layers})
+    if not widths:
         raise InputError("widths holds no layer; give the number of units of one layer or more.")
-    if layers not in (1, len(sizes)):
-        raise InputError(f"{len(sizes)} widths and layers={layers}; give layers only with one width for all of them.")
-    return Counter(sizes)
+    if layers not in (1, len(widths)):
+        raise InputError(f"{len(widths)} widths and layers={layers}; give layers only with one width for all of them.")
+    return Counter(widths)
 
 
+@checked
 def required_width(
-    eps: float, delta: float, samples: int = 1, layers: int = 1, method: str = "exact", direction: str = "forward"
+    eps: Inside,
+    delta: Inside,
+    samples: Count = 1,
+    layers: Count = 1,
+    method: Method = "exact",
+    direction: Direction = "forward",
 ) -> int:
     """The least width, the same for all layers, at which norms are kept within eps with probability 1 - delta.
 
@@ -135,7 +127,6 @@ def required_width(
 
     Source: Arpit-Bengio Theorems 1 and 3 solved for the width; THEORY 2, the table.
     """
-    check_delta(delta)
 
     def enough(width: int) -> bool:
         return failure_probability(eps, width, samples, method, direction, layers) <= delta
@@ -149,8 +140,14 @@ def required_width(
     return width
 
 
+@checked
 def tolerance(
-    width: int, delta: float, samples: int = 1, layers: int = 1, method: str = "exact", direction: str = "forward"
+    width: Count,
+    delta: Inside,
+    samples: Count = 1,
+    layers: Count = 1,
+    method: Method = "exact",
+    direction: Direction = "forward",
 ) -> float:
     """The least eps that a width keeps with probability 1 - delta, correct to rounding and on the safe side of it.
 
@@ -161,9 +158,6 @@ def tolerance(
 
     Source: Arpit-Bengio section 4.2, the predicted curve of Figure 2.
     """
-    check_delta(delta)
-    check_count("width", width)
-    check_count("layers", layers)
 
     def failure(eps: float) -> float:
         return failure_probability(eps, width, samples, method, direction, layers)
@@ -182,7 +176,8 @@ def tolerance(
         low, high = (low, middle) if failure(middle) <= delta else (middle, high)
 
 
-def required_width_subspace(eps: float, delta: float, dimension: int, layers: int = 1) -> int:
+@checked
+def required_width_subspace(eps: Inside, delta: Inside, dimension: Count, layers: Count = 1) -> int:
     """The width at which one layer keeps the norm of **every** input of a subspace at once (Theorem 2, one layer).
 
     >>> required_width_subspace(0.2, 0.05, dimension=1)
@@ -193,10 +188,6 @@ def required_width_subspace(eps: float, delta: float, dimension: int, layers: in
 
     Source: Arpit-Bengio Lemma 3, which is Theorem 2 with one layer.
     """
-    check_eps(eps)
-    check_delta(delta)
-    check_count("dimension", dimension)
-    check_count("layers", layers)
     if layers > 1:
         raise InputError(
             f"layers={layers}: the bound over a subspace is proved for one layer only. The proof of Theorem 2 takes "
@@ -207,7 +198,7 @@ def required_width_subspace(eps: float, delta: float, dimension: int, layers: in
     return math.ceil(_subspace_width(eps, delta, dimension, layers))
 
 
-def _subspace_width(eps: float, delta: float, dimension: int, layers: int) -> float:
+def _subspace_width(eps: float, delta: float, dimension: Count, layers: int) -> float:
     """Equation (11) as printed, for any number of layers."""
     spacing = min(eps / (3 * math.sqrt(dimension)), math.sqrt(eps) / (math.sqrt(3) * dimension))
     third = eps / 3

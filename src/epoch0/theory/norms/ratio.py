@@ -10,13 +10,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc
 
-from epoch0.errors import InputError, check_choice
-from epoch0.theory.checks import Number, check_count, check_inside, like
+from epoch0.arguments import Count, Inside, Positive, Size, checked
+from epoch0.errors import InputError
+from epoch0.theory.checks import Number, like
 from epoch0.theory.gaussian_growth import GrowthLaw, binomial, chi_mean
 
 Array = NDArray[np.float64]
@@ -27,11 +29,13 @@ _VARIANCE = {
     "he_fan_in": lambda fan_in, fan_out: 2 / fan_in,
     "glorot": lambda fan_in, fan_out: 2 / (fan_in + fan_out),
 }
+Init = Annotated[str, tuple(_VARIANCE)]
 
 # The quantiles of the law are accurate to about 1e-13 in probability.
 _RAREST = 1e-11
 
 
+@checked
 @dataclass(frozen=True)
 class NormRatio:
     """Law of ``||h_L||^2 / ||x||^2`` for one input x of a ReLU network of L layers with Gaussian weights and no biases.
@@ -48,23 +52,20 @@ class NormRatio:
     Source: THEORY 2, the exact law.
     """
 
-    widths: tuple[int, ...]
-    scales: tuple[float, ...] = ()
+    widths: tuple[Size, ...]
+    scales: tuple[Positive, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.widths:
             raise InputError("widths holds no layer; give the number of units of one layer or more.")
-        for width in self.widths:
-            check_count("width", width)
         if not self.scales:
             object.__setattr__(self, "scales", (1.0,) * len(self.widths))
         elif len(self.scales) != len(self.widths):
             raise InputError(f"{len(self.widths)} widths and {len(self.scales)} scales; give one of each for a layer.")
-        if not all(scale > 0 and math.isfinite(scale) for scale in self.scales):
-            raise InputError(f"scales={self.scales!r} cannot be used; each layer needs a finite scale > 0.")
 
     @classmethod
-    def forward(cls, sizes: Sequence[int], init: str = "he") -> "NormRatio":
+    @checked
+    def forward(cls, sizes: Sequence[Size], init: Init = "he") -> "NormRatio":
         """Law of the activations' ratio ``||h_L||^2 / ||x||^2`` of a network of given sizes: of inputs, of each layer.
 
         >>> NormRatio.forward([500, 100, 100], init="glorot").mean      # scales 100/600 and 100/200
@@ -76,7 +77,8 @@ class NormRatio:
         return cls._of(sizes[1:], _variances(sizes, init))
 
     @classmethod
-    def gradient(cls, sizes: Sequence[int], layer: int, init: str = "he") -> "NormRatio":
+    @checked
+    def gradient(cls, sizes: Sequence[Size], layer: Count, init: Init = "he") -> "NormRatio":
         """Law of ``||dl/dW^layer||^2 / (||delta||^2 ||x||^2)``, delta = dl/da^L at the last pre-activation.
 
         >>> NormRatio.gradient([500, 100, 200, 300], layer=1).mean      # 100/300: the widths' ratio
@@ -90,7 +92,6 @@ class NormRatio:
         """
         variances = _variances(sizes, init)
         depth = len(variances)
-        check_count("layer", layer)
         if depth < 2 or layer > depth:
             raise InputError(
                 f"layer={layer!r} of {depth} cannot be used: it is a layer of the network, from 1, and with one layer "
@@ -147,14 +148,13 @@ class NormRatio:
         """The ratio below which a fraction p, in (0, 1), of the networks lies; 0 for p <= :attr:`zero_probability`."""
         return like(np.asarray(self.norm.quantile(p)) ** 2, p)
 
-    def interval(self, level: float = 0.95, samples: int = 1) -> tuple[float, float]:
+    @checked
+    def interval(self, level: Inside = 0.95, samples: Count = 1) -> tuple[float, float]:
         """The range that holds the ratios of all samples of a network with probability ``level``, or more.
 
         Each tail has probability (1 - level)/2, divided by the number of samples (a union bound: right for any inputs,
         however alike). A level outside (0, 1) or a tail below 1e-11 is an InputError.
         """
-        check_inside("level", level, "probability")
-        check_count("samples", samples)
         rest = (1 - level) / (2 * samples)
         if rest < _RAREST:
             raise InputError(
@@ -177,9 +177,9 @@ class NormRatio:
         # E|1 - g| = E g - 1 + 2 E max(1 - g, 0), and the last is the integral of the distribution function up to 1
         return law.mean - 1 + 2 * _below_one(law)
 
-    def distortion_quantile(self, p: float) -> float:
+    @checked
+    def distortion_quantile(self, p: Inside) -> float:
         """The distortion of the norms that a fraction p, in (0, 1), of the networks stays below (equation 26)."""
-        check_inside("p", p, "probability for a quantile")
         law = self.norm
 
         def below(distortion: float) -> float:
@@ -200,11 +200,8 @@ class NormRatio:
 
 def _variances(sizes: Sequence[int], init: str) -> list[float]:
     """Variance of the weights of every layer."""
-    check_choice("init", init, tuple(_VARIANCE))
     if len(sizes) < 2:
         raise InputError(f"sizes={list(sizes)!r} holds no layer; give the number of inputs and of units of each layer.")
-    for size in sizes:
-        check_count("size", size)
     return [_VARIANCE[init](fan_in, fan_out) for fan_in, fan_out in pairwise(sizes)]
 
 

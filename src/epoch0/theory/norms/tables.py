@@ -3,10 +3,10 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from epoch0.arguments import Count, Inside, checked
 from epoch0.errors import InputError
 from epoch0.results import Result, aligned
-from epoch0.theory.checks import check_count
-from epoch0.theory.norms.failure import METHODS, check_delta, check_eps, failure_probability, required_width, tolerance
+from epoch0.theory.norms.failure import METHODS, Direction, failure_probability, required_width, tolerance
 from epoch0.theory.norms.ratio import NormRatio
 
 LEVEL = 0.95
@@ -117,7 +117,10 @@ class NormsAtWidth(Result):
         return "\n".join([head, *aligned(cells, numbers=slice(1, None))])
 
 
-def summary(eps: float, delta: float, samples: int = 1, layers: int = 1, direction: str = "forward") -> NormSummary:
+@checked
+def summary(
+    eps: Inside, delta: Inside, samples: Count = 1, layers: Count = 1, direction: Direction = "forward"
+) -> NormSummary:
     """The least width by the paper, by the best Chernoff bound and by the exact law, side by side.
 
     >>> summary(eps=0.1, delta=0.05).widths
@@ -128,8 +131,14 @@ def summary(eps: float, delta: float, samples: int = 1, layers: int = 1, directi
     return NormSummary(eps, delta, samples, layers, direction, widths, failures)
 
 
+@checked
 def at_width(
-    width: int, layers: int = 1, eps: float = 0.1, delta: float = 0.05, samples: int = 1, direction: str = "forward"
+    width: Count,
+    layers: Count = 1,
+    eps: Inside = 0.1,
+    delta: Inside = 0.05,
+    samples: Count = 1,
+    direction: Direction = "forward",
 ) -> NormsAtWidth:
     """The law of the norm ratio at a width, with failure probabilities and tolerances by all three methods.
 
@@ -137,9 +146,6 @@ def at_width(
     >>> round(found.failures["exact"], 5), round(found.std, 4)
     (0.04997, 0.051)
     """
-    check_eps(eps)
-    check_delta(delta)
-    check_count("layers", layers)
     failures = {method: failure_probability(eps, width, samples, method, direction, layers) for method in METHODS}
     law = NormRatio((width,) * layers)
     tolerances: dict[str, float | None] = {}

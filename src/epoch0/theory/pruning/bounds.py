@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from epoch0.activations import ActivationLike, get
+from epoch0.arguments import Count, Inside, Size, Sparsity, Std, Variance, Within, checked
 from epoch0.errors import InputError
-from epoch0.theory.checks import check_count, check_sparsity, of_layers
+from epoch0.theory.checks import of_layers
 from epoch0.theory.mean_field.fixed_points import q_star
 from epoch0.theory.mean_field.moments import chi as gain
 from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
@@ -20,7 +22,8 @@ Array = NDArray[np.float64]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 
 
-def ordered_bound(chi: float, depth: int, width: int, *, paper: bool = False) -> float:
+@checked
+def ordered_bound(chi: Inside, depth: Size, width: Size, *, paper: bool = False) -> float:
     """Upper bound on the expected critical sparsity of SNIP in the ordered phase, without its error term.
 
     >>> kappa = math.exp(-8 * 0.2)                                            # chi at kappa = 0.2
@@ -37,21 +40,15 @@ def ordered_bound(chi: float, depth: int, width: int, *, paper: bool = False) ->
 
     Source: Hayou et al. 2021, Theorem 1.
     """
-    if isinstance(chi, bool) or not 0 < chi < 1:
-        raise InputError(
-            f"chi={chi!r}: the bound is for the ordered phase, 0 < chi < 1"
-            + ("; on the edge of chaos, chi = 1, no layer is weaker than the others." if chi == 1 else ".")
-        )
-    check_count("depth", depth)
-    check_count("width", width)
     kappa = abs(math.log(chi)) / 8
     inside = kappa * depth * width**2
     logarithm = math.log10(inside) if paper else math.log(inside)
     return (1 + logarithm / kappa) / depth if inside >= 1 else math.inf
 
 
+@checked
 def ordered_bound_of(
-    activation: ActivationLike, weight_std: float, bias_std: float, depth: int, width: int, *, paper: bool = False
+    activation: ActivationLike, weight_std: Std, bias_std: Std, depth: Size, width: Size, *, paper: bool = False
 ) -> float:
     """The same bound for weights and biases of given standard deviations, refused where the theorem is false.
 
@@ -76,7 +73,8 @@ def ordered_bound_of(
     return ordered_bound(gain(rule, weight_std, q), depth, width, paper=paper)
 
 
-def magnitude_bound(gamma: float, weights: int, *, paper: bool = False) -> float:
+@checked
+def magnitude_bound(gamma: Annotated[float, Within(above=1)], weights: Count, *, paper: bool = False) -> float:
     """Upper bound on the critical sparsity of magnitude pruning where one layer of many has smaller weights.
 
     >>> [round(magnitude_bound(g, 10_000), 3) for g in (2, 5, 10)]
@@ -98,7 +96,6 @@ def magnitude_bound(gamma: float, weights: int, *, paper: bool = False) -> float
     from scipy.optimize import minimize_scalar
 
     ratio = _ratio(gamma, paper)
-    check_count("weights", weights)
     depths = np.linspace(1e-6, 12.0, 4001)
     start = int(np.argmin(_bound_at(depths, ratio, weights)))
     low, high = depths[max(start - 1, 0)], depths[min(start + 1, len(depths) - 1)]
@@ -106,7 +103,8 @@ def magnitude_bound(gamma: float, weights: int, *, paper: bool = False) -> float
     return float(minimize_scalar(lambda z: float(_bound_at(np.array([z]), ratio, weights)[0]), **least).fun)
 
 
-def magnitude_limit(gamma: float, weights: int, *, paper: bool = False) -> float:
+@checked
+def magnitude_limit(gamma: Annotated[float, Within(above=1)], weights: Count, *, paper: bool = False) -> float:
     """Expected critical sparsity of magnitude pruning when one layer is weaker than infinitely many others.
 
     >>> [round(magnitude_limit(g, 10_000), 3) for g in (2, 5, 10)]
@@ -120,7 +118,6 @@ def magnitude_limit(gamma: float, weights: int, *, paper: bool = False) -> float
     Source: beyond Hayou et al. 2021, appendix E, which bounds it.
     """
     ratio = _ratio(gamma, paper)
-    check_count("weights", weights)
     edges = np.linspace(0.0, 40.0, 801)
     middle, half = (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
     z = middle[:, None] + half[:, None] * _NODES
@@ -130,8 +127,9 @@ def magnitude_limit(gamma: float, weights: int, *, paper: bool = False) -> float
     return float((half * ((stays * density) @ _WEIGHTS)).sum())
 
 
+@checked
 def magnitude_density(
-    weight_std: ArrayLike, weights: Sequence[int], sparsity: float, *, names: Sequence[str] | None = None
+    weight_std: Variance, weights: Sequence[Count], sparsity: Sparsity, *, names: Sequence[str] | None = None
 ) -> PredictedDensity:
     """What magnitude pruning is expected to leave of each layer of normal weights, at any depth.
 
@@ -144,11 +142,8 @@ def magnitude_density(
 
     Source: Hayou et al. 2021, appendix E, where only the limit of infinite depth is bounded.
     """
-    check_sparsity(sparsity)
     if not len(weights):
         raise InputError("weights holds no layer; give the number of weights of each.")
-    for count in weights:
-        check_count("a number of weights", count)
     stds = of_layers("weight_std", weight_std, len(weights))
     entry = entry_tail(1.0)
     laws = {count: score_law(entry, np.ones(1), np.ones(int(count))) for count in set(weights)}
@@ -158,10 +153,6 @@ def magnitude_density(
 
 
 def _ratio(gamma: float, paper: bool) -> float:
-    if isinstance(gamma, bool) or not (math.isfinite(gamma) and gamma > 1):
-        raise InputError(
-            f"gamma={gamma!r} must be above 1: how many times the other layers' variance is that of the weakest."
-        )
     return float(gamma) if paper else math.sqrt(gamma)
 
 

@@ -7,13 +7,14 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from epoch0.activations import Activation, ActivationLike, get
+from epoch0.arguments import Positive, Seed, Share, Size, Sparsity, Variance, checked
 from epoch0.errors import InputError
 from epoch0.seeds import numpy_generator
-from epoch0.theory.checks import check_continuous, check_count, check_sparsity, network_widths, of_layers
+from epoch0.theory.checks import check_continuous, of_layers
 from epoch0.theory.mean_field.correlations import pair_mean
 from epoch0.theory.mean_field.moments import gaussian_mean
 from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
@@ -224,17 +225,18 @@ _MOST_ERRORS = 4_000_000  # examples x classes of the last layer that are drawn
 _ALIKE = 50.0  # layers whose parameters agree to 1/50 in logarithm share a law
 
 
+@checked
 def predicted_density(
     activation: ActivationLike,
-    weight_std: float | ArrayLike,
-    bias_std: float | ArrayLike,
-    widths: Sequence[int],
-    sparsity: float,
+    weight_std: Variance,
+    bias_std: Variance,
+    widths: Sequence[Size],
+    sparsity: Sparsity,
     *,
-    input_square: float = 1.0,
-    input_correlation: float = 0.0,
-    examples: int = 100,
-    seed: int = 0,
+    input_square: Positive = 1.0,
+    input_correlation: Share = 0.0,
+    examples: Size = 100,
+    seed: Seed = 0,
     names: Sequence[str] | None = None,
 ) -> PredictedDensity:
     """What pruning by abs(W dL/dW) is expected to leave of each layer of a dense network with random weights.
@@ -259,16 +261,11 @@ def predicted_density(
     """
     rule = get(activation)
     check_continuous(rule)
-    check_sparsity(sparsity)
-    sizes = network_widths(widths)
-    check_count("examples", examples)
+    sizes = list(widths)
+    if len(sizes) < 2:
+        raise InputError(f"widths={sizes} is no network; give the number of inputs, then of units of each layer.")
     weights = of_layers("weight_std", weight_std, len(sizes) - 1)
     biases = of_layers("bias_std", bias_std, len(sizes) - 1)
-    if not (math.isfinite(input_square) and input_square > 0 and 0 <= input_correlation <= 1):
-        raise InputError(
-            f"input_square={input_square!r}, input_correlation={input_correlation!r}: the mean square must be above 0, "
-            "the correlation in [0, 1]."
-        )
     if not (weights > 0).all():
         raise InputError("weight_std must be above 0 in every layer: where all weights are 0, so are all scores.")
     moments = dense_moments(rule, weights, biases, sizes, input_square, input_correlation, examples, seed)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from epoch0.errors import InputError
 from epoch0.results import Result
 from epoch0.theory.pruning.score_law import GRID, LOW, SIZE, STEP, ScoreLaw
 
@@ -172,6 +173,8 @@ class Layers:
 def predict(layers: Layers, names: Sequence[str] | None, sparsity: float, basis: str) -> PredictedDensity:
     """The prediction for one sparsity, averaged over the networks in ``layers``; names are "1", "2", ... by default."""
     names = [str(layer + 1) for layer in range(len(layers.laws))] if names is None else names
+    if len(names) != len(layers.laws):
+        raise InputError(f"{len(names)} names for {len(layers.laws)} layers; give one each.")
     log_t = layers.thresholds(sparsity)
     density, gone = layers.tails(log_t).mean(axis=0), layers.none_above(log_t).mean(axis=0)
     mean, sd = layers.critical_sparsity()

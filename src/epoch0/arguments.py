@@ -1,0 +1,431 @@
+"""What a public function is given, checked by its annotations: one clear error before anything is touched.
+
+>>> @checked
+... def thin(width: Count, density: Density = 1.0) -> float:
+...     return width * density
+>>> thin(784, 98)
+Traceback (most recent call last):
+    ...
+epoch0.errors.InputError: density=98: give a number in (0, 1]. In percent? Then it is 0.98.
+"""
+
+import collections.abc
+import functools
+import inspect
+import math
+import numbers
+import os
+import reprlib
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from epoch0.errors import InputError, check_finite, suggest
+
+F = TypeVar("F", bound=Callable[..., Any])
+LARGEST = 2**53  # the integers that a float holds; no seed, count or index is larger
+
+
+@dataclass(frozen=True)
+class Within:
+    """The range of a number, or of every number of an array; ``above`` and ``below`` are outside of it."""
+
+    least: float = -math.inf
+    most: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
+
+    def holds(self, low: Any, high: Any) -> bool:
+        """Whether all from the lowest to the highest value are inside."""
+        return bool(low >= self.least and low > self.above and high <= self.most and high < self.below)
+
+    def __str__(self) -> str:
+        if (self.above, self.below) == (0, 1):
+            return "strictly between 0 and 1"
+        low, high = max(self.least, self.above), min(self.most, self.below)
+        if abs(low) < 10**4 and abs(high) < 10**4:
+            return f"in {'(' if self.above == low else '['}{low:g}, {high:g}{')' if self.below == high else ']'}"
+        ends = {">=": self.least, ">": self.above, "<=": self.most, "<": self.below}
+        return " and ".join(f"{sign} {end:g}" for sign, end in ends.items() if math.isfinite(end) and abs(end) < 10**4)
+
+
+Count = Annotated[int, Within(1)]
+Whole = Annotated[int, Within(0)]
+Seed = Annotated[int, Within(0, 2**128)]
+Size = Annotated[int, Within(1, 10**7)]  # of what is stored or gone through one by one
+Positive = Annotated[float, Within(above=0)]
+Std = Annotated[float, Within(0)]
+Inside = Annotated[float, Within(above=0, below=1)]
+Density = Annotated[float, Within(above=0, most=1)]  # the fraction kept
+Directions = Annotated[int, Within(2, 10**4)]
+Share = Annotated[float, Within(0, 1)]
+Sparsity = Annotated[float, Within(0, below=1)]  # the fraction removed
+BatchNorm = Annotated[str, ("train", "eval")]
+Depth = Annotated[int, Within(0, 10**5)]
+Layers = Annotated[int, Within(1, 10**4)]  # of what is built one by one
+Variance = Annotated[ArrayLike, Within(0)]
+Correlation = Annotated[ArrayLike, Within(-1 - 1e-12, 1 + 1e-12)]
+Stds = Annotated[Sequence[Std] | NDArray[np.float64], Within(0)]
+
+
+def shown(value: object) -> str:
+    """The value as an error repeats it: short, and on one line."""
+    if isinstance(value, int) and abs(value) > 10**30:
+        return f" is an integer of {value.bit_length()} bits"
+    if (
+        _plain(value)
+        or isinstance(value, bytes | np.number)
+        or (isinstance(value, list | tuple | dict) and all(map(_plain, value)))
+    ):
+        return f"={reprlib.repr(value.item() if isinstance(value, np.number) else value)}"
+    if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device"):
+        return f"={value}"
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f" is {_article(type(value).__name__)} of shape {tuple(value.shape)} and {value.dtype}"
+    return f" is the class {value.__name__}" if isinstance(value, type) else f" is {_article(type(value).__name__)}"
+
+
+def _plain(value: object) -> bool:
+    return (
+        value is None or isinstance(value, float | complex | str) or (isinstance(value, int) and abs(value) <= 10**30)
+    )
+
+
+def _article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'AEIOUaeio' else 'a'} {noun}"
+
+
+def refuse(name: str, value: object, wanted: str, hint: str = "") -> InputError:
+    """The one sentence: what was given, and what would work."""
+    return InputError(f"{name}{shown(value)}: give {wanted}.{hint}")
+
+
+def physical_memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def check_memory(what: str, numbers: float, size: int = 4) -> None:
+    """Refuse so many numbers that this machine cannot hold them."""
+    if numbers * size > (limit := physical_memory()):
+        raise InputError(
+            f"{what}: {numbers:.3g} numbers take {numbers * size / 1e9:.3g} GB, and this machine has "
+            f"{limit / 1e9:.3g} GB; ask for less."
+        )
+
+
+class Kind:
+    """One kind of value: what it is called, what looks like it, and what it is made into or refused for."""
+
+    def __init__(self, wanted: str, fits: Callable[[Any], bool]) -> None:
+        self.wanted, self.fits = wanted, fits
+
+    def take(self, name: str, value: Any) -> Any:
+        """The value, numpy's numbers as Python's."""
+        if not self.fits(value):
+            raise refuse(name, value, self.wanted)
+        return value
+
+
+class _Number(Kind):
+    def __init__(self, whole: bool, within: Within | None) -> None:
+        self.whole, self.within = whole, within
+        self.kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating, numbers.Real)
+        sort = "an integer" if whole else "a number" if "1" in str(within) else "a finite number"
+        super().__init__(f"{sort} {within or ''}".rstrip(), lambda v: isinstance(v, self.kinds) and type(v) is not bool)
+
+    def take(self, name: str, value: Any) -> Any:
+        sort = type(value)
+        if sort is bool or not isinstance(value, self.kinds):
+            raise refuse(name, value, self.wanted)
+        if sort is not int and sort is not float:
+            value = int(value) if isinstance(value, int | np.integer) else float(value)
+        if self.within is None:
+            return value
+        if not (self.within.holds(value, value) and -math.inf < value < math.inf):
+            percent = 0 < self.within.most <= 1 or 0 < self.within.below <= 1
+            hint = f" In percent? Then it is {value / 100:g}." if percent and 1 < value <= 100 else ""
+            most = f" and <= {self.within.most:,}" if 10**4 <= self.within.most < value < math.inf else ""
+            raise refuse(name, value, self.wanted + most, hint)
+        if sort is int and self.within.most == math.inf and not -LARGEST <= value <= LARGEST:
+            raise refuse(name, value, f"{self.wanted}, and one that a computer can count to (2^53)")
+        return value
+
+
+class _Numbers(Kind):
+    """A number, an array or a tensor, or nested sequences of numbers; or arrays only."""
+
+    def __init__(self, sort: type | None, within: Within | None, finite: bool = True) -> None:
+        self.sort, self.within, self.finite = sort, within, finite
+        name = (
+            f"a {'torch tensor' if sort.__name__ == 'Tensor' else 'numpy array'}"
+            if sort
+            else "a number or an array of numbers"
+        )
+        super().__init__(f"{name} {within or ''}".rstrip(), self._fits)
+
+    def _fits(self, value: Any) -> bool:
+        if self.sort is not None:
+            return isinstance(value, self.sort)
+        return hasattr(value, "dtype") or (
+            isinstance(value, Sequence | numbers.Real) and not isinstance(value, str | bytes)
+        )
+
+    def take(self, name: str, value: Any) -> Any:
+        if not self._fits(value):
+            raise refuse(name, value, self.wanted)
+        array = value
+        if hasattr(value, "is_sparse"):
+            check_dense(name, value)
+        elif not isinstance(value, np.ndarray):
+            try:
+                array = np.asarray(value)
+            except (TypeError, ValueError, OverflowError, RuntimeError):
+                array = np.empty(0, dtype=object)
+        if not hasattr(array, "is_sparse") and array.dtype.kind not in ("iuf" if self.sort is None else "iufbUS"):
+            raise refuse(name, value, self.wanted)
+        if (isinstance(value, list | tuple) and not value) or (
+            array.dtype == np.uint64 and bool((array > LARGEST).any())
+        ):
+            raise refuse(name, value, self.wanted)
+        if self.finite and not (isinstance(array, np.ndarray) and array.dtype.kind in "US"):
+            check_finite(name, array)
+        if self.within is not None and math.prod(array.shape) and not self.within.holds(array.min(), array.max()):
+            raise refuse(name, value, self.wanted)
+        return value
+
+
+class _Each(Kind):
+    """A sequence, a tuple or a mapping, and what each of its values is."""
+
+    def __init__(self, wanted: str, fits: Callable[[Any], bool], values: Sequence[Kind | None], sort: str) -> None:
+        each = [*{v.wanted: 0 for v in values if v}]
+        super().__init__(f"{wanted}{', each ' + each[0] if len(each) == 1 else ''}", fits)
+        self.values, self.sort = values, sort
+
+    def take(self, name: str, value: Any) -> Any:
+        if not self.fits(value):
+            raise refuse(name, value, self.wanted)
+        if self.sort == "mapping":
+            if self.values[0]:
+                for key, entry in value.items():
+                    self.values[0].take(f"{name}[{key!r}]", entry)
+            return value
+        if isinstance(value, np.ndarray):
+            value = value.tolist()
+        kinds: Sequence[Kind | None] = self.values
+        if self.sort == "pair" and len(value) != len(kinds):
+            raise refuse(name, value, self.wanted)
+        kinds = kinds if self.sort == "pair" else [self.values[0]] * len(value)
+        taken = [
+            kind.take(f"{name}[{i}]", v) if kind else v for i, (kind, v) in enumerate(zip(kinds, value, strict=True))
+        ]
+        if self.sort == "sequence" and all(a is b for a, b in zip(taken, value, strict=True)):
+            return value
+        return taken if self.sort == "sequence" else tuple(taken)
+
+
+class _Any(Kind):
+    """One of several kinds: the first that looks like the value decides."""
+
+    def __init__(self, kinds: Sequence[Kind]) -> None:
+        self.kinds = kinds
+        words = [*{kind.wanted: 0 for kind in kinds if kind.wanted != "None"}]
+        super().__init__(" or ".join(words), lambda v: any(kind.fits(v) for kind in kinds))
+
+    def take(self, name: str, value: Any) -> Any:
+        for kind in self.kinds:
+            if kind.fits(value):
+                return kind.take(name, value)
+        raise refuse(name, value, self.wanted)
+
+
+class _Choice(Kind):
+    def __init__(self, words: Sequence[Any]) -> None:
+        self.words = tuple(words)
+        *others, last = map(repr, self.words)
+        super().__init__(f"{', '.join(others)} or {last}" if others else last, lambda v: isinstance(v, str))
+
+    def take(self, name: str, value: Any) -> Any:
+        if not any(value is w or (type(value) is type(w) and value == w) for w in self.words):
+            raise InputError(
+                f"{name}{shown(value)} is not known; use {self.wanted}."
+                f"{suggest(value, map(str, self.words)) if isinstance(value, str) else ''}"
+            )
+        return value
+
+
+class _Function(Kind):
+    def __init__(self, wanted: str, takes: Sequence[Any] | None) -> None:
+        super().__init__(f"{wanted}{f' of {len(takes)} arguments' if takes else ''}", callable)
+        self.takes = takes
+
+    def take(self, name: str, value: Any) -> Any:
+        if not callable(value):
+            raise refuse(name, value, self.wanted)
+        try:
+            inspect.signature(value).bind(*self.takes or ()) if self.takes else None
+        except TypeError as error:
+            raise refuse(name, value, f"{self.wanted} ({error})") from error
+        except ValueError:  # one of C's, which does not tell what it takes
+            pass
+        return value
+
+
+class _Path(Kind):
+    def take(self, name: str, value: Any) -> Any:
+        if not self.fits(value):
+            raise refuse(name, value, self.wanted)
+        text = os.fspath(value)
+        if "\0" in text or any(len(os.fsencode(part)) > 255 for part in text.split("/")):
+            raise refuse(name, value, "a path without NUL, no name in it longer than 255 bytes")
+        return value
+
+
+def check_dense(name: str, tensor: Any) -> None:
+    """Refuse a tensor that holds no values, or not in the plain way."""
+    if tensor.device.type == "meta":
+        raise InputError(f"{name} is a tensor on the meta device, which holds no values: give one on 'cpu' or 'cuda'.")
+    if str(tensor.layout) != "torch.strided" or tensor.is_quantized:
+        how = "quantized: give tensor.dequantize()" if tensor.is_quantized else "sparse: give tensor.to_dense()"
+        raise InputError(f"{name} is {how}.")
+    if tensor.is_complex():
+        raise InputError(f"{name} is complex ({tensor.dtype}): give real numbers.")
+
+
+def _kind(hint: Any, more: tuple[Any, ...] = ()) -> Kind | None:
+    """The kind that an annotation stands for; None where anything goes."""
+    within = next((m for m in more if isinstance(m, Within)), None)
+    base, parts = typing.get_origin(hint), typing.get_args(hint)
+    if found := next((m for m in more if isinstance(m, Kind)), None):
+        return found
+    if words := next((m for m in more if isinstance(m, tuple)), None):
+        return _Choice(words)
+    if base is Annotated:
+        return _kind(parts[0], parts[1:])
+    if hint is ArrayLike:
+        return _Numbers(None, within, finite=None not in more)
+    if base is typing.Literal:
+        return _Choice(parts)
+    if base in (typing.Union, types.UnionType):
+        return _union(parts, more)
+    if isinstance(hint, TypeVar):
+        return _Numbers(None, within) if hint.__constraints__ else _kind(hint.__bound__)
+    if hint is None or hint is type(None):
+        return Kind("None", lambda v: v is None)
+    if hint is bool:
+        return Kind("True or False", lambda v: isinstance(v, bool | np.bool_))
+    if hint in (int, float):
+        return _Number(hint is int, within or Within())
+    if base is np.ndarray or hint is np.ndarray:
+        return _Numbers(np.ndarray, within, finite=False)
+    sort = base or hint
+    if sort is collections.abc.Callable:
+        return _Function("a function", parts[0] if parts and isinstance(parts[0], list) else None)
+    if not isinstance(sort, type) or sort in (object, Any):
+        return None
+    if sort.__module__ == "torch" and sort.__name__ == "Tensor":
+        return _Numbers(sort, within)
+    inner = [_kind(part) for part in parts if part is not ...]
+    for kind in inner if issubclass(sort, Mapping) else ():
+        if isinstance(kind, _Numbers):
+            kind.finite = False  # scores and states may hold infinity
+    if sort is tuple and parts and ... not in parts:
+        return _Each(f"{len(parts)} values", _sequence, inner, "pair")
+    if sort in (collections.abc.Sequence, list, tuple):
+        return _Each("a list", _sequence, inner or [None], "tuple" if sort is tuple else "sequence")
+    if sort in (collections.abc.Mapping, dict):
+        return _Each("a mapping", lambda v: isinstance(v, Mapping), inner[1:] or [None], "mapping")
+    if sort is collections.abc.Iterable:
+        through = Kind("a list", lambda v: hasattr(v, "__iter__") and not isinstance(v, str | bytes))
+        return _Any([_Each("a list", _sequence, inner or [None], "sequence"), through])
+    if issubclass(sort, os.PathLike):
+        return _Path("a path", lambda v: isinstance(v, str | os.PathLike))
+    if sort is str:
+        return Kind("a text", lambda v: isinstance(v, str))
+    return Kind(getattr(sort, "_wanted", _article(sort.__name__)), lambda v: isinstance(v, sort))
+
+
+def _sequence(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.ndim == 1
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _union(parts: Sequence[Any], more: tuple[Any, ...] = ()) -> Kind | None:
+    kinds = [_kind(part, more) for part in parts]
+    if any(kind is None for kind in kinds):
+        return None
+    if any(isinstance(kind, _Path) for kind in kinds):
+        kinds = [kind for kind, part in zip(kinds, parts, strict=True) if part is not str]
+    return _Any([kind for kind in kinds if kind is not None])
+
+
+def _kinds(function: Callable[..., Any]) -> tuple[list[str], dict[str, Kind], Kind | None, Kind | None]:
+    """Names of the positional parameters, kinds by name, and those of ``*args`` and ``**named``."""
+    by_name: dict[str, Kind] = {}
+    plain = inspect.unwrap(function)
+    for name, hint in plain.__annotations__.items():
+        try:
+            spelled = types.SimpleNamespace(__annotations__={name: hint})
+            kind = _kind(typing.get_type_hints(spelled, plain.__globals__, include_extras=True)[name])
+        except NameError:  # imported for type checkers only
+            kind = None
+        if kind is not None and name != "return":
+            by_name[name] = kind
+    known = inspect.signature(function).parameters.values()
+    order = [p.name for p in known if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = {p.kind: by_name.pop(p.name, None) for p in known if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    return order, by_name, rest.get(inspect.Parameter.VAR_POSITIONAL), rest.get(inspect.Parameter.VAR_KEYWORD)
+
+
+def checked(function: F) -> F:
+    """The function, or the class, with every argument checked by its annotation; read once, at the first call.
+
+    Numbers of numpy come in as Python's. What cannot be allocated is an InputError as well. Defaults are not checked.
+    """
+    if isinstance(function, type):
+        function.__init__ = checked(function.__init__)  # type: ignore[misc]
+        return function
+    order: list[str] = []
+    kinds: dict[str, Kind] | None = None
+    more: Kind | None = None
+    named_more: Kind | None = None
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        nonlocal order, kinds, more, named_more
+        if kinds is None:
+            order, kinds, more, named_more = _kinds(function)
+        for place, value in enumerate(args):
+            kind = kinds.get(order[place]) if place < len(order) else more
+            if kind is not None:
+                taken = kind.take(order[place] if place < len(order) else f"argument {place}", value)
+                if taken is not value:
+                    args = (*args[:place], taken, *args[place + 1 :])
+        for name, value in named.items():
+            kind = kinds.get(name, named_more)
+            if kind is not None:
+                named[name] = kind.take(name, value)
+        try:
+            return function(*args, **named)
+        except (MemoryError, OverflowError) as error:
+            problem: Exception = error
+        except RuntimeError as error:
+            if not any(words in str(error) for words in _TOO_LARGE):
+                raise
+            problem = error
+        why = (str(problem) or "no memory").splitlines()[0]
+        raise InputError(
+            f"{function.__qualname__}: what was asked for is too large ({why}); ask for less."
+        ) from problem
+
+    return call  # type: ignore[return-value]
+
+
+_TOO_LARGE = ("allocate memory", "Storage size calculation overflowed", "numel: integer multiplication overflow")

@@ -1,0 +1,182 @@
+"""Bad calls: a public function that is given nonsense says so in one InputError, at once, and touches nothing.
+
+Each call is one that works (``calls.py``) with one or two arguments replaced. Some values are never valid for what a
+parameter is: they must be refused. Others may be; then anything but a raw error, a change or a long wait will do.
+"""
+
+import contextlib
+import inspect
+import io
+import math
+import os
+import random
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from calls import CALLS, NEVER_CALLED, folder, net, nothing, public, x
+from epoch0.errors import InputError
+
+SECONDS = 20
+PUBLIC = dict(public())
+
+NUMBERS: list[Callable[[], Any]] = [
+    lambda: math.nan, lambda: math.inf, lambda: "3", lambda: object(), lambda: 1j, list, lambda: {"a": 1},
+    lambda: b"x", lambda: int, lambda: np.array([math.nan]), lambda: -(10**400),
+]  # fmt: skip
+TENSORS: list[Callable[[], Any]] = [
+    lambda: x() * math.nan, lambda: torch.full((12, 6), -math.inf), lambda: torch.empty(12, 6, device="meta"),
+    lambda: torch.eye(6).to_sparse(), lambda: x().to(torch.complex64), lambda: "x", lambda: object(),
+    lambda: math.nan, lambda: nothing, lambda: torch.tensor([]),
+]  # fmt: skip
+#: by what the working value is: values that are never valid in its place
+NEVER: dict[type, list[Callable[[], Any]]] = {
+    bool: [lambda: "yes", lambda: 3, lambda: math.nan, list, lambda: object(), lambda: torch.ones(2)],
+    int: [*NUMBERS, lambda: True, lambda: 1.5, lambda: 10**400, lambda: -(2**80)],
+    float: [*NUMBERS, lambda: True, lambda: 10**400, lambda: -math.inf],
+    str: [lambda: math.nan, lambda: 3.5, list, dict, lambda: object(), lambda: b"relu", lambda: int],
+    torch.Tensor: TENSORS,
+    nn.Module: [lambda: None, lambda: "net", lambda: 3, lambda: x(), lambda: nn.Linear, dict, lambda: object()],
+    list: [lambda: 3.5, lambda: "abc", lambda: [object()], lambda: [math.nan], lambda: [None],
+           lambda: object(), lambda: int],
+    dict: [lambda: 3.5, lambda: "abc", lambda: [1], lambda: {1: object()}, lambda: {"a": math.nan}, lambda: {"a": "b"}],
+    Path: [lambda: 3.5, list, lambda: "a\0b", lambda: "n" * 300, lambda: object(), dict],
+    torch.dtype: [lambda: "float99", lambda: 3, lambda: float, list, lambda: object()],
+    type(nothing): [lambda: 3, lambda: "f", list, dict, lambda: x()],
+}  # fmt: skip
+#: values that may be valid: no raw error and no change
+MAYBE: list[Callable[[], Any]] = [
+    lambda: None, lambda: -1, lambda: 0, lambda: 2**63, lambda: 10**12, lambda: "", list, lambda: (),
+    dict, lambda: np.float32(0.5), lambda: np.int64(2), lambda: x(0), lambda: x()[0], lambda: torch.ones(2, 3, 4),
+    lambda: nn.Identity(), lambda: [[1, 2], [3]], lambda: [x(), "y"], lambda: {"a": x()}, lambda: 1e300, lambda: 1e-320,
+    lambda: torch.tensor(0.5), lambda: range(3), lambda: set(), lambda: iter([]), lambda: (3, "a"), lambda: lambda: 3,
+    lambda: torch.arange(12) - 5, lambda: "relu", lambda: -0.5, lambda: 1.0, lambda: np.zeros((0, 3)), lambda: True,
+]  # fmt: skip
+#: parameters that take more than their working value shows, or anything
+FREE = {
+    ("activations.known_function", "function"), ("activations.known_module", "module"),
+    ("activations.get", "activation"),
+    ("activations.known_call", "args"), ("activations.known_call", "kwargs"), ("activations.Activation", "source"),
+    ("experiments.experiment.canonical_json", "value"),
+    *((name, "errors") for name in CALLS if ".claims." in name),  # NaN: not measured
+    ("experiments.experiment.Trial", "spec"),
+}  # fmt: skip
+
+
+def sort(value: Any) -> type:
+    """The kind of a working value, as NEVER has it."""
+    sorts = (bool, int, float, str, torch.Tensor, nn.Module, Path, torch.dtype, type(nothing))
+    found = next((kind for kind in sorts if isinstance(value, kind)), None)
+    return found or (list if isinstance(value, list | tuple) else dict if isinstance(value, dict) else object)
+
+
+@contextlib.contextmanager
+def limited(seconds: int) -> Iterator[None]:
+    def late(*_: Any) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def state(arguments: dict[str, Any]) -> list[Any]:
+    """The models and the random streams, to the bit; beartype draws from Python's own."""
+    found: list[Any] = [torch.get_rng_state().tolist()[:64], str(np.random.get_state())]  # noqa: NPY002
+    found.append(os.environ.get("EPOCH0_TYPES") or random.getstate())
+    for value in arguments.values():
+        if isinstance(value, nn.Module):
+            found.append([(n, m.training, len(m._forward_hooks)) for n, m in value.named_modules()])
+            found.append([(n, p.requires_grad, p.tolist()) for n, p in value.named_parameters()])
+            found.append([(n, b.tolist()) for n, b in value.named_buffers()])
+    return found
+
+
+def judged(name: str, arguments: dict[str, Any], never: bool) -> str:
+    """One word for what a call did: fine, raw, nonsense, hung or touched; with the reason."""
+    before = repr(state(arguments))
+    try:
+        with limited(SECONDS), warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            PUBLIC[name](**arguments)
+    except InputError:
+        return "fine" if repr(state(arguments)) == before else "touched"
+    except TimeoutError:
+        return "hung"
+    except Exception as error:
+        return f"raw {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    return "nonsense" if never else "fine"
+
+
+def drawn(seed: int, calls: int) -> Iterator[tuple[str, dict[str, Any], dict[str, Any], bool]]:
+    """Names, arguments, those that were replaced, and whether that can never be right."""
+    draw = random.Random(seed)
+    names = [name for name in CALLS if CALLS[name]()]
+    for number in range(calls):
+        name = names[number % len(names)]
+        arguments, changed, never = CALLS[name](), {}, False
+        for place in draw.sample(list(arguments), min(len(arguments), draw.choice((1, 1, 2)))):
+            bad = NEVER.get(sort(arguments[place]), []) if (name, place) not in FREE else []
+            wrong = bool(bad) and draw.random() < 0.6
+            changed[place] = draw.choice(bad if wrong else MAYBE)()
+            never |= wrong
+        yield name, {**arguments, **changed}, changed, never
+
+
+def test_every_public_name_has_a_call() -> None:
+    plain = {n for n, f in PUBLIC.items() if n.startswith("activations.") and not inspect.signature(f).parameters}
+    assert PUBLIC.keys() - CALLS.keys() - NEVER_CALLED - plain == set()
+    assert (CALLS.keys() | NEVER_CALLED) - PUBLIC.keys() == set()
+
+
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize("name", CALLS)
+def test_the_calls_work(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    PUBLIC[name](**CALLS[name]())
+
+
+def fuzz(seed: int, calls: int) -> list[str]:
+    """What went wrong, one line a call."""
+    wrong = []
+    for name, arguments, changed, never in drawn(seed, calls):
+        word = judged(name, arguments, never)
+        if word != "fine":
+            wrong.append(f"{name}({', '.join(f'{k}={v!r:.60}' for k, v in changed.items())}): {word}")
+    return wrong
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_bad_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder(), net()
+    assert not fuzz(seed=0, calls=400)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_more_bad_calls(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not fuzz(seed, calls=1000)
+
+
+if __name__ == "__main__":  # python tests/test_fuzz.py SEED CALLS
+    import collections
+    import sys
+
+    os.chdir(folder())
+    found = fuzz(int(sys.argv[1]), int(sys.argv[2]))
+    print("\n".join(found))
+    print(collections.Counter(line.rpartition("): ")[2].split()[0] for line in found), "of", sys.argv[2])
