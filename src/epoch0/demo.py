@@ -24,8 +24,8 @@ from epoch0.diagnosis.step import Optimizer
 from epoch0.diagnosis.verdict import NAMES
 from epoch0.diagnosis.wording import SIGNS, chance
 from epoch0.distributions import Gaussian
-from epoch0.errors import InputError
 from epoch0.experiments.engine import Engine, one_thread
+from epoch0.files import made, write_atomic
 from epoch0.initialization import initialize
 from epoch0.networks import mlp
 from epoch0.seeds import generator
@@ -153,10 +153,11 @@ def run(out: Path, workers: int | None = None, echo: Say | None = None) -> dict[
     say: Say = echo or (lambda line: None)
     started = time.monotonic()
     Engine(workers=workers)  # starts nothing: a wrong number is told before anything runs or is made
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise InputError(f"the folder {str(out)!r} cannot be made: {problem.strerror or problem}.") from problem
+    with made(out):
+        return _run(out, workers, say, started)
+
+
+def _run(out: Path, workers: int | None, say: Say, started: float) -> dict[str, Any]:
     digits = _digits()
     say("Three networks on the embedded digits (1,437 to train on, 360 to test), judged before training:")
     outcomes = []
@@ -171,7 +172,7 @@ def run(out: Path, workers: int | None = None, echo: Say | None = None) -> dict[
     for claim in figure["claims"]:
         say(f"  {SIGNS.get(claim['verdict'], '·')} {claim['verdict']}: {claim['text']}")
     seconds = time.monotonic() - started
-    path = report.write(_page(outcomes, figure, seconds), out / "report.html")
+    path = write_atomic(out / "report.html", _page(outcomes, figure, seconds).encode(), "page")
     say(f"Written in {seconds:.0f} s: {path}")
     networks = [{**o.before.to_dict(), "after": o.after and o.after.to_dict()} for o in outcomes]
     claims = {"id": FIGURE, "claims": figure["claims"]}

@@ -1,44 +1,168 @@
-"""Files that are written whole or not at all."""
+"""Files of the user: what may be read or written, each refusal one line; files that appear whole or not at all."""
 
+import errno
+import fcntl
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from epoch0.errors import InputError, suggest
 
-def write_atomic(path: Path, content: bytes) -> None:
+StrPath = str | os.PathLike[str]
+_PARTIAL = ".epoch0-{}.partial"  # while it is not whole, where a file must have a name; nobody can guess it
+
+
+@contextmanager
+def explained(path: StrPath, what: str, doing: str) -> Iterator[None]:
+    """Whatever the system says against a file or folder, as one InputError that names it.
+
+    >>> with explained("a\\0b", "weights", "read"):
+    ...     open("a\\0b")
+    Traceback (most recent call last):
+    epoch0.errors.InputError: the weights 'a\\x00b' cannot be read: embedded null byte.
+    """
+    try:
+        yield
+    except (OSError, ValueError) as problem:
+        if isinstance(problem, InputError) or (isinstance(problem, ValueError) and "null" not in str(problem)):
+            raise
+        full = isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        reason = f"{getattr(problem, 'strerror', None) or problem}{', the disk is full; make room' if full else ''}."
+        with suppress(OSError, ValueError):
+            if doing == "read" and isinstance(problem, FileNotFoundError):
+                near = [each.name for each in Path(path).parent.iterdir() if each.suffix == Path(path).suffix]
+                reason = f"it does not exist.{suggest(Path(path).name, near)}"
+            elif doing == "written" and os.path.isfile(path):
+                reason = f"{reason[:-1]}; the file that was there is intact."
+        raise InputError(f"the {what} {str(path)!r} cannot be {doing}: {reason}") from problem
+
+
+def to_read(path: StrPath, what: str = "file") -> Path:
+    """The path, if a plain file is there that may be read; else an InputError that says what is wrong.
+
+    >>> to_read("weights.safetensor", "weights")                # doctest: +SKIP
+    the weights 'weights.safetensor' cannot be read: it does not exist. Did you mean 'weights.safetensors'?
+    """
+    with explained(path, what, "read"):
+        _check_plain(os.stat(path), path, what, "read")
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+    return Path(path)
+
+
+def to_write(path: StrPath, what: str = "file", endings: Sequence[str] = ()) -> Path:
+    """The path, if a file can be put there, of one of these endings; else an InputError, before the work is done.
+
+    >>> to_write("weights.safetensors", "weights", [".safetensors"])
+    PosixPath('weights.safetensors')
+    """
+    target = Path(path)
+    if endings and target.suffix.lower() not in endings:
+        example = f"{target.stem}{endings[0]}"
+        raise InputError(f"the name of the {what} {str(path)!r} must end in {', '.join(endings)}, as {example!r}.")
+    with explained(path, what, "written"):
+        if not target.parent.is_dir():
+            raise InputError(f"the {what} {str(path)!r} cannot be written: there is no folder {str(target.parent)!r}.")
+        with suppress(FileNotFoundError):
+            _check_plain(os.stat(path), path, what, "written")  # of what a link leads to: /dev/stdout is a link
+        if not os.access(target.parent, os.W_OK | os.X_OK):
+            raise InputError(f"the {what} {str(path)!r} cannot be written: the folder may not be written to.")
+    return target
+
+
+def _check_plain(found: os.stat_result, path: StrPath, what: str, doing: str) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        kind = "folder" if stat.S_ISDIR(found.st_mode) else "device, pipe or socket"
+        raise InputError(f"the {what} {str(path)!r} cannot be {doing}: it is a {kind}, not a file.")
+
+
+def write_atomic(path: StrPath, content: bytes, what: str = "file", *, new: bool = False) -> Path:
     """Put content at a path: afterwards it holds either all of it or what it held before.
 
-    >>> write_atomic(Path("claims.json"), b"[]")
+    >>> write_atomic("claims.json", b"[]")
+    PosixPath('claims.json')
+
+    A kill leaves nothing: until it is whole the file has no name, or where the system has no such files one that nobody
+    can guess and that the next writer in the folder removes. A link is replaced, never followed.
+
+    Args:
+        what: it is, for messages.
+        new: leave a file alone that is there at the end.
 
     Raises:
-        OSError: if the disk is full or the path cannot be written; nothing else is left behind then.
+        InputError: if the disk is full or the path cannot be written; what was there is then as it was.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with open(partial, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    target = to_write(path, what)
+    with explained(path, what, "written"):
+        sweep(target.parent)
+        partial = target.with_name(_PARTIAL.format(secrets.token_hex(8)))
+        handle, named = _fresh(partial)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(handle)
+                if not named:
+                    os.link(f"/proc/self/fd/{handle}", partial, src_dir_fd=handle)  # with one it follows
+                if new:
+                    with suppress(FileExistsError):
+                        os.link(partial, target)
+                else:
+                    os.replace(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
+    return target
 
 
-def make_folder(folder: Path) -> list[Path]:
-    """Make a folder; gives those that were made for it, the innermost first.
-
-    >>> make_folder(Path("results/today"))
-    [PosixPath('results/today'), PosixPath('results')]
-    """
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    return missing
-
-
-def remove_empty(folders: Iterable[Path]) -> None:
-    """Remove the folders that hold nothing, as far as possible, in this order."""
-    for folder in folders:
+def _fresh(partial: Path) -> tuple[int, bool]:
+    """A file to write, locked while it is written, and whether it has a name: this one, as few systems make it."""
+    if hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd"):
         with suppress(OSError):
-            folder.rmdir()
+            handle = os.open(partial.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
+            _lock(handle)
+            return handle, False
+    while True:
+        handle = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        _lock(handle)
+        if os.fstat(handle).st_nlink:
+            return handle, True
+        os.close(handle)  # swept away before it was locked
+
+
+def _lock(handle: int) -> bool:
+    """Whether nobody else holds this file; then it is held, until it is closed."""
+    with suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def sweep(folder: Path) -> None:
+    """Remove what writers that were killed have left in a folder."""
+    for stale in folder.glob(_PARTIAL.format("*")):
+        with suppress(OSError), open(stale, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
+            if _lock(file.fileno()):
+                stale.unlink()
+
+
+@contextmanager
+def made(folder: Path) -> Iterator[Path]:
+    """A folder, made if it is missing; what was made for it and holds nothing in the end is removed again.
+
+    >>> with made(Path("results/today")) as folder:
+    ...     pass
+    >>> Path("results").exists()
+    False
+    """
+    with explained(folder, "folder", "made"):
+        missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        with explained(folder, "folder", "made"):
+            folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+    finally:
+        for each in missing:
+            with suppress(OSError):
+                each.rmdir()

@@ -273,7 +273,7 @@ def test_missing_numbers_are_dashes(found: Checkup) -> None:
 
 
 def test_writing_is_whole_or_not_at_all(found: Checkup, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="does not exist"):
+    with pytest.raises(InputError, match="there is no folder"):
         found.to_html(tmp_path / "nowhere" / "page.html")
     with pytest.raises(InputError, match="is a folder"):
         found.to_html(tmp_path)

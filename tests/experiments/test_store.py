@@ -233,13 +233,13 @@ for seed in range(10**6):
         for seed in range(len(store)):
             result = store.get(trial(seed).key)
             assert result is not None and same(result["array"], np.arange(2000.0) + seed)
-        assert not (tmp_path / "r.sqlite.arrays" / "unfinished.tmp").exists()
+    assert not list(tmp_path.rglob(".*"))
 
 
 def test_an_orphan_array_file_is_harmless(tmp_path):
     path = filled(tmp_path / "r.sqlite", [1], large=True)
     (tmp_path / "r.sqlite.arrays" / f"{trial(2).key}.safetensors").write_bytes(b"half")
-    (tmp_path / "r.sqlite.arrays" / "unfinished.tmp").write_bytes(b"half")
+    (tmp_path / "r.sqlite.arrays" / ".epoch0-0.partial").write_bytes(b"half")
     with Store(path) as store:
         assert store.get(trial(2).key) is None
         store.put(trial(2), {"array": LARGE})
@@ -327,7 +327,7 @@ def test_missing_or_damaged_array_files_are_noticed(tmp_path):
 
 def test_places_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot be opened"):
+    with pytest.raises(InputError, match="file' cannot be made: File exists"):
         Store(tmp_path / "file" / "r.sqlite")
     with pytest.raises(InputError, match="does not exist"):
         Store(tmp_path / "r.sqlite", read_only=True)
@@ -388,7 +388,7 @@ def test_merge_refuses_contradictions_and_adds_nothing_then(tmp_path):
         merge([second], first)
     with Store(first) as store:
         assert len(store) == 5
-    with pytest.raises(InputError, match=r"3\.sqlite does not exist"):
+    with pytest.raises(InputError, match=r"3\.sqlite' cannot be read: it does not exist"):
         merge([filled(tmp_path / "4.sqlite", range(20, 30)), tmp_path / "3.sqlite"], first)
     with Store(first) as store:
         assert len(store) == 5

@@ -407,7 +407,7 @@ def test_save_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(InputError, match="No space left"):
         save(net_of(6), path)
     assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["w.safetensors"]
-    for bad, words in (("w.pt", "written as safetensors"), ("none/w.safetensors", "no folder")):
+    for bad, words in (("w.pt", r"must end in \.safetensors, as 'w\."), ("none/w.safetensors", "no folder")):
         with pytest.raises(InputError, match=words):
             save(net_of(5), tmp_path / bad)
         with pytest.raises(InputError, match=words):

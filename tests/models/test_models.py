@@ -156,8 +156,8 @@ def test_bad_weights(folder: Path) -> None:
     (folder / "good.pt").write_bytes(b"pickle")
     for name, words in {
         "god.safetensors": ["does not exist", "Did you mean 'good.safetensors'"],
-        "cut.safetensors": ["cannot be read as safetensors"],
-        "junk.safetensors": ["cannot be read as safetensors"],
+        "cut.safetensors": ["cannot be read: the file is cut short"],
+        "junk.safetensors": ["damaged or in another format"],
         "wrong.safetensors": ["1 missing: 2.bias", "1 unexpected: head", "0.weight is (2, 4), the model's (5, 4)"],
         "good.pt": ["pickled", "weights_only=True"],
     }.items():
@@ -486,7 +486,7 @@ def test_bad_batch_files(tmp_path: Path) -> None:
         "god.npz": ["does not exist", "Did you mean 'good.npz'"],
         "batch.pt": ["does not exist"],
         "cut.npz": ["cannot be read"],
-        "junk.safetensors": ["cannot be read as safetensors"],
+        "junk.safetensors": ["damaged or in another format"],
         "pickled.npz": ["cannot be read"],
         "text.npz": ["real numbers"],
         "nan.npz": ["NaN"],

@@ -231,7 +231,7 @@ def test_saving_is_all_or_nothing(done, tmp_path, monkeypatch) -> None:
 
 def test_a_folder_that_cannot_be_made_is_one_error(done, tmp_path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot be written"):
+    with pytest.raises(InputError, match="cannot be made"):
         done.save(tmp_path / "file")
 
 

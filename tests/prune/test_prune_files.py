@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from epoch0.errors import InputError
-from epoch0.initialization.files import load_tensors, save_tensors, written
+from epoch0.initialization.files import load_tensors, save_tensors
 from epoch0.prune.masks.keep import keep
 from epoch0.prune.scores.scores import LAYOUT as SCORES
 from epoch0.prune.scores.scores import Scores
@@ -58,7 +58,7 @@ def test_each_damage_is_seen(tmp_path: Path) -> None:
         path.write_bytes(content.replace(old, new))
         with pytest.raises(InputError, match="checksum"):
             Scores.load(path)
-    with pytest.raises(InputError, match="missing"):
+    with pytest.raises(InputError, match="does not exist"):
         Scores.load(tmp_path / "no.safetensors")
     with pytest.raises(InputError, match="a folder"):
         Scores.load(tmp_path)
@@ -77,19 +77,19 @@ def test_files_of_another_kind_or_version(tmp_path: Path) -> None:
         Scores.load(path)
 
 
-def test_an_interrupted_write_leaves_what_was_there(tmp_path: Path) -> None:
+def test_an_interrupted_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "w.safetensors"
     path.write_text("old")
 
-    def stopped(fresh: Path) -> None:
-        fresh.write_text("ne")
+    def stopped(handle: int) -> None:
         raise KeyboardInterrupt
 
+    monkeypatch.setattr("os.fsync", stopped)
     with pytest.raises(KeyboardInterrupt):
-        written(path, "weights", stopped)
+        save_tensors(path, "weights", "things 1", KINDS, {})
     assert path.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["w.safetensors"]
-    with pytest.raises(InputError, match="masks are written as safetensors"):
-        written("masks.pt", "masks", stopped)
+    with pytest.raises(InputError, match=r"'masks\.pt' must end in \.safetensors"):
+        Scores({"a": torch.ones(2)}).save("masks.pt")
 
 
 def test_the_header_can_be_read_by_others(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_scores_save_and_load(tmp_path: Path) -> None:
 
 
 def test_scores_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"scores .*none.* missing"):
+    with pytest.raises(InputError, match=r"scores .*none.* does not exist"):
         Scores.load(tmp_path / "none.safetensors")
     (tmp_path / "bad.safetensors").write_bytes(b"not this")
     with pytest.raises(InputError, match="cannot be read"):

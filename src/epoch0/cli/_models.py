@@ -9,6 +9,7 @@ import typer
 
 from epoch0.cli._shared import DataDir, Json, command, print_json
 from epoch0.errors import InputError
+from epoch0.files import to_write
 from epoch0.meter import Meter
 
 Model = Annotated[
@@ -96,10 +97,9 @@ def checkup(
     from epoch0 import models
     from epoch0.diagnosis import checkup as examine
 
-    if fix is not None:
-        from epoch0.initialization import check_path
-
-        check_path(fix)
+    for path, what, endings in ((fix, "weights", [".safetensors"]), (html, "page", [])):
+        if path is not None:
+            to_write(path, what, endings)
     program = models.load_program(model, weights=weights, seed=seed)
     network = program.pop("model")
     if program:

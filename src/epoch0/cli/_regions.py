@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from epoch0.cli._models import Data, InputShape, Model, Seed, Weights
-from epoch0.cli._shared import DataDir, Json, check_picture, command, print_json
+from epoch0.cli._shared import DataDir, Json, check_picture, command, print_json, save_picture
 from epoch0.errors import InputError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def regions(
         with Shown("regions") as shown:
             found = exact.on_plane(network, window, memory=memory, workers=workers, progress=shown)
         if plot is not None:
-            found.plot().savefig(plot)
+            save_picture(found.plot(), plot)
         _say_plane(found, plot, as_json)
         return
     with Shown("regions") as shown:

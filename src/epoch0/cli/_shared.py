@@ -1,6 +1,7 @@
 """What all commands share: how user errors are told, options of several commands, printing as tables or JSON."""
 
 import functools
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,14 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from epoch0.errors import InputError
+from epoch0.files import to_write, write_atomic
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="Folder of data sets, looked in before EPOCH0_DATA and the cache.")
 ]
-
-PICTURES = (".png", ".svg", ".pdf")
-"""Endings of the pictures that can be written."""
 
 
 def command(group: typer.Typer, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -27,9 +26,11 @@ def command(group: typer.Typer, **options: Any) -> Callable[[Callable[..., None]
         def guarded(*args: Any, **kwargs: Any) -> None:
             try:
                 function(*args, **kwargs)
-            except (InputError, RuntimeError) as problem:
-                # a trial that could not be finished is reported like bad input; any other RuntimeError is a bug of ours
-                if not isinstance(problem, InputError) and type(problem).__name__ != "TrialError":
+            except (InputError, RuntimeError, OSError) as problem:
+                # an unfinished trial is reported like bad input, as what the system refuses is; any other
+                # RuntimeError is a bug of ours, and who closes a pipe has seen enough
+                known = isinstance(problem, InputError | OSError) and not isinstance(problem, BrokenPipeError)
+                if not known and type(problem).__name__ != "TrialError":
                     raise
                 typer.echo(f"error: {problem}", err=True)
                 raise typer.Exit(2) from None
@@ -43,17 +44,16 @@ def command(group: typer.Typer, **options: Any) -> Callable[[Callable[..., None]
     return register
 
 
-def check_picture(path: Path) -> None:
+def check_picture(path: Path) -> Path:
     """Refuse a picture that cannot be written before the work is done."""
-    if path.suffix.lower() not in PICTURES:
-        raise InputError(f"{str(path)!r} is no picture; its name must end in {', '.join(PICTURES)}.")
-    check_folder(path)
+    return to_write(path, "picture", (".png", ".svg", ".pdf"))
 
 
-def check_folder(path: Path) -> None:
-    """Refuse a file that has no folder to stand in."""
-    if not path.parent.is_dir():
-        raise InputError(f"there is no folder {str(path.parent)!r} to write {path.name} into.")
+def save_picture(figure: Any, path: Path) -> None:
+    """Draw it into a file of the kind that the ending says."""
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix[1:].lower())
+    write_atomic(path, content.getvalue(), "picture")
 
 
 def print_json(value: Any) -> None:

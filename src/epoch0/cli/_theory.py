@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from epoch0.cli._shared import DataDir, Json, check_folder, check_picture, command, print_json, print_result, print_rows
+from epoch0.cli._shared import DataDir, Json, check_picture, command, print_json, print_result, print_rows, save_picture
 from epoch0.errors import InputError
+from epoch0.files import to_write, write_atomic
 
 Activation = Annotated[
     str, typer.Argument(help="A name such as tanh, or path.py:function. A function is your code; it is run.")
@@ -133,7 +134,7 @@ def phase_diagram(
         np.linspace(*_range("--bias-std", bias_std), points),
         density=density,
     )
-    diagram.plot().savefig(out)
+    save_picture(diagram.plot(), out)
     print_result(diagram, as_json, f"picture: {out}")
 
 
@@ -160,7 +161,7 @@ def kernel(
     from epoch0.theory import mean_field
 
     if out is not None:
-        check_folder(out)
+        to_write(out, "kernels", [".safetensors"])
     rule = load_activation(activation)
     if weight_std is None:
         weight_std = mean_field.edge_of_chaos(rule, bias_std=bias_std, density=density).weight_std
@@ -168,9 +169,9 @@ def kernel(
     law = dict[str, Any](activation=rule, weight_std=weight_std, bias_std=bias_std, density=density)
     found = mean_field.kernel(inputs.reshape(len(inputs), -1), depth=depth, architecture=architecture, **law)
     if out is not None:
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save
 
-        save_file({"nngp": found.nngp, "ntk": found.ntk}, out)
+        write_atomic(out, save({"nngp": found.nngp, "ntk": found.ntk}), "kernels")
     print_result(found, as_json, *([f"kernels: {out}"] if out else []))
 
 

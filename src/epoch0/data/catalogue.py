@@ -24,6 +24,7 @@ class KnownFile:
     name: str
     bytes: int
     md5: str | None = None
+    packed: "KnownFile | None" = None  # as it is downloaded
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,12 @@ class KnownSet:
         return self.format == "tree"
 
 
-def _idx_files(sizes: tuple[int, int], md5: tuple[str, str], prefix: str) -> tuple[KnownFile, ...]:
-    images, labels = (f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte")
-    return KnownFile(images, sizes[0], md5[0]), KnownFile(labels, sizes[1], md5[1])
+def _idx_files(
+    sizes: tuple[int, int], md5: tuple[str, str], prefix: str, *packed: tuple[int, str]
+) -> tuple[KnownFile, ...]:
+    names = (f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte")
+    gzipped = [KnownFile(f"{name}.gz", *each) for name, each in zip(names, packed, strict=False)]
+    return tuple(map(KnownFile, names, sizes, md5, gzipped or (None, None)))
 
 
 _DIGIT_NAMES = tuple("0123456789")
@@ -99,8 +103,20 @@ SETS: dict[str, KnownSet] = {
             "CC BY-SA 3.0",
             "idx",
             ("mnist", "MNIST/raw"),
-            _idx_files(_TRAIN_BYTES, ("6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624"), "train"),
-            _idx_files(_TEST_BYTES, ("2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637"), "t10k"),
+            _idx_files(
+                _TRAIN_BYTES,
+                ("6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624"),
+                "train",
+                (9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+                (28_881, "d53e105ee54ea40749a09fcbcd1e9432"),
+            ),
+            _idx_files(
+                _TEST_BYTES,
+                ("2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637"),
+                "t10k",
+                (1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
+                (4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
+            ),
             _DIGIT_NAMES,
             ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
             download=11_594_722,
@@ -111,12 +127,24 @@ SETS: dict[str, KnownSet] = {
             "MIT",
             "idx",
             ("fashion-mnist", "FashionMNIST/raw"),
-            _idx_files(_TRAIN_BYTES, ("f4a8712d7a061bf5bd6d2ca38dc4d50a", "9018921c3c673c538a1fc5bad174d6f9"), "train"),
-            _idx_files(_TEST_BYTES, ("8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965"), "t10k"),
+            _idx_files(
+                _TRAIN_BYTES,
+                ("f4a8712d7a061bf5bd6d2ca38dc4d50a", "9018921c3c673c538a1fc5bad174d6f9"),
+                "train",
+                (26_421_880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+                (29_515, "25c81989df183df01b3e8a0aad5dffbe"),
+            ),
+            _idx_files(
+                _TEST_BYTES,
+                ("8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965"),
+                "t10k",
+                (4_422_102, "bef4ecab320f06d8554ea6380940ec79"),
+                (5_148, "bb300cfdad3c16e7a12a480ee83cd310"),
+            ),
             ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"),
             (
                 "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
-                "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+                "https://storage.googleapis.com/tensorflow/tf-keras-datasets/",
             ),
             download=30_878_645,
         ),

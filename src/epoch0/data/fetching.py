@@ -1,12 +1,10 @@
 """Fetching a known data set: download, check, and only then put it where loading looks."""
 
-import errno
 import hashlib
+import io
 import os
 import tarfile
-import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from epoch0.data import catalogue
@@ -15,6 +13,12 @@ from epoch0.data.loading import check
 from epoch0.data.loading import path as folder_of
 from epoch0.data.readers import content
 from epoch0.errors import InputError
+from epoch0.files import made, to_write, write_atomic
+
+SCHEME = "https://"
+"""What every address begins with, that of a redirect too: nobody on the way can change or read along."""
+
+_PIECE = 1 << 16
 
 
 def fetch(
@@ -22,12 +26,13 @@ def fetch(
     data_dir: str | os.PathLike[str] | None = None,
     progress: Callable[[str], object] | None = None,
 ) -> Path:
-    """Make a known set available: nothing to do if it is there, else downloaded, checked, and moved into place whole.
+    """Make a known set available: nothing to do if it is there, else downloaded, checked, and put into place.
 
     >>> fetch("mnist")                                          # doctest: +SKIP
     PosixPath('/home/me/.cache/epoch0/mnist')
 
-    It gives the folder of the files. Whatever goes wrong, no half-written file is left where `load` would find it.
+    It gives the folder of the files. Whatever goes wrong, nothing is left behind. A download ends where it is longer
+    than the file is known to be, and its checksum is compared before it is decompressed or unpacked.
 
     Args:
         name: a name that `load` knows.
@@ -51,24 +56,17 @@ def fetch(
     sound = [_sound(known, file, path, root) for file, path in files.items()]
     if found is not None and all(sound):
         return next(iter(found.values())).parent
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # beside the target, so that moving into place is one rename on one disk
-        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as scratch:
-            staging = Path(scratch) / target.name
-            staging.mkdir()
-            if known.archive is None:
-                _download_files(known, staging, progress)
-            else:
-                _download_archive(known, known.archive, staging, progress)
-            _move(staging, target)
-    except OSError as error:
-        reason = f"the disk is full ({known.download / 1e6:.0f} MB to download, more unpacked)"
-        raise InputError(
-            f"{name} could not be put into {target}: "
-            f"{reason if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or error}. "
-            "Make room or permission there, or name another folder with --data-dir (data_dir=). Nothing was changed."
-        ) from error
+    with made(target):
+        to_write(target / catalogue.RECORD)  # told before anything is downloaded
+        fetched = _archive(known, known.archive, progress) if known.archive else _files(known, progress)
+        new = [path for path in (target / name for name in fetched) if not path.exists()]
+        try:
+            for name, raw in fetched.items():
+                write_atomic(target / name, raw, f"data set {known.name} in")
+        except BaseException:
+            for path in new:
+                path.unlink(missing_ok=True)
+            raise
     return target
 
 
@@ -84,37 +82,51 @@ def _sound(known: KnownSet, file: KnownFile, path: Path, root: Path) -> bool:
         raw, _ = content(path)
         raise InputError(
             f"{path} is in the way: it is a well-formed file of other content than the official {file.name} "
-            f"({_difference(file, raw)}). It can be loaded as it is; to get the official one, move it away."
+            f"({_difference(raw, file)}). It can be loaded as it is; to get the official one, move it away."
         )
     return True
 
 
-def _download(url: str, to: Path) -> str:
-    """Download one address to a file; gives what went wrong, "" if nothing."""
-    import pooch
+def _download(url: str, most: int) -> bytes:
+    """What an address gives, as it comes over the wire, and no more than a byte beyond the most it may be."""
     import requests
+    from urllib3.exceptions import HTTPError
 
-    try:
-        pooch.HTTPDownloader(timeout=30, chunk_size=1 << 16)(url, str(to), None)
-    except requests.HTTPError as error:
-        return f"the server answers {error.response.status_code if error.response is not None else error}"
-    except requests.Timeout:
-        return "no answer within 30 s"
-    except requests.ConnectionError:
-        return "no connection"
-    except requests.RequestException as error:
-        return f"the transfer broke off ({type(error).__name__})"
-    return ""
+    with requests.Session() as session:
+        for scheme in [scheme for scheme in session.adapters if not scheme.startswith(SCHEME)]:
+            del session.adapters[scheme]
+        try:
+            with session.get(url, stream=True, timeout=30, headers={"Accept-Encoding": "identity"}) as response:
+                response.raise_for_status()
+                raw = bytearray()
+                while len(raw) <= most and (piece := response.raw.read(min(_PIECE, most + 1 - len(raw)))):
+                    raw += piece
+                return bytes(raw)
+        except requests.exceptions.InvalidSchema:
+            raise InputError(f"it does not begin with {SCHEME}, or leads elsewhere") from None
+        except requests.HTTPError as error:
+            answer = error if error.response is None else error.response.status_code
+            raise InputError(f"the server answers {answer}") from error
+        except requests.Timeout:
+            raise InputError("no answer within 30 s") from None
+        except requests.ConnectionError:
+            raise InputError("no connection") from None
+        except (requests.RequestException, HTTPError) as error:
+            raise InputError(f"the transfer broke off ({type(error).__name__})") from error
 
 
-def _from_mirrors(known: KnownSet, urls: list[str], to: Path, judge: Callable[[Path], str]) -> None:
-    """Try the mirrors in turn until one gives the file that `judge` finds nothing wrong with."""
+def _from_mirrors(known: KnownSet, urls: list[str], *wanted: KnownFile) -> bytes:
+    """Try the mirrors in turn until one gives any of the contents that are wanted."""
     failures = []
     for url in urls:
-        wrong = _download(url, to) or judge(to)
-        if not wrong:
-            return
-        failures.append(f"{url}: {wrong}")
+        try:
+            raw = _download(url, max(file.bytes for file in wanted))
+        except InputError as problem:
+            failures.append(f"{url}: {problem}")
+            continue
+        if any(not _difference(raw, file) for file in wanted):
+            return raw
+        failures.append(f"{url}: {_difference(raw, wanted[0])}")
     raise InputError(
         f"{known.name} could not be fetched. {'; '.join(failures)}. Check the network and try again, or put the files "
         f"into DIR/{known.folders[0]} by hand and name DIR with --data-dir or {catalogue.ENVIRONMENT}. Nothing was "
@@ -122,56 +134,41 @@ def _from_mirrors(known: KnownSet, urls: list[str], to: Path, judge: Callable[[P
     )
 
 
-def _difference(file: KnownFile, raw: bytes, trouble: str = "") -> str:
-    """What tells downloaded content from the official one, "" if nothing does."""
+def _difference(raw: bytes, file: KnownFile) -> str:
+    """What tells content from the official one, "" if nothing does."""
     md5 = hashlib.md5(raw, usedforsecurity=False).hexdigest()
-    if not trouble and md5 == file.md5:
+    if md5 == file.md5:
         return ""
-    return (
-        f"{file.name} {trouble or 'has wrong content'}: {len(raw):,} bytes with MD5 {md5}, expected {file.bytes:,} "
-        f"bytes{f' with MD5 {file.md5}' if file.md5 else ''}"
-    )
+    size = f"more than {file.bytes:,}" if len(raw) > file.bytes else f"{len(raw):,}"
+    wanted = f"expected {file.bytes:,} bytes{f' with MD5 {file.md5}' if file.md5 else ''}"
+    return f"{file.name} has wrong content: {size} bytes with MD5 {md5}, {wanted}"
 
 
-def _wrong(file: KnownFile, path: Path) -> str:
-    return _difference(file, *content(path))
-
-
-def _download_files(known: KnownSet, staging: Path, progress: Callable[[str], object] | None) -> None:
+def _files(known: KnownSet, progress: Callable[[str], object] | None) -> dict[str, bytes]:
+    """The files of a set that come one by one, each compressed or, from some servers, as it is."""
+    fetched = {}
     for file in known.files():
-        name = f"{file.name}.gz"
+        assert file.packed is not None
+        name = file.packed.name
         if progress is not None:
             progress(f"{known.name}: downloading {name}")
-        urls = [mirror + name for mirror in known.mirrors]
-        _from_mirrors(known, urls, staging / name, partial(_wrong, file))
+        fetched[name] = _from_mirrors(known, [mirror + name for mirror in known.mirrors], file.packed, file)
+    return fetched
 
 
-def _download_archive(
-    known: KnownSet, archive: KnownFile, staging: Path, progress: Callable[[str], object] | None
-) -> None:
+def _archive(known: KnownSet, archive: KnownFile, progress: Callable[[str], object] | None) -> dict[str, bytes]:
+    """The files in an archive, after the record of their checksums."""
     if progress is not None:
         progress(f"{known.name}: downloading {archive.name} ({archive.bytes / 1e6:.0f} MB)")
-    packed = staging.parent / archive.name
-    _from_mirrors(known, list(known.mirrors), packed, lambda path: _difference(archive, path.read_bytes()))
-    record = []
+    packed, files = _from_mirrors(known, list(known.mirrors), archive), dict[str, bytes]()
     try:
-        with tarfile.open(packed) as tar:
+        with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
             for file in known.files():
-                member = tar.extractfile(f"{staging.name}/{file.name}")
+                member = tar.extractfile(f"{Path(known.folders[0]).name}/{file.name}")
                 if member is None:
                     raise KeyError(file.name)
-                raw = member.read()
-                (staging / file.name).write_bytes(raw)
-                record.append(f"{hashlib.md5(raw, usedforsecurity=False).hexdigest()}  {file.name}\n")
+                files[file.name] = member.read()
     except (tarfile.TarError, KeyError, EOFError) as error:
         raise InputError(f"{archive.name} does not unpack into the files of {known.name}: {error}.") from error
-    (staging / catalogue.RECORD).write_text("".join(record), encoding="utf-8")
-
-
-def _move(staging: Path, target: Path) -> None:
-    """Put a complete set in place: by one rename, or file by file over damaged files that are there."""
-    if not target.exists():
-        staging.rename(target)
-        return
-    for file in sorted(staging.iterdir()):
-        os.replace(file, target / file.name)
+    record = (f"{hashlib.md5(raw, usedforsecurity=False).hexdigest()}  {name}\n" for name, raw in files.items())
+    return {catalogue.RECORD: "".join(record).encode(), **files}

@@ -16,7 +16,7 @@ import numpy as np
 
 from epoch0.arguments import checked
 from epoch0.errors import InputError, check_finite
-from epoch0.files import write_atomic
+from epoch0.files import to_read, write_atomic
 
 # Source: Y. LeCun, "The MNIST database", section "The IDX file format"; all numbers are big-endian.
 IDX_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -30,29 +30,40 @@ def content(path: Path) -> tuple[bytes, str]:
     A damaged gzip file still gives the bytes before the damage, so that an error can say how far it goes. Gzip is told
     by its first two bytes, not by the file's name.
     """
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+    raw = to_read(path).read_bytes()
     if raw[:2] != b"\x1f\x8b":
         return raw, ""
-    parts: list[bytes] = []
+    found = bytearray()
     while raw:
         member = zlib.decompressobj(wbits=31)
         for start in range(0, len(raw), _PIECE):
-            try:
-                parts.append(member.decompress(raw[start : start + _PIECE]))
-            except zlib.error:
-                return b"".join(parts), "is a damaged gzip file"
+            piece = raw[start : start + _PIECE]
+            while piece and not member.eof:
+                try:
+                    found += member.decompress(piece, 16 * _PIECE)
+                except zlib.error:
+                    return bytes(found), "is a damaged gzip file"
+                if len(found) > _stated(found) + 16 * _PIECE:
+                    return bytes(found), "is longer than its beginning says"
+                piece = member.unconsumed_tail
             if member.eof:
                 raw = member.unused_data + raw[start + _PIECE :]
                 break
         else:
-            return b"".join(parts), "is a gzip file that ends too early"
+            return bytes(found), "is a gzip file that ends too early"
         if raw[:2] != b"\x1f\x8b" and raw.strip(b"\0"):
-            return b"".join(parts), f"has {len(raw):,} bytes after the end of its gzip content"
+            return bytes(found), f"has {len(raw):,} bytes after the end of its gzip content"
         raw = raw.lstrip(b"\0")  # archives padded to a block size end in zeros
-    return b"".join(parts), ""
+    return bytes(found), ""
+
+
+def _stated(raw: bytearray) -> int:
+    """How many bytes the header of an IDX file asks for; of anything else we are ready to hold a gigabyte."""
+    start = 4 + 4 * raw[3] if len(raw) > 3 and raw[2] in IDX_TYPES else sys.maxsize
+    if len(raw) < start:
+        return 1 << 30
+    count: int = math.prod(np.frombuffer(raw[4:start], ">u4").tolist())
+    return start + count * np.dtype(IDX_TYPES[raw[2]]).itemsize
 
 
 def parse_idx(raw: bytes, source: str) -> np.ndarray:
@@ -132,7 +143,7 @@ def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
         InputError: if IDX cannot hold the array (see `encode_idx`).
     """
     raw, path = encode_idx(array), Path(path)
-    write_atomic(path, gzip.compress(raw, 9, mtime=0) if path.suffix == ".gz" else raw)
+    write_atomic(path, gzip.compress(raw, 9, mtime=0) if path.suffix == ".gz" else raw, "IDX file")
 
 
 def parse_cifar(raw: bytes, source: str, label_bytes: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -188,7 +199,7 @@ def load_npz(path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray | Non
 def read_npz(path: str | os.PathLike[str], names: Sequence[str] = ()) -> dict[str, np.ndarray]:
     """Arrays of finite real numbers by name, one example or more each; of the names the first must be there."""
     try:
-        with open(path, "rb") as file:
+        with open(to_read(path), "rb") as file:
             if file.read(4)[:2] != b"PK":
                 raise InputError(f"{path} is no .npz file; write one with numpy.savez(path, x=inputs, y=targets).")
             file.seek(0)

@@ -6,9 +6,7 @@ from it.
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,8 +31,6 @@ from epoch0.diagnosis.wording import (
     with_error,
     within,
 )
-from epoch0.errors import InputError
-from epoch0.files import write_atomic
 
 if TYPE_CHECKING:
     import jinja2
@@ -276,21 +272,3 @@ def notebook(checkup: Mapping[str, Any]) -> str:
 def embedded_json(value: Any) -> str:
     """JSON that may stand inside a ``<script>`` element."""
     return json.dumps(value, allow_nan=False, ensure_ascii=False).replace("<", "\\u003c").replace("&", "\\u0026")
-
-
-def write(text: str, path: str | os.PathLike[str]) -> Path:
-    """Write a page whole or not at all.
-
-    Raises:
-        InputError: if the folder is not there or cannot be written to.
-    """
-    target = Path(path)
-    if target.is_dir():
-        raise InputError(f"{str(target)!r} is a folder; name a file, such as {str(target / 'checkup.html')!r}.")
-    if not target.parent.is_dir():
-        raise InputError(f"the folder {str(target.parent)!r} of {target.name!r} does not exist; make it first.")
-    try:
-        write_atomic(target, text.encode())
-    except OSError as problem:
-        raise InputError(f"{str(target)!r} cannot be written: {problem.strerror or problem}.") from problem
-    return target

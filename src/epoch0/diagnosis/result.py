@@ -18,6 +18,7 @@ from epoch0.diagnosis.trial import Trial
 from epoch0.diagnosis.verdict import NAMES, CumulativeGain, Phase, PhaseEstimate, Recipe, outcome, sentence
 from epoch0.diagnosis.wording import chance, times
 from epoch0.errors import InputError
+from epoch0.files import write_atomic
 from epoch0.results import Result, finite
 
 # what is compared of the whole depth, and of each layer
@@ -123,7 +124,8 @@ class Comparison(Result):
         Raises:
             InputError: if the file cannot be written.
         """
-        return report.write(report.page(self.before, self.after, self.changes, planes=self.planes), path)
+        text = report.page(self.before, self.after, self.changes, planes=self.planes)
+        return write_atomic(path, text.encode(), "page")
 
 
 @dataclass(frozen=True)
@@ -347,7 +349,7 @@ class Checkup(Result):
         if after is not None:
             return self.compare(after, changes).to_html(path)
         plane = None if self.regions is None else self.regions.plane
-        return report.write(report.page(self.to_dict(), planes=[plane]), path)
+        return write_atomic(path, report.page(self.to_dict(), planes=[plane]).encode(), "page")
 
 
 def _plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ import re
 import sqlite3
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from epoch0.arguments import checked
 from epoch0.errors import InputError
 from epoch0.experiments.encoding import Encoded, decode, encode
 from epoch0.experiments.experiment import Trial
-from epoch0.files import make_folder, remove_empty
+from epoch0.files import made, sweep, to_read, write_atomic
 
 STORE_VERSION = 1
 """The layout of the file; another one is refused."""
@@ -69,7 +69,8 @@ class Store:
         self.arrays = self.path.with_name(self.path.name + ".arrays")
         self._writes = False
         self._lock: int | None = None  # the results file, open and locked
-        self._made: list[Path] | None = None  # the folders made for it, if it was not there
+        self._made = False  # by this store: it goes again if something goes wrong before the first result
+        self._folder = ExitStack()  # what was made for it
         self._database: sqlite3.Connection | None = None
         try:
             with self._explained("opened"):
@@ -85,7 +86,8 @@ class Store:
                     journal = "delete" if on_network(self.path.parent) else "wal"
                 granted = self._execute(f"PRAGMA journal_mode={journal}").fetchone()[0]
                 self._execute(f"PRAGMA synchronous={'NORMAL' if granted == 'wal' else 'FULL'}")
-                self._unfinished.unlink(missing_ok=True)
+                if self.arrays.is_dir():
+                    sweep(self.arrays)
                 self._writes = True
         except BaseException as error:
             self.__exit__(error)
@@ -142,21 +144,20 @@ class Store:
 
     def __exit__(self, error: object, *rest: object) -> None:
         """Close it; a file that was made here and holds nothing when something went wrong is removed."""
-        if error is not None and self._made is not None and self._database is not None and not len(self):
+        if error is not None and self._made and self._database is not None and not len(self):
             self._close_database()
-            with suppress(OSError):
-                self.path.unlink()
-                remove_empty([self.arrays, *self._made])
-        elif error is not None and self._made is not None and self._database is None:
-            remove_empty(self._made)
+            self.path.unlink(missing_ok=True)
         self.close()
 
     def close(self) -> None:
         """Close the file and let others write to it; calling it again does nothing."""
         self._close_database()
         if self._lock is not None:  # last: closing any descriptor of a file gives up all that SQLite has locked of it
+            with suppress(OSError):
+                self.arrays.rmdir()  # when it is empty
             os.close(self._lock)
             self._lock = None
+        self._folder.close()
 
     def _close_database(self) -> None:
         if self._database is not None:
@@ -170,11 +171,6 @@ class Store:
             self._database.close()
             self._database, self._writes = None, False
 
-    @property
-    def _unfinished(self) -> Path:
-        """The one name under which an array file is written before it is whole; there is one writer."""
-        return self.arrays / "unfinished.tmp"
-
     def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
         if self._database is None:
             raise InputError(f"{self.path} is closed; open it again with Store({str(self.path)!r}).")
@@ -183,18 +179,17 @@ class Store:
     def _take_lock(self) -> None:
         """Be the only writer until this process closes the store or dies: the system drops the lock with it.
 
-        The results file itself is locked, so whoever finds it finds the lock. A new one is made under another name,
-        locked, and then put in place whole: a file that is cut short was cut by someone else.
+        The results file itself is locked. A new one is put in place whole: a file that is cut short was cut by someone
+        else.
         """
-        fresh = self.path.with_name(self.path.name + ".new")
         while self._lock is None:
-            new = not self.path.exists()
-            if new:
-                self._made = make_folder(self.path.parent)
-            else:
-                _check_header(self.path)
+            if not self.path.exists():
+                self._folder.enter_context(made(self.path.parent))
+                write_atomic(self.path, _empty(), "results file", new=True)
+                self._made = True
+            _check_header(self.path)
             with suppress(FileNotFoundError):  # another writer finished at this moment
-                self._lock = os.open(fresh if new else self.path, os.O_RDWR | os.O_CREAT * new, 0o644)
+                self._lock = os.open(self.path, os.O_RDWR)
                 try:
                     # struct flock: kind, from where, start, length, process
                     fcntl.fcntl(self._lock, _LOCK, struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, _LOCKED, 1, 0))
@@ -203,13 +198,9 @@ class Store:
                         f"{self.path} is open to write in another run; wait for it to end, or give this run a file of "
                         "its own and merge the two afterwards."
                     ) from error
-                if new and self._holds(fresh) and not self.path.exists():
-                    self._create(fresh)
                 if not self._holds(self.path):
-                    if self._holds(fresh):
-                        fresh.unlink()
                     os.close(self._lock)
-                    self._lock, self._made = None, None
+                    self._lock, self._made = None, False
 
     def _holds(self, path: Path) -> bool:
         """Whether the file that is locked stands under this name."""
@@ -218,24 +209,6 @@ class Store:
             return os.path.samestat(os.stat(path), os.fstat(self._lock))
         except FileNotFoundError:
             return False
-
-    def _create(self, fresh: Path) -> None:
-        """An empty results file, put in place."""
-        os.truncate(fresh, 0)
-        database = _connect(str(fresh))
-        try:
-            database.execute("PRAGMA journal_mode=memory")
-            database.execute("BEGIN")
-            database.execute(_SCHEMA)
-            database.execute(f"PRAGMA application_id={_APPLICATION}")
-            database.execute(f"PRAGMA user_version={STORE_VERSION}")
-            database.execute("COMMIT")
-            database.close()
-            os.replace(fresh, self.path)
-        except BaseException:
-            database.close()
-            fresh.unlink()
-            raise
 
     def _check_contents(self) -> None:
         """Whole: SQLite's own check of every page, and our table."""
@@ -249,17 +222,7 @@ class Store:
         if encoded.arrays is None:
             return None
         self.arrays.mkdir(exist_ok=True)
-        name = f"{key}.safetensors"
-        try:
-            with open(self._unfinished, "wb") as file:
-                file.write(encoded.arrays)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(self._unfinished, self.arrays / name)
-        except OSError:
-            self._unfinished.unlink(missing_ok=True)
-            raise
-        return name
+        return write_atomic(self.arrays / f"{key}.safetensors", encoded.arrays, "array file").name
 
     def _checked(self, key: str, text: str, arrays: str | None, digest: str) -> Encoded:
         """A row and its array file, exactly as they were written."""
@@ -365,6 +328,14 @@ def on_network(folder: str | os.PathLike[str], mounts: str = "/proc/mounts") -> 
     return _NETWORK_DISKS.match(kind) is not None
 
 
+def _empty() -> bytes:
+    """A results file that holds nothing."""
+    with closing(_connect(":memory:")) as database:
+        for each in (_SCHEMA, f"PRAGMA application_id={_APPLICATION}", f"PRAGMA user_version={STORE_VERSION}"):
+            database.execute(each)
+        return database.serialize()
+
+
 def _connect(name: str, uri: bool = False) -> sqlite3.Connection:
     """A connection that commits every statement by itself; readers wait for a writer's commit."""
     return sqlite3.connect(name, timeout=10.0, isolation_level=None, uri=uri)
@@ -372,11 +343,7 @@ def _connect(name: str, uri: bool = False) -> sqlite3.Connection:
 
 def _check_header(path: Path) -> None:
     """Ours and of this version, from the bytes SQLite keeps at 60 and 68, before SQLite itself may touch the file."""
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; give the name of a file for the results.")
-    if not path.exists():
-        raise InputError(f"{path} does not exist; give the name of a results file.")
-    with open(path, "rb") as file:
+    with open(to_read(path, "results file"), "rb") as file:
         start = file.read(100)
     if not start:
         raise InputError(f"{path} is empty: truncated, or no results file; remove it or give another file name.")

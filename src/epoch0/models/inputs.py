@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from epoch0 import data as datasets
 from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError, check_finite, suggest
+from epoch0.files import to_read
+from epoch0.initialization.files import read_tensors
 from epoch0.models.own_sizes import CLASSES, IMAGES, MOST, image_shape, is_transformers_model, named_inputs, patterned
 from epoch0.seeds import generator, numpy_generator
 from epoch0.tracing.guard import HALF, check_model, unchanged
@@ -208,10 +210,7 @@ def batch_from(path: str | Path, model: nn.Module) -> tuple[Any, Tensor | None, 
     forward by name; and, where there are any, targets ``y``, ``targets`` or ``labels``. What the forward names, stays
     in the batch: ``labels`` of a model of transformers.
     """
-    path = Path(path)
-    if not path.is_file():
-        names = sorted(p.name for ending in ("npz", "safetensors") for p in path.parent.glob(f"*.{ending}"))
-        raise InputError(f"the batch file {str(path)!r} does not exist.{suggest(path.name, names)}")
+    path = to_read(path, "batch")
     readers = {".npz": _npz, ".safetensors": _safetensors}
     if path.suffix.lower() not in readers:
         raise InputError(f"a batch comes as .npz or .safetensors, not {path.name!r}; a pickle is never opened.")
@@ -250,13 +249,7 @@ def _npz(path: Path) -> dict[str, Tensor]:
 
 
 def _safetensors(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        arrays: dict[str, Tensor] = load_file(path)
-    except (SafetensorError, OSError, ValueError) as problem:
-        raise InputError(f"{path} cannot be read as safetensors: {problem}.") from problem
+    arrays, _ = read_tensors(path, "batch")
     for name, array in arrays.items():
         if array.dim() == 0 or len(array) == 0:
             raise InputError(f"{name} in {path} has shape {tuple(array.shape)}; it needs at least one example.")

@@ -7,6 +7,7 @@ refused.
 import importlib
 import inspect
 import json
+import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ from torch.utils.data import DataLoader
 
 from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError, suggest
+from epoch0.files import to_read
+from epoch0.initialization.files import read_tensors
 from epoch0.models.objects import SHOWN, named_object, seeded, where
 
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
@@ -160,22 +163,11 @@ def _pickle_refused(path: Path, instead: str) -> str:
 def _check_weights_path(path: Path) -> None:
     if path.suffix.lower() in PICKLED:
         raise InputError(_pickle_refused(path, "the architecture as the model"))
-    if not path.is_file():
-        names = sorted(p.name for p in path.parent.glob("*.safetensors")) if path.parent.is_dir() else []
-        raise InputError(f"the weights file {str(path)!r} does not exist.{suggest(path.name, names)}")
+    to_read(path, "weights")
 
 
 def _load_weights(model: nn.Module, path: Path) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        given = load_file(path)
-    except (SafetensorError, OSError, ValueError) as problem:
-        raise InputError(
-            f"the weights file {str(path)!r} cannot be read as safetensors ({problem}); "
-            "it is truncated, damaged, or in another format."
-        ) from problem
+    given, _ = read_tensors(path, "weights")
     own = model.state_dict()
     missing = [name for name in own if name not in given and not _tied_to_given(own, name, given)]
     unexpected = [name for name in given if name not in own]
@@ -274,15 +266,11 @@ def _transformers(transformers: Any, name: str) -> Any:
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    path = path / "config.json" if path.is_dir() else path
-    if not path.is_file():
-        names = sorted(p.name for p in path.parent.glob("*.json")) if path.parent.is_dir() else []
-        raise InputError(
-            f"the configuration {str(path)!r} does not exist; nothing is downloaded.{suggest(path.name, names)}"
-        )
+    what = "configuration (nothing is downloaded)"
+    path = to_read(path / "config.json" if os.path.isdir(path) else path, what)
     try:
         found = json.loads(path.read_text())
-    except (ValueError, OSError) as problem:
+    except (ValueError, RecursionError) as problem:
         raise InputError(f"the configuration {str(path)!r} cannot be read as JSON: {problem}") from problem
     if not isinstance(found, dict):
         raise InputError(f"the configuration {str(path)!r} holds a {type(found).__name__}; it must hold settings.")

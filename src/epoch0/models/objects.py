@@ -17,6 +17,7 @@ from torch import nn
 from epoch0.activations import Activation, get
 from epoch0.arguments import checked
 from epoch0.errors import InputError, suggest
+from epoch0.files import explained, to_read
 from epoch0.seeds import generator
 
 SHOWN = 4
@@ -43,7 +44,8 @@ def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, 
             f"the {what} {spec!r} names no callable; write 'path/file.py:callable' or 'package.module:callable'."
         )
     is_file = source.endswith(".py") or "/" in source or "\\" in source
-    folder = str(Path(source).resolve().parent) if is_file else str(Path.cwd())
+    with explained(source, what, "read"):
+        folder = str(Path(source).resolve().parent if is_file else Path.cwd())
     with _importing_from(folder), seeded(seed):
         module = _import_file(Path(source), what) if is_file else _import_package(source, what)
         yield _attribute(module, source, attribute), Path(source).name if is_file else source
@@ -70,9 +72,7 @@ def _importing_from(folder: str) -> Iterator[None]:
 
 
 def _import_file(path: Path, what: str) -> ModuleType:
-    if not path.is_file():
-        names = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
-        raise InputError(f"the {what} file {str(path)!r} does not exist.{suggest(path.name, names)}")
+    to_read(path, what)
     name = f"epoch0_model_{path.stem}"
     found = importlib.util.spec_from_file_location(name, path)
     if found is None or found.loader is None:

@@ -15,21 +15,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from epoch0 import data
 from epoch0.arguments import Count, checked
-from epoch0.errors import InputError
 from epoch0.experiments.claims import VERDICTS, Claim
 from epoch0.experiments.engine import Engine
 from epoch0.experiments.experiment import Trial, canonical_json
 from epoch0.experiments.run import Progress, run
 from epoch0.experiments.store import Store
-from epoch0.files import write_atomic
+from epoch0.files import StrPath, made, write_atomic
 from epoch0.papers.catalogue import Artifact, find
 from epoch0.papers.sweep import Results, Sweep
 from epoch0.results import Result, finite
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-StrPath = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,13 +96,8 @@ class Reproduction(Result):
         text = json.dumps(told, indent=2, allow_nan=False) + "\n"
         contents = {".csv": table.getvalue().encode(), ".json": text.encode(), ".png": png(self.figure)}
         paths = [base.with_name(base.name + ending) for ending in contents]
-        try:
-            base.parent.mkdir(parents=True, exist_ok=True)
-            for path, content in zip(paths, contents.values(), strict=True):
-                write_atomic(path, content)
-        except OSError as error:
-            raise InputError(f"{base}.csv, .json and .png cannot be written: {error}.") from error
-        return paths
+        with made(base.parent):
+            return [write_atomic(path, content) for path, content in zip(paths, contents.values(), strict=True)]
 
 
 @dataclass(frozen=True)

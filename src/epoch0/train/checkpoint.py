@@ -1,7 +1,7 @@
 """Checkpoints of a training run: tensors and plain numbers in one safetensors file, written whole or not at all.
 
-Nothing is pickled, so reading a checkpoint runs no code. A digest over every tensor and every number is kept in the
-header, and a file that was cut, altered or made by another run is refused by name.
+Nothing is pickled, so reading a checkpoint runs no code. A file that was cut, altered or made by another run is refused
+by name.
 """
 
 import json
@@ -10,17 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
 from torch import nn
 
 from epoch0.errors import InputError
-from epoch0.files import write_atomic
-from epoch0.initialization.files import digest
+from epoch0.files import made
+from epoch0.initialization.files import from_json, impossible, load_tensors, save_tensors
 from epoch0.tracing.guard import bare
 
-FORMAT = "epoch0 training 1"
-"""Version of the layout; a file that states another one is not read."""
+LAYOUT = "epoch0 training 2"
 
 
 def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, numbers: Mapping[str, Any]) -> None:
@@ -34,22 +31,13 @@ def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, numbers
     Raises:
         InputError: if the disk is full or the path cannot be written.
     """
-    tensors = {f"model.{name}": _copied(value) for name, value in bare(model).state_dict().items()}
+    tensors = {f"model.{name}": value for name, value in bare(model).state_dict().items()}
     for index, entries in optimizer.state_dict()["state"].items():
         for key, value in entries.items():
             if isinstance(value, torch.Tensor):
-                tensors[f"optimizer.{index}.{key}"] = _copied(value)
-    header = json.dumps({"format": FORMAT, **numbers}, sort_keys=True)
-    content = to_bytes(tensors, {"epoch0": header, "sha256": digest(header, tensors)})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, content)
-    except OSError as problem:
-        kept = "the checkpoint written before it is intact" if path.exists() else "no checkpoint exists yet"
-        raise InputError(
-            f"the checkpoint {str(path)!r} ({len(content):,} bytes) cannot be written: {problem.strerror or problem}; "
-            f"{kept}. Free some space or name another path, then run again."
-        ) from problem
+                tensors[f"optimizer.{index}.{key}"] = value
+    with made(path.parent):
+        save_tensors(path, "checkpoint", LAYOUT, tensors, {"numbers": json.dumps(numbers, sort_keys=True)})
 
 
 def restore(
@@ -76,42 +64,16 @@ def restore(
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    # a clone, as safetensors refuses tensors which share memory (tied weights); in one piece whatever the layout
-    return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-
-
 def read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """The numbers and the tensors of a checkpoint, checked to be whole."""
-    if path.is_dir():
-        raise InputError(f"the checkpoint {str(path)!r} is a folder; name a file in it.")
     try:
-        with safe_open(str(path), framework="pt") as file:
-            metadata = file.metadata() or {}
-            if "epoch0" not in metadata or "sha256" not in metadata:
-                raise InputError(
-                    f"{str(path)!r} is a safetensors file but not a checkpoint of a training run; "
-                    "name another path to start anew."
-                )
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except (SafetensorError, OSError) as problem:
-        size = f" ({path.stat().st_size:,} bytes)" if path.is_file() else ""
-        raise InputError(
-            f"the checkpoint {str(path)!r}{size} cannot be read: it is cut short, damaged or in another format "
-            f"({problem}). Delete it to start anew."
-        ) from problem
-    stored, computed = metadata["sha256"], digest(metadata["epoch0"], tensors)
-    if stored != computed:
-        raise InputError(
-            f"the checkpoint {str(path)!r} is damaged: its content has the checksum {computed[:16]}..., "
-            f"{stored[:16]}... was recorded. Delete it to start anew."
-        )
-    numbers: dict[str, Any] = json.loads(metadata["epoch0"])
-    if numbers["format"] != FORMAT:
-        raise InputError(
-            f"the checkpoint {str(path)!r} has the layout {numbers['format']!r}; this version reads {FORMAT!r}."
-        )
-    return numbers, tensors
+        tensors, words = load_tensors(path, "checkpoint", LAYOUT, "train")
+        numbers = from_json(words.get("numbers", ""))
+        if not isinstance(numbers, dict) or not all(isinstance(numbers.get(n), dict) for n in ("run", "progress")):
+            raise impossible(path, "checkpoint", "numbers", "what a training run writes")
+    except InputError as problem:
+        raise InputError(f"{problem} Delete it, or name another path, to start anew.") from problem
+    return numbers, {name: tensor.clone() for name, tensor in tensors.items()}
 
 
 def _check_model(path: Path, own: Mapping[str, torch.Tensor], given: Mapping[str, torch.Tensor]) -> None:

@@ -8,6 +8,7 @@ everything else that a step needs is in the checkpoint. The global random genera
 import functools
 import json
 import math
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,7 +126,7 @@ def train(
     path = None if checkpoint is None else Path(checkpoint)
     if path is not None:
         run["data"] = getattr(source, "fingerprint", f"{per_epoch} batches")
-    numbers, tensors = checkpoints.read(path) if path is not None and path.exists() else ({}, {})
+    numbers, tensors = checkpoints.read(path) if path is not None and os.path.lexists(path) else ({}, {})
     state = Progress(**numbers.get("progress", {}))
     if state.step > total:
         raise InputError(

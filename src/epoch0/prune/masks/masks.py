@@ -1,6 +1,7 @@
 """Which weights are kept: a frozen mapping of bool tensors that counts, combines, saves (Hayou et al. 2021, 2.1)."""
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,11 +11,14 @@ import torch
 from torch import Tensor
 
 from epoch0.arguments import checked
-from epoch0.errors import InputError
-from epoch0.initialization.files import load_tensors, save_tensors
+from epoch0.errors import InputError, is_count
+from epoch0.initialization.files import check_path, from_json, impossible, load_tensors, save_tensors
 
 LAYOUT = "epoch0 masks 1"
 """Of the files: packed bits, the first weight in the highest, and the shapes in the header."""
+
+DIMENSIONS = 64
+"""As many as torch lets a tensor have."""
 
 SHOWN = 3
 """How many differences an error lists before it only counts the rest."""
@@ -149,9 +153,10 @@ class Masks(Mapping[str, Tensor]):
         Raises:
             InputError: if the path is wrong, or the file cannot be written.
         """
+        target = check_path(path, "masks")
         bits = {name: torch.from_numpy(np.packbits(mask.cpu().flatten().numpy())) for name, mask in self.items()}
         shapes = json.dumps({name: list(mask.shape) for name, mask in self.items()})
-        return save_tensors(path, "masks", LAYOUT, bits, {"shapes": shapes})
+        return save_tensors(target, "masks", LAYOUT, bits, {"shapes": shapes})
 
     @classmethod
     def load(cls, path: str | Path) -> "Masks":
@@ -164,7 +169,15 @@ class Masks(Mapping[str, Tensor]):
             InputError: if the file is missing, cut short, damaged, or something else.
         """
         bits, words = load_tensors(path, "masks", LAYOUT, "Masks.save")
-        return cls._own({name: _unpacked(bits[name], shape) for name, shape in json.loads(words["shapes"]).items()})
+        shapes = from_json(words.get("shapes", ""))
+        if not isinstance(shapes, dict) or not shapes or shapes.keys() != bits.keys():
+            raise impossible(path, "masks", "shapes", "a shape for each mask")
+        for name, shape in shapes.items():
+            sizes = isinstance(shape, list) and len(shape) <= DIMENSIONS and all(is_count(size, 0) for size in shape)
+            fits = sizes and math.prod(max(size, 1) for size in shape) < 2**62  # 0 of them may have impossible sizes
+            if not fits or bits[name].dtype != torch.uint8 or bits[name].shape != (-(-math.prod(shape) // 8),):
+                raise impossible(path, "masks", "shapes", f"that of {name!r}, whose bits are there")
+        return cls._own({name: _unpacked(bits[name], shape) for name, shape in shapes.items()})
 
     def __str__(self) -> str:
         return f"{self.kept:,} of {self.total:,} weights kept in {len(self)} layers, sparsity {self.sparsity:.4%}"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from epoch0.arguments import Seed, checked
 from epoch0.errors import InputError, check_finite
-from epoch0.initialization.files import load_tensors, save_tensors
+from epoch0.initialization.files import check_path, impossible, load_tensors, save_tensors
 from epoch0.prune.masks.places import Weight, standing
 from epoch0.prune.scores.batches import check_settings
 from epoch0.results import Result, aligned
@@ -18,6 +18,7 @@ from epoch0.seeds import generator
 
 LAYOUT = "epoch0 scores 1"
 _REMOVED = "removed/"  # before names in a file; no parameter's name has a slash
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # what can be compared and summed
 _CHANCE = 5  # names the random stream
 
 
@@ -49,18 +50,18 @@ class Scores(dict[str, Tensor], Result):
     ) -> None:
         super().__init__(scores)
         self.method = method
-        self.removed = {name: gone for name, gone in (removed or {}).items() if bool(gone.any())}
         if not self:
             raise InputError("there are no scores; give at least one weight's.")
         for name, score in self.items():
-            if not isinstance(score, Tensor) or not score.is_floating_point() or score.numel() == 0:
+            if not isinstance(score, Tensor) or score.dtype not in FLOATS or score.numel() == 0:
                 tensor = isinstance(score, Tensor)
                 what = f"{score.dtype}, shape {tuple(score.shape)}" if tensor else type(score).__name__
                 raise InputError(f"the scores of '{name}' must be a floating-point tensor with entries, not {what}.")
             check_finite(f"the scores of '{name}'", score)
-        for name, gone in self.removed.items():
+        for name, gone in (removed or {}).items():
             if name not in self or gone.shape != self[name].shape or gone.dtype != torch.bool:
                 raise InputError(f"the removed weights of '{name}' must be a bool tensor of the shape of its scores.")
+        self.removed = {name: gone for name, gone in (removed or {}).items() if bool(gone.any())}
 
     @property
     def weights(self) -> int:
@@ -150,7 +151,7 @@ class Scores(dict[str, Tensor], Result):
             InputError: if it cannot be written.
         """
         marks = {_REMOVED + name: gone for name, gone in self.removed.items()}
-        return save_tensors(path, "scores", LAYOUT, {**self, **marks}, {"method": self.method})
+        return save_tensors(check_path(path, "scores"), "scores", LAYOUT, {**self, **marks}, {"method": self.method})
 
     @classmethod
     def load(cls, path: str | Path) -> "Scores":
@@ -165,6 +166,8 @@ class Scores(dict[str, Tensor], Result):
         tensors, words = load_tensors(path, "scores", LAYOUT, "Scores.save")
         removed = {name.removeprefix(_REMOVED): t for name, t in tensors.items() if name.startswith(_REMOVED)}
         scores = {name: t for name, t in tensors.items() if not name.startswith(_REMOVED)}
+        if "method" not in words:
+            raise impossible(path, "scores", "method", "how they came about")
         return cls(scores, words["method"], removed)
 
 
