@@ -3,7 +3,9 @@
 Everything here is numpy in float64; ``networks.nonlinearities`` turns an activation into a torch module and back.
 """
 
+import copyreg
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from epoch0.activations._custom import custom
@@ -44,3 +46,22 @@ def get(activation: ActivationLike) -> Activation:
             f"will do.{suggest(str(activation), KNOWN)}"
         )
     return KNOWN[activation]()
+
+
+def _remade(activation: Activation) -> tuple[Any, ...]:
+    """How an activation is pickled: as what makes it, for its functions are closures."""
+    if activation.source is not None:
+        derivative = None
+        try:
+            custom(activation.source)
+        except InputError:  # of numpy: it was given
+            derivative = activation.derivative
+        return custom, (activation.source, derivative, activation.breaks or None, activation.name)
+    if activation.name in KNOWN:
+        return partial(globals()[KNOWN[activation.name].make.__name__], **dict(activation.parameters)), ()
+    at_zero = float(activation.function(0.0))
+    made: Any = partial(piecewise, at_zero=at_zero, **dict[str, Any](activation.parameters))
+    return made, (activation.name, activation.breaks, activation.slopes)
+
+
+copyreg.pickle(Activation, _remade)

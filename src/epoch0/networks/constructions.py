@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
 from epoch0.arguments import Depth, Seed, Size, check_memory, checked
 from epoch0.errors import InputError
@@ -75,7 +76,7 @@ def folding(
 
 
 def _linear(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> nn.Linear:
-    layer = nn.Linear(weight.shape[1], weight.shape[0], dtype=dtype)
+    layer: nn.Linear = skip_init(nn.Linear, weight.shape[1], weight.shape[0], dtype=dtype)  # draws no random numbers
     with torch.no_grad():
         layer.weight.copy_(weight)
         layer.bias.copy_(bias)

@@ -8,7 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -50,6 +50,11 @@ class Reproduction(Result):
     claims: tuple[Claim, ...]  #: the paper's statements, decided
     checks: tuple[Claim, ...]  #: what is true for every network, so tests the software
     figure: "Figure"  #: the picture, a matplotlib figure
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle, without what draws the seeds of its trials, which may be any function."""
+        parts = {name: replace(part, seed=0, block=0) for name, part in self.setting.also.items()}
+        return {**vars(self), "setting": replace(self.setting, seed=0, block=0, also=parts)}
 
     def __str__(self) -> str:
         lines = [f"{self.id} ({self.preset}): {self.title}", f"  {self.about}" if self.about else ""]

@@ -6,8 +6,9 @@ Weights come in float64; a function of the points becomes a step, checked on tho
 import builtins
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import torch
@@ -242,18 +243,18 @@ class _Reader(Calls):
             # any number of points, whatever number the code has asked for
             given = dict([next(iter(given.items()))])
             change, shape = Tensor.reshape if kind == "reshape" else Tensor.expand, whole.shape[1:]
-            call = squared = FunctionCall(lambda x: change(x, (len(x), *shape)), (Slot(next(iter(given))),), {})
+            call = squared = FunctionCall(partial(_reshaped, change, shape), (Slot(next(iter(given))),), {})
         elif multiplies(name):
             numbers = int | float if kind in ("product", "quotient") else ()
             factors = tuple(a * a if isinstance(a, numbers) else a for a in args)
             squared = FunctionCall(func, placed(factors, _square), placed(kwargs, _square))
         elif kind in ("sum", "negation"):
             squares = tuple(a if isinstance(a, Tensor) and id(a) in self.slots else a * a for a in args[:2])
-            squared = FunctionCall(lambda *terms: sum(terms[1:], start=terms[0]), placed(squares), {})
+            squared = FunctionCall(_added, placed(squares), {})
         terms = max((t[0].numel() for t in tensors_in(args) if id(t) not in self.slots and t.dim() > 1), default=1)
         found = []
         for pick in range(len(whole)) if isinstance(whole, tuple | list) else (None,):
-            run, size = _picked(call, tuple(given), pick), _picked(squared, tuple(given), pick)
+            run, size = (partial(_picked, one, tuple(given), pick) for one in (call, squared))
             value = whole if pick is None else whole[pick]
             _check_rows(run, list(given.values()), value, name, where)
             _check_affine(run, size, list(given.values()), name, where)
@@ -264,14 +265,21 @@ class _Reader(Calls):
         return tuple(found) if isinstance(whole, tuple | list) else found[0]
 
 
-def _picked(call: FunctionCall, slots: tuple[int, ...], pick: int | None) -> Callable[..., Tensor]:
-    """A call, or one of its results, as a function of the tensors in some slots."""
+# functions of a module and no closures: a partition keeps its network, and can be pickled
 
-    def run(*tensors: Tensor) -> Any:
-        result = call(dict(zip(slots, tensors, strict=True)))
-        return result if pick is None else result[pick]
 
-    return run
+def _picked(call: FunctionCall, slots: tuple[int, ...], pick: int | None, *tensors: Tensor) -> Any:
+    """A call, or one of its results, for the tensors in some slots."""
+    result = call(dict(zip(slots, tensors, strict=True)))
+    return result if pick is None else result[pick]
+
+
+def _reshaped(change: Callable[..., Tensor], shape: Sequence[int], x: Tensor) -> Tensor:
+    return change(x, (len(x), *shape))
+
+
+def _added(*terms: Any) -> Any:
+    return sum(terms[1:], start=terms[0])
 
 
 def _square(value: Tensor) -> Tensor:
