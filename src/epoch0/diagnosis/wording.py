@@ -13,7 +13,7 @@ TONES = {
 """Status word to tone; anything else is mild. The word is always shown: colour repeats it and never replaces it."""
 
 SIGNS = {
-    **dict.fromkeys(("trains", "needs adam", "needs sgd", "keeps", "holds", "survives"), "✓"),
+    **dict.fromkeys(("trains", "needs adam", "needs sgd", "keeps", "holds", "holds on the whole", "survives"), "✓"),
     **dict.fromkeys(("overflows", "dead", "fails", "dies", "overflow", "no gradient", "size", "rough"), "✕"),
     **dict.fromkeys(("slow", "fault"), "✕"),
     **dict.fromkeys(("unclear", "undecided", "at risk"), "?"),
