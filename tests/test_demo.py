@@ -4,6 +4,7 @@ import base64
 import html
 import json
 import math
+import re
 from functools import partial
 from pathlib import Path
 
@@ -62,6 +63,10 @@ def test_report_is_one_page_and_summary_is_json(tmp_path: Path) -> None:
     judged = [one for network in summary["networks"] for one in (network, network["after"]) if one is not None]
     assert len(judged) == 2, "after one epoch something has failed, and was initialized"
     assert [c["verdict"] for c in json.loads(page.data["checkups"])] == [one["verdict"] for one in judged]
+    head, first = text.split("<thead>")[1].split("</thead>")[0], text.split("<tbody>")[1].split("</tr>")[0]
+    assert len(re.findall("<th[ >]", head)) == len(
+        re.findall("<t[dh][ >]", first)
+    )  # a head over every column, and no more
     for one in judged:
         assert one["verdict"] in html.unescape(text) and any(one["verdict"] in line for line in said)
         for recipe in one["recipes"].values():
