@@ -16,6 +16,7 @@ import math
 import numbers
 import os
 import reprlib
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -74,7 +75,14 @@ Stds = Annotated[Sequence[Std] | NDArray[np.float64], Within(0)]
 
 
 def shown(value: object) -> str:
-    """The value as an error repeats it: short, and on one line."""
+    """The value as an error repeats it: short, and on one line; its type alone if it cannot be shown."""
+    try:
+        return _shown(value)
+    except Exception:
+        return f" is {_article(type(value).__name__)}"
+
+
+def _shown(value: object) -> str:
     if isinstance(value, int) and abs(value) > 10**30:
         return f" is an integer of {value.bit_length()} bits"
     if (
@@ -130,6 +138,15 @@ class Kind:
         if not self.fits(value):
             raise refuse(name, value, self.wanted)
         return value
+
+    def given(self, name: str, value: Any) -> Any:
+        """The same; a value that cannot even be looked at is refused too."""
+        try:
+            return self.take(name, value)
+        except InputError:
+            raise
+        except Exception as error:
+            raise refuse(name, value, self.wanted) from error
 
 
 class _Number(Kind):
@@ -298,6 +315,36 @@ def check_dense(name: str, tensor: Any) -> None:
         raise InputError(f"{name} is complex ({tensor.dtype}): give real numbers.")
 
 
+class _Device(Kind):
+    def take(self, name: str, value: Any) -> Any:
+        if not self.fits(value):
+            raise refuse(name, value, self.wanted)
+        if check_device(value).type == "meta":
+            raise refuse(name, value, "a device that holds values")
+        return value
+
+
+def check_device(device: Any, said: str | None = None) -> Any:
+    """A device of torch that can be used.
+
+    >>> check_device("cpu")
+    device(type='cpu')
+    """
+    import torch
+
+    said = said or f"device={str(device)!r}"
+    try:
+        found = torch.device(device)
+    except RuntimeError as problem:
+        raise InputError(f"{said} names no device; use 'cpu', 'cuda' or 'cuda:0'.") from problem
+    if found.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if (found.index or 0) >= count:
+            there = f"{count or 'no'} CUDA device{'s' if count != 1 else ''} can be used here"
+            raise InputError(f"{said}: {there} (torch {torch.__version__}); use 'cpu'.")
+    return found
+
+
 def _kind(hint: Any, more: tuple[Any, ...] = ()) -> Kind | None:
     """The kind that an annotation stands for; None where anything goes."""
     within = next((m for m in more if isinstance(m, Within)), None)
@@ -330,7 +377,7 @@ def _kind(hint: Any, more: tuple[Any, ...] = ()) -> Kind | None:
     if not isinstance(sort, type) or sort in (object, Any):
         return None
     if sort.__module__ == "torch" and sort.__name__ == "Tensor":
-        return _Numbers(sort, within)
+        return _Numbers(sort, within, finite=None not in more)
     inner = [_kind(part) for part in parts if part is not ...]
     for kind in inner if issubclass(sort, Mapping) else ():
         if isinstance(kind, _Numbers):
@@ -342,10 +389,12 @@ def _kind(hint: Any, more: tuple[Any, ...] = ()) -> Kind | None:
     if sort in (collections.abc.Mapping, dict):
         return _Each("a mapping", lambda v: isinstance(v, Mapping), inner[1:] or [None], "mapping")
     if sort is collections.abc.Iterable:
-        through = Kind("a list", lambda v: hasattr(v, "__iter__") and not isinstance(v, str | bytes))
+        through = Kind("a list", lambda v: not isinstance(v, str | bytes) and iter(v) is not None)
         return _Any([_Each("a list", _sequence, inner or [None], "sequence"), through])
     if issubclass(sort, os.PathLike):
         return _Path("a path", lambda v: isinstance(v, str | os.PathLike))
+    if sort.__module__ == "torch" and sort.__name__ == "device":
+        return _Device("a device, as 'cpu' or 'cuda:0'", lambda v: isinstance(v, str | sort))
     if sort is str:
         return Kind("a text", lambda v: isinstance(v, str))
     return Kind(getattr(sort, "_wanted", _article(sort.__name__)), lambda v: isinstance(v, sort))
@@ -361,7 +410,7 @@ def _union(parts: Sequence[Any], more: tuple[Any, ...] = ()) -> Kind | None:
     kinds = [_kind(part, more) for part in parts]
     if any(kind is None for kind in kinds):
         return None
-    if any(isinstance(kind, _Path) for kind in kinds):
+    if any(isinstance(kind, _Path | _Device) for kind in kinds):
         kinds = [kind for kind, part in zip(kinds, parts, strict=True) if part is not str]
     return _Any([kind for kind in kinds if kind is not None])
 
@@ -373,24 +422,27 @@ def _kinds(function: Callable[..., Any]) -> tuple[list[str], dict[str, Kind], Ki
     for name, hint in plain.__annotations__.items():
         try:
             spelled = types.SimpleNamespace(__annotations__={name: hint})
-            kind = _kind(typing.get_type_hints(spelled, plain.__globals__, include_extras=True)[name])
-        except NameError:  # imported for type checkers only
+            known = {"torch": sys.modules.get("torch")} | plain.__globals__
+            kind = _kind(typing.get_type_hints(spelled, known, include_extras=True)[name])
+        except (NameError, AttributeError):  # imported for type checkers only
             kind = None
         if kind is not None and name != "return":
             by_name[name] = kind
-    known = inspect.signature(function).parameters.values()
-    order = [p.name for p in known if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    rest = {p.kind: by_name.pop(p.name, None) for p in known if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    all_of_them = inspect.signature(function).parameters.values()
+    order = [p.name for p in all_of_them if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = {p.kind: by_name.pop(p.name, None) for p in all_of_them if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     return order, by_name, rest.get(inspect.Parameter.VAR_POSITIONAL), rest.get(inspect.Parameter.VAR_KEYWORD)
 
 
 def checked(function: F) -> F:
-    """The function, or the class, with every argument checked by its annotation; read once, at the first call.
+    """The function, or the class with its methods, every argument checked by its annotation, read at the first call.
 
     Numbers of numpy come in as Python's. What cannot be allocated is an InputError as well. Defaults are not checked.
     """
     if isinstance(function, type):
-        function.__init__ = checked(function.__init__)  # type: ignore[misc]
+        if "__init__" in vars(function):
+            function.__init__ = checked(function.__init__)  # type: ignore[misc]
+        check_methods(function)
         return function
     order: list[str] = []
     kinds: dict[str, Kind] | None = None
@@ -405,13 +457,13 @@ def checked(function: F) -> F:
         for place, value in enumerate(args):
             kind = kinds.get(order[place]) if place < len(order) else more
             if kind is not None:
-                taken = kind.take(order[place] if place < len(order) else f"argument {place}", value)
+                taken = kind.given(order[place] if place < len(order) else f"argument {place}", value)
                 if taken is not value:
                     args = (*args[:place], taken, *args[place + 1 :])
         for name, value in named.items():
             kind = kinds.get(name, named_more)
             if kind is not None:
-                named[name] = kind.take(name, value)
+                named[name] = kind.given(name, value)
         try:
             return function(*args, **named)
         except (MemoryError, OverflowError) as error:
@@ -425,7 +477,20 @@ def checked(function: F) -> F:
             f"{function.__qualname__}: what was asked for is too large ({why}); ask for less."
         ) from problem
 
+    call.checks = True  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
+
+
+def check_methods(owner: type) -> None:
+    """Check what the public methods of a class are given by their annotations; ``forward`` stays as torch calls it."""
+    for name, method in list(vars(owner).items()):
+        plain = getattr(method, "__func__", method)
+        public = name == "__call__" or not (name.startswith("_") or name == "forward")
+        if public and isinstance(plain, types.FunctionType) and not hasattr(plain, "checks"):
+            code = inspect.unwrap(plain).__code__
+            if code.co_argcount + code.co_kwonlyargcount > (not isinstance(method, staticmethod)):
+                made = checked(plain)
+                setattr(owner, name, type(method)(made) if isinstance(method, classmethod | staticmethod) else made)
 
 
 _TOO_LARGE = ("allocate memory", "Storage size calculation overflowed", "numel: integer multiplication overflow")

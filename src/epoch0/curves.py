@@ -1,32 +1,38 @@
 """Curves x(t), t in [0, 1], with exact tangents: trajectories of Raghu (section 2.3) and Price-Tanner (section 4)."""
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from epoch0.arguments import Seed, Size, checked
+from epoch0.arguments import Seed, Size, check_methods, checked
 from epoch0.errors import InputError
 from epoch0.seeds import generator
 
+Dtype = Annotated[torch.dtype, (torch.float32, torch.float64)]
 
+
+@checked
 class Curve:
     """A curve in input space; subclasses give the point, of ``shape``, and the tangent dx/dt, batched over t."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
 
-    def point(self, t: Any) -> Tensor:
+    def __init_subclass__(cls) -> None:
+        check_methods(cls)
+
+    def point(self, t: ArrayLike) -> Tensor:
         """x(t): t of shape (m,) in [0, 1] gives shape (m, \\*shape)."""
         return self._on(t, self._points)
 
-    def tangent(self, t: Any) -> Tensor:
+    def tangent(self, t: ArrayLike) -> Tensor:
         """dx/dt at t: t of shape (m,) in [0, 1] gives shape (m, \\*shape)."""
         return self._on(t, self._tangents)
 
-    def to(self, dtype: torch.dtype) -> "Curve":
+    def to(self, dtype: Dtype) -> "Curve":
         """The same curve in another floating dtype."""
         raise InputError(f"{type(self).__name__} does not convert; define to(dtype).")
 
@@ -76,7 +82,7 @@ class _TwoEnds(Curve):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(shape={self.shape}, dtype={self.dtype})"
 
-    def to(self, dtype: torch.dtype) -> "Curve":
+    def to(self, dtype: Dtype) -> "Curve":
         """The same curve in another floating dtype."""
         return type(self)(self.x0.to(dtype), self.x1.to(dtype))
 
@@ -177,7 +183,7 @@ class SemicircularArcs(_TwoEnds):
         self._start = self.x0.reshape(-1).to(torch.float64)
         self._radius = float(chord.norm()) / (2 * planes)
 
-    def to(self, dtype: torch.dtype) -> "SemicircularArcs":
+    def to(self, dtype: Dtype) -> "SemicircularArcs":
         """The same curve in another floating dtype."""
         return SemicircularArcs(self.x0.to(dtype), self.x1.to(dtype), planes=self.planes, seed=self.seed)
 
@@ -227,7 +233,7 @@ class Polyline(Curve):
     def __repr__(self) -> str:
         return f"Polyline({len(self.points)} points, shape={self.shape}, dtype={self.dtype})"
 
-    def to(self, dtype: torch.dtype) -> "Polyline":
+    def to(self, dtype: Dtype) -> "Polyline":
         """The same curve in another floating dtype."""
         return Polyline(self.points.to(dtype))
 

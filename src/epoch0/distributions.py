@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from epoch0.arguments import Density, Size, Std, checked
+from epoch0.arguments import Density, Size, Std, Whole, checked
 from epoch0.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _GAPS_BELOW = 0.45
 
 
+@checked
 class Law:
     """A probability law of one real number; the subclasses are frozen values that compare, hash and print.
 
@@ -60,10 +61,10 @@ class Law:
 
     def sample(
         self,
-        shape: Sequence[int],
+        shape: Sequence[Whole],
         generator: "torch.Generator | None" = None,
         dtype: "torch.dtype | None" = None,
-        out: "torch.Tensor | None" = None,
+        out: "Annotated[torch.Tensor, None] | None" = None,  # whatever it holds
     ) -> "torch.Tensor":
         """Independent draws.
 

@@ -31,6 +31,8 @@ def check_finite(name: str, values: Any) -> None:
 
     if hasattr(values, "isfinite"):  # a torch tensor, tested where it lives and in its own dtype
         values = values.detach()
+        if not (values.is_floating_point() or values.is_complex()):
+            return
         # least and largest value are NaN if any is, and one pass finds both: ten times quicker than asking every entry
         if values.is_floating_point() and values.numel():
             low, high = values.aminmax()

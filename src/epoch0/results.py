@@ -6,6 +6,8 @@ from dataclasses import asdict
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from epoch0.arguments import check_methods
+
 if TYPE_CHECKING:
     import pandas
 
@@ -19,6 +21,9 @@ class Result:
 
     layers: Any
     columns: ClassVar[tuple[str, ...] | None] = None
+
+    def __init_subclass__(cls) -> None:
+        check_methods(cls)
 
     def rows(self) -> list[dict[str, Any]]:
         """Plain values by name, one row for each thing that was looked at."""

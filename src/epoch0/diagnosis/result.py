@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from epoch0.arguments import Size, Whole
 from epoch0.diagnosis import report
 from epoch0.diagnosis.expressivity import PlaneView, Regions
 from epoch0.diagnosis.faults import Fault, Mending
@@ -109,7 +110,7 @@ class Comparison(Result):
     def __str__(self) -> str:
         return plain(side_by_side(self.before, self.after, self.changes, WIDTH))
 
-    def print(self, width: int | None = None) -> None:
+    def print(self, width: Size | None = None) -> None:
         """Show both in the terminal.
 
         Args:
@@ -284,7 +285,7 @@ class Checkup(Result):
     def __str__(self) -> str:
         return plain(terminal(self.to_dict(), WIDTH))
 
-    def print(self, width: int | None = None, *, depth: int | None = None) -> None:
+    def print(self, width: Size | None = None, *, depth: Whole | None = None) -> None:
         """Show the checkup in the terminal.
 
         Args:

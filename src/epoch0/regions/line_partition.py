@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from epoch0.regions.certificate import RELATIVE, Certificate, Sizes
@@ -87,7 +88,7 @@ class LinePartition(Result):
             parts.append(found.packed())
         return np.concatenate(parts)
 
-    def point(self, t: Any) -> Tensor:
+    def point(self, t: ArrayLike) -> Tensor:
         """The points of the line at parameters t, shape ``(len(t), *shape)``."""
         t = torch.as_tensor(t, dtype=torch.float64, device=self.corners.device).reshape(-1)
         stretch, place = self._stretch(t)
@@ -95,7 +96,7 @@ class LinePartition(Result):
         start = self.corners[stretch]
         return start + (place - stretch).view(shape) * (self.corners[stretch + 1] - start)
 
-    def direction(self, t: Any) -> Tensor:
+    def direction(self, t: ArrayLike) -> Tensor:
         """The direction of the stretch that holds t, from one corner to the next, shape ``(len(t), *shape)``."""
         t = torch.as_tensor(t, dtype=torch.float64, device=self.corners.device).reshape(-1)
         stretch, _ = self._stretch(t)

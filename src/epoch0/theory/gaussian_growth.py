@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import digamma, gammaln, loggamma, polygamma
 
-from epoch0.arguments import Positive, Size, checked
+from epoch0.arguments import Positive, Seed, Size, checked
 from epoch0.errors import InputError
 from epoch0.seeds import numpy_generator
 from epoch0.theory.checks import Number, like
@@ -219,7 +219,7 @@ class GrowthLaw:
         values = np.where(chances <= zero, 0.0, np.exp(high))
         return like(values, p)
 
-    def sample(self, n: int, seed: int = 0) -> Array:
+    def sample(self, n: Size, seed: Seed = 0) -> Array:
         """Independent growths, one a network; shape (n,)."""
         generator = numpy_generator(seed)
         squares = np.full(n, 1.0)

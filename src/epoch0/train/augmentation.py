@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from epoch0.arguments import Density, Depth, Positive, Size, checked
+from epoch0.arguments import Density, Depth, Positive, Seed, Size, checked
 from epoch0.errors import InputError
 from epoch0.seeds import numpy_generator
 
@@ -70,13 +70,13 @@ class PadCropFlip:
     pad: Depth = 4
     flip: bool = True
 
-    def drawn(self, chosen: Tensor, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    def drawn(self, chosen: Tensor, seed: Seed) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
         """First row and first column of each crop in the padded image, and which are mirrored; each (batch,)."""
         u = uniforms(chosen.numpy(), seed, 3)
         down, right = (u[:, :2] * (2 * self.pad + 1)).astype(np.int64).T
         return down, right, (u[:, 2] < 0.5) & self.flip
 
-    def __call__(self, images: Tensor, chosen: Tensor, seed: int) -> Tensor:
+    def __call__(self, images: Tensor, chosen: Tensor, seed: Seed) -> Tensor:
         """The crops; see ``Augmentation``."""
         down, right, mirrored = (torch.from_numpy(drawn) for drawn in self.drawn(chosen, seed))
         count, channels, height, width = images.shape

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from epoch0.arguments import Size, checked
+from epoch0.arguments import Count, Seed, Whole, checked
 from epoch0.data import DataSet, ImageFiles, image_files, load
 from epoch0.data.decoding import decoded, default_workers
 from epoch0.errors import InputError, check_finite
@@ -62,11 +62,12 @@ class Pair:
         moved.__dict__.update(inputs=self.inputs.to(device), targets=self.targets.to(device))
         return moved
 
-    def batch(self, chosen: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
+    def batch(self, chosen: Tensor, seed: Seed = 0) -> tuple[Tensor, Tensor]:
         """These examples."""
         return take(self.inputs, chosen), take(self.targets, chosen)
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class Images:
     """Images held as bytes, a quarter of the memory, and made network inputs batch by batch.
@@ -84,7 +85,7 @@ class Images:
     #: changes each batch of bytes, before they are scaled, so that padding is black
     augment: Augmentation | None = None
     flatten: bool = False  #: one row an image, for dense networks
-    classes: Size = 0  #: how many there are
+    classes: Whole = 0  #: how many there are
 
     @staticmethod
     def of(
@@ -122,7 +123,7 @@ class Images:
         """The same images, each batch of them changed; None pads by 4, crops and flips."""
         return replace(self, augment=PadCropFlip(4) if augment is None else augment)
 
-    def first(self, count: int) -> "Images":
+    def first(self, count: Count) -> "Images":
         """The first so many of them."""
         return replace(self, images=self.images[:count], targets=self.targets[:count])
 
@@ -131,7 +132,7 @@ class Images:
         moved = {name: getattr(self, name).to(device) for name in ("images", "targets", "scaling")}
         return replace(self, **moved)
 
-    def batch(self, chosen: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
+    def batch(self, chosen: Tensor, seed: Seed = 0) -> tuple[Tensor, Tensor]:
         """Inputs and targets of these examples, numbers on the CPU; ``seed`` is that of the batch's augmentation."""
         pixels = take(self.images, chosen)
         if self.augment is not None:
@@ -141,6 +142,7 @@ class Images:
         return (inputs.flatten(1) if self.flatten else inputs), take(self.targets, chosen)
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class Folder:
     """Image files opened when they are asked for, by threads, one batch ahead: for sets that fit into no memory.
@@ -206,7 +208,7 @@ class Folder:
         """The same files, seen as random parts of the same size, every second one mirrored."""
         return replace(self, view=CropResizeFlip(self.view.size))
 
-    def first(self, count: int) -> "Folder":
+    def first(self, count: Count) -> "Folder":
         """The first so many of them."""
         files = replace(self.files, names=self.files.names[:count], labels=self.files.labels[:count])
         return replace(self, files=files)
@@ -215,7 +217,7 @@ class Folder:
         """The same with batches on that device."""
         return replace(self, scaling=self.scaling.to(device))
 
-    def batch(self, chosen: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
+    def batch(self, chosen: Tensor, seed: Seed = 0) -> tuple[Tensor, Tensor]:
         """Inputs and targets of these examples; see :meth:`Images.batch`. A file that cannot be read is named."""
         rows = zip(chosen.tolist(), uniforms(chosen.numpy(), seed, self.view.numbers), strict=True)
         pixels = torch.from_numpy(np.stack(list(self._pool.map(lambda row: self._opened(*row), rows))))

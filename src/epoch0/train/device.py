@@ -16,6 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from epoch0.arguments import check_device
 from epoch0.errors import InputError
 
 VARIABLE = "EPOCH0_DEVICE"
@@ -33,25 +34,7 @@ def chosen_device() -> torch.device:
     name = os.environ.get(VARIABLE, "").strip()
     if not name:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return check_device(name, f"{VARIABLE}={name!r}")
-
-
-def check_device(device: str | torch.device, said: str | None = None) -> torch.device:
-    """A device that can be used.
-
-    >>> check_device("cpu")
-    device(type='cpu')
-    """
-    said = said or f"device={str(device)!r}"
-    try:
-        found = torch.device(device)
-    except RuntimeError as problem:
-        raise InputError(f"{said} names no device; use 'cpu', 'cuda' or 'cuda:0'.") from problem
-    if found.type == "cuda":
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (found.index or 0) >= count:
-            there = f"{count or 'no'} CUDA device{'s' if count != 1 else ''} can be used here"
-            raise InputError(f"{said}: {there} (torch {torch.__version__}); use 'cpu'.")
+    found: torch.device = check_device(name, f"{VARIABLE}={name!r}")
     return found
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from epoch0.arguments import Count, checked
+from epoch0.arguments import Count, checked, refuse
 from epoch0.errors import InputError
 from epoch0.train.augmentation import CropResizeFlip
 from epoch0.train.data import Pair, batches, check_classes
@@ -62,7 +62,11 @@ class Evaluation:
     def __post_init__(self) -> None:
         """Refuse what would not be an evaluation."""
         if isinstance(self.data, tuple):
+            if len(self.data) != 2:
+                raise InputError(f"data has {len(self.data)} values; give the pair of inputs and targets.")
             object.__setattr__(self, "data", Pair(*self.data))
+        if not (hasattr(self.data, "batch") and isinstance(getattr(self.data, "targets", None), Tensor)):
+            raise refuse("data", self.data, "the pair of inputs and targets, or what train.image_sources gives")
         view = getattr(self.data, "view", None)
         changed = view if isinstance(view, CropResizeFlip) else getattr(self.data, "augment", None)
         if changed is not None:

@@ -22,12 +22,12 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from epoch0.arguments import Count, Positive, Seed, Whole, checked
+from epoch0.arguments import Count, Positive, Seed, Whole, check_device, checked
 from epoch0.errors import InputError, suggest
 from epoch0.seeds import generator
 from epoch0.train import checkpoint as checkpoints
 from epoch0.train.data import Pair, batches, check_classes
-from epoch0.train.device import Group, autocast, check_device, current, precision_for
+from epoch0.train.device import Group, autocast, current, precision_for
 from epoch0.train.record import Callback, Every, Row, Training, plain
 from epoch0.train.stacked import Stacked
 

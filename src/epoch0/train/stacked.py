@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.utils.parametrize import is_parametrized
 
-from epoch0.arguments import checked
+from epoch0.arguments import Whole, checked
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
 from epoch0.networks.nonlinearities import activation_of
@@ -26,6 +26,7 @@ from epoch0.prune.masks.apply import apply
 from epoch0.prune.masks.places import Masked, places
 
 
+@checked
 class Stacked(nn.Module):
     """Networks of one architecture, their parameters stacked along a first dimension.
 
@@ -141,7 +142,7 @@ class Stacked(nn.Module):
         """How many networks are neither frozen nor diverged."""
         return int(((self.frozen_at < 0) & ~self.diverged).sum())
 
-    def freeze(self, which: Tensor, step: int) -> None:
+    def freeze(self, which: Tensor, step: Whole) -> None:
         """Keep those networks, bool (networks,), as they are now, as if each had stopped here alone."""
         fresh = which.to(self.frozen_at.device) & (self.frozen_at < 0) & ~self.diverged
         self._keep(fresh)

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from epoch0.arguments import Positive, checked
+from epoch0.arguments import Positive, Share, checked
 from epoch0.errors import InputError, check_finite
 from epoch0.results import Result, finite
 
 
+@checked
 class CriticalSparsity(float):
     """A sparsity, which is a number, with the layer that vanishes there."""
 
@@ -35,7 +36,7 @@ class CriticalSparsity(float):
     def __getnewargs__(self) -> tuple[dict[str, int], int]:  # type: ignore[override]
         return self._counts, self.weights
 
-    def dead(self, sparsity: float) -> list[str]:
+    def dead(self, sparsity: Share) -> list[str]:
         """Layers of which nothing is left at a sparsity, in the order of the scores."""
         return [name for name, count in self._counts.items() if round(sparsity * self.weights) >= count]
 

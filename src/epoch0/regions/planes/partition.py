@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from epoch0.arguments import Layers, Positive, checked
+from epoch0.arguments import Kind, Layers, Positive, checked
 from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 
 _CHUNK = 1 << 22  # numbers of one layer followed at a time
+Axes = Annotated[Any, Kind("axes of matplotlib", lambda v: v is None or hasattr(v, "add_collection"))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +76,13 @@ class PlanePartition(Result):
 
     def cell(self, index: int) -> np.ndarray:
         """Corners of one cell in the plane's coordinates, counter-clockwise, shape (corners, 2)."""
-        start, stop = self.cell_ends[range(self.count)[index] + np.arange(2)]
+        start, stop = self.cell_ends[self._cell(index) + np.arange(2)]
         return np.asarray(self.vertices[self.cell_vertices[start:stop]])
+
+    def _cell(self, index: int) -> int:
+        if not -self.count <= index < self.count:
+            raise InputError(f"there is no cell {index}; the {self.count} are counted from 0.")
+        return index % self.count
 
     @property
     def points(self) -> Tensor:
@@ -140,17 +147,19 @@ class PlanePartition(Result):
 
     def affine(self, cell: int) -> tuple[Tensor, Tensor]:
         """The network on one cell: output = matrix x + offset, shapes ``(outputs, *shape)`` and (outputs,), float64."""
-        x = self.window.points(torch.from_numpy(self.middles[[range(self.count)[cell]]]))
+        x = self.window.points(torch.from_numpy(self.middles[[self._cell(cell)]]))
         matrix = torch.autograd.functional.jacobian(lambda p: self.program.forward(p).reshape(-1), x)[:, 0]
         value = self.program.forward(x).reshape(-1)
         return matrix, value - matrix.reshape(len(value), -1) @ x.reshape(-1)
 
-    def on_line(self, start: Any, stop: Any) -> LinePartition:
+    def on_line(self, start: ArrayLike, stop: ArrayLike) -> LinePartition:
         """The regions on a segment of the plane, whose ends are two coordinates each."""
         ends = [np.asarray(end, float) for end in (start, stop)]
         whole = all(end.shape == (2,) and np.isfinite(end).all() for end in ends)
         if not whole or (ends[0] == ends[1]).all():
-            raise InputError(f"a slice of the plane needs two different points, two numbers each, not {start}, {stop}.")
+            raise InputError(
+                f"a slice of the plane needs two different points, two numbers each, not {start!r}, {stop!r}."
+            )
         points = self.window.points(torch.from_numpy(np.stack(ends)))
         return cut_lines(self.program, points[None], "segment")[0]
 
@@ -159,7 +168,7 @@ class PlanePartition(Result):
         distinct = self.count == 1 or len(np.unique(self.patterns, axis=0)) == self.count
         return replace(self.certificate, distinct=distinct)
 
-    def plot(self, axes: Any = None, *, fill: bool = True, boundaries: bool = True) -> "Figure":
+    def plot(self, axes: Axes = None, *, fill: bool = True, boundaries: bool = True) -> "Figure":
         """A picture of the partition, in matplotlib axes if they are given.
 
         Cells are filled by their patterns, the same always in the same colour; boundaries have one colour a layer.

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc
 
-from epoch0.arguments import Count, Inside, Positive, Size, checked
+from epoch0.arguments import Count, Inside, Positive, Seed, Size, checked
 from epoch0.errors import InputError
 from epoch0.theory.checks import Number, like
 from epoch0.theory.gaussian_growth import GrowthLaw, binomial, chi_mean
@@ -193,7 +193,7 @@ class NormRatio:
             low, high = (middle, high) if below(middle) < p else (low, middle)
         return high
 
-    def sample(self, n: int, seed: int = 0) -> Array:
+    def sample(self, n: Size, seed: Seed = 0) -> Array:
         """Independent ratios, one a network; shape (n,)."""
         return np.asarray(self.norm.sample(n, seed) ** 2)
 
