@@ -42,6 +42,37 @@ def test_cross_entropy_by_hand_needs_its_softmax() -> None:
     assert [fault.kind for fault in found(program)] == ["loss"]
 
 
+class Gated(nn.Module):
+    """A softmax that weights other features, and one whose shares are added to what they were made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.inner, self.out = nn.Linear(64, 32), nn.Linear(64, 32), nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        shares = self.gate(x).softmax(1)
+        return self.out(32 * shares * self.inner(x).relu()) + self.out(self.inner(x) + shares)
+
+
+POOLED = (nn.Unflatten(1, (4, 8)), nn.MaxPool1d(2), nn.Flatten())
+
+
+@pytest.mark.parametrize(("between", "slow"), [((), True), (POOLED, True), ((nn.BatchNorm1d(32),), False)])
+def test_a_softmax_inside_stands_where_a_copy_without_learns_much_sooner(between: Any, slow: bool) -> None:
+    """Though the program learns as it is."""
+    torch.manual_seed(0)
+    last = nn.Linear(16 if between is POOLED else 32, 10)
+    program = with_(nn.Sequential(nn.Linear(64, 32), nn.Softmax(1), *between, last), X, Y, rate=3e-3)
+    assert [fault.kind for fault in found(program)] == ["hidden activation"]
+    after = found(program, 20.0)
+    assert [(fault.kind, fault.evidence) for fault in after] == [("hidden activation", "mended on a copy")] * slow
+
+
+def test_a_softmax_that_weights_is_none() -> None:
+    torch.manual_seed(0)
+    assert not found(with_(Gated(), X, Y), 10.0)
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_programs_have_theirs_first(name: str) -> None:
     torch.manual_seed(0)

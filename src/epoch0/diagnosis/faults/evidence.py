@@ -30,6 +30,7 @@ CERTAIN = 0.995
 
 WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.RNNBase, nn.Bilinear)
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+AFTER = ("MaxPool", "AvgPool", "Mean", "BatchNorm", "LayerNorm", "GroupNorm", "View", "Squeeze", "Unsqueeze")
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)
 OwnStep = Callable[..., Any]
 
@@ -89,6 +90,7 @@ class Pass:
             norm comes right after it.
         problem: why there is no loss.
         tables: functions that met (n,) and (n, 1), of the n examples, and made (n, n) of them.
+        shares: layers with weights that the shares of a softmax go into, as they are, pooled or normalized.
     """
 
     output: Tensor | None = None
@@ -102,6 +104,7 @@ class Pass:
     normed: bool = False
     problem: str = ""
     tables: list[str] = field(default_factory=list)
+    shares: list[str] = field(default_factory=list)
 
 
 class _Tables(TorchFunctionMode):
@@ -242,6 +245,8 @@ class Evidence:
                 found.open = False
             if isinstance(module, WEIGHTED) and tensors and _sunk(module, tensors[0].detach()):
                 found.sunk.append(names[module])
+            if isinstance(module, WEIGHTED) and given is not None and _of_softmax(given):
+                found.shares.append(names[module])
             fresh = given is not None and given.is_floating_point() and not given.requires_grad
             if found.entered is None and fresh and isinstance(module, WEIGHTED) and given is not None:
                 found.entered = (names[module], module, given.detach())
@@ -496,7 +501,7 @@ def affine(call: Call, model: nn.Module, name: str) -> bool:
     if len(caught) != 4:
         return False
     one, other, both, none = caught
-    return float((one + other - both - none).abs().max()) <= 1e-3 * max(float(one.abs().max()), 1e-12)
+    return float((one + other - both - none).abs().max()) <= 1e-4 * max(float(one.abs().max()), 1e-12)
 
 
 def padding_after(tokens: Any, model: nn.Module) -> Tensor | None:
@@ -506,6 +511,19 @@ def padding_after(tokens: Any, model: nn.Module) -> Tensor | None:
         return None
     after = (tokens == tokens[:, -1].mode().values).flip(1).long().cumprod(1).sum(1)
     return after if float(after.double().mean()) > 0.2 * tokens.shape[1] else None
+
+
+def _of_softmax(given: Tensor) -> bool:
+    """Whether a tensor is a softmax, or it only was pooled, normalized or put into another shape since."""
+    at = given.grad_fn
+    for _ in range(8):
+        name = type(at).__name__.removeprefix("Native")
+        if name.startswith("Softmax"):
+            return True
+        if at is None or not name.startswith(AFTER):
+            return False
+        at = at.next_functions[0][0]
+    return False
 
 
 def _sunk(module: nn.Module, made: Tensor) -> bool:

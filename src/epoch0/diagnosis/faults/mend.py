@@ -33,6 +33,12 @@ TRIES = 12
 SURE = 0.85
 """A fault seen before training with this certainty, and mended, needs no other changes to be tried."""
 
+SOONER = (0.75, 0.2)
+"""An activation suspected with this certainty stands against a program that learns, if its copy without it knows as much
+in half the steps, and so much more than the program then."""
+
+ACTIVATIONS = ("output activation", "hidden activation")
+
 INSIDE = ("outputs", "targets", "loss")
 """What is out of reach where the loss is the model's own."""
 
@@ -163,14 +169,30 @@ def _rising(own: Trained) -> bool:
     return own.steps > STEPS and own.known > RISING and own.known > 1.3 * half
 
 
-def _standing(own: Trained, suspects: Sequence[Fault]) -> Sequence[Fault]:
+def _standing(own: Trained, suspects: Sequence[Fault], tried: Sequence[Tried] | None = None) -> Sequence[Fault]:
     """What is still said against a program that learns: what is certain, unless it learns little, or by heart.
 
-    That it learns shows that its rate will do.
+    That it learns shows that its rate will do. Before anything was tried, activations that might stand do.
     """
     if min(own.known, CLEARLY if own.held is None else own.held) < KNOWS or own.known < CLEARLY:
         return suspects
-    return [fault for fault in suspects if fault.certainty >= SURE and fault.kind != "learning rate"]
+    sooner = {one.kinds[0] for one in tried or () if len(one.kinds) == 1 and _sooner(own, one.trained)}
+    return [
+        fault
+        for fault in suspects
+        if (fault.certainty >= SURE and fault.kind != "learning rate")
+        or (fault.certainty >= SOONER[0] and fault.kind in ACTIVATIONS and (tried is None or fault.kind in sooner))
+    ]
+
+
+def _sooner(own: Trained, changed: Trained) -> bool:
+    """Whether a changed copy knows as much in half the steps, and much more than the program then."""
+
+    def then(step: int) -> float:
+        return next(known for later, known in own.curve if later >= step)
+
+    early = [(step, known) for step, known in changed.curve if 0 < 2 * step <= own.steps]
+    return any(known >= max(own.known, then(step) + SOONER[1]) for step, known in early)
 
 
 def _settled(done: Tried, suspects: Sequence[Fault]) -> bool:
@@ -234,7 +256,7 @@ def ranked(suspects: Sequence[Fault], done: Mending | None) -> tuple[Fault, ...]
     for one in sorted(done.tried, key=lambda one: (len(one.changes), -_worth(one))):
         for kind in one.kinds if one.mends else ():
             best.setdefault(kind, one)
-    suspects = _standing(done.own, suspects) if done.sound else suspects
+    suspects = _standing(done.own, suspects, done.tried) if done.sound else suspects
     could = {one.kinds[0] for one in done.tried}
     found = []
     for fault in suspects:

@@ -285,7 +285,15 @@ def outputs_shut(seen: Evidence) -> Iterator[Fault]:
         )  # fmt: skip
 
 
+def softmax_inside(seen: Evidence) -> Iterator[Fault]:
+    """Layers with weights that get nothing but the shares of a softmax: they add up to 1, so each is small."""
+    for name in seen.first.shares[:1]:
+        message = f"'{name}' gets the shares of a softmax, which add up to 1."
+        yield Fault("hidden activation", name, message, "Use ReLU in the hidden layers.", certainty=0.76)
+
+
 CHECKS = (
     last_activation_hides, table_of_examples, one_answer_is_best, loss_without_floor, right_answers_cost_more,
     shares_are_not_the_best, classes_read_elsewhere, targets_no_shares, no_slope_at_outputs, outputs_shut,
+    softmax_inside,
 )  # fmt: skip
