@@ -34,8 +34,8 @@ SURE = 0.85
 """A fault seen before training with this certainty, and mended, needs no other changes to be tried."""
 
 SOONER = (0.75, 0.2)
-"""An activation suspected with this certainty stands against a program that learns, if its copy without it knows as much
-in half the steps, and so much more than the program then."""
+"""An activation suspected with this certainty stands against a program that learns, if its copy without it knows as
+much in half the steps, and so much more than the program then."""
 
 ACTIVATIONS = ("output activation", "hidden activation")
 
