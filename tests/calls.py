@@ -403,7 +403,7 @@ NEVER_CALLED = {
     "InputError", "Law", "activations.Known", "activity.ActivationPatterns", "activity.Dichotomies",
     "activity.Robustness", "activity.Transitions", "curves.Curve", "data.Availability", "data.ImageFiles", "data.fetch",
     "diagnosis.Checkup", "diagnosis.Comparison", "diagnosis.LayerCheckup", 
-    "errors.check_finite", "errors.is_count", "errors.suggest", "errors.check_choice",
+    "errors.check_dense", "errors.check_finite", "errors.is_count", "errors.suggest", "errors.check_choice",
     "experiments.claims.Claim", "experiments.run.Progress", "experiments.run.TrialError",
     "experiments.run.TrialInputError", "initialization.Initialization", "initialization.LayerInit", "models.Inputs",
     "networks.Ensemble", "papers.catalogue.Artifact", "papers.catalogue.catalogue", "papers.reproduce.Part",

@@ -26,9 +26,10 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from epoch0.errors import InputError, check_finite, suggest
+from epoch0.errors import InputError, check_dense, check_finite, suggest
 
 F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
 LARGEST = 2**53  # the integers that a float holds; no seed, count or index is larger
 
 
@@ -199,11 +200,19 @@ class _Numbers(Kind):
         array = value
         if hasattr(value, "is_sparse"):
             check_dense(name, value)
-        elif not isinstance(value, np.ndarray):
+            if value.is_complex():
+                raise InputError(f"{name} is complex ({value.dtype}): give real numbers.")
+            if self.sort is None:
+                array = value = value.detach()
+                if str(value.dtype) == "torch.bool":
+                    raise refuse(name, value, self.wanted)
+        elif self.sort is None:
             try:
-                array = np.asarray(value)
+                array = _plain_array(value)
             except (TypeError, ValueError, OverflowError, RuntimeError):
                 array = np.empty(0, dtype=object)
+            if hasattr(value, "__array__") and not isinstance(value, np.generic):
+                value = array
         if not hasattr(array, "is_sparse") and array.dtype.kind not in ("iuf" if self.sort is None else "iufbUS"):
             raise refuse(name, value, self.wanted)
         if (isinstance(value, list | tuple) and not value) or (
@@ -215,6 +224,16 @@ class _Numbers(Kind):
         if self.within is not None and math.prod(array.shape) and not self.within.holds(array.min(), array.max()):
             raise refuse(name, value, self.wanted)
         return value
+
+
+def _plain_array(value: Any) -> Any:
+    """An array as numpy and torch both take it: none of its values masked, in this machine's order of bytes."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise ValueError("masked")
+    array = np.asarray(value)
+    if array.dtype.kind in "iuf" and not (array.dtype.isnative and min(array.strides, default=0) >= 0):
+        array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    return array
 
 
 class _Each(Kind):
@@ -299,28 +318,18 @@ class _Path(Kind):
         if not self.fits(value):
             raise refuse(name, value, self.wanted)
         text = os.fspath(value)
+        if not text:
+            raise refuse(name, value, self.wanted)
         if "\0" in text or any(len(os.fsencode(part)) > 255 for part in text.split("/")):
             raise refuse(name, value, "a path without NUL, no name in it longer than 255 bytes")
         return value
-
-
-def check_dense(name: str, tensor: Any) -> None:
-    """Refuse a tensor that holds no values, or not in the plain way."""
-    if tensor.device.type == "meta":
-        raise InputError(f"{name} is a tensor on the meta device, which holds no values: give one on 'cpu' or 'cuda'.")
-    if str(tensor.layout) != "torch.strided" or tensor.is_quantized:
-        how = "quantized: give tensor.dequantize()" if tensor.is_quantized else "sparse: give tensor.to_dense()"
-        raise InputError(f"{name} is {how}.")
-    if tensor.is_complex():
-        raise InputError(f"{name} is complex ({tensor.dtype}): give real numbers.")
 
 
 class _Device(Kind):
     def take(self, name: str, value: Any) -> Any:
         if not self.fits(value):
             raise refuse(name, value, self.wanted)
-        if check_device(value).type == "meta":
-            raise refuse(name, value, "a device that holds values")
+        check_device(value)
         return value
 
 
@@ -377,7 +386,8 @@ def _kind(hint: Any, more: tuple[Any, ...] = ()) -> Kind | None:
     if not isinstance(sort, type) or sort in (object, Any):
         return None
     if sort.__module__ == "torch" and sort.__name__ == "Tensor":
-        return _Numbers(sort, within, finite=None not in more)
+        plain = Kind("a torch tensor", lambda v: isinstance(v, sort))  # whatever it holds, wherever it is
+        return plain if None in more else _Numbers(sort, within)
     inner = [_kind(part) for part in parts if part is not ...]
     for kind in inner if issubclass(sort, Mapping) else ():
         if isinstance(kind, _Numbers):
@@ -389,7 +399,7 @@ def _kind(hint: Any, more: tuple[Any, ...] = ()) -> Kind | None:
     if sort in (collections.abc.Mapping, dict):
         return _Each("a mapping", lambda v: isinstance(v, Mapping), inner[1:] or [None], "mapping")
     if sort is collections.abc.Iterable:
-        through = Kind("a list", lambda v: not isinstance(v, str | bytes) and iter(v) is not None)
+        through = Kind("a list", _iterable)
         return _Any([_Each("a list", _sequence, inner or [None], "sequence"), through])
     if issubclass(sort, os.PathLike):
         return _Path("a path", lambda v: isinstance(v, str | os.PathLike))
@@ -400,6 +410,13 @@ def _kind(hint: Any, more: tuple[Any, ...] = ()) -> Kind | None:
     return Kind(getattr(sort, "_wanted", _article(sort.__name__)), lambda v: isinstance(v, sort))
 
 
+def _iterable(value: Any) -> bool:
+    try:
+        return not isinstance(value, str | bytes) and iter(value) is not None
+    except TypeError:
+        return False
+
+
 def _sequence(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.ndim == 1
@@ -407,6 +424,9 @@ def _sequence(value: Any) -> bool:
 
 
 def _union(parts: Sequence[Any], more: tuple[Any, ...] = ()) -> Kind | None:
+    whole = typing.get_args(ArrayLike)
+    if set(whole) <= set(parts):  # ``ArrayLike | None`` comes as one flat union
+        parts = [ArrayLike, *(part for part in parts if part not in whole)]
     kinds = [_kind(part, more) for part in parts]
     if any(kind is None for kind in kinds):
         return None
@@ -442,7 +462,7 @@ def checked(function: F) -> F:
     if isinstance(function, type):
         if "__init__" in vars(function):
             function.__init__ = checked(function.__init__)  # type: ignore[misc]
-        check_methods(function)
+        methods_checked(function)
         return function
     order: list[str] = []
     kinds: dict[str, Kind] | None = None
@@ -481,8 +501,8 @@ def checked(function: F) -> F:
     return call  # type: ignore[return-value]
 
 
-def check_methods(owner: type) -> None:
-    """Check what the public methods of a class are given by their annotations; ``forward`` stays as torch calls it."""
+def methods_checked(owner: C) -> C:
+    """The class with what its public methods are given checked; ``forward`` stays as torch calls it."""
     for name, method in list(vars(owner).items()):
         plain = getattr(method, "__func__", method)
         public = name == "__call__" or not (name.startswith("_") or name == "forward")
@@ -491,6 +511,7 @@ def check_methods(owner: type) -> None:
             if code.co_argcount + code.co_kwonlyargcount > (not isinstance(method, staticmethod)):
                 made = checked(plain)
                 setattr(owner, name, type(method)(made) if isinstance(method, classmethod | staticmethod) else made)
+    return owner
 
 
 _TOO_LARGE = ("allocate memory", "Storage size calculation overflowed", "numel: integer multiplication overflow")

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from epoch0.arguments import Seed, Size, check_methods, checked
+from epoch0.arguments import Seed, Size, checked, methods_checked
 from epoch0.errors import InputError
 from epoch0.seeds import generator
 
@@ -22,7 +22,7 @@ class Curve:
     dtype: torch.dtype
 
     def __init_subclass__(cls) -> None:
-        check_methods(cls)
+        methods_checked(cls)
 
     def point(self, t: ArrayLike) -> Tensor:
         """x(t): t of shape (m,) in [0, 1] gives shape (m, \\*shape)."""

@@ -25,11 +25,33 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean '{spelled[close[0]]}'?" if close else ""
 
 
+def check_dense(name: str, tensor: Any) -> None:
+    """Refuse a tensor of torch that holds no values, or not in the plain way."""
+    try:
+        kind = str(tensor.layout).removeprefix("torch.")
+        if tensor.device.type == "meta":
+            why = "on the meta device, which holds no values: give one on 'cpu' or 'cuda'"
+        elif tensor.is_quantized:
+            why = "quantized: give tensor.dequantize()"
+        elif tensor.is_nested or kind != "strided":
+            how = "nested: give tensor.to_padded_tensor(0.0)" if tensor.is_nested else "sparse: give tensor.to_dense()"
+            why = how if tensor.is_nested or "sparse" in kind else f"of the layout {kind}: give tensor.to_dense()"
+        else:
+            if tensor.device.type == "cpu":  # no waiting for others
+                tensor.detach().reshape(-1)[:1].isfinite().tolist()
+            return
+    except Exception as problem:
+        said = (str(problem) or type(problem).__name__).splitlines()[0][:200]
+        why = f"a {type(tensor).__name__} whose values cannot be read ({said})"
+    raise InputError(f"{name} is {why}.")
+
+
 def check_finite(name: str, values: Any) -> None:
     """Refuse NaN and infinity in a tensor or array of any shape, saying how many there are and where the first is."""
     import numpy as np  # here, so that the command line's help does not wait for it
 
     if hasattr(values, "isfinite"):  # a torch tensor, tested where it lives and in its own dtype
+        check_dense(name, values)
         values = values.detach()
         if not (values.is_floating_point() or values.is_complex()):
             return

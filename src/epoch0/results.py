@@ -6,7 +6,7 @@ from dataclasses import asdict
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from epoch0.arguments import check_methods
+from epoch0.arguments import methods_checked
 
 if TYPE_CHECKING:
     import pandas
@@ -23,7 +23,7 @@ class Result:
     columns: ClassVar[tuple[str, ...] | None] = None
 
     def __init_subclass__(cls) -> None:
-        check_methods(cls)
+        methods_checked(cls)
 
     def rows(self) -> list[dict[str, Any]]:
         """Plain values by name, one row for each thing that was looked at."""

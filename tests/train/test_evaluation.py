@@ -77,7 +77,7 @@ def test_the_model_comes_back_as_it_was() -> None:
     assert all(torch.equal(value, state[name]) for name, value in network.state_dict().items())
     assert len(gradients) == 8 and not any(gradients)
     assert torch.equal(torch.get_rng_state(), noise) and all(p.grad is None for p in network.parameters())
-    with pytest.raises(RuntimeError):
+    with pytest.raises(InputError, match="cannot take these"):
         Evaluation((torch.zeros(3, 5), torch.zeros(3, dtype=torch.int64)))(network)
     assert [m.training for m in network.modules()] == modes
 

@@ -62,7 +62,7 @@ def settings_of(measured: Numbers, errors: Numbers, samples: Numbers | None, nam
         raise InputError(f"errors or samples do not fit measured, which has shape {values.shape}: {error}.") from error
     if (spread < 0).any() or np.isinf(spread).any():
         raise InputError(f"errors are {spread.tolist()}; a standard error is finite and not negative.")
-    if ((number < 2) & (spread > 0)).any() or (number < 1).any():
+    if np.isnan(number).any() or ((number < 2) & (spread > 0)).any() or (number < 1).any():
         raise InputError(
             f"samples are {number.tolist()}; a standard error needs 2 samples or more (None: the errors are exact)."
         )
@@ -161,7 +161,10 @@ def fitting(name: str, values: Numbers, given: Settings) -> Array:
 
 def weights(errors: Array, scale: Array) -> Array:
     """1 / error^2; exact values are given the error of rounding."""
-    return np.asarray(np.maximum(errors, 1e-12 * scale) ** -2.0)
+    found = np.asarray(np.maximum(errors, 1e-12 * scale) ** -2.0)
+    if not (found > 0).all() or not np.isfinite(found.sum()):
+        raise InputError(f"errors from {errors.min():.3g} to {errors.max():.3g} cannot weigh the means; rescale them.")
+    return found
 
 
 def centred(values: Array, weights: Array) -> Array:

@@ -66,6 +66,8 @@ class Store:
         if journal not in ("auto", "wal", "delete"):
             raise InputError(f"journal {journal!r} is not known; use 'auto', 'wal' or 'delete'.")
         self.path = Path(path)
+        if not self.path.name:
+            raise InputError(f"the results file {str(path)!r} cannot be opened: it is a folder, not a file.")
         self.arrays = self.path.with_name(self.path.name + ".arrays")
         self._writes = False
         self._lock: int | None = None  # the results file, open and locked
@@ -277,6 +279,8 @@ def merge(sources: Iterable[str | os.PathLike[str]] | str | os.PathLike[str], in
     """
     if isinstance(sources, str | os.PathLike):
         sources = [sources]
+    if not (sources := list(sources)):
+        raise InputError("there are no files to merge; give one or more.")
     added, files = 0, list[Path]()
     with Store(into) as target, target._explained("written"):
         target._execute("BEGIN IMMEDIATE")

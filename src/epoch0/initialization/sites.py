@@ -70,6 +70,10 @@ class Site:
         Without a mask one output unit a group stands for all.
         """
         squares = squares.double()
+        if squares.dim() < 2:
+            raise InputError(
+                "the inputs have no batch dimension; give x of shape (examples, ...), one example as x[None]."
+            )
         if self.mask is not None:
             weight = self.mask
         elif self.op.name in MATRIX:

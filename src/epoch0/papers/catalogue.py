@@ -55,6 +55,7 @@ class Artifact:
         numbered = f"{_KINDS[kind]} {number}" if kind in _KINDS else ""
         return ", ".join(part for part in (_AUTHORS.get(paper, ""), numbered, self.place) if part)
 
+    @checked
     def setting(self, preset: str) -> Sweep:
         """What that preset runs.
 

@@ -160,13 +160,14 @@ def reproduce(
     return done
 
 
+@checked
 def reproduce_all(
     ids: Sequence[str],
     preset: str = "quick",
     *,
     out: StrPath | None = None,
     store: StrPath | None = None,
-    workers: int | None = None,
+    workers: Count | None = None,
     scheduler: str | None = None,
     shard: str | None = None,
     progress: Progress | None = None,

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.utils.rnn import PackedSequence
 
-from epoch0.errors import InputError
+from epoch0.errors import InputError, check_dense
 from epoch0.tracing.failures import explain_first_run
 from epoch0.tracing.guard import HALF, bare, check_model, unchanged
 from epoch0.tracing.loss import Loss, check_loss, check_targets, scalar_loss
@@ -400,9 +400,9 @@ def check_tensors(batch: Any, named: list[tuple[str, Tensor]]) -> None:
         hint = "; torch.from_numpy makes one of an array" if kind == "ndarray" else ""
         raise InputError(f"the batch holds no tensor: it is a {kind}{hint}. Give what the model is called with.")
     for name, tensor in named:
-        what = f"the input {tuple(tensor.shape)}" if name == "input" else f"'{name}' {tuple(tensor.shape)}"
-        if tensor.device.type == "meta":
-            raise InputError(f"{what} is on the meta device and has no values.")
+        what = "the input" if name == "input" else f"'{name}'"
+        check_dense(what, tensor)
+        what = f"{what} {tuple(tensor.shape)}"
         # a mask added to scores may hold -infinity
         bad = (tensor.isnan() if "mask" in name else ~tensor.isfinite()) if tensor.is_floating_point() else None
         if bad is not None and bool(bad.any()):

@@ -7,7 +7,7 @@ however a batch is split.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -76,7 +76,7 @@ class PadCropFlip:
         down, right = (u[:, :2] * (2 * self.pad + 1)).astype(np.int64).T
         return down, right, (u[:, 2] < 0.5) & self.flip
 
-    def __call__(self, images: Tensor, chosen: Tensor, seed: Seed) -> Tensor:
+    def __call__(self, images: Annotated[Tensor, None], chosen: Tensor, seed: Seed) -> Tensor:
         """The crops; see ``Augmentation``."""
         down, right, mirrored = (torch.from_numpy(drawn) for drawn in self.drawn(chosen, seed))
         count, channels, height, width = images.shape

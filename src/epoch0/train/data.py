@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from epoch0.arguments import Count, Seed, Whole, checked
+from epoch0.arguments import Count, Seed, Whole, checked, methods_checked, refuse
 from epoch0.data import DataSet, ImageFiles, image_files, load
 from epoch0.data.decoding import decoded, default_workers
 from epoch0.errors import InputError, check_finite
@@ -40,6 +40,9 @@ class Pair:
     targets: Tensor
 
     def __post_init__(self) -> None:
+        for name, given in (("inputs", self.inputs), ("targets", self.targets)):
+            if not isinstance(given, Tensor) or given.dim() == 0:
+                raise refuse(name, given, "a tensor whose first dimension is the examples")
         if len(self.inputs) != len(self.targets) or len(self.inputs) == 0:
             raise InputError(
                 f"the data have {len(self.inputs)} inputs and {len(self.targets)} targets; "
@@ -67,7 +70,7 @@ class Pair:
         return take(self.inputs, chosen), take(self.targets, chosen)
 
 
-@checked
+@methods_checked
 @dataclass(frozen=True, eq=False)
 class Images:
     """Images held as bytes, a quarter of the memory, and made network inputs batch by batch.
@@ -142,7 +145,7 @@ class Images:
         return (inputs.flatten(1) if self.flatten else inputs), take(self.targets, chosen)
 
 
-@checked
+@methods_checked
 @dataclass(frozen=True, eq=False)
 class Folder:
     """Image files opened when they are asked for, by threads, one batch ahead: for sets that fit into no memory.

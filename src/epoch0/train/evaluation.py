@@ -31,13 +31,17 @@ class Accuracy:
     name: str = "accuracy"  #: what to call it in the row
     batch_size: Count = 1000  #: examples of a forward pass
 
+    def __post_init__(self) -> None:
+        Pair(self.inputs, self.targets)  # refuses what does not go together
+
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> dict[str, Any]:
         """Evaluate, in the mode the model is in; its outputs have shape (..., batch, classes)."""
         device = next((parameter.device for parameter in model.parameters()), self.inputs.device)
         right: Tensor | int = 0
-        for x, y in zip(self.inputs.split(self.batch_size), self.targets.split(self.batch_size), strict=True):
-            right = right + (model(x.to(device)).argmax(-1) == y.to(device)).sum(-1)
+        with _explained(self.inputs):
+            for x, y in zip(self.inputs.split(self.batch_size), self.targets.split(self.batch_size), strict=True):
+                right = right + (model(x.to(device)).argmax(-1) == y.to(device)).sum(-1)
         return {self.name: (torch.as_tensor(right).double() / len(self.targets)).tolist()}
 
 
@@ -89,7 +93,7 @@ class Evaluation:
         by_class = not targets.is_floating_point() and targets.dim() == 1
         loss = loss_of_each(self.loss) if isinstance(model, Stacked) else self.loss
         sums: dict[str, Any] = {"loss": 0.0}
-        with _in_eval_mode(model):
+        with _in_eval_mode(model), _explained(targets):
             for x, y in batches(self.data, ((part, 0) for part in torch.arange(len(targets)).split(self.batch_size))):
                 with autocast(device, self.precision):
                     outputs = model(x)
@@ -104,6 +108,18 @@ class Evaluation:
                     sums["top5"] = sums.get("top5", 0) + (best == y[:, None]).any(-1).sum(-1)
         means = {name: torch.as_tensor(total).double() / len(targets) for name, total in sums.items()}
         return {f"{self.name}_{name}": mean.tolist() for name, mean in means.items()}
+
+
+@contextlib.contextmanager
+def _explained(examples: Tensor) -> Iterator[None]:
+    """What model or loss raise, as one error."""
+    try:
+        yield
+    except (InputError, torch.OutOfMemoryError):
+        raise
+    except Exception as problem:
+        said = (str(problem).strip() or type(problem).__name__).splitlines()[0]
+        raise InputError(f"model and loss cannot take these {len(examples)} examples: {said[:300]}") from problem
 
 
 @contextlib.contextmanager

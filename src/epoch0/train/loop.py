@@ -301,6 +301,8 @@ class _Run:
             self._reseed(seed + self.group.rank)
             try:
                 inputs, targets = next(stream)
+                if not (isinstance(inputs, Tensor) and isinstance(targets, Tensor)):
+                    raise TypeError(f"it is a pair of {type(inputs).__name__} and {type(targets).__name__}.")
             except (TypeError, ValueError, StopIteration) as problem:
                 which = f"batch {place} of {self.per_epoch} of epoch {epoch}"
                 raise InputError(f"{which} is missing or no pair (inputs, targets): {_short(problem)}") from problem

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.utils.parametrize import is_parametrized
 
-from epoch0.arguments import Whole, checked
+from epoch0.arguments import Whole, checked, refuse
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
 from epoch0.networks.nonlinearities import activation_of
@@ -144,6 +144,8 @@ class Stacked(nn.Module):
 
     def freeze(self, which: Tensor, step: Whole) -> None:
         """Keep those networks, bool (networks,), as they are now, as if each had stopped here alone."""
+        if which.dtype != torch.bool or which.shape != self.frozen_at.shape:
+            raise refuse("which", which, f"bool of shape ({len(self)},)")
         fresh = which.to(self.frozen_at.device) & (self.frozen_at < 0) & ~self.diverged
         self._keep(fresh)
         self.frozen_at[fresh] = step

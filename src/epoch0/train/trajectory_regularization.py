@@ -1,14 +1,18 @@
 """Trajectory regularization: a layer that stands where a batch norm stood (Raghu section 3.3)."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
-from epoch0.arguments import Std, checked
+from epoch0.arguments import Kind, Std, checked
 from epoch0.errors import InputError
 from epoch0.tracing.guard import bare
+
+Floating = Annotated[
+    Any, Kind("a floating-point dtype", lambda v: v is None or (isinstance(v, torch.dtype) and v.is_floating_point))
+]
 
 
 @checked
@@ -57,9 +61,7 @@ class TrajectoryRegularization(nn.Module):
     penalty: Tensor
     share: Tensor
 
-    def __init__(
-        self, scale: Std = 0.01, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-    ) -> None:
+    def __init__(self, scale: Std = 0.01, device: torch.device | str | None = None, dtype: Floating = None) -> None:
         super().__init__()
         self.scale = float(scale)
         self.multiplier = nn.Parameter(torch.ones((), device=device, dtype=dtype))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from epoch0.errors import InputError, check_finite
+from epoch0.errors import InputError, check_dense, check_finite
 from epoch0.tracing.call import LABELS, check_tensors, examples_in, mapped, parts
 from epoch0.tracing.guard import check_model
 from epoch0.tracing.loss import Loss, check_targets
@@ -45,6 +45,8 @@ def taken(batches: Iterable[Any], loss: Loss | None) -> list[Batch]:
                 "with, or a mapping with labels."
             )
         x, targets = both
+        if isinstance(x, Tensor):
+            check_dense(f"the inputs of batch {place}", x)
         if isinstance(x, Tensor) and (x.dim() == 0 or x.numel() == 0):
             raise InputError(f"batch {place} is empty: its inputs have shape {tuple(x.shape)}; leave it out.")
         if isinstance(x, Tensor) and x.is_floating_point():

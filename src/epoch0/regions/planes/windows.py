@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from epoch0.arguments import Positive, checked
-from epoch0.errors import InputError, check_finite
+from epoch0.errors import InputError, check_dense, check_finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +50,8 @@ def window(corners: Any) -> Window:
         InputError: if there are fewer than three corners, they are not in one plane, not convex, not in order, or
             enclose no area.
     """
+    if isinstance(corners, Tensor):
+        check_dense("the window", corners)
     if not isinstance(corners, Tensor) or corners.dim() < 2 or len(corners) < 3:
         shape = tuple(corners.shape) if isinstance(corners, Tensor) else type(corners).__name__
         raise InputError(
