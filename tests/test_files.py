@@ -6,16 +6,24 @@ import random
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
 
 import epoch0 as e0
+from command_line import epoch0
+from epoch0 import plots
 from epoch0.errors import InputError
+from epoch0.experiments.experiment import Trial
+from epoch0.experiments.store import Store, merge
 from epoch0.files import made, to_read, write_atomic
-from epoch0.initialization.files import load_tensors, save, save_tensors
-from epoch0.prune import Masks
+from epoch0.initialization.files import _packed as packed
+from epoch0.initialization.files import digest, load_tensors, read_tensors, save, save_tensors
+from epoch0.papers.reproduce import Reproduction
+from epoch0.prune import Masks, Scores
 from epoch0.prune.masks.masks import LAYOUT
 
 CONTENT = torch.tensor([0b10110000], dtype=torch.uint8)
@@ -30,84 +38,207 @@ def nets() -> torch.nn.Module:
     return e0.networks.mlp([3, 4, 2], "relu", weights=e0.Gaussian(1.0), seed=0)
 
 
-def writers() -> dict[str, Callable[[Path], object]]:
-    """Everything of ours that writes a file at a path of the user's."""
+def command(*arguments: object) -> None:
+    """A command; what it refuses is the error that a library user gets."""
+    code, _, errors = epoch0(*arguments)
+    if code != 0:
+        assert code == 2 and "Traceback" not in errors, errors
+        raise InputError(" ".join(errors.split()))
+
+
+def reproduced(path: Path) -> None:
+    """The last of the three files of an artifact is this one."""
+    figure = plots.figure(2.0, 2.0)[0]
+    drawn = SimpleNamespace(id=path.stem, data=({"a": 1},), figure=figure, to_dict=lambda: {"data": 0})
+    Reproduction.save(cast(Reproduction, drawn), path.parent)
+
+
+def writers(folder: Path) -> dict[str, Callable[[Path], object]]:
+    """Everything of ours that writes a file at a path of the user's, by a name it may have."""
     net, x = nets(), torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
     report = e0.checkup(net, x, torch.arange(8) % 2, trial=False)
+    folder.mkdir()
+    (folder / "model.py").write_text(
+        "from torch import nn\ndef build(): return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))\n"
+    )
+    with Store(folder / "one.sqlite") as store:
+        store.put(Trial("math:sqrt", {"a": 1}, 0), {"b": 2.0})
+    model = (f"{folder / 'model.py'}:build", "--input-shape", "3")
+    pruned = ("prune", *model, "--sparsity", "0.5", "--score", "magnitude")
+    pair = (x, torch.arange(8) % 2)
     return {
         "any.txt": lambda path: write_atomic(path, b"own"),
         "masks.safetensors": lambda path: e0.prune.keep(e0.prune.magnitude(net), 0.5).save(path),
         "scores.safetensors": lambda path: e0.prune.magnitude(net).save(path),
         "weights.safetensors": lambda path: save(net, path),
         "new-idx1-ubyte": lambda path: e0.data.write_idx(path, np.arange(4, dtype=np.uint8)),
+        "new-idx1-ubyte.gz": lambda path: e0.data.write_idx(path, np.arange(4, dtype=np.uint8)),
         "page.html": report.to_html,
+        "both.html": lambda path: report.to_html(path, report),
+        "checkpoint.safetensors": lambda path: e0.train.train(nets(), pair, steps=1, checkpoint=path),
+        "results.sqlite": lambda path: Store(path).close(),
+        "merged.sqlite": lambda path: merge(folder / "one.sqlite", path),
+        "fig1.png": reproduced,
+        "regions.svg": lambda path: command("regions", *model, "--plane", "0", "1", "2", "--plot", path),
+        "phases.png": lambda path: command("theory", "phase-diagram", "relu", "--points", "3", "--out", path),
+        "kernels.safetensors": lambda path: command("theory", "kernel", "relu", "--examples", "3", "--out", path),
+        "set.safetensors": lambda path: command("init", *model, "--no-trial", "--out", path),
+        "bits.safetensors": lambda path: command(*pruned, "--out", path),
+        "pruned.safetensors": lambda path: command(*pruned, "--out-weights", path),
+        "checkup.html": lambda path: command("checkup", *model, "--no-trial", "--html", path),
+        "mended.safetensors": lambda path: command("checkup", *model, "--no-trial", "--fix", path),
     }
 
 
+#: those that read what is there first, and so refuse what is none of theirs
+OPENED = ("checkpoint.safetensors", "results.sqlite", "merged.sqlite")
+#: those that make a folder that is missing
+FOLDERS: dict[str, Callable[[Path], object]] = {
+    "reproduced": lambda path: e0.reproduce("price-tanner/fig4b", out=path, workers=1),
+    "shown": lambda path: command("demo", "--out", path),
+}
+
+
+def tree(folder: Path) -> list[tuple[str, int]]:
+    """All that is there, and what it is."""
+    return sorted((str(each), stat.S_IFMT(each.lstat().st_mode)) for each in folder.rglob("*"))
+
+
+def refused(name: str, write: Callable[[Path], object], path: Path, folder: Path) -> None:
+    """One error of one line, and nothing left behind."""
+    before = tree(folder)
+    with pytest.raises(InputError) as caught:
+        write(path)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 3000, (name, path)
+    assert tree(folder) == before, (name, path)
+
+
+@pytest.mark.usefixtures("in_this_process")
 def test_a_planted_link_is_replaced_and_what_it_leads_to_is_left_alone(tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    for name, write in writers().items():
+    victim, work = tmp_path / "victim", tmp_path / "work"
+    work.mkdir()
+    for name, write in writers(tmp_path / "models").items():
         victim.write_bytes(b"precious")
-        (tmp_path / name).symlink_to(victim)
-        write(tmp_path / name)
+        (work / name).symlink_to(victim)
+        if name in OPENED:
+            refused(name, write, work / name, work)
+        else:
+            write(work / name)
+            assert not (work / name).is_symlink() and (work / name).stat().st_size, name
         assert victim.read_bytes() == b"precious", name
-        assert not (tmp_path / name).is_symlink() and (tmp_path / name).stat().st_size, name
-    assert not [each for each in os.listdir(tmp_path) if "partial" in each]
+    assert not [each for each in os.listdir(work) if "partial" in each]
 
 
-def test_devices_pipes_and_folders_are_refused_and_stay(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("in_this_process")
+def test_no_writer_writes_where_no_file_can_be(tmp_path: Path) -> None:
+    """Names the system refuses, a file for a folder, folders that not even root may write to, devices, pipes."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "file").write_text("")
+    for name, write in {**writers(tmp_path / "models"), **FOLDERS}.items():
+        for path in (work / f"a\0{name}", work / f"{'n' * 260}{name}", work / "file" / name, Path("/proc/self") / name):
+            refused(name, write, path, work)
+        place = work / name
+        plants: list[Callable[[], object]] = [lambda: os.mkfifo(place), lambda: place.symlink_to("/dev/null")]  # noqa: B023
+        for plant in [*plants, *([place.mkdir] if name not in FOLDERS else [])]:  # type: ignore[list-item]
+            plant()
+            refused(name, write, place, work)
+            place.rmdir() if stat.S_ISDIR(place.lstat().st_mode) else place.unlink()
+
+
+def test_devices_pipes_and_folders_cannot_be_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.html")
     (tmp_path / "folder.html").mkdir()
     (tmp_path / "null.html").symlink_to("/dev/null")
-    before = os.stat("/dev/null").st_rdev
     for name, kind in (("pipe", "device, pipe"), ("folder", "folder"), ("null", "device, pipe")):
-        for act in (lambda path: write_atomic(path, b""), to_read):
-            with pytest.raises(InputError, match=kind):
-                act(tmp_path / f"{name}.html")
-    assert os.stat("/dev/null").st_rdev == before and stat.S_ISCHR(os.stat("/dev/null").st_mode)
-    assert stat.S_ISFIFO(os.lstat(tmp_path / "pipe.html").st_mode) and (tmp_path / "null.html").is_symlink()
-
-
-def test_names_that_the_system_refuses_are_one_line_each(tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=kind):
+            to_read(tmp_path / f"{name}.html")
     (tmp_path / "loop.safetensors").symlink_to(tmp_path / "loop.safetensors")
-    masks = Masks({"a": torch.tensor([True, False])})
-    for name in ("a\0b.safetensors", "long" * 100 + ".safetensors", "no/where.safetensors", "loop.safetensors"):
-        for act in (
-            Masks.load,
-            to_read,
-            *([masks.save] * ("loop" not in name)),
-        ):
+    for path in ("a\0b.safetensors", "long" * 100 + ".safetensors", "no/where.safetensors", "loop.safetensors"):
+        for act in (Masks.load, Scores.load, to_read):
             with pytest.raises(InputError) as caught:
-                act(tmp_path / name)
+                act(tmp_path / path)
             assert "\n" not in str(caught.value) and len(str(caught.value)) < 1500
-    assert os.listdir(tmp_path) == ["loop.safetensors"]
 
 
-@pytest.mark.parametrize("name", ["shapes", "format"])
-def test_headers_that_say_what_cannot_be_are_refused(tmp_path: Path, name: str) -> None:
-    """With a checksum that is right: whatever is in one entry, the masks are the written ones or there is one error."""
-    whole = {"shapes": json.dumps({"a": [4]})}
-    path = save_tensors(tmp_path / "m.safetensors", "masks", LAYOUT, {"a": CONTENT}, whole)
-    assert Masks.load(path)["a"].tolist() == [True, False, True, True]
-    draw = random.Random(0)
-    texts = [json.dumps(value) for value in HOSTILE] + [
-        "{",
-        "[" * 5000,
-        "NaN",
-        "\udcff".encode("utf-8", "replace").decode(),
-    ]
-    for _ in range(60):  # valid text with a few characters exchanged
-        letters = list(whole["shapes"])
-        for _ in range(draw.randint(1, 3)):
-            letters[draw.randrange(len(letters))] = draw.choice('{}[]":,a0192-. ')
-        texts.append("".join(letters))
+def kept() -> dict[str, Masks | Scores]:
+    """What is written and read back below."""
+    score = Scores({"a": torch.arange(4.0), "b": torch.ones(2, 3)}, "own", {"b": torch.eye(2, 3) > 0})
+    return {"masks": e0.prune.keep(score, 0.5), "scores": score}
+
+
+def read_or_refused(what: str, path: Path) -> None:
+    """The written ones, masks perhaps in another shape, or one error that names the file."""
+    whole = kept()[what]
+    try:
+        found = type(whole).load(path)
+    except InputError as problem:
+        assert str(path) in str(problem)
+    else:
+        assert found.keys() == whole.keys()
+        for name, tensor in whole.items():
+            first = min(tensor.numel(), found[name].numel())
+            assert (what == "masks" or found[name].shape == tensor.shape) and first > 0
+            assert torch.equal(found[name].flatten()[:first], tensor.flatten()[:first])
+
+
+def spoilt(text: str, draw: random.Random) -> str:
+    """Valid text with a few characters exchanged."""
+    letters = list(text)
+    for _ in range(draw.randint(1, 3)):
+        letters[draw.randrange(len(letters))] = draw.choice('{}[]":,a0192-. ')
+    return "".join(letters)
+
+
+@pytest.mark.parametrize("what", ["masks", "scores"])
+def test_headers_that_say_what_cannot_be_are_refused(tmp_path: Path, what: str) -> None:
+    """With a checksum that is right, whatever one entry says, also where it is missing."""
+    path, draw = kept()[what].save(tmp_path / "m.safetensors"), random.Random(0)
+    read_or_refused(what, path)
+    mapped, header = read_tensors(path, what)
+    tensors = {name: tensor.clone() for name, tensor in mapped.items()}
+    del header["sha256"]
+    values = [json.dumps(value) for value in HOSTILE]
+    for name, good in header.items():
+        for text in [*values, "{", "[" * 5000, "NaN", "\ufffd", *(spoilt(good, draw) for _ in range(60)), None]:
+            words = {key: value for key, value in {**header, name: text}.items() if value is not None}
+            words["sha256"] = digest(json.dumps(words, sort_keys=True), tensors)
+            path.write_bytes(packed(tensors, words))
+            read_or_refused(what, path)
+
+
+@pytest.mark.parametrize("what", ["masks", "scores"])
+def test_files_whose_own_header_is_made_up_are_refused(tmp_path: Path, what: str) -> None:
+    """The format's entries: type, shape and place of each tensor, wrong, negative, huge, twice, or missing."""
+    path = kept()[what].save(tmp_path / "m.safetensors")
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header, rest = json.loads(content[8 : 8 + size]), content[8 + size :]
+    texts = []
+    for name, entry in header.items():
+        for field in entry:
+            for value in HOSTILE:
+                texts.append(json.dumps({**header, name: {**entry, field: value}}))
+            texts.append(json.dumps({**header, name: {key: entry[key] for key in entry if key != field}}))
+            twice = json.dumps(entry)[:-1] + f", {json.dumps(field)}: {json.dumps(entry[field])}}}"
+            texts.append(json.dumps({**header, name: "HERE"}).replace('"HERE"', twice))
     for text in texts:
-        words = {**whole, name: text} if name == "shapes" else whole
-        save_tensors(path, "masks", text if name == "format" else LAYOUT, {"a": CONTENT}, words)
-        try:
-            assert Masks.load(path)["a"].flatten().tolist() == [True, False, True, True]
-        except InputError as problem:
-            assert str(path) in str(problem)
+        made_up = text.replace("Infinity", "1e400").encode()
+        path.write_bytes(len(made_up).to_bytes(8, "little") + made_up + rest)
+        read_or_refused(what, path)
+    for length in (0, 1, 2**31, 2**63, 2**64 - 1):
+        path.write_bytes(length.to_bytes(8, "little") + content[8:])
+        with pytest.raises(InputError, match="cannot be read"):
+            kept()[what].load(path)
+
+
+@pytest.mark.parametrize("what", ["masks", "scores"])
+def test_a_file_that_is_written_over_changes_nothing_that_was_read(tmp_path: Path, what: str) -> None:
+    whole = kept()[what]
+    path = whole.save(tmp_path / "m.safetensors")
+    found = type(whole).load(path)
+    path.write_bytes(bytes(path.stat().st_size))
+    assert all(torch.equal(found[name], whole[name]) for name in whole)
 
 
 def test_a_folder_that_stays_empty_is_removed_again(tmp_path: Path) -> None:

@@ -75,7 +75,8 @@ def load_tensors(path: StrPath, what: str, layout: str, writer: str) -> tuple[di
     >>> tensors["a"], words["shapes"]
     (tensor([1., 1.]), '{}')
     """
-    tensors, header = read_tensors(path, what)
+    mapped, header = read_tensors(path, what)
+    tensors = {name: tensor.clone() for name, tensor in mapped.items()}  # the file may be written over later
     stated = header.get("format", "")
     if stated.rpartition(" ")[0] != layout.rpartition(" ")[0]:
         raise InputError(f"{str(path)!r} is a safetensors file but holds no {what}; {writer} writes those.")
@@ -85,7 +86,8 @@ def load_tensors(path: StrPath, what: str, layout: str, writer: str) -> tuple[di
     if digest(json.dumps(header, sort_keys=True), tensors) != stored:
         raise InputError(f"the {what} {str(path)!r} are damaged: the content does not have the checksum in the header.")
     order = from_json(header.pop("order", ""))
-    if not isinstance(order, list) or sorted(map(str, order)) != sorted(tensors) or not set(order) <= tensors.keys():
+    named = isinstance(order, list) and all(isinstance(name, str) for name in order)
+    if not named or sorted(order) != sorted(tensors):
         raise impossible(path, what, "order", "the names of its tensors, each once")
     return {name: tensors[name] for name in order}, header
 

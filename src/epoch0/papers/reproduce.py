@@ -20,7 +20,7 @@ from epoch0.experiments.engine import Engine
 from epoch0.experiments.experiment import Trial, canonical_json
 from epoch0.experiments.run import Progress, run
 from epoch0.experiments.store import Store
-from epoch0.files import StrPath, made, write_atomic
+from epoch0.files import StrPath, made, to_write, write_atomic
 from epoch0.papers.catalogue import Artifact, find
 from epoch0.papers.sweep import Results, Sweep
 from epoch0.results import Result, finite
@@ -102,6 +102,8 @@ class Reproduction(Result):
         contents = {".csv": table.getvalue().encode(), ".json": text.encode(), ".png": png(self.figure)}
         paths = [base.with_name(base.name + ending) for ending in contents]
         with made(base.parent):
+            for path in paths:
+                to_write(path)
             return [write_atomic(path, content) for path, content in zip(paths, contents.values(), strict=True)]
 
 
