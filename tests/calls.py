@@ -398,6 +398,84 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     },
 }  # fmt: skip
 
+#: methods of results and of what is made, with working arguments: how the object is made, the method, what it is given
+METHODS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
+    "Line.point": (line, lambda: {"t": [0.5]}),
+    "Line.tangent": (line, lambda: {"t": [0.5]}),
+    "Line.to": (line, lambda: {"dtype": torch.float64}),
+    "Gaussian.sample": (lambda: e0.Gaussian(1.0), lambda: {"shape": [2, 3], "dtype": torch.float32}),
+    "Gaussian.scaled": (lambda: e0.Gaussian(1.0), lambda: {"factor": 2.0}),
+    "Masks.save": (masks, lambda: {"path": folder() / "m.safetensors"}),
+    "Masks.load": (masks, lambda: {"path": masks().save(folder() / "read.safetensors")}),
+    "Masks.to": (masks, lambda: {"device": "cpu"}),
+    "Masks.jaccard": (masks, lambda: {"other": masks()}),
+    "Masks.summary": (masks, lambda: {"model": net(), "x": (6,)}),
+    "Scores.save": (scores, lambda: {"path": folder() / "s.safetensors"}),
+    "CriticalSparsity.dead": (lambda: e0.prune.critical_sparsity(scores()), lambda: {"sparsity": 0.5}),
+    "GrowthLaw.cdf": (lambda: e0.theory.growth.GrowthLaw((3,), (1.0,)), lambda: {"x": 0.5}),
+    "GrowthLaw.pdf": (lambda: e0.theory.growth.GrowthLaw((3,), (1.0,)), lambda: {"x": 0.5}),
+    "GrowthLaw.quantile": (lambda: e0.theory.growth.GrowthLaw((3,), (1.0,)), lambda: {"p": 0.5}),
+    "GrowthLaw.sample": (lambda: e0.theory.growth.GrowthLaw((3,), (1.0,)), lambda: {"n": 3, "seed": 1}),
+    "NormRatio.interval": (lambda: e0.theory.norms.NormRatio((30,)), lambda: {"level": 0.9, "samples": 2}),
+    "NormRatio.quantile": (lambda: e0.theory.norms.NormRatio((30,)), lambda: {"p": 0.5}),
+    "NormRatio.sample": (lambda: e0.theory.norms.NormRatio((30,)), lambda: {"n": 3, "seed": 1}),
+    "Checkup.to_html": (lambda: report(), lambda: {"path": folder() / "page.html", "changes": ["a"]}),
+    "Checkup.compare": (lambda: report(), lambda: {"after": report(), "changes": ["a"]}),
+    "Checkup.print": (lambda: report(), lambda: {"width": 80, "depth": 1}),
+    "DataSet.inputs": (lambda: digits(), lambda: {"normalize": "unit", "flatten": True, "like": None}),
+    "DataSet.scaling": (lambda: digits(), lambda: {"normalize": "standard", "like": digits()}),
+    "Images.of": (lambda: images(), lambda: {"dataset": digits(), "normalize": "unit", "flatten": True}),
+    "Images.first": (lambda: images(), lambda: {"count": 3}),
+    "Images.to": (lambda: images(), lambda: {"device": "cpu"}),
+    "Images.batch": (lambda: images(), lambda: {"chosen": torch.arange(3), "seed": 1}),
+    "Images.augmented": (lambda: images(), lambda: {"augment": nothing}),
+    "Training.best": (lambda: trained(), lambda: {"metric": "loss", "largest": True}),
+    "Artifact.setting": (lambda: e0.papers.catalogue.find("price-tanner/fig4b"), lambda: {"preset": "quick"}),
+    "LinePartition.point": (lambda: e0.regions.on_line(net(), x()[0], x()[1]), lambda: {"t": [0.5]}),
+    "PlanePartition.cell": (lambda: plane(), lambda: {"index": 0}),
+    "PlanePartition.affine": (lambda: plane(), lambda: {"cell": 0}),
+    "PlanePartition.on_line": (lambda: plane(), lambda: {"start": [0.0, 0.0], "stop": [0.1, 0.1]}),
+    "PlanePartition.plot": (lambda: plane(), lambda: {"fill": True, "boundaries": True}),
+    "ActivationPatterns.states": (lambda: e0.activation_patterns(net(), x()), lambda: {"layer": "1"}),
+    "Transitions.per_neuron": (lambda: e0.transitions(net(), line()), lambda: {"layer": "1"}),
+    "Stacked.of": (lambda: stack(), lambda: {"networks": [net(), net()]}),
+    "Stacked.unstack": (lambda: stack(), lambda: {"index": 0}),
+    "Stacked.freeze": (lambda: stack(), lambda: {"which": torch.tensor([True, False]), "step": 1}),
+    "Stacked.loss": (lambda: stack(), lambda: {"function": nothing}),
+    "Evaluation.__call__": (lambda: e0.train.Evaluation((x(), y())), lambda: {"model": net()}),
+    "Accuracy.__call__": (lambda: e0.train.Accuracy(x(), y()), lambda: {"model": net()}),
+}  # fmt: skip
+
+
+@functools.cache
+def report() -> Any:
+    return e0.checkup(net(), x(), y(), trial=False, remedies=False, directions=2)
+
+
+@functools.cache
+def plane() -> Any:
+    return e0.regions.on_plane(net(), x()[:3])
+
+
+@functools.cache
+def digits() -> Any:
+    return e0.data.load("digits")
+
+
+@functools.cache
+def images() -> Any:
+    return e0.train.Images.of(digits())
+
+
+@functools.cache
+def trained() -> Any:
+    return e0.train.train(net(), (x(), y()), steps=2)
+
+
+def stack() -> Any:
+    return e0.train.Stacked.of([net(), net()])
+
+
 # results, and what stands beside the computations: no arguments, plain helpers, bases, what fetches or joins processes
 NEVER_CALLED = {
     "InputError", "Law", "activations.Known", "activity.ActivationPatterns", "activity.Dichotomies",

@@ -240,7 +240,7 @@ class _Each(Kind):
     """A sequence, a tuple or a mapping, and what each of its values is."""
 
     def __init__(self, wanted: str, fits: Callable[[Any], bool], values: Sequence[Kind | None], sort: str) -> None:
-        each = [*{v.wanted: 0 for v in values if v}]
+        each = [*{v.wanted: 0 for v in values[sort == "mapping" :] if v}]
         super().__init__(f"{wanted}{', each ' + each[0] if len(each) == 1 else ''}", fits)
         self.values, self.sort = values, sort
 
@@ -248,9 +248,12 @@ class _Each(Kind):
         if not self.fits(value):
             raise refuse(name, value, self.wanted)
         if self.sort == "mapping":
-            if self.values[0]:
-                for key, entry in value.items():
-                    self.values[0].take(f"{name}[{key!r}]", entry)
+            keys, entries = self.values
+            for key, entry in value.items():
+                if keys and not keys.fits(key):
+                    raise refuse(name, value, f"{self.wanted} by {keys.wanted}")
+                if entries:
+                    entries.take(f"{name}[{key!r}]", entry)
             return value
         if isinstance(value, np.ndarray):
             value = value.tolist()
@@ -305,7 +308,7 @@ class _Function(Kind):
         if not callable(value):
             raise refuse(name, value, self.wanted)
         try:
-            inspect.signature(value).bind(*self.takes or ()) if self.takes else None
+            inspect.signature(getattr(value, "forward", value)).bind(*self.takes) if self.takes else None
         except TypeError as error:
             raise refuse(name, value, f"{self.wanted} ({error})") from error
         except ValueError:  # one of C's, which does not tell what it takes
@@ -397,7 +400,7 @@ def _kind(hint: Any, more: tuple[Any, ...] = ()) -> Kind | None:
     if sort in (collections.abc.Sequence, list, tuple):
         return _Each("a list", _sequence, inner or [None], "tuple" if sort is tuple else "sequence")
     if sort in (collections.abc.Mapping, dict):
-        return _Each("a mapping", lambda v: isinstance(v, Mapping), inner[1:] or [None], "mapping")
+        return _Each("a mapping", lambda v: isinstance(v, Mapping), inner or [None, None], "mapping")
     if sort is collections.abc.Iterable:
         through = Kind("a list", _iterable)
         return _Any([_Each("a list", _sequence, inner or [None], "sequence"), through])
@@ -411,10 +414,9 @@ def _kind(hint: Any, more: tuple[Any, ...] = ()) -> Kind | None:
 
 
 def _iterable(value: Any) -> bool:
-    try:
-        return not isinstance(value, str | bytes) and iter(value) is not None
-    except TypeError:
-        return False
+    # not asked for an iterator: a DataLoader would draw from torch's generator and start its workers
+    loops = hasattr(type(value), "__iter__") or hasattr(type(value), "__getitem__")
+    return loops and not isinstance(value, str | bytes | type) and getattr(value, "ndim", 1) != 0
 
 
 def _sequence(value: Any) -> bool:

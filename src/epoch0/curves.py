@@ -7,7 +7,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from epoch0.arguments import Seed, Size, checked, methods_checked
+from epoch0.arguments import Seed, Size, checked, methods_checked, refuse
 from epoch0.errors import InputError
 from epoch0.seeds import generator
 
@@ -37,7 +37,7 @@ class Curve:
         raise InputError(f"{type(self).__name__} does not convert; define to(dtype).")
 
     def _on(self, t: Any, rule: Any) -> Tensor:
-        t = torch.as_tensor(t, dtype=torch.float64).reshape(-1)
+        t = _tensor("t", t, torch.float64).reshape(-1)
         if t.numel() and not (bool((t >= 0).all()) and bool((t <= 1).all())):
             low, high = float(t.min()), float(t.max())
             raise InputError(f"t runs from {low:g} to {high:g}; a curve is defined for t in [0, 1].")
@@ -51,9 +51,16 @@ class Curve:
         raise InputError(f"{type(self).__name__} has no tangents.")
 
 
+def _tensor(name: str, value: Any, dtype: torch.dtype | None = None) -> Tensor:
+    try:
+        return torch.as_tensor(value, dtype=dtype)
+    except (TypeError, ValueError, RuntimeError) as problem:
+        raise refuse(name, value, "numbers that torch.as_tensor takes") from problem
+
+
 def _as_point(name: str, value: Any) -> Tensor:
     """A detached floating copy on the CPU; integers and lists become float64's default, float32."""
-    point = torch.as_tensor(value).detach().cpu()
+    point = _tensor(name, value).detach().cpu()
     if point.dtype not in (torch.float32, torch.float64):
         point = point.to(torch.float32)
     if point.numel() == 0:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epoch0.arguments import checked
+from epoch0.errors import InputError
 
 Array = NDArray[np.float64]
 
@@ -56,6 +57,8 @@ def piecewise(
 ) -> Activation:
     """A continuous piecewise-linear activation from its break points, its slopes and its value at 0."""
     points, rates = np.asarray(breaks), np.asarray(slopes)
+    if len(rates) != len(points) + 1 or (np.diff(points) <= 0).any():
+        raise InputError(f"breaks={breaks!r}, slopes={slopes!r}: give breaks in rising order, and one slope more.")
 
     def unshifted(h: Any) -> Any:
         value = rates[0] * h

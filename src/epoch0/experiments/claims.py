@@ -24,7 +24,7 @@ from typing import Literal, get_args
 import numpy as np
 from scipy.special import ndtri
 
-from epoch0.arguments import checked
+from epoch0.arguments import Inside, Positive, checked
 from epoch0.errors import InputError
 from epoch0.experiments import _evidence as stats
 from epoch0.experiments._evidence import CRITICAL, Array, Numbers, Settings
@@ -165,7 +165,7 @@ def equal_within_error(
     errors: Numbers,
     samples: Numbers | None = None,
     *,
-    resolution: float = 0.05,
+    resolution: Positive = 0.05,
     settings: Names = None,
     groups: Names = None,
     alike: bool = True,
@@ -272,7 +272,7 @@ def linear(
     errors: Numbers,
     samples: Numbers | None = None,
     *,
-    least_r2: float = 0.99,
+    least_r2: Inside = 0.99,
     rising: bool = False,
 ) -> Claim:
     """The means lie on a straight line over x that is not level.

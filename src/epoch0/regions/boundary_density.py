@@ -211,7 +211,10 @@ def _spread(points: int, source: torch.Generator) -> Tensor:
 
 
 def _fold(spec: DenseSpec) -> Fold:
-    step = next(iter(trace(nn.Sequential(nn.Linear(1, 1), module_of(spec.activation)), (1,), "cpu").folds), None)
+    line = nn.utils.skip_init(nn.Linear, 1, 1)  # whose weight nobody draws
+    for parameter in line.parameters():
+        nn.init.ones_(parameter)
+    step = next(iter(trace(nn.Sequential(line, module_of(spec.activation)), (1,), "cpu").folds), None)
     if not isinstance(step, Fold):
         raise InputError(f"the activation {spec.activation.name} folds nowhere: such networks have one region.")
     return step

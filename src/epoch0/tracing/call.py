@@ -89,6 +89,8 @@ class Call:
         check_tensors(batch, named)
         batch = mapped(batch, moved)
         if targets is not None:
+            for tensor in _tensors(targets):
+                check_dense("the targets", tensor)
             targets = mapped(targets, lambda t: (t.clone() if t.is_inference() else t.detach()).to(device))
             for tensor in _tensors(targets):
                 if tensor.is_floating_point() and not bool(tensor.isfinite().all()):

@@ -306,5 +306,7 @@ def check_classes(targets: Tensor, classes: int) -> None:
 
 def take(values: Tensor, chosen: Tensor) -> Tensor:
     """Rows of a tensor, by numbers that lie on the CPU."""
+    if chosen.dim() != 1 or chosen.dtype not in (torch.int32, torch.int64):
+        raise refuse("chosen", chosen, "integers, the numbers of examples, in one dimension")
     # index_select copies whole rows; indexing would go number by number, 15 times slower on a CPU
     return values.index_select(0, chosen.to(values.device, non_blocking=True))

@@ -429,7 +429,10 @@ def _build(optimizer: str | Callable[..., Optimizer], parameters: list[nn.Parame
             raise InputError(f"no optimizer is called {optimizer!r}; use {known}.{suggest(optimizer, OPTIMIZERS)}")
         optimizer = OPTIMIZERS[optimizer]
     try:
-        return optimizer(parameters, lr=rate)
+        made = optimizer(parameters, lr=rate)
+        if not isinstance(made, Optimizer):
+            raise TypeError(f"it gave a {type(made).__name__}")
+        return made
     except (TypeError, ValueError) as problem:
         raise InputError(f"the optimizer {optimizer} cannot be made: {problem}.") from problem
 

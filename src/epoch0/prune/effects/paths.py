@@ -178,6 +178,7 @@ class MaskSummary(Result):
         }
 
 
+@checked
 def summary(masks: Masks, model: nn.Module | None = None, x: Tensor | tuple[int, ...] | None = None) -> MaskSummary:
     """Kept weights, dead layers, rows and columns, and with the model the weights that lie on no path.
 

@@ -53,7 +53,11 @@ def gaussian_mean(f: Callable[[Any], Any], q: Number, breaks: tuple[float, ...] 
     check_variance("q", variances, q)
     flat = variances.reshape(-1)
     tiny = np.finfo(np.float64).tiny
-    result = np.full(flat.shape, float(np.mean(f(np.array([-tiny, tiny])))))
+    try:
+        around = float(np.mean(f(np.array([-tiny, tiny]))))
+    except Exception as problem:
+        raise InputError(f"f fails on an array of float64: {problem}") from problem
+    result = np.full(flat.shape, around)
     positive = flat > 0
     if positive.any():
         result[positive] = _panel_means(f, np.sqrt(flat[positive]), breaks)
