@@ -140,15 +140,6 @@ class Kind:
             raise refuse(name, value, self.wanted)
         return value
 
-    def given(self, name: str, value: Any) -> Any:
-        """The same; a value that cannot even be looked at is refused too."""
-        try:
-            return self.take(name, value)
-        except InputError:
-            raise
-        except Exception as error:
-            raise refuse(name, value, self.wanted) from error
-
 
 class _Number(Kind):
     def __init__(self, whole: bool, within: Within | None) -> None:
@@ -199,7 +190,8 @@ class _Numbers(Kind):
             raise refuse(name, value, self.wanted)
         array = value
         if hasattr(value, "is_sparse"):
-            check_dense(name, value)
+            if not self.finite:
+                check_dense(name, value)
             if value.is_complex():
                 raise InputError(f"{name} is complex ({value.dtype}): give real numbers.")
             if self.sort is None:
@@ -476,16 +468,23 @@ def checked(function: F) -> F:
         nonlocal order, kinds, more, named_more
         if kinds is None:
             order, kinds, more, named_more = _kinds(function)
-        for place, value in enumerate(args):
-            kind = kinds.get(order[place]) if place < len(order) else more
-            if kind is not None:
-                taken = kind.given(order[place] if place < len(order) else f"argument {place}", value)
-                if taken is not value:
-                    args = (*args[:place], taken, *args[place + 1 :])
-        for name, value in named.items():
-            kind = kinds.get(name, named_more)
-            if kind is not None:
-                named[name] = kind.given(name, value)
+        name, kind = "", None
+        try:
+            for place, value in enumerate(args):
+                name = order[place] if place < len(order) else f"argument {place}"
+                kind = kinds.get(name) if place < len(order) else more
+                if kind is not None:
+                    taken = kind.take(name, value)
+                    if taken is not value:
+                        args = (*args[:place], taken, *args[place + 1 :])
+            for name, value in named.items():
+                kind = kinds.get(name, named_more)
+                if kind is not None:
+                    named[name] = kind.take(name, value)
+        except InputError:
+            raise
+        except Exception as error:  # it cannot even be looked at
+            raise refuse(name, value, kind.wanted if kind else "another value") from error
         try:
             return function(*args, **named)
         except (MemoryError, OverflowError) as error:

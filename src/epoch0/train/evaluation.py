@@ -75,8 +75,6 @@ class Evaluation:
         changed = view if isinstance(view, CropResizeFlip) else getattr(self.data, "augment", None)
         if changed is not None:
             raise InputError(f"an evaluation is of the examples as they are, and these have {changed}; leave it out.")
-        if self.batch_size < 1:
-            raise InputError(f"batch_size is {self.batch_size}; it must be at least 1.")
         if not self.name:
             raise InputError("name='' would give a metric the name of the training loss; call the split something.")
 
