@@ -118,7 +118,7 @@ def test_statistics_of_many_images_are_those_of_all() -> None:
 
 def test_unusable_inputs() -> None:
     made = colour_set()
-    with pytest.raises(InputError, match=r"normalize='unti' is unknown; use one of unit.* Did you mean 'unit'"):
+    with pytest.raises(InputError, match=r"normalize='unti' is not known; use 'unit'.* Did you mean 'unit'"):
         made.inputs("unti")
     with pytest.raises(InputError, match="floating-point"):
         made.inputs(dtype="int64")

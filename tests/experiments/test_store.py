@@ -331,7 +331,7 @@ def test_places_that_cannot_be_written(tmp_path):
         Store(tmp_path / "file" / "r.sqlite")
     with pytest.raises(InputError, match="does not exist"):
         Store(tmp_path / "r.sqlite", read_only=True)
-    with pytest.raises(InputError, match="journal 'fast' is not known"):
+    with pytest.raises(InputError, match="journal='fast' is not known"):
         Store(tmp_path / "r.sqlite", journal="fast")
 
 

@@ -1,6 +1,7 @@
 """A labelled image set in memory, and the three ways to turn its pixels into network inputs."""
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +67,7 @@ class DataSet:
 
     def inputs(
         self,
-        normalize: str | None = "unit",
+        normalize: Annotated[str | None, (*NORMALIZATIONS, None)] = "unit",
         flatten: bool = True,
         dtype: type[np.floating] | np.dtype | str = np.float32,
         like: "DataSet | None" = None,
@@ -95,11 +96,6 @@ class DataSet:
             raise InputError(f"dtype {np.dtype(dtype)} cannot hold network inputs; use a floating-point dtype.")
         if like is not None and normalize != "standard":
             raise InputError(f"like= names the statistics for normalize='standard'; normalize is {normalize!r}.")
-        if normalize not in (None, *NORMALIZATIONS):
-            raise InputError(
-                f"normalize={normalize!r} is unknown; use one of {', '.join(NORMALIZATIONS)}, or None for plain "
-                f"pixel values.{suggest(str(normalize), NORMALIZATIONS)}"
-            )
         mean, scale = None, np.ones(1)
         if normalize == "unit":
             scale = np.full(1, float(self.peak))

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from epoch0.arguments import checked
 from epoch0.errors import InputError
@@ -62,9 +62,13 @@ class Store:
             or damaged, or cannot be opened; it is never changed then.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False, journal: str = "auto") -> None:
-        if journal not in ("auto", "wal", "delete"):
-            raise InputError(f"journal {journal!r} is not known; use 'auto', 'wal' or 'delete'.")
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        read_only: bool = False,
+        journal: Annotated[str, ("auto", "wal", "delete")] = "auto",
+    ) -> None:
         self.path = Path(path)
         if not self.path.name:
             raise InputError(f"the results file {str(path)!r} cannot be opened: it is a folder, not a file.")

@@ -100,10 +100,8 @@ class Reproduction(Result):
         del told["data"]
         text = json.dumps(told, indent=2, allow_nan=False) + "\n"
         contents = {".csv": table.getvalue().encode(), ".json": text.encode(), ".png": png(self.figure)}
-        paths = [base.with_name(base.name + ending) for ending in contents]
         with made(base.parent):
-            for path in paths:
-                to_write(path)
+            paths = [to_write(base.with_name(base.name + ending)) for ending in contents]
             return [write_atomic(path, content) for path, content in zip(paths, contents.values(), strict=True)]
 
 
