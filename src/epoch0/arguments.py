@@ -487,7 +487,7 @@ def checked(function: F) -> F:
             raise refuse(name, value, kind.wanted if kind else "another value") from error
         try:
             return function(*args, **named)
-        except (MemoryError, OverflowError) as error:
+        except (MemoryError, OverflowError, RecursionError) as error:
             problem: Exception = error
         except RuntimeError as error:
             if not any(words in str(error) for words in _TOO_LARGE):

@@ -144,9 +144,13 @@ def _by_hooks(model: nn.Module, inputs: Tensor, layer: str, other: Tensor) -> Sw
             result = functional_call(model, {**weights, key: weight}, (x,))
         if len(made) != 1:
             raise InputError(f"the layer '{layer}' runs {len(made)} times; its weights cannot be swept.")
+        if result.dim() == 0 or len(result) != len(x):
+            raise InputError(f"the output has shape {tuple(result.shape)}; {len(x)} rows are needed.")
         return made[0], result.reshape(len(x), -1)
 
     at, first = run(inputs, weights[key], None)
+    if not torch.equal(first.nan_to_num(), run(inputs, weights[key], None)[1].nan_to_num()):
+        raise InputError("the model gives other values for the same inputs, so nothing has a sign; take the noise out.")
     away, _ = run(inputs, other.double(), None)
     shift, _ = run(inputs, torch.zeros_like(weights[key]), None)
     parts = [at - shift, away - shift, shift]

@@ -194,6 +194,8 @@ def equal_within_error(
     if given.unmeasured:
         return _unmeasured(text)
     rows, count = given.measured.shape
+    if groups is not None and len(groups) != count:
+        raise InputError(f"{len(groups)} names for {count} groups; give one each.")
     names = tuple(groups) if groups is not None else tuple(f"group {i + 1}" for i in range(count))
     p_values = stats.welch(given)
     near, coarse = stats.equivalence(given, resolution)

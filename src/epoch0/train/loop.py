@@ -343,6 +343,8 @@ class _Run:
             value = self.loss(outputs, targets)
             if not isinstance(value, Tensor) or value.numel() != 1:
                 raise InputError(f"the loss is {_kind(value)}; it must be one number (a mean).")
+            if not value.requires_grad:
+                raise InputError("the loss has no gradient; does the model detach its outputs?")
             return value
         except BaseException as problem:
             with torch.no_grad():

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -65,8 +66,8 @@ def critical_sparsity(scores: Mapping[str, Tensor]) -> CriticalSparsity:
 
     Source: Hayou et al. 2021, section 2.1 (definition of s_cr); the closed form is ours.
     """
-    if not scores or not all(isinstance(tensor, Tensor) and tensor.numel() for tensor in scores.values()):
-        raise InputError("scores must be a mapping of names to tensors, with at least one and none of them empty.")
+    if not scores or not all(tensor.numel() and tensor.dtype != torch.bool for tensor in scores.values()):
+        raise InputError("scores must be a mapping of names to tensors of numbers, at least one and none empty.")
     removed: Mapping[str, Tensor] = getattr(scores, "removed", {})
     tops = {name: _largest(name, tensor, removed.get(name)) for name, tensor in scores.items()}
     lowest = min((top for top in tops.values() if top is not None), default=0.0)
@@ -184,8 +185,8 @@ def conditioning(scores: Mapping[str, Tensor], *, chi: Positive | None = None) -
 
     Source: Hayou et al. 2021, Definition 1; appendix C for chi^(L - l).
     """
-    if not scores or not all(isinstance(tensor, Tensor) and tensor.numel() for tensor in scores.values()):
-        raise InputError("scores must be a mapping of names to tensors, with at least one and none of them empty.")
+    if not scores or not all(tensor.numel() and tensor.dtype != torch.bool for tensor in scores.values()):
+        raise InputError("scores must be a mapping of names to tensors of numbers, at least one and none empty.")
     removed: Mapping[str, Tensor] = getattr(scores, "removed", {})
     names, logs, counts = list(scores), [], []
     for name, tensor in scores.items():
