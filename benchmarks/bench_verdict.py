@@ -53,7 +53,7 @@ PENALTY = 2.0
 
 def look(model, x, y) -> dict:
     """What the verdict reads of one network."""
-    from epoch0.diagnosis.rows import Rows
+    from epoch0.diagnosis.rows import Rows, measured
     from epoch0.diagnosis.step import OPTIMIZERS, steps
     from epoch0.diagnosis.trial import constant_loss, runs_at
     from epoch0.diagnosis.verdict import step_numbers
@@ -64,7 +64,7 @@ def look(model, x, y) -> dict:
     began = time.process_time()
     first, quick = steps(call), steps(call, quick=True)
     with tape(call) as record:
-        signs = Rows(record, 4, 0).signs
+        signs = Rows(measured(record, 4, 0)).signs
     step_seconds = time.process_time() - began
     found = runs_at(call, LENGTHS, constant=constant_loss(call))
     kept = ("optimizer", "rate", "known", "known_seen", "drop", "held")

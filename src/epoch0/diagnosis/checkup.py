@@ -24,7 +24,7 @@ from epoch0.diagnosis.notes import notes as how
 from epoch0.diagnosis.pruning_forecast import about as about_pruning
 from epoch0.diagnosis.pruning_forecast import forecast_pruning
 from epoch0.diagnosis.result import Checkup, Remedy
-from epoch0.diagnosis.rows import Rows, to_blame
+from epoch0.diagnosis.rows import Rows, measured, to_blame
 from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, Optimizer, Step, steps
 from epoch0.diagnosis.trial import LENGTHS, SECONDS, NotCopied, Trial, affordable, alike, constant_loss
 from epoch0.diagnosis.trial import trial as train_copies
@@ -173,7 +173,7 @@ def checkup(
     why_no_regions = "not asked for"
     try:
         with tape(fewer, batch_norm=batch_norm) as record:
-            rows = Rows(record, directions or _directions(first), seed)
+            rows = Rows(measured(record, directions or _directions(first), seed))
             if regions:
                 counted, why_no_regions = count_regions(record, seed)
         if noise is not None:
@@ -356,7 +356,7 @@ def try_remedies(
 def _judged(call: Call, before: Trial | None, batch_norm: str, seed: int) -> dict[str, Recipe]:
     first = steps(call, seed)
     with tape(call, batch_norm=batch_norm) as record:
-        signs = Rows(record, 2, seed).signs
+        signs = Rows(measured(record, 2, seed)).signs
     done = None if before is None else train_copies(call, min(before.steps, LENGTHS[1]), seed=seed)
     return {optimizer: judge(first[optimizer], signs, done) for optimizer in OPTIMIZERS}
 

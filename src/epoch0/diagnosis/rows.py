@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -18,11 +19,12 @@ from epoch0.diagnosis.verdict import (
     estimate_phase,
     gain_status,
 )
-from epoch0.measure.gain import Carried, LayerGain, measure_gains
-from epoch0.measure.passes import signals
+from epoch0.measure.gain import Carried, Gain, LayerGain, joined_gains, measure_gains
+from epoch0.measure.passes import Signals, Travel, signals
 from epoch0.seeds import generator
 from epoch0.tracing.graph import Op
-from epoch0.tracing.layers import Place, average_pools, averaged_over, labelled, layers
+from epoch0.tracing.layers import Place, average_pools, averaged_over, events_of, labelled, layer_names, layers
+from epoch0.tracing.layers import places as places_of
 from epoch0.tracing.sizes import sum_of_squares
 from epoch0.tracing.tape import Change, Tape, together
 
@@ -40,6 +42,88 @@ def judged(row: LayerGain, pool: float) -> tuple[float, float]:
     return pool * (row.forward + row.backward) / 2, pool * math.hypot(row.forward_error, row.backward_error) / 2
 
 
+@dataclass(frozen=True)
+class Part:
+    """What was measured at one place within a layer."""
+
+    place: Place
+    shape: tuple[int, ...]
+    carried: Carried
+    alone: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured of one layer beside its gain."""
+
+    weights: tuple[str, ...]
+    weighted: tuple[str, ...]  # where its weighted operations are
+    bent: bool  # whether it has a nonlinearity
+    kind: str
+    pool: float
+    output: int  # its node
+    shape: tuple[int, ...]
+    after: Signals
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What was measured of some layers in a row."""
+
+    gains: Gain
+    rows: tuple[Row, ...]
+    shape: tuple[int, ...]  # before them
+    before: Signals
+    integers: bool  # whether signals start at what is made of integers
+
+
+def measured(
+    record: Tape, directions: int, seed: int, travel: Travel | None = None, source: torch.Generator | None = None,
+    gradients: bool = True,
+) -> Piece:  # fmt: skip
+    """Measure the layers of a record; of a piece of a model with what came from the piece before it."""
+    found = layers(record)
+    labels = [
+        p for p in labelled(record, joined=False, own={}) if p.kind not in SPARED and record.nodes[p.node].depends
+    ]
+    inside = [[p for p in labels if layer.input < p.node <= layer.output] for layer in found]
+    places = [place for within in inside for place in within]
+    ops = {op.outputs[0]: op for op in record.ops if op.outputs}
+    ops = {place.node: ops[place.node] for place in places if place.node in ops}
+    stations = [Carried(p.node, ops[p.node].weights if p.node in ops else ()) for p in places]
+    few = 1 if directions == 2 else None  # examples and units are averaged over all the same
+    alone, look = _alone(list(ops.values()), generator(seed, 0x616C) if source is None else source)
+    states, passing = signals(record, found)
+    gains, carried = measure_gains(
+        record, found, directions, seed, stations, carried_directions=few, looks=together(passing, look),
+        travel=travel, gradients=gradients,
+    )  # fmt: skip
+    at, seen, pools = {one.output: one for one in carried}, states(), average_pools(record)
+    rows = [
+        Row(
+            weights=layer.weights,
+            weighted=places_of(events_of(record, layer)),
+            bent=layer.nonlinearities > 0,
+            kind=kind(record, layer),
+            pool=averaged_over(pools, layer),
+            output=layer.output,
+            shape=tuple(record.nodes[layer.output].shape[1:]),
+            after=after,
+            parts=tuple(Part(p, tuple(record.nodes[p.node].shape[1:]), at[p.node], alone.get(p.node)) for p in within),
+        )
+        for layer, within, after in zip(found, inside, seen[1:], strict=True)
+    ]
+    return Piece(gains, tuple(rows), tuple(record.nodes[0].shape[1:]), seen[0], record.start >= 0)
+
+
+def joined(pieces: Sequence[Piece], model: str) -> Piece:
+    """The pieces of a model as one, its layers named as in the whole."""
+    rows = tuple(row for piece in pieces for row in piece.rows)
+    names = layer_names([row.weighted for row in rows], model)
+    return replace(pieces[0], gains=joined_gains([piece.gains for piece in pieces], names), rows=rows)
+
+
 class Rows:
     """What was measured of the layers; :meth:`table` makes the rows when the rates are known.
 
@@ -49,43 +133,20 @@ class Rows:
         signs: what the layers say about the whole.
     """
 
-    def __init__(self, record: Tape, directions: int, seed: int) -> None:
-        self.record = record
-        self.found = layers(record)
-        labels = [
-            p for p in labelled(record, joined=False, own={}) if p.kind not in SPARED and record.nodes[p.node].depends
-        ]
-        self.inside = [[p for p in labels if layer.input < p.node <= layer.output] for layer in self.found]
-        places = [place for inside in self.inside for place in inside]
-        ops = {op.outputs[0]: op for op in record.ops if op.outputs}
-        self.ops = {place.node: ops[place.node] for place in places if place.node in ops}
-        weights = {node: op.weights for node, op in self.ops.items()}
-        stations = [Carried(place.node, weights.get(place.node, ())) for place in places]
-        few = 1 if directions == 2 else None  # examples and units are averaged over all the same
-        self.alone, alone = _alone(list(self.ops.values()), seed)
-        states, passing = signals(record, self.found)
-        self.gains, carried = measure_gains(
-            record, self.found, directions, seed, stations, carried_directions=few, looks=together(passing, alone)
-        )
-        self.carried = {one.output: one for one in carried}
-        self.states = states()
-        self.kinds = [kind(record, layer) for layer in self.found]
-        pools = average_pools(record)
-        self.pools = [averaged_over(pools, layer) for layer in self.found]
-        self.shapes = [record.nodes[node].shape[1:] for node in (0, *(layer.output for layer in self.found))]
-        bent = [
-            judged(row, pool)
-            for row, pool, layer in zip(self.gains.layers, self.pools, self.found, strict=True)
-            if layer.nonlinearities
-        ]
+    def __init__(self, piece: Piece) -> None:
+        self.piece, self.gains, self.rows = piece, piece.gains, piece.rows
+        self.states = [piece.before, *(row.after for row in piece.rows)]
+        self.shapes = [piece.shape, *(row.shape for row in piece.rows)]
+        pairs = zip(self.gains.layers, self.rows, strict=True)
+        bent = [judged(gain, row.pool) for gain, row in pairs if row.bent]
         self.phase = estimate_phase([gain for gain, _ in bent], [error for _, error in bent])
-        self.statuses = [self._status(i) for i in range(len(self.found))]
+        self.statuses = [self._status(i) for i in range(len(self.rows))]
         self.signs = self._signs()
 
     def _signs(self) -> Signs:
         rows = self.gains.layers
         tangents = [math.sqrt(row.tangent) for row in rows[:-1]]
-        if self.record.start >= 0:  # what is made of integers has no size of its own: growth is that beside the signal
+        if self.piece.integers:  # what is made of integers has no size of its own: growth is that beside the signal
             sizes = [state.size for state in self.states[1:-1]]
             tangents = [t / size if size > 0 else 0.0 for t, size in zip(tangents, sizes, strict=True)]
         gradients = [row.gradient for row in rows[:-1]][::-1]
@@ -99,7 +160,7 @@ class Rows:
             forward=cumulative_gain(tangents),
             # a gradient that is zero at a readout of zeros has nothing to be compared with
             backward=CumulativeGain(0.0, back.layers) if math.isnan(back.log_gain) else back,
-            input_size=self.states[0].size if self.record.start < 0 else 1.0,  # made of integers: its size is its own
+            input_size=self.states[0].size if not self.piece.integers else 1.0,  # made of integers: its size is its own
             output_size=self.states[-1].size,
             dissimilarity=unlike[-1] if unlike else math.nan,
             dead=tuple(row.name for row, state, status in seen if state.dead == 1 or status == "dead"),
@@ -110,7 +171,7 @@ class Rows:
 
     def _status(self, index: int) -> str:
         row, start, after = self.gains.layers[index], self.states[0], self.states[index + 1]
-        status = gain_status(*judged(row, self.pools[index]), depth=len(self.found))
+        status = gain_status(*judged(row, self.rows[index].pool), depth=len(self.rows))
         if not math.isfinite(after.size):
             return "overflows"
         if status in ("dead", "overflows"):
@@ -125,11 +186,11 @@ class Rows:
 
     def _row(self, i: int, row: LayerGain, updates: Mapping[str, float], rate: float) -> LayerCheckup:
         before, after = self.states[i : i + 2]
-        inside = self.inside[i]
-        parts = [self._part(place, row.name, updates, rate) for place in inside] if len(inside) > 1 else []
+        inside = self.rows[i].parts
+        parts = [_part(part, updates, rate) for part in inside] if len(inside) > 1 else []
         return LayerCheckup(
             name=row.name,
-            kind=self.kinds[i],
+            kind=self.rows[i].kind,
             shape_in=tuple(self.shapes[i]),
             shape_out=tuple(self.shapes[i + 1]),
             norm_in=before.size,
@@ -141,29 +202,16 @@ class Rows:
             predicted=row.predicted,
             predicted_error=row.predicted_error,
             agreement=row.agreement,
-            averaged=self.pools[i],
+            averaged=self.rows[i].pool,
             tangent=math.sqrt(row.tangent),
             gradient=row.gradient,
             weight_gradient=math.hypot(*row.weight_gradients.values()),
-            update=_update(self.found[i].weights, updates, rate),
+            update=_update(self.rows[i].weights, updates, rate),
             dissimilarity=None if math.isnan(after.dissimilarity) else after.dissimilarity,
             dead_units=after.dead,
             saturated=None if math.isnan(after.saturated) else after.saturated,
             status=self.statuses[i],
             parts=tuple(parts),
-        )
-
-    def _part(self, place: Place, layer: str, updates: Mapping[str, float], rate: float) -> PartCheckup:
-        carried = self.carried[place.node]
-        return PartCheckup(
-            name=place.name,
-            kind=place.kind,
-            shape_out=tuple(self.record.nodes[place.node].shape[1:]),
-            norm_out=math.sqrt(carried.square) if carried.square >= 0 else math.nan,
-            gain=self.alone.get(place.node),
-            tangent=math.sqrt(carried.tangent) if carried.tangent >= 0 else math.nan,
-            gradient=carried.gradient,
-            update=_update(carried.weights, updates, rate),
         )
 
     def correlated(self) -> list[str]:
@@ -212,19 +260,32 @@ def to_blame(rows: Sequence[LayerCheckup], cause: str, signs: Signs) -> tuple[st
     return name, f"{what} change by a factor of {math.exp(size):.2g} in it, more than in all others together"
 
 
+def _part(part: Part, updates: Mapping[str, float], rate: float) -> PartCheckup:
+    carried = part.carried
+    return PartCheckup(
+        name=part.place.name,
+        kind=part.place.kind,
+        shape_out=part.shape,
+        norm_out=math.sqrt(carried.square) if carried.square >= 0 else math.nan,
+        gain=part.alone,
+        tangent=math.sqrt(carried.tangent) if carried.tangent >= 0 else math.nan,
+        gradient=carried.gradient,
+        update=_update(carried.weights, updates, rate),
+    )
+
+
 def _update(names: Sequence[str], updates: Mapping[str, float], rate: float) -> float | None:
     sizes = [updates[name] * rate for name in names if name in updates]
     return max(sizes) if sizes else None
 
 
-def _alone(ops: Sequence[Op], seed: int) -> tuple[dict[int, float], dict[int, Change]]:
+def _alone(ops: Sequence[Op], source: torch.Generator) -> tuple[dict[int, float], dict[int, Change]]:
     """Mean squared stretch of a random tangent by each operation with one input, and how to look where that passes."""
     by_input: dict[int, list[Op]] = {}
     for op in ops:
         if op.call is not None and len(op.inputs) == 1:
             by_input.setdefault(op.inputs[0], []).append(op)
     found: dict[int, float] = {}
-    source = generator(seed, 0x616C)
 
     def look(node: int) -> Change:
         def change(tensor: Tensor) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from epoch0.arguments import BatchNorm, Directions, Seed, checked
 from epoch0.measure.law import Law, Walk
-from epoch0.measure.passes import Passes, Squares, mean_squares, passes
+from epoch0.measure.passes import Passes, Squares, Travel, mean_squares, passes
 from epoch0.results import Result, aligned
 from epoch0.tracing.call import Call, Forward
 from epoch0.tracing.layers import Layer, layers
@@ -233,10 +233,13 @@ def measure_gains(
     *,
     carried_directions: int | None = None,
     looks: Mapping[int, Change] | None = None,
+    travel: Travel | None = None,
+    gradients: bool = True,
 ) -> tuple[Gain, list[Carried]]:
     """The gains of a recorded model, and what is carried to other places beside its layers.
 
-    ``looks`` are made in a run that is needed anyway.
+    ``looks`` are made in a run that is needed anyway. Of a piece of a model, ``travel`` is what came from the one
+    before it; without gradients theirs are NaN.
     """
     call, values = record.call, list[float]()
 
@@ -257,6 +260,7 @@ def measure_gains(
         seen = passes(
             record, found, directions, seed, nodes=nodes, carried=carried_directions or directions, names=names,
             loss=measured_loss if call.has_loss else None, looks=together(sizes, walk.changes(), looks or {}),
+            travel=travel, gradients=gradients,
         )  # fmt: skip
         at = {node: index for index, node in enumerate(nodes)}
         rows = tuple(_row(layer, i, walk.found, seen, at[layer.output], squares) for i, layer in enumerate(found))
@@ -264,15 +268,39 @@ def measure_gains(
             replace(
                 place,
                 tangent=float(seen.carried.total[:, at[place.output]].mean()),
-                gradient=seen.gradients[place.output],
+                gradient=seen.gradients.get(place.output, math.nan),
                 square=float(squares[place.output].mean()),
             )
             for place in places
         ]
     mode = record.batch_norm if record.has_batch_norm else None
     loss = values[0] if values else None
-    measured = Gain(rows, call.examples, directions, seed, mode, record.has_dropout, seen.gradients[0], loss)
+    measured = Gain(
+        rows, call.examples, directions, seed, mode, record.has_dropout, seen.gradients.get(0, math.nan), loss
+    )
     return measured, carried
+
+
+def joined_gains(pieces: Sequence[Gain], names: Sequence[str]) -> Gain:
+    """The gains of a model that was measured piece by piece; with the number of layers limits of agreement change."""
+    every = [row for piece in pieces for row in piece.layers]
+    rows = []
+    for name, row in zip(names, every, strict=True):
+        measured = (row.forward + row.backward) / 2
+        said, law = row.agreement, Law(row.predicted, row.predicted_error, "", ())
+        if row.predicted is not None:
+            errors = (row.forward_error / 2, row.backward_error / 2)
+            said = agreement(measured, errors, pieces[0].directions, law, len(every))
+        error = math.hypot(
+            np.fmax(row.forward_error, row.forward_example_error),
+            np.fmax(row.backward_error, row.backward_example_error),
+        )
+        verdict = _verdict(measured, error / 2, len(every), row.square_out)
+        rows.append(replace(row, name=name, agreement=said, verdict=verdict))
+    first, mode = pieces[0], next((piece.batch_norm for piece in pieces if piece.batch_norm), None)
+    return replace(
+        first, layers=tuple(rows), batch_norm=mode, dropout=any(piece.dropout for piece in pieces), loss=pieces[-1].loss
+    )
 
 
 def _row(
@@ -304,7 +332,7 @@ def _row(
         square_out=square_out,
         tangent=tangent,
         tangent_error=tangent_error,
-        gradient=seen.gradients[layer.output],
+        gradient=seen.gradients.get(layer.output, math.nan),
         weight_gradients={name: seen.gradients[name] for name in layer.weights if name in seen.gradients},
         weighted=layer.weighted,
         has_norm=layer.has_norm,

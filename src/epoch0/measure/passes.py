@@ -105,6 +105,33 @@ class _Jacobian:
         return self._derivative(self.ends[-1], self.start, cotangent)[0]
 
 
+class Travel:
+    """Random directions in the order in which layers take them, and what is on its way through the layers.
+
+    Whoever measures a model piece by piece gives every piece the same one, in order.
+
+    Attributes:
+        moving: tangents that started at the input; None where nothing arrived.
+        begun: mean square of each of them there.
+        gradient: at the end of the piece, if it is known; after a run with gradients that at its start.
+    """
+
+    def __init__(self, directions: int, carried: int, seed: int) -> None:
+        self.fresh, self.back = (
+            [generator(seed, stream, d) for d in range(directions)] for stream in (_TANGENTS, _COTANGENTS)
+        )
+        self.carried, self.seed = carried, seed
+        self.moving: list[Tensor | None] = []
+        self.begun: list[float] = []
+        self.gradient: Tensor | None = None
+
+    def begin(self, x: Tensor) -> None:
+        """Start tangents at the input, unless they have started."""
+        if not self.begun:
+            drawn = [_direction(x, generator(self.seed, _INPUT_TANGENT, d)) for d in range(self.carried)]
+            self.moving, self.begun = [*drawn], [sum_of_squares(tangent) / tangent.numel() for tangent in drawn]
+
+
 @dataclass
 class Passes:
     """What one run and the ways through its graph say."""
@@ -118,6 +145,7 @@ class Passes:
 def passes(
     tape: Tape, layers: Sequence[Layer], directions: int, seed: int, *, nodes: Sequence[int] = (), carried: int = 0,
     names: Collection[str] = (), loss: Callable[[Any], Tensor] | None = None, looks: Mapping[int, Change] | None = None,
+    travel: Travel | None = None, gradients: bool = True,
 ) -> Passes:  # fmt: skip
     """One run with its graph: each layer's own Jacobian both ways, what is carried to nodes, and gradients.
 
@@ -132,7 +160,10 @@ def passes(
         names: the weights whose gradients are measured.
         loss: of what the model returns; without it gradients start from random cotangents at the output.
         looks: what else to look at in this run; it sees tensors without their graph.
+        travel: what came from the piece of the model before this one, or from that behind it.
+        gradients: whether they are measured.
     """
+    travel = Travel(directions, carried, seed) if travel is None else travel
     seen: dict[int | str, Tensor] = {}
     kept, looks = {0, *nodes, *(layer.output for layer in layers)}, looks or {}
 
@@ -156,20 +187,19 @@ def passes(
             raw, output = tape.outputs(tape.x, {node: at(node) for node in kept | looks.keys()})
             end = output if loss is None else loss(raw)
             del raw, output
-            found = _stretches(tape, layers, seen, nodes, directions, carried, seed)
-            draws: list[Tensor | None] = [None]
-            if loss is None:
+            found = _stretches(tape, layers, seen, nodes, directions, travel)
+            draws: list[Tensor | None] = [travel.gradient]
+            if loss is None and travel.gradient is None:
                 draws = [_direction(end, generator(seed, _OUTPUT_COTANGENT, d)) for d in range(directions)]
-            wanted: dict[int | str, Tensor] = {node: seen[node] for node in (0, *nodes)} if nodes else {}
-            wanted.update(weights)
+            wanted: dict[int | str, Tensor] = {node: seen[node] for node in (0, *nodes)} if nodes and gradients else {}
+            wanted.update(weights if gradients else {})
             squares = np.zeros(len(wanted))
             with tape.backward():
                 for place, draw in enumerate(draws if wanted else ()):
                     more = place + 1 < len(draws)
-                    gradients = torch.autograd.grad(
-                        end, list(wanted.values()), draw, retain_graph=more, allow_unused=True
-                    )
-                    squares += [0.0 if g is None else sum_of_squares(g) for g in gradients]
+                    pulls = torch.autograd.grad(end, list(wanted.values()), draw, retain_graph=more, allow_unused=True)
+                    squares += [0.0 if g is None else sum_of_squares(g) for g in pulls]
+                    travel.gradient = pulls[0] if nodes else None
     finally:
         for weight in weights.values():
             weight.requires_grad_(False)
@@ -179,30 +209,28 @@ def passes(
 
 def _stretches(
     tape: Tape, layers: Sequence[Layer], seen: Mapping[int | str, Tensor], nodes: Sequence[int], directions: int,
-    carried: int, seed: int,
+    travel: Travel,
 ) -> tuple[Squares, Squares, Squares]:  # fmt: skip
     """Through one layer after another, in fresh directions and with what came from the input."""
-    counts = (directions, len(layers)), (directions, len(layers)), (carried, len(nodes))
+    counts = (directions, len(layers)), (directions, len(layers)), (travel.carried, len(nodes))
     forward, backward, travelled = (Squares(*count, len(tape.x)) for count in counts)
-    fresh, back = ([generator(seed, stream, d) for d in range(directions)] for stream in (_TANGENTS, _COTANGENTS))
-    moving: list[Tensor | None] = [_direction(seen[0], generator(seed, _INPUT_TANGENT, d)) for d in range(carried)]
-    begun = [sum_of_squares(tangent) / tangent.numel() for tangent in moving if tangent is not None]
+    travel.begin(seen[0])
     for place, layer in enumerate(layers):
         stops = [*(node for node in nodes if layer.input < node < layer.output), layer.output]
         start, ends = seen[layer.input], [seen[node] for node in stops]
         jacobian = _Jacobian(tape, start, ends)
         for d in range(directions):
-            cotangent = _direction(ends[-1], back[d])
+            cotangent = _direction(ends[-1], travel.back[d])
             backward.put(d, place, jacobian.backward(cotangent), sum_of_squares(cotangent))
             if nodes:
-                tangent = _direction(start, fresh[d])
+                tangent = _direction(start, travel.fresh[d])
                 unit = sum_of_squares(tangent) / start.numel() * ends[-1].numel()
                 forward.put(d, place, jacobian.forward(tangent)[-1], unit)
-        for d in range(carried):
-            arrived = jacobian.forward(moving[d])
-            moving[d] = arrived[-1]
+        for d in range(travel.carried):
+            arrived = jacobian.forward(travel.moving[d])
+            travel.moving[d] = arrived[-1]
             for node, passed in zip(stops, arrived, strict=True):
-                travelled.put(d, nodes.index(node), passed, begun[d] * seen[node].numel())
+                travelled.put(d, nodes.index(node), passed, travel.begun[d] * seen[node].numel())
     return forward, backward, travelled
 
 

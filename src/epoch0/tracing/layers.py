@@ -6,7 +6,7 @@ residual block is one layer, and so is a U-Net with a skip from its first to its
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -98,9 +98,8 @@ def layers(tape: Tape) -> tuple[Layer, ...]:
         if not groups or (starts and any(op.kind for p in groups[-1] for op in p[2])):
             groups.append([])
         groups[-1].append(piece)
-    names = _names(
-        [[op for piece in group for op in piece[2] if op.kind] for group in groups], type(tape.model).__name__
-    )
+    own = [places([op for piece in group for op in piece[2]]) for group in groups]
+    names = layer_names(own, type(tape.model).__name__)
     return tuple(_layer(name, group) for name, group in zip(names, groups, strict=True))
 
 
@@ -167,16 +166,16 @@ def _layer(name: str, group: list[tuple[int, int, list[Op]]]) -> Layer:
     )
 
 
-def _place(op: Op) -> str:
-    """Where a weighted operation is, for people: its module, or its parameter when it is called by the model itself."""
-    return op.module or op.weights[0].removesuffix(".weight").removesuffix(".bias")
+def places(ops: Sequence[Op]) -> tuple[str, ...]:
+    """Where weighted operations are, for people: their modules, or the parameter of one called by the model itself."""
+    named = (op.module or op.weights[0].removesuffix(".weight").removesuffix(".bias") for op in ops if op.kind)
+    return tuple(dict.fromkeys(named))
 
 
-def _names(weighted: list[list[Op]], model: str) -> list[str]:
+def layer_names(places: Sequence[Sequence[str]], model: str) -> list[str]:
     """A unique name a layer: its weighted module, else the path its modules share, else the first and the last of
     them.
     """
-    places = [list(dict.fromkeys(_place(op) for op in ops)) for ops in weighted]
     names: list[str] = []
     for index, own in enumerate(places):
         if not own:
@@ -195,7 +194,7 @@ def _names(weighted: list[list[Op]], model: str) -> list[str]:
     return names
 
 
-def _shared(paths: list[str]) -> str:
+def _shared(paths: Sequence[str]) -> str:
     parts = [path.split(".") for path in paths]
     common = [step[0] for step in zip(*parts, strict=False) if len(set(step)) == 1]
     length = next((i for i, step in enumerate(zip(*parts, strict=False)) if len(set(step)) > 1), len(common))
