@@ -26,6 +26,7 @@ from epoch0.diagnosis.pruning_forecast import forecast_pruning
 from epoch0.diagnosis.result import Checkup, Remedy
 from epoch0.diagnosis.rows import Rows, measured, to_blame
 from epoch0.diagnosis.step import COSTLY, OPTIMIZERS, Optimizer, Step, steps
+from epoch0.diagnosis.streaming import stream as stream_layers
 from epoch0.diagnosis.trial import LENGTHS, SECONDS, NotCopied, Trial, affordable, alike, constant_loss
 from epoch0.diagnosis.trial import trial as train_copies
 from epoch0.diagnosis.verdict import (
@@ -84,6 +85,7 @@ def checkup(
     sparsity: Sparsity | None = None,
     noise: Positive | None = None,
     regions: bool = False,
+    stream: bool = False,
     remedies: bool | None = None,
     seed: Seed = 0,
     name: str | None = None,
@@ -122,6 +124,9 @@ def checkup(
         noise: also put so much noise into one layer's weights at a time, relative to their root mean square, and see
             what the outputs make of it.
         regions: also count linear regions on segments between examples and on a plane through three.
+        stream: measure one block after another, so that only one has its weights in memory: a model on torch's ``meta``
+            device gets each block's from its own initialization, made anew for the way back. No step is measured, so
+            nothing is judged but the layers; docs/checkup.md says of which models.
         remedies: whether changes are tried on a copy where the network is not expected to train. None: with a trial,
             and without one where a pass takes less than 5 ms, as trying takes longer than the rest of the checkup.
         seed: of directions, held-out examples, dropout and noise.
@@ -137,6 +142,14 @@ def checkup(
     """
     say = tell or (lambda part, share: None)
     started = time.process_time()
+    if stream:
+        others = {"optimizer": optimizer, "data": data, "step": step, "batches": batches, "forward": forward}
+        others |= {"sparsity": sparsity, "noise": noise, "trial": trial or None, "regions": regions or None}
+        others["remedies"] = remedies or None
+        if asked := [key for key, value in others.items() if value is not None]:
+            raise InputError(f"{asked[0]}= needs the whole network in memory; leave it out with stream=True.")
+        whole = Call.of(model, batch, targets, loss=loss, empty=True)
+        return _streamed(whole, directions or 2, seed, batch_norm, name, inputs, [*notes, *whole.notes], say)
     call = Call.of(model, batch, targets, loss=loss, forward=forward)
     said = [*notes, *call.notes]
     if not call.has_loss:
@@ -252,6 +265,39 @@ def checkup(
     )
 
 
+LAYERS_ONLY = (
+    "What a step does to the outputs, the rates it stands, a trial and the curvature: they need all weights at once.",
+    "The size of an optimizer's step in each layer: without a step there is no rate for it.",
+)
+
+
+def _streamed(
+    call: Call, directions: int, seed: int, batch_norm: BatchNorm, name: str | None, inputs: str | None,
+    said: list[str], say: Tell,
+) -> Checkup:  # fmt: skip
+    """The layers of a network that was measured block by block; no verdict, as no step was measured."""
+    started, given = time.process_time(), call.targets is not None
+
+    def make_up(output: Tensor) -> Any:
+        targets, made = made_up(call.batch, output, seed)
+        said.append(made)
+        return targets
+
+    rows = Rows(stream_layers(call, directions, seed, batch_norm, make_up, say))
+    table = rows.table({}, 1.0)
+    return Checkup(
+        model=name or type(call.model).__name__,
+        subject=inputs or subject(call),
+        recipes={}, blame=None, phase_reading=rows.phase, backward=rows.signs.backward, forward=rows.signs.forward,
+        input_gradient=rows.gains.input_gradient, layers=table, advice=(), remedies=(),
+        notes=tuple(how(rows.gains, table, given, [*said, "Blocks were measured one after another."])),
+        trial_reason="it needs the whole network in memory",
+        regions_reason="not asked for",
+        not_examined=LAYERS_ONLY,
+        seconds=(time.process_time() - started, 0.0),
+    )  # fmt: skip
+
+
 NOTHING = Found((), ("Faults of the program: pass its optimizer=, and data= or step= if you have them.",), 0)
 
 
@@ -314,8 +360,14 @@ def _with_targets(call: Call, seed: int) -> tuple[Call, str]:
     with unchanged(call.model), torch.no_grad():
         call.model.eval()
         output = call.output(call.run())
+    made, said = made_up(call.batch, output, seed)
+    return dataclasses.replace(call, targets=made), said
+
+
+def made_up(batch: Any, output: Tensor, seed: int) -> tuple[Tensor, str]:
+    """Targets for these outputs, and what was made up."""
     source = generator(seed, 0x7461)
-    given = next((t for t in _floats(call.batch) if t.dim() > 1 and len(t) == len(output)), None)
+    given = next((t for t in _floats(batch) if t.dim() > 1 and len(t) == len(output)), None)
     if output.dim() == 2 and output.shape[1] > 1 and given is not None:
         flat = given.detach().flatten(1).double().cpu()
         flat = (flat - flat.mean(0)) / flat.std(0).clamp_min(1e-12) if len(flat) > 1 else flat
@@ -328,7 +380,7 @@ def _with_targets(call: Call, seed: int) -> tuple[Call, str]:
     else:
         made = torch.randn(output.shape, generator=source, dtype=output.dtype).to(output.device)
         said = "No targets were given: values were drawn at random, to be met in mean square."
-    return dataclasses.replace(call, targets=made), said
+    return made, said
 
 
 def try_remedies(

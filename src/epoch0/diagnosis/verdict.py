@@ -405,6 +405,8 @@ def sentence(recipes: Mapping[str, Recipe]) -> str:
     if "yours" in recipes:
         said = recipes["yours"].reason
         return f"{said[0].upper()}{said[1:]}{'' if said.endswith('.') else '.'}"
+    if not recipes:
+        return "Not judged: of a network that is streamed the layers are measured, no step."
     adam, sgd = recipes["adam"], recipes["sgd"]
     both = [r for r in (adam, sgd) if r.trains]
     sure = "" if all(abs(r.probability - 0.5) > 0.25 for r in (adam, sgd)) else "Probably: "
@@ -432,6 +434,8 @@ def outcome(recipes: Mapping[str, Recipe]) -> str:
     """The verdict in a word: 'trains', 'needs adam', 'needs sgd', or the cause why it does not."""
     if "yours" in recipes:
         return "trains" if recipes["yours"].trains else recipes["yours"].cause
+    if not recipes:
+        return "not judged"
     trains = [name for name, recipe in recipes.items() if recipe.trains]
     if len(trains) == len(recipes):
         return "trains"

@@ -16,7 +16,7 @@ SIGNS = {
     **dict.fromkeys(("trains", "needs adam", "needs sgd", "keeps", "holds", "holds on the whole", "survives"), "✓"),
     **dict.fromkeys(("overflows", "dead", "fails", "dies", "overflow", "no gradient", "size", "rough"), "✕"),
     **dict.fromkeys(("slow", "fault"), "✕"),
-    **dict.fromkeys(("unclear", "undecided", "at risk"), "?"),
+    **dict.fromkeys(("unclear", "undecided", "at risk", "not judged"), "?"),
     **dict.fromkeys(("shrinks", "vanishing"), "↓"),
     **dict.fromkeys(("grows", "exploding"), "↑"),
     **dict.fromkeys(("collapsed", "blind"), "≡"),

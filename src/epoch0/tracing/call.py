@@ -65,8 +65,10 @@ class Call:
     _seen: list[bool] = field(default_factory=list, repr=False)  # whether a run gave a loss of the model's own
 
     @classmethod
-    def of(cls, model: Any, batch: Any, targets: Any = None, *, loss: Any = None, forward: Any = None) -> "Call":
-        """Check a model, a batch and its targets.
+    def of(
+        cls, model: Any, batch: Any, targets: Any = None, *, loss: Any = None, forward: Any = None, empty: bool = False
+    ) -> "Call":
+        """Check a model, a batch and its targets; where it may be empty, the model may be on the meta device.
 
         Raises:
             InputError: if one of them cannot be used; it says which and what to pass instead.
@@ -75,15 +77,24 @@ class Call:
             if given is not None and not callable(given):
                 wanted = "loss(outputs, targets)" if what == "loss" else "lambda model, batch: ..."
                 raise InputError(f"{what} must be a function, {wanted}, not a {type(given).__name__}.")
-        model, notes = _in_full(bare(model) if isinstance(model, nn.Module) else model)
+        bare_model = bare(model) if isinstance(model, nn.Module) else model
+        empty = empty and isinstance(model, nn.Module) and any(p.device.type == "meta" for p in model.parameters())
+        model, notes = (bare_model, ()) if empty else _in_full(bare_model)
         parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
-        device = parameter.device if parameter is not None else next(model.parameters()).device
+        device = (
+            torch.device("cpu")
+            if empty
+            else parameter.device
+            if parameter is not None
+            else next(model.parameters()).device
+        )
 
         def moved(tensor: Tensor) -> Tensor:
             floating = parameter is not None and tensor.is_floating_point()
             with torch.inference_mode(False):
                 tensor = tensor.clone() if tensor.is_inference() else tensor.detach()
-                return tensor.to(device, parameter.dtype) if floating and parameter is not None else tensor.to(device)
+                dtype = torch.float32 if empty or parameter is None else parameter.dtype
+                return tensor.to(device, dtype) if floating else tensor.to(device)
 
         named = parts(batch, model)
         check_tensors(batch, named)

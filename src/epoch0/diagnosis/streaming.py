@@ -1,0 +1,409 @@
+"""The checkup of a network larger than the memory: one block at a time, forward and back (THEORY section 0).
+
+A block is given its weights, measured and emptied again; on the way back it is given the same once more. Between
+blocks only the activations at their borders stay, and the tangents and the gradient that are carried.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from epoch0.diagnosis.rows import Piece, joined, measured
+from epoch0.errors import InputError
+from epoch0.measure.passes import Travel, passes
+from epoch0.seeds import generator
+from epoch0.tracing.call import LABELS, Call
+from epoch0.tracing.layers import layers
+from epoch0.tracing.operations import tensors_in
+from epoch0.tracing.tape import tape
+
+Tell = Callable[[str, float], None]
+State = tuple[dict[str, Any], dict[str, Any]]  # parameters and buffers of one module
+
+FORWARD = 4.0  # what a block costs on the way forward over what it costs on the way back
+WEIGHTED = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)
+
+
+class _Arrived(BaseException):
+    """The next block is called: with what, the run of a block ends."""
+
+    def __init__(self, hidden: Tensor) -> None:
+        super().__init__()
+        self.hidden = hidden
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The blocks of a model in order, and what runs before and after them."""
+
+    blocks: tuple[tuple[str, ...], ...]  # paths of the modules of each block, the first of which takes its input
+    before: tuple[str, ...]  # paths of modules with weights that run before the blocks, such as embeddings
+    after: tuple[str, ...]  # and after them: a norm, a head
+
+
+def stack(model: nn.Module) -> Stack:
+    """The blocks of an ``nn.Sequential`` or of a model with one list of blocks.
+
+    >>> stack(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))).blocks
+    (('0', '1'), ('2',))
+
+    Raises:
+        InputError: naming what is in the way.
+    """
+    modules = dict(model.named_modules(remove_duplicate=False))
+    if type(model) is nn.Sequential:
+        flat = _flat(model, "")
+        shared = next((p for p, m in flat if sum(m is other for _, other in flat) > 1), None)
+        if shared is not None:
+            raise InputError(f"the model cannot be streamed: '{shared}' is used more than once.")
+        groups: list[list[str]] = []
+        for path, module in flat:
+            weighted = any(isinstance(part, WEIGHTED) for part in module.modules())
+            if not groups or (
+                weighted and any(isinstance(m, WEIGHTED) for p in groups[-1] for m in modules[p].modules())
+            ):
+                groups.append([])
+            groups[-1].append(path)
+        return Stack(tuple(map(tuple, groups)), (), ())
+    lists = [(path, m) for path, m in modules.items() if isinstance(m, nn.ModuleList) and len(m) > 1]
+    sizes = {path: sum(p.numel() for p in m.parameters()) for path, m in lists}
+    path = max(sizes, key=lambda p: sizes[p], default="")
+    kinds = {type(block).__name__ for block in modules[path]} if path else set()
+    if len(kinds) != 1:
+        why = f"'{path}' mixes {', '.join(sorted(kinds))}" if path else "it has no list of blocks (nn.ModuleList)"
+        raise InputError(
+            f"the model {type(model).__name__} cannot be streamed: {why}. "
+            "An nn.Sequential or a stack of equal blocks can."
+        )
+    own = [p for p, m in modules.items() if _has_own(m) and not p.startswith(path + ".")]
+    names = list(modules)
+    place = names.index(path)
+    before = tuple(p for p in own if names.index(p) < place)
+    after = tuple(p for p in own if names.index(p) > place and any(True for _ in modules[p].parameters(recurse=False)))
+    always = tuple(p for p in own if p not in before and p not in after)
+    blocks = tuple((f"{path}.{name}",) for name, _ in modules[path].named_children())
+    return Stack(blocks, (*before, *always), after)
+
+
+def _flat(module: nn.Module, path: str) -> list[tuple[str, nn.Module]]:
+    """The children of nested plain sequences in order."""
+    found: list[tuple[str, nn.Module]] = []
+    for name, child in module.named_children():
+        found += _flat(child, f"{path}{name}.") if type(child) is nn.Sequential else [(f"{path}{name}", child)]
+    return found
+
+
+def _has_own(module: nn.Module) -> bool:
+    return any(t is not None for t in (*module._parameters.values(), *module._buffers.values()))
+
+
+class Weights:
+    """The weights of a model, lent to a few modules at a time: those it has, or where it has none fresh ones.
+
+    Fresh ones come from ``_init_weights`` of a model of transformers, else from ``reset_parameters``, in a stream
+    of the seed and the module's path, so that a block has the same weights whenever it is made.
+    """
+
+    def __init__(self, model: nn.Module, seed: int) -> None:
+        self.model, self.seed = model, seed
+        self.modules = dict(model.named_modules())
+        self.own: dict[str, State] = {p: (dict(m._parameters), dict(m._buffers)) for p, m in self.modules.items()}
+        tensors = [t for state in self.own.values() for part in state for t in part.values() if t is not None]
+        on_meta = {t.device.type == "meta" for t in tensors}
+        self.fresh = on_meta == {True}
+        if len(on_meta) > 1 and not self.fresh:
+            lost = next(n for n, t in [*model.named_parameters(), *model.named_buffers()] if t.device.type == "meta")
+            raise InputError(f"'{lost}' is on the meta device and other weights are not; build all of the model there.")
+        self.empty = {
+            id(t): nn.Parameter(t.detach().to("meta"), t.requires_grad) if isinstance(t, nn.Parameter) else t.to("meta")
+            for t in tensors
+        }
+        self.home: dict[int, str] = {}  # tensor -> the first module that has it
+        for path, state in self.own.items():
+            for t in state[0].values():
+                if t is not None:
+                    self.home.setdefault(id(t), path)
+
+    @contextmanager
+    def put_away(self) -> Iterator[None]:
+        """Leave the model without weights meanwhile."""
+        try:
+            for path in self.modules:
+                self._put(path, self.empty)
+            yield
+        finally:
+            self._put_all({})
+
+    def _put_all(self, by: Mapping[int, Tensor]) -> None:
+        for path in self.modules:
+            self._put(path, by)
+
+    def _put(self, path: str, by: Mapping[int, Any]) -> None:
+        module = self.modules[path]
+        for own, there in zip(self.own[path], (module._parameters, module._buffers), strict=True):
+            for name, tensor in own.items():
+                there[name] = None if tensor is None else by.get(id(tensor), tensor)
+
+    @contextmanager
+    def lent(self, paths: Sequence[str]) -> Iterator[None]:
+        """Give these modules and all inside them their weights."""
+        inside = [p for p in self.modules if any(p == path or p.startswith(path + ".") for path in paths)]
+        tied = {self.home[id(t)] for p in inside for t in self.own[p][0].values() if t is not None}
+        wanted = list(dict.fromkeys((*(p for p in self.modules if p in tied), *inside)))
+        by: dict[int, Any] = dict(self.empty)
+        if self.fresh:
+            by.update(self._made(wanted))
+        else:
+            by.update({id(t): t for p in wanted for part in self.own[p] for t in part.values() if t is not None})
+        try:
+            for path in self.modules:
+                self._put(path, by)
+            yield
+        finally:
+            for path in self.modules:
+                self._put(path, self.empty)
+
+    def _made(self, paths: Sequence[str]) -> dict[int, Any]:
+        """Fresh tensors for the modules: children before what they are in, as transformers initializes."""
+        by: dict[int, Any] = {}
+        for path in paths:
+            for part in self.own[path]:
+                for t in part.values():
+                    if t is not None and id(t) not in by:
+                        dtype = torch.float32 if t.is_floating_point() else t.dtype
+                        room = torch.full(t.shape, math.nan if t.is_floating_point() else 0, dtype=dtype)
+                        by[id(t)] = nn.Parameter(room, t.requires_grad) if isinstance(t, nn.Parameter) else room
+        for path in self.modules:
+            self._put(path, {**self.empty, **by})
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            for path in sorted(paths, key=lambda p: -p.count(".")):
+                key = int.from_bytes(hashlib.sha256(path.encode()).digest()[:4], "big")
+                torch.default_generator.set_state(generator(self.seed, 0x696E, key).get_state())
+                self._initialize(path)
+        for path in paths:
+            for part in self.own[path]:
+                for name, t in part.items():
+                    if t is not None and by[id(t)].is_floating_point() and bool(by[id(t)].isnan().any()):
+                        raise InputError(
+                            f"'{path}.{name}' cannot be streamed: {type(self.modules[path]).__name__} has no "
+                            "reset_parameters or _init_weights that sets it."
+                        )
+        return by
+
+    def _initialize(self, path: str) -> None:
+        module, parents = self.modules[path], [path[:i] for i, c in enumerate(path) if c == "."]
+        for parent in [*parents[::-1], ""]:
+            if callable(init := getattr(self.modules.get(parent), "_init_weights", None)):
+                init(module)
+                return
+        for name in ("reset_parameters", "_reset_parameters"):
+            if callable(reset := getattr(module, name, None)):
+                reset()
+                return
+
+
+class Blocks:
+    """A model run one block at a time, each in the model's own forward: the blocks before it give no numbers."""
+
+    def __init__(self, call: Call, found: Stack, weights: Weights) -> None:
+        self.call, self.stack, self.weights = call, found, weights
+        self.modules = dict(call.model.named_modules())
+        self.inputs: list[Tensor] = []  # of each block but the first, as far as they are known
+        self.tuples: dict[str, int] = {}
+
+    def paths(self, index: int) -> tuple[str, ...]:
+        """The modules that have weights while this block runs."""
+        small = [p for p in self.stack.before if not isinstance(self.modules[p], nn.Embedding)]
+        first = self.stack.before if index == 0 else small
+        return (*first, *self.stack.blocks[index], *(self.stack.after if self.last(index) else ()))
+
+    def last(self, index: int) -> bool:
+        """Whether no block comes after it."""
+        return index == len(self.stack.blocks) - 1
+
+    def part(self, index: int) -> Call:
+        """The call of one block, on what the block before it gave."""
+        batch = self.call.batch if index == 0 else self.inputs[index - 1]
+
+        def forward(model: nn.Module, batch: Any) -> Any:
+            return self._run(index, batch)
+
+        return replace(self.call, batch=batch, forward=forward, splits=False, notes=(), _seen=[])
+
+    def _run(self, index: int, batch: Any) -> Any:
+        changed: list[nn.Module] = []
+
+        def put(path: str, make: Callable[[Any], Any]) -> None:
+            module = self.modules[path]
+            module.forward = make(module.forward)
+            changed.append(module)
+
+        def nothing(path: str) -> Callable[[Any], Any]:
+            gone = torch.full_like(batch, math.nan)
+            count = self.tuples.get(path)
+            return lambda old: lambda *args, **named: gone if count is None else (gone, *[None] * (count - 1))
+
+        def embedded(path: str) -> Callable[[Any], Any]:
+            width = self.modules[path].embedding_dim
+            return lambda old: lambda ids, *args, **named: batch.new_full((*ids.shape, width), math.nan)
+
+        def begins(old: Any) -> Any:
+            def run(*args: Any, **named: Any) -> Any:
+                if args:
+                    return old(batch, *args[1:], **named)
+                return old(**{**named, next(iter(named)): batch})
+
+            return run
+
+        def ends(path: str) -> Callable[[Any], Any]:
+            def stop(*args: Any, **named: Any) -> Any:
+                given = tensors_in((args, named))
+                if sum(t.requires_grad for t in given) > 1:
+                    raise InputError(f"the model cannot be streamed: '{path}' takes more than one signal.")
+                raise _Arrived(given[0])
+
+            return lambda old: stop
+
+        def noted(path: str) -> Callable[[Any], Any]:
+            def keep(old: Any) -> Any:
+                def run(*args: Any, **named: Any) -> Any:
+                    made = old(*args, **named)
+                    if isinstance(made, tuple):
+                        self.tuples.update({p: len(made) for group in self.stack.blocks for p in group})
+                    return made
+
+                return run
+
+            return keep
+
+        try:
+            for number, group in enumerate(self.stack.blocks):
+                for path in group if number < index else ():
+                    put(path, nothing(path))
+            if index:
+                for path in self.stack.before:
+                    if isinstance(self.modules[path], nn.Embedding):
+                        put(path, embedded(path))
+                put(self.stack.blocks[index][0], begins)
+            elif self.stack.before:
+                put(self.stack.blocks[0][0], noted(self.stack.blocks[0][0]))
+            if not self.last(index):
+                put(self.stack.blocks[index + 1][0], ends(self.stack.blocks[index + 1][0]))
+            return replace(self.call, batch=self.call.batch).raw(batch=self.call.batch if index else batch)
+        except _Arrived as arrived:
+            return arrived.hidden
+        finally:
+            for module in changed:
+                module.__dict__.pop("forward", None)
+
+
+def stream(
+    call: Call, directions: int, seed: int, batch_norm: str, targets: Callable[[Tensor], Any], tell: Tell
+) -> Piece:
+    """Measure the layers of a model block by block, forward and back.
+
+    Args:
+        call: the model, on real or on the meta device, and the batch.
+        directions: random directions a layer.
+        seed: of the directions, and of fresh weights.
+        batch_norm: as of :func:`epoch0.tracing.tape.tape`.
+        targets: makes targets up from the outputs, where there are none.
+        tell: is told the block that runs and the share that is done.
+
+    Raises:
+        InputError: naming what is in the way of streaming.
+    """
+    found = stack(call.model)
+    weights, count = Weights(call.model, seed), len(found.blocks)
+    blocks = Blocks(call, found, weights)
+    travel, source = Travel(directions, 1 if directions == 2 else directions, seed), generator(seed, 0x616C)
+    pieces: list[Piece] = []
+    whole = count * (FORWARD + 1)
+    with weights.put_away():
+        for index in range(count):
+            tell(f"{found.blocks[index][0]}, forward", index * FORWARD / whole)
+            with weights.lent(blocks.paths(index)):
+                part, last = blocks.part(index), blocks.last(index)
+                if last and not _has_loss(call):
+                    with torch.no_grad():
+                        part = replace(part, targets=targets(part.output(part.run())))
+                part = _Ending(**vars(part)) if last else replace(part, targets=None)
+                with tape(part, batch_norm=batch_norm) as record:
+                    _check_start(record, index, found)
+                    pieces.append(_measure(record, directions, seed, travel, source, last))
+                    if not last:
+                        with torch.no_grad():
+                            blocks.inputs.append(record.run(record.x).detach().clone())
+            _check_path(blocks, index)
+        for index in reversed(range(count - 1)):
+            tell(f"{found.blocks[index][0]}, back", (count * FORWARD + count - 1 - index) / whole)
+            with (
+                weights.lent(blocks.paths(index)),
+                tape(replace(blocks.part(index), targets=None), batch_norm=batch_norm) as record,
+            ):
+                pieces[index] = _back(record, pieces[index], travel)
+    return joined(pieces, type(call.model).__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class _Ending(Call):
+    """The call of the last block, whose model returns the loss of its own."""
+
+    @property
+    def has_loss(self) -> bool:
+        return True
+
+
+def _has_loss(call: Call) -> bool:
+    given = isinstance(call.batch, Mapping) and any(call.batch.get(key) is not None for key in LABELS)
+    return call.targets is not None or given
+
+
+def _measure(record: Any, directions: int, seed: int, travel: Travel, source: torch.Generator, last: bool) -> Piece:
+    return measured(record, directions, seed, travel, source, gradients=last)
+
+
+def _check_start(record: Any, index: int, found: Stack) -> None:
+    first = next((op for op in record.ops if op.outputs and record.nodes[op.outputs[0]].depends), None)
+    if not layers(record) or first is None:
+        raise InputError(f"the model cannot be streamed: nothing passes through '{found.blocks[index][0]}'.")
+
+
+def _check_path(blocks: Blocks, index: int) -> None:
+    """Numbers that the blocks before did not give must not be met: NaN stand in their place."""
+    if not 0 < index < len(blocks.inputs) or bool(blocks.inputs[index].isfinite().all()):
+        return
+    if bool(blocks.inputs[index - 1].isfinite().all()):
+        raise InputError(
+            f"the model cannot be streamed: after '{blocks.stack.blocks[index][0]}' numbers are not finite; they "
+            "overflow, or another path leads there from an earlier block."
+        )
+
+
+def _back(record: Any, piece: Piece, travel: Travel) -> Piece:
+    """The piece with the gradients that come from behind it."""
+    nodes = sorted({part.place.node for row in piece.rows for part in row.parts} | {row.output for row in piece.rows})
+    names = {name for row in piece.rows for name in row.weights}
+    names |= {name for row in piece.rows for part in row.parts for name in part.carried.weights}
+    back = Travel(0, 0, 0)
+    back.gradient = travel.gradient
+    found = passes(record, (), 0, 0, nodes=nodes, names=names, travel=back).gradients
+    travel.gradient = back.gradient
+    gains = [
+        replace(gain, gradient=found[row.output], weight_gradients={n: found[n] for n in row.weights if n in found})
+        for gain, row in zip(piece.gains.layers, piece.rows, strict=True)
+    ]
+    rows = [
+        replace(
+            row,
+            parts=tuple(replace(p, carried=replace(p.carried, gradient=found[p.place.node])) for p in row.parts),
+        )
+        for row in piece.rows
+    ]
+    return replace(piece, gains=replace(piece.gains, layers=tuple(gains), input_gradient=found[0]), rows=tuple(rows))

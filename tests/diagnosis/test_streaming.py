@@ -1,0 +1,92 @@
+"""A checkup one block at a time, against the ordinary one of the same weights."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import epoch0 as e0
+from epoch0.errors import InputError
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    parts = [part for _ in range(4) for part in (nn.Linear(32, 32), nn.BatchNorm1d(32), nn.ReLU())]
+    return nn.Sequential(nn.Sequential(*parts), nn.Linear(32, 4))
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    source = torch.Generator().manual_seed(1)
+    return torch.randn(20, 32, generator=source), torch.randint(4, (20,), generator=source)
+
+
+def alike(one: object, other: object) -> bool:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return all(key == "update" or alike(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-5)
+    return one == other
+
+
+@pytest.mark.parametrize("targets", [True, False])
+def test_rows_are_those_of_the_ordinary_checkup(targets: bool) -> None:
+    net, (x, y) = network(), batch()
+    before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    given = y if targets else None
+    one = e0.checkup(net, x, given, directions=4, trial=False, remedies=False).to_dict()
+    other = e0.checkup(net, x, given, directions=4, stream=True).to_dict()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
+    assert len(one["layers"]) == 5
+    for key in ("layers", "forward", "backward", "input_gradient", "chi", "phase"):
+        assert alike(one[key], other[key]), key
+
+
+def test_nothing_is_judged_that_was_not_measured() -> None:
+    found = e0.checkup(network(), *batch(), stream=True)
+    assert (found.outcome, found.trains, found.recipes) == ("not judged", False, {})
+    assert len(found.not_examined) == 2 and "Not judged" in str(found)
+
+
+def test_meta_gets_the_same_fresh_weights_each_time_and_stays_empty() -> None:
+    with torch.device("meta"):
+        net = network()
+    x, y = batch()
+    one, two, other = (e0.checkup(net, x, y, stream=True, seed=seed).to_dict() for seed in (0, 0, 1))
+    assert one == two and one["layers"] != other["layers"]
+    assert all(p.device.type == "meta" for p in net.parameters())
+    assert one["layers"][0]["predicted"] == pytest.approx(1 / 3, rel=0.6)  # torch's own: 1 / (3 fan_in), times 1 / 2 q
+
+
+class Odd(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(32, 32), nn.Linear(32, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.a(x).relu())
+
+
+class Skips(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(32, 32), nn.Tanh()) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = x = self.blocks[0](x)
+        for block in self.blocks[1:]:
+            x = block(x) + first
+        return x
+
+
+@pytest.mark.parametrize(("net", "said"), [(Odd(), "no list of blocks"), (Skips(), "another path")])
+def test_what_is_no_stack_of_blocks_is_refused(net: nn.Module, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        e0.checkup(net, *batch()[:1], stream=True)
+
+
+def test_what_needs_all_weights_is_refused() -> None:
+    with pytest.raises(InputError, match="noise= needs the whole network"):
+        e0.checkup(network(), *batch(), stream=True, noise=0.1)
