@@ -1,7 +1,7 @@
 """Commands on a model of the user's: what it is before training, and the weights that it should start from."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -72,6 +72,9 @@ def checkup(
         float, typer.Option(help="Relative noise in one layer's weights at a time, to find the most fragile, as 0.1.")
     ] = 0.0,
     regions: Annotated[bool, typer.Option("--regions", help="Also count linear regions between examples.")] = False,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Build hf:config.json without memory and measure it one block at a time.")
+    ] = False,
     seed: Seed = 0,
     html: Annotated[Path | None, typer.Option(help="Also write one self-contained page with pictures.")] = None,
     fix: Annotated[
@@ -100,7 +103,10 @@ def checkup(
     for path, what, endings in ((fix, "weights", [".safetensors"]), (html, "page", [])):
         if path is not None:
             to_write(path, what, endings)
-    program = models.load_program(model, weights=weights, seed=seed)
+    if stream and (not model.startswith("hf:") or weights or fix or fail_on != "never" or noise):
+        raise InputError("--stream takes hf:config.json, and no --weights, --fix, --fail-on or --noise.")
+    with _empty(stream):
+        program = models.load_program(model, weights=weights, seed=seed)
     network = program.pop("model")
     if program:
         if (data_name, input_shape, batch) != (None, None, None):
@@ -115,6 +121,7 @@ def checkup(
     )
     settings |= {**program, "seconds": seconds}
     settings |= {"directions": directions, "sparsity": sparsity, "noise": noise or None, "regions": regions}
+    settings["stream"] = stream
     folded = {} if depth is None else {"depth": depth}
     with _progress() as settings["tell"]:
         before = examine(network, given.x, given.targets, inputs=given.description, **settings)
@@ -206,6 +213,15 @@ def _chi(at: str) -> float | None:
         return float(at)
     except ValueError:
         raise InputError(f"--at {at!r} is neither edge-of-chaos nor a gain chi, such as 1.1.") from None
+
+
+@contextmanager
+def _empty(stream: bool) -> Iterator[None]:
+    """Where a model is built without memory for its weights."""
+    import torch
+
+    with torch.device("meta") if stream else nullcontext():
+        yield
 
 
 @contextmanager
