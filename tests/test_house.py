@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 import house
 
 FLOORS: list[set[str]] = [
-    {"arguments", "errors", "files", "heap", "meter", "results", "seeds"},
+    {"arguments", "errors", "files", "heap", "meter", "results", "seeds", "special"},
     {"distributions", "activations", "curves", "data", "plots"},
     {"theory"},
     {"networks"},
@@ -142,6 +142,21 @@ def test_the_catalogue_is_listed_without_workers_or_pictures(loaded: dict[str, s
 def test_a_checkup_draws_nothing_until_asked(loaded: dict[str, set[str]]) -> None:
     """One with its regions on a plane, of which the page has a picture."""
     assert "matplotlib" not in loaded["checkup"]
+
+
+def test_a_figure_is_planned_with_little_beside_torch() -> None:
+    """What ``reproduce`` loads before the first trial; scipy alone would be a fifth of a second."""
+    code = (
+        "import sys, torch; before = set(sys.modules)\n"
+        "import epoch0 as e0; e0.reproduce\n"
+        "from epoch0.papers.reproduce import planned\n"
+        "assert planned(['hayou/fig3a'], 'quick', None)[0].trials\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    assert not {name.split(".")[0] for name in loaded} & {"scipy", "dask", "distributed", "matplotlib", "pandas"}
+    assert "epoch0.papers.hayou.protocol" in loaded and len(loaded) <= 225, len(loaded)
 
 
 def test_help_does_not_load_torch() -> None:

@@ -252,6 +252,11 @@ def test_weight_std_gives_the_gain(gain: float) -> None:
     assert ordered.weight_std(gain, 0.0) == pytest.approx(math.sqrt(gain))
 
 
+@pytest.mark.parametrize("gain", ordered.WEIGHT_STD)
+def test_the_scales_written_down_are_the_solutions(gain: float) -> None:
+    assert round(ordered.weight_std(gain, ordered.BIAS_STD), 9) == ordered.WEIGHT_STD[gain]
+
+
 def test_the_chains_mean_field() -> None:
     """Against the correlation map of ReLU at q = 1, and its limit: 1/sqrt(1 - c) grows by alpha s/(2(1 + alpha))."""
     for density in (1.0, 0.3):

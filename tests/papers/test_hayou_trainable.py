@@ -106,7 +106,7 @@ def test_panels_share_their_trials_and_the_paper_preset_is_the_papers() -> None:
     ]  # fmt: skip
     for activation in ("tanh", "elu"):
         point = presets(activation)["paper"].spec.edge
-        assert point[1] == trainable.BIAS_STD
+        assert point == trainable.EDGE
 
 
 def made_up(setting: Sweep, trains) -> list[dict]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from epoch0 import special
 from epoch0.activations._rule import Activation, Array, piecewise
 from epoch0.arguments import Positive, checked
 from epoch0.errors import InputError
@@ -25,6 +26,7 @@ class Known:
     aliases: tuple[str, ...] = ()  #: other names of the function
     parameters: tuple[tuple[str, Any], ...] = ()  #: what shapes torch's function, in torch's order, with its defaults
     bounds: tuple[float, float] | None = None  #: the range in which it saturates at both ends
+    zero: bool = True  #: whether it is 0 at 0
 
     def __call__(self) -> Activation:
         """The activation with torch's parameters."""
@@ -46,6 +48,7 @@ def _known(
     reads: Callable[..., Activation | None] | None = None,
     settings: Mapping[str, Any] | None = None,
     bounds: tuple[float, float] | None = None,
+    zero: bool = True,
     **parameters: Any,
 ) -> Callable[[Maker], Maker]:
     """Make an entry of a function that makes an activation, which is passed torch's parameters; see :class:`Known`."""
@@ -54,7 +57,7 @@ def _known(
         title = name or make.__name__
         own = title if function is None else function
         told = tuple((settings or {}).items())
-        KNOWN[title] = Known(make, reads or make, module, told, own, aliases, tuple(parameters.items()), bounds)
+        KNOWN[title] = Known(make, reads or make, module, told, own, aliases, tuple(parameters.items()), bounds, zero)
         return make
 
     return enter
@@ -115,9 +118,7 @@ def _tanh_derivative(h: Array) -> Array:
 @_known(bounds=(-1.0, 1.0))
 def erf() -> Activation:
     """The error function 2/sqrt(pi) * integral_0^h exp(-t^2) dt."""
-    from scipy.special import erf as error_function
-
-    return _smooth("erf", error_function, lambda h: 2.0 / math.sqrt(math.pi) * np.exp(-(h**2)))
+    return _smooth("erf", lambda h: special.erf(h), lambda h: 2.0 / math.sqrt(math.pi) * np.exp(-(h**2)))
 
 
 @checked
@@ -130,20 +131,17 @@ def elu(alpha: float = 1.0) -> Activation:
 @_known("GELU", approximate="none", reads=lambda approximate: gelu() if approximate == "none" else gelu_tanh())
 def gelu() -> Activation:
     """The product h * Phi(h), with the exact normal distribution function Phi."""
-    from scipy.special import ndtr
 
     def derivative(h: Array) -> Array:
-        return np.asarray(ndtr(h) + h * np.exp(-0.5 * h**2) / math.sqrt(2 * math.pi))
+        return np.asarray(special.ndtr(h) + h * np.exp(-0.5 * h**2) / math.sqrt(2 * math.pi))
 
-    return _smooth("gelu", lambda h: h * ndtr(h), derivative)
+    return _smooth("gelu", lambda h: h * special.ndtr(h), derivative)
 
 
 @_known("SiLU")
 def silu() -> Activation:
     """The product h * sigmoid(h), also called swish."""
-    from scipy.special import expit
-
-    return _smooth("silu", lambda h: h * expit(h), lambda h: expit(h) * (1.0 + h * expit(-h)))
+    return _smooth("silu", lambda h: h * special.expit(h), lambda h: special.expit(h) * (1.0 + h * special.expit(-h)))
 
 
 @_known("Identity", function="")
@@ -199,12 +197,10 @@ def _exponential(name: str, scale: float, depth: float, width: float, **paramete
     return _smooth(name, function, derivative, (0.0,), parameters)
 
 
-@_known("Sigmoid", "expit", bounds=(0.0, 1.0))
+@_known("Sigmoid", "expit", bounds=(0.0, 1.0), zero=False)
 def sigmoid() -> Activation:
     """The logistic function 1 / (1 + exp(-h))."""
-    from scipy.special import expit
-
-    return _smooth("sigmoid", expit, lambda h: expit(h) * expit(-h))
+    return _smooth("sigmoid", lambda h: special.expit(h), lambda h: special.expit(h) * special.expit(-h))
 
 
 def _read_softplus(beta: float, threshold: float) -> Activation | None:
@@ -213,13 +209,13 @@ def _read_softplus(beta: float, threshold: float) -> Activation | None:
 
 
 @checked
-@_known("Softplus", beta=1.0, threshold=20.0, reads=_read_softplus)
+@_known("Softplus", beta=1.0, threshold=20.0, reads=_read_softplus, zero=False)
 def softplus(beta: Positive = 1.0) -> Activation:
     """The smooth ReLU log(1 + exp(beta h)) / beta; ``beta`` > 0 as in torch."""
-    from scipy.special import expit
-
     parameters = {} if beta == 1 else {"beta": float(beta)}
-    return _smooth("softplus", lambda h: np.logaddexp(0.0, beta * h) / beta, lambda h: expit(beta * h), (), parameters)
+    return _smooth(
+        "softplus", lambda h: np.logaddexp(0.0, beta * h) / beta, lambda h: special.expit(beta * h), (), parameters
+    )
 
 
 @_known("Softsign", bounds=(-1.0, 1.0))
@@ -231,11 +227,10 @@ def softsign() -> Activation:
 @_known("Mish")
 def mish() -> Activation:
     """The product h * tanh(softplus(h))."""
-    from scipy.special import expit
 
     def derivative(h: Array) -> Array:
         soft = np.logaddexp(0.0, h)
-        return np.asarray(np.tanh(soft) + h * _tanh_derivative(soft) * expit(h))
+        return np.asarray(np.tanh(soft) + h * _tanh_derivative(soft) * special.expit(h))
 
     return _smooth("mish", lambda h: h * np.tanh(np.logaddexp(0.0, h)), derivative)
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.special import betaincinv
 from torch import Tensor
 
+from epoch0 import special
 from epoch0.seeds import generator
 
 CAUTION = 2.5
@@ -35,7 +35,7 @@ def missed_at_most(audited: int, hidden: int, hiding: int, steps: int) -> float:
     if audited == steps:
         return float(hidden)
     seen = audited - hiding
-    share = float(betaincinv(hiding + 1, seen, _CONFIDENCE)) if seen else 1.0
+    share = float(special.betaincinv(hiding + 1, seen, _CONFIDENCE)) if seen else 1.0
     return share * steps * max(2.0, hidden / max(1, hiding))
 
 

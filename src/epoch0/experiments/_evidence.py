@@ -5,22 +5,23 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import chdtrc, chndtrinc, fdtrc, ndtr, ndtri, stdtr, stdtrit
 
+from epoch0 import special
 from epoch0.errors import InputError, check_finite
 
 FALSE_ALARM = 0.01
 """Probability, over all settings of a claim together, of a word that is wrong."""
-CRITICAL = float(-ndtri(FALSE_ALARM))
+CRITICAL = -NormalDist().inv_cdf(FALSE_ALARM)
 CAP = 2 * CRITICAL
 """What one setting can add to the pooled evidence: half of the settings must speak for a claim, not one of them."""
-LINE = float(-ndtri(FALSE_ALARM / 4))
+LINE = -NormalDist().inv_cdf(FALSE_ALARM / 4)
 """The same for each of the four bounds that decide about a line: on its slope, residuals, curvature and direction."""
-_POWER = float(-ndtri(0.1))  # "would decide" means: with probability 90 %, if things are as they look
+_POWER = -NormalDist().inv_cdf(0.1)  # "would decide" means: with probability 90 %, if things are as they look
 _ROUNDING = 1e-12  # relative size of a difference that is none
 _NO_ERROR = 1e-15  # relative size of a standard error that is none
 
@@ -81,8 +82,8 @@ def scores(differences: Array, errors: Array, freedom: Array, scale: Array) -> A
     exact = errors <= _NO_ERROR * scale
     ratio = np.divide(differences, errors, out=np.zeros_like(differences), where=~exact)
     known = np.isinf(freedom)
-    tail = stdtr(np.where(known, 1.0, freedom), -np.abs(ratio))
-    normal = np.where(known, np.abs(ratio), -ndtri(np.maximum(tail, 1e-300)))
+    tail = special.stdtr(np.where(known, 1.0, freedom), -np.abs(ratio))
+    normal = np.where(known, np.abs(ratio), -special.ndtri(np.maximum(tail, 1e-300)))
     sure = np.where(differences >= -_ROUNDING * scale, np.inf, -np.inf)
     return np.asarray(np.where(exact, sure, np.copysign(normal, ratio)))
 
@@ -98,17 +99,18 @@ def welch_freedom(errors: Array, samples: Array) -> Array:
 def t_quantile(freedom: Array, probability: float) -> Array:
     """Quantile of Student's t, of the normal law where the freedom is infinite."""
     known = np.isinf(freedom)
-    return np.asarray(np.where(known, ndtri(probability), stdtrit(np.where(known, 1.0, freedom), probability)))
+    students = special.stdtrit(np.where(known, 1.0, freedom), probability)
+    return np.asarray(np.where(known, special.ndtri(probability), students))
 
 
 def bonferroni(comparisons: int) -> float:
     """The score which any of so many comparisons exceeds by chance with at most the false-alarm probability."""
-    return float(-ndtri(FALSE_ALARM / comparisons))
+    return float(-special.ndtri(FALSE_ALARM / comparisons))
 
 
 def holm(favour: Array) -> int:
     """How many settings are significant on their own, the false-alarm probability divided over all (Holm)."""
-    p_values = np.sort(ndtr(-favour))
+    p_values = np.sort(special.ndtr(-favour))
     rejected = p_values <= FALSE_ALARM / np.arange(len(p_values), 0, -1)
     return int(np.argmin(np.append(rejected, False)))
 
@@ -224,7 +226,8 @@ class Line:
         slopes = max(steep - LINE, 0.0) ** 2, (steep + LINE) ** 2
         least, most = max(root - LINE, 0.0) ** 2, (root + LINE) ** 2
         if root < 30:  # above, the two are nearly the same
-            least, most = (float(chndtrinc(max(self.residual, 1e-9), freedom, p)) for p in (1 - quarter, quarter))
+            residual, levels = max(self.residual, 1e-9), (1 - quarter, quarter)
+            least, most = (float(special.chndtrinc(residual, freedom, p)) for p in levels)
         bends = max(least, max(abs(self.bend) - LINE, 0.0) ** 2), max(most, self.residual)
         low, high = (a / (a + b) if a + b > 0 else 0.0 for a, b in zip(slopes, bends[::-1], strict=True))
         return low, high
@@ -272,5 +275,5 @@ def welch(given: Settings) -> Array:
     statistic = between_groups / (1 + 2 * (count - 2) / (count**2 - 1) * spread)
     known = spread == 0
     freedom = (count**2 - 1) / np.where(known, 1.0, 3 * spread)
-    tail = np.where(known, chdtrc(count - 1, statistic * (count - 1)), fdtrc(count - 1, freedom, statistic))
-    return np.asarray(tail)
+    normal = special.chdtrc(count - 1, statistic * (count - 1))
+    return np.asarray(np.where(known, normal, special.fdtrc(count - 1, freedom, statistic)))

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import numpy as np
-from scipy.special import ndtri
 
+from epoch0 import special
 from epoch0.arguments import Inside, Positive, checked
 from epoch0.errors import InputError
 from epoch0.experiments import _evidence as stats
@@ -210,7 +210,7 @@ def equal_within_error(
         f"differences are known to {100 * coarse:.2g} %, below {100 * resolution:.3g} % they are none"
     )
     numbers = {"p": p_value, "largest_difference": float(gap.max()), "interval": coarse}
-    apart = -ndtri(p_values)
+    apart = -special.ndtri(p_values)
     each, against = (near, -apart) if alike else (apart, -near)
     return _claim(text, each, against, given.samples, evidence, numbers)
 

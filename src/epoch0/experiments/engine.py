@@ -4,6 +4,7 @@ A worker process here is the other end of a socket pair, which has no address: n
 """
 
 import logging
+import math
 import os
 import pickle
 import queue
@@ -19,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from epoch0.errors import InputError, is_count
@@ -156,8 +158,6 @@ class _Processes:
     """Worker processes of this machine: a thread for each starts it, talks to it, and starts another when it died."""
 
     def __init__(self, workers: int | None, accelerators: int) -> None:
-        from dask.system import CPU_COUNT
-
         self.finished: queue.SimpleQueue[_Group] = queue.SimpleQueue()
         self._waiting: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # of the two that follow
@@ -167,7 +167,7 @@ class _Processes:
         own = {**os.environ, **_ONE_THREAD, **heap_environment()}
         seen = (own.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(accelerators)))).split(",")
         self._threads = []
-        for number in range(workers or CPU_COUNT):
+        for number in range(workers or cores()):
             chosen = {"CUDA_VISIBLE_DEVICES": seen[number % accelerators]} if accelerators else {}
             self._threads.append(threading.Thread(target=self._serve, args=({**own, **chosen},), daemon=True))
             self._threads[-1].start()
@@ -364,6 +364,21 @@ def serve(number: int) -> None:
             _send(stream, answer)
     except ConnectionError:
         os._exit(1)
+
+
+def cores() -> int:
+    """How many CPUs this process may use: those of its affinity, at most the quota of its container rounded up."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    root, group = Path("/sys/fs/cgroup"), ""
+    with suppress(OSError):
+        group = Path("/proc/self/cgroup").read_text().strip().split(":")[-1].lstrip("/")
+    names = ("cpuacct,cpu", "cpu,cpuacct")
+    old = ([root / name / f"cpu.cfs_{what}_us" for what in ("quota", "period")] for name in names)
+    for files in ([root / group / "cpu.max"], *old):
+        with suppress(OSError, ValueError):  # no such file, or no limit
+            quota, period = (int(number) for file in files for number in file.read_text().split())
+            count = min(count, max(1, math.ceil(quota / period))) if quota > 0 else count
+    return count
 
 
 def _send(stream: Any, message: object) -> None:

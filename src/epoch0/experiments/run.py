@@ -14,7 +14,7 @@ from typing import Any
 
 from epoch0.arguments import Count, checked
 from epoch0.errors import InputError
-from epoch0.experiments.engine import Died, Engine, Failure, Outcome, exit_status
+from epoch0.experiments.engine import Died, Engine, Failure, Outcome, cores, exit_status
 from epoch0.experiments.experiment import Trial, resolve
 from epoch0.experiments.store import Store
 from epoch0.meter import Meter, format_duration
@@ -150,9 +150,7 @@ def run(
             stack.callback(progress.end)
         if missing:
             if own is not None and scheduler is None:
-                from dask.system import CPU_COUNT
-
-                own = Engine(workers=min(len(missing), workers or CPU_COUNT))
+                own = Engine(workers=min(len(missing), workers or cores()))
             used = own or engine
             assert used is not None
             _Run(missing, store, used, progress).finish(close=own is not None)

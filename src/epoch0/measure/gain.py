@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, stdtrit
 from torch import Tensor, nn
 
+from epoch0 import special
 from epoch0.arguments import BatchNorm, Directions, Seed, checked
 from epoch0.measure.law import Law, Walk
 from epoch0.measure.passes import Passes, Squares, Travel, mean_squares, passes
@@ -364,7 +364,7 @@ def agreement(measured: float, errors: Sequence[float], directions: int, law: La
     variance = sum(parts) + law.error**2
     sampled = sum(part**2 for part in parts) / (directions - 1)
     freedom = min(variance**2 / sampled, MANY) if sampled > 0 else MANY
-    limit = -float(stdtrit(freedom, ndtr(-SURE) / layers))
+    limit = -float(special.stdtrit(freedom, special.ndtr(-SURE) / layers))
     if abs(measured - law.predicted) <= max(limit * math.sqrt(variance), NEAR * law.predicted):
         return "as predicted"
     if law.predicted == 0:

@@ -100,13 +100,14 @@ def catalogue() -> dict[str, Artifact]:
     """
     found: dict[str, Artifact] = {}
     for paper in _AUTHORS:
-        found |= _declared(f"epoch0.papers.{paper.replace('-', '_')}")
+        found |= _of(paper)
     return found
 
 
 @functools.cache
-def _declared(package: str) -> dict[str, Artifact]:
+def _of(paper: str) -> dict[str, Artifact]:
     """The artifacts of all modules of a paper."""
+    package = f"epoch0.papers.{paper.replace('-', '_')}"
     places = importlib.import_module(package).__path__
     modules = [importlib.import_module(f"{package}.{one.name}") for one in pkgutil.iter_modules(places)]
     declared = {one.id: one for module in modules for one in getattr(module, "ARTIFACTS", ())}
@@ -122,8 +123,10 @@ def find(name: str) -> Artifact:
     Raises:
         InputError: if there is none; the message names the nearest.
     """
-    known = catalogue()
+    paper = name.partition("/")[0]
+    known = _of(paper) if paper in _AUTHORS else {}  # the other papers stay unread
     if name not in known:
+        known = catalogue()
         raise InputError(
             f"there is no artifact {name!r}.{suggest(name, [*known, *_AUTHORS])} "
             "`epoch0 reproduce --list` shows all of them."

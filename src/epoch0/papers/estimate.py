@@ -12,6 +12,7 @@ import torch
 
 from epoch0.errors import InputError
 from epoch0.experiments.cost import Cost
+from epoch0.experiments.engine import cores
 from epoch0.experiments.store import Store
 from epoch0.meter import format_duration
 from epoch0.papers.catalogue import find
@@ -91,8 +92,6 @@ def estimate(
     ``seconds`` of measurement are divided among the configurations that differ, one step of each at least; runs in the
     results file ``store`` are done, one that is missing counts as empty.
     """
-    from dask.system import CPU_COUNT
-
     if isinstance(seconds, bool) or not 0 < seconds < math.inf:
         raise InputError(f"seconds={seconds!r}; give a finite number > 0, such as 20.")
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
@@ -122,7 +121,7 @@ def estimate(
         share = (end - time.perf_counter()) / (len(different) - place)
         times[name] = cost.seconds_a_step(max(share, seconds / (4 * len(different))))
     device, left = chosen_device(), sum(runs - done for _, _, runs, done, _ in rows)
-    own = torch.cuda.device_count() if device.type == "cuda" else CPU_COUNT  # one run a core, or an accelerator
+    own = torch.cuda.device_count() if device.type == "cuda" else cores()  # one run a core, or an accelerator
     at_once = min(workers or own or 1, max(1, left))
     lines = []
     for id, name, runs, done, known in rows:

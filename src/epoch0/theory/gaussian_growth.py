@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import digamma, gammaln, loggamma, polygamma
 
+from epoch0 import special
 from epoch0.arguments import Positive, Seed, Size, checked
 from epoch0.errors import InputError
 from epoch0.seeds import numpy_generator
@@ -48,7 +48,7 @@ def chi_mean(degrees: Array) -> Array:
     """Mean of a chi variable: sqrt(2) Gamma((a + 1)/2) / Gamma(a/2), and 0 for a = 0."""
     half = np.asarray(degrees, dtype=np.float64) / 2
     safe = np.where(half > 0, half, 1.0)
-    small = np.exp(gammaln(safe + 0.5) - gammaln(safe))
+    small = np.exp(special.gammaln(safe + 0.5) - special.gammaln(safe))
     inverse = 1.0 / np.maximum(safe, 1.0)
     # the log-gammas of large numbers nearly cancel; the asymptotic series is exact to rounding from 100 on
     series = 1 + inverse * (-1 / 8 + inverse * (1 / 128 + inverse * (5 / 1024 + inverse * (-21 / 32768))))
@@ -302,7 +302,8 @@ def _log_moment(width: int, power: complex) -> complex:
         logs = (top - 0.5) * np.log1p(shift / half) - shift + (1 / top - 1 / half) / 12 - (top**-3 - half**-3) / 360
         logs = logs + shift * (np.log(2 * half) - 2 * _log_moments(width)[0])
     else:
-        logs = loggamma(half + shift) - gammaln(half) + shift * (math.log(2) - 2 * _log_moments(width)[0])
+        scale = math.log(2) - 2 * _log_moments(width)[0]
+        logs = special.loggamma(half + shift) - special.gammaln(half) + shift * scale
     largest = logs.real.max()
     return complex(largest + np.log(mass @ np.exp(logs - largest)))
 
@@ -311,6 +312,6 @@ def _log_moment(width: int, power: complex) -> complex:
 def _log_moments(width: int) -> tuple[float, float]:
     """Mean and variance of log chi_A given A >= 1, A ~ Bin(width, 1/2)."""
     counts, mass = _positive_counts(width)
-    centres = (math.log(2) + digamma(counts / 2)) / 2
+    centres = (math.log(2) + special.digamma(counts / 2)) / 2
     mean = float(mass @ centres)
-    return mean, float(mass @ ((centres - mean) ** 2 + polygamma(1, counts / 2) / 4))
+    return mean, float(mass @ ((centres - mean) ** 2 + special.polygamma(1, counts / 2) / 4))

@@ -145,9 +145,8 @@ def _enter_known(entry: activations.Known) -> None:
     def finds(given: Kwargs) -> Activation | None:
         return entry.reads(**{name: given.get(name, usual) for name, usual in entry.parameters})
 
-    zero = not entry().function(0.0)
     names, arguments = " ".join([entry.function, *entry.aliases]), [name for name, _ in entry.parameters]
-    _enter("activation", names, " ".join(["input", *arguments]), zero=zero, finds=finds)
+    _enter("activation", names, " ".join(["input", *arguments]), zero=entry.zero, finds=finds)
 
 
 _enter(

@@ -22,7 +22,7 @@ from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, more, over_runs
 from epoch0.papers.trials import EXTENTS, checkpoint_of, fit, images, standard
 from epoch0.prune import apply, keep, random, rescale, snip
-from epoch0.theory.mean_field import edge_of_chaos, phase
+from epoch0.theory.mean_field import phase
 from epoch0.train.device import chosen_device
 from epoch0.train.evaluation import Accuracy
 from epoch0.train.stacked import Stacked
@@ -34,7 +34,7 @@ MARGIN = 0.1  # a network is trainable if its test accuracy is that much above t
 DEEP, SPARSE = 60, 0.4  # above both the paper calls the ordered phase untrainable
 # Not in the paper: sigma_b of the point on the edge of chaos (sigma_w = 1 for tanh and ELU); sigma_w, sigma_b in the
 # ordered phase, where chi is 0.70 for tanh and 0.74 for ELU. With sigma_b = 0 no layer would be pruned there.
-BIAS_STD, ORDERED = 0.0, (1.0, 0.3)
+EDGE, ORDERED = (1.0, 0.0), (1.0, 0.3)  # sigma_w, sigma_b; the edge of tanh and of ELU without biases
 ONE_MORE = 0.5  # more cells train if the difference is nearer to one than to none
 
 
@@ -251,10 +251,9 @@ def _about(init: str, sweep: Sweep) -> str:
 
 def presets(activation: str) -> dict[str, Sweep]:
     """The paper does not say which point of the edge of chaos, nor which ordered one; see docs/hayou-accuracy."""
-    edge = round(float(edge_of_chaos(activation, bias_std=BIAS_STD).weight_std), 6), BIAS_STD
     sparsities = tuple(s / 10 for s in range(1, 10))
     long: dict[str, Any] = {"steps": 10_000, "batch_size": 100, "learning_rate": 1e-3, "tested": 10_000}
-    spec = DepthSpec("mnist", activation, 2, 100, edge, ORDERED, sparsities, 100, "layer", **long)
+    spec = DepthSpec("mnist", activation, 2, 100, EDGE, ORDERED, sparsities, 100, "layer", **long)
     paper = Sweep(trained, spec, {"depth": (100, 80, 60, 40, 20, 2)}, runs=3)  # those that take longest first
     less = {"steps": 400, "batch_size": 64, "learning_rate": 0.004, "tested": 360, "sparsities": (0.1, 0.5, 0.9)}
     return {"quick": paper.but(data="digits", depth=(80, 60, 20, 2), runs=5, seed=100, **less), "paper": paper}

@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erf, ndtr, owens_t
 
+from epoch0 import special
 from epoch0.activations import Activation
 
 Array = NDArray[np.float64]
@@ -39,7 +39,7 @@ def closed_form(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: Arr
 
 def is_erf(rule: Activation) -> bool:
     """Whether the activation is erf itself."""
-    return rule.name == "erf" and np.array_equal(rule.function(_PROBES), erf(_PROBES))
+    return rule.name == "erf" and np.array_equal(rule.function(_PROBES), special.erf(_PROBES))
 
 
 def erf_pair(q1: Array, q2: Array, gap: Array) -> tuple[Array, Array]:
@@ -90,7 +90,7 @@ def straight_means(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: 
     slope = np.full(value.shape, slopes[0] ** 2)
     for point, step in zip(breaks, steps, strict=True):
         # slopes that step at the breaks: chances that one variable, or both, lie above one
-        above = ndtr(-point / first) + ndtr(-point / second)
+        above = special.ndtr(-point / first) + special.ndtr(-point / second)
         # E h1 max(h2 - b, 0) = covariance * P(h2 > b)
         value += slopes[0] * step * first * second * cosine * above
         slope += slopes[0] * step * above
@@ -105,7 +105,7 @@ def straight_means(rule: Activation, q1: Array, q2: Array, cosine: Array, sine: 
 
 def _hinge(a: Array) -> Array:
     """E max(Z - a, 0)."""
-    return np.asarray(np.exp(-(a**2) / 2) / math.sqrt(2 * math.pi) - a * ndtr(-a))
+    return np.asarray(np.exp(-(a**2) / 2) / math.sqrt(2 * math.pi) - a * special.ndtr(-a))
 
 
 def _hinge_pair(a: Array, b: Array, cosine: Array, sine: Array, chance: Array) -> Array:
@@ -116,7 +116,7 @@ def _hinge_pair(a: Array, b: Array, cosine: Array, sine: Array, chance: Array) -
     def beyond(x: Array, y: Array) -> Array:
         # (y - cosine x) / sine without its cancellation
         turned = np.where(cosine > 0, (y - x) / s + s * lower * x, (y + x) / s - s * lower * x)
-        return np.asarray(np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi) * ndtr(-turned))
+        return np.asarray(np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi) * special.ndtr(-turned))
 
     with np.errstate(over="ignore"):
         apart = np.where(cosine > 0, a - b, a + b) / s
@@ -135,8 +135,8 @@ def _both_above(a: Array, b: Array, cosine: Array, sine: Array) -> Array:
         # (y - cosine x) / (sine x), where the difference would cancel near an angle of 0 or pi
         near = (y - x) / x / s + s / (1 + np.abs(cosine))
         far = (y + x) / x / s - s / (1 + np.abs(cosine))
-        return np.asarray(owens_t(x, np.where(cosine > 0, near, far)))
+        return np.asarray(special.owens_t(x, np.where(cosine > 0, near, far)))
 
     with np.errstate(over="ignore"):
-        inside = (ndtr(-a) + ndtr(-b)) / 2 - tail(-a, -b) - tail(-b, -a)
+        inside = (special.ndtr(-a) + special.ndtr(-b)) / 2 - tail(-a, -b) - tail(-b, -a)
     return np.asarray(np.clip(inside - np.where(a * b < 0, 0.5, 0.0), 0.0, 1.0))

@@ -19,8 +19,8 @@ from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammainc, gammaincc, gammaln
 
+from epoch0 import special
 from epoch0.arguments import Count, Inside, checked
 from epoch0.errors import InputError
 
@@ -244,11 +244,11 @@ def tail(width: int, excess: float) -> float:
 def _by_sum(width: int, excess: float) -> float:
     """The mixture of chi-square tails, term by term."""
     on = np.arange(width + 1.0)
-    logs = -gammaln(on + 1) - gammaln(width - on + 1)
+    logs = -special.gammaln(on + 1) - special.gammaln(width - on + 1)
     mass = np.exp(logs - logs.max())
     mass /= mass.sum()
     half = width * (1 + excess) / 4
-    beyond = gammaincc(on / 2, half) if excess > 0 else gammainc(on / 2, half)
+    beyond = special.gammaincc(on / 2, half) if excess > 0 else special.gammainc(on / 2, half)
     return float(mass @ beyond)
 
 

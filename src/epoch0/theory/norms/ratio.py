@@ -14,8 +14,8 @@ from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammainc
 
+from epoch0 import special
 from epoch0.arguments import Count, Inside, Positive, Seed, Size, checked
 from epoch0.errors import InputError
 from epoch0.theory.checks import Number, like
@@ -172,7 +172,7 @@ class NormRatio:
             # how many units are on: std * chi_a has partial moments in closed form
             on, mass = binomial(law.widths[0], 0.5)
             means, half = law.stds[0] * chi_mean(on), 0.5 / law.stds[0] ** 2
-            short = gammainc(on / 2, half) - means * gammainc((on + 1) / 2, half)
+            short = special.gammainc(on / 2, half) - means * special.gammainc((on + 1) / 2, half)
             return float(mass @ (means - 1 + 2 * short))
         # E|1 - g| = E g - 1 + 2 E max(1 - g, 0), and the last is the integral of the distribution function up to 1
         return law.mean - 1 + 2 * _below_one(law)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr
 
+from epoch0 import special
 from epoch0.activations import ActivationLike, get
 from epoch0.arguments import Count, Inside, Size, Sparsity, Std, Variance, Within, checked
 from epoch0.errors import InputError
@@ -158,7 +158,7 @@ def _ratio(gamma: float, paper: bool) -> float:
 
 def _log_outside(z: Array) -> Array:
     """Logarithm of P(abs(Z) > z) for z >= 0, far into the tail."""
-    return np.asarray(math.log(2) + log_ndtr(-z))
+    return np.asarray(math.log(2) + special.log_ndtr(-z))
 
 
 def _bound_at(z: Array, ratio: float, weights: int) -> Array:

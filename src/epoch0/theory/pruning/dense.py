@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from epoch0.activations import Activation, ActivationLike, get
 from epoch0.arguments import Positive, Seed, Share, Size, Sparsity, Variance, checked
@@ -219,7 +219,7 @@ NETWORKS = 128
 """How many networks' random walks are averaged."""
 
 _DRAWS = 24  # drawings of rows and columns that the law of a largest score is averaged over
-_INNER = ndtri((np.arange(64) + 0.5) / 64)  # quantiles of a normal variable
+_INNER = np.array([NormalDist().inv_cdf((i + 0.5) / 64) for i in range(64)])  # quantiles of a normal variable
 _MOST_UNITS = 4096  # of one layer's rows or columns that are drawn
 _MOST_ERRORS = 4_000_000  # examples x classes of the last layer that are drawn
 _ALIKE = 50.0  # layers whose parameters agree to 1/50 in logarithm share a law

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincc, erfc, gammaln, ndtr
 
+from epoch0 import special
 from epoch0.errors import InputError
 
 Array = NDArray[np.float64]
@@ -117,7 +117,7 @@ def entry_tail(shared: float, weights: str = "normal") -> Array:
     """
     t = np.exp(GRID)
     if shared >= 1:
-        return np.asarray(erfc(t / math.sqrt(2)) if weights == "normal" else (t < 1).astype(np.float64))
+        return np.asarray(special.erfc(t / math.sqrt(2)) if weights == "normal" else (t < 1).astype(np.float64))
     if weights != "normal":
         return _offset_tail(t, shared)
     return _product(entry_tail(1.0), _offset_tail(np.exp(GRID[:-1] + STEP / 2), shared))
@@ -144,7 +144,7 @@ def entry_of_mean(mean: float, log_mean: float | None = None) -> Array:
         return np.asarray((t < 1).astype(np.float64))
     if mean > _sphere_mean(_MOST):
         size = float(brentq(lambda n: _sphere_mean(n) - mean, _FEWEST, _MOST))
-        return np.asarray(betaincc(0.5, (size - 1) / 2, np.minimum(t * t / size, 1.0)))
+        return np.asarray(special.betaincc(0.5, (size - 1) / 2, np.minimum(t * t / size, 1.0)))
     if mean >= _HALF_NORMAL**2:
         return entry_tail(float(brentq(lambda k: _HALF_NORMAL * _offset_mean(k) - mean, 0.0, 1.0)))
     correlation, spread = 0.0, math.sqrt(-2 * math.log(mean / _HALF_NORMAL**2))
@@ -153,7 +153,7 @@ def entry_of_mean(mean: float, log_mean: float | None = None) -> Array:
     tail = following_tail(correlation) if correlation > 0 else entry_tail(0.0)
     if spread < STEP:
         return tail
-    return _product(tail, ndtr(-(GRID[:-1] + STEP / 2 + spread**2) / spread))
+    return _product(tail, special.ndtr(-(GRID[:-1] + STEP / 2 + spread**2) / spread))
 
 
 def following_tail(correlation: float) -> Array:
@@ -166,13 +166,13 @@ def following_tail(correlation: float) -> Array:
     t = np.exp(GRID) * math.sqrt(1 + 2 * correlation**2)
     rest = math.sqrt(max(1 - correlation**2, 0.0))
     if rest < 1e-6:
-        return np.asarray(erfc(np.sqrt(t / 2)))
+        return np.asarray(special.erfc(np.sqrt(t / 2)))
     logs = np.linspace(-14.0, 2.2, _NODES)  # |U| up to 9; below 1e-6 lies no mass
     u = np.exp(logs)
     mass = np.exp(-(u**2) / 2) * u
     mass /= mass.sum()
     up, down = ((t[:, None] / u + sign * correlation * u) / (rest * math.sqrt(2)) for sign in (1, -1))
-    return np.asarray((erfc(up) + erfc(down)) @ mass / 2)
+    return np.asarray((special.erfc(up) + special.erfc(down)) @ mass / 2)
 
 
 def following_moments(correlation: float) -> tuple[float, float]:
@@ -223,12 +223,12 @@ def _product(tail: Array, edges: Array) -> Array:
 def _offset_tail(t: Array, shared: float) -> Array:
     """P(|sqrt(k) + sqrt(1 - k) N| > t)."""
     root, rest = math.sqrt(shared), math.sqrt(2 * (1 - shared))
-    return np.asarray((erfc((t - root) / rest) + erfc((t + root) / rest)) / 2)
+    return np.asarray((special.erfc((t - root) / rest) + special.erfc((t + root) / rest)) / 2)
 
 
 def _sphere_mean(size: float) -> float:
     """Mean of |X_1| for a random point X on the sphere of radius sqrt(n) in n dimensions."""
-    logarithm = 0.5 * math.log(size / math.pi) + float(gammaln(size / 2) - gammaln((size + 1) / 2))
+    logarithm = 0.5 * math.log(size / math.pi) + float(special.gammaln(size / 2) - special.gammaln((size + 1) / 2))
     return math.exp(logarithm)
 
 
