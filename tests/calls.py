@@ -173,7 +173,6 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "activations.celu": lambda: {"alpha": 1.0},
     "activations.softplus": lambda: {"beta": 1.0},
     "activity.random_walk": lambda: {"inputs": 5, "flips": [1, 2, 3], "walks": 4, "seed": 1},
-    "activity.sauer_shelah": lambda: {"points": 5, "dimension": 2},
     "data.DataSet": lambda: {
         "name": "mine", "split": "train", "images": np.zeros((4, 1, 3, 3), np.uint8), "labels": np.arange(4) % 2,
         "classes": ("a", "b"), "peak": 255, "verified": False,
@@ -250,7 +249,6 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "prune.Scores": lambda: {"scores": {"0.weight": torch.ones(8, 6)}, "method": "mine"},
     "prune.apply": lambda: {"model": net(), "masks": masks()},
     "prune.bake": lambda: {"model": pruned()},
-    "prune.conditioning": lambda: {"scores": scores(), "chi": 0.9},
     "prune.critical_sparsity": lambda: {"scores": scores()},
     "prune.force": lambda: {
         "model": net(), "batches": batches(), "sparsity": 0.5, "steps": 2, "loss": loss, "revive": True,
@@ -487,7 +485,7 @@ NEVER_CALLED = {
     "networks.Ensemble", "papers.catalogue.Artifact", "papers.catalogue.catalogue", "papers.reproduce.Part",
     "papers.reproduce.Plan", "papers.reproduce.Reproduction", "papers.reproduce.accelerators",
     "papers.reproduce.decided", "papers.reproduce.environment", "papers.reproduce.reproduce_all",
-    "prune.Conditioning", "prune.CriticalSparsity", "prune.MaskSummary", "prune.PruningWarning", "prune.Rescaling",
+    "prune.CriticalSparsity", "prune.MaskSummary", "prune.PruningWarning", "prune.Rescaling",
     "regions.BoundaryDensity", "regions.Certificate", "regions.Distances", "regions.LinePartition",
     "regions.LinePartitions", "regions.PlanePartition", "regions.Window", "theory.growth.GrowthBounds",
     "theory.growth.LayerGrowth", "theory.mean_field.DepthScale", "theory.mean_field.EdgeCurve",

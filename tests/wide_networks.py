@@ -112,40 +112,6 @@ def dense(
     return Seen(*torch.stack(rows, dim=2).unbind(0))
 
 
-def convolutional(
-    setting: Setting,
-    channels: int,
-    depth: int,
-    networks: int,
-    start: Tensor,
-    kernel_size: int,
-    seed: int = 0,
-) -> tuple[Tensor, Tensor]:
-    """Circular convolutional networks; ``start`` (2, channels, ...) holds two inputs.
-
-    Returns:
-        Mean square of the first input's pre-activations and mean product with the second's, (networks, depth, ...).
-    """
-    spatial = start.dim() - 2
-    conv = {1: F.conv1d, 2: F.conv2d}[spatial]
-    fan_in = channels * kernel_size**spatial
-    first, second = [], []
-    for network in range(networks):
-        random = generator(seed, network)
-        z, squares, product = start, [], []
-        for _ in range(depth):
-            weight = torch.randn(channels, channels, *[kernel_size] * spatial, generator=random, dtype=start.dtype)
-            bias = torch.randn(channels, generator=random, dtype=start.dtype)
-            around = F.pad(z, [kernel_size // 2] * (2 * spatial), mode="circular")
-            h = conv(around, setting.weight_std / fan_in**0.5 * weight, setting.bias_std * bias)
-            squares.append(h[0].square().mean(0))
-            product.append((h[0] * h[1]).mean(0))
-            z = FUNCTIONS[setting.activation](h)
-        first.append(torch.stack(squares))
-        second.append(torch.stack(product))
-    return torch.stack(first), torch.stack(second)
-
-
 def residual(
     setting: Setting, width: int, depth: int, networks: int, *, scale: float = 1.0, c: float = 0.5, seed: int = 0
 ) -> Seen:

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from epoch0.activity import dichotomies, random_walk, sauer_shelah
+from epoch0.activity import dichotomies, random_walk
 from epoch0.activity.dichotomies import seen
 from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
 from epoch0.networks import ensemble, mlp
+from epoch0.theory.regions import arrangement_regions
 
 MODULE = sys.modules["epoch0.activity.dichotomies"]  # the function has the module's name
 
@@ -58,7 +59,7 @@ def test_a_linear_classifier_sees_two_labellings_an_input() -> None:
     nets = ensemble(5, [10, 1], "hardtanh", Gaussian(1.0), seed=1)
     found = dichotomies(nets, batch(12, 10))
     assert (found.flips == 24).all() and (found.counts == 24).all()
-    assert found.counts[0] == 2 * sauer_shelah(11, 1)  # Cover's count in the plane of the sweep
+    assert found.counts[0] == 2 * arrangement_regions(11, 1)  # Cover's count in the plane of the sweep
 
 
 def test_seen_along_the_way_and_times() -> None:
@@ -186,12 +187,6 @@ def test_random_walk() -> None:
     assert mean[0] == 1 and mean[1] == 2 and mean[3] == 16
     assert abs(mean[2] - (3 - 1 / 4)) < 4 * math.sqrt(0.25 * 0.75 / 400)  # fails by chance once in 16000
     assert error[2] == pytest.approx(math.sqrt(0.25 * 0.75 / 400), rel=0.3)
-
-
-def test_sauer_shelah() -> None:
-    assert [sauer_shelah(5, d) for d in range(6)] == [1, 6, 16, 26, 31, 32]
-    assert sauer_shelah(100, 3) == sauer_shelah(99, 3) + sauer_shelah(99, 2)
-    assert sauer_shelah(200, 200) == 2**200
 
 
 def test_table() -> None:

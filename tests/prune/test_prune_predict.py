@@ -1,12 +1,10 @@
-"""Critical sparsity, conditioning and predicted densities of models against keep(), plain loops and true scores."""
+"""Critical sparsity and predicted densities of models against keep(), plain loops and true scores."""
 
 import copy
-import json
 import math
 import pickle
 import warnings
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,7 +13,7 @@ from torch import Tensor, nn
 
 from epoch0.errors import InputError
 from epoch0.networks.residual import resnet
-from epoch0.prune.effects.critical_sparsity import conditioning, critical_sparsity
+from epoch0.prune.effects.critical_sparsity import critical_sparsity
 from epoch0.prune.effects.predict import predicted_density
 from epoch0.prune.masks.keep import PruningWarning, keep
 from epoch0.prune.scores.connection_sensitivity import snip
@@ -117,37 +115,6 @@ def test_critical_sparsity_of_real_scores() -> None:
     assert (found.removed, found.layer) == first_empty(scores)
 
 
-@pytest.mark.parametrize(
-    ("chi_weight_std", "bias_std", "well"), [(1.3956, 0.3, True), (1.0, 0.3, False), (1.9, 0.3, False)]
-)
-def test_conditioning_of_the_phases(chi_weight_std: float, bias_std: float, well: bool) -> None:
-    scores = snip(tanh_net(50, 100, chi_weight_std, bias_std, 0), [batch(100)])
-    found = conditioning(scores, chi=0.7)
-    plain = [float(np.mean(np.square(tensor.numpy()))) for tensor in scores.values()]
-    assert [row.relative for row in found.layers] == pytest.approx([one / plain[-1] for one in plain], rel=1e-9)
-    assert found.lower == min(row.relative for row in found.layers) and found.upper == max(
-        row.relative for row in found.layers
-    )
-    assert found.well_conditioned == well and found.verdict.startswith("well" if well else "ill")
-    assert [row.expected for row in found.layers] == pytest.approx([0.7 ** (49 - place) for place in range(50)])
-    if chi_weight_std == 1.0:  # chi = 0.70; over 50 layers the slope has a standard error of 0.03
-        assert found.growth == pytest.approx(0.7, abs=0.1)
-    json.dumps(found.to_dict(), allow_nan=False)
-    assert found.to_pandas().shape == (50, 5) and "theory" in str(found) and len(str(found).splitlines()) == 52
-
-
-def test_conditioning_far_out_of_range() -> None:
-    scores = {"a": torch.full((2, 3), 1e200, dtype=torch.float64), "b": torch.full((4,), 1e-200, dtype=torch.float64)}
-    found = conditioning(scores)
-    assert found.layers[0].log_mean_square == pytest.approx(400 * math.log(10))
-    assert not found.well_conditioned and math.isfinite(found.upper)
-    json.dumps(found.to_dict(), allow_nan=False)
-    silent = conditioning({"a": torch.zeros(3), "b": torch.ones(3), "c": torch.zeros(2)})
-    assert silent.verdict == "ill-conditioned: all scores are 0 in a, c" and silent.lower == 0.0
-    json.dumps(silent.to_dict(), allow_nan=False)
-    assert conditioning({"a": torch.zeros(3)}).upper == 0.0
-
-
 def worst(scores: dict[str, Tensor], sparsity: float) -> float:
     """Largest difference of a layer's predicted density to that of keep()."""
     predicted, masks = predicted_density(scores, sparsity).density, keep(scores, sparsity)
@@ -222,8 +189,6 @@ def test_mean_field_of_a_model_is_that_of_its_standard_deviations() -> None:
         (lambda: critical_sparsity({}), "at least one"),
         (lambda: critical_sparsity({"a": torch.tensor([1.0, math.nan])}), "'a' hold 1 NaN"),
         (lambda: critical_sparsity({"a": torch.tensor([1, 2])}), "int64"),
-        (lambda: conditioning({"a": torch.tensor([math.inf])}), "'a' holds 1 NaN or inf"),
-        (lambda: conditioning({"a": torch.ones(2)}, chi=-1.0), "chi=-1.0"), (lambda: conditioning({}), "at least one"),
         (lambda: predicted_density({"a": torch.ones(2, 2)}, 1.0), "sparsity=1.0"),
         (lambda: predicted_density({"a": torch.tensor([-1.0, 1.0])}, 0.5), "'a' have signs"),
         (lambda: predicted_density({"a": torch.zeros(2)}, 0.5), "all scores are 0"),

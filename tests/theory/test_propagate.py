@@ -1,4 +1,4 @@
-"""Propagation: fixed points, chi, positions of a convolution, residual laws of Hayou's appendix."""
+"""Propagation: fixed points, chi, residual laws of Hayou's appendix."""
 
 import math
 
@@ -48,25 +48,6 @@ def test_relu_residual_laws() -> None:
     assert step == pytest.approx(math.sqrt(2) / (3 * math.pi) / 3, rel=0.03)
 
 
-def test_convolution_is_dense_where_positions_agree() -> None:
-    dense = propagate("tanh", 1.5, 0.2, 5, q=0.7, c=0.4)
-    for shape, size in (((6,), 3), ((4, 5), (3, 1))):
-        found = propagate("tanh", 1.5, 0.2, 5, q=np.full(shape, 0.7), c=0.4, architecture="convolutional",
-                          kernel_size=size)  # fmt: skip
-        assert found.q.shape == (6, *shape) and found.c is not None and dense.c is not None
-        np.testing.assert_allclose(found.q[-1], dense.q[-1], rtol=1e-12)
-        np.testing.assert_allclose(found.c[-1], dense.c[-1], rtol=1e-12)
-        np.testing.assert_allclose(found.gradient[0], dense.gradient[0], rtol=1e-12)
-        assert found.log_gain == pytest.approx(dense.log_gain)
-
-
-def test_convolution_spreads_over_its_window_only() -> None:
-    q = np.array([1.0, 1.0, 1.0, 5.0, 1.0, 1.0, 1.0])
-    found = propagate("relu", math.sqrt(2), 0.0, 2, q=q, architecture="convolutional", kernel_size=3)
-    np.testing.assert_allclose(found.q[1], [1, 1, 7 / 3, 7 / 3, 7 / 3, 1, 1], rtol=1e-12)
-    assert found.q[2].sum() == pytest.approx(q.sum())
-
-
 def test_close_inputs_keep_their_distance() -> None:
     found = propagate("gelu", 1.6, 0.1, 3, q=0.9, c=1 - 2.0**-40)
     assert found.gap is not None
@@ -83,9 +64,7 @@ def test_table_and_bad_input() -> None:
     assert list(frame.columns) == ["layer", "q", "c", "chi", "gradient"] and len(frame) == 4
     assert len(propagate("relu", 1.0, 0.1, 0).q) == 1
     for keywords, words in (
-        ({"architecture": "convolutional", "q": np.ones(4), "kernel_size": 2}, "kernel_size=2"),
-        ({"architecture": "convolutional", "kernel_size": 3}, "positions"),
-        ({"kernel_size": 3}, "no meaning"), ({"q": np.ones(3)}, "positions"), ({"q": -1.0}, "q=-1.0.*>= 0"),
+        ({"q": np.ones(3)}, "q is a"), ({"q": -1.0}, "q=-1.0.*>= 0"),
         ({"c": 2.0}, "c=2.0.*in .-1, 1"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=words):

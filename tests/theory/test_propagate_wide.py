@@ -1,4 +1,4 @@
-"""Propagation against finite random networks: gradients going back, residual networks, circular convolutions.
+"""Propagation against finite random networks: gradients going back, residual networks.
 
 The part of order 1/width is removed: each comparison is of (4 * mean at width 4 n - mean at width n) / 3 with the
 prediction at infinite width, in units of its standard error, and of C/n^2 only C/(4 n^2) is left, below a fifth of a
@@ -7,15 +7,12 @@ comparisons: 2e-5 in all, with fixed seeds.
 """
 
 import math
-from itertools import product
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor
 
 from epoch0.theory.mean_field.propagation import propagate
-from wide_networks import Setting, convolutional, gradients, infinite, residual
+from wide_networks import Setting, gradients, infinite, residual
 from width_bands import band
 
 LIMIT = 5.5
@@ -98,45 +95,3 @@ def test_residual_relu_in_closed_form(weight_std: float) -> None:
     assert stable.q[-1] == pytest.approx(2 * (1 + half / blocks) ** blocks, rel=1e-9)
     assert stable.q[-1] == pytest.approx(2 * math.exp(half), rel=half**2 / blocks)
     np.testing.assert_allclose(stable.chi, 1 + half / blocks, rtol=1e-12)
-
-
-def circular(q: np.ndarray, kernel_size: int) -> np.ndarray:
-    """Mean over the window around each position of a circle or a torus."""
-    reach = range(-(kernel_size // 2), kernel_size // 2 + 1)
-    shifts = list(product(reach, repeat=q.ndim))
-    return np.mean([np.roll(q, shift, axis=tuple(range(q.ndim))) for shift in shifts], axis=0)
-
-
-def inputs(channels: int, shape: tuple[int, ...]) -> tuple[Tensor, np.ndarray, np.ndarray]:
-    """Two inputs (2, channels, ...), and per position their common mean square and their mean product."""
-    position = torch.linspace(0, 1, math.prod(shape), dtype=torch.float64).view(shape)
-    ones = torch.ones(channels // 2, dtype=torch.float64)
-    across = (-1, *[1] * len(shape))
-    even, odd = torch.cat([ones, ones]).view(across), torch.cat([ones, -ones]).view(across)
-    size, angle = 0.3 + 1.5 * position, 0.4 + 2 * position
-    x = torch.stack([size * even, size * (angle.cos() * even + angle.sin() * odd)])
-    return x, size.square().numpy(), (size.square() * angle.cos()).numpy()
-
-
-@pytest.mark.parametrize(
-    ("setting", "shape", "kernel_size"),
-    [(Setting("tanh", 1.5, 0.3), (9,), 3), pytest.param(Setting("relu", 1.4, 0.2), (4, 5), 3, marks=pytest.mark.slow)],
-    ids=str,
-)
-def test_circular_convolutions(setting: Setting, shape: tuple[int, ...], kernel_size: int) -> None:
-    """q and the product of two inputs at each position of 5 layers: 90 and 200 comparisons."""
-    depth, n, networks = 5, 24, 480
-    _, squares, products = inputs(n, shape)
-    w, b = setting.weight_std**2, setting.bias_std**2
-    q, r = b + w * circular(squares, kernel_size), b + w * circular(products, kernel_size)
-    found = propagate(
-        setting.activation, setting.weight_std, setting.bias_std, depth - 1, q=q, c=r / q,
-        architecture="convolutional", kernel_size=kernel_size,
-    )  # fmt: skip
-    narrow = convolutional(setting, n, depth, networks, inputs(n, shape)[0], kernel_size, seed=5)
-    wide = convolutional(setting, 4 * n, depth, networks // 4, inputs(4 * n, shape)[0], kernel_size, seed=6)
-    theory = (found.q, found.q * found.c)
-    for few, many, values in zip(narrow, wide, theory, strict=True):
-        seen, error = infinite(few, many, 4)
-        errors = np.abs(values - seen.numpy()) / error.numpy()
-        assert (errors < LIMIT).all(), errors

@@ -1,9 +1,9 @@
 """What neurons do along curves of inputs and of weights: transitions, patterns, dichotomies (Raghu et al. 2017)."""
 
-from epoch0.activity.dichotomies import Dichotomies, dichotomies, random_walk, sauer_shelah
+from epoch0.activity.dichotomies import Dichotomies, dichotomies, random_walk
 from epoch0.activity.patterns import ActivationPatterns, activation_patterns
 from epoch0.activity.robustness import Robustness, robustness
 from epoch0.activity.transitions import Transitions, transitions
 
 __all__ = ["ActivationPatterns", "Dichotomies", "Robustness", "Transitions", "activation_patterns", "dichotomies"]
-__all__ += ["random_walk", "robustness", "sauer_shelah", "transitions"]
+__all__ += ["random_walk", "robustness", "transitions"]

@@ -285,17 +285,3 @@ def random_walk(
         seen(first, numpy_generator(seed, walk).integers(0, inputs, size=int(at.max())))[at] for walk in range(walks)
     ]
     return np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / math.sqrt(walks)
-
-
-@checked
-def sauer_shelah(points: Whole, dimension: Depth) -> int:
-    """The most labellings of s points by a class of VC dimension d: the sum of C(s, i) for i up to d.
-
-    >>> sauer_shelah(15, 2), sauer_shelah(15, 15) == 2**15
-    (121, True)
-
-    It is also the most regions into which s hyperplanes cut a space of d dimensions.
-
-    Source: Sauer 1972; Raghu et al. 2017, Theorem 5.
-    """
-    return sum(math.comb(points, i) for i in range(min(points, dimension) + 1))

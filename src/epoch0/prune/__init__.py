@@ -7,7 +7,7 @@
 [2.2, 1.1, 0.5]
 """
 
-from epoch0.prune.effects.critical_sparsity import Conditioning, CriticalSparsity, conditioning, critical_sparsity
+from epoch0.prune.effects.critical_sparsity import CriticalSparsity, critical_sparsity
 from epoch0.prune.effects.paths import MaskSummary, on_paths
 from epoch0.prune.effects.predict import predicted_density
 from epoch0.prune.effects.rescale import Rescaling, rescale
@@ -21,8 +21,8 @@ from epoch0.prune.scores.scores import TABLE, Scores, magnitude, random
 from epoch0.prune.scores.synaptic_flow import synflow
 
 __all__ = [
-    "Conditioning", "CriticalSparsity", "MaskSummary", "Masks", "PruningWarning", "Rescaling", "Scores",
-    "apply", "bake", "conditioning", "critical_sparsity", "force", "grasp", "iterate", "keep", "magnitude",
+    "CriticalSparsity", "MaskSummary", "Masks", "PruningWarning", "Rescaling", "Scores",
+    "apply", "bake", "critical_sparsity", "force", "grasp", "iterate", "keep", "magnitude",
     "masks_of", "obd", "on_paths", "predicted_density", "random", "rescale", "snip", "synflow",
 ]  # fmt: skip
 
