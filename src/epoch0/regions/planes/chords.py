@@ -48,12 +48,22 @@ class EdgePoints:
     merged: bool  # whether a point has several columns
 
 
+def _changes(edges: np.ndarray, signs: Signs) -> tuple[np.ndarray, np.ndarray]:
+    """Edges and columns with opposite signs at the ends, in order: eight columns at a time, as few edges are cut."""
+    bits = np.packbits(signs.positive, axis=1)
+    change = bits[edges[:, 0]] ^ bits[edges[:, 1]]
+    if signs.zero is not None:
+        zero = np.packbits(signs.zero, axis=1)
+        change &= ~(zero[edges[:, 0]] | zero[edges[:, 1]])
+    place = np.flatnonzero(change.ravel() != 0)
+    found = np.flatnonzero(np.unpackbits(change.ravel()[place]).view(bool))
+    edge, byte = np.divmod(place[found >> 3], change.shape[1])
+    return edge, 8 * byte + (found & 7)
+
+
 def edge_points(edges: np.ndarray, signs: Signs, values: np.ndarray, tolerance: np.ndarray) -> EdgePoints:
     """Cut the edges where a column has opposite signs at their ends."""
-    change = signs.positive[edges[:, 0]] ^ signs.positive[edges[:, 1]]
-    if signs.zero is not None:
-        change &= ~(signs.zero[edges[:, 0]] | signs.zero[edges[:, 1]])
-    edge, column = np.nonzero(change)
+    edge, column = _changes(edges, signs)
     at_u, at_v = values[edges[edge, 0], column], values[edges[edge, 1], column]
     share = at_u / (at_u - at_v)
     order = np.lexsort((share, edge))
