@@ -26,7 +26,7 @@ from epoch0.tracing.tape import tape
 Tell = Callable[[str, float], None]
 State = tuple[dict[str, Any], dict[str, Any]]  # parameters and buffers of one module
 
-FORWARD = 4.0  # what a block costs on the way forward over what it costs on the way back
+FORWARD = 2.0  # what a block costs on the way forward over what it costs on the way back
 WEIGHTED = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)
 
 
