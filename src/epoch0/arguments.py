@@ -17,6 +17,8 @@ import numbers
 import os
 import reprlib
 import sys
+import sysconfig
+import traceback
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from epoch0.errors import InputError, check_dense, check_finite, suggest
+from epoch0.interrupts import ONE_AT_A_TIME, interrupts_wait
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
@@ -462,6 +465,7 @@ def checked(function: F) -> F:
     kinds: dict[str, Kind] | None = None
     more: Kind | None = None
     named_more: Kind | None = None
+    lends = function.__name__ != "__init__" and not function.__module__.startswith("epoch0.train")
 
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
@@ -486,12 +490,17 @@ def checked(function: F) -> F:
         except Exception as error:  # it cannot even be looked at
             raise refuse(name, value, kind.wanted if kind else "another value") from error
         try:
-            return function(*args, **named)
+            if not lends or not _is_model(args[0] if args else named.get("model")):
+                return function(*args, **named)
+            with interrupts_wait(), ONE_AT_A_TIME:
+                return function(*args, **named)
         except (MemoryError, OverflowError, RecursionError) as error:
             problem: Exception = error
-        except RuntimeError as error:
-            if not any(words in str(error) for words in _TOO_LARGE):
-                raise
+        except Exception as error:
+            if not (isinstance(error, RuntimeError) and any(words in str(error) for words in _TOO_LARGE)):
+                if (said := _said(error)) is error:
+                    raise
+                raise said from error
             problem = error
         why = (str(problem) or "no memory").splitlines()[0]
         raise InputError(
@@ -500,6 +509,26 @@ def checked(function: F) -> F:
 
     call.checks = True  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
+
+
+def _is_model(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+def _said(error: Exception) -> Exception:
+    """An error of a model's own forward, with its place; others as they are."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = max((place for place, frame in enumerate(frames) if frame.filename.startswith(_OURS)), default=0)
+    theirs = [frame for frame in frames[ours + 1 :] if not _library(frame.filename)]
+    called = any(frame.name == "_call_impl" for frame in frames[ours + 1 :]) or frames[ours].name == "raw"
+    inside = any(f"{os.sep}train{os.sep}" in frame.filename for frame in frames[: ours + 1])
+    if isinstance(error, InputError) or inside or not theirs or not called:
+        return error
+    at, what = theirs[-1], (str(error).strip() or "no message").splitlines()[0]
+    return InputError(
+        f"{at.name} in {os.path.basename(at.filename)}, line {at.lineno}, raises {type(error).__name__}: {what}"
+    )
 
 
 def methods_checked(owner: C) -> C:
@@ -513,6 +542,18 @@ def methods_checked(owner: C) -> C:
                 made = checked(plain)
                 setattr(owner, name, type(method)(made) if isinstance(method, classmethod | staticmethod) else made)
     return owner
+
+
+_OURS = os.path.dirname(__file__) + os.sep
+_STANDARD, _SITE = (sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "purelib"))
+_KNOWN = ("torch", "numpy", "scipy", "pandas", "matplotlib", "rich", "dask", "distributed")
+
+
+def _library(file: str) -> bool:
+    """Whether code is not the caller's: Python's, that of a library that is used here, or of no file."""
+    if file.startswith(_SITE):
+        return file.removeprefix(_SITE).split(os.sep)[0] in _KNOWN
+    return file.startswith(("<", _OURS, _STANDARD))
 
 
 _TOO_LARGE = ("allocate memory", "Storage size calculation overflowed", "numel: integer multiplication overflow")

@@ -1,5 +1,6 @@
 """A borrowed model comes back unchanged to the bit, whatever happens; what cannot be measured is refused clearly."""
 
+import contextlib
 import random
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from epoch0.diagnosis.checkup import checkup
 from epoch0.errors import InputError
 from epoch0.measure.gain import gain
 from epoch0.tracing.guard import bare, check_model, unchanged
@@ -85,8 +87,8 @@ def test_a_model_that_changes_itself_is_restored_even_when_it_fails(error: BaseE
     assert model.calls == 0 and model.history is kept and len(kept) == 1 and not hasattr(model, "extra")
     try:
         gain(model, x)
-    except (InputError, KeyboardInterrupt, MemoryError):
-        assert error is not None
+    except (InputError, KeyboardInterrupt, MemoryError) as raised:
+        assert error is not None or "changes its own parameter" in str(raised)
     photograph.check()
     assert torch.equal(x, before)
 
@@ -240,3 +242,81 @@ def test_a_batch_of_one_through_batch_statistics(net: nn.Module) -> None:
     assert (gain(net, x, batch_norm="eval").chi_forward > 0).all()
     with pytest.raises(InputError, match="batch_norm='sometimes'"):
         gain(net, x, batch_norm="sometimes")
+
+
+class Drifting(nn.Module):
+    """Writes into its own weights in one of three ways."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way, self.net = way, nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.net[0].weight
+        if self.way == "in place":
+            with torch.no_grad():
+                weight.mul_(1.01)
+        elif self.way == "data":
+            weight.data = weight.data * 1.01
+        else:
+            self.net[0].weight = nn.Parameter(weight.detach() * 1.01)
+        return self.net(x)
+
+
+@pytest.mark.parametrize("way", ["in place", "data", "another parameter"])
+@pytest.mark.parametrize("trial", [False, True])
+def test_a_model_that_changes_its_own_weights_is_refused(way: str, trial: bool) -> None:
+    model, x, y = Drifting(way), torch.randn(32, 4), torch.arange(32) % 3
+    photograph = Photograph(model)
+    with pytest.raises(InputError, match=r"changes its own parameter 'net\.0\.weight'"):
+        checkup(model, x, y, trial=trial)
+    photograph.check()
+    with contextlib.suppress(InputError):
+        gain(model, x)
+    photograph.check()
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+@pytest.mark.parametrize("inner", [False, True])
+def test_backward_hooks_are_seen_for_what_they_are(inner: bool) -> None:
+    model, x, y = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), torch.randn(32, 4), torch.arange(32) % 3
+    plain = gain(model, x).chi_backward
+    hooked = model[2] if inner else model
+    hooked.register_full_backward_hook(lambda module, inputs, outputs: None)
+    report = checkup(model, x, y, trial=False)
+    assert "something else" not in str(report)
+    assert any("Backward hooks of" in note for note in report.notes)
+    assert (gain(model, x).chi_backward == plain).all() and len(hooked._backward_hooks) == 1
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 5, 9, 14])
+def test_what_the_users_forward_raises_in_any_pass_is_one_error(at: int) -> None:
+    calls = [0]
+
+    class Late(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            calls[0] += 1
+            if calls[0] == at:
+                raise ValueError("the queue is empty")
+            return self.net(x)
+
+    try:
+        said = repr(checkup(Late(), torch.randn(32, 4), torch.arange(32) % 3, trial=True).to_dict())
+    except InputError as error:
+        said = str(error)
+    assert "the queue is empty" in said
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated")
+def test_a_scripted_model_is_refused_and_left_whole() -> None:
+    inner = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    inner[0].weight.requires_grad_(False)
+    model = torch.jit.script(inner).eval()
+    for call in (lambda: checkup(model, torch.randn(8, 4)), lambda: gain(model, torch.randn(8, 4))):
+        with pytest.raises(InputError, match="is scripted"):
+            call()
+    assert not model.training and [p.requires_grad for p in model.parameters()] == [False, True, True, True]

@@ -45,7 +45,7 @@ from epoch0.errors import InputError
 from epoch0.initialization.initialize import initialize
 from epoch0.seeds import generator
 from epoch0.tracing.call import Call, Forward, described, parts
-from epoch0.tracing.guard import unchanged
+from epoch0.tracing.guard import ChangesItself, unchanged
 from epoch0.tracing.loss import Loss
 from epoch0.tracing.tape import tape
 
@@ -185,14 +185,14 @@ def checkup(
     rows = counted = noisy = None
     why_no_regions = "not asked for"
     try:
-        with tape(fewer, batch_norm=batch_norm) as record:
+        with tape(fewer, batch_norm=batch_norm, still=True) as record:
             rows = Rows(measured(record, directions or _directions(first), seed))
             if regions:
                 counted, why_no_regions = count_regions(record, seed)
         if noise is not None:
             noisy = noise_sensitivity(fewer, noise, batch_norm, seed)
     except InputError as problem:  # a verdict needs the layers for the reason only
-        if noise is not None or regions:  # what was asked for cannot be had
+        if noise is not None or regions or isinstance(problem, ChangesItself):  # what was asked for cannot be had
             raise
         said.append(f"The layers could not be measured: {problem}")
     signs = dataclasses.replace(rows.signs if rows is not None else _unknown(call), same=same)

@@ -23,7 +23,7 @@ from epoch0.seeds import generator
 from epoch0.tracing.call import Call, as_written, described
 from epoch0.tracing.failures import explain_first_run
 from epoch0.tracing.forward_derivatives import prepare_forward_derivatives
-from epoch0.tracing.guard import same_noise, unchanged
+from epoch0.tracing.guard import refuse_changed, same_noise, unchanged
 from epoch0.tracing.loss import NotFinite
 from epoch0.tracing.sizes import sum_of_squares
 
@@ -186,7 +186,9 @@ class _Probe:
                 dual = {name: forward_ad.make_dual(weights[name], d) for name, d in direction.items()}
                 tangent = forward_ad.unpack_dual(call.output(self.raw({**weights, **dual}, call))).tangent
                 return torch.zeros(()) if tangent is None else -tangent
-        except (InputError, RuntimeError):  # torch has no forward derivative
+        except (InputError, RuntimeError) as error:
+            if isinstance(error, InputError) and not isinstance(error.__cause__, (RuntimeError, TypeError)):
+                raise  # the model itself fails; else torch has no forward derivative
             return self._differences(weights, direction, call, pull)
 
     def _differences(self, weights: Weights, direction: Weights, call: Call, pull: "_Pull") -> Tensor:
@@ -313,6 +315,8 @@ def _gradient(
         with cost or nullcontext():
             loss, output, pull = probe.pulls(leaves, probe.seen)
         ran()
+        if rebound := [name for name, leaf in leaves.items() if leaf.data_ptr() != start[name].data_ptr()]:
+            refuse_changed(rebound[0])
 
         def back(end: Tensor, start: Tensor | None, keep: bool) -> Weights:
             found = torch.autograd.grad(end, list(leaves.values()), start, retain_graph=keep, allow_unused=True)

@@ -18,6 +18,7 @@ from epoch0.initialization.plan import layer_targets, make_plan
 from epoch0.initialization.result import Initialization, notes, row
 from epoch0.initialization.scale import Pass, apply, measured_rounds
 from epoch0.initialization.sites import Plan, Site, apply_masks, find_sites
+from epoch0.interrupts import whole
 from epoch0.seeds import generator
 from epoch0.tracing.call import Forward
 from epoch0.tracing.guard import bare, check_model, unchanged
@@ -159,6 +160,7 @@ def _prepare(record: Tape, plan: Plan, weights: str, bias_std: float | None, see
     return biases
 
 
+@whole
 def write_parameters(model: nn.Module, values: Mapping[str, Tensor]) -> None:
     """All values into the parameters, or none."""
     for name, value in values.items():

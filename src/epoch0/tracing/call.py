@@ -80,6 +80,8 @@ class Call:
         bare_model = bare(model) if isinstance(model, nn.Module) else model
         empty = empty and isinstance(model, nn.Module) and any(p.device.type == "meta" for p in model.parameters())
         model, notes = (bare_model, ()) if empty else _in_full(bare_model)
+        if hooked := [repr(n) for n, m in model.named_modules() if m._backward_hooks or m._backward_pre_hooks]:
+            notes += (f"Backward hooks of {', '.join(hooked)} do not act on the gains, only on steps and trials.",)
         parameter = next((p for p in model.parameters() if p.is_floating_point()), None)
         device = (
             torch.device("cpu")

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from epoch0.errors import InputError
+from epoch0.interrupts import ONE_AT_A_TIME
 
 _CONTAINERS = (OrderedDict, dict, list, set)
 
@@ -34,12 +35,15 @@ class _TensorState:
         self.grad = tensor.grad if tensor.is_leaf else None
         self.grad_bits = None if self.grad is None else self.grad.detach().clone()
 
-    def restore(self) -> None:
+    def restore(self) -> bool:
+        """Give it back; whether other values stood there."""
         tensor = self.tensor
-        if tensor.data_ptr() != self.data.data_ptr() or tensor.shape != self.data.shape:
+        moved = tensor.data_ptr() != self.data.data_ptr() or tensor.shape != self.data.shape
+        if moved:
             tensor.data = self.data
         with torch.no_grad():
-            if not _same_bits(self.data, self.bits):
+            written = not _same_bits(self.data, self.bits)
+            if written:
                 self.data.copy_(self.bits)
             if tensor.is_leaf:
                 if tensor.requires_grad != self.requires_grad:
@@ -48,6 +52,7 @@ class _TensorState:
                     tensor.grad = self.grad
                 if self.grad is not None and self.grad_bits is not None and not _same_bits(self.grad, self.grad_bits):
                     self.grad.detach().copy_(self.grad_bits)
+        return moved or written
 
 
 class _ModuleState:
@@ -94,7 +99,7 @@ def _tensors(module: nn.Module) -> Iterator[Tensor]:
 
 
 @contextmanager
-def unchanged(model: nn.Module, *, weights: bool = True) -> Iterator[None]:
+def unchanged(model: nn.Module, *, weights: bool = True, still: bool = False) -> Iterator[None]:
     """Give the model and the global random states back as they were, also after an exception or Ctrl-C.
 
     >>> with unchanged(model):
@@ -105,24 +110,55 @@ def unchanged(model: nn.Module, *, weights: bool = True) -> Iterator[None]:
     Parameters, buffers and other tensors keep their identity and their bits, ``.grad`` stays the same object, and so do
     the hooks, the train/eval mode of every submodule, ``requires_grad``, plain attributes, and the random states of
     torch (CPU, and CUDA where it is in use), numpy and python. It holds a copy of the model's tensors meanwhile.
+    Another thread that measures waits.
 
     Args:
         model: any module.
         weights: False leaves the parameters and their gradients out, for a run that is known not to change them.
+        still: whether parameters that come out changed are an error.
+
+    Raises:
+        ChangesItself: if ``still`` and the model has changed its own parameters.
     """
+    with ONE_AT_A_TIME, _restored(model, weights) as written:
+        yield
+    if still and written:
+        refuse_changed(written[0])
+
+
+class ChangesItself(InputError):
+    """A model that writes into its own weights while it runs."""
+
+
+def refuse_changed(name: str) -> NoReturn:
+    """Refuse a model that writes into its own weights.
+
+    Raises:
+        ChangesItself: always.
+    """
+    raise ChangesItself(
+        f"the model changes its own parameter '{name}' while it runs, so no two passes measure the same network; take "
+        "that out of its forward."
+    )
+
+
+@contextmanager
+def _restored(model: nn.Module, weights: bool) -> Iterator[list[str]]:
+    """Restores it in the end; names of the parameters that were other ones then, or held other values."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     cpu, python = torch.get_rng_state(), random.getstate()
     legacy = np.random.get_state()  # noqa: NPY002 - the user's global state is kept, not used
     modules = [_ModuleState(module) for module in model.modules()]
     tensors = {id(t): t for module in model.modules() for t in _tensors(module)}
     states = [_TensorState(t) for t in tensors.values() if weights or not isinstance(t, nn.Parameter)]
+    names, written = {id(p): name for name, p in model.named_parameters()}, list[str]()
     try:
-        yield
+        yield written
     finally:
+        written += [name for name, p in model.named_parameters() if id(p) not in names]
         for module in modules:
             module.restore()
-        for state in states:
-            state.restore()
+        written += [names[id(s.tensor)] for s in states if s.restore() and id(s.tensor) in names]
         torch.set_rng_state(cpu)
         if cuda:
             torch.cuda.set_rng_state_all(cuda)

@@ -201,8 +201,9 @@ def together(*looks: Mapping[int, Change]) -> dict[int, Change]:
 
 @contextmanager
 def tape(
-    model: nn.Module | Call, batch: Any = None, *, forward: Forward | None = None, batch_norm: str = "train"
-) -> Iterator[Tape]:
+    model: nn.Module | Call, batch: Any = None, *, forward: Forward | None = None, batch_norm: str = "train",
+    still: bool = False,
+) -> Iterator[Tape]:  # fmt: skip
     """Check the model and the batch, run the model once, and lend the record; afterwards the model is as it was.
 
     >>> with tape(model, x) as t:                              # x of shape (examples, ...)
@@ -217,6 +218,7 @@ def tape(
         forward: ``forward(model, batch) -> outputs``, for a model that is called in another way.
         batch_norm: ``"train"``: the statistics of the batch, as training sees it; ``"eval"``: the running statistics.
             Neither touches the running statistics.
+        still: whether a model that writes into its own weights is refused; else they are put back.
 
     Raises:
         InputError: if the model, the batch or their combination cannot be measured.
@@ -227,8 +229,11 @@ def tape(
         )
     prepare_forward_derivatives()
     call = model if isinstance(model, Call) else Call.of(model, batch, forward=forward)
-    with unchanged(call.model), torch.inference_mode(False):
+    with unchanged(call.model, still=still), torch.inference_mode(False):
         call.model.eval()
+        for module in call.model.modules():  # gains are those of the model, not of what somebody watches it with
+            module._backward_hooks.clear()
+            module._backward_pre_hooks.clear()
         for parameter in call.model.parameters():
             parameter.requires_grad_(False)
         yield _record(call, batch_norm)

@@ -11,6 +11,7 @@ from torch.nn.utils import prune as torch_prune
 
 from epoch0.arguments import checked
 from epoch0.errors import InputError, suggest
+from epoch0.interrupts import whole
 from epoch0.prune.masks.masks import Masks, listed
 from epoch0.prune.masks.places import Masked, Place, parameter_order, parametrization, places
 from epoch0.tracing.guard import bare
@@ -19,6 +20,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 @checked
+@whole
 def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
     """Prune a model: the masked weights are exactly zero from now on, whatever an optimizer does.
 
@@ -79,6 +81,7 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
 
 
 @checked
+@whole
 def bake(model: Model) -> Model:
     """Make a pruned model plain again: the zeros go into the weights, the masks go away.
 

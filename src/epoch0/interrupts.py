@@ -1,0 +1,67 @@
+"""One thread at a time where something global is lent, and a Ctrl-C that waits while it is set up or put back."""
+
+import _thread
+import functools
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ONE_AT_A_TIME = threading.RLock()
+"""Held while a model is lent: its weights, forward derivatives and random streams are one for all threads."""
+
+AGAIN = 0.005  # seconds until a Ctrl-C that came at a bad instant is tried again
+_WAITS = ("__enter__", "__exit__", "_whole")  # in these frames something is half done
+
+
+@contextmanager
+def interrupts_wait() -> Iterator[None]:
+    """Ctrl-C comes through within, but never while a context is entered or left, or something is written whole.
+
+    A model's own forward can be interrupted everywhere. Outside the main thread, and where nothing listens to Ctrl-C,
+    there is nothing to do.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    main = threading.current_thread() is threading.main_thread()
+    if not main or not callable(before) or hasattr(before, "waits"):
+        yield
+        return
+    listens, edge = before, sys._getframe(2)  # the frame of the ``with``: what is above it is the caller's business
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        at = frame
+        while at is not None and at is not edge and at.f_code.co_name != "_call_impl":
+            if at.f_code.co_name in _WAITS:
+                later = threading.Timer(AGAIN, _thread.interrupt_main)
+                later.daemon = True
+                later.start()
+                return
+            at = at.f_back
+        listens(number, frame)
+
+    wait.waits = True  # type: ignore[attr-defined]
+    signal.signal(signal.SIGINT, wait)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def whole(function: F) -> F:
+    """The function, which a Ctrl-C lets come to its end: all of what it writes, or nothing."""
+
+    @functools.wraps(function)
+    def _whole(*args: Any, **named: Any) -> Any:
+        return function(*args, **named)
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        with interrupts_wait():
+            return _whole(*args, **named)
+
+    return cast("F", call)

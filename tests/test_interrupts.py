@@ -1,0 +1,165 @@
+"""Ctrl-C at drawn instants leaves nothing behind, and threads wait for one another."""
+
+import copy
+import json
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import epoch0 as e0
+from photograph import Photograph
+
+# Python drops an exception that a handler raises within a destructor or a callback of the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+X, Y = torch.randn(64, 20, generator=torch.Generator().manual_seed(1)), torch.arange(64) % 5
+
+
+def net(seed: int = 0, dropout: float = 0.3) -> nn.Sequential:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Linear(20, 32), nn.ReLU(), nn.Dropout(dropout), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 5)
+        )
+
+
+def masks(model: nn.Module) -> e0.prune.Masks:
+    return e0.prune.keep(e0.prune.magnitude(model), sparsity=0.5)
+
+
+READS: dict[str, Callable[[nn.Module], Any]] = {
+    "checkup": lambda model: e0.checkup(model, X, Y, trial=False),
+    "gain": lambda model: e0.gain(model, X),
+    "snip": lambda model: e0.prune.snip(model, (X, Y)),
+}
+WRITES: dict[str, Callable[[nn.Module], Any]] = {
+    "initialize": lambda model: e0.initialize(model, x=X, method="measured"),
+    "apply": lambda model: e0.prune.apply(model, masks(model)),
+}
+
+
+@pytest.fixture
+def interrupt() -> Iterator[Callable[[Callable[[], Any], float], bool]]:
+    """Runs a call and presses Ctrl-C after some seconds; whether it came through."""
+    listens, alarm = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGALRM)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+
+    def run(call: Callable[[], Any], after: float) -> bool:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, after)
+            call()
+            time.sleep(5.0)  # it came where it had to wait, or is still to come
+        except KeyboardInterrupt:
+            return True
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        return False
+
+    yield run
+    signal.signal(signal.SIGALRM, alarm)
+    signal.signal(signal.SIGINT, listens)
+
+
+def clean(model: nn.Module, photograph: Photograph, grad: bool) -> None:
+    photograph.check()
+    assert torch.is_grad_enabled() is grad and not torch.is_inference_mode_enabled()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("times", [12, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", READS)
+def test_ctrl_c_at_any_instant_leaves_the_model_as_it_was(name: str, times: int, interrupt: Any) -> None:
+    model, draw = net(), random.Random(times)
+    READS[name](model)
+    start = time.perf_counter()
+    READS[name](model)
+    lasts = time.perf_counter() - start
+    for _ in range(times):
+        photograph = Photograph(model)
+        interrupt(lambda: READS[name](model), max(1e-5, draw.uniform(0, lasts)))
+        clean(model, photograph, True)
+
+
+def photo(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("times", [12, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", WRITES)
+def test_ctrl_c_at_any_instant_leaves_all_or_nothing_written(name: str, times: int, interrupt: Any) -> None:
+    draw, before, done = random.Random(times), photo(net()), net()
+    WRITES[name](done)
+    start = time.perf_counter()
+    WRITES[name](net())
+    lasts = time.perf_counter() - start
+    for _ in range(times):
+        model = net()
+        interrupt(lambda model=model: WRITES[name](model), max(1e-5, draw.uniform(0, lasts)))
+        left = photo(model)
+        same = [
+            list(left) == list(wanted) and all(torch.equal(left[k], wanted[k]) for k in left)
+            for wanted in (before, photo(done))
+        ]
+        assert any(same)
+        assert model.training and torch.is_grad_enabled() and all(p.requires_grad for p in model.parameters())
+
+
+def test_a_ctrl_c_that_has_to_wait_comes_through_afterwards(interrupt: Any) -> None:
+    class Slow:
+        left = False
+
+        def __enter__(self) -> None:
+            time.sleep(0.1)
+
+        def __exit__(self, *_: object) -> None:
+            self.left = True
+
+    slow = Slow()
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = net()
+
+        def forward(self, x: Tensor) -> Tensor:
+            with slow:
+                return self.inner(x)
+
+    start = time.perf_counter()
+    assert interrupt(lambda: e0.gain(Model(), X), 0.03)
+    assert slow.left and time.perf_counter() - start < 4.0
+
+
+def report(model: nn.Module) -> str:
+    found = e0.checkup(model, X, Y, trial=False).to_dict()
+    found.pop("seconds", None)
+    return json.dumps(found, default=str)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("shared", [False, True])
+def test_two_threads_get_two_right_reports(shared: bool, dropout: float) -> None:
+    models = [net(0, dropout)] * 2 if shared else [net(0, dropout), net(1, dropout)]
+    wanted, before = [report(model) for model in models], [copy.deepcopy(model.state_dict()) for model in models]
+    found = ["", ""]
+
+    def run(place: int) -> None:
+        found[place] = report(models[place])
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == wanted
+    for model, old in zip(models, before, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), old.values(), strict=True))
+        assert all(p.requires_grad for p in model.parameters())
