@@ -87,7 +87,6 @@ class TrajectoryLengths(Result):
         self._record: Tape | None = None
         self._places: tuple[Place, ...] = ()
         self._points = self._moves = torch.empty(0)
-        self._changes_weights = True
 
     def __call__(self, step: int, model: nn.Module, metrics: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Measure the model as it is now: ``{name: lengths}``, None for a number that is not finite."""
@@ -172,7 +171,6 @@ class TrajectoryLengths(Result):
         """Find the layers of a model."""
         device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         x = self.curve.point(self._grid()[:2]).to(device)
-        before = _versions(model)
         statistics = "train" if self.batch_norm == "batch" else "eval"
         with torch.autocast(device.type, enabled=False), tape(model, x, batch_norm=statistics) as record:
             # each point moves alone: with the derivative of the statistics all points would move at once
@@ -180,7 +178,6 @@ class TrajectoryLengths(Result):
             self._places = labelled(record, joined=self.activations == "joined", own=_KINDS)
         curve = self.curve.to(torch.float64) if record.x.dtype == torch.float64 else self.curve
         self._points, self._moves = (found(self._grid()).to(record.x) for found in (curve.point, curve.tangent))
-        self._changes_weights = _versions(model) != before  # then they were put back
         names = tuple(place.name for place in self._places)
         if not names:
             raise InputError(f"the model {type(model).__name__} has no layer to measure: no weights, pools or norms.")
@@ -198,16 +195,10 @@ class TrajectoryLengths(Result):
         record, nodes = self._record, [0, *(place.node for place in self._places)]
         assert record is not None
         at_once = self.points if record.hold_statistics else points_at_once(record, nodes)
-        with unchanged(model, weights=self._changes_weights):
+        with unchanged(model):
             model.eval()
             parts = zip(self._points.split(at_once), self._moves.split(at_once), strict=True)
             return np.concatenate([row_norms(record.tangents(nodes, x, dx)) for x, dx in parts])
-
-
-def _versions(model: nn.Module) -> list[int]:
-    """How often each parameter and gradient was changed in place, being put back included."""
-    tensors = [t for p in model.parameters() for t in (p, p.grad) if t is not None]
-    return [0 if t.is_inference() else t._version for t in tensors]
 
 
 def _status(length: float, before: float | None) -> str:
