@@ -271,8 +271,8 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "prune.on_paths": lambda: {"model": net(), "masks": masks(), "x": (6,)},
     "prune.predicted_density": lambda: {
-        "source": net(), "sparsity": 0.5, "x": x(), "targets": y(), "method": "measured", "loss": loss,
-        "batch_norm": "train", "examples": 4, "seed": 1,
+        "source": net(), "sparsity": 0.5, "x": x(), "targets": y(), "loss": loss,
+        "batch_norm": "train",
     },
     "prune.random": lambda: {"model": net(), "seed": 1},
     "prune.rescale": lambda: {

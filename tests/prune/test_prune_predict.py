@@ -164,25 +164,6 @@ def test_a_model_and_its_scores_say_the_same_and_the_model_is_left_alone() -> No
     assert all(p.grad is None for p in model.parameters()) and model.training
 
 
-def test_mean_field_of_a_model_is_that_of_its_standard_deviations() -> None:
-    from epoch0.theory import pruning
-
-    model = tanh_net(20, 80, 1.1, 0.3, 0)
-    x, y = batch(80)
-    found = predicted_density(model, 0.6, x, method="mean_field")
-    plain = pruning.predicted_density("tanh", 1.1, 0.3, [80] * 21, 0.6)
-    assert list(found.density) == [f"{2 * place}.weight" for place in range(20)]
-    assert list(found.density.values()) == pytest.approx(list(plain.density.values()), abs=0.05)
-    assert found.critical_sparsity == pytest.approx(plain.critical_sparsity, abs=0.06)
-    measured = predicted_density(model, 0.6, x, y)
-    assert list(found.density.values()) == pytest.approx(list(measured.density.values()), abs=0.3)
-    correlated = 0.7 + 0.3 * x
-    inputs = predicted_density(model, 0.6, correlated, method="mean_field")
-    assert inputs.density != found.density
-    nested = nn.Sequential(nn.Flatten(), nn.Sequential(model[0], nn.Dropout(0.1), nn.Tanh()), nn.Linear(80, 7).double())
-    assert list(predicted_density(nested, 0.5, method="mean_field").density) == ["1.0.weight", "2.weight"]
-
-
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -194,21 +175,7 @@ def test_mean_field_of_a_model_is_that_of_its_standard_deviations() -> None:
         (lambda: predicted_density({"a": torch.zeros(2)}, 0.5), "all scores are 0"),
         (lambda: predicted_density({"a": torch.tensor([math.nan])}, 0.5), "'a' holds 1 NaN"),
         (lambda: predicted_density({}, 0.5), "at least one"),
-        (lambda: predicted_density({"a": torch.ones(2)}, 0.5, method="mean_field"), "needs a model"),
-        (lambda: predicted_density({"a": torch.ones(2)}, 0.5, method="mesured"), "'measured'"),
         (lambda: predicted_density(nn.Linear(2, 2), 0.5), "x and targets"),
-        (lambda: predicted_density(nn.Linear(2, 2), 0.5, method="mean_field"), "no nonlinearity"),
-        (lambda: predicted_density(resnet(8), 0.5, method="mean_field"), "use method='measured'|Use method='measured'"),
-        (lambda: predicted_density(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), 0.5, method="mean_field"),
-         "no nonlinearity before '1'"),
-        (lambda: predicted_density(nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2), nn.ReLU(),
-                                                 nn.Linear(2, 2)), 0.5, method="mean_field"), "relu after tanh"),
-        (lambda: predicted_density(tanh_net(2, 3, 1.0, 0.1, 0), 0.5, torch.zeros(4, 3), method="mean_field"), "x is 0"),
-        (lambda: predicted_density(tanh_net(2, 3, 1.0, 0.1, 0), 0.5, torch.ones(4, 3).byte(), method="mean_field"),
-         "x is a tensor of torch.uint8"),
-        (lambda: predicted_density(tanh_net(2, 3, 1.0, 0.1, 0), 0.5, torch.ones(0, 3), method="mean_field"), "empty"),
-        (lambda: predicted_density(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2), nn.Tanh()), 0.5, None, None,
-                                   method="mean_field"), "LayerNorm"),
     ],
 )  # fmt: skip
 def test_bad_input(make, says: str) -> None:

@@ -1,4 +1,4 @@
-"""Scores of weights: a dict of tensors that adds, multiplies and is saved; magnitude and chance (Hayou et al. 2021)."""
+"""Scores of weights: a dict of tensors that is shown and saved; magnitude and chance (Hayou et al. 2021)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,14 +27,12 @@ class Scores(dict[str, Tensor], Result):
     """One number for each weight of a model; the larger, the more worth keeping.
 
     >>> scores = Scores({"fc.weight": torch.tensor([[0.1, 0.9], [0.5, 0.2]])}, "by hand")
-    >>> (scores + scores)["fc.weight"]                              # shape (2, 2)
-    tensor([[0.2000, 1.8000],
-            [1.0000, 0.4000]])
+    >>> scores.weights, scores.method                               # shape (2, 2)
+    (4, 'by hand')
 
-    A dict from the names of parameters to tensors of their shapes. ``+``, ``-`` and ``*`` work with other scores of the
-    same weights and with numbers, ``/`` with numbers, ``sum()`` over several. A weight that is already removed from the
-    model scores 0 and stands in ``removed``: nothing that selects weights may bring it back, and it counts among
-    the removed of every sparsity.
+    A dict from the names of parameters to tensors of their shapes. A weight that is already removed from the model
+    scores 0 and stands in ``removed``: nothing that selects weights may bring it back, and it counts among the removed
+    of every sparsity.
 
     Args:
         method: how they came about, in a few words.
@@ -68,53 +66,6 @@ class Scores(dict[str, Tensor], Result):
         """How many weights are scored, removed ones included."""
         return sum(score.numel() for score in self.values())
 
-    def __add__(self, other: object) -> "Scores":
-        return self._with(other, torch.add, "+")
-
-    def __sub__(self, other: object) -> "Scores":
-        return self._with(other, torch.sub, "-")
-
-    def __mul__(self, other: object) -> "Scores":
-        return self._with(other, torch.mul, "*")
-
-    def __truediv__(self, other: object) -> "Scores":
-        if isinstance(other, Mapping):
-            return NotImplemented
-        return self._with(other, torch.div, "/")
-
-    def __radd__(self, other: object) -> "Scores":
-        return self if other == 0 else self._with(other, torch.add, "+")  # sum() starts from 0
-
-    def __rmul__(self, other: object) -> "Scores":
-        return self._with(other, torch.mul, "*")
-
-    def __neg__(self) -> "Scores":
-        return self._with(-1, torch.mul, "*")
-
-    def _with(self, other: object, operation: Callable[..., Tensor], sign: str) -> "Scores":
-        if isinstance(other, Mapping):
-            if other.keys() != self.keys():
-                odd = ", ".join(f"'{name}'" for name in sorted(set(other) ^ set(self))[:5])
-                raise InputError(f"scores of different weights do not combine ({odd} in one of them only).")
-            for name in self:
-                if other[name].shape != self[name].shape:
-                    raise InputError(
-                        f"scores of '{name}' have shapes {tuple(self[name].shape)} and {tuple(other[name].shape)}; "
-                        "they are of different models."
-                    )
-            found = {name: operation(score, other[name].to(score.device)) for name, score in self.items()}
-            gone = dict(self.removed)
-            for name, there in getattr(other, "removed", {}).items():
-                gone[name] = gone[name] | there.to(gone[name].device) if name in gone else there.to(self[name].device)
-            words = f"({self.method}) {sign} ({getattr(other, 'method', '')})"
-        elif isinstance(other, int | float) and not isinstance(other, bool):
-            found = {name: operation(score, other) for name, score in self.items()}
-            scaled = sign in "*/" and other > 0  # which changes no order
-            gone, words = self.removed, self.method if scaled else f"({self.method}) {sign} {other:g}"
-        else:
-            return NotImplemented  # type: ignore[no-any-return]
-        return Scores({name: _without(score, gone.get(name)) for name, score in found.items()}, words, gone)
-
     def rows(self) -> list[dict[str, str | int | float]]:
         """One row a weight tensor: ``name``, ``weights``, ``removed``, ``mean``, ``mean_square`` (m_l), ``largest``,
         ``zeros`` (fraction of the scores that are exactly 0, removed weights apart).
@@ -146,9 +97,6 @@ class Scores(dict[str, Tensor], Result):
 
         >>> scores.save("scores.safetensors")
         PosixPath('scores.safetensors')
-
-        Raises:
-            InputError: if it cannot be written.
         """
         marks = {_REMOVED + name: gone for name, gone in self.removed.items()}
         return save_tensors(check_path(path, "scores"), "scores", LAYOUT, {**self, **marks}, {"method": self.method})
@@ -159,9 +107,6 @@ class Scores(dict[str, Tensor], Result):
 
         >>> Scores.load(scores.save("scores.safetensors")).method
         'magnitude'
-
-        Raises:
-            InputError: if the file is missing, cut short, damaged, or something else.
         """
         tensors, words = load_tensors(path, "scores", LAYOUT, "Scores.save")
         removed = {name.removeprefix(_REMOVED): t for name, t in tensors.items() if name.startswith(_REMOVED)}
@@ -230,9 +175,6 @@ def magnitude(model: nn.Module) -> Scores:
 
     What is scored is told by :func:`epoch0.prune.masks.places.prunable`.
 
-    Raises:
-        InputError: if the model has no prunable weight, or one holds NaN or is of half precision.
-
     Source: Hayou et al. 2021, sections 2.1 (MBP) and E.
     """
     check_settings(model, None)
@@ -249,9 +191,6 @@ def random(model: nn.Module, seed: Seed = 0) -> Scores:
     torch.Size([256, 784])
 
     The scores of a weight depend on the seed and the weight's place among the weights alone.
-
-    Raises:
-        InputError: if the model has no prunable weight, or the seed is no integer >= 0.
 
     Source: Hayou et al. 2021, Tables 2 and 3 (random pruning).
     """
