@@ -217,9 +217,6 @@ def activation_patterns(
         threshold: value, or values, of the pre-activation that part the states of a neuron; by default those at which
             its slope changes.
 
-    Raises:
-        InputError: inputs that do not fit, or a network that cannot be read.
-
     Source: Raghu et al. 2017, section 2.1.
     """
     if x.dim() < 2 or not len(x):

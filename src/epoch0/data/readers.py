@@ -122,9 +122,6 @@ def read_idx(path: str | os.PathLike[str]) -> np.ndarray:
     >>> read_idx("images.gz").shape
     (5, 28, 28)
 
-    Raises:
-        InputError: if the file is missing, no IDX file, or not as long as its header says.
-
     Source: Y. LeCun, "The MNIST database", section "The IDX file format".
     """
     raw, trouble = content(Path(path))
@@ -138,9 +135,6 @@ def write_idx(path: str | os.PathLike[str], array: np.ndarray) -> None:
     """Write an array as an IDX file, gzipped if the name ends in ``.gz``; the file appears whole or not at all.
 
     The same array gives the same bytes (no time stamp in the gzip header).
-
-    Raises:
-        InputError: if IDX cannot hold the array (see `encode_idx`).
     """
     raw, path = encode_idx(array), Path(path)
     write_atomic(path, gzip.compress(raw, 9, mtime=0) if path.suffix == ".gz" else raw, "IDX file")
@@ -184,9 +178,6 @@ def load_npz(path: str | os.PathLike[str]) -> tuple[np.ndarray, np.ndarray | Non
     >>> x, y = load_npz("batch.npz")
     >>> x.shape, y.shape                                        # (n, ...), (n, ...)
     ((32, 784), (32,))
-
-    Raises:
-        InputError: if the file is missing or damaged, ``x`` is not there, or an array cannot be used.
     """
     arrays = read_npz(path, ("x", "y"))
     x, y = arrays["x"], arrays.get("y")

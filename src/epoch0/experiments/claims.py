@@ -93,9 +93,6 @@ def at_most(
         measured: means, shape (settings,).
         errors, bounds, samples: standard errors, bounds and independent samples of the means, one each or one for all.
         settings: names of the settings for the evidence.
-
-    Raises:
-        InputError: if something is not finite or shapes do not fit.
     """
     return _within(text, stats.settings_of(measured, errors, samples, settings), None, bounds)
 

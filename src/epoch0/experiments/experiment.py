@@ -79,9 +79,6 @@ def canonical_json(value: Any) -> str:
 
     >>> canonical_json({"b": (1, 2.0), "a": Gaussian(0.1)})
     '{"a":{"$class":"epoch0.distributions:Gaussian","std":0.1},"b":[1,2.0]}'
-
-    Raises:
-        InputError: naming the place of the first value that has no exact text.
     """
     return json.dumps(_plain(value, "spec"), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
@@ -109,9 +106,6 @@ def resolve(function: str) -> TrialFunction:
 
     >>> resolve("epoch0.papers.price_tanner.growth:block")
     <function block at ...>
-
-    Raises:
-        InputError: if the module cannot be imported or has no such function.
     """
     found = _imported(function, "trial function")
     if not callable(found):

@@ -5,6 +5,8 @@
 >>> done = epoch0.prune.rescale(net, method="measured", x=images)          # images (100, 64), labels (100,)
 >>> [round(layer.factor, 1) for layer in done.layers]
 [2.2, 1.1, 0.5]
+
+A model, a batch, masks or a file that cannot be used is one InputError that says why; nothing was changed then.
 """
 
 from epoch0.prune.effects.critical_sparsity import CriticalSparsity, critical_sparsity

@@ -27,9 +27,6 @@ def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, numbers
 
     The model's whole ``state_dict`` goes in, under the names it has before it is compiled, the state tensors of the
     optimizer, and ``numbers``, whatever JSON can hold.
-
-    Raises:
-        InputError: if the disk is full or the path cannot be written.
     """
     tensors = {f"model.{name}": value for name, value in bare(model).state_dict().items()}
     for index, entries in optimizer.state_dict()["state"].items():

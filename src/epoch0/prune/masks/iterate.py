@@ -55,9 +55,6 @@ def iterate(
         scope, floor, layers: as in ``keep``; layers with a sparsity of their own get there by the same schedule.
         progress: called before each round with the part of them that is done, from 0 to 1, and its number in words.
 
-    Raises:
-        InputError: as ``keep`` does; if steps or schedule cannot be used, or the model cannot be copied.
-
     Warns:
         PruningWarning: as ``keep`` does.
 

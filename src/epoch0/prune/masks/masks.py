@@ -35,9 +35,6 @@ class Masks(Mapping[str, Tensor]):
     Names are those of ``model.named_parameters()`` before the model is pruned. The mapping cannot be changed; the
     tensors are copies, so that nobody else's change reaches them. ``a & b`` keeps what both keep, ``a | b`` what either
     keeps, ``~a`` what a drops; the names and shapes of both must be the same.
-
-    Raises:
-        InputError: if there is no mask, or one is no bool tensor.
     """
 
     def __init__(self, masks: Mapping[str, Any]) -> None:
@@ -147,9 +144,6 @@ class Masks(Mapping[str, Tensor]):
         PosixPath('masks.safetensors')
 
         The ending must be ``.safetensors`` and the folder must exist; a file there is replaced.
-
-        Raises:
-            InputError: if the path is wrong, or the file cannot be written.
         """
         target = check_path(path, "masks")
         bits = {name: torch.from_numpy(np.packbits(mask.cpu().flatten().numpy())) for name, mask in self.items()}
@@ -162,9 +156,6 @@ class Masks(Mapping[str, Tensor]):
 
         >>> Masks.load(masks.save("masks.safetensors")) == masks
         True
-
-        Raises:
-            InputError: if the file is missing, cut short, damaged, or something else.
         """
         bits, words = load_tensors(path, "masks", LAYOUT, "Masks.save")
         shapes = from_json(words.get("shapes", ""))

@@ -49,9 +49,6 @@ def snip(
             of the 37,112 weights they keep.
         forward: ``forward(model, inputs) -> outputs``, for a model that is called in another way.
 
-    Raises:
-        InputError: if the model, the loss or a batch cannot be used; it says why.
-
     Warns:
         UserWarning: naming weights that the loss does not depend on; they score 0.
 
@@ -113,9 +110,6 @@ def force(
 
     Returns:
         Scores >= 0. With ``revive=False`` the weights that round n - 1 removed are marked as removed.
-
-    Raises:
-        InputError: if an argument, the model, the loss or a batch cannot be used.
 
     Source: de Jorge, Sanyal, Behl, Torr, Rogez, Dokania 2021, section 4 and Algorithm 1.
     """

@@ -131,9 +131,6 @@ def obd(
         seed: of the probes.
         batch_norm: ``"eval"`` is the choice for a trained network.
 
-    Raises:
-        InputError: if an argument, the model or a batch cannot be used.
-
     Source: LeCun, Denker, Solla 1990, equations 5 to 9 (obd); Martens 2020, section 10.2 (sampled Gauss-Newton).
     """
     held = taken(batches, None)
