@@ -125,7 +125,9 @@ def _bytes(program: Program, rows: int, slots: Sequence[int]) -> int:
 def apply(step: Affine, inputs: list[Tensor], complex_: Complex) -> Tensor:
     """An affine step on the rows, some at a time; directions to infinity feel no bias."""
     network, rows = complex_.network, len(inputs[0])
-    some = max(16, _CACHE // max(1, max(t[0].numel() for t in inputs)))
+    size = max(1, max(t[0].numel() for t in inputs))
+    # a dense layer reads all its weights again for each block of rows, and those of a wide one are not in the cache
+    some = max(512 if step.terms >= size else 16, _CACHE // size)
     if network is not None or not step.weighted or rows <= some:
         found = step.many(inputs, network)
     else:
