@@ -58,7 +58,6 @@ class Refined:
     audited: int = 0  # steps chosen at random that were looked at four times as closely
     hidden: int = 0  # crossings found there that had been missed
     hiding: int = 0  # audited steps in which some had been missed
-    margin: int = 0  # crossings that half the caution would not have seen
 
     @property
     def missed(self) -> float:
@@ -73,18 +72,17 @@ class Refined:
 
 @dataclass
 class _Steps:
-    """Steps from t0 to t1: the values of each layer at both ends, and whether half the caution had stopped before."""
+    """Steps from t0 to t1: the values of each layer at both ends."""
 
     t0: Tensor
     t1: Tensor
     at0: list[Tensor]
     at1: list[Tensor]
-    late: Tensor
     level: int  # how often halved
 
     def take(self, rows: Tensor | slice) -> "_Steps":
         at0, at1 = [v[rows] for v in self.at0], [v[rows] for v in self.at1]
-        return _Steps(self.t0[rows], self.t1[rows], at0, at1, self.late[rows], self.level)
+        return _Steps(self.t0[rows], self.t1[rows], at0, at1, self.level)
 
 
 def refine(
@@ -111,8 +109,7 @@ def refine(
     found = Refined(counts, points=len(ends))
     batch = max(16, _NUMBERS // sum(v.shape[1] for v in values))
     done: list[Tensor] = []
-    never = torch.zeros(len(ends) - 1, dtype=torch.bool)
-    work = [_Steps(ends[:-1], ends[1:], [v[:-1] for v in values], [v[1:] for v in values], never, 0)]
+    work = [_Steps(ends[:-1], ends[1:], [v[:-1] for v in values], [v[1:] for v in values], 0)]
     while work:
         steps = work.pop()
         if len(steps.t0) > batch:
@@ -123,23 +120,18 @@ def refine(
         found.points += len(middle)
         stop = level >= _DEEPEST or (points is not None and found.points >= points)
         halves = (
-            _Steps(steps.t0, middle, steps.at0, at_middle, steps.late, level),
-            _Steps(middle, steps.t1, at_middle, steps.at1, steps.late, level),
+            _Steps(steps.t0, middle, steps.at0, at_middle, level),
+            _Steps(middle, steps.t1, at_middle, steps.at1, level),
         )
         chosen = []
         suspicious = _suspects(steps.at0, at_middle, steps.at1, faces, caution)
-        for half, (again, bolder) in zip(halves, suspicious, strict=True):
+        for half, again in zip(halves, suspicious, strict=True):
             if stop:
                 found.unresolved += int(again.sum())
                 again = torch.zeros_like(again)
-            fresh = again & ~bolder & ~half.late  # half the caution would stop here, and count what is seen
-            if bool(fresh.any()):
-                found.margin -= sum(int(met.sum()) for layer in _crossings(half.take(fresh), faces) for met in layer)
-                half.late = half.late | fresh
             if bool((~again).any()):
                 still = half.take(~again)
                 for count, layer in zip(found.counts, _crossings(still, faces), strict=True):
-                    found.margin += sum(int(met[still.late].sum()) for met in layer)
                     count += torch.stack([met.sum(dim=0) for met in layer]).numpy()
                 done.append(torch.stack([still.t0, still.t1]))
             chosen.append(half.take(again))
@@ -162,15 +154,15 @@ def _joined(one: _Steps, two: _Steps) -> _Steps:
     at0, at1 = (
         [torch.cat(pair) for pair in zip(a, b, strict=True)] for a, b in ((one.at0, two.at0), (one.at1, two.at1))
     )
-    t0, t1, late = (torch.cat(pair) for pair in ((one.t0, two.t0), (one.t1, two.t1), (one.late, two.late)))
-    return _Steps(t0, t1, at0, at1, late, one.level)
+    t0, t1 = (torch.cat(pair) for pair in ((one.t0, two.t0), (one.t1, two.t1)))
+    return _Steps(t0, t1, at0, at1, one.level)
 
 
 def _suspects(
     at0: list[Tensor], at_middle: list[Tensor], at1: list[Tensor], faces: Sequence[Sequence[float]], caution: float
-) -> list[tuple[Tensor, Tensor]]:
-    """For both halves of each step, whether it may hide crossings: with the caution asked for, and with half of it."""
-    found = [(torch.zeros(len(at0[0]), dtype=torch.bool), torch.zeros(len(at0[0]), dtype=torch.bool)) for _ in range(2)]
+) -> list[Tensor]:
+    """For both halves of each step, whether it may hide crossings."""
+    found = [torch.zeros(len(at0[0]), dtype=torch.bool) for _ in range(2)]
     for a, m, b, layer in zip(at0, at_middle, at1, faces, strict=True):
         near = torch.add(a, b).mul_(0.5).sub_(m).abs_()
         # a value may be close to its chord by chance, so it is given half of what is usual in its layer at least
@@ -183,11 +175,10 @@ def _suspects(
         row, column = (_distance(m, layer).mul_(0.8) < near).nonzero(as_tuple=True)
         reach, middle = near[row, column], m[row, column]
         away = _distance(middle, layer)
-        for (hiding, bolder), end in zip(found, (a[row, column], b[row, column]), strict=True):
+        for hiding, end in zip(found, (a[row, column], b[row, column]), strict=True):
             worst = torch.maximum((end - middle).abs(), 4 * torch.minimum(away, _distance(end, layer)))
             worst = torch.where(worst == 0, torch.inf, worst)  # it rests on its face, as what is behind dead neurons
             hiding[row[worst < reach]] = True
-            bolder[row[worst < 0.5 * reach]] = True
     return found
 
 

@@ -37,7 +37,6 @@ class Transitions(Result):
     method: str  #: "line" (the walk on straight lines), "exact" (closed forms on circles) or "refined" (steps halved)
     resolution: float = 0.0  #: length in t of the shortest step; 0 where the count is exact, as the next five are
     points: int = 0  #: of the curve at which the networks were evaluated, all together
-    margin: int = 0  #: of those counted, crossings that only the caution found; half of it would have missed so many
     missed: float = 0.0  #: crossings missed, estimated by looking again at steps chosen at random
     missed_at_most: float = 0.0  #: the same with 95 % confidence; a wide bound, as few steps are looked at again
     unresolved: int = 0  #: steps left suspicious at the finest resolution
@@ -96,7 +95,7 @@ class Transitions(Result):
             return f"exact on {where}; closest decision {self.closest:.0e} of the values' size"
         words = (
             f"steps halved where a crossing could hide, down to {self.resolution:.1e} in t, {self.points} points; "
-            f"{self.margin} found by the caution alone; {self.missed:.0f} missed by the look at random steps "
+            f"{self.missed:.0f} missed by the look at random steps "
             f"(at most {self.missed_at_most:.0f} with 95 % confidence)"
         )
         return f"{words}; {self.unresolved} steps left unresolved" if self.unresolved else words
@@ -140,7 +139,7 @@ def transitions(
     of -1 and 1 for a hard tanh. On lines and polylines they are the break points of :func:`epoch0.regions.on_line`; on
     arcs and circles every pre-activation is ``a cos + b sin + c`` between two transitions, which has closed forms too.
     Elsewhere, and in large networks, steps along the curve are halved until none is suspicious. That is no proof; the
-    result says how many crossings the caution alone found, and what a second look at random steps missed.
+    result says what a second look at random steps missed.
 
     Args:
         model: any torch module; an ensemble, or a list of modules of one architecture, is counted one by one. It is
@@ -263,7 +262,7 @@ def _refined(reading: Reading, curve: Curve, caution: float, points: int | None,
         tuple(counts.sum(axis=0)[None] for counts in found.counts),
         tuple(counts.sum(axis=1)[None] for counts in found.counts),
         "refined",
-        *(found.resolution, found.points, found.margin, found.missed, found.missed_at_most, found.unresolved),
+        *(found.resolution, found.points, found.missed, found.missed_at_most, found.unresolved),
         notes=reading.notes,
     )
 
@@ -272,7 +271,7 @@ def _together(found: list[Transitions]) -> Transitions:
     """Several networks as one result."""
     methods = {one.method for one in found}
     exact = "refined" not in methods
-    sums = ("points", "margin", "missed", "missed_at_most", "unresolved")
+    sums = ("points", "missed", "missed_at_most", "unresolved")
     return Transitions(
         found[0].layers,
         tuple(np.concatenate(counts) for counts in zip(*(one.neurons for one in found), strict=True)),
