@@ -319,7 +319,6 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "theory.mean_field.c_star": lambda: {**_SCALES, "density": 0.9},
     "theory.mean_field.chi": lambda: {"activation": "tanh", "weight_std": 1.5, "q": 1.0, "density": 0.9},
     "theory.mean_field.correlation_map": lambda: {**_SCALES, "c": 0.5, "q": 1.0, "density": 0.9},
-    "theory.mean_field.covariance_map": lambda: {**_SCALES, "q1": 1.0, "q2": 2.0, "c": 0.5, "density": 0.9},
     "theory.mean_field.depth_scale": lambda: {**_SCALES, "density": 0.9},
     "theory.mean_field.edge_of_chaos": lambda: {"activation": "tanh", "bias_std": 0.2, "density": 0.9},
     "theory.mean_field.edge_of_chaos_curve": lambda: {"activation": "relu", "bias_stds": [0.1, 0.2], "density": 0.9},

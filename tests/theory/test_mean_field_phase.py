@@ -15,7 +15,6 @@ from epoch0.theory.mean_field import (
     c_star,
     chi,
     correlation_map,
-    covariance_map,
     depth_scale,
     edge_of_chaos,
     phase,
@@ -37,17 +36,6 @@ def test_relu_correlation_map_is_the_printed_one() -> None:
     near = 1 - np.array([1e-4, 1e-6])
     expansion = near + 2 * math.sqrt(2) / (3 * math.pi) * (1 - near) ** 1.5
     np.testing.assert_allclose(correlation_map("relu", math.sqrt(2), 0.0, near), expansion, atol=1e-10)
-
-
-def test_covariance_map_closed_forms() -> None:
-    q1, q2, c = np.array([[0.5], [2.0]]), 3.0, np.array([-0.9, 0.0, 0.4, 1.0])
-    covariance = c * np.sqrt(q1 * q2)
-    exact = 0.04 + 1.69 * 2 / math.pi * np.arcsin(2 * covariance / np.sqrt((1 + 2 * q1) * (1 + 2 * q2)))
-    np.testing.assert_allclose(covariance_map("erf", 1.3, 0.2, q1, q2, c), exact, atol=1e-13)
-    half = covariance_map("erf", 1.3, 0.2, q1, q2, c, density=0.5)
-    np.testing.assert_allclose(half, (exact - 0.04) / 2 + 0.04, atol=1e-13)
-    own = covariance_map("tanh", 1.3, 0.2, 0.7, 0.7, 1.0)
-    assert float(own) == pytest.approx(variance_map("tanh", 1.3, 0.2, 0.7), rel=1e-11)
 
 
 CASES = st.tuples(
@@ -230,7 +218,6 @@ def test_picture_of_one_phase_and_of_nothing_settled() -> None:
         (lambda: correlation_map("tanh", 0.0, 0.0, 0.5), "make every pre-activation 0"),
         (lambda: correlation_map("relu", 2.0, 0.1, 0.5), "q diverges for relu"),
         (lambda: correlation_map("tanh", 1.0, 0.1, 1.5), "c=1.5|correlation"),
-        (lambda: covariance_map("tanh", 1.0, 0.1, np.ones(3), np.ones(2), 0.5), r"q1 \(3,\), q2 \(2,\), c \(\)"),
         (lambda: c_star("relu", 2.0, 0.0), "q diverges"),
         (lambda: depth_scale("tanh", 1.0, 0.1, density=0.0), "density=0"),
     ],

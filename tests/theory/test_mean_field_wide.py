@@ -57,7 +57,7 @@ def predicted(setting: Setting, depth: int) -> dict[str, NDArray[np.float64]]:
     rows = []
     for _ in range(depth):
         rows.append((math.log(q), r / q, mean_field.chi(name, w, q)))
-        r = float(mean_field.covariance_map(name, w, b, q, q, r / q))
+        r = b**2 + w**2 * float(mean_field.pair_mean(name, q, q, r / q))
         q = mean_field.variance_map(name, w, b, q)
     return dict(zip(("log_q", "c", "chi"), np.array(rows).T, strict=True))
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from epoch0.arguments import Size, Sparsity, Whole, checked
 from epoch0.errors import InputError
 from epoch0.prune.masks.apply import apply
-from epoch0.prune.masks.keep import SCOPES, check_sparsity, select, warn_if_few
+from epoch0.prune.masks.keep import SCOPES, select, warn_if_few
 from epoch0.prune.masks.masks import Masks
 from epoch0.prune.scores.batches import Progress, tell
 from epoch0.prune.scores.scores import Scores
@@ -30,7 +30,7 @@ def iterate(
     schedule: Annotated[str, SCHEDULES] = "exponential",
     scope: Annotated[str, SCOPES] = "global",
     floor: Whole = 0,
-    layers: str | Mapping[str, float] = "uniform",
+    layers: str | Mapping[str, Sparsity] = "uniform",
     progress: Progress | None = None,
 ) -> Masks:
     """Prune in rounds: score what is left, remove a little, until exactly ``round(sparsity * M)`` are removed.
@@ -102,7 +102,6 @@ def _rounds(
     own: dict[str, list[float]] = {}
     if not isinstance(layers, str):
         for name, share in layers.items():
-            check_sparsity(share, f"layers['{name}']")
             own[name] = scheduled(share, steps, schedule, min(gone.get(name, 0.0), share))
     masks = None
     for number, share in enumerate(plan):

@@ -28,7 +28,7 @@ def keep(
     *,
     scope: Annotated[str, SCOPES] = "global",
     floor: Whole = 0,
-    layers: str | Mapping[str, float] = "uniform",
+    layers: str | Mapping[str, Sparsity] = "uniform",
 ) -> Masks:
     """Keep the highest-scored weights and drop the rest.
 
@@ -74,8 +74,7 @@ def select(
     layers: str | Mapping[str, float] = "uniform",
 ) -> Masks:
     """What :func:`keep` does, without its warning."""
-    check_sparsity(sparsity)
-    _check(scores, scope, floor, layers)
+    _check(scores, scope, layers)
     removed: Mapping[str, Tensor] = getattr(scores, "removed", {})
     most = {name: tensor.numel() - int(removed[name].count_nonzero()) if name in removed else tensor.numel()
             for name, tensor in scores.items()}  # fmt: skip
@@ -122,9 +121,9 @@ def _keep_globally(
             count -= least[name]
 
 
-def _check(scores: Mapping[str, Tensor], scope: str, floor: int, layers: str | Mapping[str, float]) -> None:
-    if not isinstance(scores, Mapping) or not scores or not all(isinstance(t, Tensor) for t in scores.values()):
-        raise InputError(f"scores must be a mapping of names to tensors, with at least one; got {type(scores)}.")
+def _check(scores: Mapping[str, Tensor], scope: str, layers: str | Mapping[str, float]) -> None:
+    if not scores:
+        raise InputError("scores must be a mapping of names to tensors, with at least one.")
     for name, tensor in scores.items():
         if not tensor.is_floating_point():
             raise InputError(f"the scores of '{name}' are {tensor.dtype}; floating-point numbers are needed.")
@@ -268,7 +267,6 @@ def _told(
 ) -> int:
     if name not in sizes:
         raise InputError(f"layers names '{name}', which has no scores.{suggest(name, sizes)}")
-    check_sparsity(sparsity, f"layers['{name}']")
     kept = sizes[name] - round(sparsity * sizes[name])
     if not least[name] <= kept <= most[name]:
         bound = f"the floor is {least[name]}" if kept < least[name] else f"only {most[name]} are not removed yet"
@@ -276,13 +274,6 @@ def _told(
     return kept
 
 
-def check_sparsity(sparsity: float, name: str = "sparsity") -> None:
-    """Refuse what is no fraction removed."""
-    number = isinstance(sparsity, int | float | np.integer | np.floating) and not isinstance(sparsity, bool)
-    if not number or not 0 <= sparsity < 1:
-        hint = ""
-        if number and 1 < sparsity <= 100:
-            hint = f" In percent? Then it is {float(sparsity) / 100:g}."
-        elif number and sparsity == 1:
-            hint = " 1 would remove every weight."
-        raise InputError(f"{name}={sparsity!r} is no fraction of weights to remove; it is in [0, 1).{hint}")
+@checked
+def check_sparsity(sparsity: Sparsity) -> None:
+    """Refuse what is no fraction removed, before anything else is done."""

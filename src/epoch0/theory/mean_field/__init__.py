@@ -17,7 +17,6 @@ from epoch0.theory.mean_field.fixed_points import (
     DepthScale,
     c_star,
     correlation_map,
-    covariance_map,
     depth_scale,
     q_star,
 )
@@ -27,5 +26,5 @@ from epoch0.theory.mean_field.phases import Phase, PhaseDiagram, phase, phase_di
 from epoch0.theory.mean_field.propagation import Propagation, propagate
 
 __all__ = ["DepthScale", "EdgeCurve", "EdgeOfChaos", "Kernel", "Phase", "PhaseDiagram", "Propagation"]
-__all__ += ["c_star", "chi", "correlation_map", "covariance_map", "depth_scale", "edge_of_chaos", "edge_of_chaos_curve"]
+__all__ += ["c_star", "chi", "correlation_map", "depth_scale", "edge_of_chaos", "edge_of_chaos_curve"]
 __all__ += ["gaussian_mean", "kernel", "pair_mean", "phase", "phase_diagram", "propagate", "q_star", "variance_map"]

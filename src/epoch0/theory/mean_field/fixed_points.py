@@ -144,29 +144,6 @@ def _polish(moments: Moments, kept: float, bias: float, q: float) -> float:
 
 
 @checked
-def covariance_map(
-    activation: ActivationLike, weight_std: Std, bias_std: Std,
-    q1: ArrayLike, q2: ArrayLike, c: ArrayLike, density: Density = 1.0,
-) -> Array:  # fmt: skip
-    """Covariance of two inputs' next pre-activations: bias_std^2 + density * weight_std^2 * E phi(h1) phi(h2).
-
-    >>> covariance_map("relu", 2 ** 0.5, 0.1, 1.0, 4.0, np.array([0.0, 1.0])).round(6)           # shape (2,)
-    array([0.64662, 2.01   ])
-
-    The variances q1 and q2 and the correlation c broadcast together.
-
-    Source: Hayou et al. 2021, B.1 and appendix H (density).
-    """
-    rule = get(activation)
-    try:
-        np.broadcast_shapes(*(np.shape(values) for values in (q1, q2, c)))
-    except ValueError:
-        shapes = f"q1 {np.shape(q1)}, q2 {np.shape(q2)}, c {np.shape(c)}"
-        raise InputError(f"the shapes do not go together: {shapes}; give numbers, or arrays that broadcast.") from None
-    return np.asarray(bias_std**2 + density * weight_std**2 * pair_mean(rule, q1, q2, c))
-
-
-@checked
 def correlation_map(
     activation: ActivationLike,
     weight_std: Std,
