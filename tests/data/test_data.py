@@ -226,7 +226,7 @@ def test_a_set_found_nowhere_says_what_to_do_and_where_it_looked(
 def test_unknown_names() -> None:
     with pytest.raises(InputError, match=r"data set 'minst' is unknown; .*Did you mean 'mnist'"):
         data.load("minst")
-    with pytest.raises(InputError, match=r"split='tset' is unknown.*Did you mean 'test'"):
+    with pytest.raises(InputError, match=r"split='tset' is not known.*Did you mean 'test'"):
         data.load("digits", split="tset")
     for function in (data.path, data.fetch):
         with pytest.raises(InputError, match=r"'imagnet' is unknown; .*Did you mean 'imagenet'"):

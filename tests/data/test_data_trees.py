@@ -190,7 +190,7 @@ def test_a_split_that_is_there_can_be_used_alone(tiny: Path, tmp_path: Path) -> 
 def test_a_set_that_is_no_tree(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"mnist does not come as image files; .*load\('mnist'\)"):
         data.image_files("mnist")
-    with pytest.raises(InputError, match="'tets' is unknown"):
+    with pytest.raises(InputError, match="'tets' is not known"):
         data.image_files("imagenet", "tets")
 
 

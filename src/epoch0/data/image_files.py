@@ -8,13 +8,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from epoch0.arguments import checked
 from epoch0.data.catalogue import SPLITS, KnownSet, absent, known_set, tree
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError
 
 FOLDER = "folder:"
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg")
@@ -54,7 +55,9 @@ class ImageFiles:
 
 
 @checked
-def image_files(name: str, split: str = "train", data_dir: str | os.PathLike[str] | None = None) -> ImageFiles:
+def image_files(
+    name: str, split: Annotated[str, SPLITS] = "train", data_dir: str | os.PathLike[str] | None = None
+) -> ImageFiles:
     """The image files of a set that comes as a tree of them.
 
     Args:
@@ -67,8 +70,6 @@ def image_files(name: str, split: str = "train", data_dir: str | os.PathLike[str
         InputError: if the set is unknown, found nowhere or no tree of image files; if a class has no folder or no
             image; if an annotation names an unknown class or file, or a file has none.
     """
-    if split not in SPLITS:
-        raise InputError(f"split={split!r} is unknown; a data set has 'train' and 'test'.{suggest(split, SPLITS)}")
     if name.startswith(FOLDER):
         return _plain_tree(name, Path(name.removeprefix(FOLDER)).expanduser(), split)
     known = known_set(name)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from epoch0.data.dataset import DataSet
 from epoch0.data.decoding import read_images
 from epoch0.data.image_files import FOLDER, ImageFiles, image_files
 from epoch0.data.readers import content, parse_cifar, parse_idx
-from epoch0.errors import InputError, suggest
+from epoch0.errors import InputError
 
 _LABEL_BYTES = {"cifar10": 1, "cifar100": 2}
 _Parsed = TypeVar("_Parsed")
@@ -25,7 +25,7 @@ _Parsed = TypeVar("_Parsed")
 @checked
 def load(
     name: str,
-    split: str = "train",
+    split: Annotated[str, SPLITS] = "train",
     data_dir: str | os.PathLike[str] | None = None,
     progress: Callable[[str], object] | None = None,
 ) -> DataSet:
@@ -48,8 +48,6 @@ def load(
         InputError: if the set is unknown, found nowhere (says how to fetch it and where was searched), or damaged
             (names the file, with sizes and checksums); if it does not fit into memory, as ImageNet does not.
     """
-    if split not in SPLITS:
-        raise InputError(f"split={split!r} is unknown; a data set has 'train' and 'test'.{suggest(split, SPLITS)}")
     if name == "imagenet":
         raise InputError(
             "imagenet is too large to be read into memory; train and evaluate on it as it streams from the disk: "

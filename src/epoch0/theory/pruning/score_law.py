@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from epoch0 import special
-from epoch0.errors import InputError
 
 Array = NDArray[np.float64]
 
@@ -108,18 +107,15 @@ def score_law(entry: Array, rows: ArrayLike, columns: ArrayLike, scale: float = 
     return ScoreLaw(tail, np.maximum.accumulate(none), scale, sizes[0] * sizes[1])
 
 
-def entry_tail(shared: float, weights: str = "normal") -> Array:
+def entry_tail(shared: float) -> Array:
     """Tail of X = |W| |sqrt(shared) + sqrt(1 - shared) N|: a weight times what its row's gradient does not explain.
 
     ``shared`` is the share of the gradient's variance that rows and columns explain: 1 where all examples look alike,
-    so that the gradient is a product, near 0 where it is a sum over many different examples. ``weights`` is "normal",
-    or "one" for a score without the weight in it.
+    so that the gradient is a product, near 0 where it is a sum over many different examples.
     """
     t = np.exp(GRID)
     if shared >= 1:
-        return np.asarray(special.erfc(t / math.sqrt(2)) if weights == "normal" else (t < 1).astype(np.float64))
-    if weights != "normal":
-        return _offset_tail(t, shared)
+        return np.asarray(special.erfc(t / math.sqrt(2)))
     return _product(entry_tail(1.0), _offset_tail(np.exp(GRID[:-1] + STEP / 2), shared))
 
 
@@ -137,8 +133,6 @@ def entry_of_mean(mean: float, log_mean: float | None = None) -> Array:
     """
     from scipy.optimize import brentq
 
-    if not 0 < mean <= 1 + 1e-9:
-        raise InputError(f"mean={mean!r} is no mean of a variable >= 0 of mean square 1; it lies in (0, 1].")
     t = np.exp(GRID)
     if mean >= _sphere_mean(_FEWEST):
         return np.asarray((t < 1).astype(np.float64))
@@ -253,23 +247,10 @@ def law_of_moments(
 
     Mean squares are of each row, (n_out,), and column, (n_in,); ``zeros`` is the fraction of exact zeros among those
     that are not all 0, ``log_mean`` the mean of the logarithms of the others; None: as for weights that know nothing of
-    their gradients. An InputError if they cannot belong to one matrix of scores >= 0.
+    their gradients.
     """
     rows, columns = (np.asarray(a, dtype=np.float64) for a in (row_squares, column_squares))
-    for side in (rows, columns):
-        if side.ndim != 1 or not len(side) or not (np.isfinite(side) & (side >= 0)).all():
-            raise InputError("row_squares and column_squares must be lists of finite numbers >= 0.")
     total = float(rows.mean())
-    if not math.isclose(total, float(columns.mean()), rel_tol=1e-3):
-        raise InputError(
-            f"the rows' mean square is {total:.6g} and the columns' {float(columns.mean()):.6g}; of one layer's scores "
-            "they are equal."
-        )
-    if not (0 <= zeros < 1 and mean >= 0 and (mean > 0) == (total > 0)):
-        raise InputError(
-            f"mean={mean!r}, zeros={zeros!r}, mean square {total:.6g}: the mean must be >= 0, and 0 only with the mean "
-            "square, and the fraction of zeros in [0, 1)."
-        )
     if total == 0:
         return ScoreLaw(np.zeros(len(GRID)), np.ones(len(GRID)), 0.0, len(rows) * len(columns))
     share = 1 - zeros
