@@ -172,8 +172,8 @@ class _Number(Kind):
 class _Numbers(Kind):
     """A number, an array or a tensor, or nested sequences of numbers; or arrays only."""
 
-    def __init__(self, sort: type | None, within: Within | None, finite: bool = True) -> None:
-        self.sort, self.within, self.finite = sort, within, finite
+    def __init__(self, sort: type | None, within: Within | None, finite: bool = True, plain: bool = False) -> None:
+        self.sort, self.within, self.finite, self.plain = sort, within, finite, plain
         name = (
             f"a {'torch tensor' if sort.__name__ == 'Tensor' else 'numpy array'}"
             if sort
@@ -206,8 +206,8 @@ class _Numbers(Kind):
                 array = _plain_array(value)
             except (TypeError, ValueError, OverflowError, RuntimeError):
                 array = np.empty(0, dtype=object)
-            if hasattr(value, "__array__") and not isinstance(value, np.generic):
-                value = array
+            if hasattr(value, "__array__"):
+                value = array.item() if isinstance(value, np.generic) and array.dtype.kind in "iuf" else array
         if not hasattr(array, "is_sparse") and array.dtype.kind not in ("iuf" if self.sort is None else "iufbUS"):
             raise refuse(name, value, self.wanted)
         if (isinstance(value, list | tuple) and not value) or (
@@ -218,6 +218,8 @@ class _Numbers(Kind):
             check_finite(name, array)
         if self.within is not None and math.prod(array.shape) and not self.within.holds(array.min(), array.max()):
             raise refuse(name, value, self.wanted)
+        if self.plain and not isinstance(value, int | float):  # a number or an array, and nothing else
+            return np.asarray(array.cpu() if hasattr(array, "is_sparse") else array, dtype=np.float64)
         return value
 
 
@@ -369,7 +371,7 @@ def _kind(hint: Any, more: tuple[Any, ...] = ()) -> Kind | None:
     if base in (typing.Union, types.UnionType):
         return _union(parts, more)
     if isinstance(hint, TypeVar):
-        return _Numbers(None, within) if hint.__constraints__ else _kind(hint.__bound__)
+        return _Numbers(None, within, plain=True) if hint.__constraints__ else _kind(hint.__bound__)
     if hint is None or hint is type(None):
         return Kind("None", lambda v: v is None)
     if hint is bool:
