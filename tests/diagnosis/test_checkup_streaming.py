@@ -1,13 +1,18 @@
 """A checkup one block at a time, against the ordinary one of the same weights."""
 
 import math
+import time
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 import epoch0 as e0
+from epoch0.diagnosis.streaming import plan
 from epoch0.errors import InputError
+from epoch0.tracing.call import Call
 
 
 def network() -> nn.Sequential:
@@ -81,7 +86,17 @@ class Skips(nn.Module):
         return x
 
 
-@pytest.mark.parametrize(("net", "said"), [(Odd(), "no list of blocks"), (Skips(), "another path")])
+class SkipsAtTheEnd(Skips):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = x = self.blocks[0](x)
+        for block in self.blocks[1:]:
+            x = block(x)
+        return x + first
+
+
+@pytest.mark.parametrize(
+    ("net", "said"), [(Odd(), "no list of blocks"), (Skips(), "another path"), (SkipsAtTheEnd(), "another path")]
+)
 def test_what_is_no_stack_of_blocks_is_refused(net: nn.Module, said: str) -> None:
     with pytest.raises(InputError, match=said):
         e0.checkup(net, *batch()[:1], stream=True)
@@ -99,3 +114,56 @@ def test_the_command_refuses_what_cannot_be_streamed() -> None:
 
     done = CliRunner().invoke(app, ["checkup", "torch.nn:Identity", "--stream"])
     assert done.exit_code == 2 and "--stream takes hf:config.json" in done.output
+    done = CliRunner().invoke(app, ["checkup", "torch.nn:Identity", "--dry-run"])
+    assert done.exit_code == 2 and "give both" in done.output
+
+
+def saved(folder: Path, **changes: torch.Tensor) -> nn.Module:
+    """A network whose weights lie in two files of a folder, as large checkpoints do."""
+    net = network()
+    state = {**net.state_dict(), **changes}
+    names = sorted(state)
+    for part, some in enumerate((names[::2], names[1::2])):
+        save_file({name: state[name].contiguous() for name in some}, folder / f"model-{part}.safetensors")
+    return net
+
+
+def test_weights_come_from_a_folder_of_safetensors(tmp_path: Path) -> None:
+    net, (x, y) = saved(tmp_path), batch()
+    with torch.device("meta"):
+        empty = network()
+    one = e0.checkup(net, x, y, stream=True).to_dict()
+    assert alike(one["layers"], e0.checkup(empty, x, y, stream=tmp_path).to_dict()["layers"])
+    assert all(p.device.type == "meta" for p in empty.parameters())
+
+
+def test_a_folder_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    x, y = batch()
+    with torch.device("meta"):
+        empty = network()
+    with pytest.raises(InputError, match=r"has no \.safetensors"):
+        e0.checkup(empty, x, y, stream=tmp_path)
+    net = saved(tmp_path, **{"1.weight": torch.zeros(4, 3)})
+    with pytest.raises(InputError, match=r"'1.weight' in .* has shape \(4, 3\), the model's \(4, 32\)"):
+        e0.checkup(empty, x, y, stream=tmp_path)
+    with pytest.raises(InputError, match="this one has its own"):
+        e0.checkup(net, x, y, stream=tmp_path)
+    save_file({"0.0.weight": torch.zeros(32, 32)}, tmp_path / "model-0.safetensors")
+    (tmp_path / "model-1.safetensors").unlink()
+    with pytest.raises(InputError, match=r"holds no '0.0.bias'"):
+        e0.checkup(empty, x, y, stream=tmp_path)
+
+
+def test_a_plan_says_what_streaming_takes() -> None:
+    with torch.device("meta"):
+        net = nn.Sequential(*[part for _ in range(12) for part in (nn.Linear(512, 512), nn.ReLU())], nn.Linear(512, 4))
+    x, y = torch.randn(64, 512), torch.arange(64) % 4
+    call = Call.of(net, x, y, empty=True)
+    plan(call, torch.argmax)  # what is slow the first time
+    found, started = plan(call, torch.argmax), time.perf_counter()
+    e0.checkup(net, x, y, stream=True)
+    lasts = time.perf_counter() - started
+    assert found.blocks == 13 and found.parameters == sum(p.numel() for p in net.parameters())
+    assert lasts / 4 < found.seconds < lasts * 4 and found.tried < found.seconds
+    assert found.memory > 13 * 64 * 512 * 4 and "13 blocks" in str(found)
+    assert all(p.device.type == "meta" for p in net.parameters())

@@ -75,6 +75,9 @@ def checkup(
     stream: Annotated[
         bool, typer.Option("--stream", help="Build hf:config.json without memory and measure it one block at a time.")
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --stream: only say what memory and time it would take.")
+    ] = False,
     seed: Seed = 0,
     html: Annotated[Path | None, typer.Option(help="Also write one self-contained page with pictures.")] = None,
     fix: Annotated[
@@ -103,10 +106,12 @@ def checkup(
     for path, what, endings in ((fix, "weights", [".safetensors"]), (html, "page", [])):
         if path is not None:
             to_write(path, what, endings)
-    if stream and (not model.startswith("hf:") or weights or fix or fail_on != "never" or noise):
-        raise InputError("--stream takes hf:config.json, and no --weights, --fix, --fail-on or --noise.")
+    if stream and (not model.startswith("hf:") or fix or fail_on != "never" or noise):
+        raise InputError("--stream takes hf:config.json, and no --fix, --fail-on or --noise.")
+    if dry_run and not stream:
+        raise InputError("--dry-run says what --stream would take; give both.")
     with _empty(stream):
-        program = models.load_program(model, weights=weights, seed=seed)
+        program = models.load_program(model, weights=None if stream else weights, seed=seed)
     network = program.pop("model")
     if program:
         if (data_name, input_shape, batch) != (None, None, None):
@@ -121,7 +126,15 @@ def checkup(
     )
     settings |= {**program, "seconds": seconds}
     settings |= {"directions": directions, "sparsity": sparsity, "noise": noise or None, "regions": regions}
-    settings["stream"] = stream
+    settings["stream"] = weights if stream and weights else stream
+    if dry_run:
+        from epoch0.diagnosis.checkup import made_up
+        from epoch0.diagnosis.streaming import plan
+        from epoch0.tracing.call import Call
+
+        call = Call.of(network, given.x, given.targets, empty=True)
+        typer.echo(str(plan(call, lambda output: made_up(call.batch, output, seed)[0], directions or 2, seed, weights)))
+        return
     folded = {} if depth is None else {"depth": depth}
     with _progress() as settings["tell"]:
         before = examine(network, given.x, given.targets, inputs=given.description, **settings)

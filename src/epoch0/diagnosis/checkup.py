@@ -9,6 +9,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -85,7 +86,7 @@ def checkup(
     sparsity: Sparsity | None = None,
     noise: Positive | None = None,
     regions: bool = False,
-    stream: bool = False,
+    stream: bool | str | Path = False,
     remedies: bool | None = None,
     seed: Seed = 0,
     name: str | None = None,
@@ -125,8 +126,9 @@ def checkup(
             what the outputs make of it.
         regions: also count linear regions on segments between examples and on a plane through three.
         stream: measure one block after another, so that only one has its weights in memory: a model on torch's ``meta``
-            device gets each block's from its own initialization, made anew for the way back. No step is measured, so
-            nothing is judged but the layers; docs/checkup.md says of which models.
+            device gets each block's from its own initialization, made anew for the way back, or from the folder of
+            safetensors given here. No step is measured, so nothing is judged but the layers; docs/checkup.md says of
+            which models.
         remedies: whether changes are tried on a copy where the network is not expected to train. None: with a trial,
             and without one where a pass takes less than 5 ms, as trying takes longer than the rest of the checkup.
         seed: of directions, held-out examples, dropout and noise.
@@ -149,7 +151,8 @@ def checkup(
         if asked := [key for key, value in others.items() if value is not None]:
             raise InputError(f"{asked[0]}= needs the whole network in memory; leave it out with stream=True.")
         whole = Call.of(model, batch, targets, loss=loss, empty=True)
-        return _streamed(whole, directions or 2, seed, batch_norm, name, inputs, [*notes, *whole.notes], say)
+        folder = None if stream is True else Path(stream)
+        return _streamed(whole, folder, directions or 2, seed, batch_norm, name, inputs, [*notes, *whole.notes], say)
     call = Call.of(model, batch, targets, loss=loss, forward=forward)
     said = [*notes, *call.notes]
     if not call.has_loss:
@@ -272,8 +275,8 @@ LAYERS_ONLY = (
 
 
 def _streamed(
-    call: Call, directions: int, seed: int, batch_norm: BatchNorm, name: str | None, inputs: str | None,
-    said: list[str], say: Tell,
+    call: Call, folder: Path | None, directions: int, seed: int, batch_norm: BatchNorm, name: str | None,
+    inputs: str | None, said: list[str], say: Tell,
 ) -> Checkup:  # fmt: skip
     """The layers of a network that was measured block by block; no verdict, as no step was measured."""
     started, given = time.process_time(), call.targets is not None
@@ -283,7 +286,7 @@ def _streamed(
         said.append(made)
         return targets
 
-    rows = Rows(stream_layers(call, directions, seed, batch_norm, make_up, say))
+    rows = Rows(stream_layers(call, directions, seed, batch_norm, make_up, say, folder))
     table = rows.table({}, 1.0)
     return Checkup(
         model=name or type(call.model).__name__,

@@ -6,16 +6,20 @@ blocks only the activations at their borders stay, and the tangents and the grad
 
 import hashlib
 import math
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from epoch0.diagnosis.rows import Piece, joined, measured
-from epoch0.errors import InputError
+from epoch0.errors import InputError, suggest
+from epoch0.initialization.files import read_tensors
 from epoch0.measure.passes import Travel, passes
 from epoch0.seeds import generator
 from epoch0.tracing.call import LABELS, Call
@@ -24,6 +28,7 @@ from epoch0.tracing.operations import tensors_in
 from epoch0.tracing.tape import tape
 
 Tell = Callable[[str, float], None]
+Targets = Callable[[Tensor], Any]
 State = tuple[dict[str, Any], dict[str, Any]]  # parameters and buffers of one module
 
 FORWARD = 2.0  # what a block costs on the way forward over what it costs on the way back
@@ -107,10 +112,11 @@ class Weights:
     """The weights of a model, lent to a few modules at a time: those it has, or where it has none fresh ones.
 
     Fresh ones come from ``_init_weights`` of a model of transformers, else from ``reset_parameters``, in a stream
-    of the seed and the module's path, so that a block has the same weights whenever it is made.
+    of the seed and the module's path, so that a block has the same weights whenever it is made. A folder of
+    safetensors, which are mapped and not read, may hold those of a model that has none.
     """
 
-    def __init__(self, model: nn.Module, seed: int) -> None:
+    def __init__(self, model: nn.Module, seed: int, folder: Path | None = None) -> None:
         self.model, self.seed = model, seed
         self.modules = dict(model.named_modules())
         self.own: dict[str, State] = {p: (dict(m._parameters), dict(m._buffers)) for p, m in self.modules.items()}
@@ -129,6 +135,32 @@ class Weights:
             for t in state[0].values():
                 if t is not None:
                     self.home.setdefault(id(t), path)
+        self.stored: dict[int, Tensor] = {}
+        if folder is not None:
+            self._store(folder)
+
+    def _store(self, folder: Path) -> None:
+        """Look up the weights in the files of a folder, or in one file."""
+        if not self.fresh:
+            raise InputError(f"weights from {str(folder)!r} are for a model on the meta device; this one has its own.")
+        files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else [folder]
+        if not files:
+            raise InputError(f"the folder {str(folder)!r} has no .safetensors in it.")
+        given = {name: tensor for file in files for name, tensor in read_tensors(file, "weights")[0].items()}
+        lost: dict[int, str] = {}
+        for name, t in [*self.model.named_parameters(remove_duplicate=False), *self.model.named_buffers()]:
+            if name not in given:
+                if isinstance(t, nn.Parameter):
+                    lost[id(t)] = name
+            elif given[name].shape != t.shape:
+                raise InputError(
+                    f"'{name}' in {str(folder)!r} has shape {tuple(given[name].shape)}, the model's {tuple(t.shape)}."
+                )
+            else:
+                self.stored[id(t)] = given[name]
+        if lacks := next((n for key, n in lost.items() if key not in self.stored), None):
+            some = suggest(lacks, given) or f" It has {', '.join(list(given)[:3])} ..."
+            raise InputError(f"{str(folder)!r} holds no '{lacks}'.{some}")
 
     @contextmanager
     def put_away(self) -> Iterator[None]:
@@ -183,9 +215,13 @@ class Weights:
             self._put(path, {**self.empty, **by})
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             for path in sorted(paths, key=lambda p: -p.count(".")):
+                if all(t is None or id(t) in self.stored for part in self.own[path] for t in part.values()):
+                    continue
                 key = int.from_bytes(hashlib.sha256(path.encode()).digest()[:4], "big")
                 torch.default_generator.set_state(generator(self.seed, 0x696E, key).get_state())
                 self._initialize(path)
+            for key in by.keys() & self.stored.keys():
+                by[key].copy_(self.stored[key])
         for path in paths:
             for part in self.own[path]:
                 for name, t in part.items():
@@ -303,8 +339,44 @@ class Blocks:
                 module.__dict__.pop("forward", None)
 
 
+class _Run:
+    """The pieces of a model, measured forward and back one block at a time."""
+
+    def __init__(
+        self, call: Call, directions: int, seed: int, batch_norm: str, targets: Targets, weights: Path | None
+    ) -> None:
+        self.call, self.directions, self.seed, self.targets = call, directions, seed, targets
+        self.batch_norm, self.stack = batch_norm, stack(call.model)
+        self.weights, self.count = Weights(call.model, seed, weights), len(self.stack.blocks)
+        self.blocks = Blocks(call, self.stack, self.weights)
+        self.travel = Travel(directions, 1 if directions == 2 else directions, seed)
+        self.source = generator(seed, 0x616C)
+
+    def forward(self, index: int) -> Piece:
+        blocks, last = self.blocks, self.blocks.last(index)
+        with self.weights.lent(blocks.paths(index)):
+            part = blocks.part(index)
+            if last and not _has_loss(self.call):
+                with torch.no_grad():
+                    part = replace(part, targets=self.targets(part.output(part.run())))
+            part = _Ending(**vars(part)) if last else replace(part, targets=None)
+            with tape(part, batch_norm=self.batch_norm) as record:
+                _check_start(record, index, self.stack)
+                with torch.no_grad():
+                    made = record.run(record.x).detach().clone()
+                _check_path(blocks, index, made)
+                if not last:
+                    blocks.inputs.append(made)
+                return measured(record, self.directions, self.seed, self.travel, self.source, gradients=last)
+
+    def back(self, index: int, piece: Piece) -> Piece:
+        part = replace(self.blocks.part(index), targets=None)
+        with self.weights.lent(self.blocks.paths(index)), tape(part, batch_norm=self.batch_norm) as record:
+            return _back(record, piece, self.travel)
+
+
 def stream(
-    call: Call, directions: int, seed: int, batch_norm: str, targets: Callable[[Tensor], Any], tell: Tell
+    call: Call, directions: int, seed: int, batch_norm: str, targets: Targets, tell: Tell, weights: Path | None = None
 ) -> Piece:
     """Measure the layers of a model block by block, forward and back.
 
@@ -315,40 +387,78 @@ def stream(
         batch_norm: as of :func:`epoch0.tracing.tape.tape`.
         targets: makes targets up from the outputs, where there are none.
         tell: is told the block that runs and the share that is done.
+        weights: a folder of safetensors, or one file, with the weights of a model on the meta device.
 
     Raises:
         InputError: naming what is in the way of streaming.
     """
-    found = stack(call.model)
-    weights, count = Weights(call.model, seed), len(found.blocks)
-    blocks = Blocks(call, found, weights)
-    travel, source = Travel(directions, 1 if directions == 2 else directions, seed), generator(seed, 0x616C)
-    pieces: list[Piece] = []
+    run = _Run(call, directions, seed, batch_norm, targets, weights)
+    count, names, pieces = run.count, [group[0] for group in run.stack.blocks], list[Piece]()
     whole = count * (FORWARD + 1)
-    with weights.put_away():
+    with run.weights.put_away():
         for index in range(count):
-            tell(f"{found.blocks[index][0]}, forward", index * FORWARD / whole)
-            with weights.lent(blocks.paths(index)):
-                part, last = blocks.part(index), blocks.last(index)
-                if last and not _has_loss(call):
-                    with torch.no_grad():
-                        part = replace(part, targets=targets(part.output(part.run())))
-                part = _Ending(**vars(part)) if last else replace(part, targets=None)
-                with tape(part, batch_norm=batch_norm) as record:
-                    _check_start(record, index, found)
-                    pieces.append(_measure(record, directions, seed, travel, source, last))
-                    if not last:
-                        with torch.no_grad():
-                            blocks.inputs.append(record.run(record.x).detach().clone())
-            _check_path(blocks, index)
+            tell(f"{names[index]}, forward", index * FORWARD / whole)
+            pieces.append(run.forward(index))
         for index in reversed(range(count - 1)):
-            tell(f"{found.blocks[index][0]}, back", (count * FORWARD + count - 1 - index) / whole)
-            with (
-                weights.lent(blocks.paths(index)),
-                tape(replace(blocks.part(index), targets=None), batch_norm=batch_norm) as record,
-            ):
-                pieces[index] = _back(record, pieces[index], travel)
+            tell(f"{names[index]}, back", (count * FORWARD + count - 1 - index) / whole)
+            pieces[index] = run.back(index, pieces[index])
     return joined(pieces, type(call.model).__name__)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What streaming a model would take, from its first and its last block."""
+
+    blocks: int
+    parameters: int
+    memory: int  # bytes that the process takes at most
+    seconds: float  # on the clock, with the threads there are
+    tried: float  # seconds that finding this out took
+
+    def __str__(self) -> str:
+        return (
+            f"{self.blocks} blocks, {self.parameters:,} parameters "
+            f"({self.parameters * 4 / 2**30:.1f} GiB in float32).\n"
+            f"Streaming takes about {self.memory / 2**30:.1f} GiB of memory and {self.seconds / 60:.1f} minutes with "
+            f"{torch.get_num_threads()} threads: the first and the last block were measured in {self.tried:.0f} s."
+        )
+
+
+def plan(call: Call, targets: Targets, directions: int = 2, seed: int = 0, weights: Path | None = None) -> Plan:
+    """Memory and time of :func:`stream`, from measuring the first and the last block.
+
+    >>> plan(call, targets).blocks                                                     # doctest: +SKIP
+    32
+
+    The time takes all blocks but the last to be like the first. Arguments as of :func:`stream`.
+
+    Raises:
+        InputError: as :func:`stream`.
+    """
+    run = _Run(call, directions, seed, "train", targets, weights)
+    last, clock = run.count - 1, [time.perf_counter()]
+
+    def lap() -> float:
+        clock.append(time.perf_counter())
+        return clock[-1] - clock[-2]
+
+    with run.weights.put_away():
+        piece = run.forward(0)
+        each, seconds, border = lap(), 0.0, 0
+        if last:
+            border = run.blocks.inputs[0].nbytes
+            run.blocks.inputs *= last  # what goes into the last block is as large as what comes out of the first
+            run.forward(last)
+            seconds = lap()
+            run.back(0, piece)
+            each += lap()
+    import resource  # not on Windows
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return Plan(
+        run.count, sum(p.numel() for p in call.model.parameters()), peak + border * max(0, last - 1),
+        seconds + each * max(1, last), clock[-1] - clock[0],
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,21 +475,16 @@ def _has_loss(call: Call) -> bool:
     return call.targets is not None or given
 
 
-def _measure(record: Any, directions: int, seed: int, travel: Travel, source: torch.Generator, last: bool) -> Piece:
-    return measured(record, directions, seed, travel, source, gradients=last)
-
-
 def _check_start(record: Any, index: int, found: Stack) -> None:
     first = next((op for op in record.ops if op.outputs and record.nodes[op.outputs[0]].depends), None)
     if not layers(record) or first is None:
         raise InputError(f"the model cannot be streamed: nothing passes through '{found.blocks[index][0]}'.")
 
 
-def _check_path(blocks: Blocks, index: int) -> None:
+def _check_path(blocks: Blocks, index: int, made: Tensor) -> None:
     """Numbers that the blocks before did not give must not be met: NaN stand in their place."""
-    if not 0 < index < len(blocks.inputs) or bool(blocks.inputs[index].isfinite().all()):
-        return
-    if bool(blocks.inputs[index - 1].isfinite().all()):
+    bad = made.isnan() if blocks.last(index) else ~made.isfinite()
+    if index and bool(bad.any()) and bool(blocks.inputs[index - 1].isfinite().all()):
         raise InputError(
             f"the model cannot be streamed: after '{blocks.stack.blocks[index][0]}' numbers are not finite; they "
             "overflow, or another path leads there from an earlier block."
