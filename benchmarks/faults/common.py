@@ -12,6 +12,8 @@ from torch.nn import functional as F
 import epoch0 as e0
 
 Optimizer = Callable[[nn.Module], torch.optim.Optimizer]
+Law = Callable[[Tensor], object]
+"""Draws the values of a weight, in place."""
 
 
 @functools.cache
@@ -28,6 +30,14 @@ def digits(count: int, start: int = 0, name: str = "mnist") -> tuple[Tensor, Ten
 
 def garments(count: int, start: int = 0) -> tuple[Tensor, Tensor]:
     return digits(count, start, "fashion-mnist")
+
+
+@functools.cache
+def photographs(count: int) -> tuple[Tensor, Tensor]:
+    """(count, 3, 16, 16) in 0..255, class after class, and the classes: the first of each in CIFAR-10, halved."""
+    images, labels = _images("cifar10")
+    rows = torch.cat([(labels == kind).nonzero()[: count // 10, 0] for kind in range(10)])
+    return F.avg_pool2d(images[rows].float(), 2), labels[rows]
 
 
 @functools.cache
@@ -64,6 +74,29 @@ def keras(model: nn.Module) -> nn.Module:
             with torch.no_grad():
                 layer.bias_ih_l0.zero_()
                 layer.bias_ih_l0[layer.hidden_size : 2 * layer.hidden_size] = 1
+    return model
+
+
+def he(weight: Tensor) -> Tensor:
+    return nn.init.kaiming_normal_(weight, nonlinearity="relu")
+
+
+def he_uniform(weight: Tensor) -> Tensor:
+    return nn.init.kaiming_uniform_(weight, nonlinearity="relu")
+
+
+def normal(deviation: float) -> Law:
+    return lambda weight: nn.init.normal_(weight, 0, deviation)
+
+
+def initialized(model: nn.Module, hidden: Law, last: Law | None = None, bias: Law = nn.init.zeros_) -> nn.Module:
+    """Weights by one law, those of the last layer by another where one is given, and all biases."""
+    layers = [layer for layer in model.modules() if isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d))]
+    for layer in layers:
+        law = last if last and layer is layers[-1] else hidden
+        law(layer.weight)
+        if layer.bias is not None:
+            bias(layer.bias)
     return model
 
 
