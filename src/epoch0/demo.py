@@ -29,6 +29,7 @@ from epoch0.files import made, write_atomic
 from epoch0.initialization import initialize
 from epoch0.networks import mlp
 from epoch0.seeds import generator
+from epoch0.tracing.guard import draw_anew, noise_kept
 from epoch0.train.evaluation import Accuracy
 from epoch0.train.loop import train
 
@@ -57,8 +58,8 @@ class Case:
 
 def pytorch_default(depth: int) -> nn.Module:
     """A ReLU network with the weights that ``nn.Linear`` draws: uniform, variance 1/(3 fan_in), gain 1/6."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(generator(SEED).initial_seed()) % 2**63)
+    with noise_kept():
+        draw_anew(int(generator(SEED).initial_seed()) % 2**63)
         layers: list[nn.Module] = []
         for fan_in in (64, *[WIDTH] * (depth - 1)):
             layers += [nn.Linear(fan_in, WIDTH), nn.ReLU()]

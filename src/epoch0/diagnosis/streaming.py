@@ -23,6 +23,7 @@ from epoch0.initialization.files import read_tensors
 from epoch0.measure.passes import Travel, passes
 from epoch0.seeds import generator
 from epoch0.tracing.call import LABELS, Call
+from epoch0.tracing.guard import noise_kept, noise_sources
 from epoch0.tracing.layers import layers
 from epoch0.tracing.operations import tensors_in
 from epoch0.tracing.tape import tape
@@ -213,12 +214,12 @@ class Weights:
                         by[id(t)] = nn.Parameter(room, t.requires_grad) if isinstance(t, nn.Parameter) else room
         for path in self.modules:
             self._put(path, {**self.empty, **by})
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
+        with noise_kept(), torch.no_grad():
             for path in sorted(paths, key=lambda p: -p.count(".")):
                 if all(t is None or id(t) in self.stored for part in self.own[path] for t in part.values()):
                     continue
                 key = int.from_bytes(hashlib.sha256(path.encode()).digest()[:4], "big")
-                torch.default_generator.set_state(generator(self.seed, 0x696E, key).get_state())
+                noise_sources()["cpu", 0].set_state(generator(self.seed, 0x696E, key).get_state())
                 self._initialize(path)
             for key in by.keys() & self.stored.keys():
                 by[key].copy_(self.stored[key])

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import torch
 from torch import nn
 
 from epoch0.activations import Activation, get
@@ -19,6 +18,7 @@ from epoch0.arguments import checked
 from epoch0.errors import InputError, suggest
 from epoch0.files import explained, to_read
 from epoch0.seeds import generator
+from epoch0.tracing.guard import draw_anew, noise_kept
 
 SHOWN = 4
 """How many names an error lists."""
@@ -55,8 +55,8 @@ def named_object(spec: str, what: str, *, seed: int = 0) -> Iterator[tuple[Any, 
 def seeded(seed: int) -> Iterator[None]:
     """Run foreign code with torch's global generator at a seed, put back afterwards; what it prints goes to stderr."""
     start = int(generator(seed).initial_seed() % 2**63)
-    with torch.random.fork_rng(devices=[]), contextlib.redirect_stdout(sys.stderr):
-        torch.manual_seed(start)
+    with noise_kept(), contextlib.redirect_stdout(sys.stderr):
+        draw_anew(start)
         yield
 
 

@@ -1,10 +1,12 @@
 """The user's model is borrowed: check it, check its input, give it back unchanged to the bit (THEORY section 0)."""
 
+import functools
 import operator
 import random
+import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -12,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from epoch0.errors import InputError
 from epoch0.interrupts import ONE_AT_A_TIME
@@ -120,7 +123,7 @@ def unchanged(model: nn.Module, *, weights: bool = True, still: bool = False) ->
     Raises:
         ChangesItself: if ``still`` and the model has changed its own parameters.
     """
-    with ONE_AT_A_TIME, _restored(model, weights) as written:
+    with ONE_AT_A_TIME, noise_kept(), _restored(model, weights) as written:
         yield
     if still and written:
         refuse_changed(written[0])
@@ -145,9 +148,7 @@ def refuse_changed(name: str) -> NoReturn:
 @contextmanager
 def _restored(model: nn.Module, weights: bool) -> Iterator[list[str]]:
     """Restores it in the end; names of the parameters that were other ones then, or held other values."""
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    cpu, python = torch.get_rng_state(), random.getstate()
-    legacy = np.random.get_state()  # noqa: NPY002 - the user's global state is kept, not used
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the user's state is kept, not used
     modules = [_ModuleState(module) for module in model.modules()]
     tensors = {id(t): t for module in model.modules() for t in _tensors(module)}
     states = [_TensorState(t) for t in tensors.values() if weights or not isinstance(t, nn.Parameter)]
@@ -159,21 +160,93 @@ def _restored(model: nn.Module, weights: bool) -> Iterator[list[str]]:
         for module in modules:
             module.restore()
         written += [names[id(s.tensor)] for s in states if s.restore() and id(s.tensor) in names]
-        torch.set_rng_state(cpu)
-        if cuda:
-            torch.cuda.set_rng_state_all(cuda)
         np.random.set_state(legacy)  # noqa: NPY002
         random.setstate(python)
 
 
+class _OwnNoise(TorchDispatchMode):
+    """Random operations of this thread draw from copies of torch's streams; those go on as other threads use them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sources = {device: source.clone_state() for device, source in _global_sources().items()}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        func, place = _with_generator(func)
+        if place is not None and named.get("generator") is None and len(args) <= place:
+            devices = [t.device for t in args if isinstance(t, Tensor)]
+            device = torch.device(named.get("device") or (devices[0] if devices else "cpu"))
+            if (source := self.sources.get((device.type, device.index or 0))) is not None:
+                named["generator"] = source
+        return func(*args, **named)
+
+
+@functools.cache
+def _with_generator(func: Any) -> tuple[Any, int | None]:
+    """The operation, or of a random one the overload that takes a generator besides; and which argument that is."""
+
+    def kinds(one: Any) -> list[tuple[str, str]]:
+        return [(a.name, str(a.type)) for a in one._schema.arguments if a.name != "generator"]
+
+    packet = func.overloadpacket
+    others = packet.overloads() if torch.Tag.nondeterministic_seeded in func.tags else ()
+    for one in (func, *(getattr(packet, name) for name in others)):
+        names = [a.name for a in one._schema.arguments]
+        if "generator" in names and kinds(one) == kinds(func):
+            return one, names.index("generator")
+    return func, None  # fused kernels, such as dropout's on a GPU
+
+
+_HERE = threading.local()
+
+
+def _global_sources() -> dict[tuple[str, int], torch.Generator]:
+    cuda = torch.cuda.default_generators if torch.cuda.is_initialized() else ()
+    return {("cpu", 0): torch.default_generator, **{("cuda", i): source for i, source in enumerate(cuda)}}
+
+
+def noise_sources() -> dict[tuple[str, int], torch.Generator]:
+    """What torch's random operations draw from in this thread, by kind and number of device."""
+    own: _OwnNoise | None = getattr(_HERE, "own", None)
+    return _global_sources() if own is None else own.sources
+
+
+@contextmanager
+def noise_kept() -> Iterator[None]:
+    """Give torch's random streams back as they were; where another thread may draw, leave them to it meanwhile.
+
+    Daemon threads (progress bars, notebooks) are taken to draw nothing: random operations of one's own make small
+    networks twice as slow.
+    """
+    others = any(not t.daemon for t in threading.enumerate() if t is not threading.current_thread())
+    begun = _OwnNoise() if others and getattr(_HERE, "own", None) is None else None
+    with begun or nullcontext():
+        _HERE.own = begun or getattr(_HERE, "own", None)
+        states = [(source, source.get_state()) for source in noise_sources().values()]
+        try:
+            yield
+        finally:
+            for source, state in states:
+                source.set_state(state)
+            if begun is not None:
+                _HERE.own = None
+
+
+def draw_anew(seed: int) -> None:
+    """Start torch's random streams anew; only where the noise is kept."""
+    # torch.manual_seed would also seed a CUDA that is not in use yet, for later
+    for source in noise_sources().values():
+        source.manual_seed(seed)
+
+
 def same_noise(seed: int = 0) -> None:
     """Start the global random streams anew, so that a noisy model draws the same in each run; only under the guard."""
-    # torch.manual_seed would also seed a CUDA that is not in use yet, for later
-    torch.default_generator.manual_seed(seed)
+    draw_anew(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 - some models draw their masks from numpy or python
     random.seed(seed)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(seed)
 
 
 def bare(model: nn.Module) -> nn.Module:

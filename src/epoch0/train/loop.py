@@ -25,6 +25,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from epoch0.arguments import Count, Positive, Seed, Whole, check_device, checked
 from epoch0.errors import InputError, suggest
 from epoch0.seeds import generator
+from epoch0.tracing.guard import draw_anew, noise_kept
 from epoch0.train import checkpoint as checkpoints
 from epoch0.train.data import Pair, batches, check_classes
 from epoch0.train.device import Group, autocast, current, precision_for
@@ -219,11 +220,11 @@ class _Run:
 
     def go(self) -> None:
         """Do the steps that are left."""
-        progress, device = self.progress, self.group.device
+        progress = self.progress
         if not progress.history:
             self._measure(final=self.total == 0)
         if progress.stopped is None and progress.step < self.total:
-            with torch.random.fork_rng([device.index or 0] if device.type == "cuda" else []):
+            with noise_kept():
                 self._steps()
         if progress.stopped != "diverged" and not _finite(self.model):
             progress.stopped = "diverged"
@@ -285,7 +286,7 @@ class _Run:
             chosen = [mine if len(mine) else part[:1] for mine, part in zip(own, parts, strict=True)]
             stream = batches(self.source, zip(chosen, seeds, strict=True))
             for (inputs, targets), seed, mine, part in zip(stream, seeds, own, parts, strict=True):
-                self._reseed(seed + group.rank)
+                draw_anew(seed + group.rank)
                 self.examples += len(part)
                 yield inputs, targets, len(mine) / len(part)
 
@@ -295,14 +296,16 @@ class _Run:
             set_epoch = getattr(getattr(self.source, name, None), "set_epoch", None)
             if set_epoch is not None:
                 set_epoch(epoch)
-        self._reseed(int(torch.randint(2**62, (), generator=generator(self.seed, ORDER, epoch))))
+        draw_anew(int(torch.randint(2**62, (), generator=generator(self.seed, ORDER, epoch))))
         stream = iter(self.source)
         for place, seed in enumerate(noise):
-            self._reseed(seed + self.group.rank)
+            draw_anew(seed + self.group.rank)
             try:
                 inputs, targets = next(stream)
                 if not (isinstance(inputs, Tensor) and isinstance(targets, Tensor)):
                     raise TypeError(f"it is a pair of {type(inputs).__name__} and {type(targets).__name__}.")
+                if targets.dim() == 0:
+                    raise ValueError("it is one example, no batch; put it into a DataLoader.")
             except (TypeError, ValueError, StopIteration) as problem:
                 which = f"batch {place} of {self.per_epoch} of epoch {epoch}"
                 raise InputError(f"{which} is missing or no pair (inputs, targets): {_short(problem)}") from problem
@@ -310,12 +313,6 @@ class _Run:
                 self.examples += len(targets) * self.group.size
                 device = self.group.device
                 yield inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True), 1 / self.group.size
-
-    def _reseed(self, seed: int) -> None:
-        """What dropout draws from; not torch.manual_seed, which seeds a CUDA that is not in use for later."""
-        torch.default_generator.manual_seed(seed)
-        if self.group.device.type == "cuda":
-            torch.cuda.manual_seed(seed)
 
     def _outputs(self, call: nn.Module, inputs: Tensor) -> Any:
         if self.channels_last and inputs.dim() == 4:
