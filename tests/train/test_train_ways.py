@@ -292,7 +292,7 @@ def test_what_the_first_batch_shows() -> None:
         train(two_layers(), [], steps=1)
     with pytest.raises(InputError, match="batch 0 of 2 of epoch 0 is missing or no pair"):
         train(two_layers(), [X, X], steps=1)
-    with pytest.raises(InputError, match="batch 0 of 37 of epoch 0 .* one example, no batch"):
+    with pytest.raises(InputError, match=r"batch 0 of 37 of epoch 0 .* one example, no batch"):
         train(two_layers(), torch.utils.data.TensorDataset(X, Y), steps=1)
     with pytest.raises(InputError, match="schedule gave a NoneType"):
         train(two_layers(), (X, Y), steps=1, schedule=lambda optimizer, steps: None)
