@@ -99,10 +99,10 @@ def curve(axes: "Axes", x: Numbers, y: Numbers, index: int, label: str = "", **m
     axes.plot(x, y, **options)
 
 
-def heading(picture: "Figure", title: str, about: str) -> None:
+def heading(picture: "Figure", *texts: str) -> None:
     """What is shown and under which setting, above all panels; the layout makes room, long lines are broken."""
     letters = int(picture.get_figwidth() * 14)
-    lines = [line for text in (title, about) for line in textwrap.wrap(text, letters)]
+    lines = [line for text in texts for line in textwrap.wrap(text, letters)]
     picture.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=9.5, linespacing=1.3)
 
 

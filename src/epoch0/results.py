@@ -52,6 +52,18 @@ def finite(value: Any) -> Any:
     return [finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table of Markdown; the first row is the heading.
+
+    >>> print(markdown([("layer", "kept"), ("conv1", "12 | 13")]))
+    | layer | kept |
+    |---|---|
+    | conv1 | 12 \\| 13 |
+    """
+    head, *rest = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join([head, "|---" * len(rows[0]) + "|", *rest])
+
+
 def aligned(rows: Sequence[Sequence[str]], numbers: slice = slice(0)) -> list[str]:
     """One line a row, each column as wide as its widest cell, those of numbers to the right.
 

@@ -44,14 +44,24 @@ def reproduce(
     ] = False,
     seconds: Annotated[float, typer.Option(help="Of measurement for a dry run.")] = 20.0,
     list_all: Annotated[bool, typer.Option("--list", help="List the artifacts and leave.")] = False,
+    statements: Annotated[
+        bool, typer.Option("--statements", help="Print every statement of the papers with its verdicts, and leave.")
+    ] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="With --statements: as a page.")] = False,
     as_json: Json = False,
 ) -> None:
     """Regenerate figures and tables of the papers, with their claims decided."""
     from epoch0.papers import catalogue
 
     if list_all:
-        rows = [{"id": artifact.id, "what": artifact.title} for artifact in catalogue.catalogue().values()]
-        print_rows(rows, as_json)
+        known = catalogue.catalogue().values()
+        print_rows([{"id": one.id, "what": one.titled(one.presets["paper"])} for one in known], as_json)
+        return
+    if statements:
+        if markdown:
+            typer.echo(catalogue.page())
+        else:
+            print_rows([{"paper": one.paper, **one.row()} for one in catalogue.statements()], as_json)
         return
     if not ids:
         raise InputError("no artifact was named; give ids, a paper, or all (epoch0 reproduce --list shows them).")

@@ -4,8 +4,10 @@ import functools
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epoch0.arguments import checked
@@ -13,6 +15,7 @@ from epoch0.errors import InputError, suggest
 from epoch0.experiments.claims import Claim
 from epoch0.experiments.experiment import Trial
 from epoch0.papers.sweep import Claims, Found, Results, Sweep, Table
+from epoch0.results import markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +29,9 @@ _AUTHORS = {
     "hanin-rolnick": "Hanin & Rolnick",
     "hayou": "Hayou et al.",
 }  # the packages of the papers are named alike; their modules declare figures and tables in ``ARTIFACTS``
-_KINDS = {"fig": "Figure", "tab": "Table", "th": "Theorem", "prop": "Proposition"}
+_KINDS = {
+    "fig": "Figure", "tab": "Table", "th": "Theorem", "prop": "Proposition", "cor": "Corollary", "lemma": "Lemma",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class Artifact:
     """
 
     id: str  #: paper and figure, such as ``"price-tanner/fig3b"``
-    title: str  #: what it shows, in a few words
+    title: str | Callable[[Sweep], str]  #: what it shows, in a few words; of a sweep, if that depends on the preset
     place: str  #: where else in the paper it is told of, such as ``"section 4"``; the rest comes from the id
     presets: Mapping[str, Sweep]  #: ``"quick"`` and ``"paper"`` -> what is run
     table: Callable[[Found], Table]  #: measurements -> tidy rows, later in ``found.table``
@@ -83,9 +88,32 @@ class Artifact:
         claims = [decide(text) for text, decide in self.claims(found).items()]
         return found.table, claims, lambda: self.draw(found)
 
+    def titled(self, setting: Sweep) -> str:
+        """What it shows under that setting."""
+        return self.title if isinstance(self.title, str) else self.title(setting)
+
     def caption(self, setting: Sweep) -> str:
-        """What was measured."""
-        return setting.told(self.about) if isinstance(self.about, str) else self.about(setting)
+        """What was measured: ``about``, and what that leaves out of data, axes and runs that differ by preset."""
+        told = setting.told(self.about) if isinstance(self.about, str) else self.about(setting)
+        parts = [told] if told else []
+        if setting.data and setting.data not in told.lower():
+            parts.append(f"data: {setting.data}")
+        if not setting.also:
+            for name in dict.fromkeys([name for key in setting.axes for name in key.split()] + ["runs"]):
+                values = setting.ranged(name)
+                varies = len({preset.ranged(name) for preset in self.presets.values()}) > 1
+                if (
+                    varies
+                    and not (name == "runs" and re.search(r"\d (runs|networks)", told))
+                    and not re.search(rf"(?<![\w.]){re.escape(values)}(?![\w.])", told)
+                ):
+                    parts.append(f"{name.replace('_', ' ')}: {values}")
+        return "; ".join(parts)
+
+    def of_paper(self, setting: Sweep) -> str:
+        """The paper's own, as far as that setting differs from it: the parts of its caption that are not the same."""
+        own, paper = (self.caption(one).split("; ") for one in (setting, self.presets["paper"]))
+        return "; ".join(part for part in paper if part not in own) or "the same"
 
     def costs(self, setting: Sweep) -> "list[Cost]":
         """What its runs cost, one a configuration, for a dry run."""
@@ -150,3 +178,71 @@ def expand(name: str) -> list[str]:
     if name in _AUTHORS:
         return [key for key in known if key.startswith(f"{name}/")]
     return [find(name).id]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One theorem, proposition, lemma, corollary, figure or table of a paper."""
+
+    paper: str
+    name: str  #: as the paper numbers it, such as ``"Theorem 2"``
+    said: str  #: what it says, in our words
+    runs: tuple[tuple[str, str], ...]  #: what runs it: ids, each with a text that its claims about this have in common
+    why: str  #: if nothing does
+    erratum: str
+
+    def row(self) -> dict[str, str]:
+        """What the page of all statements says of it."""
+        row = {"statement": self.name, "in our words": self.said}
+        row["id"] = ", ".join(dict.fromkeys(id for id, _ in self.runs)) or f"no id: {self.why}"
+        for preset in ("quick", "paper"):
+            row[preset] = verdict(self.runs, preset) if self.runs else ""
+        return {**row, "erratum": self.erratum}
+
+
+@functools.cache
+def statements() -> tuple[Statement, ...]:
+    """All that is numbered in the papers, from statements.txt; what has an id of its own runs under it."""
+    known, found, paper = catalogue(), [], ""
+    short = {name: kind for kind, name in _KINDS.items()}
+    for line in Path(__file__).with_name("statements.txt").read_text("utf-8").splitlines():
+        if line.startswith("# "):
+            paper = line[2:]
+            continue
+        name, ids, said, erratum = (part.strip() for part in line.split("|"))
+        kind, _, number = name.partition(" ")
+        own, why = f"{paper}/{short.get(kind)}{number}", ids[2:] if ids.startswith("-") else ""
+        some = [one.strip().partition(":") for one in ids.split(";") if ids and not why]
+        runs = [(own, "")] * (own in known) + [(f"{paper}/{id}", text.strip()) for id, _, text in some]
+        said = said or known[own].titled(known[own].presets["paper"])
+        found.append(Statement(paper, name, said, tuple(runs), why, erratum))
+    return tuple(found)
+
+
+def verdict(runs: Iterable[tuple[str, str]], preset: str) -> str:
+    """How the claims of some ids came out, as verdicts.txt has it, counted by words; only those with a text in them."""
+    lines = Path(__file__).with_name("verdicts.txt").read_text("utf-8").splitlines()
+    told, several = [], len({id for id, _ in runs}) > 1
+    for id in dict.fromkeys(id for id, _ in runs):
+        own = [line.split("\t")[2:] for line in lines if line.startswith(f"{id}\t{preset}\t")]
+        wanted = [text for name, text in runs if name == id]
+        words = Counter(word for word, claim in own if not claim or any(text in claim for text in wanted))
+        each = ", ".join(word if word[0].isdigit() else f"{count} {word}" for word, count in words.items())
+        told.append(f"{id.partition('/')[2]}: {each or 'not run'}" if several else each or "not run")
+    return "; ".join(told)
+
+
+def page() -> str:
+    """The page of all statements, in Markdown."""
+    lines = [
+        "# Every statement of the five papers\n",
+        "Made by `epoch0 reproduce --statements --markdown`. Each theorem, proposition, lemma, corollary, figure and",
+        "table has a row. `epoch0 reproduce ID` runs it. The columns quick and paper count the words of its claims",
+        "([](claims.md)) in the two presets; where a statement has no id of its own, only of those claims that are",
+        'about it. "Older rule": by the rule before that page, by which a claim also held that now holds on the whole.',
+        "A check tests the software and is true for every network.",
+    ]
+    for paper, authors in _AUTHORS.items():
+        rows = [one.row() for one in statements() if one.paper == paper]
+        lines += [f"\n## {authors}: {paper}\n", markdown([list(rows[0]), *(list(row.values()) for row in rows)])]
+    return "\n".join(lines)

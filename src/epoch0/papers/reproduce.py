@@ -45,6 +45,7 @@ class Reproduction(Result):
     title: str  #: what it shows
     source: str  #: where it stands in the paper
     about: str  #: the setting in one line
+    paper: str  #: the paper's own, where it differs
     setting: Sweep  #: what was run
     data: tuple[dict[str, Any], ...]  #: the table, one dict a row
     claims: tuple[Claim, ...]  #: the paper's statements, decided
@@ -57,7 +58,7 @@ class Reproduction(Result):
         return {**vars(self), "setting": replace(self.setting, seed=0, block=0, also=parts)}
 
     def __str__(self) -> str:
-        lines = [f"{self.id} ({self.preset}): {self.title}", f"  {self.about}" if self.about else ""]
+        lines = [f"{self.id} ({self.preset}): {self.title}", f"  ran: {self.about}", f"  paper: {self.paper}"]
         counts, wide = Counter(claim.verdict for claim in self.claims), max(map(len, VERDICTS))
         for claim in self.claims + self.checks:
             word = f"check {claim.verdict}" if claim.check else claim.verdict
@@ -67,7 +68,7 @@ class Reproduction(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the picture, ready for JSON; what is not a finite number is None."""
-        told = {name: getattr(self, name) for name in ("id", "preset", "title", "source", "about")}
+        told = {name: getattr(self, name) for name in ("id", "preset", "title", "source", "about", "paper")}
         names = ("text", "verdict", "evidence", "numbers", "needed")
         told |= {
             kind: [{name: getattr(claim, name) for name in names} for claim in getattr(self, kind)]
@@ -219,12 +220,13 @@ def decided(artifact: Artifact, preset: str, setting: Sweep, results: Results) -
     from epoch0 import plots
 
     rows, claims, draw = artifact.decided(setting, results)
-    about, told = artifact.caption(setting), (artifact.id, preset, artifact.title, artifact.source)
+    told, about, paper = artifact.titled(setting), artifact.caption(setting), artifact.of_paper(setting)
     with plots.style():
         picture = draw()
-        plots.heading(picture, artifact.title, f"{artifact.id}, {preset}{': ' if about else ''}{about}")
+        plots.heading(picture, told, f"{artifact.id}, {preset}: {about}", f"paper: {paper}")
     counted, checks = (tuple(claim for claim in claims if claim.check is kind) for kind in (False, True))
-    return Reproduction(*told, about, setting, tuple(rows), counted, checks, picture)
+    named = artifact.id, preset, told, artifact.source, about, paper
+    return Reproduction(*named, setting, tuple(rows), counted, checks, picture)
 
 
 class Plan(NamedTuple):

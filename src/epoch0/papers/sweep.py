@@ -198,6 +198,18 @@ class Sweep:
         """A text with its names replaced by the values of axes and fields, as in ``"{runs} networks of {width}"``."""
         return template.format_map(self)
 
+    def ranged(self, name: str) -> str:
+        """The values of an axis or field as text: all of a few, the first and last of many numbers."""
+        values = _Listed(dict.fromkeys(self[name])) if isinstance(self[name], tuple) else self[name]
+        many = isinstance(values, tuple) and len(values) > 6 and all(isinstance(one, int | float) for one in values)
+        return (
+            f"{values[0]:g} to {values[-1]:g}"
+            if many
+            else f"{values}"
+            if not isinstance(values, tuple)
+            else f"{values:s}"
+        )
+
     def cells(self) -> list[tuple[dict[str, Any], Any, int]]:
         """The combinations of the axes: names and values, spec, runs."""
         made = []

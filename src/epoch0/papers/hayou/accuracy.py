@@ -90,6 +90,13 @@ def table(name: str, found: Found) -> Table:
     return Table(row for one in each for row in one.rows(lambda cell: {"accuracy": 100 * cell["accuracy"]}, others))
 
 
+def titled(before: str, after: str, sweep: Sweep) -> str:
+    """The title of a table: the networks and data that it has."""
+    bases = [one.spec for one in (sweep, *sweep.also.values())]
+    names, data = (dict.fromkeys(found) for found in zip(*((b.network.name, b.data) for b in bases), strict=True))
+    return f"{before} {', '.join(names)} on {', '.join(data)}{after}"
+
+
 def about(sweep: Sweep) -> str:
     """The setting in one line."""
     each = [sweep, *sweep.also.values()]
@@ -99,8 +106,6 @@ def about(sweep: Sweep) -> str:
     said += f"{either(base.epochs for base in bases)} epochs of SGD at "
     said += sweep.told("{learning_rate:g}, batches of {batch_size}; scores with batch norm in {batch_norm} mode; ")
     said += f"{either(one['runs'] for one in each)} runs; bars: two standard errors"
-    if sweep.spec.data == "digits":
-        said += "; 8x8 digits and narrow networks stand in for the paper's"
     spent = [(1 + one.spec.obd_rounds) * one.spec.epochs for one in each if "obd" in one["method"]]
     return f"{said}; OBD trains {max(spent)} epochs in all" if spent else said
 

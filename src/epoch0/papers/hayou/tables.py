@@ -298,20 +298,20 @@ def about_6(sweep: Sweep) -> str:
     """The setting in one line."""
     each = [sweep, *sweep.also.values()]
     runs = accuracy.either(one["runs"] for one in each)
-    said = f"means that differ by no more than the larger of their sds are tied (no bars); {runs} runs of each measured"
-    stands = any(one.spec.data == "digits" for one in each)
-    return said + ("; digits and narrow networks stand in for the paper's" if stands else "")
+    networks = accuracy.titled("measured:", f", {runs} runs of each", sweep)
+    return f"means that differ by no more than the larger of their sds are tied (no bars); {networks}"
 
 
 _artifact = partial(Artifact, about=accuracy.about, cost=accuracy.cost)
 
 
 def _table(
-    name: str, title: str, place: str, quick: list[Sweep], paper: list[Sweep], *, chance: bool = False
+    name: str, what: str, place: str, quick: list[Sweep], paper: list[Sweep], *, chance: bool = False, more: str = ""
 ) -> Artifact:
     """``chance``: one of the tables that go to sparsities at which SNIP is at chance."""
     claims = partial(accuracy.chance_claims, name, 0.98) if chance else partial(accuracy.claims, name, 0.0)
     presets, rows = {"quick": joined(quick), "paper": joined(paper)}, partial(accuracy.table, name)
+    title = partial(accuracy.titled, what, more)
     return _artifact(f"hayou/{name}", title, place, presets, rows, claims, partial(accuracy.draw, name))
 
 
@@ -320,18 +320,18 @@ _SMALL = [_quick(20, PAIR, _WIDER, 1.0), *(_quick(depth, PAIR, (0.98, 0.99, 0.99
 _FIRST = _SMALL, _paper("cifar10", PAIR, _TO_999)
 _THIRD = [_quick(depth, FOUR, (0.98, 0.99, 0.995)) for depth in (20, 32)]
 _EIGHTH = [panel(_BOTTLENECKS, FOUR, _TO_98, 3)], [panel(_IMAGENET, FOUR, _TO_95, 3)]
-_TENTH = 'Accuracy of a pruned "vanilla-CNN", which is Table 9 once more'
+_TENTH = ', which the paper calls a "vanilla-CNN": Table 9 once more'
 _VGG = {preset: joined(panels) for preset, panels in FIFTH.items()}
 _SUM = {"quick": joined(SECOND["quick"]), "paper": joined([*SECOND["paper"], *FIFTH["paper"], *THIRD])}
-_FIVE, _SIX = f"{_PRUNED} VGG16 and 3xVGG16", "Which algorithm performs better"
+_FIVE, _SIX = partial(accuracy.titled, _PRUNED, ""), "Which algorithm performs better"
 _DRAW_5 = partial(accuracy.draw, "tab5")
 ARTIFACTS = (
-    _table("tab1", f"{_PRUNED} ResNets, SNIP and SBP-SR", "section 1", *_FIRST, chance=True),
-    _table("tab2", "Accuracy after pruning by nine methods", "section 4.2", *SECOND.values()),
-    _table("tab3", f"{_PRUNED} ResNets on Tiny ImageNet", "section 4.2", _THIRD, THIRD),
+    _table("tab1", "SNIP and SBP-SR: accuracy of pruned", "section 1", *_FIRST, chance=True),
+    _table("tab2", "Nine methods: accuracy of pruned", "section 4.2", *SECOND.values()),
+    _table("tab3", _PRUNED, "section 4.2", _THIRD, THIRD),
     _artifact("hayou/tab5", _FIVE, "section 4.3", _VGG, table_5, claims_5, _DRAW_5, about=about_5),
     _artifact("hayou/tab6", _SIX, "section 4.3", _SUM, table_6, claims_6, draw_6, about=about_6),
-    _table("tab8", "Accuracy of a pruned ResNet-50 on ImageNet", "appendix F", *_EIGHTH),
-    _table("tab9", f"{_PRUNED} ReLU and tanh ResNets", "appendix G", *_NINTH.values(), chance=True),
-    _table("tab10", _TENTH, "appendix G", *_NINTH.values(), chance=True),
+    _table("tab8", _PRUNED, "appendix F", *_EIGHTH),
+    _table("tab9", f"{_PRUNED} ReLU and tanh", "appendix G", *_NINTH.values(), chance=True),
+    _table("tab10", _PRUNED, "appendix G", *_NINTH.values(), chance=True, more=_TENTH),
 )
