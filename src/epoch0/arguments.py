@@ -491,8 +491,11 @@ def checked(function: F) -> F:
             raise
         except Exception as error:  # it cannot even be looked at
             raise refuse(name, value, kind.wanted if kind else "another value") from error
+        first = args[0] if args else named.get("model")
+        if _is_model(first) and "_modules" not in vars(first):
+            raise InputError(f"the {type(first).__name__} was made without its __init__; nothing is in it.")
         try:
-            if not lends or not _is_model(args[0] if args else named.get("model")):
+            if not lends or not _is_model(first):
                 return function(*args, **named)
             with interrupts_wait(), ONE_AT_A_TIME:
                 return function(*args, **named)

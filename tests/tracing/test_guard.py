@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from epoch0 import prune
 from epoch0.diagnosis.checkup import checkup
 from epoch0.errors import InputError
 from epoch0.measure.gain import gain
@@ -316,7 +317,20 @@ def test_a_scripted_model_is_refused_and_left_whole() -> None:
     inner = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     inner[0].weight.requires_grad_(False)
     model = torch.jit.script(inner).eval()
-    for call in (lambda: checkup(model, torch.randn(8, 4)), lambda: gain(model, torch.randn(8, 4))):
+    calls: list[Callable[[], object]] = [
+        lambda: checkup(model, torch.randn(8, 4)),
+        lambda: gain(model, torch.randn(8, 4)),
+        lambda: prune.masks_of(model),
+        lambda: prune.apply(model, prune.Masks({"0.weight": torch.ones(8, 4, dtype=torch.bool)})),
+    ]
+    for call in calls:
         with pytest.raises(InputError, match="is scripted"):
             call()
     assert not model.training and [p.requires_grad for p in model.parameters()] == [False, True, True, True]
+
+
+def test_a_model_without_its_init_is_refused() -> None:
+    empty = nn.Linear.__new__(nn.Linear)
+    for call in (lambda: checkup(empty, torch.randn(8, 4)), lambda: prune.masks_of(empty)):
+        with pytest.raises(InputError, match="the Linear was made without its __init__"):
+            call()
