@@ -3,6 +3,7 @@
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import epoch0 as e0
+from epoch0.diagnosis import streaming
 from epoch0.diagnosis.streaming import plan
 from epoch0.errors import InputError
 from epoch0.tracing.call import Call
@@ -167,3 +169,46 @@ def test_a_plan_says_what_streaming_takes() -> None:
     assert lasts / 4 < found.seconds < lasts * 4 and found.tried < found.seconds
     assert found.memory > 13 * 64 * 512 * 4 and "13 blocks" in str(found)
     assert all(p.device.type == "meta" for p in net.parameters())
+
+
+@pytest.mark.parametrize("targets", [True, False])
+def test_killed_and_called_again_it_goes_on_where_it_was(
+    targets: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "EACH", 0.0)
+    monkeypatch.setattr(streaming, "cache_folder", lambda: tmp_path / "cache")
+    file, (x, y) = tmp_path / "cache/streaming.pt", batch()
+
+    def report(**settings: Any) -> dict[str, Any]:
+        with torch.device("meta"):
+            net = network()
+        found = e0.checkup(net, x, y if targets else None, stream=True, **settings).to_dict()
+        return {key: value for key, value in found.items() if key not in ("seconds", "notes")}
+
+    whole, blocks = report(), 5
+    assert not file.exists()
+
+    def stopped(after: int) -> None:
+        seen: list[str] = []
+
+        def tell(what: str, share: float) -> None:
+            seen.append(what)
+            if len(seen) > after:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            report(tell=tell)
+
+    for stop in range(1, 2 * blocks - 1):
+        stopped(stop)
+        assert file.exists()
+        left: list[str] = []
+        assert alike(report(tell=lambda what, share, left=left: left.append(what)), whole)
+        assert len(left) == 2 * blocks - 1 - stop
+        assert not file.exists()
+    stopped(3)
+    kept = file.read_bytes()
+    file.write_bytes(kept[:-20])
+    assert alike(report(), whole)  # a torn file is no state
+    file.write_bytes(kept)
+    assert not alike(report(seed=1), whole)  # nor is that of another run

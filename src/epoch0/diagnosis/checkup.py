@@ -286,7 +286,7 @@ def _streamed(
         said.append(made)
         return targets
 
-    rows = Rows(stream_layers(call, directions, seed, batch_norm, make_up, say, folder))
+    rows = Rows(stream_layers(call, directions, seed, batch_norm, make_up, say, folder, said))
     table = rows.table({}, 1.0)
     return Checkup(
         model=name or type(call.model).__name__,

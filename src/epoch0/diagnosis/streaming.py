@@ -5,7 +5,10 @@ blocks only the activations at their borders stay, and the tangents and the grad
 """
 
 import hashlib
+import io
 import math
+import os
+import pickle
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,14 +20,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from epoch0.diagnosis.rows import Piece, joined, measured
+from epoch0 import __version__
+from epoch0.data.catalogue import cache_folder
+from epoch0.diagnosis.rows import Part, Piece, Row, joined, measured
 from epoch0.errors import InputError, suggest
+from epoch0.files import write_atomic
 from epoch0.initialization.files import read_tensors
-from epoch0.measure.passes import Travel, passes
+from epoch0.measure.gain import Carried, Gain, LayerGain
+from epoch0.measure.passes import Signals, Travel, passes
 from epoch0.seeds import generator
 from epoch0.tracing.call import LABELS, Call
 from epoch0.tracing.guard import noise_kept, noise_sources
-from epoch0.tracing.layers import layers
+from epoch0.tracing.layers import Place, layers
 from epoch0.tracing.operations import tensors_in
 from epoch0.tracing.tape import tape
 
@@ -32,6 +39,7 @@ Tell = Callable[[str, float], None]
 Targets = Callable[[Tensor], Any]
 State = tuple[dict[str, Any], dict[str, Any]]  # parameters and buffers of one module
 
+EACH = 30.0  # seconds between two writings of what is known
 FORWARD = 2.0  # what a block costs on the way forward over what it costs on the way back
 WEIGHTED = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)
 
@@ -370,16 +378,88 @@ class _Run:
                     blocks.inputs.append(made)
                 return measured(record, self.directions, self.seed, self.travel, self.source, gradients=last)
 
+    @property
+    def state(self) -> dict[str, Any]:
+        """All that the next block needs beside the pieces."""
+        way, sources = self.travel, [self.source, *self.travel.fresh, *self.travel.back]
+        return {
+            "inputs": self.blocks.inputs, "tuples": self.blocks.tuples, "sources": [s.get_state() for s in sources],
+            "moving": way.moving, "begun": way.begun, "gradient": way.gradient,
+        }  # fmt: skip
+
+    @state.setter
+    def state(self, kept: Mapping[str, Any]) -> None:
+        way = self.travel
+        for source, state in zip([self.source, *way.fresh, *way.back], kept["sources"], strict=True):
+            source.set_state(state)
+        self.blocks.inputs, self.blocks.tuples = kept["inputs"], kept["tuples"]
+        way.moving, way.begun, way.gradient = kept["moving"], kept["begun"], kept["gradient"]
+
+    def key(self, weights: Path | None) -> str:
+        """What the numbers depend on: the model, its files and code, the batch, the settings."""
+        model, digest = self.call.model, hashlib.sha256()
+        files = {sys.modules[type(m).__module__].__file__ or "" for m in model.modules()} - {""}
+        if weights is not None:
+            files |= {str(f) for f in (weights.glob("*.safetensors") if weights.is_dir() else [weights])}
+        config = getattr(model, "config", None)
+        said = [str(model), str(config), self.directions, self.travel.seed, self.batch_norm, __version__]
+        said += [(name, tuple(t.shape), str(t.dtype)) for name, t in model.state_dict().items()]
+        said += [(name, (at := os.stat(name)).st_size, at.st_mtime_ns) for name in sorted(files)]
+        digest.update(repr(said).encode())
+        for t in tensors_in((self.call.batch, self.call.targets)):
+            digest.update(repr((t.dtype, t.shape)).encode() + t.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
     def back(self, index: int, piece: Piece) -> Piece:
         part = replace(self.blocks.part(index), targets=None)
         with self.weights.lent(self.blocks.paths(index)), tape(part, batch_norm=self.batch_norm) as record:
             return _back(record, piece, self.travel)
 
 
+class _Kept:
+    """One file in the user's cache folder with what is known of a run that was stopped; a later run writes over it.
+
+    Only plain numbers, tensors and the records of this package are read from it.
+    """
+
+    RECORDS = (Piece, Gain, LayerGain, Row, Signals, Part, Place, Carried)
+
+    def __init__(self, key: str) -> None:
+        self.key, self.path, self.last = key, cache_folder() / "streaming.pt", time.monotonic()
+
+    def load(self) -> dict[str, Any] | None:
+        """The state of a run that was stopped, if it was this one."""
+        try:
+            with torch.serialization.safe_globals([*self.RECORDS]):
+                found: dict[str, Any] = torch.load(self.path, weights_only=True)
+        except (OSError, RuntimeError, pickle.UnpicklingError, EOFError, TypeError, AttributeError):
+            return None
+        return found if isinstance(found, dict) and found.get("key") == self.key else None
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Write it, unless that was done lately."""
+        if time.monotonic() - self.last < EACH:
+            return
+        whole = io.BytesIO()
+        torch.save({**state, "key": self.key}, whole)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(self.path, whole.getvalue())
+        self.last = time.monotonic()
+
+    def remove(self) -> None:
+        """The run has come to its end."""
+        if self.load() is not None:
+            self.path.unlink(missing_ok=True)
+
+
 def stream(
-    call: Call, directions: int, seed: int, batch_norm: str, targets: Targets, tell: Tell, weights: Path | None = None
-) -> Piece:
+    call: Call, directions: int, seed: int, batch_norm: str, targets: Targets, tell: Tell, weights: Path | None = None,
+    notes: list[str] | None = None,
+) -> Piece:  # fmt: skip
     """Measure the layers of a model block by block, forward and back.
+
+    Of a model on the meta device what is known is kept in the user's cache folder twice a minute until the end; killed
+    and called again, it goes on at the block where it was.
 
     Args:
         call: the model, on real or on the meta device, and the batch.
@@ -389,20 +469,31 @@ def stream(
         targets: makes targets up from the outputs, where there are none.
         tell: is told the block that runs and the share that is done.
         weights: a folder of safetensors, or one file, with the weights of a model on the meta device.
+        notes: are kept too, and told where it went on.
 
     Raises:
         InputError: naming what is in the way of streaming.
     """
-    run = _Run(call, directions, seed, batch_norm, targets, weights)
+    run, notes = _Run(call, directions, seed, batch_norm, targets, weights), [] if notes is None else notes
     count, names, pieces = run.count, [group[0] for group in run.stack.blocks], list[Piece]()
-    whole = count * (FORWARD + 1)
+    ways = [("forward", index) for index in range(count)] + [("back", index) for index in reversed(range(count - 1))]
+    keeps = run.weights.fresh and call.criterion is None and call.forward is None  # no function can be told apart
+    kept, done = _Kept(run.key(weights)) if keeps else None, 0
+    if kept is not None and (state := kept.load()) is not None:
+        pieces, notes[:], run.state, done = state["pieces"], state["notes"], state, state["done"]
+        notes.append(f"Of a run that was stopped {done} of {len(ways)} steps were there.")
     with run.weights.put_away():
-        for index in range(count):
-            tell(f"{names[index]}, forward", index * FORWARD / whole)
-            pieces.append(run.forward(index))
-        for index in reversed(range(count - 1)):
-            tell(f"{names[index]}, back", (count * FORWARD + count - 1 - index) / whole)
-            pieces[index] = run.back(index, pieces[index])
+        for step, (way, index) in enumerate(ways[done:], done):
+            share = (min(step, count) * FORWARD + max(0, step - count)) / (count * FORWARD + count - 1)
+            tell(f"{names[index]}, {way}", share)
+            if way == "forward":
+                pieces.append(run.forward(index))
+            else:
+                pieces[index] = run.back(index, pieces[index])
+            if kept is not None:
+                kept.save({**run.state, "pieces": pieces, "notes": notes, "done": step + 1})
+    if kept is not None:
+        kept.remove()
     return joined(pieces, type(call.model).__name__)
 
 
