@@ -2,12 +2,14 @@
 
 import io
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from epoch0.results import Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -104,6 +106,44 @@ def heading(picture: "Figure", *texts: str) -> None:
     letters = int(picture.get_figwidth() * 14)
     lines = [line for text in texts for line in textwrap.wrap(text, letters)]
     picture.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=9.5, linespacing=1.3)
+
+
+def table(axes: "Axes", grid: Grid, fills: Mapping[tuple[int, int], str], letters: int = 30) -> None:
+    """A table in the place of axes; ``fills`` colours cells by row and column. Brackets go to a line of their own."""
+    from matplotlib.transforms import Bbox
+
+    def broken(cell: str) -> str:
+        front, bracket, rest = cell.partition(" (")
+        return "\n".join(
+            [*textwrap.wrap(front, letters if cell != grid.title else 90), *([f"({rest}"] if bracket else [])]
+        )
+
+    cells, names = [[broken(cell) for cell in row] for row in grid.rows.values()], list(grid.rows)
+    looks: dict[str, Any] = {"cellLoc": "center", "bbox": Bbox.unit()}
+    drawn = axes.table(cells, rowLabels=names, colLabels=list(grid.columns), **looks)
+    drawn.auto_set_font_size(False)
+    drawn.set_fontsize(7.5)
+    for (row, column), cell in drawn.get_celld().items():
+        cell.set(edgecolor="#bbbbbb", linewidth=0.5, facecolor=fills.get((row - 1, column), "none"))
+    axes.set_axis_off()
+    axes.set_title(broken(grid.title), fontsize=9, loc="left")
+    axes.figure.get_layout_engine().set(w_pad=0.12)  # type: ignore[union-attr, call-arg]
+
+
+def tables(grids: Sequence[Grid], apart: Collection[str] = ()) -> "Figure":
+    """Tables beside and below each other; the highest number of a column is shaded, rows ``apart`` left aside."""
+    across = min(3, len(grids), max(2, -(-len(grids) // 2)))
+    parts = [grids[first : first + across] for first in range(0, len(grids), across)]
+    heights = [
+        max(1.2 + sum(1 + any("(" in c for c in cells) for cells in g.rows.values()) for g in part) for part in parts
+    ]
+    size = 3.9 * across + 0.6, 0.2 * sum(heights) + 0.45 * len(parts) + 0.9
+    picture, places = figure(*size, len(parts), across, squeeze=False, height_ratios=heights)
+    for axes in places.flat[len(grids) :]:
+        axes.remove()
+    for axes, grid in zip(places.flat, grids, strict=False):
+        table(axes, grid, dict.fromkeys(grid.best(apart), f"{COLOURS[0]}33"))
+    return picture
 
 
 def legend_below(picture: "Figure", *entries: Any, columns: int, **more: Any) -> None:

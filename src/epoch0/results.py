@@ -1,10 +1,10 @@
 """What every result can do: a data frame, a printed table, the same in a notebook."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from epoch0.arguments import methods_checked
 
@@ -62,6 +62,34 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     """
     head, *rest = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join([head, "|---" * len(rows[0]) + "|", *rest])
+
+
+class Grid(NamedTuple):
+    """A small table for reading: a title, the names of its columns, and rows of text by their names."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Mapping[str, Sequence[str]]
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *aligned(self.lines(), slice(1, None))])
+
+    def lines(self) -> list[tuple[str, ...]]:
+        """The heads of the columns, then each row with its name."""
+        return [("", *self.columns), *((name, *cells) for name, cells in self.rows.items())]
+
+    def best(self, apart: Collection[str] = ()) -> set[tuple[int, int]]:
+        """Row and column of the highest number of each column; rows ``apart`` do not compete.
+
+        >>> Grid("", ("50 %",), {"SNIP": ("91.2 ± 0.1",), "random": ("88.0 ± 0.3",)}).best()
+        {(0, 0)}
+        """
+        found = set()
+        for column in range(len(self.columns)):
+            cells = [(row, cells[column]) for row, (name, cells) in enumerate(self.rows.items()) if name not in apart]
+            numbers = {row: float(cell.split()[0]) for row, cell in cells if cell}
+            found |= {(row, column) for row, number in numbers.items() if number == max(numbers.values())}
+        return found
 
 
 def aligned(rows: Sequence[Sequence[str]], numbers: slice = slice(0)) -> list[str]:

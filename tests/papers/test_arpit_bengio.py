@@ -57,7 +57,7 @@ def test_the_figures_are_there_in_the_papers_order() -> None:
 def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     artifact, setting = artifact_of(figure), tiny(figure)
     results = results_of(figure, setting)
-    rows, claims, _ = artifact.decided(setting, results)
+    rows, claims, *_ = artifact.decided(setting, results)
     assert rows and all(row.keys() == rows[0].keys() for row in rows)
     for claim in claims:
         assert claim.verdict in VERDICTS and any(letter.isdigit() for letter in claim.evidence)
@@ -335,7 +335,7 @@ def test_claims_of_figure_1_come_out_each_way(figure, changes, expected) -> None
 
 def test_few_networks_leave_the_law_undecided_and_say_how_many_would_decide() -> None:
     setting = setting_of("fig1a").but(runs={"width": (6, 6, 6)})
-    _, claims, _ = artifact_of("fig1a").decided(setting, made_up_depth(setting))
+    _, claims, *_ = artifact_of("fig1a").decided(setting, made_up_depth(setting))
     law = next(claim for claim in claims if "He: the mean activation norm ratio is the exact" in claim.text)
     assert law.verdict == "undecided" and law.needed is not None and law.needed > 6
 

@@ -104,7 +104,7 @@ def test_a_run_writes_table_claims_and_picture_and_a_second_runs_nothing(toy, tm
     out = tmp_path / "out"
     done = e0.reproduce("toy/coin", out=out, workers=1)
     assert sorted(ran(tmp_path)) == [str(i) for i in range(6)]
-    assert {path.name for path in (out / "toy").iterdir()} == {"coin.csv", "coin.json", "coin.png"}
+    assert {path.name for path in (out / "toy").iterdir()} == {"coin.csv", "coin.json", "coin.md", "coin.png"}
     assert (out / "results.sqlite").is_file() and not [path for path in out.iterdir() if path.name.startswith(".")]
     assert done.claims[0].verdict == "holds"
     first = {path.name: path.read_bytes() for path in (out / "toy").iterdir()}
@@ -195,7 +195,7 @@ def test_the_result_reads_as_text_rows_and_a_data_frame(done) -> None:
 
 def test_files_say_the_same_as_the_result(done, tmp_path) -> None:
     paths = done.save(tmp_path / "saved")
-    assert [path.name for path in paths] == ["coin.csv", "coin.json", "coin.png"]
+    assert [path.name for path in paths] == ["coin.csv", "coin.json", "coin.md", "coin.png"]
     with open(paths[0]) as file:
         rows = list(csv.DictReader(file))
     assert [float(row["heads"]) for row in rows[:6]] == [row["heads"] for row in done.data[:6]]
@@ -203,7 +203,10 @@ def test_files_say_the_same_as_the_result(done, tmp_path) -> None:
     told = json.loads(paths[1].read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert told["id"] == "toy/coin" and told["preset"] == "quick" and told["setting"]["spec"]["bias"] == 0.5
     assert told["claims"][0]["verdict"] == "holds" and told["claims"][0]["numbers"]
-    assert paths[2].read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    page = paths[2].read_text()
+    assert "# toy/coin: A coin" in page and "paper: the same" in page and "![A coin](coin.png)" in page
+    assert "| holds | the coin is fair |" in page
+    assert paths[3].read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert done.to_dict()["data"][6]["heads"] is None
     assert os.stat(paths[0]).st_mode & 0o777 == 0o644
 
@@ -249,3 +252,26 @@ def test_every_heading_says_what_was_measured(name: str) -> None:
     for preset in ("quick", "paper"):
         about = artifact.caption(artifact.setting(preset))
         assert "bars" in about and any(letter.isdigit() for letter in about)
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_gallery_shows_pictures_and_verdicts_of_two_quick_artifacts(tmp_path, monkeypatch) -> None:
+    """In the papers' order; the copies for the documentation are small and linked."""
+    import sys
+    from pathlib import Path
+
+    for id in ("price-tanner/fig4b", "price-tanner/fig4a"):
+        e0.reproduce(id, out=tmp_path, workers=1)
+    page = reproduce.gallery(tmp_path)
+    assert page.index("![price-tanner/fig4a](price-tanner/fig4a.png)") < page.index("## price-tanner/fig4b")
+    assert "paper: 100 unit vectors" in page and page.count("**") == 4 and "holds" in page
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "tools"))
+    sys.modules.pop("gallery", None)
+    import gallery
+
+    (tmp_path / "docs").mkdir()
+    gallery.make(tmp_path, tmp_path / "docs")
+    for name in ("fig4a", "fig4b"):
+        copy = tmp_path / "docs" / "gallery" / f"price-tanner-{name}.png"
+        assert f"(gallery/{copy.name})" in (tmp_path / "docs" / "gallery.md").read_text()
+        assert 0 < copy.stat().st_size < (tmp_path / "price-tanner" / f"{name}.png").stat().st_size / 2

@@ -228,3 +228,21 @@ def test_bad_input(shown) -> None:
             estimate.estimate(["hayou/fig1a"], seconds=seconds)
     with pytest.raises(InputError, match="workers"):
         estimate.estimate(["hayou/fig1a"], workers=0)
+
+
+@pytest.mark.parametrize("preset", ["quick", "paper"])
+def test_every_artifact_without_a_cost_has_a_recorded_time(preset: str) -> None:
+    from epoch0.papers.estimate import recorded
+
+    known = catalogue.catalogue()
+    without = {id for id, artifact in known.items() if artifact.cost is None}
+    assert recorded(preset).keys() == without and all(seconds > 0 for seconds in recorded(preset).values())
+
+
+def test_recorded_times_are_used_for_what_is_left(tmp_path) -> None:
+    from epoch0.papers.estimate import estimate, recorded
+
+    found = estimate(["price-tanner/fig4b", "price-tanner/fig1"], "paper", workers=1)
+    seconds = recorded("paper")
+    assert found.hours * 3600 == pytest.approx(seconds["price-tanner/fig4b"] + seconds["price-tanner/fig1"])
+    assert "recorded" in str(found) and "not known" not in str(found)

@@ -72,7 +72,7 @@ def test_the_figures_are_there_in_their_order() -> None:
 def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     artifact, setting = artifact_of(figure), tiny(figure)
     results = results_of(figure, setting)
-    rows, claims, _ = artifact.decided(setting, results)
+    rows, claims, *_ = artifact.decided(setting, results)
     assert rows and all(row.keys() == rows[0].keys() for row in rows) and claims
     for claim in claims:
         assert claim.verdict in VERDICTS and any(letter.isdigit() for letter in claim.evidence)

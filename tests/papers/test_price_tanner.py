@@ -50,7 +50,7 @@ def results_of(artifact, setting):
 def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     artifact, setting = catalogue.find(f"price-tanner/{figure}"), tiny(figure)
     results = results_of(artifact, setting)
-    rows, claims, _ = artifact.decided(setting, results)
+    rows, claims, *_ = artifact.decided(setting, results)
     assert rows and all(row.keys() == rows[0].keys() for row in rows)
     for claim in claims:
         assert claim.verdict in VERDICTS and any(letter.isdigit() for letter in claim.evidence)

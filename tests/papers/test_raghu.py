@@ -42,7 +42,7 @@ def run(artifact, setting) -> list[dict]:
 def test_from_trial_to_picture(name: str) -> None:
     artifact, setting = small(name)
     results = run(artifact, setting)
-    rows, claims, _ = artifact.decided(setting, results)
+    rows, claims, *_ = artifact.decided(setting, results)
     assert rows and all(np.isfinite(v) for row in rows for v in row.values() if isinstance(v, float))
     assert claims and {claim.verdict for claim in claims} <= set(VERDICTS)
     whole_picture(artifact, setting, results)

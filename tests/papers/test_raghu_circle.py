@@ -43,7 +43,7 @@ def test_blocks_hold_the_networks_of_one_ensemble() -> None:
 def test_claims_hold_in_the_chaotic_phase_and_fail_in_the_ordered_one(variance: float, verdict: str) -> None:
     artifact, setting = find("raghu/fig3"), SMALL.but(variance=variance)
     results = run(setting)
-    _, (grows, everywhere, near), _ = artifact.decided(setting, results)
+    _, (grows, everywhere, near), *_ = artifact.decided(setting, results)
     assert grows.verdict == everywhere.verdict == verdict
     assert near.verdict in VERDICTS and "sqrt(chi)" in near.text
 

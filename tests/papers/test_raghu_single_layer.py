@@ -86,7 +86,7 @@ def test_claims_follow_the_accuracies(rows: list[list[float]], verdicts: list[st
     """Spreads of 0.002 over 6 runs against differences of 0.03 and more: beyond any chance."""
     setting, results = made(rows)
     for name, expected in (("fig17", verdicts), ("fig7", verdicts[:3])):
-        _, claims, _ = find(f"raghu/{name}").decided(setting, results)
+        _, claims, *_ = find(f"raghu/{name}").decided(setting, results)
         assert [claim.verdict for claim in claims] == expected
 
 
@@ -117,7 +117,7 @@ def test_costs_count_every_run_and_train_one_layer(name: str, preset: str) -> No
 def test_from_trial_to_picture(name: str) -> None:
     artifact, setting = find(f"raghu/{name}"), small(10 if name == "fig17" else 0)
     results = [resolve(trial.function)(trial.spec, trial.seed) for trial in artifact.trials(setting)]
-    rows, claims, _ = artifact.decided(setting, results)
+    rows, claims, *_ = artifact.decided(setting, results)
     assert all(np.isfinite(value) for row in rows for value in row.values())
     assert {claim.verdict for claim in claims} <= set(VERDICTS)
     picture = whole_picture(artifact, setting, results)

@@ -57,7 +57,7 @@ def results_of(artifact: Any, setting: Any, ran: dict[str, dict[str, Any]]) -> l
 def test_from_trial_to_picture(name: str, ran: dict[str, dict[str, Any]]) -> None:
     artifact, setting = small(name)
     results = results_of(artifact, setting, ran)
-    rows, claims, _ = artifact.decided(setting, results)
+    rows, claims, *_ = artifact.decided(setting, results)
     assert rows and all(np.isfinite(v) for row in rows for v in row.values() if isinstance(v, float))
     assert len(claims) >= 2 and {claim.verdict for claim in claims} <= set(VERDICTS)
     whole_picture(artifact, setting, results)
@@ -247,7 +247,7 @@ def test_length_through_untrained_conv_nets(ran: dict[str, dict[str, Any]]) -> N
     artifact = find("raghu/fig4")
     setting = artifact.setting("quick").but(variance=by_variance(NET, 2.0, 8.0), runs=6, block=4)
     results = results_of(artifact, setting, ran)
-    rows, claims, _ = artifact.decided(setting, results)
+    rows, claims, *_ = artifact.decided(setting, results)
     assert [row["layer"] for row in rows if row["kind"] == "pooling"] == [3, 7] * 2
     assert all(row["growth"] < 1 for row in rows if row["kind"] == "pooling")
     output = [row["length"] for row in rows if row["name"] == "output"]

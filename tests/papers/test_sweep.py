@@ -156,6 +156,6 @@ def test_the_page_shows_a_whole_figure(tmp_path, monkeypatch) -> None:
     setting = artifact.setting("quick").but(runs=4, width=(16, 32))
     trials = setting.trials()
     results = [resolve(trial.function)(trial.spec, trial.seed) for trial in trials]
-    table, claims, draw = artifact.decided(setting, results)
+    table, claims, draw, _ = artifact.decided(setting, results)
     assert len(table) == 2 and claims[0].evidence and draw().axes and "16, 32" in artifact.caption(setting)
     del sys.modules["figure_of_the_page"]

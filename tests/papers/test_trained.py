@@ -155,7 +155,7 @@ def test_artifacts_run_through_on_a_tiny_setting() -> None:
     for artifact, rows, claims in zip(ARTIFACTS, (3 * 2 * 2, 3 * 2 * 6), (7, 2), strict=True):
         assert artifact.trials(setting) == made, "one run serves both figures"
         assert setting.data == "digits"
-        table, found, _ = artifact.decided(setting, results)
+        table, found, *_ = artifact.decided(setting, results)
         assert len(table) == rows and len({tuple(row) for row in table}) == 1
         assert len(found) == claims and all(claim.verdict in VERDICTS for claim in found)
         picture = whole_picture(artifact, setting, results)

@@ -8,6 +8,7 @@ import typer
 
 from epoch0.cli._shared import DataDir, Json, command, print_json, print_result, print_rows
 from epoch0.errors import InputError
+from epoch0.files import to_write, write_atomic
 
 
 def register(app: typer.Typer) -> None:
@@ -48,6 +49,9 @@ def reproduce(
         bool, typer.Option("--statements", help="Print every statement of the papers with its verdicts, and leave.")
     ] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="With --statements: as a page.")] = False,
+    gallery: Annotated[
+        bool, typer.Option("--gallery", help="Make gallery.md of the pictures and verdicts that are in the folder.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Regenerate figures and tables of the papers, with their claims decided."""
@@ -62,6 +66,12 @@ def reproduce(
             typer.echo(catalogue.page())
         else:
             print_rows([{"paper": one.paper, **one.row()} for one in catalogue.statements()], as_json)
+        return
+    if gallery:
+        from epoch0.papers import reproduce as made
+
+        write_atomic(to_write(out / "gallery.md", "page"), made.gallery(out).encode(), "page")
+        typer.echo(f"pictures and verdicts: {out / 'gallery.md'}")
         return
     if not ids:
         raise InputError("no artifact was named; give ids, a paper, or all (epoch0 reproduce --list shows them).")

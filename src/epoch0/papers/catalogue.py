@@ -5,7 +5,7 @@ import importlib
 import pkgutil
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from epoch0.errors import InputError, suggest
 from epoch0.experiments.claims import Claim
 from epoch0.experiments.experiment import Trial
 from epoch0.papers.sweep import Claims, Found, Results, Sweep, Table
-from epoch0.results import markdown
+from epoch0.results import Grid, markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,6 +51,7 @@ class Artifact:
     draw: Callable[[Found], "Figure"]  #: the same -> a matplotlib figure laid out like the paper's, without heading
     about: str | Callable[[Sweep], str] = ""
     cost: "Callable[[Any], Cost] | None" = None  #: spec -> what one trial costs; None for what trains nothing
+    tables: Callable[[Found], Sequence[Grid]] | None = None  #: what is read as tables, as the paper prints them
 
     @property
     def source(self) -> str:
@@ -82,11 +83,13 @@ class Artifact:
         found.table = self.table(found)
         return found
 
-    def decided(self, setting: Sweep, results: Results) -> "tuple[Table, list[Claim], Callable[[], Figure]]":
-        """Table, claims, and what draws the picture."""
+    def decided(
+        self, setting: Sweep, results: Results
+    ) -> "tuple[Table, list[Claim], Callable[[], Figure], tuple[Grid, ...]]":
+        """Table, claims, what draws the picture, and tables to read."""
         found = self.read(setting, results)
         claims = [decide(text) for text, decide in self.claims(found).items()]
-        return found.table, claims, lambda: self.draw(found)
+        return found.table, claims, lambda: self.draw(found), tuple(self.tables(found) if self.tables else ())
 
     def titled(self, setting: Sweep) -> str:
         """What it shows under that setting."""

@@ -71,6 +71,8 @@ class Estimate(Result):
             parts.append(f"about {format_duration(3600 * self.hours)} here with {at_once}")
         if unknown := sum(line.runs - line.done for line in self.lines if line.hours is None):
             parts.append(f"the time of {unknown:,} {'further ' if len(parts) > 1 else ''}runs is not known")
+        if any(line.hours is not None and line.steps is None for line in self.lines):
+            parts.append("times without steps were recorded on one core elsewhere")
         return "\n".join([*text, "; ".join(parts) + "."])
 
     def to_dict(self) -> dict[str, Any]:
@@ -80,6 +82,12 @@ class Estimate(Result):
     def rows(self) -> list[dict[str, Any]]:
         """One row a line."""
         return [asdict(line) for line in self.lines]
+
+
+def recorded(preset: str) -> dict[str, float]:
+    """CPU seconds of each artifact whose trials are no trainings of a known step, as seconds.txt has them."""
+    lines = [line.split() for line in Path(__file__).with_name("seconds.txt").read_text().splitlines()]
+    return {id: float(seconds) for id, name, seconds in lines if name == preset}
 
 
 def estimate(
@@ -123,9 +131,11 @@ def estimate(
     device, left = chosen_device(), sum(runs - done for _, _, runs, done, _ in rows)
     own = torch.cuda.device_count() if device.type == "cuda" else cores()  # one run a core, or an accelerator
     at_once = min(workers or own or 1, max(1, left))
-    lines = []
+    lines, once = [], recorded(preset)
     for id, name, runs, done, known in rows:
         steps, each = None if known is None else known.steps, times.get(name)
         hours = None if steps is None else (runs - done) * steps * (each or 0.0) / at_once / 3600
+        if hours is None and id in once:
+            hours = once[id] * (1 - done / runs if runs else 1.0) / at_once / 3600
         lines.append(Line(id, name, runs, done, steps, each, hours))
     return Estimate(preset, str(device), at_once, tuple(lines))

@@ -21,9 +21,9 @@ from epoch0.experiments.experiment import Trial, canonical_json
 from epoch0.experiments.run import Progress, run
 from epoch0.experiments.store import Store
 from epoch0.files import StrPath, made, to_write, write_atomic
-from epoch0.papers.catalogue import Artifact, find
+from epoch0.papers.catalogue import Artifact, catalogue, find
 from epoch0.papers.sweep import Results, Sweep
-from epoch0.results import Result, finite
+from epoch0.results import Grid, Result, finite, markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +36,7 @@ class Reproduction(Result):
     >>> done = reproduce("price-tanner/fig3b")
     >>> print(done)                                             # the claims, one by one
     >>> done.data[0]["growth"], done.figure.axes[0].get_xlabel()
-    >>> done.save("results")                                    # results/price-tanner/fig3b.csv, .json and .png
+    >>> done.save("results")                                    # results/price-tanner/fig3b.csv, .json, .md and .png
 
     """
 
@@ -51,6 +51,7 @@ class Reproduction(Result):
     claims: tuple[Claim, ...]  #: the paper's statements, decided
     checks: tuple[Claim, ...]  #: what is true for every network, so tests the software
     figure: "Figure"  #: the picture, a matplotlib figure
+    tables: tuple[Grid, ...] = ()  #: what the paper prints as tables, measured beside printed
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle, without what draws the seeds of its trials, which may be any function."""
@@ -63,6 +64,7 @@ class Reproduction(Result):
         for claim in self.claims + self.checks:
             word = f"check {claim.verdict}" if claim.check else claim.verdict
             lines += [f"  {word:<{wide}} {claim.text}", f"  {'':<{wide}} {claim.evidence}"]
+        lines += [f"  {line}" for grid in self.tables for line in str(grid).splitlines()]
         lines.append("  " + ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS))
         return "\n".join(line for line in lines if line)
 
@@ -74,18 +76,30 @@ class Reproduction(Result):
             kind: [{name: getattr(claim, name) for name in names} for claim in getattr(self, kind)]
             for kind in ("claims", "checks")
         }
+        told["tables"] = [grid._asdict() for grid in self.tables]
         setting = json.loads(canonical_json(self.setting.to_dict()))
         plain: dict[str, Any] = finite({**told, "setting": setting, "data": list(self.data)})
         return plain
+
+    def markdown(self) -> str:
+        """Heading, picture, tables and claims as a page of Markdown, beside the picture."""
+        name = self.id.rpartition("/")[2]
+        parts = [f"# {self.id}: {self.title}", f"{self.preset}: {self.about}", f"paper: {self.paper}"]
+        parts += [f"![{self.title}]({name}.png)"]
+        parts += [f"{grid.title}\n\n{markdown(grid.lines())}" for grid in self.tables]
+        claims = [
+            (("check " if one.check else "") + one.verdict, one.text, one.evidence) for one in self.claims + self.checks
+        ]
+        return "\n\n".join([*parts, markdown([("verdict", "claim", "evidence"), *claims])]) + "\n"
 
     def rows(self) -> list[dict[str, Any]]:
         """The table, one row a measurement."""
         return list(self.data)
 
     def save(self, folder: StrPath) -> list[Path]:
-        """Write ``<id>.csv``, ``<id>.json`` (claims, checks and setting) and ``<id>.png``, each whole or not at all.
+        """Write ``<id>.csv``, ``.json`` (claims, checks and setting), ``.md`` and ``.png``, each whole or not at all.
 
-        Gives back the three paths; the folder is made if it is missing, and the paper's name becomes a folder in it.
+        Gives back the four paths; the folder is made if it is missing, and the paper's name becomes a folder in it.
 
         Raises:
             InputError: if they cannot be written there.
@@ -100,10 +114,24 @@ class Reproduction(Result):
         writer.writerows(self.data)
         del told["data"]
         text = json.dumps(told, indent=2, allow_nan=False) + "\n"
-        contents = {".csv": table.getvalue().encode(), ".json": text.encode(), ".png": png(self.figure)}
+        texts = {".csv": table.getvalue(), ".json": text, ".md": self.markdown()}
+        contents = {**{ending: one.encode() for ending, one in texts.items()}, ".png": png(self.figure)}
         with made(base.parent):
             paths = [to_write(base.with_name(base.name + ending)) for ending in contents]
             return [write_atomic(path, content) for path, content in zip(paths, contents.values(), strict=True)]
+
+
+def gallery(folder: StrPath) -> str:
+    """A page of Markdown: the pictures of a folder of results with headings and verdicts, in the papers' order."""
+    parts = ["# Gallery", "Made by `epoch0 reproduce --gallery --out FOLDER` of what was reproduced into a folder."]
+    for id in catalogue():
+        if (path := Path(folder) / f"{id}.json").exists():
+            told = json.loads(path.read_text("utf-8"))
+            counts = Counter(claim["verdict"] for claim in told["claims"])
+            words = ", ".join(f"{count} {word}" for word, count in counts.items())
+            parts += [f"## {id}: {told['title']}", f"{told['preset']}: {told['about']}", f"paper: {told['paper']}"]
+            parts += [f"![{id}]({id}.png)", f"**{words}**"]
+    return "\n\n".join(parts) + "\n"
 
 
 @dataclass(frozen=True)
@@ -219,14 +247,14 @@ def decided(artifact: Artifact, preset: str, setting: Sweep, results: Results) -
     """Table, claims, and the picture with its heading: what it shows, and under which setting."""
     from epoch0 import plots
 
-    rows, claims, draw = artifact.decided(setting, results)
+    rows, claims, draw, tables = artifact.decided(setting, results)
     told, about, paper = artifact.titled(setting), artifact.caption(setting), artifact.of_paper(setting)
     with plots.style():
         picture = draw()
         plots.heading(picture, told, f"{artifact.id}, {preset}: {about}", f"paper: {paper}")
     counted, checks = (tuple(claim for claim in claims if claim.check is kind) for kind in (False, True))
     named = artifact.id, preset, told, artifact.source, about, paper
-    return Reproduction(*named, setting, tuple(rows), counted, checks, picture)
+    return Reproduction(*named, setting, tuple(rows), counted, checks, picture, tables)
 
 
 class Plan(NamedTuple):

@@ -212,8 +212,8 @@ def draw(found: Found) -> pictures.Figure:
     setting, (result,) = found.sweep.spec, found.one().results
     half, depth = setting.half, setting.depth
     names = [f"layer {layer + 1}" for layer in range(depth)]
-    size, ratios, solid = (3.0 * depth + 4.6, 4.7), [*[1.0] * depth, 1.5], {"graph": {"projection": "3d"}}
-    picture, panels = plots.figure(*size, mosaic=[[*names, "graph"]], width_ratios=ratios, per_subplot_kw=solid)
+    rows, solid = [names, ["graph"] * depth], {"graph": {"projection": "3d"}}
+    picture, panels = plots.figure(3.0 * depth + 0.6, 9.2, mosaic=rows, height_ratios=[1.0, 1.7], per_subplot_kw=solid)
     vertices, edges, owner = (np.asarray(result[name]) for name in ("vertices", "edges", "owner"))
     window = {"xlim": (-half, half), "ylim": (-half, half), "xlabel": "first input"}
     cells, own, colours = [], vertices, vertices
@@ -243,7 +243,7 @@ def draw(found: Found) -> pictures.Figure:
     axes.set(ylabel="second input", xticks=[-half, 0, half], yticks=[-half, 0, half])
     axes.view_init(elev=34, azim=-60)
     axes.tick_params(labelsize=7)
-    axes.set_box_aspect((1, 1, 0.7), zoom=0.84)
+    axes.set_box_aspect((1, 1, 0.7), zoom=1.1)
     return picture
 
 

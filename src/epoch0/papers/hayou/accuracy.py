@@ -4,7 +4,7 @@ A panel is a network on a data set, a sweep over pairs of methods and sparsities
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -17,10 +17,11 @@ from epoch0.experiments.claims import at_least, at_most, exact
 from epoch0.experiments.cost import Cost
 from epoch0.papers.hayou.protocol import METHODS, Recipe, build, run, shape_for, with_method
 from epoch0.papers.hayou.published import COMPETITION, PUBLISHED, Entry, Printed, block
-from epoch0.papers.means import Array, means
-from epoch0.papers.pictures import Axes, Figure
+from epoch0.papers.means import Array, mean_and_error
+from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, over_runs
 from epoch0.papers.trials import EXTENTS
+from epoch0.results import Grid
 
 NEAR_CHANCE = 5.0  # percent points above a constant's that still count as chance; one run in three that learns is above
 REFERENCES = ("none", "obd")  # methods that do not prune at initialization
@@ -105,7 +106,7 @@ def about(sweep: Sweep) -> str:
     said = f"{networks} (factor on the filters) on {', '.join(dict.fromkeys(base.data for base in bases))}; "
     said += f"{either(base.epochs for base in bases)} epochs of SGD at "
     said += sweep.told("{learning_rate:g}, batches of {batch_size}; scores with batch norm in {batch_norm} mode; ")
-    said += f"{either(one['runs'] for one in each)} runs; bars: two standard errors"
+    said += f"{either(one['runs'] for one in each)} runs, no bars"
     spent = [(1 + one.spec.obd_rounds) * one.spec.epochs for one in each if "obd" in one["method"]]
     return f"{said}; OBD trains {max(spent)} epochs in all" if spent else said
 
@@ -311,68 +312,40 @@ def of_the_print(table: str) -> Claims:
     return {}
 
 
-# colour and marker of each method, the same in every table
-_ORDER = (("sbp-sr", "eoc-rescaling"), ("snip",), ("grasp",), ("synflow",), ("magnitude",), ("random",))
-LOOKS = {method: look for look, own in enumerate((*_ORDER, ("obd",), ("grasp-sr",))) for method in own}
-_WIDEST = 3  # panels side by side
-_PRINTED_RUNS = 3  # behind each printed standard deviation
+def tables(name: str, found: Found) -> list[Grid]:
+    """A table a panel, what is printed for it in brackets; the paper's own after them, where others stand in."""
+    made, panels = [], panels_of(found)
+    for each in panels:
+        there = printed(name, each.recipe)
+        shown = f"{each.name}: % ± standard error" + (" (as printed, ± sd)" if there else "")
+        made.append(_grid(shown, each.methods, each.sparsities, partial(_entry, each, there)))
+    if not any(printed(name, each.recipe) for each in panels):
+        for there in PUBLISHED.get(name, ()):
+            tanh = "" if there.activation == "relu" else f", {there.activation}"
+            shown = f"as printed: {there.network}{tanh}, {there.data}, % ± sd"
+            made.append(_grid(shown, tuple(there.rows), there.sparsities, partial(_entry, None, there)))
+    return made
+
+
+def _grid(shown: str, methods: Sequence[str], sparsities: Sequence[float], cell: Callable[[str, float], str]) -> Grid:
+    """A row a method; what is not pruned has one entry."""
+    order = [method for method in METHODS if method in methods]
+    rows = {method: [cell(method, s) for s in sparsities] for method in order if method != "none"}
+    whole = {"none": [cell("none", 0.0), *[""] * (len(sparsities) - 1)]} if "none" in order else {}
+    labelled = {METHODS[method].label: cells for method, cells in {**whole, **rows}.items()}
+    return Grid(shown, tuple(map(percent, sparsities)), labelled)
+
+
+def _entry(panel: Panel | None, there: Printed | None, method: str, sparsity: float) -> str:
+    known = there.entry(method, sparsity) if there else None
+    spread = "" if known is None or known.sd is None else f" ± {known.sd:.2f}"
+    told = "" if known is None else f"{known.value:.2f}{spread}"
+    if panel is None:
+        return told
+    mean, error = mean_and_error(panel.accuracy(method, sparsity))
+    return f"{mean:.1f} ± {error:.1f}" + (f" ({told})" if told else "")
 
 
 def draw(name: str, found: Found) -> Figure:
-    """What was measured with what is printed; the paper's own panels after them, where others stand in for them."""
-    shown: list[tuple[str, Panel | None, Printed | None]]
-    shown = [(each.name, each, printed(name, each.recipe)) for each in panels_of(found)]
-    if not any(there for *_, there in shown):
-        for there in PUBLISHED.get(name, ()):
-            tanh = "" if there.activation == "relu" else f", {there.activation}"
-            shown.append((f"as printed: {there.network}{tanh}, {there.data}", None, there))
-    columns = min(_WIDEST, len(shown), max(2, -(-len(shown) // 2)))
-    rows = -(-len(shown) // columns)
-    picture, grid = plots.figure(3.4 * columns + 0.6, 2.7 * rows + 0.9, rows, columns, squeeze=False)
-    for each, axes in zip(shown, grid.flat, strict=False):
-        _panel(axes, *each)
-    for axes in grid.flat[len(shown) :]:
-        axes.remove()
-    for row in grid:
-        row[0].set_ylabel("test accuracy (%)")
-    entries = [zip(*axes.get_legend_handles_labels(), strict=True) for axes in picture.axes]
-    handles = {label: handle for axes in entries for handle, label in axes}
-    methods = [METHODS[method].label for method in METHODS]
-    order = sorted(handles, key=lambda label: methods.index(label) if label in methods else len(methods))
-    plots.legend_below(picture, [handles[label] for label in order], order, columns=6)
-    return picture
-
-
-def _panel(axes: Axes, name: str, panel: Panel | None, there: Any) -> None:
-    """Methods beside each other, those of the print with open markers."""
-    methods, sparsities = (panel.methods, panel.sparsities) if panel else (tuple(there.rows), there.sparsities)
-    pruned = [method for method in METHODS if method in methods and method != "none"]
-    values: list[float] = []
-    for place, method in enumerate(pruned):
-        x = np.arange(len(sparsities)) + min(0.6, 0.15 * len(pruned)) * ((place + 0.5) / len(pruned) - 0.5)
-        look: dict[str, Any] = {"linestyle": "-", "linewidth": 0.6}
-        label = METHODS[method].label
-        if panel:
-            mine = means(panel.accuracy(method, sparsity) for sparsity in sparsities)
-            plots.points(axes, x, *mine, LOOKS[method], label, **look)
-            x, look, label, values = x + 0.35 / len(pruned), {"alpha": 0.8}, "", [*values, *mine.mean]
-        known = {at: entry for at, s in zip(x, sparsities, strict=True) if there and (entry := there.entry(method, s))}
-        if known:
-            told = [entry.value for entry in known.values()]
-            spread = [(entry.sd or 0.0) / _PRINTED_RUNS**0.5 for entry in known.values()]
-            plots.points(axes, list(known), told, spread, LOOKS[method], label, markerfacecolor="none", **look)
-            values += told
-    grey: dict[str, Any] = {"color": plots.BOUND, "zorder": 1}
-    if "none" in methods:
-        whole = panel.accuracy("none", 0.0).mean() if panel else there.rows["none"][0].value
-        axes.axhline(whole, linestyle="--", linewidth=1.0, label="not pruned", **grey)
-    if there:
-        axes.plot([], [], "o", color=plots.BOUND, markerfacecolor="none", label="as printed (open)")
-    if min(values) < 40:
-        axes.set_ylim(0, 102)
-        if panel:
-            axes.axhline(panel.chance, linestyle=":", linewidth=1.2, label="chance", **grey)
-    axes.set_title(name, fontsize=9)
-    axes.set_xticks(range(len(sparsities)), [f"{100 * sparsity:.4g}" for sparsity in sparsities])
-    axes.set(xlim=(-0.5, len(sparsities) - 0.5), xlabel="sparsity (%)")
-    axes.grid(False, axis="x")
+    """Laid out as the paper has it: tables; the best of those that prune at initialization is shaded."""
+    return plots.tables(tables(name, found), [METHODS[method].label for method in REFERENCES])

@@ -175,19 +175,33 @@ def draw(found: Found) -> Figure:
     blocks = range(1, last + 1)
     shown = np.unique(np.geomspace(1, last, 10).round().astype(int))
     even = np.unique(np.linspace(1, last, 10).round().astype(int))
-    top = 0.0
+    each = {key: expected(apart, key[1]) ** -0.5 for key, apart in measured(found).items() if key[0] != "snip"}
+    top = 1.35 * max(float(theory[-1]) for theory in each.values())
     for index, (key, apart) in enumerate(measured(found).items()):
         mean, error = log_mean(apart)
         for place, where, sign in ((0, shown, 1.0), (1, even, -0.5)):
             values, spread = np.exp(sign * mean[where]), 2 * abs(sign) * error[where]
             bars = [values * -np.expm1(-spread), values * np.expm1(spread)]
             colour, marker, thin = plots.COLOURS[index], plots.MARKERS[index], {"capsize": 2.5, "elinewidth": 1.0}
-            axes[place].errorbar(where, values, bars, color=colour, fmt=marker, label=_name(*key), **thin)
-        if key[0] != "snip":
-            theory = expected(apart, key[1])
-            plots.curve(axes[0], blocks, theory[1:], index)
-            plots.curve(axes[1], blocks, theory[1:] ** -0.5, index)
-            top = max(top, 1.35 * float(theory[-1] ** -0.5), 1.2 * math.exp(-0.5 * mean[-1]))
+            inside = values < (
+                top if place else np.inf
+            )  # a series that leaves the axes ends in an arrow, and says how far
+            axes[place].errorbar(
+                where[inside],
+                values[inside],
+                [one[inside] for one in bars],
+                color=colour,
+                fmt=marker,
+                label=_name(*key),
+                **thin,
+            )
+            if not inside.all():
+                told, at = f"{values[-1]:.2g} at $l$ = {where[-1]}", (where[inside][-1], values[inside][-1])
+                arrow = {"arrowstyle": "<-", "color": colour}
+                axes[1].annotate(told, at, (at[0] + 0.04 * last, 0.97 * top), color=colour, va="top", arrowprops=arrow)
+        if key in each:
+            plots.curve(axes[0], blocks, each[key][1:] ** -2, index)
+            plots.curve(axes[1], blocks, each[key][1:], index)
     axes[0].plot([], [], color="#333333", label="mean field, random masks")
     axes[0].set(xscale="log", yscale="log", xlabel="block $l$", ylabel="$1-c_l$ (geometric mean)")
     axes[1].set(xlabel="block $l$", ylabel=r"$1/\sqrt{1-c_l}$", ylim=(0, top), title="straight on the edge of chaos")

@@ -13,7 +13,6 @@ pools; it was chosen after looking at runs with other seeds, see docs/hayou-accu
 """
 
 import math
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -30,8 +29,9 @@ from epoch0.papers.hayou.accuracy import REFERENCES, Winner, compared, joined, p
 from epoch0.papers.hayou.protocol import METHODS, Network, Recipe
 from epoch0.papers.hayou.published import COMPETITION, WINNERS, Printed, block
 from epoch0.papers.means import mean_and_error
-from epoch0.papers.pictures import Axes, Figure
+from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Claims, Found, Sweep, Table, by
+from epoch0.results import Grid
 
 FOUR = ("snip", "grasp", "synflow", "sbp-sr")
 PAIR = ("snip", "sbp-sr")
@@ -151,7 +151,7 @@ def about_5(sweep: Sweep) -> str:
     return sweep.told(
         f"{names}, filters times {{network.width:g}}, circular padding, on {{data}}{enlarged}; "
         "{epochs} epochs of SGD at {learning_rate:g}, batches of {batch_size}; EOC + rescaling is scored and rescaled "
-        "without batch norm, the others with it in {batch_norm} mode; {runs} runs; bars: two standard errors"
+        "without batch norm, the others with it in {batch_norm} mode; {runs} runs, no bars"
     )
 
 
@@ -172,7 +172,7 @@ FIFTH = {
 
 SOURCES = ("tab2", "tab3", "tab5")  # the tables that Table 6 sums up
 
-Grid = dict[str, dict[float, tuple[Winner, str]]]  # row -> sparsity -> winner, and what Table 6 prints, if anything
+Grid6 = dict[str, dict[float, tuple[Winner, str]]]  # row -> sparsity -> winner, and what Table 6 prints, if anything
 
 
 def printed_winners() -> dict[tuple[str, str, float], tuple[str, Winner]]:
@@ -254,44 +254,52 @@ _FILLS = {  # whether a method of the paper is among the best, and whether there
 }
 
 
-def draw_6(found: Found) -> Figure:
-    """Two tables: what was measured, and what the printed tables give."""
-    from matplotlib.patches import Patch
-
-    measured: Grid = {each.name: {s: (each.winner(s), "") for s in each.sparsities} for each in panels_of(found)}
-    printed: Grid = {}
+def _shown(found: Found) -> list[tuple[str, Grid6]]:
+    """What was measured, and what the printed tables give."""
+    measured: Grid6 = {each.name: {s: (each.winner(s), "") for s in each.sparsities} for each in panels_of(found)}
+    printed: Grid6 = {}
     for (data, network, sparsity), (word, best) in printed_winners().items():
         printed.setdefault(f"{network}, {data}", {})[sparsity] = best, word
-    heights, grid = [len(measured) + 1, len(printed) + 1], [["measured"], ["printed"]]
-    picture, axes = plots.figure(9.6, 0.52 * sum(heights) + 1.6, mosaic=grid, height_ratios=heights)
-    _grid(axes["measured"], measured, "measured here: the best method, and those within one sd of it")
-    _grid(axes["printed"], printed, "from Tables 2, 3 and 5 as printed; red: Table 6 says otherwise")
+    names = "the best method, and those within one sd of it", "in brackets where Table 6 says otherwise"
+    return [(f"measured here: {names[0]}", measured), (f"from Tables 2, 3 and 5 as printed; {names[1]}", printed)]
+
+
+def tables_6(found: Found) -> list[Grid]:
+    """The best method of each network and sparsity: measured, and as Tables 2, 3 and 5 print."""
+    made = []
+    for name, rows in _shown(found):
+        columns = sorted({sparsity for row in rows.values() for sparsity in row})
+        made.append(
+            Grid(
+                name, tuple(map(percent, columns)), {k: [_best(row.get(s)) for s in columns] for k, row in rows.items()}
+            )
+        )
+    return made
+
+
+def _best(entry: tuple[Winner, str] | None) -> str:
+    if entry is None:
+        return ""
+    best, word = entry
+    return best.label + (f" (Table 6: {_named(word)})" if word and word != best.as_printed else "")
+
+
+def draw_6(found: Found) -> Figure:
+    """Two tables, coloured by whether the paper's methods are among the best."""
+    from matplotlib.patches import Patch
+
+    shown, grids = [rows for _, rows in _shown(found)], tables_6(found)
+    heights = [len(grid.rows) + 1 for grid in grids]
+    picture, axes = plots.figure(9.6, 0.52 * sum(heights) + 1.6, 2, 1, height_ratios=heights)
+    for pane, rows, grid in zip(axes, shown, grids, strict=True):
+        fills = {}
+        for (y, row), (x, column) in product(enumerate(rows.values()), enumerate(grid.columns)):
+            for best in (own for s, (own, _) in row.items() if percent(s) == column):
+                fills[y, x] = _FILLS[bool({best.best, *best.tied} & _OURS), bool(best.tied)][0]
+        plots.table(pane, grid, fills)
     handles = [Patch(facecolor=colour, label=label) for colour, label in _FILLS.values()]
     plots.legend_below(picture, handles=handles, columns=4)
     return picture
-
-
-def _grid(axes: Axes, grid: Grid, name: str) -> None:
-    """A row a network, a column a sparsity."""
-    from matplotlib.transforms import Bbox
-
-    columns = sorted({sparsity for row in grid.values() for sparsity in row})
-    table = axes.table(
-        [[""] * len(columns)] * len(grid), rowLabels=list(grid), bbox=Bbox.unit(), cellLoc="center",
-        colLabels=[f"{100 * sparsity:.4g}" for sparsity in columns],
-    )  # fmt: skip
-    table.auto_set_font_size(False)
-    table.set_fontsize(6.6)
-    for (y, row), (x, sparsity) in product(enumerate(grid.values(), start=1), enumerate(columns)):
-        if sparsity in row:
-            best, word = row[sparsity]
-            wrong = f"\nTable 6: {_named(word)}" if word and word != best.as_printed else ""
-            table[y, x].set_facecolor(_FILLS[bool({best.best, *best.tied} & _OURS), bool(best.tied)][0])
-            text = "\n".join(textwrap.wrap(best.label, 34)[:2])
-            table[y, x].get_text().set(text=text + wrong, color="#B00020" if wrong else "black")
-    axes.set(xticks=[], yticks=[], xlabel="sparsity (%)")
-    axes.spines[["left", "bottom"]].set_visible(False)
-    axes.set_title(name, fontsize=9, loc="left")
 
 
 def about_6(sweep: Sweep) -> str:
@@ -312,7 +320,8 @@ def _table(
     claims = partial(accuracy.chance_claims, name, 0.98) if chance else partial(accuracy.claims, name, 0.0)
     presets, rows = {"quick": joined(quick), "paper": joined(paper)}, partial(accuracy.table, name)
     title = partial(accuracy.titled, what, more)
-    return _artifact(f"hayou/{name}", title, place, presets, rows, claims, partial(accuracy.draw, name))
+    read = partial(accuracy.tables, name)
+    return _artifact(f"hayou/{name}", title, place, presets, rows, claims, partial(accuracy.draw, name), tables=read)
 
 
 _PRUNED = "Accuracy of pruned"
@@ -324,13 +333,13 @@ _TENTH = ', which the paper calls a "vanilla-CNN": Table 9 once more'
 _VGG = {preset: joined(panels) for preset, panels in FIFTH.items()}
 _SUM = {"quick": joined(SECOND["quick"]), "paper": joined([*SECOND["paper"], *FIFTH["paper"], *THIRD])}
 _FIVE, _SIX = partial(accuracy.titled, _PRUNED, ""), "Which algorithm performs better"
-_DRAW_5 = partial(accuracy.draw, "tab5")
+_DRAW_5, _READ_5 = partial(accuracy.draw, "tab5"), partial(accuracy.tables, "tab5")
 ARTIFACTS = (
     _table("tab1", "SNIP and SBP-SR: accuracy of pruned", "section 1", *_FIRST, chance=True),
     _table("tab2", "Nine methods: accuracy of pruned", "section 4.2", *SECOND.values()),
     _table("tab3", _PRUNED, "section 4.2", _THIRD, THIRD),
-    _artifact("hayou/tab5", _FIVE, "section 4.3", _VGG, table_5, claims_5, _DRAW_5, about=about_5),
-    _artifact("hayou/tab6", _SIX, "section 4.3", _SUM, table_6, claims_6, draw_6, about=about_6),
+    _artifact("hayou/tab5", _FIVE, "section 4.3", _VGG, table_5, claims_5, _DRAW_5, about=about_5, tables=_READ_5),
+    _artifact("hayou/tab6", _SIX, "section 4.3", _SUM, table_6, claims_6, draw_6, about=about_6, tables=tables_6),
     _table("tab8", _PRUNED, "appendix F", *_EIGHTH),
     _table("tab9", f"{_PRUNED} ReLU and tanh", "appendix G", *_NINTH.values(), chance=True),
     _table("tab10", _PRUNED, "appendix G", *_NINTH.values(), chance=True, more=_TENTH),

@@ -5,18 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from epoch0 import plots
 from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import at_least, at_most
-from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.hayou import accuracy
 from epoch0.papers.hayou.accuracy import NEAR_CHANCE, above_chance, chance, dead, sd, winner
 from epoch0.papers.hayou.protocol import Network, Recipe, run
 from epoch0.papers.hayou.published import Entry
+from epoch0.papers.pictures import Figure
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, over_runs
+from epoch0.results import Grid
 
 SPARSITY = 0.5
 LEARNT = 30.0  # percent of the test images: three times what a constant gets; the table is about who trains at all
@@ -109,23 +108,24 @@ def claims(found: Found) -> Claims:
     }
 
 
-def draw(found: Found) -> pictures.Figure:
-    """Accuracy against depth, the three starts beside each other; the print as open markers."""
-    depths = found.sweep["depth"]
-    picture, axes = plots.figure(6.4, 4.0)
-    axes.axhline(found.table.column("chance").max(), color=plots.BOUND, linestyle=":", label="chance", zorder=1)
-    for index, (label, rows) in enumerate(found.table.by("start")):
-        x = np.arange(len(rows)) + 0.1 * (index - 1)
-        pictures.points(axes, rows, x, "accuracy", index, label, linestyle="-", linewidth=0.6)
-        values, spread = rows.of("printed", "printed_sd")
-        if known := np.flatnonzero(~np.isnan(values)).tolist():
-            printed = x[known] + 0.04, values[known], spread[known] / 3**0.5
-            plots.points(axes, *printed, index, f"{label}, as printed", markerfacecolor="none")
-    axes.set_xticks(range(len(depths)), [str(depth) for depth in depths])
-    axes.grid(False, axis="x")
-    axes.set(xlabel="depth: convolutions", ylabel="test accuracy (%)", ylim=(0, 103), xlim=(-0.5, len(depths) - 0.5))
-    plots.legend_below(picture, columns=4)
-    return picture
+def tables(found: Found) -> list[Grid]:
+    """Starts by depths, what is printed in brackets; as a table of its own where other data stand in for MNIST."""
+    own = found.sweep.spec.data == "mnist"
+    made: dict[bool, dict[str, list[str]]] = {True: {}, False: {}}
+    for label, rows in found.table.by("start"):
+        told = [f"{one.value:.2f} ± {one.sd:.2f}" for one in STARTS[label].printed.values()]
+        ours = [f"{row['accuracy']:.1f} ± {row['accuracy_error']:.1f}" for row in rows]
+        made[True][label] = [f"{a} ({b})" for a, b in zip(ours, told, strict=True)] if own else ours
+        made[False][label] = told
+    depths = tuple(f"depth {depth}" for depth in found.sweep["depth"])
+    titles = f"V-CNN, {found.sweep.spec.data}: % ± standard error", "as printed: V-CNN, MNIST, % ± sd"
+    grids = [Grid(f"{titles[0]} (as printed, ± sd)" if own else titles[0], depths, made[True])]
+    return grids if own else [*grids, Grid(titles[1], tuple(f"depth {d}" for d in EDGE.printed), made[False])]
+
+
+def draw(found: Found) -> Figure:
+    """The table; the best of each depth is shaded."""
+    return plots.tables(tables(found))
 
 
 def _about(sweep: Sweep) -> str:
@@ -138,7 +138,7 @@ def _about(sweep: Sweep) -> str:
         "{network.activation}, {network.width:g} channels, 3x3 kernels, "
         f"{SPARSITY:.0%} pruned by SNIP; {data}, {{epochs}} epochs of SGD at {{learning_rate:g}} with momentum "
         f"{{momentum:g}}, batches of {{batch_size}}; ordered: sigma_w, sigma_b = {', EOC: '.join(points)}; "
-        f"{runs} runs{more}; bars: two standard errors"
+        f"{runs} runs{more}, no bars"
     )
 
 
@@ -159,4 +159,4 @@ def presets() -> dict[str, Sweep]:
 
 
 _TITLE, _COST = "Accuracy of pruned V-CNNs of three depths", accuracy.cost
-ARTIFACTS = (Artifact("hayou/tab4", _TITLE, "section 4.3", presets(), table, claims, draw, _about, _COST),)
+ARTIFACTS = (Artifact("hayou/tab4", _TITLE, "section 4.3", presets(), table, claims, draw, _about, _COST, tables),)

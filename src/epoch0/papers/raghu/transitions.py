@@ -297,11 +297,12 @@ def growth_over(swept: str, found: Found) -> pictures.Figure:
     pictures.lines(axes, found.table, swept, "growth", other, label)
     for index, (value, some) in enumerate(found.table.by(other)):
         x, colour = some.column(swept), plots.COLOURS[index]
-        for bound in some.of("lower", "upper"):
-            axes.plot(x, np.where(bound == 0, np.nan, bound), "--", color=colour, linewidth=0.9, alpha=0.8)
+        for bound, dashes in zip(some.of("lower", "upper"), ("--", "-."), strict=True):
+            axes.plot(x, np.where(bound == 0, np.nan, bound), dashes, color=colour, linewidth=0.9, alpha=0.8)
         if swept == "width" or value == max(found.sweep["width"]):  # one wide limit for all widths
             axes.plot(x, some.column("wide"), ":", color=colour if swept == "width" else "#000000", linewidth=1.3)
-    axes.plot([], [], "--", color="#333333", linewidth=0.9, label="bounds of Theorem 3 and D.2")
+    axes.plot([], [], "--", color="#333333", linewidth=0.9, label="lower bound, Theorem 3")
+    axes.plot([], [], "-.", color="#333333", linewidth=0.9, label=r"upper bound, $\chi$ (D.2)")
     axes.plot([], [], ":", color="#000000", linewidth=1.3, label=r"wide limit $\sqrt{\chi}$")
     axes.axhline(1.0, color="#333333", linewidth=0.7, zorder=1)
     axes.set(xlabel=axis, ylabel=r"growth a layer, $\|dz^{(d+1)}\|/\|dz^{(d)}\|$")
