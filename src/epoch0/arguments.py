@@ -492,7 +492,7 @@ def checked(function: F) -> F:
         except Exception as error:  # it cannot even be looked at
             raise refuse(name, value, kind.wanted if kind else "another value") from error
         first = args[0] if args else named.get("model")
-        if _is_model(first) and "_modules" not in vars(first):
+        if function.__name__ != "__init__" and _is_model(first) and "_modules" not in vars(first):
             raise InputError(f"the {type(first).__name__} was made without its __init__; nothing is in it.")
         try:
             if not lends or not _is_model(first):
