@@ -132,12 +132,13 @@ def table(axes: "Axes", grid: Grid, fills: Mapping[tuple[int, int], str], letter
 
 def tables(grids: Sequence[Grid], apart: Collection[str] = ()) -> "Figure":
     """Tables beside and below each other; the highest number of a column is shaded, rows ``apart`` left aside."""
-    across = min(3, len(grids), max(2, -(-len(grids) // 2)))
+    wide = max(len(grid.columns) for grid in grids)
+    across = min(3 if wide < 5 else 2, len(grids), max(2, -(-len(grids) // 2)))
     parts = [grids[first : first + across] for first in range(0, len(grids), across)]
     heights = [
         max(1.2 + sum(1 + any("(" in c for c in cells) for cells in g.rows.values()) for g in part) for part in parts
     ]
-    size = 3.9 * across + 0.6, 0.2 * sum(heights) + 0.45 * len(parts) + 0.9
+    size = max(3.9, 1.1 + 0.9 * wide) * across + 0.6, 0.2 * sum(heights) + 0.45 * len(parts) + 0.9
     picture, places = figure(*size, len(parts), across, squeeze=False, height_ratios=heights)
     for axes in places.flat[len(grids) :]:
         axes.remove()

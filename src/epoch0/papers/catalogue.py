@@ -230,7 +230,8 @@ def verdict(runs: Iterable[tuple[str, str]], preset: str) -> str:
         own = [line.split("\t")[2:] for line in lines if line.startswith(f"{id}\t{preset}\t")]
         wanted = [text for name, text in runs if name == id]
         words = Counter(word for word, claim in own if not claim or any(text in claim for text in wanted))
-        each = ", ".join(word if word[0].isdigit() else f"{count} {word}" for word, count in words.items())
+        some = "all its claims: " if any(wanted) else ""  # where only their sum is known
+        each = ", ".join(some + word if word[0].isdigit() else f"{count} {word}" for word, count in words.items())
         told.append(f"{id.partition('/')[2]}: {each or 'not run'}" if several else each or "not run")
     return "; ".join(told)
 
