@@ -467,7 +467,8 @@ def checked(function: F) -> F:
     kinds: dict[str, Kind] | None = None
     more: Kind | None = None
     named_more: Kind | None = None
-    lends = function.__name__ != "__init__" and not function.__module__.startswith("epoch0.train")
+    makes = function.__name__ == "__init__"
+    lends = not makes and not function.__module__.startswith("epoch0.train")
 
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
