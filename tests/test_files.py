@@ -49,7 +49,7 @@ def command(*arguments: object) -> None:
 def reproduced(path: Path) -> None:
     """The last of the three files of an artifact is this one."""
     figure = plots.figure(2.0, 2.0)[0]
-    drawn = SimpleNamespace(id=path.stem, data=({"a": 1},), figure=figure, to_dict=lambda: {"data": 0})
+    drawn = SimpleNamespace(id=path.stem, data=({"a": 1},), figure=figure, to_dict=lambda: {"data": 0}, markdown=str)
     Reproduction.save(cast(Reproduction, drawn), path.parent)
 
 

@@ -56,11 +56,11 @@ def test_verdicts_are_words_of_the_rules_and_of_artifacts_that_are_there() -> No
 
 
 def test_verdicts_are_counted_and_selected() -> None:
-    assert catalogue.verdict([("hayou/tab6", "")], "quick") == "2 fails, 1 undecided"
-    assert catalogue.verdict([("raghu/fig13c", "bound of Theorem 3")], "quick") == "1 holds"
-    both = catalogue.verdict([("raghu/fig13c", "bound of Theorem 3"), ("raghu/fig6", "nothing has this")], "quick")
+    assert catalogue._verdict([("hayou/tab6", "")], "quick") == "2 fails, 1 undecided"
+    assert catalogue._verdict([("raghu/fig13c", "bound of Theorem 3")], "quick") == "1 holds"
+    both = catalogue._verdict([("raghu/fig13c", "bound of Theorem 3"), ("raghu/fig6", "nothing has this")], "quick")
     assert both == "fig13c: 1 holds; fig6: not run"
-    assert catalogue.verdict([("hayou/fig2", "x")], "paper") == "all its claims: 5 holds, 3 undecided (older rule)"
+    assert catalogue._verdict([("hayou/fig2", "x")], "paper") == "all its claims: 5 holds, 3 undecided (older rule)"
 
 
 def test_the_page_in_the_docs_is_what_the_command_prints() -> None:

@@ -199,7 +199,7 @@ class Statement:
         row = {"statement": self.name, "in our words": self.said}
         row["id"] = ", ".join(dict.fromkeys(id for id, _ in self.runs)) or f"no id: {self.why}"
         for preset in ("quick", "paper"):
-            row[preset] = verdict(self.runs, preset) if self.runs else ""
+            row[preset] = _verdict(self.runs, preset) if self.runs else ""
         return {**row, "erratum": self.erratum}
 
 
@@ -222,7 +222,7 @@ def statements() -> tuple[Statement, ...]:
     return tuple(found)
 
 
-def verdict(runs: Iterable[tuple[str, str]], preset: str) -> str:
+def _verdict(runs: Iterable[tuple[str, str]], preset: str) -> str:
     """How the claims of some ids came out, as verdicts.txt has it, counted by words; only those with a text in them."""
     lines = Path(__file__).with_name("verdicts.txt").read_text("utf-8").splitlines()
     told, several = [], len({id for id, _ in runs}) > 1

@@ -121,6 +121,7 @@ class Reproduction(Result):
             return [write_atomic(path, content) for path, content in zip(paths, contents.values(), strict=True)]
 
 
+@checked
 def gallery(folder: StrPath) -> str:
     """A page of Markdown: the pictures of a folder of results with headings and verdicts, in the papers' order."""
     parts = ["# Gallery", "Made by `epoch0 reproduce --gallery --out FOLDER` of what was reproduced into a folder."]
