@@ -43,7 +43,10 @@ BESIDE = {
 ALONE = {"held": "alignment", "second held": "second"}
 """What is read in its place where nothing was held out."""
 
-TRIAL = ("known", "known seen", "fell", "learned")
+TRIAL = {
+    "adam": ("known", "known seen", "fell", "learned"),
+    "sgd": ("known", "known seen", "fell", "learned", "learned by adam"),
+}
 AGAINST = ("change", "growth", "gradient growth")
 """A number can only count for training, these only against it: no weight of the fit has another sign."""
 
@@ -128,7 +131,10 @@ def names_of(optimizer: str, level: str) -> tuple[str, ...]:
     alone = level.endswith("alone")
     table = STEP if level.startswith("step") else BESIDE
     step = dict.fromkeys(ALONE.get(name, name) if alone else name for name in table[optimizer])
-    return (*step, *(() if level.startswith("step") else (name for name in TRIAL if not (alone and name != "fell"))))
+    return (
+        *step,
+        *(() if level.startswith("step") else (name for name in TRIAL[optimizer] if not (alone and name != "fell"))),
+    )
 
 
 BASES = ("step 0", "step 0 quick", *(f"trial {length}" for length in LENGTHS))
@@ -151,7 +157,7 @@ def read(one: dict, optimizer: str, length: str) -> dict[str, float]:
     from epoch0.diagnosis.trial import Run
     from epoch0.diagnosis.verdict import trial_numbers
 
-    return trial_numbers([Run(losses=(1.0,), **run) for run in one["runs"][length] if run["optimizer"] == optimizer])
+    return trial_numbers([Run(losses=(1.0,), **run) for run in one["runs"][length]], optimizer)
 
 
 def fit(x: np.ndarray, y: np.ndarray, names: Sequence[str]) -> tuple[np.ndarray, float]:

@@ -128,13 +128,25 @@ def test_status_of_a_layer_speaks_of_the_depth() -> None:
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_there_are_weights_for_every_kind_of_evidence_and_of_known_numbers(optimizer: Any) -> None:
-    known = {*step_numbers(step(optimizer), signs()), *trial_numbers([run(optimizer)]), "intercept"}
+    known = {*step_numbers(step(optimizer), signs()), *trial_numbers([run(optimizer)], optimizer), "intercept"}
     bases = ("step 0", "step 0 quick", *(f"trial {n}" for n in LENGTHS))
     kinds = {f"{base}{end}" for base in bases for end in ("", " alone")}
     assert set(FITTED[optimizer]) == kinds
     for name, weights in FITTED[optimizer].items():
         assert "intercept" in weights and set(weights) <= known
         assert not ("alone" in name and {"held", "second held", "known"} & set(weights))
+
+
+def test_sgd_is_told_what_adam_learned_in_its_trial_and_never_the_other_way() -> None:
+    runs = [run("adam", known=0.95, known_seen=0.99), run("sgd", known=0.55, known_seen=0.6)]
+    sgd, adam = trial_numbers(runs, "sgd"), trial_numbers(runs, "adam")
+    assert sgd["learned by adam"] == adam["learned"] > sgd["learned"]
+    for kind, weights in FITTED["sgd"].items():
+        assert ("learned by adam" in weights) == (kind.startswith("trial") and "alone" not in kind)
+        assert weights.get("learned by adam", 0) >= 0 and "learned by adam" not in FITTED["adam"][kind]
+    better = probability("sgd", step_numbers(step("sgd"), signs()) | sgd, "trial 150")
+    alone = probability("sgd", step_numbers(step("sgd"), signs()) | trial_numbers(runs[1:], "sgd"), "trial 150")
+    assert better > alone
 
 
 def test_the_chance_is_logistic_in_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
