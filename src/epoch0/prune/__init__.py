@@ -9,9 +9,8 @@
 A model, a batch, masks or a file that cannot be used is one InputError that says why; nothing was changed then.
 """
 
-from epoch0.prune.effects.critical_sparsity import CriticalSparsity, critical_sparsity
+from epoch0.prune.effects.critical_sparsity import CriticalSparsity, critical_sparsity, predicted_density
 from epoch0.prune.effects.paths import MaskSummary, on_paths
-from epoch0.prune.effects.predict import predicted_density
 from epoch0.prune.effects.rescale import Rescaling, rescale
 from epoch0.prune.masks.apply import apply, bake, masks_of
 from epoch0.prune.masks.iterate import iterate

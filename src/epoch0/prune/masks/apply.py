@@ -50,6 +50,11 @@ def apply(model: Model, masks: Mapping[str, Tensor]) -> Model:
     where = places(model)
     for name in masks:
         for place in where[name]:
+            if place.by_torch:
+                raise InputError(
+                    f"'{name}' is pruned by torch.nn.utils.prune. masks_of(model) reads its mask: bake(model) first, "
+                    "then apply that and yours; or put yours on with masks.to_torch_prune(model)."
+                )
             _check_maskable(name, place)
     orders = {id(place.module): parameter_order(place.module) for name in masks for place in where[name]}
     done: list[tuple[Place, Masked]] = []
@@ -114,6 +119,48 @@ def bake(model: Model) -> Model:
 
 
 @checked
+@whole
+def to_torch_prune(masks: Masks, model: Model) -> Model:
+    """Put the masks on a model as those of ``torch.nn.utils.prune``, for tools that look for these.
+
+    >>> model = keep(scores, sparsity=0.98).to_torch_prune(model)
+    >>> torch.nn.utils.prune.is_pruned(model), model[0].weight_mask.shape, masks_of(model).sparsity
+    (True, torch.Size([32, 64]), 0.9799528301886793)
+
+    The parameters stay the same objects, now called ``weight_orig``. Masks that are there already, ours or torch's, are
+    intersected with these, and ours become torch's. :func:`masks_of` reads them back and :func:`bake` bakes them in.
+
+    Raises:
+        InputError: if the masks are another model's, a weight has another parametrization, or it is read without its
+            module being called, where torch would never compute it from its mask again. Nothing was changed then.
+    """
+    check_masks(model, masks)
+    where = {name: row for name, row in places(model).items() if name in masks}
+    unseen = {id(module.out_proj) for module in model.modules() if isinstance(module, nn.MultiheadAttention)}
+    for name in masks:
+        for place in where[name]:
+            _check_maskable(name, place)
+            if any(not isinstance(step, Masked) for step in parametrization(place.module, place.attribute) or ()):
+                raise InputError(f"'{name}' has a parametrization, and torch.nn.utils.prune masks plain weights only.")
+            if id(place.module) in unseen:
+                raise InputError(
+                    f"torch.nn.utils.prune cannot mask '{name}': MultiheadAttention reads it without calling its "
+                    "module. Use apply(model, masks), or leave it out of the masks."
+                )
+    for name, mask in masks.items():
+        for place in where[name]:
+            for step in list(parametrization(place.module, place.attribute) or ()):
+                assert isinstance(step, Masked)
+                mask = mask.to(place.parameter.device) & step.mask
+                _remove(place, step)
+            torch_prune.custom_from_mask(place.module, place.attribute, mask)
+    return model
+
+
+Masks.to_torch_prune = to_torch_prune
+
+
+@checked
 def masks_of(model: nn.Module) -> Masks:
     """Copies of the masks that a model is pruned with, ours and those of ``torch.nn.utils.prune``.
 
@@ -159,11 +206,6 @@ def _shape(place: Place) -> torch.Size:
 
 
 def _check_maskable(name: str, place: Place) -> None:
-    if place.by_torch:
-        raise InputError(
-            f"'{name}' is pruned by torch.nn.utils.prune. masks_of(model) reads its mask: bake(model) first, "
-            "then apply that and yours."
-        )
     if place.parameter.is_meta:
         raise InputError(f"'{name}' is on the meta device and has no values; move it with .to_empty and load weights.")
     if isinstance(place.module, torch.jit.ScriptModule):

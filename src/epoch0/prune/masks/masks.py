@@ -136,6 +136,7 @@ class Masks(Mapping[str, Tensor]):
         return Masks._own({name: mask.to(device) for name, mask in self.items()})
 
     summary: ClassVar[Callable[..., Any]]  # what follows paths is bound here by epoch0.prune.effects.paths
+    to_torch_prune: ClassVar[Callable[..., Any]]  # and by epoch0.prune.masks.apply
 
     def save(self, path: str | Path) -> Path:
         """Write the masks as safetensors, one bit a weight; the file appears whole or not at all.
