@@ -1,5 +1,6 @@
-"""What shows how far something is: a bar on a terminal, in a file or a pipe plain lines, now and then."""
+"""What shows how far something is: a bar on a terminal or in a notebook, else plain lines now and then."""
 
+import importlib.util
 import sys
 import threading
 import time
@@ -19,7 +20,7 @@ def check_progress(progress: object, called_with: str) -> None:
 
 
 class Meter:
-    """A bar where there is a terminal, else at most one line every few seconds.
+    """A bar where there is a terminal or a notebook, else at most one line every few seconds.
 
     >>> meter = Meter("training")
     >>> meter.begin(total=100)
@@ -51,9 +52,8 @@ class Meter:
     def begin(self, total: float, done: float = 0.0) -> None:
         """Something starts of which this much is done."""
         self._shown = time.monotonic()
-        stream = self._file()
-        if stream.isatty():
-            self._bar = _bar(stream, self._counted, self._transient)
+        if self._file().isatty() or (self._stream is None and in_notebook()):
+            self._bar = _bar(self._file(), self._counted, self._transient)
             self._task = self._bar.add_task(self.title, total=total, completed=done)
             self._bar.start()
 
@@ -150,6 +150,16 @@ def format_duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def in_notebook() -> bool:
+    """Is this a Jupyter kernel that can show a bar as a widget?
+
+    >>> in_notebook()
+    False
+    """
+    shell = sys.modules.get("IPython") and sys.modules["IPython"].get_ipython()
+    return type(shell).__name__ == "ZMQInteractiveShell" and importlib.util.find_spec("ipywidgets") is not None
+
+
 def _bar(stream: Any, counted: bool, transient: bool) -> Any:
     from rich import progress
     from rich.console import Console
@@ -157,4 +167,5 @@ def _bar(stream: Any, counted: bool, transient: bool) -> Any:
     amount = progress.MofNCompleteColumn() if counted else progress.TaskProgressColumn()
     bar = (progress.TextColumn("{task.description}"), progress.BarColumn(), amount)
     times = (progress.TimeElapsedColumn(), progress.TextColumn("left"), progress.TimeRemainingColumn())
-    return progress.Progress(*bar, *times, console=Console(file=stream), transient=transient)
+    console = Console(file=stream) if stream.isatty() else Console()  # of a notebook, which rich finds by itself
+    return progress.Progress(*bar, *times, console=console, transient=transient)

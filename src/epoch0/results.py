@@ -1,5 +1,7 @@
-"""What every result can do: a data frame, a printed table, the same in a notebook."""
+"""What every result can do: a data frame, a printed table, text and picture in a notebook."""
 
+import base64
+import io
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
@@ -7,12 +9,34 @@ from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from epoch0.arguments import methods_checked
+from epoch0.errors import InputError
 
 if TYPE_CHECKING:
     import pandas
 
 
-class Result:
+class Shown:
+    """What shows itself in a notebook: its text and, where it draws one, its picture."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>{self._picture()}"
+
+    def _picture(self) -> str:
+        """What ``plot`` draws, or the ``figure`` there is, as an element that holds the picture itself."""
+        try:
+            drawn = self.plot() if hasattr(self, "plot") else getattr(self, "figure", None)
+        except InputError:  # such as a watch that has seen nothing yet
+            drawn = None
+        if drawn is None:
+            return ""
+        content = io.BytesIO()
+        drawn.savefig(content, format="png")
+        return (
+            f'<img style="max-width:100%" src="data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}">'
+        )
+
+
+class Result(Shown):
     """Base of what the measures, predictions and actions give back.
 
     A subclass gives ``layers``, dataclasses, or its own :meth:`rows` (plain values by name, one row a layer, network or
@@ -38,9 +62,6 @@ class Result:
     def print(self) -> None:
         """Write the result to the terminal, as ``str`` gives it."""
         print(self)
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
 
 
 def finite(value: Any) -> Any:

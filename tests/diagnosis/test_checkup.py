@@ -80,6 +80,10 @@ def test_a_deep_network_does_not_and_the_remedy_that_was_tried_is_said(x: Tensor
     assert any(line.startswith(f"{helped[0].change}: tried on a copy") for line in found.advice)
     with pytest.raises(VerdictError, match="Will not train"):
         found.raise_for_verdict()
+    with pytest.raises(AssertionError, match=r"where False = <Checkup of Sequential: Will not train: gr"):
+        assert found.trains  # what pytest shows of it
+    with pytest.raises(AssertionError, match="Will not train: gradients"):
+        assert found
     without = checkup(dense(16, 16), x, y, trial=False, remedies=False)
     assert not without.remedies and not any("e0.initialize" in line for line in without.advice)
 

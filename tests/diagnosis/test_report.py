@@ -233,7 +233,8 @@ def test_depth_folds_and_opens(found: Checkup, long: Checkup, capsys: pytest.Cap
 def test_a_notebook_shows_it_in_a_box_of_its_own(found: Checkup) -> None:
     text = found._repr_html_()
     page = assert_self_contained(text)
-    assert page.tags[0] == "div" and page.tags.count("script") == 0 and page.tags.count("svg") == 0
+    assert page.tags[0] == "div" and page.tags.count("script") == 0
+    assert text.count('<svg class="chart" viewBox') == 4 and "tangents, going forward" in text  # one chart, 3 keys
     style, _, body = text.partition("</style>")
     rules = re.sub(r"@(media|supports)[^{]*{", "", style.partition("<style>")[2])
     selectors = [one for rule in re.findall(r"([^{}]+){", rules) for one in rule.split(",")]

@@ -265,8 +265,8 @@ def page(
 
 
 def notebook(checkup: Mapping[str, Any]) -> str:
-    """The checkup in a compact form for a notebook: verdict, recipes and the table of blocks."""
-    return environment().get_template("notebook.html.j2").render(c=checkup)
+    """The checkup in a compact form for a notebook: verdict, recipes, the norms and the table of blocks."""
+    return environment().get_template("notebook.html.j2").render(c=checkup, pictures=pictures(checkup))
 
 
 def embedded_json(value: Any) -> str:

@@ -258,8 +258,14 @@ class Checkup(Result):
         given = self.recipes.get("yours")
         return any(recipe.trains for recipe in self.recipes.values()) if given is None else given.trains
 
+    def __bool__(self) -> bool:
+        """The same, so that ``assert checkup(...)`` is no test that always passes."""
+        return self.trains
+
     def raise_for_verdict(self) -> None:
         """Do nothing if the network is expected to train; for tests and CI.
+
+        ``assert checkup(...).trains`` does as well; pytest then prints the verdict in one line rather than the report.
 
         Raises:
             VerdictError: if it is not; the message is the report.
@@ -284,6 +290,10 @@ class Checkup(Result):
 
     def __str__(self) -> str:
         return plain(terminal(self.to_dict(), WIDTH))
+
+    def __repr__(self) -> str:
+        """One line: what pytest prints of an ``assert checkup(...).trains`` that fails."""
+        return f"<Checkup of {self.model}: {self.verdict}>"
 
     def print(self, width: Size | None = None, *, depth: Whole | None = None) -> None:
         """Show the checkup in the terminal.

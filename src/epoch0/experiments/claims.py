@@ -28,6 +28,7 @@ from epoch0.arguments import Inside, Positive, checked
 from epoch0.errors import InputError
 from epoch0.experiments import _evidence as stats
 from epoch0.experiments._evidence import CRITICAL, Array, Numbers, Settings
+from epoch0.results import Shown
 
 Verdict = Literal["holds", "holds on the whole", "fails", "undecided"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -36,7 +37,7 @@ Names = Sequence[str] | None
 
 
 @dataclass(frozen=True)
-class Claim:
+class Claim(Shown):
     """A statement and what the measurements say about it.
 
     >>> print(at_most("growth stays below the bound", [1.30, 1.55], [0.01, 0.01], [1.41, 1.73], samples=100))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from epoch0.regions.network.steps import Affine, Fold, Program
+from epoch0.results import Shown
 
 RELATIVE = 1e-12
 """A pre-activation below this part of the size of its terms counts as zero; rounding leaves about 1e-16 times depth."""
@@ -80,7 +81,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Certificate(Shown):
     """Evidence that comes with every partition."""
 
     tolerance: float  #: a pre-activation below this part of the size of the terms summed in it counted as zero

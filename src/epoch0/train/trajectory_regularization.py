@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from epoch0.arguments import Kind, Std, checked
 from epoch0.errors import InputError
+from epoch0.results import Shown
 from epoch0.tracing.guard import bare
 
 Floating = Annotated[
@@ -194,7 +195,7 @@ def scale_penalty(model: nn.Module, share: Std) -> None:
 
 
 @dataclass(frozen=True)
-class Replaced:
+class Replaced(Shown):
     """A model whose batch norms were replaced; another module only if it was a batch norm itself."""
 
     model: nn.Module

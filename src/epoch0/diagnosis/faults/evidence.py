@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from epoch0.diagnosis.faults.reach import Reach, reach
 from epoch0.measure.passes import SATURATION
+from epoch0.results import Shown
 from epoch0.tracing.call import Call, as_written, mapped, parts
 from epoch0.tracing.guard import same_noise, unchanged
 from epoch0.tracing.loss import scalar_loss
@@ -44,7 +45,7 @@ KINDS = (
 
 
 @dataclass(frozen=True)
-class Fault:
+class Fault(Shown):
     """Why a program does not learn.
 
     >>> print(Fault("update", "optimizer", "The learning rate is 0.", "Give a rate above 0.", certainty=0.95))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from epoch0.arguments import BatchNorm, Share, Sparsity, checked
 from epoch0.errors import InputError, check_finite
 from epoch0.prune.scores.connection_sensitivity import snip
+from epoch0.results import Shown
 from epoch0.theory.pruning.prediction import Layers, PredictedDensity, predict
 from epoch0.theory.pruning.score_law import ScoreLaw, law_of_moments
 from epoch0.tracing.loss import Loss
@@ -20,7 +21,7 @@ _DEPTH = 10.0  # scores that are so many times e smaller than the layer's size a
 
 
 @checked
-class CriticalSparsity(float):
+class CriticalSparsity(float, Shown):
     """A sparsity, which is a number, with the layer that vanishes there."""
 
     layer: str  #: name of the layer that vanishes first (the first of several that do at once)

@@ -13,6 +13,7 @@ from torch import Tensor
 from epoch0.arguments import checked
 from epoch0.errors import InputError, is_count
 from epoch0.initialization.files import check_path, from_json, impossible, load_tensors, save_tensors
+from epoch0.results import Shown
 
 LAYOUT = "epoch0 masks 1"
 """Of the files: packed bits, the first weight in the highest, and the shapes in the header."""
@@ -25,7 +26,7 @@ SHOWN = 3
 
 
 @checked
-class Masks(Mapping[str, Tensor]):
+class Masks(Mapping[str, Tensor], Shown):
     """Name of a weight -> bool tensor of its shape; True is kept.
 
     >>> masks = Masks({"fc.weight": torch.tensor([[True, False], [False, False]])})     # shape (2, 2)

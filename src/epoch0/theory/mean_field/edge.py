@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from epoch0.activations import ActivationLike, get
 from epoch0.arguments import Density, Std, Stds, checked
 from epoch0.errors import InputError
+from epoch0.results import Shown
 from epoch0.theory.checks import check_continuous
 from epoch0.theory.mean_field.fixed_points import diverges_from, settle
 from epoch0.theory.mean_field.moments import Moments, moments_of
@@ -168,7 +169,7 @@ def _range(name: str, q: Array, values: Array, asked: float) -> str:
 
 
 @dataclass(frozen=True)
-class EdgeOfChaos:
+class EdgeOfChaos(Shown):
     """A point on the edge of chaos of an activation.
 
     ``q`` is the variance at the fixed point, None if every q is one, as for ReLU; ``chi`` the gain there, 1 up to

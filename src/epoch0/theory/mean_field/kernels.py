@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from epoch0.activations import Activation, get
 from epoch0.arguments import Density, Depth, Std, checked
 from epoch0.errors import InputError
+from epoch0.results import Shown
 from epoch0.theory.checks import check_continuous
 from epoch0.theory.mean_field.closed_forms import erf_pair, is_erf, straight_means
 from epoch0.theory.mean_field.moments import moments_of
@@ -333,7 +334,7 @@ def _apart(first: Array, second: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Kernel(Shown):
     """NNGP and NTK of a network with ``depth`` hidden layers or blocks and a linear readout, at infinite width.
 
     ``nngp``, (n1, n2), is the covariance of the outputs and ``ntk``, likewise, the inner product of their gradients

@@ -12,7 +12,7 @@ from epoch0 import plots
 from epoch0.activations import ActivationLike, get
 from epoch0.arguments import Density, Std, Stds, checked
 from epoch0.errors import InputError
-from epoch0.results import Result, finite
+from epoch0.results import Result, Shown, finite
 from epoch0.theory.checks import check_continuous, scales_in_words
 from epoch0.theory.mean_field.edge import EdgeCurve, edge_arrays, scale_free
 from epoch0.theory.mean_field.fixed_points import reached, scales_at, settle, settled_correlation, why_it_diverges
@@ -28,7 +28,7 @@ TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
-class Phase:
+class Phase(Shown):
     """What a deep network of one activation does at one (weight_std, bias_std).
 
     ``word`` is "ordered" (chi < 1: inputs become alike, gradients vanish), "critical" (abs(chi - 1) <= 0.001),
