@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -18,9 +19,11 @@ from epoch0.papers.arpit_bengio.norms import NormsSpec
 from epoch0.papers.sweep import Cell
 from epoch0.seeds import generator
 from epoch0.theory.norms import NormRatio
+from epoch0.theory.norms import failure as norms_theory
 from pictures import whole_picture
 
 FIGURES = ("fig1a", "fig1b", "fig2a", "fig2b", "fig3")
+THEOREMS = ("lemma3", "th1", "th2", "th3")
 
 
 def artifact_of(figure):
@@ -39,6 +42,11 @@ def tiny(figure):
     if figure in ("fig2a", "fig2b"):
         # below these widths no eps in (0, 1) is kept by the paper's bound
         return setting.but(width={width: {"widths": (width,)} for width in (100, 140)}, inputs=40, runs=5, block=2)
+    if figure in ("th1", "th3"):
+        return setting.but(widths=(100,) * 2, size=10, inputs=(1, 3), runs=6, block=3)
+    if figure in ("lemma3", "th2"):
+        sizes = {20: {"width": 20, "ranked": True}, 1900: {"width": 1900}} if figure == "th2" else (1200, 1300)
+        return setting.but(width=sizes, directions=12, depth=2 if figure == "th2" else 1, runs=3, block=3)
     return setting.but(width=20, variation=(1, 4, 9), depth=3, inputs=5, runs=4)
 
 
@@ -50,10 +58,10 @@ def results_of(figure, setting):
 
 
 def test_the_figures_are_there_in_the_papers_order() -> None:
-    assert catalogue.expand("arpit-bengio") == [f"arpit-bengio/{figure}" for figure in FIGURES]
+    assert catalogue.expand("arpit-bengio") == [f"arpit-bengio/{figure}" for figure in FIGURES + THEOREMS]
 
 
-@pytest.mark.parametrize("figure", FIGURES)
+@pytest.mark.parametrize("figure", FIGURES + THEOREMS)
 def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
     artifact, setting = artifact_of(figure), tiny(figure)
     results = results_of(figure, setting)
@@ -70,7 +78,7 @@ def test_a_figure_runs_small_through_the_same_code(figure: str) -> None:
 
 def test_the_paper_preset_is_the_papers_setting() -> None:
     one, two, three = (setting_of(figure, "paper") for figure in ("fig1a", "fig2a", "fig3"))
-    assert (one["width"], len(one["widths"]), one["inputs"]) == ((100, 500, 2000, 4000), 10, 2000)
+    assert (one["width"], len(one["widths"]), one["inputs"]) == ((100, 500, 2000, 4060), 10, 2000)
     assert (two["width"][0], two["width"][-1], two["inputs"], distortion.DELTA) == (500, 4000, 2000, 0.05)
     assert [three[name] for name in ("width", "variation", "depth", "inputs")] == [1000, (1, 200, 500), 20, 1000]
     for figure in FIGURES:
@@ -81,12 +89,12 @@ def test_the_paper_preset_is_the_papers_setting() -> None:
 
 
 def test_two_figures_share_their_trials() -> None:
-    for pair in (("fig1a", "fig1b"), ("fig2a", "fig2b")):
+    for pair in (("fig1a", "fig1b"), ("fig2a", "fig2b"), ("th1", "th3")):
         one, other = ({trial.key for trial in artifact_of(f).trials(setting_of(f))} for f in pair)
         assert one == other
 
 
-@pytest.mark.parametrize("figure", FIGURES)
+@pytest.mark.parametrize("figure", FIGURES + THEOREMS)
 def test_no_two_networks_share_their_random_numbers(figure: str) -> None:
     for preset in ("quick", "paper"):
         named = [
@@ -95,6 +103,50 @@ def test_no_two_networks_share_their_random_numbers(figure: str) -> None:
             for network in range(trial.spec.first, trial.spec.first + trial.spec.networks)
         ]
         assert len(set(named)) == len(named)
+
+
+# ---- theorems
+
+
+def test_the_worst_eps_is_that_of_a_plain_network() -> None:
+    spec = NormsSpec((7, 7, 7), "he", 4, size=5, classes=3)
+    net, inputs, _ = as_module(spec, 3, 0)
+    hidden, norm = [inputs], lambda x: x.norm(dim=1)
+    with torch.no_grad():
+        for linear in net[:-1:2]:
+            hidden.append(linear(hidden[-1]).relu())
+    found = norms.worst(spec, 3)
+    steps = [float(((norm(b) / norm(a)) ** 2 - 1).abs().max()) for a, b in pairwise(hidden)]
+    assert found["step"] == pytest.approx([max(steps)], rel=1e-5)
+    ends = [((norm(h) / norm(inputs)) ** (2 / layer) - 1).abs().max() for layer, h in enumerate(hidden[1:], start=1)]
+    assert found["norm"] == pytest.approx([float(max(ends))], rel=1e-5)
+
+
+def test_a_plane_is_measured_as_its_vectors_one_by_one() -> None:
+    spec = norms.PlaneSpec(30, 2, 9, ranked=True, networks=2)
+    found = norms.plane(spec, 5)
+    for network in range(2):
+        laws = [Gaussian((2 / 30) ** 0.5).sample(shape, generator(5, network, 2 + layer)).double().numpy()
+                for layer, shape in enumerate(((30, 2), (30, 30)), start=1)]  # fmt: skip
+        for layer in (1, 2):
+            images = []
+            for turn in np.arange(9) / 9:
+                h = np.array([math.cos(2 * math.pi * turn), math.sin(2 * math.pi * turn)])
+                for weight in laws[:layer]:
+                    h = np.maximum(weight @ h, 0)
+                images.append(h)
+            ratio = np.linalg.norm(images, axis=1)
+            square = np.abs(ratio ** (2 / layer) - 1).max()
+            assert found["square"][network, layer - 1] == pytest.approx(square, rel=1e-6)
+            assert found["norm"][network, layer - 1] == pytest.approx(np.abs(ratio ** (1 / layer) - 1).max(), rel=1e-6)
+            assert found["rank"][network, layer - 1] == np.linalg.matrix_rank(np.array(images)) > 2
+
+
+def test_the_eps_that_the_lemma_asks_for_is_that_of_its_width() -> None:
+    for eps, layers in ((0.8, 1), (0.5, 4)):
+        assert distortion.asked(math.ceil(norms_theory.subspace_width(eps, 0.05, 2, layers)), layers) <= eps + 1e-9
+        assert distortion.asked(math.floor(norms_theory.subspace_width(eps, 0.05, 2, layers)), layers) >= eps - 1e-9
+    assert distortion.asked(100, 1) == 1.0
 
 
 # ---- the trial

@@ -13,7 +13,7 @@ from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
 from epoch0.networks import mlp, resnet
 from epoch0.papers import catalogue
-from epoch0.papers.hayou import chains, kept, ordered, residual, tickets, unequal
+from epoch0.papers.hayou import chains, kept, ordered, residual, tickets
 from epoch0.papers.trials import gaussian, images
 from epoch0.seeds import generator
 from epoch0.theory.mean_field import chi, correlation_map, q_star
@@ -121,7 +121,7 @@ def test_the_paper_preset_is_the_papers_setting() -> None:
         spec = setting_of(figure, "paper").spec
         assert (spec.data, spec.depth, spec.width) == ("cifar10", 32, 2)
     two = setting_of("tab7", "paper")
-    assert (two["gamma"], two["depth"], two["width"]) == ((2.0, 5.0, 10.0), 100, 100) and two["runs"] >= 10
+    assert (two["gamma"], two["depth"], two["width"]) == ((2.0, 5.0, 10.0, 15.0), 100, 100) and two["runs"] >= 10
     needed = {figure: setting_of(figure, "paper").data for figure in FIGURES}
     assert needed == {
         "fig1a": "mnist", "fig1b": "mnist", "th1": None, "fig2": "cifar10", "prop1": "mnist", "prop3": "mnist",
@@ -222,7 +222,7 @@ def test_correlations_along_a_chain() -> None:
 
 
 def test_magnitudes_of_unequal_layers() -> None:
-    found = unequal.critical(unequal.UnequalSpec(4, 10, 5.0), seed=7)["critical"]
+    found = ordered.unequal_critical(ordered.UnequalSpec(4, 10, 5.0), seed=7)["critical"]
     source = generator(7)
     layers = [torch.randn(100, generator=source, dtype=torch.float64).abs() for _ in range(4)]
     layers[0] = layers[0] / math.sqrt(5)

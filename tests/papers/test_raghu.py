@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 
 from epoch0.activity import transitions
 from epoch0.curves import Arc
@@ -12,14 +13,16 @@ from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
 from epoch0.networks import ensemble
 from epoch0.papers.catalogue import find
-from epoch0.papers.raghu.transitions import wide_limit
+from epoch0.papers.raghu import statements
+from epoch0.papers.raghu.transitions import saturated_growth, wide_limit
 from epoch0.theory.mean_field import chi, q_star
 from pictures import whole_picture
 
 # the first forward derivative loads a part of torch that uses its own deprecated script compiler
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 
-CURVES = ("fig2", "fig5", "fig12", "fig13a", "fig13b", "fig13c", "fig13d")
+CURVES = ("fig2", "fig5", "fig12", "fig13a", "fig13b", "fig13c", "fig13d", "th3")
+STATEMENTS = ("th1", "th4", "sec31")
 SWEEPS = ("fig14a", "fig14b", "fig15", "fig16")
 
 
@@ -30,6 +33,14 @@ def small(name: str):
     if name in SWEEPS:
         cases = {"depth layer": ((2, 1), (3, 1), (3, 2))} if name == "fig15" else {"width": (4, 8), "depth": (1, 2, 4)}
         return artifact, setting.but(**cases, runs=2, block=1, inputs=5, size=10)
+    if name == "th1":
+        return artifact, setting.but(neurons=6, networks=3, layers=(1, 2, 3))
+    if name == "sec31":
+        circles = setting.also["dual"].but(networks=2, steps=100, width=6, depth=(1, 2))
+        return artifact, setting.but(width=6, depth=3, networks=2, runs=2, also={"dual": circles})
+    if name == "th4":
+        pairs = {"biased variance": ((0.0, 1e4), (0.0, 1e8), (1.0, 1e8))}
+        return artifact, setting.but(width=(8, 16, 24), runs=5, block=5, **pairs)
     widths = (16,) if name == "fig13b" else (8, 16)
     return artifact, setting.but(width=widths, depth=5, runs=3, block=2)
 
@@ -38,7 +49,7 @@ def run(artifact, setting) -> list[dict]:
     return [resolve(trial.function)(trial.spec, trial.seed) for trial in artifact.trials(setting)]
 
 
-@pytest.mark.parametrize("name", CURVES + SWEEPS)
+@pytest.mark.parametrize("name", CURVES + SWEEPS + STATEMENTS)
 def test_from_trial_to_picture(name: str) -> None:
     artifact, setting = small(name)
     results = run(artifact, setting)
@@ -81,3 +92,41 @@ def test_wide_limit() -> None:
     assert wide_limit("hardtanh", 4.0, 60)[-1] == pytest.approx(settled**0.5)
     slow = wide_limit("hardtanh", 1.0, 9)
     assert all(a < b < 1 for a, b in pairwise(slow))
+
+
+def test_networks_of_signs_flip_as_often_as_the_law_says() -> None:
+    """One of k signs flips: how many of k random half-spaces with biases turn round, over 20,000 draws."""
+    source = np.random.default_rng(0)
+    for width, biased in ((4, 0.0), (9, 1.0), (25, 4.0)):
+        weights = source.standard_normal((20_000, width))
+        whole = weights.sum(1) + np.sqrt(biased * width) * source.standard_normal(20_000)
+        flips = np.sign(whole) != np.sign(whole - 2 * weights[:, 0])
+        error = width * flips.std() / 20_000**0.5
+        assert abs(width * flips.mean() - saturated_growth(width, biased)) < 4.5 * error
+
+
+def test_a_change_of_weights_is_that_of_a_difference() -> None:
+    spec = statements.ShakenSpec(4.0, 12, 3, networks=1)
+    ((net, x, other),) = list(statements._nets(spec, 1))
+    found = statements.shaken(spec, 1)["change"][0]
+    with torch.no_grad():
+        value = net(x)
+        for layer, size in enumerate(found):
+            before = net[2 * layer].weight.clone()
+            net[2 * layer].weight += 1e-7 * other[2 * layer].weight
+            assert float(((net(x) - value) / 1e-7).norm() / value.norm()) ** 2 == pytest.approx(size, rel=1e-4)
+            net[2 * layer].weight.copy_(before)
+
+
+def test_the_expected_change_is_that_of_a_wide_network() -> None:
+    """Width 600, a linear range so wide that only some units saturate; five networks."""
+    spec = statements.ShakenSpec(4.0, 600, 3, networks=5)
+    found, law = statements.shaken(spec, 2)["change"].mean(0), statements.expected_change(spec)
+    assert found == pytest.approx(law, rel=0.1)
+    assert law[0] > law[1] > law[2] > 1
+
+
+def test_patterns_are_counted_and_the_construction_has_as_many_as_it_should() -> None:
+    found = statements.chain(statements.ChainSpec(2, 6, 4), 0)
+    assert found["folded"] == 3**2 + 1 and found["repeated"] == 0  # nine pieces, and x < 0
+    assert (found["random"] <= 16).all() and ((found["back"] >= 0) & (found["back"] < 1)).all()

@@ -20,7 +20,7 @@ from scipy import integrate, optimize, stats
 
 from epoch0.errors import InputError
 from epoch0.theory import norms
-from epoch0.theory.norms.failure import _by_contour, _by_sum, _subspace_width, layer_failure, saddle, tail
+from epoch0.theory.norms.failure import _by_contour, _by_sum, layer_failure, saddle, subspace_width, tail
 from epoch0.theory.norms.ratio import _below_one
 
 METHODS = ("paper", "chernoff", "exact")
@@ -88,7 +88,7 @@ class TestTables:
 
     @pytest.mark.parametrize(("dimension", "width"), [(1, 25097), (2, 35285), (10, 129914), (100, 1671944)])
     def test_equation_eleven_as_printed(self, dimension: int, width: int) -> None:
-        assert math.ceil(_subspace_width(0.2, 0.05, dimension, layers=10)) == width
+        assert math.ceil(subspace_width(0.2, 0.05, dimension, layers=10)) == width
 
     def test_as_text(self) -> None:
         assert str(norms.summary(0.1, 0.05, samples=50_000, layers=100)).splitlines() == [

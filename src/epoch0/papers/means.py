@@ -58,8 +58,13 @@ def mean_growth(growth: Array) -> tuple[float, float, int]:
     alive = ~np.isnan(growth)
     kept = alive.any(axis=1)
     total, count = np.where(alive, growth, 0.0)[kept].sum(axis=1), alive[kept].sum(axis=1)
-    networks, mean = len(total), total.sum() / count.sum()
-    if networks < 2:
-        return float(mean), math.nan, networks
-    spread = math.sqrt(float(((total - mean * count) ** 2).sum()) / (networks - 1))  # of a ratio of two sums
-    return float(mean), spread / float(count.mean()) / math.sqrt(networks), networks
+    return (*ratio_of_sums(total, count), len(total))
+
+
+def ratio_of_sums(above: Array, below: Array) -> Mean:
+    """The sum of some numbers over that of others, of the same independent runs, and its standard error."""
+    runs, mean = len(above), above.sum() / below.sum()
+    if runs < 2:
+        return Mean(float(mean), math.nan)
+    spread = math.sqrt(float(((above - mean * below) ** 2).sum()) / (runs - 1))
+    return Mean(float(mean), spread / float(below.mean()) / math.sqrt(runs))

@@ -180,7 +180,7 @@ def of_widths(*widths: int, depth: int = DEPTH) -> dict[int, Any]:
 _PAPER = Sweep(
     deep,
     NormsSpec((1,) * DEPTH, "he", inputs=2000),
-    {"init": INITS, "width": of_widths(100, 500, 2000, 4000)},
+    {"init": INITS, "width": of_widths(100, 500, 2000, 4060)},
     runs={"width": (240, 120, 30, 10)},
     seed=lambda spec, network: 2 * spec.widths[0] + INITS.index(spec.init),
     block=lambda spec: max(1, _UNITS // spec.widths[0]),

@@ -1,10 +1,11 @@
-"""Arpit-Bengio Figures 2a, 2b (section 4.2): distortion of one layer against its width, and what is predicted for it.
+"""Arpit-Bengio Figures 2a, 2b (section 4.2): distortion of one layer against its width; Theorems 1 to 3 and Lemma 3.
 
 The paper compares two things that differ: the mean over inputs of ``|1 - ||h|| / ||x|| |``, and the eps that its lemma
 allows the *squared* norm with failure probability delta. Both are measured here, each beside its own exact value.
 """
 
 import functools
+import math
 from functools import partial
 from typing import Any
 
@@ -13,11 +14,12 @@ import numpy as np
 from epoch0 import plots
 from epoch0.experiments.claims import at_most, exact, increasing
 from epoch0.papers import pictures
-from epoch0.papers.arpit_bengio.norms import NormsSpec, shallow
+from epoch0.papers.arpit_bengio.norms import NormsSpec, PlaneSpec, plane, shallow, worst
 from epoch0.papers.catalogue import Artifact
 from epoch0.papers.means import Mean, mean_and_error
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by
 from epoch0.theory import norms
+from epoch0.theory.norms.failure import subspace_width
 
 DELTA = 0.05  # failure probability at which the bounds are turned into a distortion
 METHODS = {"paper": "the paper's bound", "chernoff": "the best Chernoff bound", "exact": "exact"}
@@ -137,4 +139,163 @@ def _artifact(letter: str, direction: str) -> Artifact:
     return Artifact(f"arpit-bengio/fig2{letter}", title, "section 4.2", _PRESETS, rows, decide, picture, _ABOUT)
 
 
-ARTIFACTS = (_artifact("a", "forward"), _artifact("b", "backward"))
+# ---- Theorems 1 and 3: many samples, many layers
+
+
+def failure_table(found: Found) -> Table:
+    """One row a number of samples and eps: the share of networks in which it is not enough, and its bounds."""
+
+    def failed(cell: Cell) -> dict[str, Any]:
+        return {name: cell[name][:, None] > np.array(EPS) for name in ("step", "norm", "gradient")}
+
+    def bounds(cell: Cell, eps: float) -> dict[str, Any]:
+        of = partial(norms.failure_probability, eps, cell.spec.widths, cell.spec.inputs)
+        ways = (("", "forward"), ("gradient_", "gradient"))
+        return {f"{way}{how}": of(how, direction) for how in ("paper", "exact") for way, direction in ways}
+
+    return found.rows(failed, bounds, eps=EPS)
+
+
+def failure_claims(backward: bool, found: Found) -> Claims:
+    """The bound, the exact law of one sample, and the sum of exact chances."""
+    rows, names = found.table, "{inputs} samples, eps {eps:g}"
+    what, way = ("gradient", "gradient_") if backward else ("norm", "")
+    theorem = "Theorem 3: the gradient norm" if backward else "Theorem 1: the norm"
+    decided = {
+        f"{theorem} fails to be kept at most as often as the bound says": rows.claim(
+            at_most, what, f"{way}paper", names=names
+        )
+    }
+    sharper = "beyond the paper: at most as often as the exact chances of layers, added over the samples, say"
+    decided[sharper] = rows.claim(at_most, what, f"{way}exact", names=names)
+    if not backward:
+        text = "beyond the paper: for one sample some layer fails as often as the exact law says"
+        clear = Table(row for row in rows.where(inputs=1) if row["exact"] > FEW)
+        decided[text] = clear.claim(agrees, "step", "exact", names=names, resolution=2 * COARSE)
+    return decided
+
+
+def draw_failures(backward: bool, found: Found) -> pictures.Figure:
+    """Shares of networks against eps, a panel a number of samples."""
+    picture, panels = plots.figure(9.6, 4.4, columns=len(found.cells), sharey=True)
+    way, what = ("gradient_", "gradient") if backward else ("", "norm")
+    for axes, (inputs, rows) in zip(panels, found.table.by("inputs"), strict=True):
+        pictures.curve(axes, rows, "eps", f"{way}paper", 0, "the paper's bound", color=plots.BOUND, linestyle="--")
+        pictures.curve(axes, rows, "eps", f"{way}exact", 1, "exact chances, added over samples")
+        if not backward:
+            pictures.points(axes, rows, "eps", "step", 1, "measured: some layer changes some norm by more")
+        label = f"measured: {'some gradient' if backward else 'norm of some layer'} is off by more than the power"
+        pictures.points(axes, rows, "eps", what, 2, label)
+        axes.set(yscale="log", ylim=(0.3 / found.cells[0].runs, 1.5), xlabel=r"$\epsilon$")
+        axes.set_title(f"{inputs} sample{'s' * (inputs > 1)}")
+    panels[0].set_ylabel("share of networks in which it fails")
+    plots.legend_below(picture, *panels[0].get_legend_handles_labels(), columns=2)
+    return picture
+
+
+# ---- Lemma 3 and Theorem 2: all vectors of a plane
+
+
+def plane_table(found: Found) -> Table:
+    """One row a width and layer: the eps that is enough for the whole plane, and the one that is asked for."""
+
+    def measured(cell: Cell) -> dict[str, Any]:
+        beyond = {f"{name}_beyond": cell[name] > asked(cell.spec.width, cell.spec.depth) for name in ("square", "norm")}
+        return {"square": cell["square"], "norm": cell["norm"], "rank": cell["rank"], **beyond}
+
+    def eps(cell: Cell, layer: int) -> dict[str, Any]:
+        one = norms.tolerance(cell.spec.width, DELTA) if cell.spec.width > 50 else math.nan
+        return {"asked": asked(cell.spec.width, cell.spec.depth), "one_vector": one}
+
+    return found.rows(measured, eps, layer=range(1, found.sweep["depth"] + 1))
+
+
+@functools.lru_cache(maxsize=256)
+def asked(width: int, depth: int) -> float:
+    """The eps for which equation (11), for one layer (9), asks for that width of each layer; 1 if for none below 1."""
+    from scipy.optimize import brentq
+
+    excess = lambda eps: subspace_width(eps, DELTA, 2, depth) - width  # noqa: E731
+    return 1.0 if excess(1 - 1e-9) > 0 else float(brentq(excess, 1e-3, 1 - 1e-9))
+
+
+def plane_claims(found: Found) -> Claims:
+    """Lemma 3 in both forms; or Theorem 2, whose conclusion is measured, and the step of its proof that is false."""
+    rows, names = Table(row for row in found.table if row["asked"] < 1), "width {width}, layer {layer}"
+    forms = {"square": "squared norms, as in the text", "norm": "norms, as in the appendix"}
+    said = "Theorem 2 at every layer" if found.sweep["depth"] > 1 else "Lemma 3"
+    decided = {
+        f"{said} for {form}: within eps on the whole plane, but in {DELTA:g} of the networks": rows.claim(
+            at_most, f"{name}_beyond", DELTA, names=names
+        )
+        for name, form in forms.items()
+    }
+    if ranked := Table(row for row in found.table if row["rank"] == row["rank"]):
+        text = "Theorem 2's proof: behind each ReLU the plane is part of a plane (rank of its image)"
+        decided[text] = ranked.claim(at_most, "rank", 2.0, names=names)
+    else:
+        text = "the eps of Lemma 3 is more than twice what squared norms take"
+        decided[text] = rows.claim(at_most, "square", rows.column("asked") / 2, names=names)
+    return decided
+
+
+def draw_planes(found: Found) -> pictures.Figure:
+    """Lemma 3: eps against width. Theorem 2: on the left ranks, on the right eps, against the layer."""
+    deep = found.sweep["depth"] > 1
+    picture, panels = plots.figure(9.6 if deep else 6.4, 4.4, columns=1 + deep, squeeze=False)
+    rows, axes, x = Table(row for row in found.table if row["asked"] < 1), panels[0, -1], "layer" if deep else "width"
+    pictures.curve(axes, rows, x, "asked", 0, "asked for in the paper", color=plots.BOUND, linestyle="--")
+    for index, (name, told) in enumerate((("square", "squared norms"), ("norm", "norms"))):
+        label = f"measured, whole plane, {told} (mean)" if not deep else f"{told} (mean)"
+        pictures.points(axes, rows, x, name, index, label, linestyle="-", linewidth=0.8)
+    axes.set(
+        yscale="log", ylabel=r"$\epsilon$ that is enough on the whole plane", xlabel="layer $l$" if deep else "width"
+    )
+    if deep:
+        axes.set_title(f"width {rows[0]['width']}, the paper's for eps = {rows[0]['asked']:.2g}")
+        first, ranked = panels[0, 0], Table(row for row in found.table if row["rank"] == row["rank"])
+        pictures.lines(first, ranked, "layer", "rank", "width", "width {}")
+        first.axhline(2, color=plots.BOUND, linestyle="--", label="as the proof has it")
+        first.set(yscale="log", xlabel="layer $l$", ylabel="rank of the image of a plane")
+        pictures.ticks(first, [2, 5, 10, 20, 50, 100, 200], "y")
+        for each in panels[0]:
+            each.set_xticks(range(1, found.sweep["depth"] + 1))
+        pictures.ticks(axes, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0], "y")
+        first.legend(loc="center right")
+    else:
+        pictures.curve(axes, rows, x, "one_vector", 2, "exact, one vector, squared norm", linestyle=":")
+        pictures.ticks(axes, found.sweep["width"], scale="log")
+        pictures.ticks(axes, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0], "y")
+    axes.legend(loc="upper right", bbox_to_anchor=(1.0, 0.9))
+    return picture
+
+
+EPS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+FEW = 0.03  # shares of networks below are of a few networks
+_DEEP = Sweep(worst, NormsSpec((200,) * 5, "he", 1, size=200), {"inputs": (1, 20)}, 20_000, 1, stride=1, block=200)
+_FAILURES = {"quick": _DEEP.but(runs=2000), "paper": _DEEP}
+_SAMPLES = "5 layers of width 200, inputs in R^{size}; {runs} networks each; bars: two standard errors"
+_PLANES = Sweep(plane, PlaneSpec(0, 1, 2000), {"width": (1200, 2400, 4800, 9600)}, 1000, 11, stride=1, block=20)
+_ONE = {"quick": _PLANES.but(runs=200), "paper": _PLANES}
+_SIZES = {50: {"width": 50, "ranked": True}, 200: {"width": 200, "ranked": True}, 1802: {"width": 1802}}
+_ALL = _PLANES.but(axes={"width": _SIZES}, depth=4, directions=1000, runs={"width": (50, 20, 400)}, block=5)
+_FOUR = {"quick": _ALL.but(runs={"width": (20, 5, 60)}), "paper": _ALL}
+_VECTORS = "{directions} directions of a plane; {runs} networks, delta = 0.05; bars: two standard errors"
+_KEPT = "How often the norm of a sample is not kept: {} through five layers"
+
+
+def _theorem(number: int, what: str, backward: bool) -> Artifact:
+    how = partial(failure_claims, backward), partial(draw_failures, backward), _SAMPLES
+    return Artifact(f"arpit-bengio/th{number}", _KEPT.format(what), "", _FAILURES, failure_table, *how)
+
+
+_PLANE = "Norms of all vectors of a plane behind {}"
+_MADE = plane_table, plane_claims, draw_planes, _VECTORS
+ARTIFACTS = (
+    _artifact("a", "forward"),
+    _artifact("b", "backward"),
+    _theorem(1, "activations", False),
+    Artifact("arpit-bengio/lemma3", _PLANE.format("one layer"), "", _ONE, *_MADE),
+    Artifact("arpit-bengio/th2", _PLANE.format("several layers"), "", _FOUR, *_MADE),
+    _theorem(3, "gradients", True),
+)

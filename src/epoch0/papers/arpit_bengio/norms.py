@@ -88,6 +88,64 @@ def shallow(spec: NormsSpec, seed: int) -> dict[str, Any]:
     return {"forward": np.asarray(forward, dtype=np.float32), "backward": np.asarray(backward, dtype=np.float32)}
 
 
+def worst(spec: NormsSpec, seed: int) -> dict[str, Any]:
+    """The least eps that is enough for all inputs and layers of each network at once, (networks,).
+
+    ``step``: every layer changes every squared norm by at most a share eps, the event whose probability Theorem 1 adds
+    up; ``norm`` and ``gradient``: what Theorems 1 and 3 conclude, ``(1 - eps)^L <= ratio <= (1 + eps)^L``, where
+    Theorem 1 has l for L at layer l.
+    """
+    found: dict[str, list[float]] = {"step": [], "norm": [], "gradient": []}
+    for network in range(spec.first, spec.first + spec.networks):
+        each, depth = _joined(spec, seed, network), len(spec.widths)
+        before = np.concatenate([each["input"][None], each["hidden"][:-1]])
+        gradient = each["delta"] * before / (each["delta"][-1] * each["input"])
+        layers = np.arange(1, depth + 1)[:, None]
+        roots = (
+            (each["hidden"] / before) ** 2,
+            (each["hidden"] / each["input"]) ** (2 / layers),
+            gradient ** (2 / depth),
+        )
+        for own, ratio in zip(found.values(), roots, strict=True):
+            own.append(float(np.abs(ratio - 1).max()))
+    return {name: np.array(values) for name, values in found.items()}
+
+
+@dataclass(frozen=True)
+class PlaneSpec:
+    """Networks of one width on all vectors of a plane: so many directions of it."""
+
+    width: int
+    depth: int
+    directions: int
+    ranked: bool = False
+    first: int = 0
+    networks: int = 1
+
+
+def plane(spec: PlaneSpec, seed: int) -> dict[str, Any]:
+    """Over a whole plane, the least eps that is enough at each layer, (networks, layers), and ranks of its images.
+
+    ``square`` for squared norms, ``norm`` for norms; at layer l the l-th root of the ratio counts. A Gaussian matrix on
+    a plane is one of two columns. Ranks are computed if wanted, of as many directions.
+    """
+    turns = torch.linspace(0, 2 * math.pi, spec.directions + 1, dtype=torch.float64)[:-1, None]
+    found: dict[str, list[Any]] = {"square": [], "norm": [], "rank": []}
+    for network in range(spec.first, spec.first + spec.networks):
+        h = torch.cat([turns.cos(), turns.sin()], dim=1).to(torch.float64 if spec.ranked else torch.float32)
+        rows: dict[str, list[float]] = {name: [] for name in found}
+        for layer in range(1, spec.depth + 1):
+            law, source = Gaussian(math.sqrt(2 / spec.width)), generator(seed, network, _WEIGHTS + layer)
+            h = (h @ law.sample((spec.width, h.shape[1]), source).to(h.dtype).T).relu()
+            ratio = torch.linalg.vector_norm(h, dim=1, dtype=torch.float64) ** (1 / layer)
+            rows["square"].append(float((ratio**2 - 1).abs().max()))
+            rows["norm"].append(float((ratio - 1).abs().max()))
+            rows["rank"].append(float(torch.linalg.matrix_rank(h)) if spec.ranked else math.nan)
+        for name, row in rows.items():
+            found[name].append(row)
+    return {name: np.array(values) for name, values in found.items()}
+
+
 def _joined(spec: NormsSpec, seed: int, network: int) -> dict[str, NDArray[np.float64]]:
     """What :func:`_norms` gives, for all inputs of one network; the inputs are the last axis."""
     parts = list(_norms(spec, seed, network))

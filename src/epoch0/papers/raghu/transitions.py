@@ -12,12 +12,12 @@ from epoch0 import plots
 from epoch0.activity import transitions
 from epoch0.curves import Arc
 from epoch0.distributions import Gaussian
-from epoch0.experiments.claims import at_least, at_most, between, increasing, linear
+from epoch0.experiments.claims import at_least, at_most, between, fitted_exponent, increasing, linear
 from epoch0.measure.length import trajectory_length
 from epoch0.networks import ensemble
 from epoch0.papers import pictures
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Mean, mean_and_error, mean_growth, slopes
+from epoch0.papers.means import Mean, mean_and_error, mean_growth, ratio_of_sums, slopes
 from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, agrees, by, over_runs
 from epoch0.papers.trials import CurveSpec
 from epoch0.theory import growth as growth_theory
@@ -33,7 +33,10 @@ _NAME = "width {width}, sigma_w^2 = {variance:g}"
 
 @dataclass(frozen=True)
 class ArcSpec:
-    """Networks of one kind, ``variance`` is sigma_w^2, and an arc between two points scaled to norm sqrt(size)."""
+    """Networks of one kind, and an arc between two points scaled to norm sqrt(size).
+
+    ``variance`` is sigma_w^2, ``biased`` is sigma_b^2 / sigma_w^2.
+    """
 
     activation: str
     ends: CurveSpec
@@ -41,6 +44,7 @@ class ArcSpec:
     counted: bool = False
     width: int = 0
     variance: float = 0.0
+    biased: float = 0.0
     tangents: int = 64
     first: int = 0
     networks: int = 1
@@ -53,8 +57,10 @@ def block(spec: ArcSpec, seed: int) -> dict[str, Any]:
     """
     arc = Arc(*(math.sqrt(spec.ends.size) * end for end in spec.ends.points()))
     sizes = [spec.ends.size] + [spec.width] * spec.depth
-    count, law = spec.first + spec.networks, Gaussian(math.sqrt(spec.variance))
-    nets = ensemble(count, sizes, spec.activation, law, linear_output=False, seed=seed)[spec.first :]
+    law, biases = Gaussian(math.sqrt(spec.variance)), math.sqrt(spec.biased * spec.variance)
+    drawn: dict[str, Any] = {"biases": Gaussian(biases)} if biases else {}
+    count = spec.first + spec.networks
+    nets = ensemble(count, sizes, spec.activation, law, linear_output=False, seed=seed, **drawn)[spec.first :]
     measured = trajectory_length(nets, arc, points=spec.tangents, seed=seed)
     found = {"lengths": np.asarray(measured.network_lengths), "growth": np.asarray(measured.network_growth)}
     return {**found, "transitions": transitions(nets, arc).per_layer} if spec.counted else found
@@ -70,7 +76,7 @@ def table(found: Found) -> Table:
 
     def exact(cell: Cell, layer: int) -> dict[str, Any]:
         wide = wide_limit(cell.spec.activation, cell.spec.variance, layer)[-1]
-        return {**predicted(cell.spec.activation, cell.spec.width, cell.spec.variance), "wide": wide}
+        return {**predicted(cell.spec), "wide": wide}
 
     return found.rows(measured, exact, layer=range(1, found.sweep["depth"] + 1))
 
@@ -86,30 +92,32 @@ def growth_table(found: Found) -> Table:
 
     def exact(cell: Cell) -> dict[str, Any]:
         spec = cell.spec
-        wide = float(np.mean(wide_limit(spec.activation, spec.variance, spec.depth)[SETTLED - 1 :]))
-        return {"runs": settled(cell)[2], **predicted(spec.activation, spec.width, spec.variance), "wide": wide}
+        wide = wide_limit(spec.activation, spec.variance, spec.depth, spec.biased)[SETTLED - 1 :]
+        return {"runs": settled(cell)[2], **predicted(spec), "wide": float(np.mean(wide))}
 
     return found.rows(lambda cell: {"growth": Mean(*settled(cell)[:2])}, exact)
 
 
 @functools.cache
-def predicted(activation: str, width: int, variance: float) -> dict[str, float]:
+def predicted(spec: ArcSpec) -> dict[str, float]:
     """Bounds on the growth of one layer (Theorem 3), and for ReLU the exact growth."""
-    std = math.sqrt(variance)
-    found = {"lower": raghu_lower_bound(std, 0.0, width, activation), "upper": raghu_upper_bound(std, width)}
-    if activation == "relu":
-        found["exact"] = float(growth_theory.exact(Gaussian(std * width**-0.5), width))
+    stds = math.sqrt(spec.variance), math.sqrt(spec.biased * spec.variance)
+    found = {"lower": raghu_lower_bound(*stds, spec.width, spec.activation)}
+    found["upper"] = raghu_upper_bound(stds[0], spec.width)
+    if spec.activation == "relu":
+        found["exact"] = float(growth_theory.exact(Gaussian(stds[0] * spec.width**-0.5), spec.width))
     return found
 
 
 @functools.cache
-def wide_limit(activation: str, variance: float, depth: int) -> tuple[float, ...]:
-    """Growth of layers 1 to ``depth`` of very wide networks: sqrt(chi) at each layer's own variance (THEORY 1.2).
+def wide_limit(activation: str, variance: float, depth: int, biased: float = 0.0) -> tuple[float, ...]:
+    """Growth of layers 1 to ``depth`` of very wide networks: sqrt(chi) at each layer's own variance.
 
-    Inputs have norm sqrt(size), so the first layer's variance is sigma_w^2. That of later ones tends to q*, which at
-    sigma_w^2 = 1 takes very many layers.
+    Inputs have norm sqrt(size), so the first layer's variance is that of a weight and a bias. That of later ones tends
+    to q*, which at sigma_w^2 = 1 without biases takes very many layers.
     """
-    found = propagate(activation, math.sqrt(variance), 0.0, depth, q=variance)
+    stds = math.sqrt(variance), math.sqrt(biased * variance)
+    found = propagate(activation, *stds, depth, q=(1 + biased) * variance)
     return tuple(np.sqrt(found.chi).tolist())
 
 
@@ -210,14 +218,93 @@ def bound_claims(found: Found) -> Claims:
     names, wide = rows.told(_NAME), rows.where(width=widest)
     widely, wide_error, limit = wide.of("growth", "growth_error", "wide")
     inside = (1 - CLOSE) * limit, (1 + CLOSE) * limit
+    empty = Table(row for row in rows if row["lower"] == 0)
+    nothing = f" (0, so that it says nothing, in {len(empty)} of {len(rows)} settings, those of width "
+    nothing = nothing + ", ".join(str(one) for one, _ in empty.by("width")) + ")" if empty else ""
     return {
-        "growth is at least the bound of Theorem 3": by(at_least, growth, error, lower, runs, names),
+        f"growth is at least the bound of Theorem 3{nothing}": by(at_least, growth, error, lower, runs, names),
         "growth is at most the chi bound (D.2)": by(at_most, growth, error, upper, runs, names),
         f"at width {widest} growth is the wide limit sqrt(chi) to {CLOSE:.0%}": by(
             between, widely, wide_error, *inside, runs, wide.told(_NAME)
         ),
         **_rates(found),
     }
+
+
+# ---- Theorem 4
+
+
+def saturated_table(found: Found) -> Table:
+    """One row a combination: transitions of a layer beside those of the layer before, from the second layer on."""
+
+    def measured(cell: Cell) -> dict[str, Any]:
+        counts = cell["transitions"]
+        return {"growth": ratio_of_sums(counts[:, 1:].sum(1), counts[:, :-1].sum(1))}
+
+    def law(cell: Cell) -> dict[str, Any]:
+        width, biased = cell.spec.width, cell.spec.biased
+        return {"printed": math.sqrt(width / (1 + biased)), "exact": saturated_growth(width, biased)}
+
+    return found.rows(measured, law)
+
+
+def saturated_growth(width: int, biased: float) -> float:
+    """Transitions of a layer for each of the layer before, if all units are -1 or 1 and flip one at a time.
+
+    >>> round(saturated_growth(64, 0.0), 3)                     # Theorem 4 has sqrt(64)
+    5.106
+
+    A pre-activation has a part 1 / (width (1 + biased)) of its variance from each unit. It turns round with a unit that
+    flips with probability arccos(rho) / pi, rho the correlation of before and after: about 2/pi of the square root of
+    that part, at each of ``width`` units.
+    """
+    return width / math.pi * math.acos(1 - 2 / (width * (1 + biased)))
+
+
+def saturated_claims(found: Found) -> Claims:
+    """Theorem 4: the law of its factor, its constant, and how large scales must be."""
+    largest = max(found.sweep["variance"])
+    rows, names = found.table.where(variance=largest), "width {width}, sigma_b^2 = {biased:g} sigma_w^2"
+    decided = {
+        f"the factor a layer is that of networks of signs, (2/pi) sqrt(k / (1 + sigma_b^2/sigma_w^2)) when wide "
+        f"(sigma_w^2 = {largest:g})": rows.claim(agrees, "growth", "exact", names=names, resolution=0.05),
+        "the constant is 1: a neuron is sensitive to sqrt(k / (1 + sigma_b^2/sigma_w^2)) neurons of the layer before": (
+            rows.claim(agrees, "growth", "printed", names=names, resolution=0.05)
+        ),
+    }
+    for biased, some in rows.by("biased"):
+        power = [[value] for value in fitted_exponent(*some.of("width", "growth", "growth_error"))]
+        text = f"the factor grows like the root of the width (exponent within 0.05; sigma_b^2 = {biased:g} sigma_w^2)"
+        decided[text] = by(between, *power, 0.45, 0.55, int(some.column("runs").sum()), ["exponent"])
+    for width, some in found.table.where(biased=0.0).by("width"):
+        text = f"at smaller scales it is less, the more so the smaller (width {width})"
+        decided[text] = some.claim(increasing, "growth", names="sigma_w^2 = {variance:g}")
+    return decided
+
+
+def draw_saturated(found: Found) -> pictures.Figure:
+    """The factor against the width at the largest scale, and against the scale without biases; the law beside both."""
+    picture, (left, right) = plots.figure(10.0, 4.8, columns=2, sharey=True)
+    widths, ratios = found.sweep["width"], found.sweep["biased"]
+    rows, wide = found.table.where(variance=max(found.sweep["variance"])), np.geomspace(widths[0], widths[-1], 50)
+    for index, (ratio, some) in enumerate(rows.by("biased")):
+        label = rf"$\sigma_b^2 = {ratio:g}\;\sigma_w^2$" if ratio else "no biases"
+        pictures.points(left, some, "width", "growth", index, label)
+        plots.curve(left, wide, [saturated_growth(k, ratio) for k in wide], index)
+        left.plot(wide, np.sqrt(wide / (1 + ratio)), ":", color=plots.COLOURS[index], linewidth=1.2, zorder=3)
+    for told, dashes in (("exact law of networks of signs", "-"), ("Theorem 4 with the constant 1", ":")):
+        left.plot([], [], dashes, color="#333333", linewidth=1.0, label=told)
+    pictures.lines(right, found.table.where(biased=ratios[0]), "variance", "growth", "width", "no biases, width {}")
+    for index, width in enumerate(widths):
+        right.axhline(saturated_growth(width, ratios[0]), color=plots.COLOURS[index], linewidth=0.8, linestyle="--")
+    right.plot([], [], "--", color="#333333", linewidth=0.8, label="networks of signs")
+    pictures.ticks(left, widths, scale="log")
+    pictures.ticks(left, [1, 2, 3, 5, 8, 12], "y", "log")
+    left.set(xlabel="width $k$", ylabel="transitions for each of the layer before")
+    right.set(xlabel=r"variance of the weights, $\sigma_w^2$", xscale="log")
+    for axes in (left, right):
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
+    return picture
 
 
 def depth_and_width(found: Found) -> pictures.Figure:
@@ -316,7 +403,8 @@ def growth_over(swept: str, found: Found) -> pictures.Figure:
 
 def _about(sweep: Sweep, bars: str = "bars: two standard errors") -> str:
     ends = f"two images of {sweep['ends'].data}" if sweep["ends"].data else "two random vectors in R^100"
-    scaled = f"no biases, an arc between {ends} scaled to norm sqrt(inputs)"
+    biases = {0.0: "no biases, ", 1.0: "sigma_b = sigma_w, "}.get(sweep["biased"], "biases as told, ")
+    scaled = f"{biases}an arc between {ends} scaled to norm sqrt(inputs)"
     return sweep.told(f"{{activation}}, {scaled}; {{runs}} networks a point, depth {{depth}}; {bars}")
 
 
@@ -344,20 +432,37 @@ _GRID = {
     "paper": _sweep(ArcSpec("hardtanh", _RANDOM, 10), _WIDTHS, _VARIANCES, 50, 50),
 }
 
+_BIASED = {name: sweep.but(biased=1.0) for name, sweep in _GRID.items()}
+_SCALES: dict[str, Any] = {
+    "width": (16, 64, 144),
+    "biased variance": ((0.0, 1e2), (0.0, 1e4), (0.0, 1e6), (0.0, 1e8), (1.0, 1e8), (4.0, 1e8)),
+}
+_SIGNS = Sweep(block, ArcSpec("hardtanh", _RANDOM, 3, True), _SCALES, 2000, "{width} {biased!r} {variance!r}", block=50)
+_SATURATED = {"quick": _SIGNS.but(runs=400), "paper": _SIGNS}
 _WIDTH_ALONE = {name: sweep.but(variance=(4.0,)) for name, sweep in _GRID.items()}
 _VARIANCE_ALONE = {name: sweep.but(width=sweep["width"][-1:]) for name, sweep in _GRID.items()}
+_FOUR = "Growth of transitions in a layer where all neurons are saturated, hard tanh"
 _LENGTH, _GROWTH = "Length at each layer", "Growth of length in a layer against"
 _TWO, _FIVE = "Transitions against depth and against width", "Transitions against trajectory length"
 _NO_BARS = partial(_about, bars="means over the networks, no bars")
 _artifact = partial(Artifact, table=table, draw=lengths, about=_about)
 _by_layer = partial(_artifact, place="", claims=hard_tanh_length_claims)
-_bounded = partial(_artifact, place="Theorem 3", presets=_GRID, table=growth_table, claims=bound_claims)
+_bounded = partial(
+    _artifact,
+    place="Theorem 3",
+    presets=_GRID,
+    table=growth_table,
+    claims=bound_claims,
+    draw=partial(growth_over, "width"),
+)
 ARTIFACTS = (
     _artifact("raghu/fig2", _TWO, "section 2.1.1", _COUNTED, claims=depth_claims, draw=depth_and_width),
     _artifact("raghu/fig5", _FIVE, "Theorem 4", _COUNTED, claims=length_claims, draw=against_length, about=_NO_BARS),
     _artifact("raghu/fig12", f"{_LENGTH} of ReLU networks", "section 2.2", _RELU, claims=relu_claims),
     _by_layer("raghu/fig13a", f"{_LENGTH}, hard tanh, by width", presets=_WIDTH_ALONE),
     _by_layer("raghu/fig13b", f"{_LENGTH}, hard tanh, by variance", presets=_VARIANCE_ALONE),
-    _bounded("raghu/fig13c", f"{_GROWTH} width, with bounds", draw=partial(growth_over, "width")),
+    _bounded("raghu/fig13c", f"{_GROWTH} width, with bounds"),
+    _bounded("raghu/th3", f"{_GROWTH} width, with biases as large as the weights", place="", presets=_BIASED),
+    _artifact("raghu/th4", _FOUR, "", _SATURATED, table=saturated_table, claims=saturated_claims, draw=draw_saturated),
     _bounded("raghu/fig13d", f"{_GROWTH} variance, with bounds", draw=partial(growth_over, "variance")),
 )

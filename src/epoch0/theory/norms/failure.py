@@ -195,11 +195,15 @@ def required_width_subspace(eps: Inside, delta: Inside, dimension: Count, layers
             "2 dimensions leave a layer of 400 units with rank above 300). Use layers=1, or required_width with a "
             "finite number of samples."
         )
-    return math.ceil(_subspace_width(eps, delta, dimension, layers))
+    return math.ceil(subspace_width(eps, delta, dimension, layers))
 
 
-def _subspace_width(eps: float, delta: float, dimension: Count, layers: int) -> float:
-    """Equation (11) as printed, for any number of layers."""
+def subspace_width(eps: float, delta: float, dimension: Count, layers: int) -> float:
+    """Equation (11) as printed, for any number of layers.
+
+    >>> round(subspace_width(0.8, 0.05, dimension=2, layers=4), 1)
+    1801.3
+    """
     spacing = min(eps / (3 * math.sqrt(dimension)), math.sqrt(eps) / (math.sqrt(3) * dimension))
     third = eps / 3
     rate = eps / 12 - math.log1p(third / (2 * (1 + math.sqrt(1 + third))))

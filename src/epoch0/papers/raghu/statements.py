@@ -1,0 +1,267 @@
+"""Raghu's Theorem 1 and Corollary 1 (2.1, 2.2), and what section 3.1 and appendix B.3 say of weights that change.
+
+Theorem 1 is measured on a line (m = 1) at equal numbers of neurons: its chain of inequalities, the construction that it
+calls asymptotically as good, and random networks. Section 3.1: what a small change of one layer's weights does to the
+last layer, by forward derivatives.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.func import functional_call, jvp
+
+from epoch0 import plots, regions
+from epoch0.activity import activation_patterns
+from epoch0.distributions import Gaussian
+from epoch0.experiments.claims import at_least, check, equal_within_error, exact, increasing
+from epoch0.networks import ensemble
+from epoch0.networks.constructions import folding
+from epoch0.papers import pictures
+from epoch0.papers.catalogue import Artifact
+from epoch0.papers.means import Array, Mean, mean_and_error
+from epoch0.papers.raghu.transitions import exponential
+from epoch0.papers.sweep import Cell, Claims, Found, Sweep, Table, agrees, by
+from epoch0.seeds import generator
+from epoch0.theory.mean_field import propagate
+from epoch0.theory.regions import upper_bound
+
+NEAR = 0.15  # width 200 and ten layers differ from infinite width by less
+_INPUTS = 10**6  # stream of the inputs' seed, away from those of networks
+
+
+# ---- Theorem 1 and Corollary 1
+
+
+@dataclass(frozen=True)
+class ChainSpec:
+    """ReLU networks of one input whose ``neurons`` are divided among so many layers; circles are between 9 inputs."""
+
+    layers: int
+    neurons: int
+    networks: int
+
+
+def chain(spec: ChainSpec, seed: int) -> dict[str, Any]:
+    """Activation patterns on the whole line, ``random`` (networks,) and ``folded``, of the construction.
+
+    ``repeated`` are patterns that came back on the line, ``back`` the share of them on a circle through nine inputs.
+    """
+    width, ends = spec.neurons // spec.layers, torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    laws = Gaussian(math.sqrt(2.0)), Gaussian(1.0)
+    nets = [
+        ensemble(spec.networks, [size, *[width] * spec.layers, 1], "relu", *laws, seed=seed, dtype=torch.float64)
+        for size in (1, 9)
+    ]
+    found: Any = [regions.on_line(net, *ends, kind="line") for net in nets[0]]
+    repeated = sum(len(one.patterns) - len(np.unique(one.patterns, axis=0)) for one in found)
+    folded: Any = regions.on_line(folding(1, [width] * spec.layers, dtype=torch.float64), *ends, kind="line")
+    angle = torch.linspace(0, 2 * math.pi, 2001, dtype=torch.float64)[:, None]
+    back = []
+    for index, net in enumerate(nets[1]):
+        across = torch.randn(2, 9, generator=generator(seed, _INPUTS, index), dtype=torch.float64)
+        seen = _stretches(net, angle.cos() * across[0] + angle.sin() * across[1])
+        back.append(1 - len(np.unique(seen, axis=0)) / len(seen))
+    counts = {"random": np.array([float(one.count) for one in found]), "folded": float(folded.count)}
+    return {**counts, "repeated": repeated, "back": np.array(back)}
+
+
+def _stretches(net: Any, points: torch.Tensor) -> np.ndarray:
+    """The patterns that points of a curve have one after the other, each stretch once."""
+    bits = activation_patterns(net, points).packed
+    return np.asarray(bits[np.r_[True, (bits[1:] != bits[:-1]).any(1)]])
+
+
+def chain_table(found: Found) -> Table:
+    """One row a number of layers: patterns, the construction's, and the bound."""
+
+    def told(cell: Cell) -> dict[str, Any]:
+        width = cell.spec.neurons // cell.spec.layers
+        row = {"width": width, "bound": upper_bound([width] * cell.spec.layers, 1)}
+        repeated = sum(int(one["repeated"]) for one in cell.results)
+        return {**row, "construction": float(cell["folded"][0]), "repeated": repeated}
+
+    return found.rows(lambda cell: {"patterns": cell["random"][0], "coming_back": cell["back"][0]}, told)
+
+
+def chain_claims(found: Found) -> Claims:
+    """Theorem 1, its chain, how tight it is, and Corollary 1."""
+    rows = found.table
+    bounds, built, layers, width = rows.of("bound", "construction", "layers", "width")
+    repeated, parts = int(rows.column("repeated").sum()), f"{found.sweep['neurons']} neurons"
+    told, upper = (", ".join(f"{one:.4g}" for one in values) for values in (built, bounds))
+    least, most = (built / width**layers).min(), (built / bounds).max()
+    order = "the construction of Montufar et al. matches the bound in order: from k^n to (k + 1)^n patterns"
+    follows = f"the chain holds of the construction, too: {parts} in more layers have more patterns, down to width 3"
+    bounded, climbs = (bool((np.diff(values[width >= 3]) > 0).all()) for values in (bounds, built))
+    return {
+        f"the chain: the bound rises if {parts} are in more layers, down to width 3": by(exact, bounded, upper),
+        order: by(exact, least >= 1 and most <= 1, f"{told} patterns"),
+        follows: by(exact, climbs, f"{told} patterns"),
+        f"beyond the paper: random networks follow the chain: {parts} in more layers have more patterns": rows.claim(
+            increasing, "patterns", names="{layers} layers of {width}"
+        ),
+        "Corollary 1: along a line no pattern comes back": by(check, repeated == 0, f"{repeated} came back"),
+        "on a circle patterns do come back (share of its stretches)": rows.where(layers=layers[1:].tolist()).claim(
+            at_least, "coming_back", 0.0, names="{layers} layers of {width}"
+        ),
+    }
+
+
+def draw_chain(found: Found) -> pictures.Figure:
+    """Patterns against the number of layers at equal neurons: the bound, the construction, random networks."""
+    picture, axes = plots.figure(6.6, 4.6)
+    rows, neurons = found.table, found.sweep["neurons"]
+    pictures.curve(axes, rows, "layers", "bound", 1, "Theorem 1: $(k+1)^n$", linestyle="--", marker=".")
+    pictures.curve(axes, rows, "layers", "construction", 2, "construction of Montufar et al.", marker="s", markersize=4)
+    pictures.points(axes, rows, "layers", "patterns", 0, f"random, mean of {rows[0]['runs']} networks")
+    axes.axhline(neurons + 1, color=plots.BOUND, linestyle=":", label="neurons + 1")
+    axes.set(yscale="log", ylabel="activation patterns on the line", xlabel=f"hidden layers, {neurons} neurons in all")
+    pictures.ticks(axes, rows.column("layers").tolist())
+    plots.legend_below(picture, columns=2)
+    return picture
+
+
+# ---- Section 3.1 and the duality of appendix B.3
+
+
+@dataclass(frozen=True)
+class ShakenSpec:
+    """Hard-tanh networks without biases, ``variance`` is sigma_w^2; or a great circle of so many steps."""
+
+    variance: float
+    width: int
+    depth: int
+    steps: int = 0
+    networks: int = 1
+
+
+def shaken(spec: ShakenSpec, seed: int) -> dict[str, Any]:
+    """Relative squared change of the last hidden layer for weights of one layer that change, (networks, depth).
+
+    Each layer's weights change in a direction of their own law, so by one and the same small part of their size.
+    """
+    found = np.empty((spec.networks, spec.depth))
+    for index, (net, x, other) in enumerate(_nets(spec, seed)):
+        weights, changes = dict(net.state_dict()), dict(other.state_dict())
+        for place, name in enumerate(one for one in weights if one.endswith("weight")):
+            tangents = {one: changes[one] * (one == name) for one in weights}
+            moved: Any = jvp(lambda held, net=net, x=x: functional_call(net, held, (x,)), (weights,), (tangents,))
+            found[index, place] = float(moved[1].square().sum() / moved[0].square().sum())
+    return {"change": found}
+
+
+def dual(spec: ShakenSpec, seed: int) -> dict[str, Any]:
+    """Sign changes of the units of the last hidden layer, (networks,), along a circle of inputs and one of weights."""
+    angle = 2 * math.pi * torch.arange(spec.steps + 1, dtype=torch.float64)[:, None] / spec.steps
+    counts: list[list[float]] = []
+    for net, x, other in _nets(spec, seed):
+        with torch.no_grad():
+            across = torch.randn(spec.width, generator=generator(seed, _INPUTS + 1, len(counts)), dtype=torch.float64)
+            across -= (across @ x) / (x @ x) * x
+            across *= x.norm() / across.norm()
+            starts = (net[0](x), net[0](across)), (net[0](x), other[0](x))
+            ends = [net[1:](angle.cos() * first + angle.sin() * second) for first, second in starts]
+        counts.append([float((one[1:].sign() != one[:-1].sign()).sum()) for one in ends])
+    inputs, weights = np.transpose(counts)
+    return {"inputs": inputs, "weights": weights}
+
+
+def _nets(spec: ShakenSpec, seed: int) -> Any:
+    """Networks, each with an input of norm sqrt(width) and with another network of the same law."""
+    sizes, law = [spec.width] * (spec.depth + 1), Gaussian(math.sqrt(spec.variance))
+    nets = ensemble(2 * spec.networks, sizes, "hardtanh", law, linear_output=False, seed=seed, dtype=torch.float64)
+    for index in range(spec.networks):
+        x = torch.randn(spec.width, generator=generator(seed, _INPUTS, index), dtype=torch.float64)
+        yield nets[2 * index], x / x.norm() * math.sqrt(spec.width), nets[2 * index + 1]
+
+
+def shaken_table(found: Found) -> Table:
+    """One row a scale and layer: the root of the mean squared change; then one a depth of the two circles."""
+
+    def measured(cell: Cell) -> dict[str, Any]:
+        square = cell["change"].reshape(-1, cell.spec.depth)
+        mean, error = mean_and_error(square)
+        return {"square": square, "change": Mean(np.sqrt(mean), error / (2 * np.sqrt(mean)))}
+
+    depth = found.sweep["depth"]
+    rows = found.rows(
+        measured,
+        lambda cell, layer: {"behind": depth - layer, "expected": float(expected_change(cell.spec)[layer - 1])},
+        layer=range(1, depth + 1),
+    )
+    circles = found.also["dual"].rows(lambda cell: {name: cell[name][0] for name in ("inputs", "weights")})
+    return Table({"kind": kind, **row} for kind, some in (("weights", rows), ("circles", circles)) for row in some)
+
+
+def expected_change(spec: ShakenSpec) -> Array:
+    """Relative squared change of the last layer of wide networks for each layer's weights, (depth,).
+
+    The change of a layer's weights moves its pre-activations as far as they are from 0; each layer behind multiplies
+    the square by its chi.
+    """
+    law = propagate("hardtanh", math.sqrt(spec.variance), 0.0, spec.depth, q=spec.variance)
+    return np.asarray(law.q[:-1] * law.gradient[:-1] / law.q[-1])
+
+
+def shaken_claims(found: Found) -> Claims:
+    """Section 3.1: exponential in the depth behind; how fast; and the two circles."""
+    decided = {}
+    for variance, rows in found.table.where(kind="weights").by("variance"):
+        text = f"a change of a layer's weights grows exponentially with the depth behind it (sigma_w^2 = {variance:g})"
+        decided[text] = exponential("change", rows, 1, "behind")
+    rows = found.table.where(kind="weights")
+    near = f"beyond the paper: its mean square is that of wide networks, a factor chi a layer, within {NEAR:.0%}"
+    decided[near] = rows.claim(
+        agrees, "square", "expected", names="sigma_w^2 = {variance:g}, layer {layer}", resolution=NEAR
+    )
+    circles, names = found.table.where(kind="circles"), "{depth} layers"
+    same = [circles.of(f"{one}{part}") for part in ("", "_error") for one in ("inputs", "weights")]
+    decided["turning the first layer's weights flips as many signs behind the last layer as turning the input"] = by(
+        equal_within_error, *(np.concatenate(same[place : place + 2]).T for place in (0, 2)),
+        circles.column("runs")[:, None], settings=circles.told(names), groups=("inputs", "weights"),
+    )  # fmt: skip
+    return decided
+
+
+def draw_shaken(found: Found) -> pictures.Figure:
+    """Left: the change against the depth behind the layer; right: flips along the two circles."""
+    picture, (left, right) = plots.figure(9.6, 4.6, columns=2)
+    rows, circles = (found.table.where(kind=kind) for kind in ("weights", "circles"))
+    pictures.lines(left, rows, "behind", "change", "variance", r"$\sigma_w^2$ = {:g}", linestyle="none")
+    for index, (_, some) in enumerate(rows.by("variance")):
+        plots.curve(left, some.column("behind"), np.sqrt(some.column("expected")), index)
+    left.plot([], [], color="#333333", label="wide networks")
+    left.set(yscale="log", xlabel="layers behind the layer that changes", ylabel="relative change of the last layer")
+    for index, (name, told) in enumerate((("inputs", "a circle of inputs"), ("weights", "... of first-layer weights"))):
+        pictures.points(right, circles, circles.column("depth") + 0.1 * index, name, index, told)
+    pictures.ticks(right, found.also["dual"].sweep["depth"])
+    right.set(xlabel="hidden layers", ylabel="flips of signs in the last layer", ylim=(0, None))
+    for axes in (left, right):
+        axes.legend()
+    return picture
+
+
+_TH1, _SEC = "Activation patterns on a line at equal numbers of neurons", "What a change of one layer's weights does"
+_LAYERS = Sweep(chain, ChainSpec(1, 24, 1000), {"layers": (1, 2, 3, 4, 6, 8, 12)})
+_CIRCLES = Sweep(dual, ShakenSpec(4.0, 64, 1, 4000, 400), {"depth": (1, 2, 3, 4)}, stride=1)
+_WEIGHTS = Sweep(shaken, ShakenSpec(1.0, 200, 10, networks=25), {"variance": (1.0, 4.0, 16.0)}, 8)
+_SHAKEN = {
+    name: _WEIGHTS.but(runs=runs, also={"dual": _CIRCLES.but(networks=circles)})
+    for name, runs, circles in (("quick", 8, 400), ("paper", 40, 2000))
+}
+_TOLD = "{neurons} ReLUs, sigma_w^2 = 2, sigma_b = 1; {networks} random networks each; bars: two standard errors"
+_SAID = (
+    "hard tanh, no biases, width {width}, {depth} layers, {runs} x {networks} networks; circles: width 64, "
+    "sigma_w^2 = 4, {also} networks; bars: two standard errors"
+)
+_CHAIN = {"quick": _LAYERS.but(networks=200), "paper": _LAYERS}
+ARTIFACTS = (
+    Artifact("raghu/th1", _TH1, "Corollary 1", _CHAIN, chain_table, chain_claims, draw_chain, _TOLD),
+    Artifact(
+        "raghu/sec31", _SEC, "section 3.1", _SHAKEN, shaken_table, shaken_claims, draw_shaken,
+        lambda sweep: sweep.told(_SAID.replace("{also}", f"{sweep.also['dual']['networks']}")),
+    ),
+)  # fmt: skip
