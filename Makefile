@@ -3,7 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 # One thread a process: the tests and the demo run several processes, and small products lose time to many threads.
-RUN := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+# Compiled files are kept, whatever the shell says: compiling them anew takes half of the time that collecting takes.
+RUN := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 # TYPES=1 checks the types of every call while the tests run; .ci/run does.
 PYTEST := $(if $(TYPES),EPOCH0_TYPES=1) $(RUN) $(BIN)/python -m pytest -n auto --maxprocesses 8
 

@@ -59,7 +59,8 @@ def interrupt() -> Iterator[Callable[[Callable[[], Any], float], bool]]:
         try:
             signal.setitimer(signal.ITIMER_REAL, after)
             call()
-            time.sleep(5.0)  # it came where it had to wait, or is still to come
+            for _ in range(500):  # it came where it had to wait, or is still to come; a signal waits for a sleep's end
+                time.sleep(0.01)
         except KeyboardInterrupt:
             return True
         finally:

@@ -44,6 +44,7 @@ def results() -> dict[str, Callable[[], Any]]:
     }
 
 
+@pytest.mark.usefixtures("in_this_process")
 def test_results() -> None:
     for name, make in results().items():
         one = make()

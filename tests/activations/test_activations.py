@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -126,7 +126,6 @@ def test_custom_finds_what_is_known(activation: activations.Activation) -> None:
     st.lists(st.integers(-900, 900).map(lambda i: i / 100), min_size=1, max_size=6, unique=True),
     st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=40)
 def test_custom_finds_every_break_of_a_piecewise_linear_function(points: list[float], seed: int) -> None:
     points = sorted(points)
     slopes = np.random.default_rng(seed).permutation(len(points) + 1) * 0.5

@@ -186,7 +186,7 @@ def test_hard_tanh_of_small_weights_is_linear() -> None:
     assert transitions(mlp([8, 20, 20, 1], "hardtanh", Gaussian(0.01)), Arc(*points(0, 8))).count == 0
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.integers(0, 10_000), st.sampled_from(["relu", "hardtanh"]))
 def test_laws(seed: int, activation: str) -> None:
     """A closed curve crosses every face an even number of times; a curve backwards as often; both methods agree."""

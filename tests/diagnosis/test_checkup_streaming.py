@@ -199,7 +199,7 @@ def test_killed_and_called_again_it_goes_on_where_it_was(
         with pytest.raises(KeyboardInterrupt):
             report(tell=tell)
 
-    for stop in range(1, 2 * blocks - 1):
+    for stop in range(1, 2 * blocks - 1) if targets else (1, blocks, 2 * blocks - 2):
         stopped(stop)
         assert file.exists()
         left: list[str] = []

@@ -63,7 +63,7 @@ def undisturbed(tmp_path_factory):
     return (rows, files, names), took
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 100))])
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 100))])
 def test_a_kill_changes_nothing(undisturbed, tmp_path, seed):
     whole, took = undisturbed
     drawn = random.Random(seed)
@@ -128,7 +128,7 @@ def cluster():
     made.close()
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 50))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, *range(2, 50)))])
 def test_a_kill_around_a_scheduler_changes_nothing(undisturbed, tmp_path, cluster, seed):
     """The owner starts again what was killed, and calls again if the run says so."""
     drawn, path = random.Random(seed), tmp_path / "r.sqlite"

@@ -345,7 +345,6 @@ def test_modules_without_a_law() -> None:
         assert math.isnan(g.layers[0].predicted_error) and "no law" in str(g)
 
 
-@settings(max_examples=15)
 @given(st.floats(0.01, 20.0), st.integers(0, 2**31))
 def test_scaling_weights_scales_the_law_of_a_homogeneous_layer(scale: float, seed: int) -> None:
     net, x = e0.networks.mlp([6, 8, 5], weights=e0.Gaussian(1.0), seed=seed % 1000), torch.randn(7, 6)

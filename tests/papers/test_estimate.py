@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pandas
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import toy_artifact
@@ -124,7 +124,6 @@ def test_a_file_that_is_no_results_file(shown, tmp_path) -> None:
         estimate.estimate(ids, "paper", store=tmp_path / "text")
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.lists(
         st.lists(st.tuples(st.sampled_from("pqr"), st.frozensets(st.integers(0, 5), min_size=1)), max_size=3),

@@ -46,7 +46,7 @@ def tiny(figure):
     if figure in ("fig2", "fig4"):
         return setting.but(depth=14, examples=8, runs=2)
     if figure == "prop1":
-        return setting.but(depth=6, width=20, examples=20, runs=2)
+        return setting.but(depth=6, width=20, examples=20, runs=2, sparsities=(0.5, 0.9))
     if figure == "prop3":
         return setting.but(blocks=12, width=20, examples=10, pairs=4, runs=2)
     if figure == "tab7":

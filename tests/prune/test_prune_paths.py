@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -43,7 +43,6 @@ class Skips(nn.Module):
 
 
 @given(st.tuples(*[st.integers(1, 4)] * 3), st.integers(0, 10**6), st.floats(0.05, 0.7))
-@settings(max_examples=60)
 def test_dense_network_with_skips(sizes: tuple[int, int, int], seed: int, density: float) -> None:
     model, source = Skips(sizes), torch.Generator().manual_seed(seed)
     masks = Masks({f"{n}.weight": torch.rand(model.get_submodule(n).weight.shape, generator=source) < density

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -65,7 +65,6 @@ def some_scores(draw) -> dict[str, Tensor]:
 
 
 @given(some_scores())
-@settings(max_examples=150, deadline=None)
 def test_critical_sparsity_is_that_of_bisection_with_keep(scores: dict[str, Tensor]) -> None:
     found = critical_sparsity(scores)
     removed, layer = first_empty(scores)
@@ -79,7 +78,6 @@ def test_critical_sparsity_is_that_of_bisection_with_keep(scores: dict[str, Tens
 
 
 @given(some_scores(), st.integers(0, 2**20))
-@settings(max_examples=100, deadline=None)
 def test_weights_that_are_removed_already_come_last(scores: dict[str, Tensor], seed: int) -> None:
     g = torch.Generator().manual_seed(seed)
     finite = {name: tensor.nan_to_num(posinf=9.0).abs() for name, tensor in scores.items()}

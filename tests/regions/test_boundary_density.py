@@ -47,8 +47,8 @@ def break_points(sizes: list[int], activation: str, bias_std: float, networks: i
 
 
 def test_break_points_on_a_line() -> None:
-    assert break_points([3, 3, 2, 3, 1], "relu", 0.5, 120)
-    assert break_points([3, 4, 2], "hardtanh", 0.4, 60, output=False)
+    assert break_points([3, 3, 2, 3, 1], "relu", 0.5, 60)
+    assert break_points([3, 4, 2], "hardtanh", 0.4, 30, output=False)
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def edges_and_vertices(sizes: list[int], activation: str, bias_std: float, netwo
 
 
 def test_edges_and_vertices_in_a_window() -> None:
-    assert edges_and_vertices([3, 4, 3, 4, 1], "relu", 0.5, 60)
+    assert edges_and_vertices([3, 4, 3, 4, 1], "relu", 0.5, 30)
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -226,7 +226,6 @@ def test_zero_biases() -> None:
     assert np.isfinite(distance(net, torch.zeros(1, 4)).distance).all()
 
 
-@settings(max_examples=15)
 @given(widths=st.lists(st.integers(1, 9), min_size=1, max_size=4), seed=st.integers(0, 99), inputs_=st.integers(1, 12))
 def test_dense_networks_against_autograd(widths: list[int], seed: int, inputs_: int) -> None:
     net = recipe([inputs_, *widths, 2], 0.4, seed)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -190,7 +190,6 @@ def test_many_lines_through_one_point_inside_a_cell() -> None:
     assert regions.count(net, SQUARE * 100) == p.count
 
 
-@settings(max_examples=15)
 @given(
     widths=st.lists(st.integers(1, 8), min_size=1, max_size=3), seed=st.integers(0, 999),
     activation=st.sampled_from([nn.ReLU(), nn.Hardtanh(), nn.LeakyReLU(0.3), nn.ReLU6()]),

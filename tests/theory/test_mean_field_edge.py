@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from epoch0 import activations
@@ -74,7 +74,6 @@ def test_relu_is_exact() -> None:
 
 
 @given(st.floats(0.01, 30.0))
-@settings(max_examples=30)
 def test_erf_and_sine_closed_forms(q: float) -> None:
     """The whole edge in closed form, with the variance as its parameter."""
     weight_variance = math.pi / 4 * math.sqrt(1 + 4 * q)
@@ -146,7 +145,6 @@ def test_several_solutions_are_all_told() -> None:
 
 
 @given(st.sampled_from(["tanh", "elu", "sigmoid", "hardtanh"]), st.floats(0.05, 1.0), st.floats(0.1, 1.0))
-@settings(max_examples=20)
 def test_density_scales_the_weights(name: str, density: float, bias_std: float) -> None:
     dense, sparse = edge_of_chaos(name, bias_std=bias_std), edge_of_chaos(name, bias_std=bias_std, density=density)
     assert sparse.weight_std == pytest.approx(dense.weight_std / math.sqrt(density), rel=1e-9)
@@ -172,7 +170,6 @@ FIXED = st.tuples(
 
 
 @given(FIXED)
-@settings(max_examples=40, deadline=None)
 def test_q_star_is_where_plain_iteration_ends(case: tuple[str, float, float]) -> None:
     name, weight_std, bias_std = case
     try:

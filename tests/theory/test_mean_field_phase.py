@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from epoch0 import activations
@@ -44,7 +44,6 @@ CASES = st.tuples(
 
 
 @given(CASES)
-@settings(max_examples=15, deadline=None)
 def test_correlation_map_is_convex_with_slope_chi_at_one(case: tuple[str, float, float]) -> None:
     name, weight_std, bias_std = case
     c = np.linspace(0, 1, 21)

@@ -228,7 +228,6 @@ class TestTwins:
 
 
 class TestLaws:
-    @settings(max_examples=30)
     @given(
         st.floats(0.03, 0.97), st.floats(1e-9, 0.999), st.integers(1, 10**6), st.integers(1, 500),
         st.sampled_from(METHODS), st.sampled_from(["forward", "gradient"]),
@@ -244,7 +243,6 @@ class TestLaws:
         assert width == 1 or failure(width - 1) > delta
         assert failure(2 * width) <= failure(width + 1) <= failure(width)
 
-    @settings(max_examples=30)
     @given(st.floats(0.03, 0.97), st.floats(1e-9, 0.999), st.integers(1, 10**6), st.integers(1, 500))
     def test_exact_below_chernoff_below_paper(self, eps, delta, samples, layers) -> None:
         paper, chernoff, exact = (norms.required_width(eps, delta, samples, layers, m) for m in METHODS)
@@ -253,7 +251,6 @@ class TestLaws:
             chances = [norms.failure_probability(eps, width, samples, m, layers=layers) for m in METHODS]
             assert chances[2] <= chances[1] * (1 + 1e-12) <= chances[0] * (1 + 2e-12)
 
-    @settings(max_examples=15)
     @given(st.integers(1000, 50_000), st.floats(1e-6, 0.5), st.integers(1, 5), st.sampled_from(METHODS))
     def test_tolerance_inverts(self, width, delta, layers, method) -> None:
         eps = norms.tolerance(width, delta, 1, layers, method)

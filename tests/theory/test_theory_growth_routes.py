@@ -227,7 +227,10 @@ def test_deep_sparse_networks_stay_between_the_products() -> None:
     agree(found[:, -1] ** 2, total.upper**2)
 
 
-@pytest.mark.parametrize("widths", [(1,), (3, 3), (4, 1, 9), (10,) * 10, (100,) * 5, (784,) * 10, (10**6, 50)])
+WIDE = [pytest.param(widths, marks=pytest.mark.slow) for widths in ((100,) * 5, (10**6, 50))]
+
+
+@pytest.mark.parametrize("widths", [(1,), (3, 3), (4, 1, 9), (10,) * 10, (784,) * 10, *WIDE])
 def test_moments_are_integrals_of_the_distribution_function(widths: tuple[int, ...]) -> None:
     law = growth.GrowthLaw(widths, tuple((2 / k) ** 0.5 for k in widths))
     steps = np.linspace(-24.0, 14.0, 9_501) * law.log_std

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from epoch0.errors import InputError
@@ -61,7 +61,6 @@ def padded_cropped_flipped(image: torch.Tensor, pad: int, flip: bool, u: list[fl
     return out
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     NUMBERS, SEEDS, st.integers(0, 5), st.booleans(), st.booleans(),
     st.tuples(st.integers(1, 4), st.integers(1, 6), st.integers(1, 6)), st.sampled_from([torch.uint8, torch.float32]),
@@ -80,7 +79,6 @@ def test_pad_crop_flip_against_one_pixel_at_a_time(
     assert torch.equal(images, before)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 99), min_size=2, max_size=20), SEEDS, st.data())
 def test_a_split_batch_is_the_joint_batch(numbers: list[int], seed: int, data: st.DataObject) -> None:
     images, chosen = torch.arange(len(numbers) * 50.0).reshape(-1, 2, 5, 5), torch.tensor(numbers)

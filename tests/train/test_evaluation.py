@@ -40,7 +40,6 @@ def one_by_one(network: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[flo
     return loss / len(targets), right, among
 
 
-@settings(max_examples=20, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 50), st.integers(0, 1000), st.sampled_from([3, 7]))
 def test_a_network_against_one_example_at_a_time(count: int, batch_size: int, seed: int, classes: int) -> None:
     inputs, targets = examples(count, classes, seed)
@@ -51,7 +50,7 @@ def test_a_network_against_one_example_at_a_time(count: int, batch_size: int, se
     assert found["test_accuracy"] == right / count and found["test_top5"] == among / count
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(1, 40), st.integers(1, 50), st.integers(1, 4))
 def test_a_stack_against_its_networks(count: int, batch_size: int, networks: int) -> None:
     inputs, targets = examples(count)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from epoch0.data import DataSet, load
@@ -21,7 +21,6 @@ def made(seed: int = 0, count: int = 40, channels: int = 3, split: str = "train"
 CHOSEN = st.lists(st.integers(0, 39), max_size=60)
 
 
-@settings(deadline=None)
 @given(CHOSEN, st.integers(0, 2**62), st.integers(1, 4), st.sampled_from(["standard", "unit"]))
 def test_images_are_the_inputs_of_the_data_set_to_the_bit(
     numbers: list[int], seed: int, channels: int, normalize: str
@@ -39,7 +38,6 @@ def test_images_are_the_inputs_of_the_data_set_to_the_bit(
     assert torch.equal(flat, torch.from_numpy(test.inputs(normalize, like=like))[chosen])
 
 
-@settings(deadline=None)
 @given(CHOSEN, st.integers(0, 2**62))
 def test_augmented_images_are_padded_black_then_scaled(numbers: list[int], seed: int) -> None:
     train, chosen = made(), torch.tensor(numbers, dtype=torch.int64)

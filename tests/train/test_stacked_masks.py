@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
@@ -232,7 +232,6 @@ def test_masks_that_do_not_fit() -> None:
         Stacked.of([nets[0]], [{"nothing": torch.ones(2, 2, dtype=torch.bool)}])
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     count=st.integers(1, 5),

@@ -76,7 +76,7 @@ def by_hand(path: Path, number: int, seed: int, size: int, augment: bool) -> np.
     return ((np.asarray(image).astype(np.float32) - mean) / std).transpose(2, 0, 1)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.integers(0, 23), min_size=1, max_size=20), st.integers(0, 2**62), st.sampled_from([7, 21]),
     st.booleans(), st.integers(1, 4),

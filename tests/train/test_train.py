@@ -69,7 +69,7 @@ def test_equals_a_plain_loop_to_the_bit(name: str, norm: bool) -> None:
     assert same(ours, plain)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     interrupted_at=st.integers(1, 11),
     every=st.integers(1, 5),

@@ -59,7 +59,7 @@ class LayerNoiseSensitivity:
 class NoiseSensitivity:
     """What noise in the weights of one module at a time does to the outputs on a batch.
 
-    >>> found = e0.checkup(net, x, y, noise=0.1).noise_sensitivity      # x of shape (100, 64), y of shape (100,)
+    >>> found = e0.checkup(net, x, y, noise=0.1, trial=False).noise_sensitivity  # x: (100, 64), y: (100,)
     >>> found.sentence
     'No layer stands out as fragile: 10 % noise in the weights of any one layer changes the outputs by 9.5 ...'
     """

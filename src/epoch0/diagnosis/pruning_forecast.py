@@ -34,7 +34,7 @@ class LayerOutlook:
 class PruningForecast:
     """What SNIP, with one threshold for all layers, would leave of a model.
 
-    >>> found = checkup(net, images, labels, sparsity=0.95).pruning_forecast     # of shapes (100, 64), (100,)
+    >>> found = checkup(net, images, labels, sparsity=0.95, trial=False).pruning_forecast  # (100, 64), (100,)
     >>> round(found.critical_sparsity, 3), found.first, found.at_risk
     (0.996, '0.weight', ())
     """
