@@ -75,6 +75,7 @@ bench: .venv/.core
 	@touch $@
 
 zoo: .venv-zoo/.made
+	$(if $(ONLY),,$(RUN) .venv-zoo/bin/python -m pytest -q -c /dev/null --rootdir zoo -p no:cacheprovider zoo)
 	$(RUN) .venv-zoo/bin/python zoo/run.py "$(ONLY)" $(if $(WRITE),--write)
 
 zoo-truth: .venv-zoo/.made

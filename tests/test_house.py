@@ -25,7 +25,7 @@ FLOORS: list[set[str]] = [
     {"train"},
     {"experiments"},
     {"papers", "diagnosis"},
-    {"models"},
+    {"models", "integrations", "lightning"},
     {"demo"},
     {"cli", "__main__"},
 ]

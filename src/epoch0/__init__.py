@@ -39,8 +39,8 @@ _HOMES = {
     "reproduce": "epoch0.papers.reproduce",
 }
 _MODULES = ("activations", "activity", "curves", "data", "distributions", "errors", "experiments",
-            "initialization", "measure", "networks", "papers", "prune", "regions", "seeds", "theory",
-            "train")  # fmt: skip
+            "initialization", "integrations", "lightning", "measure", "networks", "papers", "prune", "regions",
+            "seeds", "theory", "train")  # fmt: skip
 
 __all__ = [*_HOMES, *_MODULES]
 
@@ -69,6 +69,8 @@ if TYPE_CHECKING:
     from epoch0 import errors as errors
     from epoch0 import experiments as experiments
     from epoch0 import initialization as initialization
+    from epoch0 import integrations as integrations
+    from epoch0 import lightning as lightning
     from epoch0 import measure as measure
     from epoch0 import networks as networks
     from epoch0 import papers as papers

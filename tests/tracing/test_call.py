@@ -676,3 +676,20 @@ def test_what_needs_floating_point_inputs_says_so(measure: Callable[[nn.Module],
         measure(model)
     assert "\n" not in str(caught.value)
     photograph.check()
+
+
+def test_a_training_step_that_calls_parts_of_a_module_without_a_forward() -> None:
+    class Parts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head, self.loss = nn.Linear(4, 5), nn.Linear(5, 3), nn.CrossEntropyLoss()
+
+        def training_step(self, batch: Any, index: int) -> Tensor:
+            return self.loss(self.head(self.body(batch[0]).relu()), batch[1])
+
+    model, x, y = Parts(), torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+    call = Call.of(model, [x, y])
+    raw = call.raw()
+    assert torch.equal(call.output(raw), model.head(model.body(x).relu()))  # not the loss, which is a module, too
+    assert torch.equal(call.loss(raw), model.training_step([x, y], 0))
+    assert not any(part._forward_hooks for part in model.modules())

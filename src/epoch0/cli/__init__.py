@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from epoch0 import __version__
-from epoch0.cli import _experiments, _models, _prune, _regions, _theory
+from epoch0.cli import _experiments, _models, _prune, _theory
 from epoch0.heap import keep_freed_memory
 
 app = typer.Typer(
@@ -33,7 +33,7 @@ def _root(
     """Know your network before epoch 1: what it is at initialization, and what to change."""
 
 
-for _part in (_models, _prune, _regions, _theory, _experiments):
+for _part in (_models, _prune, _theory, _experiments):
     _part.register(app)
 
 

@@ -244,11 +244,18 @@ class Call:
     def _step(self, model: nn.Module, batch: Any) -> Step:
         seen: list[Any] = []
         step: Callable[..., Any] = model.training_step  # type: ignore[assignment]
-        handle = model.register_forward_hook(lambda module, args, result: seen.append(result))
+        whole = _has_forward(model)
+
+        def see(module: nn.Module, args: Any, result: Any) -> None:
+            if whole or (isinstance(result, Tensor) and result.dim() > 0):  # losses and metrics are modules, too
+                seen.append(result)
+
+        handles = [one.register_forward_hook(see) for one in ([model] if whole else model.modules())]
         try:
             result = step(batch, 0) if len(_parameters(step) or "ab") > 1 else step(batch)
         finally:
-            handle.remove()
+            for handle in handles:
+                handle.remove()
         if not seen:  # the step calls parts of the model, not the model
             args, kwargs = self._arguments(batch)
             seen.append(model(*args, **kwargs))
@@ -258,7 +265,7 @@ class Call:
                 f"training_step returns a {type(result).__name__} without a loss; give targets, and a loss if the "
                 "default one is not meant."
             )
-        return Step(loss, seen[0])
+        return Step(loss, seen[0 if whole else -1])
 
     def _arguments(self, batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return arguments(self.model, batch)
@@ -496,6 +503,12 @@ def _own_loss(raw: Any) -> Tensor | None:
 
 def _has_step(model: nn.Module) -> bool:
     return callable(getattr(model, "training_step", None)) and bool(getattr(model, "automatic_optimization", True))
+
+
+def _has_forward(model: nn.Module) -> bool:
+    """Whether its class says what it computes; a LightningModule may leave that to its ``training_step``."""
+    owner = next(kind for kind in type(model).__mro__ if "forward" in vars(kind))
+    return owner.__name__ not in ("Module", "LightningModule") or "forward" in vars(model)
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
