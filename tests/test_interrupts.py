@@ -4,10 +4,12 @@ import copy
 import json
 import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -90,6 +92,46 @@ def test_ctrl_c_at_any_instant_leaves_the_model_as_it_was(name: str, times: int,
         photograph = Photograph(model)
         interrupt(lambda: READS[name](model), max(1e-5, draw.uniform(0, lasts)))
         clean(model, photograph, True)
+
+
+@pytest.mark.parametrize("times", [12, pytest.param(200, marks=pytest.mark.slow)])
+def test_ctrl_c_while_training_leaves_modes_flags_and_streams(times: int, interrupt: Any) -> None:
+    """At a line that is drawn, most of them where something is set up or put back."""
+    draw = random.Random(times)
+
+    def trained(model: nn.Module, at: int | None = None) -> int:
+        seen = 0
+
+        def trace(frame: FrameType, event: str, arg: object) -> Any:
+            nonlocal seen
+            seen += 1
+            if seen == at:
+                sys.settrace(None)
+                signal.raise_signal(signal.SIGINT)
+            return trace if "epoch0" in frame.f_code.co_filename or "optim" in frame.f_code.co_filename else None
+
+        sys.settrace(trace)
+        try:
+            e0.train_one_layer(model, "3", (X, Y), steps=2, batch_size=32)
+        finally:
+            sys.settrace(None)
+        return seen
+
+    lines = trained(net())
+    for number in range(times):
+        model, low = net(), (0.0, 0.9, 0.0)[number % 3]
+        model[0].eval()
+        model[0].weight.requires_grad_(False)
+        modes, flags = [m.training for m in model.modules()], [p.requires_grad for p in model.parameters()]
+        others, streams = {n: v.clone() for n, v in model.state_dict().items() if n[0] != "3"}, torch.get_rng_state()
+        with suppress(KeyboardInterrupt):
+            trained(model, 1 + int(lines * draw.uniform(low, low + 0.1 if number % 3 else 1.0)))
+            time.sleep(1.0)  # it came where it had to wait
+        assert modes == [m.training for m in model.modules()] and flags == [p.requires_grad for p in model.parameters()]
+        assert not any(m._forward_pre_hooks or m._forward_hooks for m in model.modules())
+        assert all(torch.equal(value, model.state_dict()[name]) for name, value in others.items())
+        assert torch.is_grad_enabled() and torch.equal(streams, torch.get_rng_state())
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def photo(model: nn.Module) -> dict[str, Tensor]:

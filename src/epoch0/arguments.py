@@ -12,6 +12,7 @@ epoch0.errors.InputError: density=98: give a number in (0, 1]. In percent? Then 
 import collections.abc
 import functools
 import inspect
+import itertools
 import math
 import numbers
 import os
@@ -22,6 +23,7 @@ import traceback
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -33,6 +35,7 @@ from epoch0.interrupts import ONE_AT_A_TIME, interrupts_wait
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type)
+MANY = 10**7  # values that are gone through one by one
 LARGEST = 2**53  # the integers that a float holds; no seed, count or index is larger
 
 
@@ -62,7 +65,7 @@ class Within:
 Count = Annotated[int, Within(1)]
 Whole = Annotated[int, Within(0)]
 Seed = Annotated[int, Within(0, 2**128)]
-Size = Annotated[int, Within(1, 10**7)]  # of what is stored or gone through one by one
+Size = Annotated[int, Within(1, MANY)]  # of what is stored or gone through one by one
 Positive = Annotated[float, Within(above=0)]
 Std = Annotated[float, Within(0)]
 Inside = Annotated[float, Within(above=0, below=1)]
@@ -254,10 +257,12 @@ class _Each(Kind):
             return value
         if isinstance(value, np.ndarray):
             value = value.tolist()
-        kinds: Sequence[Kind | None] = self.values
-        if self.sort == "pair" and len(value) != len(kinds):
+        pair = self.sort == "pair"
+        if pair and len(value) != len(self.values):
             raise refuse(name, value, self.wanted)
-        kinds = kinds if self.sort == "pair" else [self.values[0]] * len(value)
+        if len(value) > MANY:  # of a range that takes no memory, say
+            raise refuse(name, value, f"{self.wanted}, {MANY:,} of them at most")
+        kinds = self.values if pair else itertools.repeat(self.values[0], len(value))
         taken = [
             kind.take(f"{name}[{i}]", v) if kind else v for i, (kind, v) in enumerate(zip(kinds, value, strict=True))
         ]
@@ -468,7 +473,9 @@ def checked(function: F) -> F:
     more: Kind | None = None
     named_more: Kind | None = None
     makes = function.__name__ == "__init__"
-    lends = not makes and not function.__module__.startswith("epoch0.train")
+    alone: AbstractContextManager[Any] = (
+        nullcontext() if function.__module__.startswith("epoch0.train") else ONE_AT_A_TIME
+    )
 
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
@@ -492,13 +499,14 @@ def checked(function: F) -> F:
             raise
         except Exception as error:  # it cannot even be looked at
             raise refuse(name, value, kind.wanted if kind else "another value") from error
-        first = args[0] if args else named.get("model")
-        if function.__name__ != "__init__" and _is_model(first) and "_modules" not in vars(first):
-            raise InputError(f"the {type(first).__name__} was made without its __init__; nothing is in it.")
+        models = () if makes else [v for v in (*args[:2], named.get("model")) if _is_model(v)]
+        for model in models:
+            if "_modules" not in vars(model):
+                raise InputError(f"the {type(model).__name__} was made without its __init__; nothing is in it.")
         try:
-            if not lends or not _is_model(first):
+            if not models:
                 return function(*args, **named)
-            with interrupts_wait(), ONE_AT_A_TIME:
+            with interrupts_wait(), alone:
                 return function(*args, **named)
         except (MemoryError, OverflowError, RecursionError) as error:
             problem: Exception = error
@@ -527,11 +535,11 @@ def _said(error: Exception) -> Exception:
     frames = traceback.extract_tb(error.__traceback__)
     ours = max((place for place, frame in enumerate(frames) if frame.filename.startswith(_OURS)), default=0)
     theirs = [frame for frame in frames[ours + 1 :] if not _library(frame.filename)]
-    called = any(frame.name == "_call_impl" for frame in frames[ours + 1 :]) or frames[ours].name == "raw"
+    called = any(frame.name == "_call_impl" for frame in frames[ours + 1 :])
     inside = any(f"{os.sep}train{os.sep}" in frame.filename for frame in frames[: ours + 1])
-    if isinstance(error, InputError) or inside or not theirs or not called:
+    if isinstance(error, InputError) or inside or not (called or (theirs and frames[ours].name == "raw")):
         return error
-    at, what = theirs[-1], (str(error).strip() or "no message").splitlines()[0]
+    at, what = (theirs or frames)[-1], (str(error).strip() or "no message").splitlines()[0]
     return InputError(
         f"{at.name} in {os.path.basename(at.filename)}, line {at.lineno}, raises {type(error).__name__}: {what}"
     )

@@ -3,6 +3,7 @@
 import contextlib
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from epoch0 import prune
+from epoch0 import initialization, prune, train
 from epoch0.diagnosis.checkup import checkup
 from epoch0.errors import InputError
 from epoch0.measure.gain import gain
@@ -334,3 +335,73 @@ def test_a_model_without_its_init_is_refused() -> None:
     for call in (lambda: checkup(empty, torch.randn(8, 4)), lambda: prune.masks_of(empty)):
         with pytest.raises(InputError, match="the Linear was made without its __init__"):
             call()
+
+
+def exported(inner: nn.Module, x: Tensor) -> nn.Module:
+    module: nn.Module = torch.export.export(inner, (x,)).module()
+    return module
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize("kind", ["exported", "part of it exported", "scripted", "frozen", "quantized"])
+def test_closed_models_are_refused_in_one_line_or_served_whole(kind: str, tmp_path: Path) -> None:
+    """By measures, scores, masks, training, evaluation, stacks and files."""
+    x, y = torch.randn(16, 4), torch.arange(16) % 3
+    inner = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    masks = prune.keep(prune.magnitude(inner), 0.5)
+    model: nn.Module = {
+        "exported": lambda: exported(inner, x),
+        "part of it exported": lambda: nn.Sequential(exported(inner, x), nn.ReLU(), nn.Linear(3, 3)),
+        "scripted": lambda: torch.jit.script(inner),
+        "frozen": lambda: torch.jit.freeze(torch.jit.script(inner.eval())),
+        "quantized": lambda: torch.ao.quantization.quantize_dynamic(inner, {nn.Linear}, dtype=torch.qint8),
+    }[kind]()
+    calls: dict[str, Callable[[], object]] = {
+        "checkup": lambda: checkup(model, x, y, trial=False),
+        "gain": lambda: gain(model, x),
+        "initialize": lambda: initialization.initialize(model, x=x),
+        "snip": lambda: prune.snip(model, (x, y)),
+        "apply": lambda: prune.apply(model, masks),
+        "summary": lambda: masks.summary(model, x),
+        "on_paths": lambda: prune.on_paths(model, masks, x),
+        "accuracy": lambda: train.Accuracy(x, y)(model),
+        "evaluation": lambda: train.Evaluation((x, y))(model),
+        "stack": lambda: train.Stacked.of([model, model]),
+        "save": lambda: initialization.save(model, tmp_path / "w.safetensors"),
+        "train": lambda: train.train(model, (x, y), steps=1),
+    }
+    served = []
+    for name, call in calls.items():
+        state = {key: value.clone() for key, value in model.state_dict().items() if isinstance(value, Tensor)}
+        flags = [getattr(module, "training", None) for module in model.modules()]
+        try:
+            call()
+            served.append(name)
+        except InputError as error:
+            assert "\n" not in str(error)
+        if name != "train":
+            assert flags == [getattr(module, "training", None) for module in model.modules()], name
+            assert all(torch.equal(value, model.state_dict()[key]) for key, value in state.items()), name
+    run = {"exported": [], "part of it exported": [], "frozen": []}.get(kind, ["accuracy", "evaluation", "train"])
+    assert set(served) <= {*run, "save", "stack"}
+
+
+class Counting(nn.Linear):
+    """Counts its calls in a buffer, in any mode, as observers of quantization do."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 8)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(x)
+
+
+def test_an_evaluation_gives_buffers_and_modes_back() -> None:
+    x, y = torch.randn(32, 4), torch.arange(32) % 3
+    model = nn.Sequential(Counting(), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).train()
+    photograph = Photograph(model)
+    train.Accuracy(x, y)(model)
+    train.Evaluation((x, y))(model)
+    photograph.check()

@@ -127,11 +127,14 @@ def save(model: nn.Module, path: StrPath) -> Path:
     PosixPath('weights.safetensors')
 
     The file appears whole or not at all; one that is there is replaced. A tensor under several names is stored once,
-    under the first. An InputError if the ending is not ``.safetensors``, or the file cannot be written.
+    under the first. An InputError if the ending is not ``.safetensors``, the state holds more than tensors
+    (packed weights of quantized layers), or the file cannot be written.
     """
     target, state = check_path(path), bare(model).state_dict()
     own: dict[Any, str] = {}
     for name, tensor in state.items():
+        if not isinstance(tensor, Tensor):
+            raise InputError(f"'{name}' of the model's state is a {type(tensor).__name__}; only tensors can be stored.")
         same = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
         own.setdefault(same if tensor.numel() else name, name)
     return write_atomic(target, _packed({name: state[name] for name in own.values()}), "weights")

@@ -272,11 +272,7 @@ def check_model(model: Any) -> None:
         if hasattr(model, "graph_module") and hasattr(model, "graph_signature"):
             hint = "; pass the nn.Module it was exported from"
         raise InputError(f"a torch.nn.Module is needed, not {kind}{hint}.")
-    refuse_scripted(model)
-    for path, module in model.named_modules():
-        what = f"the module '{path}'" if path else "the model"
-        if isinstance(module, torch.fx.GraphModule) and _exported(module):
-            raise InputError(f"{what} is exported and has lost its layers; pass the nn.Module it was exported from.")
+    refuse_closed(model)
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if is_lazy(tensor):
             raise InputError(f"'{name}' is lazy and has no values yet; call the model once on a batch first.")
@@ -299,16 +295,18 @@ def check_model(model: Any) -> None:
         raise InputError(f"the model {type(model).__name__} has no parameters: there is nothing to measure.")
 
 
-def refuse_scripted(model: nn.Module) -> None:
-    """Refuse a model that is TorchScript, or has such parts.
+def refuse_closed(model: nn.Module, *, run_only: bool = False) -> None:
+    """Refuse a model that is TorchScript or was exported, or has such parts.
 
     Raises:
-        InputError: with the path of the first of them.
+        InputError: with the path of the first of them; if it is only to be run, of the first without modes.
     """
     for path, module in model.named_modules():
-        if isinstance(module, torch.jit.ScriptModule):
-            what = f"the module '{path}'" if path else "the model"
+        what = f"the module '{path}'" if path else "the model"
+        if isinstance(module, torch.jit.ScriptModule) and not (run_only and hasattr(module, "training")):
             raise InputError(f"{what} is scripted and cannot be looked into; pass the nn.Module it was scripted from.")
+        if isinstance(module, torch.fx.GraphModule) and _exported(module):
+            raise InputError(f"{what} is exported and has lost its layers; pass the nn.Module it was exported from.")
 
 
 def all_finite(tensor: Tensor) -> bool:

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from epoch0.arguments import Count, checked, refuse
 from epoch0.errors import InputError
+from epoch0.tracing.guard import refuse_closed
 from epoch0.train.augmentation import CropResizeFlip
 from epoch0.train.data import Pair, batches, check_classes
 from epoch0.train.device import Precision, autocast
@@ -36,10 +37,10 @@ class Accuracy:
 
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> dict[str, Any]:
-        """Evaluate, in the mode the model is in; its outputs have shape (..., batch, classes)."""
+        """Evaluate, in the mode the model is in; outputs have shape (..., batch, classes), buffers stay."""
         device = next((parameter.device for parameter in model.parameters()), self.inputs.device)
         right: Tensor | int = 0
-        with _explained(self.inputs):
+        with _put_back(model), _explained(self.inputs):
             for x, y in zip(self.inputs.split(self.batch_size), self.targets.split(self.batch_size), strict=True):
                 right = right + (model(x.to(device)).argmax(-1) == y.to(device)).sum(-1)
         return {self.name: (torch.as_tensor(right).double() / len(self.targets)).tolist()}
@@ -91,7 +92,8 @@ class Evaluation:
         by_class = not targets.is_floating_point() and targets.dim() == 1
         loss = loss_of_each(self.loss) if isinstance(model, Stacked) else self.loss
         sums: dict[str, Any] = {"loss": 0.0}
-        with _in_eval_mode(model), _explained(targets):
+        with _put_back(model), _explained(targets):
+            model.eval()
             for x, y in batches(self.data, ((part, 0) for part in torch.arange(len(targets)).split(self.batch_size))):
                 with autocast(device, self.precision):
                     outputs = model(x)
@@ -121,12 +123,17 @@ def _explained(examples: Tensor) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _in_eval_mode(model: nn.Module) -> Iterator[None]:
-    """Every module gets the mode back that it had."""
+def _put_back(model: nn.Module) -> Iterator[None]:
+    """Every module gets the mode back that it had, and every buffer its values."""
+    refuse_closed(model, run_only=True)
     modes = {module: module.training for module in model.modules()}
-    model.eval()
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     try:
         yield
     finally:
         for module, mode in modes.items():
             module.training = mode
+        for buffer, before in buffers:
+            if buffer.shape != before.shape:  # an observer of quantization makes room when it first sees a batch
+                buffer.resize_(before.shape)
+            buffer.copy_(before)

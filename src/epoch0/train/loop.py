@@ -12,6 +12,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +26,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from epoch0.arguments import Count, Positive, Seed, Whole, check_device, checked
 from epoch0.errors import InputError, suggest
 from epoch0.seeds import generator
-from epoch0.tracing.guard import draw_anew, noise_kept
+from epoch0.tracing.guard import draw_anew, noise_kept, refuse_closed
 from epoch0.train import checkpoint as checkpoints
 from epoch0.train.data import Pair, batches, check_classes
 from epoch0.train.device import Group, autocast, current, precision_for
@@ -117,8 +118,8 @@ def train(
     if (steps is None) == (epochs is None):
         raise InputError(f"steps is {steps} and epochs is {epochs}; give exactly one of them.")
     total = steps if steps is not None else (epochs or 0) * per_epoch
+    refuse_closed(model, run_only=True)
     model.to(group.device)
-    modes = {module: module.training for module in model.modules()}
     torchs = _build(optimizer, [p for p in model.parameters() if p.requires_grad], learning_rate)
     run: Row = {"seed": seed, "batch_size": batch_size, "learning_rate": learning_rate, "precision": used, "clip": clip}
     run |= {"optimizer": type(torchs).__name__, "processes": group.size}
@@ -147,12 +148,9 @@ def train(
         group, total, per_epoch, batch_size, seed, used, clip, channels_last, evaluate, evaluate_every or per_epoch,
         callbacks, until, path, checkpoint_every, checkpoint_minutes, run,
     )  # fmt: skip
-    images = [tensor for tensor in [*model.parameters(), *model.buffers()] if tensor.dim() == 4 and channels_last]
     try:
-        for tensor in images:
-            tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
-        model.train()
-        doing.go()
+        with _in_train_mode(model, torchs, channels_last):
+            doing.go()
     except (RuntimeError, MemoryError) as problem:
         if not _lacks_memory(problem):
             raise
@@ -160,16 +158,29 @@ def train(
             f"a training step with batch_size={batch_size} does not fit into the memory of {group.device} "
             f"({_short(problem)}) Take a smaller batch, precision='bfloat16', or a device with more memory."
         ) from problem
+    return Training(
+        model, tuple(state.history), state.step, state.stopped or "steps", doing.seconds,
+        doing.examples / doing.seconds if doing.examples else 0.0, str(group.device), used,
+    )  # fmt: skip
+
+
+@contextmanager
+def _in_train_mode(model: nn.Module, torchs: Optimizer, channels_last: bool) -> Iterator[None]:
+    """Modes and layouts come back, also where training is interrupted; gradients are gone."""
+    grad, modes = torch.is_grad_enabled(), {module: module.training for module in model.modules()}
+    images = [tensor for tensor in [*model.parameters(), *model.buffers()] if tensor.dim() == 4 and channels_last]
+    try:
+        for tensor in images:
+            tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
+        model.train()
+        yield
     finally:
+        torch.set_grad_enabled(grad)  # a step of torch's optimizers that is interrupted may have left it off
         torchs.zero_grad()
         for tensor in images:
             tensor.data = tensor.data.contiguous()
         for module, mode in modes.items():
             module.training = mode
-    return Training(
-        model, tuple(state.history), state.step, state.stopped or "steps", doing.seconds,
-        doing.examples / doing.seconds if doing.examples else 0.0, str(group.device), used,
-    )  # fmt: skip
 
 
 @dataclass

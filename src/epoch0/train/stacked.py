@@ -77,10 +77,10 @@ class Stacked(nn.Module):
             return cls(networks.skeleton(), networks.stacked(0, len(networks)))
         try:
             parameters, buffers = stack_module_state(list(networks))
+            return cls(networks[0], {name: value.detach() for name, value in {**parameters, **buffers}.items()})
         except (RuntimeError, KeyError) as problem:
             why = _why(networks, problem)
             raise InputError(f"these {len(networks)} networks cannot be stacked: {why}") from problem
-        return cls(networks[0], {name: value.detach() for name, value in {**parameters, **buffers}.items()})
 
     def __len__(self) -> int:
         return len(self.frozen_at)
@@ -247,7 +247,7 @@ def _why(networks: Sequence[nn.Module], problem: Exception) -> str:
         if names != own[0]:
             differ = sorted(names ^ own[0])[0]
             return f"network {index} differs from network 0 in {differ!r}; prune the same weights of all, or of none."
-    return str(problem)
+    return str(problem).splitlines()[0]
 
 
 def _with_state(architecture: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:

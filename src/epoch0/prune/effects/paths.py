@@ -96,7 +96,7 @@ def on_paths(model: nn.Module, masks: Mapping[str, Tensor], x: Tensor | tuple[in
 def _start(x: Tensor | tuple[int, ...], device: torch.device) -> Tensor:
     """One example of ones that depend on the input; or the first example, where it is made of integers."""
     shape = x.shape[1:] if isinstance(x, Tensor) else tuple(x)
-    if isinstance(x, Tensor) and not x.is_floating_point():
+    if isinstance(x, Tensor) and x.dim() and not x.is_floating_point():
         return x[:1].to(device)
     if not all(isinstance(n, int) and n > 0 for n in shape):
         raise InputError(f"x={tuple(shape)}: an example needs a shape such as (3, 32, 32), all integers > 0.")

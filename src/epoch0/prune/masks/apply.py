@@ -208,8 +208,6 @@ def _shape(place: Place) -> torch.Size:
 def _check_maskable(name: str, place: Place) -> None:
     if place.parameter.is_meta:
         raise InputError(f"'{name}' is on the meta device and has no values; move it with .to_empty and load weights.")
-    if isinstance(place.module, torch.jit.ScriptModule):
-        raise InputError(f"'{name}' belongs to a scripted module; prune the model before torch.jit.script.")
 
 
 def _remove(place: Place, step: Masked) -> None:

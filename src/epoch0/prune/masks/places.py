@@ -9,7 +9,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 from epoch0.errors import InputError
-from epoch0.tracing.guard import bare, refuse_scripted
+from epoch0.tracing.guard import bare, refuse_closed
 
 
 class Masked(nn.Module):
@@ -174,7 +174,7 @@ def places(model: nn.Module) -> dict[str, list[Place]]:
     The order is that of ``model.named_parameters()`` before the model was masked, and so is the name of a parameter in
     several places: the first one.
     """
-    refuse_scripted(bare(model))
+    refuse_closed(bare(model))
     found: dict[int, list[Place]] = {}
     for path, module in bare(model).named_modules():
         if isinstance(module, ParametrizationList) or path.rpartition(".")[2] == "parametrizations":
