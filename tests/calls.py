@@ -379,7 +379,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "train.CropResizeFlip": lambda: {"size": 8, "area": (0.1, 1.0), "ratio": (0.75, 1.3)},
     "train.PadCropFlip": lambda: {"pad": 4, "flip": True},
     "train.Evaluation": lambda: {
-        "data": (x(), y()), "batch_size": 5, "name": "test", "loss": loss, "top5": False, "precision": "float32"
+        "data": (x(), y()), "batch_size": 5, "name": "test", "loss": loss, "precision": "float32"
     },
     "train.Every": lambda: {"steps": 2, "callback": nothing},
     "train.FreezeAt": lambda: {"metric": "accuracy", "target": 0.9},

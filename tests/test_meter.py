@@ -2,10 +2,7 @@
 
 import io
 
-import pytest
-
-from epoch0.errors import InputError
-from epoch0.meter import Meter, check_progress, format_duration
+from epoch0.meter import Meter, format_duration
 
 
 class Terminal(io.StringIO):
@@ -42,10 +39,3 @@ def test_durations_in_the_two_units_that_matter() -> None:
     assert [format_duration(s) for s in (0.4, 59.4, 60, 3599, 3600, 90000)] == [
         "0 s", "59 s", "1 min 00 s", "59 min 59 s", "1 h 00 min", "25 h 00 min",
     ]  # fmt: skip
-
-
-def test_what_cannot_be_told_is_refused() -> None:
-    check_progress(None, "a text")
-    check_progress(print, "a text")
-    with pytest.raises(InputError, match=r"progress=3 is no function; give one that is called with a text, or None"):
-        check_progress(3, "a text")

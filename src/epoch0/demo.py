@@ -252,14 +252,3 @@ def _page(outcomes: Sequence[Outcome], figure: dict[str, Any], seconds: float) -
     facts = {"cases": cases, "figure": figure, "seconds": seconds, "epochs": EPOCHS, "least": TRAINS}
     embedded = report.embedded_json([judged["c"] for case in cases for judged in case["both"]])
     return report.environment().get_template("demo.html.j2").render(**facts, data=embedded)
-
-
-def main() -> None:
-    """Run the demo into ``demo-out`` and show its summary."""
-    from rich.console import Console
-
-    run(Path("demo-out"), echo=Console(highlight=False, markup=False).print)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,17 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from epoch0.errors import InputError
-
-
-def check_progress(progress: object, called_with: str) -> None:
-    """Refuse what is neither None nor a function, before any work is begun; it says what one is called with.
-
-    >>> check_progress(print, "the part that is done and a text")
-    """
-    if progress is not None and not callable(progress):
-        raise InputError(f"progress={progress!r} is no function; give one that is called with {called_with}, or None.")
-
 
 class Meter:
     """A bar where there is a terminal or a notebook, else at most one line every few seconds.

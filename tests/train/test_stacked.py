@@ -13,7 +13,6 @@ from epoch0.distributions import Gaussian
 from epoch0.errors import InputError
 from epoch0.networks import ensemble
 from epoch0.seeds import generator
-from epoch0.train import stacked
 from epoch0.train.evaluation import Accuracy
 from epoch0.train.loop import train
 from epoch0.train.stacked import FreezeAt, Stacked, loss_of_each
@@ -57,26 +56,6 @@ def test_forward_and_unstack_are_the_networks_themselves() -> None:
         assert largest_difference(stack.unstack(index), net) == 0
         torch.testing.assert_close(stack(x)[index], net(x))
     assert [p.requires_grad for p in stack.unstack(0).parameters()] == [True] * 4
-
-
-def test_the_batched_products_and_the_general_way_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, y = toy_data()
-    for bias in (True, False):
-        nets = [nn.Sequential(nn.Linear(6, 9, bias), nn.Tanh(), nn.Linear(9, 3, bias)).double() for _ in range(3)]
-        stack, twin = Stacked.of(nets), Stacked.of(nets)
-        ours, theirs = [], []
-        for kind, found in ((True, ours), (False, theirs)):
-            used = stack if kind else twin
-            with monkeypatch.context() as patch:
-                patch.setattr(stacked, "_is_dense", lambda architecture, kind=kind: kind)
-                found.append(used(x.double()))
-            used.loss(F.cross_entropy)(found[0], y).backward()
-            found += [p.grad for p in used.parameters() if p.requires_grad]
-        for a, b in zip(ours, theirs, strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
-    assert stacked._is_dense(stack.networks)
-    assert not stacked._is_dense(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
-    assert not stacked._is_dense(nn.Sequential(nn.ReLU(), nn.Linear(2, 2)))
 
 
 def test_convolutions_batch_norm_and_tied_weights_stack_too() -> None:

@@ -229,7 +229,6 @@ def test_batches_in_a_list_are_taken_as_they_come() -> None:
         F.cross_entropy(net(x), y).backward()
         optimizer.step()
     assert same(ours, net) and done.steps == 4
-    assert done.images_per_second == pytest.approx(2 * 37 / done.seconds)
 
 
 def test_a_sampler_hears_of_the_epoch() -> None:
@@ -250,8 +249,7 @@ def test_a_training_in_plain_numbers() -> None:
     assert json.loads(json.dumps(told)) == told
     assert told["steps"] == 12 and told["stopped_because"] == "steps" and told["diverged"] is False
     assert [row["step"] for row in told["history"]] == [0, 4, 8, 12]
-    assert done.seconds > 0 and not {"seconds", "images_per_second"} & told.keys()  # two runs, one result
-    assert done.images_per_second == pytest.approx(3 * 37 / done.seconds)
+    assert done.seconds > 0 and "seconds" not in told  # two runs, one result
     assert (told["device"], told["precision"]) == ("cpu", "float32")
 
 

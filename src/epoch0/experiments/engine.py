@@ -259,8 +259,10 @@ class _Scheduler:
         self.finished: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._counted = (-_ASK_AGAIN, 0)
         self._open = ExitStack()
+        from distributed.utils import silence_logging_cmgr
+
         try:
-            self._open.enter_context(_silence())
+            self._open.enter_context(silence_logging_cmgr(logging.CRITICAL))  # a run tells what its caller has to know
             self._client = self._open.enter_context(self._connected())
         except BaseException:
             self._open.close()
@@ -448,27 +450,6 @@ def _attempt(function: str, canonical: str, seed: int) -> Outcome:
         failure = Failure(f"{type(error).__name__}: {error}", traceback.format_exc(), isinstance(error, InputError))
         return Outcome(None, failure, time.perf_counter() - begun)
     return Outcome(result, None, time.perf_counter() - begun)
-
-
-_quiet = ExitStack()  # holds the levels that dask's loggers had before
-_open_engines = 0
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Keep dask's log off the terminal while any engine is open: a run tells what its caller has to know."""
-    global _open_engines
-    from distributed.utils import silence_logging_cmgr
-
-    if _open_engines == 0:
-        _quiet.enter_context(silence_logging_cmgr(logging.CRITICAL))
-    _open_engines += 1
-    try:
-        yield
-    finally:
-        _open_engines -= 1
-        if _open_engines == 0:
-            _quiet.close()
 
 
 def _restore_environment(before: Mapping[str, str | None]) -> None:

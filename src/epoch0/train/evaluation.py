@@ -60,7 +60,6 @@ class Evaluation:
     batch_size: Count = 1000  #: examples a forward pass; changes nothing but rounding
     name: str = "test"  #: of the split; begins the names of the metrics
     loss: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy  #: ``loss(outputs, targets)``, the mean over a batch
-    top5: bool = False  #: also the share of examples whose class is among the five largest outputs
     #: of the products, as for ``train``; outputs become float32 before they are compared
     precision: Precision = "float32"
 
@@ -81,7 +80,7 @@ class Evaluation:
 
     @torch.no_grad()
     def __call__(self, model: nn.Module) -> dict[str, Any]:
-        """``test_loss``, for class labels ``test_accuracy`` and, if asked for, ``test_top5``, in [0, 1].
+        """``test_loss``, for class labels ``test_accuracy`` in [0, 1].
 
         Lists with one number a network for a stack. Modes and buffers of the model stay as they are.
         """
@@ -103,9 +102,6 @@ class Evaluation:
                 sums["loss"] = sums["loss"] + loss(outputs, y).double() * len(y)
                 if by_class:
                     sums["accuracy"] = sums.get("accuracy", 0) + (outputs.argmax(-1) == y).sum(-1)
-                if by_class and self.top5:
-                    best = outputs.topk(min(5, outputs.shape[-1]), dim=-1).indices
-                    sums["top5"] = sums.get("top5", 0) + (best == y[:, None]).any(-1).sum(-1)
         means = {name: torch.as_tensor(total).double() / len(targets) for name, total in sums.items()}
         return {f"{self.name}_{name}": mean.tolist() for name, mean in means.items()}
 

@@ -160,7 +160,7 @@ def train(
         ) from problem
     return Training(
         model, tuple(state.history), state.step, state.stopped or "steps", doing.seconds,
-        doing.examples / doing.seconds if doing.examples else 0.0, str(group.device), used,
+        str(group.device), used,
     )  # fmt: skip
 
 
@@ -221,7 +221,6 @@ class _Run:
     write_minutes: float | None
     record: Row
     seconds: float = 0.0
-    examples: int = 0
 
     def __post_init__(self) -> None:
         self._unread: list[Tensor] = []
@@ -298,7 +297,6 @@ class _Run:
             stream = batches(self.source, zip(chosen, seeds, strict=True))
             for (inputs, targets), seed, mine, part in zip(stream, seeds, own, parts, strict=True):
                 draw_anew(seed + group.rank)
-                self.examples += len(part)
                 yield inputs, targets, len(mine) / len(part)
 
     def _loaded(self, epoch: int, done: int, noise: list[int]) -> Iterator[tuple[Tensor, Tensor, float]]:
@@ -321,7 +319,6 @@ class _Run:
                 which = f"batch {place} of {self.per_epoch} of epoch {epoch}"
                 raise InputError(f"{which} is missing or no pair (inputs, targets): {_short(problem)}") from problem
             if place >= done:
-                self.examples += len(targets) * self.group.size
                 device = self.group.device
                 yield inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True), 1 / self.group.size
 

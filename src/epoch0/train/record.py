@@ -49,8 +49,6 @@ class Training(Result):
     #: ``"steps"`` (all that were asked for), ``"until"`` (it said so), ``"diverged"`` (NaN)
     stopped_because: Literal["steps", "until", "diverged"]
     seconds: float = 0.0  #: wall time of the training steps of this process, without earlier parts of a resumed run
-    #: examples trained on in that time, per second; those of all processes of a distributed run
-    images_per_second: float = 0.0
     device: str = "cpu"  #: where it was trained
     precision: str = "float32"  #: of its products, ``"float32"`` or ``"bfloat16"``
 
@@ -72,8 +70,7 @@ class Training(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the model and the times, for a trial to return and a store to keep: the same at each run."""
-        left_out = ("model", "seconds", "images_per_second")
-        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in left_out}
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("model", "seconds")}
         return {**own, "history": [dict(row) for row in self.history], "diverged": self.diverged}
 
     def rows(self) -> list[Row]:

@@ -16,14 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
-from torch.nn.utils.parametrize import is_parametrized
 
 from epoch0.arguments import Whole, checked, refuse
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
-from epoch0.networks.nonlinearities import activation_of
 from epoch0.prune.masks.apply import apply
-from epoch0.prune.masks.places import Masked, places
+from epoch0.prune.masks.places import places
 
 
 @checked
@@ -87,8 +85,6 @@ class Stacked(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Outputs of all networks for the same inputs: (batch, ...) -> (networks, batch, ...)."""
-        if inputs.dim() == 2 and _is_dense(self.networks):
-            return self._dense(inputs)
         state = {**dict(self.networks.named_parameters()), **dict(self.networks.named_buffers())}
 
         def one(own: dict[str, Tensor]) -> Tensor:
@@ -97,21 +93,6 @@ class Stacked(nn.Module):
 
         outputs: Tensor = vmap(one, randomness="different")(state)
         return outputs
-
-    def _dense(self, inputs: Tensor) -> Tensor:
-        """The same for fully connected networks: one batched product a layer, and masks by a product."""
-        z = inputs
-        for part in self.networks.children():
-            if not isinstance(part, nn.Linear):
-                z = part(z)
-                continue
-            weight = part.weight if not is_parametrized(part) else _times_mask(part)
-            if z.dim() == 2:  # the first layer: all networks see the same inputs, so their rows make one matrix
-                z = (z @ weight.flatten(0, 1).t()).unflatten(1, weight.shape[:2]).transpose(0, 1)
-            else:
-                z = torch.bmm(z, weight.transpose(1, 2))
-            z = z if part.bias is None else z + part.bias[:, None]
-        return z
 
     def loss(self, function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
         """The sum over the networks of a loss of one network, for the training loop.
@@ -209,22 +190,6 @@ def loss_of_each(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tens
     torch.Size([5])
     """
     return vmap(function, in_dims=(0, None))
-
-
-def _times_mask(layer: nn.Linear) -> Tensor:
-    """A weight behind its mask; on a CPU a product with the mask takes a quarter of the time of torch.where."""
-    row: Any = layer.parametrizations["weight"]  # type: ignore[index]
-    weight: Tensor = row.original * row[0].mask if len(row) == 1 and type(row[0]) is Masked else layer.weight
-    return weight
-
-
-def _is_dense(architecture: nn.Module) -> bool:
-    """Linear layers and elementwise nonlinearities in a row, the first one linear?"""
-    parts = list(architecture.children())
-    linear = [isinstance(part, nn.Linear) and type(part).forward is nn.Linear.forward for part in parts]
-    if type(architecture) is not nn.Sequential or not any(linear[:1]):
-        return False
-    return all(known or activation_of(part) is not None for known, part in zip(linear, parts, strict=True))
 
 
 def _masked(networks: "Ensemble | Sequence[nn.Module]", masks: Sequence[Mapping[str, Tensor]]) -> list[nn.Module]:
