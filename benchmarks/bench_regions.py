@@ -10,8 +10,6 @@ from clock import cpu_seconds, peak_bytes
 from torch import Tensor, nn
 
 from epoch0 import regions
-from epoch0.distributions import Gaussian
-from epoch0.networks import ensemble
 
 
 def network(widths: list[int], bias_std: float, seed: int = 0) -> nn.Sequential:
@@ -183,15 +181,6 @@ def two_workers(times: int = 3) -> dict[str, float]:
     return found
 
 
-def many_networks(networks: int = 1000) -> dict[str, float]:
-    """Three lines through each of many small networks, in one walk and one network after another."""
-    nets = ensemble(networks, [16, 32, 32, 32, 2], biases=Gaussian(0.1), seed=0)
-    x0, x1 = 2 * torch.randn(2, 3, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    together = cpu_seconds(lambda: regions.on_line(nets, x0, x1), 2)
-    apart = cpu_seconds(lambda: [regions.on_line(nets[i], x0, x1) for i in range(20)]) * networks / 20
-    return {"seconds": together, "one_by_one_seconds": apart, "ratio": apart / together}
-
-
 def _megabytes() -> float:
     """Largest memory of the process so far."""
     return peak_bytes() / 2**20
@@ -206,7 +195,6 @@ def measure() -> dict[str, dict[str, float]]:
         "P1": reference_plane([2, 64, 64, 64, 1]),
         "P3": reference_plane([784, 64, 64, 64, 10]),
         "P2": reference_plane([2, 256, 256, 256, 1], 2),
-        "networks": many_networks(),
         "ResNet": residual_lines(),
         "two workers": two_workers(),
     }

@@ -40,15 +40,11 @@ class Sizes:
     squares: tuple[Tensor, ...]  # for each folding step the sums of squares that go into it, (groups, elements)
 
     @staticmethod
-    def measure(
-        program: Program, samples: Tensor, group: Tensor, infinite: Tensor, network: Tensor | None = None
-    ) -> "Sizes":
+    def measure(program: Program, samples: Tensor, group: Tensor, infinite: Tensor) -> "Sizes":
         """Carry samples, ``(samples, *shape)``, and squares through the network.
 
-        Each sample has a group; each group may be infinite: a direction to infinity, for which there are no biases; and
-        a network, where there are many.
+        Each sample has a group, and each group may be infinite: a direction to infinity, for which there are no biases.
         """
-        of_sample = None if network is None else network[group]
         groups, away, found = len(infinite), infinite[group], []
 
         def largest(values: Tensor) -> Tensor:
@@ -62,11 +58,11 @@ class Sizes:
         for step in program.through(values, squares):
             inputs, before = [values[s] for s in step.inputs], [squares[s] for s in step.inputs]
             if isinstance(step, Affine):
-                value, square = step.many(inputs, of_sample), step.many(before, network, 2)
+                value, square = step.run(*inputs), step.size(*before)
                 if step.biased and bool(infinite.any()):
                     value, square = value.clone(), square.clone()
-                    value[away] -= step.many([torch.zeros_like(t) for t in inputs], of_sample)[away]
-                    square[infinite] -= step.many([torch.zeros_like(t) for t in before], network, 2)[infinite]
+                    value[away] -= step.run(*(torch.zeros_like(t) for t in inputs))[away]
+                    square[infinite] -= step.size(*(torch.zeros_like(t) for t in before))[infinite]
             else:
                 found.append(before[0].reshape(groups, -1).contiguous())
                 value, mirrored = step.run(inputs[0]), step.run(-inputs[0])

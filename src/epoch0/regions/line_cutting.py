@@ -23,25 +23,15 @@ class Lines:
         away: -1, 0 or 1 for each row: a point at infinity is carried as the direction that leads to it.
         group: by whose sizes each row is judged: its line, or for directions a group of their own.
         step, element, face: what made each row: -1 for ends and corners.
-        networks: network of each group, where there are many.
     """
 
-    def __init__(
-        self, line: Tensor, t: Tensor, away: Tensor, group: Tensor, networks: Tensor | None = None,
-        budget: Budget | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, line: Tensor, t: Tensor, away: Tensor, group: Tensor, budget: Budget | None = None) -> None:
         self.order = torch.arange(len(t), device=t.device)
         self.line, self.t, self.away, self.group = line, t, away, group
-        self.networks = networks
         self.budget = budget or Budget((), math.inf)
         self.unbounded = bool((away != 0).any())
         self.step, self.element, self.face = (torch.full_like(line, -1) for _ in range(3))
         self.decisions = Decisions()
-
-    @property
-    def network(self) -> Tensor | None:
-        """Network of each row, where there are many."""
-        return None if self.networks is None else self.networks[self.group]
 
     def cut(self, values: Tensor, tolerance: Tensor, step: int, width: int, face: int | None = None) -> Cut | None:
         """Insert a point wherever a column changes its sign between neighbours.
@@ -209,7 +199,7 @@ class Lines:
             along = self.order[low : high + shared]
             rows, order = torch.sort(along)
             line, t, away, group = self.line[low : high + shared], self.t[rows], self.away[rows], self.group[rows]
-            part = Lines(line, t, away, group, self.networks, self.budget)
+            part = Lines(line, t, away, group, self.budget)
             part.order = torch.argsort(order)
             part.decisions.smallest = self.decisions.smallest
             part.step, part.element, part.face = self.step[rows], self.element[rows], self.face[rows]
@@ -228,7 +218,7 @@ class Lines:
             for name in ("t", "away", "group")
         )
         line = torch.cat([p.line[len(p.line) - len(rows) :] for p, rows in zip(parts, kept, strict=True)])
-        whole = Lines(line, t, away, group, self.networks, self.budget)
+        whole = Lines(line, t, away, group, self.budget)
         for name in ("step", "element", "face"):
             setattr(whole, name, torch.cat([getattr(p, name)[rows] for p, rows in zip(parts, kept, strict=True)]))
         whole.decisions = self.decisions

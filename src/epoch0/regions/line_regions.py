@@ -1,15 +1,12 @@
 """Lines and curves in, partitions out: the public functions, their checks, and lines of many networks at once."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from epoch0.arguments import Layers, Positive, Size, checked
 from epoch0.curves import Curve
@@ -18,7 +15,7 @@ from epoch0.networks.ensemble import Ensemble
 from epoch0.regions.certificate import Certificate, Sizes
 from epoch0.regions.line_cutting import Lines
 from epoch0.regions.line_partition import LinePartition, LinePartitions, sample
-from epoch0.regions.network.steps import Affine, Program, Step
+from epoch0.regions.network.steps import Program
 from epoch0.regions.network.trace import trace
 from epoch0.regions.walk import MEMORY, block, check_room, pool_for, walk
 from epoch0.regions.workers import Budget, Progress, ThreadPool
@@ -71,7 +68,11 @@ def on_line(
         where = "" if single else f" for line {int(same.nonzero()[0])}"
         raise InputError(f"x0 and x1 are the same point{where}; a line needs two different ones.")
     if isinstance(model, Ensemble):
-        return cut_ensemble(model, program, corners, kind, memory, workers, progress)
+        lines, count = list[LinePartition](), len(model)
+        for i, net in enumerate(model):
+            told = None if progress is None else partial(_told, progress, i, count)
+            lines += cut_lines(trace(net, program.shape), corners, kind, (), memory, workers, told)
+        return LinePartitions(tuple(lines), count)
     found = cut_lines(program, corners, kind, (), memory, workers, progress)
     return found[0] if single else LinePartitions(tuple(found))
 
@@ -145,7 +146,8 @@ def cut_lines(
     found: list[LinePartition] = []
     # the sizes of all lines taken at once are held until the last is cut
     at_once = max(1, int(min(_SIZES, memory / 8)) // (16 * (corners[0].numel() + sum(program.sizes))))
-    budget = budget_for(program, len(corners), memory)
+    advice = "give more memory, or cut fewer or shorter lines at a time"
+    budget = Budget(tuple(step.name for step in program.folds), memory, len(corners), _BYTES, "regions", advice)
     with pool_for(workers, memory, progress) as pool:
         for part in corners.split(at_once):
             share = len(part) / len(corners)
@@ -154,17 +156,14 @@ def cut_lines(
     return found
 
 
-def budget_for(program: Program, lines: int, memory: float) -> Budget:
-    """Counts the regions of lines, and refuses those beyond the memory."""
-    advice = "give more memory, or cut fewer or shorter lines at a time"
-    return Budget(tuple(step.name for step in program.folds), memory, lines, _BYTES, "regions", advice)
+def _told(progress: Progress, network: int, networks: int, done: float, what: str) -> None:
+    progress((network + done) / networks, what)
 
 
 def walked(
-    program: Program, corners: Tensor, kind: str, memory: float, pool: ThreadPool, budget: Budget, share: float,
-    network: Tensor | None = None,
+    program: Program, corners: Tensor, kind: str, memory: float, pool: ThreadPool, budget: Budget, share: float
 ) -> Lines:  # fmt: skip
-    """The lines cut along every fold; ``network`` says whose each line is, where there are many."""
+    """The lines cut along every fold."""
     lines, per_line = corners.shape[:2]
     device = corners.device
     t = torch.linspace(0, 1, per_line, dtype=torch.float64, device=device).repeat(lines)
@@ -187,21 +186,19 @@ def walked(
         samples = torch.cat([samples, out])
         group = torch.cat([group, lines + torch.arange(lines, device=device)])
         infinite = torch.cat([infinite, ~infinite])
-        network = None if network is None else network.repeat(2)
-    complex_ = Lines(line, t, away, own, network, budget)
+    complex_ = Lines(line, t, away, own, budget)
     with torch.no_grad():
-        sizes = Sizes.measure(program, samples, group, infinite, network)
+        sizes = Sizes.measure(program, samples, group, infinite)
         found = walk(program, complex_, {0: points}, sizes, block(memory), pool, share=share)
     return found
 
 
 def partitions(
     program: Program, corners: Tensor, kind: str, notes: tuple[str, ...], memory: float, pool: ThreadPool,
-    budget: Budget, share: float = 1.0,
-    network: Tensor | None = None, programs: Sequence[Program] = (),
+    budget: Budget, share: float,
 ) -> list[LinePartition]:  # fmt: skip
-    """Partitions of lines that are cut together; with many networks, each line's network and their programs."""
-    complex_ = walked(program, corners, kind, memory, pool, budget, share, network)
+    """Partitions of lines that are cut together."""
+    complex_ = walked(program, corners, kind, memory, pool, budget, share)
     breaks = complex_.step[complex_.order] >= 0
     order, line = complex_.order[breaks], complex_.line[breaks].cpu().numpy()
     arrays = [getattr(complex_, name)[order].cpu().numpy() for name in ("t", "step", "element", "face")]
@@ -212,46 +209,6 @@ def partitions(
         t, step, element, face = (one[ends[i] : ends[i + 1]] for one in arrays)
         certificate = Certificate.of(complex_.decisions, ordered=bool((np.diff(t) >= 0).all()))
         per_layer = tuple((1 + np.cumsum(np.bincount(step, minlength=len(layers)))).tolist())
-        own, said = program if network is None else programs[int(network[i])], (*notes, *program.notes)
-        where = corners[i], kind, t, layers, step, element, face
-        found.append(LinePartition(*where, per_layer, certificate, said, program.neurons, own))
+        where, said = (corners[i], kind, t, layers, step, element, face), (*notes, *program.notes)
+        found.append(LinePartition(*where, per_layer, certificate, said, program.neurons, program))
     return found
-
-
-def cut_ensemble(
-    nets: Ensemble, program: Program, corners: Tensor, kind: str, memory: float, workers: int = 1,
-    progress: Progress | None = None,
-) -> LinePartitions:  # fmt: skip
-    """The same lines through every network of an ensemble, so many networks in one walk as the memory is enough for."""
-    check_room(program, memory)
-    lines, found = len(corners), list[LinePartition]()
-    budget = budget_for(program, len(nets) * lines, memory)
-    at_once = max(1, int(block(memory) / (16 * nets.spec.parameters + 16 * lines * sum(program.sizes))))
-    with pool_for(workers, memory, progress) as pool:
-        for start in range(0, len(nets), at_once):
-            some = min(at_once, len(nets) - start)
-            stacked = {name: tensor.double() for name, tensor in nets.stacked(start, start + some).items()}
-            pairs = nets.spec.names()
-            stacks = {weight.removesuffix(".weight"): (stacked[weight], stacked[bias]) for weight, bias in pairs}
-            network = torch.arange(some, device=corners.device).repeat_interleave(lines)
-            every = corners.repeat(some, *[1] * (corners.dim() - 1))
-            together, programs = _with(program, stacks), [_with(program, stacks, i) for i in range(some)]
-            share = some / len(nets)
-            found.extend(partitions(together, every, kind, (), memory, pool, budget, share, network, programs))
-        pool.report.finish(f"{budget.cells} regions")
-    return LinePartitions(tuple(found), len(nets))
-
-
-def _with(program: Program, stacks: dict[str, tuple[Tensor, Tensor]], which: int | None = None) -> Program:
-    """The steps of one network with the weights of another, or of many."""
-
-    def other(step: Step) -> Step:
-        if not isinstance(step, Affine) or step.name not in stacks:
-            return step
-        if which is None:
-            return replace(step, stack=stacks[step.name], biased=True)
-        weight, bias = (tensor[which] for tensor in stacks[step.name])
-        size = partial(functional.linear, weight=weight.square(), bias=bias.square())
-        return replace(step, run=partial(functional.linear, weight=weight, bias=bias), size=size, biased=True)
-
-    return replace(program, steps=tuple(other(step) for step in program.steps))

@@ -22,6 +22,8 @@ BLOCK = 96 << 20
 """Bytes of the tensors carried at a time: a few times what a processor's cache holds."""
 _LEVELS = 8
 """Blocks that one worker holds together, about: those of the pieces that its piece is a piece of."""
+_PIECES = 16
+"""Parts that the whole is divided in at least, once it is: for the threads."""
 _CACHE = 1 << 17
 """Numbers that a step reads at a time: they stay in the cache."""
 MEMORY = 2e9
@@ -84,7 +86,7 @@ def walk(
         done, rows = last_uses[index], len(next(iter(values.values())))
         final = number + 1 == folds and not isinstance(step, Affine)  # makes no values any more
         slots = tuple(values) if final else (*values, step.output)
-        if parts := _parts(complex_, _bytes(program, rows, slots) / most):
+        if parts := _parts(complex_, _bytes(program, rows, slots) / most, start == 0):
             return divided(parts, partial(_taken, values), index, number)
         if isinstance(step, Affine):
             values[step.output] = apply(step, [values[s] for s in step.inputs], complex_)
@@ -95,7 +97,7 @@ def walk(
             if not final:
                 kept = (*(values.keys() - done), step.output, program.steps[index + 1].output)
                 wanted = _bytes(program, rows + (0 if cut is None else len(cut)), kept) / most
-                if cut is not None and (parts := _parts(complex_, wanted)):
+                if cut is not None and (parts := _parts(complex_, wanted, start == 0)):
                     # the tensors of all rows are never made
                     gather = partial(_gathered, step, cut, values, done)
                     return divided(parts, gather, index + 1, number + 1)
@@ -111,9 +113,9 @@ def walk(
     return complex_
 
 
-def _parts(complex_: Complex, wanted: float) -> Sequence[Part]:
-    """Parts of about a block each; none where all fits into one, or nothing can be divided."""
-    parts = complex_.split(min(64, int(wanted) + 1)) if wanted > 1 else ()
+def _parts(complex_: Complex, wanted: float, whole: bool) -> Sequence[Part]:
+    """Parts of about a block each, if not smaller; none where all fits into one, or nothing can be divided."""
+    parts = complex_.split(min(64, max(int(wanted) + 1, _PIECES if whole else 2))) if wanted > 1 else ()
     return parts if len(parts) > 1 else ()
 
 
@@ -124,12 +126,12 @@ def _bytes(program: Program, rows: int, slots: Sequence[int]) -> int:
 
 def apply(step: Affine, inputs: list[Tensor], complex_: Complex) -> Tensor:
     """An affine step on the rows, some at a time; directions to infinity feel no bias."""
-    network, rows = complex_.network, len(inputs[0])
+    rows = len(inputs[0])
     size = max(1, max(t[0].numel() for t in inputs))
     # a dense layer reads all its weights again for each block of rows, and those of a wide one are not in the cache
     some = max(512 if step.terms >= size else 16, _CACHE // size)
-    if network is not None or not step.weighted or rows <= some:
-        found = step.many(inputs, network)
+    if not step.weighted or rows <= some:
+        found = step.run(*inputs)
     else:
         first = step.run(*(t[:some] for t in inputs))
         found = empty((rows, *first.shape[1:]), first)
@@ -139,8 +141,7 @@ def apply(step: Affine, inputs: list[Tensor], complex_: Complex) -> Tensor:
     if step.biased and complex_.unbounded:
         found = found.clone()
         away = (complex_.away != 0).nonzero()[:, 0]
-        those = None if network is None else network[away]
-        found[away] -= step.many([torch.zeros_like(t[away]) for t in inputs], those)
+        found[away] -= step.run(*(torch.zeros_like(t[away]) for t in inputs))
     return found
 
 

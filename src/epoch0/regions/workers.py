@@ -1,10 +1,9 @@
 """How a walk is run: threads that share its pieces, how far it is, and the memory it may fill (DESIGN: one walk)."""
 
-import contextvars
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, TypeVar
@@ -86,8 +85,6 @@ class Budget:
             )
 
 
-_DEPTH = 64  # pieces within pieces: so many threads for each worker may wait for others
-
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 
@@ -97,22 +94,19 @@ class Stopped(Exception):
 
 
 class ThreadPool:
-    """Threads that take pieces of work off one another's hands, for the time of one ``with``.
+    """Threads for the pieces of a walk, for the time of one ``with``.
 
     >>> with ThreadPool(2) as pool:
     ...     pool.map(sum, [[1, 2], [3, 4], [5]])
     [3, 7, 5]
 
-    A thread that has several pieces hands one over whenever another thread is idle and does the others itself, one
-    after another; a piece may be divided in the same way. The pieces do not depend on the number of workers, so neither
-    does any result. PyTorch's own threads are shared among the workers.
+    Pieces within pieces stay with their thread. The pieces do not depend on the number of workers, so neither does any
+    result. PyTorch's own threads are shared among the workers.
     """
 
     def __init__(self, workers: int = 1, report: Report | None = None) -> None:
         self.workers = workers
         self.report = report or Report()
-        self._idle = threading.Semaphore(workers - 1)
-        self._lock = threading.Lock()
         self._failure: BaseException | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._threads = 0
@@ -121,13 +115,12 @@ class ThreadPool:
         if self.workers > 1:
             self._threads = torch.get_num_threads()
             torch.set_num_threads(max(1, self._threads // self.workers))
-            self._pool = ThreadPoolExecutor(_DEPTH * self.workers, thread_name_prefix="regions")
+            self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="regions")
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._pool is not None:
-            if error is not None:
-                self._fail(error)
+            self._failure = self._failure or error
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
             torch.set_num_threads(self._threads)
@@ -137,58 +130,26 @@ class ThreadPool:
 
         What it raises first is raised; the pieces that are under way stop at their next :meth:`check`.
         """
-        if self._pool is None:
+        if self._pool is None or threading.current_thread().name.startswith("regions"):
             return [function(item) for item in items]
-        found: list[Found | Future[Found]] = []
-        try:
-            for place, item in enumerate(items):
-                self.check()
-                if place + 1 < len(items) and self._idle.acquire(blocking=False):
-                    found.append(self._hand_over(function, item))
-                else:
-                    found.append(function(item))
-        except BaseException as error:
-            self._fail(error)
-            raise
-        given = [one for one in found if isinstance(one, Future)]
-        if not all(one.done() for one in given):
-            self._idle.release()  # while this thread waits another one may work
-            try:
-                for future in given:
-                    future.exception()
-            except BaseException as error:  # Ctrl-C
-                self._fail(error)
-                raise
-            finally:
-                self._idle.acquire()
-        self.check()
-        return [one.result() if isinstance(one, Future) else one for one in found]
+        grad = torch.is_grad_enabled()
 
-    def check(self) -> None:
-        """Raise the failure of the whole, if there is one; in other threads than the first :class:`Stopped`."""
-        if self._failure is None:
-            return
-        if threading.current_thread().name.startswith("regions") or isinstance(self._failure, Stopped):
-            raise Stopped
-        raise self._failure
-
-    def _fail(self, error: BaseException) -> None:
-        with self._lock:
-            if self._failure is None:
-                self._failure = error
-
-    def _hand_over(self, function: Callable[[Item], Found], item: Item) -> Future[Found]:
-        assert self._pool is not None
-        grad, context = torch.is_grad_enabled(), contextvars.copy_context()
-
-        def carried() -> Found:
+        def carried(item: Item) -> Found:
+            self.check()
             try:
                 with torch.set_grad_enabled(grad):
                     return function(item)
             except BaseException as error:
-                self._fail(error)
+                self._failure = self._failure or error
                 raise
-            finally:
-                self._idle.release()
 
-        return self._pool.submit(context.run, carried)
+        try:
+            return list(self._pool.map(carried, items))
+        except Stopped:
+            assert self._failure is not None
+            raise self._failure from None
+
+    def check(self) -> None:
+        """Stop the work on a piece if another one has failed."""
+        if self._failure is not None:
+            raise Stopped

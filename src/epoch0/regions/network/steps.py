@@ -23,27 +23,6 @@ class Affine:
     biased: bool = False  #: whether zero does not go to zero
     weighted: bool = False  #: whether it sums many terms, as a matrix product or a convolution
     terms: int = 1  #: how many it sums in each output, about
-    #: for many networks at once their weights (networks, out, in) and biases (networks, out); then rows of different
-    #: networks go through :meth:`many`
-    stack: tuple[Tensor, Tensor] | None = None
-
-    def many(self, inputs: list[Tensor], network: Tensor | None, power: int = 1) -> Tensor:
-        """The step on rows that may belong to different networks; power 1 for the values, 2 for the sizes."""
-        if self.stack is None or network is None:
-            return self.run(*inputs) if power == 1 else self.size(*inputs)
-        rows = inputs[0]
-        weights, biases = self.stack
-        if power == 2:
-            weights, biases = weights.square(), biases.square()
-        out = rows.new_empty(len(rows), weights.shape[1])
-        order = torch.argsort(network, stable=True)
-        start = 0
-        for which, count in enumerate(torch.bincount(network, minlength=len(weights)).tolist()):
-            if count:
-                mine = order[start : start + count]
-                start += count
-                out[mine] = torch.nn.functional.linear(rows[mine], weights[which], biases[which])
-        return out
 
 
 @dataclass(frozen=True)

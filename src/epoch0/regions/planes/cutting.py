@@ -25,7 +25,6 @@ class Plane:
     """
 
     unbounded = False
-    network: Tensor | None = None
 
     def __init__(self, mesh: Mesh, budget: Budget, last: int = -1) -> None:
         self.mesh, self.budget, self.last = mesh, budget, last
