@@ -226,7 +226,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "networks.ensemble": lambda: {
         "networks": 3, "sizes": [6, 8, 3], "scaling": "fan_in", "linear_output": True, "dtype": torch.float32, **_NET
     },
-    "networks.folding": lambda: {"inputs": 2, "folds": [2, 2], "last": 3, "seed": 1, "dtype": torch.float32},
+    "networks.folding": lambda: {"inputs": 2, "folds": [2, 2], "dtype": torch.float32},
     "networks.residual_chain": lambda: {
         "blocks": 2, "width": 6, "inputs": (6,), "stable": True, "classes": 3, "kernel": 3, **_NET
     },
@@ -368,7 +368,6 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "theory.regions.arrangement_regions": lambda: {"planes": 5, "dimension": 2},
     "theory.regions.upper_bound": lambda: {"widths": [4, 4], "inputs": 2, "faces": 1, "method": "sharp"},
-    "theory.regions.pattern_bound": lambda: {"widths": [4, 4], "faces": 1},
     "theory.regions.montufar_lower_bound": lambda: {"widths": [4, 4], "inputs": 2},
     "theory.regions.line_breaks": lambda: {
         "widths": [4, 4], "x0": np.eye(3)[0], "x1": np.eye(3)[1], "weight_std": 1.4, "bias_std": 0.1,
@@ -434,7 +433,6 @@ METHODS: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, Any]]]] = {
     "LinePartition.point": (lambda: e0.regions.on_line(net(), x()[0], x()[1]), lambda: {"t": [0.5]}),
     "PlanePartition.cell": (lambda: plane(), lambda: {"index": 0}),
     "PlanePartition.affine": (lambda: plane(), lambda: {"cell": 0}),
-    "PlanePartition.on_line": (lambda: plane(), lambda: {"start": [0.0, 0.0], "stop": [0.1, 0.1]}),
     "PlanePartition.plot": (lambda: plane(), lambda: {"fill": True, "boundaries": True}),
     "ActivationPatterns.states": (lambda: e0.activation_patterns(net(), x()), lambda: {"layer": "1"}),
     "Transitions.per_neuron": (lambda: e0.transitions(net(), line()), lambda: {"layer": "1"}),

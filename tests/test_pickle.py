@@ -81,5 +81,5 @@ def test_other_activations() -> None:
 
 def test_constructions_leave_the_random_numbers_alone() -> None:
     before = torch.get_rng_state()
-    e0.networks.sawtooth(3), e0.networks.folding(2, [2, 2], last=3, seed=1)
+    e0.networks.sawtooth(3), e0.networks.folding(2, [2, 2])
     assert torch.equal(torch.get_rng_state(), before)

@@ -140,7 +140,9 @@ def test_densities_by_name() -> None:
     scores = {name: torch.rand(10, 10, generator=torch.Generator().manual_seed(i)) for i, name in enumerate("abcd")}
     masks = keep(scores, 0.9, scope="layer", layers={"b": 0.25, "c": 0.0})
     assert masks.kept_of == {"a": 10, "b": 75, "c": 100, "d": 10}
-    again = keep(scores, 0.5, scope="layer", layers=masks.sparsity_of)  # every layer named: sparsity has no say
+    again = keep(
+        scores, 0.5, scope="layer", layers={n: 1 - d for n, d in masks.density_of.items()}
+    )  # every layer named: sparsity has no say
     assert again == masks
 
 

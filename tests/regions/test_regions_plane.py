@@ -116,7 +116,7 @@ def test_slices_cross_the_edges_of_the_plane() -> None:
     share = side[crossing, 0] / (side[crossing, 0] - side[crossing, 1])
     t = along[crossing, 0] + share * (along[crossing, 1] - along[crossing, 0])
     t = np.sort(t[(t > 0) & (t < 1)])
-    line = p.on_line(start, stop)
+    line = regions.on_line(model, *p.window.points(torch.from_numpy(np.stack([start, stop]))))
     assert line.count == len(t) + 1 and np.allclose(line.breakpoints, t, atol=1e-9)
 
 

@@ -1,19 +1,14 @@
 """Networks made by hand with as many linear regions as depth can buy (Telgarsky 2015; Montufar et al. 2014)."""
 
-import itertools
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
-from epoch0.arguments import Depth, Seed, Size, check_memory, checked
+from epoch0.arguments import Size, check_memory, checked
 from epoch0.errors import InputError
 from epoch0.networks._parts import Dtype
-from epoch0.seeds import generator
-
-_VERTICES = 200_000  # intersections of the last layer's planes that are looked at
 
 
 @checked
@@ -33,23 +28,18 @@ def sawtooth(depth: Size, *, dtype: Dtype = torch.float32) -> nn.Sequential:
 
 
 @checked
-def folding(
-    inputs: Size, folds: Sequence[Size], *, last: Depth = 0, seed: Seed = 0, dtype: Dtype = torch.float32
-) -> nn.Sequential:
+def folding(inputs: Size, folds: Sequence[Size], *, dtype: Dtype = torch.float32) -> nn.Sequential:
     """Montufar's folding network: each layer folds every side of the cube [0, 1]^inputs onto itself several times.
 
     >>> net = folding(2, [3, 3])                                          # 2-6-6-2, linear output
     >>> regions.count(net, torch.tensor([[0., 0.], [1., 0.], [1., 1.], [0., 1.]]))   # (3 * 3)^2 squares
     81
 
-    A layer that folds a side p times uses p neurons for it. What comes after sees the cube product(folds)^inputs times:
-    without ``last`` the network is the folded point itself, with so many linear regions in the cube. With ``last`` one
-    more layer of ReLU neurons follows whose planes cross each other inside the cube in every possible way, so that
-    every copy is cut into ``theory.regions.arrangement_regions(last, inputs)`` activation regions.
+    A layer that folds a side p times uses p neurons for it. The network is the folded point itself, with
+    product(folds)^inputs linear regions in the cube; whatever follows it sees so many copies of the cube.
 
-    The layers are inputs - inputs * folds[0] - ... - inputs, or - last - 1. The seed names the directions of the last
-    layer's planes and its output weights; the others are integers and exact in float32 too. An InputError names the
-    argument that cannot be used.
+    The layers are inputs - inputs * folds[0] - ... - inputs, their weights integers and exact in float32 too. An
+    InputError names the argument that cannot be used.
 
     Source: Montufar et al. 2014, section 3; Raghu et al. 2017, section 2.2.
     """
@@ -65,14 +55,7 @@ def folding(
         layers += [_linear(weight @ out, bias, dtype), nn.ReLU()]
         turns = torch.tensor([[1.0] + [2.0 * (-1) ** j for j in range(1, p)]], dtype=torch.float64)
         out = torch.kron(eye, turns)
-    if last:
-        normals, offsets = _crossing(inputs, last, seed)
-        layers += [_linear(normals @ out, offsets, dtype), nn.ReLU()]
-        mix = torch.randn(1, last, generator=generator(seed, 1), dtype=torch.float64)
-        layers.append(_linear(mix, torch.zeros(1), dtype))
-    else:
-        layers.append(_linear(out, torch.zeros(inputs), dtype))
-    return nn.Sequential(*layers)
+    return nn.Sequential(*layers, _linear(out, torch.zeros(inputs), dtype))
 
 
 def _linear(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> nn.Linear:
@@ -81,26 +64,3 @@ def _linear(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> nn.Linear:
         layer.weight.copy_(weight)
         layer.bias.copy_(bias)
     return layer
-
-
-def _crossing(inputs: int, planes: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Planes w x + b = 0 in general position all of whose crossings lie well inside the cube."""
-    if inputs == 1:
-        places = torch.arange(1, planes + 1, dtype=torch.float64) / (planes + 1)
-        return torch.ones(planes, 1, dtype=torch.float64), -places
-    crossings = math.comb(planes, inputs)
-    if crossings > _VERTICES:
-        raise InputError(
-            f"{planes} planes in {inputs} dimensions cross in {crossings} points, more than the {_VERTICES} that are "
-            "looked at to keep them inside the cube; use fewer neurons in the last layer."
-        )
-    source = generator(seed)
-    normals = torch.randn(planes, inputs, generator=source, dtype=torch.float64)
-    normals /= normals.norm(dim=1, keepdim=True)
-    offsets = torch.randn(planes, generator=source, dtype=torch.float64)
-    farthest = float(offsets.abs().max())
-    if crossings:
-        sets = torch.tensor(list(itertools.combinations(range(planes), inputs)))
-        points = torch.linalg.solve(normals[sets], -offsets[sets])
-        farthest = max(farthest, float(points.abs().max()))
-    return normals, offsets * (0.4 / farthest) - 0.5 * normals.sum(dim=1)

@@ -6,8 +6,6 @@ of the input, or of the line or plane that is looked at, and ``faces`` the numbe
 
 >>> e0.theory.regions.upper_bound([64, 64, 64], inputs=2)
 9011897441
->>> e0.theory.regions.pattern_bound([64, 64, 64]) > 10**57
-True
 """
 
 import math
@@ -61,18 +59,6 @@ def upper_bound(
             bound *= _regions(width, dimension, faces)
             dimension = min(dimension, width)
     return bound
-
-
-@checked
-def pattern_bound(widths: Sequence[Size], *, faces: Size = 1) -> int:
-    """The number of activation patterns one could write down: (faces + 1)^neurons, 2^neurons for ReLU.
-
-    >>> pattern_bound([3, 3])
-    64
-
-    Source: Hanin and Rolnick 2019, equation 1.
-    """
-    return int((faces + 1) ** sum(_widths(widths)))
 
 
 @checked

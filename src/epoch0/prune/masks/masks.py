@@ -105,11 +105,6 @@ class Masks(Mapping[str, Tensor], Shown):
         return {name: kept / max(self[name].numel(), 1) for name, kept in self.kept_of.items()}
 
     @property
-    def sparsity_of(self) -> dict[str, float]:
-        """Fraction removed of each layer; what ``keep(..., scope="layer", layers=...)`` takes."""
-        return {name: 1.0 - density for name, density in self.density_of.items()}
-
-    @property
     def dead(self) -> tuple[str, ...]:
         """Names of the layers of which nothing is kept."""
         return tuple(name for name, kept in self.kept_of.items() if kept == 0)

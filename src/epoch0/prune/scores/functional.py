@@ -3,8 +3,8 @@
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,7 +57,6 @@ class Borrowed:
     batch_norm: str  #: ``"train"`` or ``"eval"``
     dtype: torch.dtype  #: of all floating-point tensors
     twice: bool = False  #: whether what is computed will be differentiated twice
-    settled: bool = False  #: whether the stand-ins are in the model itself
     running: list[bool] = field(default_factory=list)  #: holds something while the model may run
 
     def output(self, x: Any, leaves: Sequence[Tensor] | None = None, mode: operations.Calls | None = None) -> Tensor:
@@ -83,8 +82,9 @@ class Borrowed:
             # fused attention has no second derivative
             fused = sdpa_kernel(SDPBackend.MATH) if self.twice else nullcontext()
             with fused, mode or _Statistics(self.batch_norm):
-                named = self._named(self.leaves if leaves is None else leaves)
-                raw = call.raw() if self.settled else call.swapped(named)
+                keys = (weight.key for weight in self.weights)
+                ours = dict(zip(keys, self.leaves if leaves is None else leaves, strict=True))
+                raw = call.swapped({**self.others, **ours})
                 output = call.output(raw)
         except InputError:
             raise
@@ -97,21 +97,6 @@ class Borrowed:
         if not output.requires_grad:
             raise InputError("the output does not depend on any weight of the model (is it detached on the way?).")
         return raw, output
-
-    def _named(self, leaves: Sequence[Tensor]) -> dict[str, Tensor]:
-        return {**self.others, **dict(zip((w.key for w in self.weights), leaves, strict=True))}
-
-    def settle(self, leaves: Sequence[Tensor]) -> "Borrowed":
-        """Put tensors into the model itself until the loan ends: for many runs, which then swap nothing."""
-        named = [*self.model.named_parameters(), *self.model.named_buffers()]
-        new, stand_in = self._named(leaves), dict[int, Tensor]()
-        for key, tensor in named:
-            stand_in[id(tensor)] = new[key]
-        for module in self.model.modules():
-            for places in (module._parameters, module._buffers):
-                found = {key: stand_in[id(tensor)] for key, tensor in places.items() if tensor is not None}
-                cast(dict[str, Any], places).update(found)
-        return replace(self, leaves=list(leaves), settled=True)
 
     def loss(
         self, batch: Batch, loss: Loss | None, temperature: float = 1.0, leaves: Sequence[Tensor] | None = None

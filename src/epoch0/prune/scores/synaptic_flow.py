@@ -26,10 +26,6 @@ LARGEST = 64
 """Powers of two up to which numbers are left as they are."""
 
 
-Scales = dict[tuple[int, int], tuple[Any, ...]]
-"""Of batch norms, by the identity of their variance and the dimensions of the input; with the variance itself."""
-
-
 class Absolute(operations.Calls):
     """Every torch function as the linear network of absolute values has it.
 
@@ -44,9 +40,8 @@ class Absolute(operations.Calls):
     and add ``abs(bias)``; dropout is off.
     """
 
-    def __init__(self, scales: Scales | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._scales = {} if scales is None else scales
         self._known: dict[int, tuple[Tensor, int]] = {}  # with the tensor, so that its id stays its own
 
     def exponent(self, tensor: Tensor) -> int:
@@ -60,7 +55,7 @@ class Absolute(operations.Calls):
         if kind == "activation" and args and isinstance(args[0], Tensor):
             return args[0]
         if kind == "norm" and name != "local_response_norm":
-            return self._norm(name, given)
+            return self._norm(given)
         if kind in ("linear", "convolution", "bilinear"):
             return self._matrix(func, name, args, kwargs)
         if kind == "lookup" and given["input"].is_floating_point():
@@ -72,11 +67,8 @@ class Absolute(operations.Calls):
             return operations.measured(func, name, args, kwargs, "eval")
         return self._other(func, name, args, kwargs)
 
-    def _norm(self, name: str, given: dict[str, Any]) -> Tensor:
+    def _norm(self, given: dict[str, Any]) -> Tensor:
         x, variance = given["input"], given.get("running_var")
-        key = id(variance), x.dim()
-        if name == "batch_norm" and key in self._scales:
-            return self._scaled(x, *self._scales[key][1:])
         weight, bias = given.get("weight"), given.get("bias")
         if variance is not None:
             scale = (variance + given.get("eps", 1e-5)).rsqrt()
@@ -84,12 +76,6 @@ class Absolute(operations.Calls):
         if "normalized_shape" not in given:
             wide = (-1, *[1] * (x.dim() - 2))
             weight, bias = (None if t is None else t.reshape(wide) for t in (weight, bias))
-        bias = bias if bias is not None and bool(bias.any()) else None
-        if variance is not None:
-            self._scales[key] = (variance, weight, bias)
-        return self._scaled(x, weight, bias)
-
-    def _scaled(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         power = self.exponent(x)
         y = x if weight is None else x * weight
         return self._keep(y if bias is None else y + bias * 2.0**-power, power)
@@ -219,13 +205,13 @@ def synflow_rounds(
         leaves = [part.view_as(leaf).detach() for part, leaf in zip(parts, lent.leaves, strict=True)]
         for leaf in leaves:
             leaf.requires_grad_()
-        lent, scores, scales = lent.settle(leaves), torch.empty_like(flat), Scales()
+        scores = torch.empty_like(flat)
         for number, k in enumerate(steps):
             tell(progress, number, len(steps))
             if k >= len(places):
                 continue
             with torch.enable_grad():
-                gradients, _ = _flow(lent, ones, leaves, scales)
+                gradients, _ = _flow(lent, ones, leaves)
             every = [torch.zeros_like(w) if g is None else g for g, w in zip(gradients, leaves, strict=True)]
             torch.cat([g.flatten() for g in every], out=scores).mul_(flat)
             stay = best(scores if len(places) == len(flat) else scores.index_select(0, places), k)
@@ -263,10 +249,8 @@ def _alive(lent: Borrowed, place: int) -> Tensor:
     return torch.ones_like(lent.leaves[place], dtype=torch.bool) if mask is None else mask
 
 
-def _flow(
-    lent: Borrowed, ones: Tensor, leaves: Sequence[Tensor], scales: Scales | None = None
-) -> tuple[tuple[Tensor | None, ...], int]:
+def _flow(lent: Borrowed, ones: Tensor, leaves: Sequence[Tensor]) -> tuple[tuple[Tensor | None, ...], int]:
     """The gradients of R at the leaves, divided by two to the power that comes with them."""
-    mode = Absolute(scales)
+    mode = Absolute()
     output = lent.output(ones, leaves, mode)
     return torch.autograd.grad(output.sum(), leaves, allow_unused=True), mode.exponent(output)

@@ -78,7 +78,6 @@ class Program:
     steps: tuple[Step, ...]  #: in order of execution
     output: int  #: slot of the network's output
     shape: tuple[int, ...]  #: of the input at one point
-    output_shape: tuple[int, ...]  #: of the output at one point
     sizes: tuple[int, ...]  #: number of elements of the input of each folding step, in order
     elements: tuple[int, ...]  #: number of elements of each slot at one point
     notes: tuple[str, ...] = ()  #: what the user should know about how the model was read

@@ -103,9 +103,8 @@ class _Reader(Calls):
             raise InputError(f"the forward of {type(model).__name__} cannot be followed: {error}") from error
         if not isinstance(found, Tensor) or id(found) not in self.slots:
             raise InputError("the model's output does not depend on its input, or is no single tensor.")
-        output, shape = self.slots[id(found)][1], tuple(found.shape[1:])
-        sizes = tuple(self.widths), tuple(self.elements)
-        return Program(tuple(self.steps), output, tuple(self.probe.shape[1:]), shape, *sizes, notes)
+        output, sizes = self.slots[id(found)][1], (tuple(self.widths), tuple(self.elements))
+        return Program(tuple(self.steps), output, tuple(self.probe.shape[1:]), *sizes, notes)
 
     def _watch(self, path: str, module: nn.Module) -> None:
         def enter(*_: Any) -> None:

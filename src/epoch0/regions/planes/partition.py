@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from epoch0.arguments import Kind, Layers, Positive, checked
@@ -15,8 +14,8 @@ from epoch0.curves import Curve, Line
 from epoch0.errors import InputError
 from epoch0.networks.ensemble import Ensemble
 from epoch0.regions.certificate import RELATIVE, Certificate, Sizes
-from epoch0.regions.line_partition import LinePartition, LinePartitions
-from epoch0.regions.line_regions import cut_lines, on_curve, on_line
+from epoch0.regions.line_partition import LinePartitions
+from epoch0.regions.line_regions import on_curve, on_line
 from epoch0.regions.network.pieces import Pieces, follow
 from epoch0.regions.network.steps import Largest, Program
 from epoch0.regions.network.trace import trace
@@ -151,17 +150,6 @@ class PlanePartition(Result):
         matrix = torch.autograd.functional.jacobian(lambda p: self.program.forward(p).reshape(-1), x)[:, 0]
         value = self.program.forward(x).reshape(-1)
         return matrix, value - matrix.reshape(len(value), -1) @ x.reshape(-1)
-
-    def on_line(self, start: ArrayLike, stop: ArrayLike) -> LinePartition:
-        """The regions on a segment of the plane, whose ends are two coordinates each."""
-        ends = [np.asarray(end, float) for end in (start, stop)]
-        whole = all(end.shape == (2,) and np.isfinite(end).all() for end in ends)
-        if not whole or (ends[0] == ends[1]).all():
-            raise InputError(
-                f"a slice of the plane needs two different points, two numbers each, not {start!r}, {stop!r}."
-            )
-        points = self.window.points(torch.from_numpy(np.stack(ends)))
-        return cut_lines(self.program, points[None], "segment")[0]
 
     def verify(self) -> Certificate:
         """The certificate with all patterns compared: two cells never share one."""
