@@ -208,7 +208,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "experiments.run.run": lambda: {
         "trials": [], "workers": 1, "shard": None,
     },
-    "experiments.store.Store": lambda: {"path": folder() / "results.sqlite", "read_only": False, "journal": "auto"},
+    "experiments.store.Store": lambda: {"path": folder() / "results.sqlite", "read_only": False},
     "experiments.store.merge": lambda: {"sources": [folder() / "one.sqlite"], "into": folder() / "all.sqlite"},
     "experiments.store.on_network": lambda: {"folder": folder(), "mounts": "/proc/mounts"},
     "initialization.check_path": lambda: {"path": "net.safetensors", "what": "weights"},

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from epoch0.arguments import checked
 from epoch0.errors import InputError
@@ -54,21 +54,13 @@ class Store:
     Args:
         path: made, with its folder, if it is missing. Large arrays stand beside it in ``<path>.arrays/``.
         read_only: look without locking; the file may be open to write elsewhere.
-        journal: ``"wal"`` (fast, local disks), ``"delete"`` (also right on network file systems), or ``"auto"``,
-            which asks the operating system what the folder is on.
 
     Raises:
         InputError: if another process writes to the file, or it is no results file, of another version, truncated
             or damaged, or cannot be opened; it is never changed then.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        read_only: bool = False,
-        journal: Annotated[str, ("auto", "wal", "delete")] = "auto",
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
         self.path = Path(path)
         if not self.path.name:
             raise InputError(f"the results file {str(path)!r} cannot be opened: it is a folder, not a file.")
@@ -88,8 +80,7 @@ class Store:
                 self._take_lock()
                 self._database = _connect(str(self.path))
                 self._check_contents()
-                if journal == "auto":
-                    journal = "delete" if on_network(self.path.parent) else "wal"
+                journal = "delete" if on_network(self.path.parent) else "wal"
                 granted = self._execute(f"PRAGMA journal_mode={journal}").fetchone()[0]
                 self._execute(f"PRAGMA synchronous={'NORMAL' if granted == 'wal' else 'FULL'}")
                 if self.arrays.is_dir():
@@ -133,17 +124,6 @@ class Store:
 
     def __len__(self) -> int:
         return int(self._execute("SELECT count(*) FROM results").fetchone()[0])
-
-    def __str__(self) -> str:
-        """One line: the file, how many results of which functions, the size on disk."""
-        if self._database is None:
-            return f"{self.path}: closed"
-        counts = self._execute("SELECT function, count(*) FROM results GROUP BY function ORDER BY function").fetchall()
-        kinds = ", ".join(f"{count} of {function}" for function, count in counts)
-        files = list(self.arrays.glob("*.safetensors")) if self.arrays.is_dir() else []
-        size = sum(path.stat().st_size for path in [self.path, *files]) / 1e6
-        total = sum(count for _, count in counts)
-        return f"{self.path}: {total} result{'s' * (total != 1)}{f' ({kinds})' if kinds else ''}, {size:.1f} MB"
 
     def __enter__(self) -> "Store":
         return self
