@@ -12,7 +12,6 @@ app = typer.Typer(
     name="epoch0",
     help="Know your network before epoch 1: what it is at initialization, and what to change.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )

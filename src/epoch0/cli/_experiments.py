@@ -1,11 +1,16 @@
-"""Commands on figures of the papers, results of several places, data sets; the demonstration."""
+"""Commands on figures of the papers, results of several places, data sets; the demonstration, the doctor."""
 
 import dataclasses
+import os
+import platform
+from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
+from epoch0 import __version__
 from epoch0.cli._shared import DataDir, Json, command, print_json, print_result, print_rows
 from epoch0.errors import InputError
 from epoch0.files import to_write, write_atomic
@@ -16,6 +21,7 @@ def register(app: typer.Typer) -> None:
     sweep = typer.Typer(no_args_is_help=True, help="Results of experiments that ran in several places.")
     command(app, name="reproduce")(reproduce)
     command(app, name="demo")(demo)
+    command(app, name="doctor")(doctor)
     command(sweep, name="merge")(sweep_merge)
     app.add_typer(sweep, name="sweep")
     data = typer.Typer(no_args_is_help=True, help="Data sets: what is there, fetch what is not.")
@@ -160,3 +166,58 @@ def data_path(
 
     where = path(name, data_dir)
     print_json({"name": name, "path": str(where)}) if as_json else typer.echo(str(where))
+
+
+def doctor(data_dir: DataDir = None, as_json: Json = False) -> None:
+    """What this installation has: versions, devices, data sets, and the command that brings what is missing.
+
+    Leaves with exit code 1 if something is missing that is not optional.
+    """
+    rows = [*_packages(), *_devices(), *_data_sets(data_dir)]
+    print_rows(rows, as_json)
+    if any(row["status"] == "missing" for row in rows):
+        raise typer.Exit(1)
+
+
+def _packages() -> Iterator[dict[str, Any]]:
+    """Python, this package, and what it asks for; what the extra ``all`` asks for is optional."""
+    from packaging.requirements import Requirement
+
+    yield _row("python", platform.python_version(), "ok")
+    yield _row("epoch0", __version__, "ok")
+    for line in metadata.requires("epoch0") or []:
+        wanted = Requirement(line)
+        optional = wanted.marker is not None and not wanted.marker.evaluate({"extra": ""})
+        if optional and wanted.marker is not None and not wanted.marker.evaluate({"extra": "all"}):
+            continue
+        try:
+            found = metadata.version(wanted.name)
+        except metadata.PackageNotFoundError:
+            found = None
+        word = "optional" if optional else "missing"
+        fits = found is not None and wanted.specifier.contains(found, prereleases=True)
+        yield _row(wanted.name, found, "ok" if fits else word, f"pip install '{wanted.name}{wanted.specifier}'")
+
+
+def _devices() -> Iterator[dict[str, Any]]:
+    import torch
+
+    yield _row("cpu", f"{os.cpu_count()} cores, {torch.get_num_threads()} threads", "ok")
+    for number in range(torch.cuda.device_count()):
+        about = torch.cuda.get_device_properties(number)
+        yield _row(f"cuda:{number}", f"{about.name}, {about.total_memory / 2**30:.0f} GiB", "ok")
+    if torch.backends.mps.is_available():
+        yield _row("mps", "Apple's GPU", "ok")
+
+
+def _data_sets(data_dir: Path | None) -> Iterator[dict[str, Any]]:
+    from epoch0.data import available
+    from epoch0.data.catalogue import SETS
+
+    for one in available(data_dir):
+        mend = "epoch0 data list says where to put it" if SETS[one.name].tree else f"epoch0 data fetch {one.name}"
+        yield _row(one.name, None if one.found is None else str(one.found), "ok" if one.found else "optional", mend)
+
+
+def _row(what: str, found: str | None, status: str, mend: str | None = None) -> dict[str, Any]:
+    return {"what": what, "found": found, "status": status, "mend": None if status == "ok" else mend}
