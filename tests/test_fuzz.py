@@ -282,6 +282,22 @@ def test_more_bad_calls(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(raw) <= 10 and len(nonsense) <= 20 and len(wrong) == len(raw) + len(nonsense), "\n".join(wrong)
 
 
+FOUND: dict[str, Callable[[], Any]] = {
+    "endless range": lambda: PUBLIC["theory.growth.law_over_depth"](law=range(10**9), widths=[3, 4]),
+    "peak": lambda: PUBLIC["data.DataSet"](**{**CALLS["data.DataSet"](), "peak": -5}),
+    "one integer": lambda: PUBLIC["prune.on_paths"](**{**CALLS["prune.on_paths"](), "x": torch.tensor(3)}),
+    "number of a network": lambda: PUBLIC["networks.ensemble"](**CALLS["networks.ensemble"]())["seven"],
+    "lines of an array": lambda: PUBLIC["theory.growth.GrowthLaw"]((3,), (1.0,)).quantile(np.full((9, 5), 2.0)),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_a_third_fuzzer_found_is_one_line(name: str) -> None:
+    with limited(SECONDS), pytest.raises(InputError) as caught:
+        FOUND[name]()
+    assert "\n" not in str(caught.value)
+
+
 if __name__ == "__main__":  # python tests/test_fuzz.py SEED CALLS
     import collections
     import sys

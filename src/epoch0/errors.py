@@ -11,6 +11,9 @@ class InputError(ValueError):
     The command line prints it as one line and leaves with exit code 2; a library user catches it as a ``ValueError``.
     """
 
+    def __str__(self) -> str:
+        return " ".join(super().__str__().split("\n"))  # arrays that it repeats take several lines
+
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """The closest known name, as the end of an error message.

@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from epoch0.arguments import checked
+from epoch0.arguments import Count, checked
 from epoch0.errors import InputError, suggest
 
 NORMALIZATIONS = ("unit", "standard", "norm")
@@ -34,7 +34,7 @@ class DataSet:
     images: NDArray[np.uint8] = field(repr=False)  #: pixels, shape (n, channels, height, width), n >= 1
     labels: NDArray[np.int64] = field(repr=False)  #: class index of every image, shape (n,)
     classes: tuple[str, ...] = field(repr=False)  #: name of every class, in label order
-    peak: int = 255  #: the value of a fully lit pixel (16 for the digits, 255 elsewhere)
+    peak: Count = 255  #: the value of a fully lit pixel (16 for the digits, 255 elsewhere)
     verified: bool = False  #: whether the content is known to be the official one, by checksum
 
     def __post_init__(self) -> None:

@@ -1,5 +1,6 @@
 """Many random networks of one kind: network i is the same to the bit whatever the batch, the worker or the order."""
 
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from epoch0.activations import Activation
-from epoch0.arguments import Count, Seed, Size, checked
+from epoch0.arguments import Count, Seed, Size, checked, refuse
 from epoch0.distributions import Law
 from epoch0.errors import InputError
 from epoch0.networks._parts import Dtype, Scaling
@@ -46,7 +47,9 @@ class Ensemble:
         if isinstance(which, slice):
             return Ensemble(self.spec, self.seed, self.indices[which])
         try:
-            index = self.indices[which]
+            index = self.indices[operator.index(which)]
+        except TypeError as problem:
+            raise refuse("which", which, "the number of a network, or a slice") from problem
         except IndexError:
             raise IndexError(f"network {which} of an ensemble of {len(self)}") from None
         return self.spec.build(generator(self.seed, index))
