@@ -9,22 +9,24 @@ import torch
 from torch import nn
 
 import epoch0 as e0
+from epoch0.distributions import Gaussian
 from epoch0.experiments.claims import VERDICTS
 from epoch0.experiments.experiment import resolve
-from epoch0.networks import mlp, resnet
+from epoch0.networks import mlp, residual_chain, resnet
 from epoch0.papers import catalogue
 from epoch0.papers.hayou import chains, kept, ordered, residual, tickets
 from epoch0.papers.trials import gaussian, images
-from epoch0.seeds import generator
+from epoch0.seeds import generator, numpy_generator
 from epoch0.theory.mean_field import chi, correlation_map, q_star
 from pictures import whole_picture
 
-FIGURES = ("fig1a", "fig1b", "th1", "fig2", "prop1", "prop3", "tab7", "fig4", "wlth")
+FIGURES = ("fig1a", "fig1b", "th1", "th2", "fig2", "prop1", "prop2", "prop3", "tab7", "fig4", "wlth")
 """Those without long training; test_hayou_tables.py and others have the rest."""
 
 ORDER = (
     "fig1a", "fig1b", "fig2", "fig3a", "fig3b", "fig3c", "fig4", "fig5a", "fig5b", "fig5c", "fig5d", "fig5e", "fig5f",
-    "prop1", "prop3", "tab1", "tab2", "tab3", "tab4", "tab5", "tab6", "tab7", "tab8", "tab9", "tab10", "th1", "wlth",
+    "prop1", "prop2", "prop3", "tab1", "tab2", "tab3", "tab4", "tab5", "tab6", "tab7", "tab8", "tab9", "tab10",
+    "th1", "th2", "wlth",
 )  # fmt: skip
 
 
@@ -49,6 +51,8 @@ def tiny(figure):
         return setting.but(depth=6, width=20, examples=20, runs=2, sparsities=(0.5, 0.9))
     if figure == "prop3":
         return setting.but(blocks=12, width=20, examples=10, pairs=4, runs=2)
+    if figure in ("th2", "prop2"):
+        return setting.but(width=8, inputs=(5,), networks=4, blocks=(2, 3, 5))
     if figure == "tab7":
         return setting.but(depth=5, width=20, runs=3)
     small = tickets.sweep(2, 40, 6, 2, 2, data="digits", steps=5, tested=30).but(factor=(1.5, 2.0))
@@ -124,7 +128,8 @@ def test_the_paper_preset_is_the_papers_setting() -> None:
     assert (two["gamma"], two["depth"], two["width"]) == ((2.0, 5.0, 10.0, 15.0), 100, 100) and two["runs"] >= 10
     needed = {figure: setting_of(figure, "paper").data for figure in FIGURES}
     assert needed == {
-        "fig1a": "mnist", "fig1b": "mnist", "th1": None, "fig2": "cifar10", "prop1": "mnist", "prop3": "mnist",
+        "fig1a": "mnist", "fig1b": "mnist", "th1": None, "th2": None, "prop2": None, "fig2": "cifar10",
+        "prop1": "mnist", "prop3": "mnist",
         "tab7": None, "fig4": "cifar10", "wlth": "mnist",
     }  # fmt: skip
     assert {setting_of(figure).data for figure in FIGURES} == {"digits", None}
@@ -219,6 +224,24 @@ def test_correlations_along_a_chain() -> None:
             y = y + y.relu() @ w.T
         rows.append(float((1 - nn.functional.cosine_similarity(y[0:6:2], y[1:6:2], dim=1)).mean()))
         assert found["snip"][place] == pytest.approx(np.array(rows), rel=1e-9)
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_second_moments_of_scores_are_those_of_the_chain_rule(stable: bool) -> None:
+    """Two blocks by hand: y + s W relu(y), and a gradient g at the end."""
+    spec = chains.MomentSpec(2, 6, (4,), 3.0, stable, networks=2)
+    found, scale = chains.moments(spec, 5)["moments"], 2**-0.5 if stable else 1.0
+    for row, source in zip(found, numpy_generator(5, 2).spawn(2), strict=True):
+        x, g = (source.standard_normal((1, size))[0] for size in (4, 6))
+        weights, seed = Gaussian(3.0**0.5), int(source.integers(2**31))
+        net = residual_chain(2, 6, (4,), stable, None, weights=weights, seed=seed, dtype=torch.float64)
+        first, second, third = (p.detach().numpy() for name, p in net.named_parameters() if name.endswith("weight"))
+        y = first @ x
+        after = y + scale * second @ np.maximum(y, 0)
+        back = g + (after > 0) * (scale * third.T @ g)
+        last = (third * scale * np.outer(g, np.maximum(after, 0))) ** 2
+        before = (second * scale * np.outer(back, np.maximum(y, 0))) ** 2
+        assert row == pytest.approx([before.mean(), last.mean()], rel=1e-10)
 
 
 def test_magnitudes_of_unequal_layers() -> None:

@@ -1,8 +1,9 @@
-"""Hayou's Proposition 3: residual networks stay on the edge of chaos when they are pruned (section 3, appendix D)."""
+"""Hayou's Proposition 3, Theorem 2 and Proposition 2: residual networks and pruning (section 3, appendix D)."""
 
 import math
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from epoch0 import plots
-from epoch0.experiments.claims import between, linear
+from epoch0.distributions import Gaussian
+from epoch0.experiments.claims import between, fitted_exponent, linear
 from epoch0.networks import residual_chain
 from epoch0.networks.residual import Rung
 from epoch0.papers.catalogue import Artifact
-from epoch0.papers.means import Array, Mean, mean_and_error
+from epoch0.papers.means import Array, Mean, mean_and_error, ratio_of_sums
 from epoch0.papers.pictures import Figure
-from epoch0.papers.sweep import Claims, Decision, Found, Sweep, Table, by, over_runs
+from epoch0.papers.sweep import Cell, Claims, Decision, Found, Sweep, Table, by, over_runs
 from epoch0.papers.trials import gaussian, images
 from epoch0.prune import apply, keep, random, snip
+from epoch0.seeds import numpy_generator
 from epoch0.theory.mean_field import propagate
 
 METHODS = ("snip", "random")
@@ -217,4 +220,121 @@ _ABOUT = (
     "y + W relu(y), {blocks} blocks of width {width}, {pairs} pairs of images of {data}, {runs} networks; bars: "
     "two standard errors"
 )
-ARTIFACTS = (Artifact("hayou/prop3", _TITLE, "", {"quick": _QUICK, "paper": _PAPER}, table, claims, draw, _ABOUT),)
+
+
+# ---- Theorem 2 and Proposition 2
+
+SAME = 2.0  # all blocks have one second moment if they differ by less
+CLOSE = 0.05  # how near, relatively, the growth a block must be to 1 + sigma_w^2/2
+
+
+@dataclass(frozen=True)
+class MomentSpec:
+    """ReLU chains without a last layer, ``variance`` is sigma_w^2; one Gaussian input and a Gaussian gradient each."""
+
+    blocks: int
+    width: int
+    inputs: tuple[int, ...]
+    variance: float
+    stable: bool
+    networks: int
+
+
+def moments(spec: MomentSpec, seed: int) -> dict[str, Any]:
+    """Mean square of W dL/dW over the weights of each block: ``moments``, (networks, blocks)."""
+    rows = []
+    for source in numpy_generator(seed, spec.blocks).spawn(spec.networks):
+        x, g = (
+            torch.from_numpy(source.standard_normal((1, size, *spec.inputs[1:])))
+            for size in (spec.inputs[0], spec.width)
+        )
+        drawn = {"weights": Gaussian(math.sqrt(spec.variance)), "seed": int(source.integers(2**31))}
+        chain = residual_chain(
+            spec.blocks, spec.width, spec.inputs, spec.stable, classes=None, dtype=torch.float64, **drawn
+        )
+        weights = [part.layer.weight for part in chain if isinstance(part, Rung)]
+        slopes = torch.autograd.grad((chain(x) * g).sum(), weights)
+        rows.append([float((w.detach() * d).square().mean()) for w, d in zip(weights, slopes, strict=True)])
+    return {"moments": np.array(rows)}
+
+
+def moment_table(found: Found) -> Table:
+    """One row a kind of network and number of blocks: the mean of m_l, and its extremes over that of the last block."""
+
+    def measured(cell: Cell) -> dict[str, Any]:
+        each = cell["moments"][0]
+        ratios = sorted(ratio_of_sums(one, each[:, -1]) for one in each[:, :-1].T)
+        return {"moment": each.mean(1), "least": ratios[0], "most": ratios[-1]}
+
+    return found.rows(measured)
+
+
+def moment_claims(stable: bool, found: Found) -> Claims:
+    """Well-conditioned; and how the second moments depend on the number of blocks."""
+    decided: dict[str, Decision] = {}
+    for kind, rows in found.table.by("kind"):
+        variance, blocks = found.one(kind=kind, blocks=rows[0]["blocks"]).spec.variance, rows.column("blocks")
+        for what in ("least", "most"):
+            text = f"{kind}: well-conditioned, the {what} m_l is that of the last block within {SAME:g} times"
+            decided[text] = rows.claim(between, what, 1 / SAME, SAME, names="{blocks} blocks")
+        mean, error, runs = rows.of("moment", "moment_error", "runs")
+        if stable:
+            power = [[value] for value in fitted_exponent(blocks, mean, error)]
+            text = f"{kind}: m_l falls like 1 / blocks (exponent -1, within 0.15)"
+            decided[text] = by(between, *power, -1.15, -0.85, int(runs.sum()), ["exponent"])
+            continue
+        steps, wanted = np.diff(blocks), 1 + variance / 2
+        growth = (mean[1:] / mean[:-1]) ** (1 / steps)
+        spread = growth / steps * np.hypot(error[1:] / mean[1:], error[:-1] / mean[:-1])
+        told = ", ".join(f"{one:.3f}" for one in growth)
+        text = f"{kind}: m_l grows by 1 + sigma_w^2/2 = {wanted:g} a block, within {CLOSE:.0%} ({told})"
+        names = [f"{a:g} to {b:g} blocks" for a, b in pairwise(blocks)]
+        decided[text] = by(between, growth, spread, (1 - CLOSE) * wanted, (1 + CLOSE) * wanted, runs[1:], names)
+    return decided
+
+
+def draw_moments(stable: bool, found: Found) -> Figure:
+    """Second moments against the number of blocks, relative to the first; and how far blocks are apart."""
+    picture, (left, right) = plots.figure(9.6, 4.4, columns=2)
+    for index, (kind, rows) in enumerate(found.table.by("kind")):
+        blocks, mean, error = rows.of("blocks", "moment", "moment_error")
+        plots.points(left, blocks, mean / mean[0], error / mean[0], index, kind)
+        rate = 1 + found.one(kind=kind, blocks=rows[0]["blocks"]).spec.variance / 2
+        law = blocks[0] / blocks if stable else rate ** (blocks - blocks[0])
+        plots.curve(left, blocks, law, index)
+        for name, fill in (("least", "none"), ("most", None)):
+            value, spread = rows.of(name, f"{name}_error")
+            plots.points(right, blocks, value, spread, index, "", markerfacecolor=fill)
+    left.plot([], [], color="#333333", label="1 / blocks" if stable else r"$1 + \sigma_w^2/2$ a block")
+    right.plot([], [], "o", color="#333333", label="largest")
+    right.plot([], [], "o", color="#333333", markerfacecolor="none", label="smallest")
+    left.set(yscale="log", xlabel="blocks", ylabel="$m_l$, mean over blocks, relative to the first")
+    left.set_xscale("log" if stable else "linear")
+    right.set(ylim=(1 / SAME, SAME), ylabel="$m_l$ of a block over the last one's", xlabel="blocks")
+    for axes in (left, right):
+        axes.legend()
+    return picture
+
+
+_KINDS = {
+    "dense, sigma_w^2 = 1": {"variance": 1.0},
+    "dense, sigma_w^2 = 2": {},
+    "convolutions, sigma_w^2 = 2": {"width": 32, "inputs": (3, 8)},
+}
+_DEPTHS = Sweep(moments, MomentSpec(0, 100, (100,), 2.0, False, 2000), {"kind": _KINDS, "blocks": (4, 8, 16)})
+_MOMENTS = {"quick": _DEPTHS.but(networks=300), "paper": _DEPTHS}
+_FALLING = {name: sweep.but(stable=True, blocks=(8, 16, 32)) for name, sweep in _MOMENTS.items()}
+_OF_SCORES = "Second moments of W dL/dW in {} by the number of blocks"
+_KEPT = "y + W relu(y), width {width}, {networks} networks each; bars: two standard errors"
+ARTIFACTS = (
+    Artifact("hayou/prop3", _TITLE, "", {"quick": _QUICK, "paper": _PAPER}, table, claims, draw, _ABOUT),
+    *(
+        Artifact(
+            f"hayou/{name}", _OF_SCORES.format(f"{what} networks"), "", presets, moment_table,
+            partial(moment_claims, stable), partial(draw_moments, stable), _KEPT,
+        )
+        for name, what, stable, presets in (
+            ("th2", "residual", False, _MOMENTS), ("prop2", "stable residual", True, _FALLING),
+        )
+    ),
+)  # fmt: skip
