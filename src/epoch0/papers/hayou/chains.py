@@ -248,11 +248,11 @@ def moments(spec: MomentSpec, seed: int) -> dict[str, Any]:
             torch.from_numpy(source.standard_normal((1, size, *spec.inputs[1:])))
             for size in (spec.inputs[0], spec.width)
         )
-        drawn = {"weights": Gaussian(math.sqrt(spec.variance)), "seed": int(source.integers(2**31))}
+        drawn: dict[str, Any] = {"weights": Gaussian(math.sqrt(spec.variance)), "seed": int(source.integers(2**31))}
         chain = residual_chain(
             spec.blocks, spec.width, spec.inputs, spec.stable, classes=None, dtype=torch.float64, **drawn
         )
-        weights = [part.layer.weight for part in chain if isinstance(part, Rung)]
+        weights: list[Any] = [part.layer.weight for part in chain if isinstance(part, Rung)]
         slopes = torch.autograd.grad((chain(x) * g).sum(), weights)
         rows.append([float((w.detach() * d).square().mean()) for w, d in zip(weights, slopes, strict=True)])
     return {"moments": np.array(rows)}
