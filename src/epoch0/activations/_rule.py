@@ -41,11 +41,6 @@ class Activation:
     continuous: bool = field(default=True, compare=False, repr=False)
 
     @property
-    def piecewise_linear(self) -> bool:
-        """Whether phi is linear between its break points."""
-        return self.slopes is not None
-
-    @property
     def homogeneous(self) -> bool:
         """Whether phi(c h) = c phi(h) for every c > 0: then rescaling a layer rescales what follows exactly."""
         return self.slopes is not None and self.breaks in ((), (0.0,)) and not self.function(np.zeros(1)).any()

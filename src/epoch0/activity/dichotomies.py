@@ -181,11 +181,6 @@ class _Asked:
         source = generator(self.seed, index, 0xD1C0)
         return torch.randn(weight.shape, generator=source, dtype=torch.float64) * size
 
-    def check_output(self, outputs: int) -> None:
-        """Refuse an output that is not there."""
-        if self.output >= outputs:
-            raise InputError(f"output={self.output!r}: the network has {outputs} outputs, numbered from 0.")
-
 
 @dataclass
 class _Flips:
@@ -207,7 +202,8 @@ def _of_one(models: Ensemble | Sequence[nn.Module], index: int, inputs: Tensor, 
     model = bare(model)
     name = named_layer(model, asked.layer)
     swept = sweep(model, inputs, name, asked.weights(models, index, own_weight(model, name), name))
-    asked.check_output(swept.first.shape[1])
+    if asked.output >= (outputs := swept.first.shape[1]):
+        raise InputError(f"output={asked.output!r}: the network has {outputs} outputs, numbered from 0.")
     program, insist = swept.program, asked.method == "exact"
     if turnable(program) and swept.other is not None and asked.method != "refined":
         above = sum(program.elements[step.inputs[0]] for step in program.steps[swept.step :] if isinstance(step, Fold))

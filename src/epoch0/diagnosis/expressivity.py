@@ -197,7 +197,7 @@ def _no_lines(record: Tape) -> str:
         return "the inputs are no tensor of floats: there is no line between them"
     for op in record.ops:
         rule = op.activation if op.elementwise else None
-        if rule is not None and not rule.piecewise_linear and not rule.breaks:
+        if rule is not None and rule.slopes is None and not rule.breaks:
             return f"smooth: no linear regions ({rule.name})"
         if op.elementwise or "max_pool" in op.name:
             neurons += math.prod(record.nodes[op.outputs[0] if op.elementwise else op.inputs[0]].shape[1:])

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import torch
@@ -47,10 +46,6 @@ class DenseSpec:
         fan = {"fan_in": fan_in, "fan_out": fan_out, "none": 1}[self.scaling]
         return self.weights if fan == 1 else self.weights.scaled(1.0 / math.sqrt(fan))
 
-    @cached_property
-    def _entry_laws(self) -> list[Law]:
-        return [self.entry_law(layer) for layer in range(self.depth)]
-
     def names(self) -> list[tuple[str, str]]:
         """Names of the weight and the bias of each layer in the module, as in its state dict."""
         return [(f"{2 * layer}.weight", f"{2 * layer}.bias") for layer in range(self.depth)]
@@ -67,7 +62,7 @@ class DenseSpec:
     def fill(self, parameters: Sequence[tuple[Tensor, Tensor]], source: torch.Generator) -> None:
         """Draw one network into the given (weight, bias) tensors; the order of the draws is part of the format."""
         for layer, (weight, bias) in enumerate(parameters):
-            self._entry_laws[layer].sample(weight.shape, source, out=weight)
+            self.entry_law(layer).sample(weight.shape, source, out=weight)
             self.biases.sample(bias.shape, source, out=bias)
 
     def build(self, source: torch.Generator) -> nn.Sequential:

@@ -115,15 +115,6 @@ class MaskedLayer:
         """Its name in the model before it was masked."""
         return plain_name(self.site.name)
 
-    def row_sums(self) -> Tensor:
-        """Sum of the squared kept weights into each unit or channel, float64, shape (rows,)."""
-        return by_row(self.site, self.site.used().double().square())
-
-    def kept_of_rows(self) -> Tensor:
-        """How many weights of each row are kept, float64, shape (rows,)."""
-        assert self.site.mask is not None
-        return by_row(self.site, self.site.mask.double())
-
     def per_row(self, factors: Tensor) -> Tensor:
         """One factor a row in the shape in which it multiplies the weights."""
         site = self.site
@@ -322,7 +313,7 @@ def rescale(
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(untouched.items())[:5])
             raise InputError(f"no masked weight can be rescaled{': ' + reasons if reasons else ''}. Prune first.")
         targets = {each.name: _target(each, record, weight_std) for each in found}
-        sums = {each.name: each.row_sums() for each in found}
+        sums = {each.name: by_row(each.site, each.site.used().double().square()) for each in found}
         if method == "measured":
             measured = _Pass(record, found, follows, targets).run()
             factors = {name: torch.full_like(sums[name], factor) for name, factor in measured.items()}
@@ -410,8 +401,10 @@ def _factors(each: MaskedLayer, sums: Tensor, target: float, method: str) -> Ten
 
 
 def _row(each: MaskedLayer, target: float, before: Tensor, factors: Tensor) -> RescaledLayer:
-    site, alive = each.site, each.kept_of_rows() > 0
-    used, words = factors[alive], []
+    site, words = each.site, []
+    assert site.mask is not None
+    alive = by_row(site, site.mask.double()) > 0
+    used = factors[alive]
     after = float((before * factors.square()).mean().sqrt())
     if len(each.uses) > 1:
         words.append(f"used {len(each.uses)} times; set for the first")

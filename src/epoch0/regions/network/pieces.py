@@ -49,7 +49,8 @@ def follow(program: Program, points: Tensor, directions: Tensor, sizes: Sizes, *
             before = [squares[s] for s in step.inputs]
             squares[step.output] = step.size(*before) - step.size(*(torch.zeros_like(q) for q in before))
         elif isinstance(step, Fold):
-            above = _above(step, inputs[0], sizes.squares[number][0])
+            size = sizes.squares[number][0].reshape(inputs[0].shape[1:])
+            above = [inputs[0] - face > _NOTHING * (size + face * face).sqrt() for face in step.faces]
             place = torch.stack(above).sum(dim=0)
             values[step.output] = step.run(inputs[0])
             slopes[step.output] = slopes_between(step, inputs[0][:1]).gather(0, place) * slopes[step.inputs[0]]
@@ -76,11 +77,6 @@ def linear_part(step: Affine, rows: list[Tensor]) -> Tensor:
     """An affine step without its constant part."""
     found = step.run(*rows)
     return found - step.run(*(torch.zeros_like(t[:1]) for t in rows)) if step.biased else found
-
-
-def _above(step: Fold, values: Tensor, squares: Tensor) -> list[Tensor]:
-    squares = squares.reshape(values.shape[1:])
-    return [values - face > _NOTHING * (squares + face * face).sqrt() for face in step.faces]
 
 
 def slopes_between(step: Fold, row: Tensor) -> Tensor:

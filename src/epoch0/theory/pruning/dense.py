@@ -80,7 +80,8 @@ def dense_moments(
     for layer in range(depth - 2, -1, -1):
         at = (float(q[layer]), float(c[layer]))
         if at not in slopes:
-            mean, fourth_power = (_slope(rule, at[0], power) for power in (2, 4))
+            mean = gaussian_mean(lambda h: rule.derivative(h) ** 2, at[0], rule.breaks)
+            fourth_power = gaussian_mean(lambda h: rule.derivative(h) ** 4, at[0], rule.breaks)
             pair = float(pair_mean(rule, at[0], at[0], at[1], derivative=True))
             slopes[at] = mean, pair / mean if mean > 0 else 1.0, fourth_power
         mean, alike, high = slopes[at]
@@ -109,11 +110,6 @@ def _focused(s: float, step: float) -> float:
     """
     cubes = 4 * s**2 / (3 + s**2)
     return min(max(s + step * (1 + s + 6 * s**2 - 8 * cubes), 0.0), 1.0)
-
-
-def _slope(rule: Activation, q: float, power: int) -> float:
-    """E phi'^power at variance q."""
-    return gaussian_mean(lambda h: rule.derivative(h) ** power, q, rule.breaks)
 
 
 def _output_errors(q: float, c: float, classes: int, examples: int, seed: int) -> tuple[float, float]:
@@ -286,7 +282,7 @@ def _laws(rule: Activation, widths: list[int], moments: DenseMoments, examples: 
     for layer in range(depth):
         shares = (moments.shared, moments.entering_c, moments.concentration)
         key = (
-            *(_rounded(one[layer]) for one in (moments.q, moments.entering)),
+            *(round(_ALIKE * math.log(max(one[layer], 1e-300))) for one in (moments.q, moments.entering)),
             *(_near_one(one[layer]) for one in shares),
             *(widths[layer], widths[layer + 1], layer == 0, layer == depth - 1),
         )
@@ -294,10 +290,6 @@ def _laws(rule: Activation, widths: list[int], moments: DenseMoments, examples: 
             known[key] = _law(rule, widths, moments, examples, layer, numpy_generator(seed, 2, layer))
         laws.append(known[key])
     return laws
-
-
-def _rounded(value: float) -> int:
-    return round(_ALIKE * math.log(max(value, 1e-300)))
 
 
 def _near_one(share: float) -> int:
@@ -331,7 +323,11 @@ def _law(
     mixed = np.sqrt(inside * columns) + math.sqrt(1 - inside) * draw.standard_normal(columns.shape)
     columns = product * mixed**2 + (1 - product) * columns
     law = score_law(entry_tail(product), np.sqrt(rows), np.sqrt(columns))
-    return _for_all_units(law, widths[layer] * widths[layer + 1])
+    weights = widths[layer] * widths[layer + 1]
+    if law.weights == weights:
+        return law
+    # of a layer of which only some units were drawn the law of the largest score goes with their number
+    return ScoreLaw(law.tail, law.none_above ** (weights / law.weights), law.scale, weights)
 
 
 def _output_rows(moments: DenseMoments, classes: int, examples: int, draw: np.random.Generator) -> Array:
@@ -360,10 +356,3 @@ def _over_examples(
     squares = np.asarray(function(h), dtype=np.float64) ** 2
     mean = float(squares.mean())
     return np.asarray(squares.mean(axis=-1) / mean) if mean > 0 else np.ones(shape)
-
-
-def _for_all_units(law: ScoreLaw, weights: int) -> ScoreLaw:
-    """The law of a layer of which only some units were drawn: that of the largest score goes with their number."""
-    if law.weights == weights:
-        return law
-    return ScoreLaw(law.tail, law.none_above ** (weights / law.weights), law.scale, weights)
