@@ -371,6 +371,22 @@ def test_a_scheduler_address(tmp_path):
         assert cluster.scheduler.workers  # the cluster is not ours to close
 
 
+def test_two_clusters_share_a_sweep(tmp_path):
+    """What docs/experiments.md does with two clusters of SLURM: a shard for each, and one file in the end."""
+    from distributed import LocalCluster
+
+    here = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0", "memory_limit": 0}
+    with LocalCluster(**here, protocol="tcp") as first, LocalCluster(**here, protocol="tcp") as second:
+        for part, cluster in enumerate((first, second), start=1):
+            with Store(tmp_path / f"part{part}.sqlite") as store:
+                run(trials("draw", 7), store, scheduler=cluster.scheduler_address, shard=f"{part}/2")
+                assert len(store) in (3, 4)
+    merge([tmp_path / "part1.sqlite", tmp_path / "part2.sqlite"], tmp_path / "all.sqlite")
+    with Store(tmp_path / "all.sqlite") as store:
+        found = run(trials("draw", 7), store, scheduler="tcp://127.0.0.1:1")  # nothing is missing: nobody is asked
+    assert [encode(one) for one in found] == [encode(one) for one in run(trials("draw", 7), workers=1)]
+
+
 def test_a_scheduler_that_goes_away(tmp_path):
     script = """
 import sys, time
